@@ -4,27 +4,14 @@ use std::collections::BTreeSet;
 
 use redis::Cmd;
 
+use crate::commands::{Kind, of_kind, with_key};
 use crate::support::skip::skipped;
 use crate::support::version::Version;
 use crate::support::{Client, Server, int_of, list_of, req, text_of};
 
-/// Each as it is sent for a key. `DLOCK.APPLY` is nobody's.
-const COMMANDS: [&str; 10] = [
-    "DLOCK.ACQUIRE {key} a PX 60000",
-    "DLOCK.RACQUIRE {key} a SESSION",
-    "DLOCK.RLOCK {key} a REQUEST id",
-    "DLOCK.WLOCK {key} a BLOCK 1",
-    "DLOCK.SACQUIRE {key} a 9",
-    "DLOCK.MACQUIRE 1 {key} b",
-    "DLOCK.RENEW {key} a",
-    "DLOCK.INFO {key} FULL",
-    "DLOCK.CHECK {key} 5",
-    "DLOCK.RELEASE {key} a ALL",
-];
-
 /// The permissions of docs/permissions.md: by category where the server knows it, else command by command.
 fn grants(version: Version) -> Vec<String> {
-    let names = COMMANDS.map(|line| format!("+{}", line.split(' ').next().expect("a name").to_lowercase()));
+    let names: Vec<_> = with_key().map(|command| format!("+dlock.{}", command.name)).collect();
     let mut grants = vec![names.join(" ")];
     grants.extend(version.has_module_categories().then(|| "+@dlock".to_owned()));
     grants
@@ -45,8 +32,10 @@ fn for_each_way(check: impl Fn(&Server, &mut Client, &mut Client)) {
 #[test]
 fn who_may_lock_can_lock_its_keys_in_every_way() {
     for_each_way(|server, admin, worker| {
-        for line in COMMANDS {
-            worker.run(line.replace("{key}", "job:1"));
+        for command in with_key() {
+            for call in command.calls(&format!("job:{}", command.name)) {
+                worker.run(call);
+            }
         }
         // And wait for them.
         admin.int("DLOCK.ACQUIRE job:2 other PX 60000");
@@ -62,9 +51,9 @@ fn who_may_lock_can_lock_its_keys_in_every_way() {
 fn who_may_lock_can_touch_no_other_key() {
     for_each_way(|_, admin, worker| {
         let token = admin.int("DLOCK.ACQUIRE other:1 a PX 60000");
-        for line in COMMANDS {
-            let error = worker.error(line.replace("{key}", "other:1"));
-            assert!(error.starts_with("NOPERM "), "{line}: {error}");
+        for call in with_key().flat_map(|command| command.calls("other:1")) {
+            let error = worker.error(&call);
+            assert!(error.starts_with("NOPERM "), "{call}: {error}");
         }
         assert!(admin.int(format!("DLOCK.CHECK other:1 {token}")) > 0);
         admin.int("DLOCK.RELEASE other:1 a");
@@ -111,31 +100,15 @@ fn dry_run(admin: &mut Client, name: &str) -> Option<Cmd> {
     Some(request)
 }
 
-const ACQUIRING: [&str; 6] = ["acquire", "racquire", "rlock", "wlock", "sacquire", "macquire"];
-const CHANGING: [&str; 2] = ["release", "renew"];
-const READING: [&str; 2] = ["check", "info"];
-
-/// A command as it is sent for the key `k`.
-fn request(command: &str) -> String {
-    let arguments = match command {
-        "check" => "k 5",
-        "info" => "k",
-        "sacquire" => "k a 5",
-        "macquire" => "1 k a",
-        _ => "k a",
-    };
-    format!("DLOCK.{command} {arguments}")
-}
-
 /// Asserts which commands a user with these rules, and no others, may run: those that acquire, that change, that read.
 #[track_caller]
 fn assert_may_run(admin: &mut Client, rules: &str, expected: [bool; 3]) {
     admin.ok(format!("ACL SETUSER probe reset on nopass ~* {rules}"));
-    for (commands, expected) in [&ACQUIRING[..], &CHANGING, &READING].into_iter().zip(expected) {
-        for command in commands {
-            let answer = text_of(&admin.run(format!("ACL DRYRUN probe {}", request(command))));
-            assert!(answer == "OK" || answer.contains("no permissions to run"), "{rules}: {command}: {answer}");
-            assert_eq!(answer == "OK", expected, "{rules}: {command}: {answer}");
+    for (kind, expected) in [Kind::Acquires, Kind::Changes, Kind::Reads].into_iter().zip(expected) {
+        for command in of_kind(kind) {
+            let (name, answer) = (command.name, text_of(&admin.run(format!("ACL DRYRUN probe {}", command.call("k")))));
+            assert!(answer == "OK" || answer.contains("no permissions to run"), "{rules}: {name}: {answer}");
+            assert_eq!(answer == "OK", expected, "{rules}: {name}: {answer}");
         }
     }
 }
@@ -153,14 +126,14 @@ fn with_categories() -> Option<(Server, Client)> {
 #[test]
 fn the_categories_are_those_that_a_command_of_the_servers_own_would_have() {
     let Some((_server, mut admin)) = with_categories() else { return };
-    for command in [&ACQUIRING[..], &CHANGING, &READING].concat() {
+    for (kind, command) in with_key().map(|command| (command.kind, command.name)) {
         let info = list_of(&list_of(&admin.run(format!("COMMAND INFO dlock.{command}")))[0]);
         let flags: BTreeSet<_> = list_of(&info[2]).iter().map(text_of).collect();
         let categories: BTreeSet<_> = list_of(&info[6]).iter().map(text_of).collect();
         let has = |category: &str| categories.contains(category);
-        let reads = READING.contains(&command);
+        let reads = kind == Kind::Reads;
         assert_eq!((has("@read"), has("@write")), (reads, !reads), "{command}: {categories:?}");
-        assert_eq!(has("@blocking"), ACQUIRING.contains(&command), "{command}: {categories:?}");
+        assert_eq!(has("@blocking"), kind == Kind::Acquires, "{command}: {categories:?}");
         assert!(has("@fast") != has("@slow"), "{command}: {categories:?}");
         assert_eq!(has("@fast"), flags.contains("fast"), "{command}: {categories:?}, {flags:?}");
         assert!(!has("@admin") && !has("@dangerous"), "{command}: {categories:?}");
@@ -177,8 +150,8 @@ fn who_may_not_write_may_not_lock() {
     // And really, not in a dry run only.
     admin.ok("ACL SETUSER reader reset on nopass ~* +@all -@write");
     let mut reader = as_user(&server, "reader");
-    for command in ACQUIRING {
-        assert!(reader.error(request(command)).starts_with("NOPERM "), "{command}");
+    for command in of_kind(Kind::Acquires) {
+        assert!(reader.error(command.call("k")).starts_with("NOPERM "), "{}", command.name);
     }
 }
 
@@ -206,15 +179,15 @@ fn as_user(server: &Server, user: &str) -> Client {
 #[test]
 fn rules_that_name_the_commands_say_the_same_on_every_server() {
     let (server, mut admin) = Server::start().with_client();
-    let without = |names: &[&str]| names.iter().map(|name| format!(" -dlock.{name}")).collect::<String>();
-    let no_writes = format!("+@all -@write{}", without(&[&ACQUIRING[..], &CHANGING].concat()));
+    let without = |kind| of_kind(kind).map(|command| format!(" -dlock.{}", command.name)).collect::<String>();
+    let no_writes = format!("+@all -@write{}{}", without(Kind::Acquires), without(Kind::Changes));
     assert_may_run(&mut admin, &no_writes, [false, false, true]);
-    let no_waits = format!("+@all -@blocking{}", without(&ACQUIRING));
+    let no_waits = format!("+@all -@blocking{}", without(Kind::Acquires));
     assert_may_run(&mut admin, &no_waits, [false, true, true]);
     let mut user = as_user(&server, "probe");
     assert!(user.error("DLOCK.RLOCK k a BLOCK 0").starts_with("NOPERM "));
     let docs = include_str!("../../docs/permissions.md");
-    for rule in ACQUIRING {
-        assert!(docs.contains(&format!("-dlock.{rule}")), "docs/permissions.md has the rule -dlock.{rule}");
+    for rule in of_kind(Kind::Acquires).map(|command| format!("-dlock.{}", command.name)) {
+        assert!(docs.contains(&rule), "docs/permissions.md has the rule {rule}");
     }
 }

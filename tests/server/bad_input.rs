@@ -6,6 +6,7 @@ mod repeated;
 use redis::Value;
 
 use self::cases::{ACQUIRING, Case, Says, acquiring, case, check, info, release, renew, with_owner};
+use crate::commands::{COMMANDS, Kind, with_key};
 use crate::support::replica::info_field;
 use crate::support::{Client, Server, Setup, bytes_of, req, text_of};
 
@@ -80,9 +81,32 @@ fn malformed_questions_change_nothing() {
 }
 
 #[test]
+fn a_mistake_in_a_command_changes_nothing() {
+    let (_server, mut client) = holding(Setup::new());
+    let mut before = snapshot(&mut client);
+    let mut refused = 0;
+    for mistake in COMMANDS.iter().flat_map(|command| command.mistakes()) {
+        let done = client.attempt(&mistake);
+        let after = snapshot(&mut client);
+        match done {
+            // It is counted.
+            Err(error) if error.starts_with("DEADLOCK ") => {}
+            Err(_) => {
+                assert_eq!(after, before, "{mistake}");
+                refused += 1;
+            }
+            // It is a mistake where other locks are held.
+            Ok(_) => {}
+        }
+        before = after;
+    }
+    assert!(refused > 40, "{refused}");
+}
+
+#[test]
 fn a_command_without_a_key_is_an_error() {
     let (_server, mut client) = holding(Setup::new());
-    for command in ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK", "RELEASE", "RENEW", "CHECK", "INFO", "APPLY"] {
+    for command in COMMANDS.iter().filter(|command| command.kind != Kind::Keyless).map(|command| command.name) {
         let error = client.error(format!("DLOCK.{command}"));
         assert!(Says::Arity.fits(command, &error), "{error}");
     }
@@ -122,23 +146,9 @@ fn a_key_of_another_type_is_left_as_it_was() {
         client.run(write);
         client.int(format!("PEXPIRE {key} 900000"));
         let before = [client.run(format!("DUMP {key}")), client.run(format!("PEXPIRETIME {key}"))];
-        for rest in [
-            "ACQUIRE k a",
-            "ACQUIRE k *",
-            "RACQUIRE k a PX 5000",
-            "RLOCK k a",
-            "WLOCK k a",
-            "RELEASE k a",
-            "RELEASE k a ALL",
-            "RELEASE k a TOKEN 5",
-            "RENEW k a",
-            "RENEW k a MINTOKEN 5",
-            "CHECK k 5",
-            "INFO k",
-            "INFO k FULL",
-            "INFO k OWNER a",
-        ] {
-            let request = format!("DLOCK.{}", rest.replacen(" k", &format!(" {key}"), 1));
+        let more = ["ACQUIRE k *", "RELEASE k a TOKEN 5", "RENEW k a MINTOKEN 5"];
+        let more = more.map(|rest| format!("DLOCK.{}", rest.replacen(" k", &format!(" {key}"), 1)));
+        for request in with_key().flat_map(|command| command.calls(key)).chain(more) {
             let error = client.error(&request);
             assert_eq!(error, "WRONGTYPE Operation against a key holding the wrong kind of value", "{request}");
             assert_eq!(

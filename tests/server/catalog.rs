@@ -4,27 +4,15 @@ use std::collections::{BTreeSet, HashMap};
 
 use redis::Value;
 
+use crate::commands::{COMMANDS, Kind, with_key};
 use crate::support::lock::fields_of;
 use crate::support::version::Version;
 use crate::support::{Client, Server, list_of, text_of};
 
-const COMMANDS: [&str; 10] = [
-    "dlock.acquire",
-    "dlock.racquire",
-    "dlock.rlock",
-    "dlock.wlock",
-    "dlock.sacquire",
-    "dlock.macquire",
-    "dlock.release",
-    "dlock.renew",
-    "dlock.check",
-    "dlock.info",
-];
-
 fn docs(client: &mut Client, command: &str) -> HashMap<String, Value> {
-    let reply = fields_of(&client.run(format!("COMMAND DOCS {command}")));
+    let reply = fields_of(&client.run(format!("COMMAND DOCS dlock.{command}")));
     assert_eq!(reply.len(), 1, "{command} has docs");
-    assert_eq!(reply[0].0, command);
+    assert_eq!(reply[0].0, format!("dlock.{command}"));
     fields_of(&reply[0].1).into_iter().collect()
 }
 
@@ -42,35 +30,31 @@ fn collect(arguments: &Value, tokens: &mut BTreeSet<String>, names: &mut BTreeSe
     }
 }
 
-/// The words in capitals in the syntax of a command, as its page has it.
-fn words_of_page(command: &str) -> BTreeSet<String> {
-    let name = command.strip_prefix("dlock.").expect("a command of dlock");
+/// The words in the syntax of a command, as its page has it: those in capitals, and the names of values.
+fn words_of_page(name: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let path = format!("{}/docs/commands/{name}.md", env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let syntax = page.split("```").nth(1).and_then(|block| block.strip_prefix("text\n")).expect("a syntax");
-    assert!(syntax.starts_with(&command.to_uppercase()), "{path}: {syntax}");
+    assert!(syntax.starts_with(&format!("DLOCK.{}", name.to_uppercase())), "{path}: {syntax}");
     let words = syntax.split(|c: char| c.is_whitespace() || "[]|".contains(c)).skip(1);
-    words
-        .filter(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase()))
-        .map(str::to_owned)
-        .collect()
+    let words = words.filter(|word| word.contains(char::is_alphabetic)).map(str::to_owned);
+    words.partition(|word| word.bytes().all(|byte| byte.is_ascii_uppercase()))
 }
 
 #[test]
 fn docs_describe_every_argument() {
     let server = Server::start();
     for mut client in [server.client(), server.client().resp3()] {
-        for command in COMMANDS {
+        for command in with_key().map(|command| command.name) {
             let docs = docs(&mut client, command);
             let summary = text_of(&docs["summary"]);
             assert!(summary.len() > 10, "{command}: {summary}");
             assert!(docs.contains_key("complexity") && docs.contains_key("since"), "{command}: {docs:?}");
             let (mut tokens, mut names) = (BTreeSet::new(), BTreeSet::new());
             collect(&docs["arguments"], &mut tokens, &mut names);
-            let expected = words_of_page(command);
+            let (expected, values) = words_of_page(command);
             assert_eq!(tokens, expected, "{command}");
-            let second = if command == "dlock.check" { "token" } else { "owner" };
-            assert!(names.contains("key") && names.contains(second), "{command}: {names:?}");
+            assert!(names.contains("key") && names.is_superset(&values), "{command}: {names:?}, {values:?}");
         }
     }
 }
@@ -78,12 +62,12 @@ fn docs_describe_every_argument() {
 #[test]
 fn docs_of_the_log_describe_its_subcommands() {
     let (_server, mut client) = Server::start().with_client();
-    let docs = docs(&mut client, "dlock.log");
+    let docs = docs(&mut client, "log");
     let (mut tokens, mut names) = (BTreeSet::new(), BTreeSet::new());
     collect(&docs["arguments"], &mut tokens, &mut names);
     assert_eq!(tokens, ["GET", "HELP", "LEN", "RESET"].map(str::to_owned).into());
     assert!(names.contains("count") && !names.contains("key"), "{names:?}");
-    let (arity, flags, keys) = command_info(&mut client, "dlock.log");
+    let (arity, flags, keys) = command_info(&mut client, "log");
     assert_eq!((arity, keys), (-2, [0; 3]));
     for flag in ["admin", "loading", "stale"] {
         assert!(flags.contains(flag), "{flag}: {flags:?}");
@@ -95,15 +79,7 @@ fn docs_of_the_log_describe_its_subcommands() {
 #[test]
 fn arguments_are_optional_where_the_syntax_says_so() {
     let (_server, mut client) = Server::start().with_client();
-    for (command, required) in [
-        ("dlock.acquire", 2),
-        ("dlock.sacquire", 3),
-        ("dlock.macquire", 3),
-        ("dlock.release", 2),
-        ("dlock.renew", 2),
-        ("dlock.check", 2),
-        ("dlock.info", 1),
-    ] {
+    for (command, required) in with_key().map(|command| (command.name, command.required())) {
         let arguments = list_of(&docs(&mut client, command)["arguments"]);
         let optional = |argument: &Value| {
             fields_of(argument)
@@ -119,7 +95,7 @@ fn arguments_are_optional_where_the_syntax_says_so() {
 /// `COMMAND INFO`: arity, flags, first key, last key, step.
 #[track_caller]
 fn command_info(client: &mut Client, command: &str) -> (i64, BTreeSet<String>, [i64; 3]) {
-    let reply = list_of(&list_of(&client.run(format!("COMMAND INFO {command}")))[0]);
+    let reply = list_of(&list_of(&client.run(format!("COMMAND INFO dlock.{command}")))[0]);
     let flags = list_of(&reply[2]).iter().map(text_of).collect();
     (crate::support::int_of(&reply[1]), flags, [3, 4, 5].map(|at| crate::support::int_of(&reply[at])))
 }
@@ -127,54 +103,37 @@ fn command_info(client: &mut Client, command: &str) -> (i64, BTreeSet<String>, [
 #[test]
 fn flags_and_keys_are_right() {
     let (_server, mut client) = Server::start().with_client();
-    for command in COMMANDS.iter().chain(&["dlock.apply"]) {
-        let (arity, flags, keys) = command_info(&mut client, command);
+    for command in COMMANDS.iter().filter(|command| command.kind != Kind::Keyless) {
+        let name = command.name;
+        let (arity, flags, keys) = command_info(&mut client, name);
         let has = |flag: &str| flags.contains(flag);
-        let reads = ["dlock.check", "dlock.info"].contains(command);
-        if *command == "dlock.macquire" {
+        let reads = command.kind == Kind::Reads;
+        if name == "macquire" {
             // How many there are is argument 1; `COMMAND GETKEYS` finds them.
             assert!(has("movablekeys"), "{flags:?}");
         } else {
-            assert_eq!(keys, [1, 1, 1], "{command}");
+            assert_eq!(keys, [1, 1, 1], "{name}");
         }
-        let least = match *command {
-            "dlock.info" => -2,
-            "dlock.sacquire" | "dlock.macquire" => -4,
-            "dlock.check" | "dlock.apply" => 3,
-            _ => -3,
-        };
-        assert_eq!(arity, least, "{command}");
-        assert_eq!((has("readonly"), has("write")), (reads, !reads), "{command}");
-        let takes = command.ends_with("acquire") || command.ends_with("lock");
-        assert_eq!((has("denyoom"), has("blocking")), (takes, takes), "{command}: {flags:?}");
-        assert_eq!(has("noscript"), *command == "dlock.apply", "{command}: {flags:?}");
+        assert_eq!(arity, command.arity(), "{name}");
+        assert_eq!((has("readonly"), has("write")), (reads, !reads), "{name}");
+        let takes = command.kind == Kind::Acquires;
+        assert_eq!((has("denyoom"), has("blocking")), (takes, takes), "{name}: {flags:?}");
+        assert_eq!(has("noscript"), name == "apply", "{name}: {flags:?}");
     }
 }
 
 #[test]
 fn the_server_finds_the_key_and_what_is_done_to_it() {
     let (_server, mut client) = Server::start().with_client();
-    for request in [
-        "DLOCK.ACQUIRE k a PX 5",
-        "DLOCK.RACQUIRE k a",
-        "DLOCK.RLOCK k a",
-        "DLOCK.WLOCK k a",
-        "DLOCK.SACQUIRE k a 5 PERMITS 2",
-        "DLOCK.SACQUIRE k a 5 SLOT",
-        "DLOCK.MACQUIRE 1 k a",
-        "DLOCK.RELEASE k a",
-        "DLOCK.RENEW k a",
-        "DLOCK.CHECK k 5",
-        "DLOCK.INFO k",
-        "DLOCK.INFO k FULL COUNT 5",
-    ] {
+    let requests = with_key().flat_map(|command| command.calls("k").into_iter().map(|call| (command.kind, call)));
+    for (kind, request) in requests {
         assert_eq!(list_of(&client.run(format!("COMMAND GETKEYS {request}"))), [Value::BulkString(b"k".to_vec())]);
         let found = list_of(&client.run(format!("COMMAND GETKEYSANDFLAGS {request}")));
         assert_eq!(found.len(), 1);
         let pair = list_of(&found[0]);
         assert_eq!(text_of(&pair[0]), "k");
         let flags: Vec<_> = list_of(&pair[1]).iter().map(text_of).collect();
-        let reads = request.starts_with("DLOCK.CHECK") || request.starts_with("DLOCK.INFO");
+        let reads = kind == Kind::Reads;
         let has = |flag: &str| flags.iter().any(|f| f == flag);
         assert_eq!((has("RO"), has("RW")), (reads, !reads), "{request}: {flags:?}");
         assert!(has("access"), "{request} tells what is stored: {flags:?}");
@@ -191,27 +150,16 @@ fn reading_needs_only_read_permission() {
     watcher.ok("AUTH watcher x");
     watcher.run("DLOCK.INFO k FULL");
     assert!(watcher.int(format!("DLOCK.CHECK k {token}")) > 0);
-    for request in [
-        "ACQUIRE k b",
-        "RACQUIRE k b",
-        "RLOCK k b",
-        "WLOCK k b",
-        "SACQUIRE k b 9",
-        "MACQUIRE 1 k b",
-        "RELEASE k a",
-        "RENEW k a",
-    ] {
-        assert!(watcher.error(format!("DLOCK.{request}")).starts_with("NOPERM"), "{request}");
-    }
-    for request in ["INFO other", "CHECK other 5"] {
-        assert!(watcher.error(format!("DLOCK.{request}")).starts_with("NOPERM"), "{request}");
+    for command in with_key() {
+        let key = if command.kind == Kind::Reads { "other" } else { "k" };
+        assert!(watcher.error(command.call(key)).starts_with("NOPERM"), "{}", command.name);
     }
     let mut locker = server.client();
     locker.ok("AUTH locker x");
     locker.int("DLOCK.ACQUIRE lock:1 a");
     locker.run("DLOCK.INFO lock:1");
-    for request in ["ACQUIRE k b", "INFO k", "CHECK k 5", "RELEASE k a", "RENEW k a"] {
-        assert!(locker.error(format!("DLOCK.{request}")).starts_with("NOPERM"), "{request}");
+    for command in with_key() {
+        assert!(locker.error(command.call("k")).starts_with("NOPERM"), "{}", command.name);
     }
     client.ok("ACL SETUSER picky on nopass ~* -@all +dlock.acquire +dlock.release");
     let mut picky = server.client();
@@ -230,8 +178,8 @@ fn the_acl_has_a_category_where_the_server_allows_one() {
     }
     assert!(list_of(&client.run("ACL CAT")).iter().any(|category| text_of(category) == "dlock"));
     // Not by `ACL CAT dlock`: some servers leave the commands of modules out of it.
-    for command in COMMANDS {
-        let reply = list_of(&list_of(&client.run(format!("COMMAND INFO {command}")))[0]);
+    for command in with_key().map(|command| command.name) {
+        let reply = list_of(&list_of(&client.run(format!("COMMAND INFO dlock.{command}")))[0]);
         let categories: Vec<_> = list_of(&reply[6]).iter().map(text_of).collect();
         assert!(categories.contains(&"@dlock".to_owned()), "{command}: {categories:?}");
     }
@@ -253,10 +201,6 @@ fn the_release_build_has_no_hooks() {
     let (_server, mut client) = Server::start().with_client();
     assert!(client.error("DLOCK.PANIC k").starts_with("ERR unknown command"));
     let all: BTreeSet<_> = list_of(&client.run("COMMAND LIST FILTERBY MODULE dlock")).iter().map(text_of).collect();
-    let known: BTreeSet<_> = COMMANDS
-        .iter()
-        .chain(&["dlock.apply", "dlock.help", "dlock.log", "dlock.session"])
-        .map(|name| (*name).to_owned())
-        .collect();
+    let known: BTreeSet<_> = COMMANDS.iter().map(|command| format!("dlock.{}", command.name)).collect();
     assert_eq!(all, known);
 }

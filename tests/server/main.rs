@@ -20,6 +20,7 @@ mod caps;
 mod catalog;
 mod clients;
 mod cluster;
+mod commands;
 mod config;
 mod damaged;
 mod deploy;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::page::Page;
+use crate::commands::{COMMANDS, Kind};
 use crate::support::{Server, req};
 
 /// Texts of the pages that other tests provoke, because they need another kind of server.
@@ -29,94 +30,20 @@ const WAITS: [&str; 4] = ["BLOCK x", "BLOCK -1", "REQUEST", "REQUEST id REQUEST 
 
 fn mistakes() -> Vec<String> {
     let mut requests = Vec::new();
-    let takes = ["ACQUIRE k a", "RACQUIRE k a", "RLOCK k a", "WLOCK k a", "SACQUIRE k a 5", "MACQUIRE 2 k l a"];
-    for call in takes {
-        requests.extend(LEASES.iter().chain(&LEASES_TOO).chain(&WAITS).map(|options| format!("{call} {options}")));
-        requests.push(call.replacen(" a", " *", 1) + " REQUEST r");
-        requests.push(call.split(' ').next().unwrap_or_default().to_owned());
+    for command in COMMANDS {
+        let call = command.call("k");
+        if command.kind == Kind::Acquires {
+            requests.extend(LEASES.iter().chain(&LEASES_TOO).chain(&WAITS).map(|options| format!("{call} {options}")));
+            requests.push(call.replacen(" a", " *", 1) + " REQUEST r");
+        }
+        if command.name == "renew" {
+            requests.extend(LEASES.iter().chain(&LEASES_TOO).map(|options| format!("{call} {options}")));
+        }
+        if command.required() > 0 {
+            requests.push(format!("DLOCK.{}", command.name));
+        }
+        requests.extend(command.mistakes());
     }
-    requests.extend(LEASES.iter().chain(&LEASES_TOO).map(|options| format!("RENEW k a {options}")));
-    requests.extend(
-        "ACQUIRE k a MINTOKEN 0
-         ACQUIRE k a MINTOKEN 9007199254740992
-         RENEW k
-         RENEW k a TOKEN
-         RENEW k a TOKEN x
-         RENEW k a TOKEN 0
-         RENEW k a MINTOKEN 9007199254740992
-         RENEW text a
-         RELEASE k
-         RELEASE k a NX
-         RELEASE k a TOKEN
-         RELEASE k a READ READ
-         RELEASE k a READ WRITE
-         RELEASE k a TOKEN x
-         RELEASE k a TOKEN 0
-         RELEASE k a PERMITS 0
-         RELEASE text a
-         RELEASE both a
-         CHECK k
-         CHECK k x
-         CHECK k 0
-         CHECK text 1
-         INFO
-         INFO k NX
-         INFO k OWNER
-         INFO k FULL COUNT 1 COUNT 1
-         INFO k OWNER a FULL
-         INFO k COUNT 1
-         INFO k FULL COUNT x
-         INFO k FULL COUNT -1
-         INFO text
-         LOG
-         LOG GET 1 2
-         LOG NO
-         LOG GET x
-         LOG GET -2
-         HELP me
-         APPLY k x
-         SACQUIRE k a x
-         SACQUIRE k a 0
-         SACQUIRE k a 5 PERMITS 0
-         SACQUIRE k a 5 PERMITS 6
-         SACQUIRE full a 4294967295
-         RACQUIRE full a
-         RLOCK full a
-         SACQUIRE sem a 3 PERMITS 3 BLOCK 0
-         SACQUIRE sem a 3 BLOCK 0
-         WLOCK read d BLOCK 0
-         RACQUIRE read d BLOCK 0
-         ACQUIRE both a BLOCK 0
-         ACQUIRE left b BLOCK 0
-         ACQUIRE text a
-         MACQUIRE 0 k a
-         MACQUIRE x k a
-         MACQUIRE 3 k l a
-         MACQUIRE 2 k k a
-         MACQUIRE 2 k text a
-         SACQUIRE k a 2 PERMITS 1 SLOT
-         SACQUIRE sem a 3 SLOT BLOCK 0
-         ACQUIRE k a MAXHOLD 0
-         ACQUIRE k a MAXHOLD 400 PX 500
-         ACQUIRE k a MAXHOLD 299 SESSION
-         ACQUIRE k a SESSIONID unknown
-         RENEW k a SESSIONID unknown
-         SESSION s
-         SESSION s NX
-         SESSION s PX
-         SESSION s PX x
-         SESSION s PX 299
-         SESSION s PX 300 PX 300
-         SESSION s PX 300 NX XX
-         SESSION s PX 300 EX
-         SESSION s CLOSE x
-         SESSION s LIST COUNT
-         SESSION s LIST COUNT -1
-         SESSION s LIST COUNT x
-         SESSION s PX 300 XX"
-            .lines()
-            .map(|line| line.trim().to_owned()),
-    );
     requests
 }
 
@@ -142,9 +69,9 @@ fn provoked() -> BTreeMap<String, Vec<String>> {
     let mut errors = BTreeMap::<String, Vec<String>>::new();
     let mut add = |command: &str, error: String| errors.entry(command.to_lowercase()).or_default().push(error);
     for request in mistakes() {
-        let command = request.split(' ').next().unwrap_or_default();
-        if let Err(error) = client.attempt(format!("DLOCK.{request}")) {
-            add(command, error);
+        let command = request.split(' ').next().and_then(|name| name.split_once('.')).expect("a command").1.to_owned();
+        if let Err(error) = client.attempt(request) {
+            add(&command, error);
         }
     }
     let (long, id) = ("o".repeat(1025), "i".repeat(65));
