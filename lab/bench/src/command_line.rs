@@ -47,9 +47,6 @@ pub struct Instr {
     /// Keep the figures in lab/bench/figures/ instead of comparing with those.
     #[arg(long)]
     pub keep: bool,
-    /// Print JSON instead of a table.
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Args, Debug, PartialEq)]

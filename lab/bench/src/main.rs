@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what `instr` measures | `contenders/`, one file a set |
 //! | what `times` measures | `times/`, one file a part |
-//! | what the page of the docs says | `page/` |
+//! | tables and plots of the page of the docs | `page/` |
 //! | what `waiting` measures | `waiting/`, one file a part |
 //! | how instructions are counted | `callgrind` |
 //! | how a server is started and stopped | `server` |
@@ -32,6 +32,7 @@ mod processors;
 mod resp;
 mod server;
 mod sessions;
+mod shown;
 mod targets;
 mod times;
 mod waiting;

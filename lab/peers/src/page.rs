@@ -5,7 +5,7 @@ use crate::plots;
 use crate::systems::{ALL, Kept, Made, System};
 use crate::targets::{self, Bound, Profile, Verdict};
 use crate::{texts, why};
-use dlock_plots::tables::put;
+use dlock_plots::tables::{grouped, put, table};
 
 /// Returns the page with its tables put in, and its plots, by their path below `docs/`.
 ///
@@ -317,14 +317,7 @@ pub(crate) fn number(value: f64) -> String {
         _ => format!("{value:.3}"),
     };
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
-    let mut grouped = String::new();
-    for (at, digit) in whole.chars().enumerate() {
-        let left = whole.len() - at;
-        if at > 0 && left.is_multiple_of(3) && !grouped.ends_with('-') {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
+    let grouped = grouped(whole);
     if fraction.is_empty() { grouped } else { format!("{grouped}.{fraction}") }
 }
 
@@ -343,16 +336,6 @@ fn wrapped(text: &str) -> String {
         width += length;
     }
     lines + "\n"
-}
-
-fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
-    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |").replace("|  |", "| |");
-    let rule: Vec<&str> = head.iter().map(|_| "---").collect();
-    let mut text = line(head.to_vec()) + &line(rule);
-    for row in &rows {
-        text += &line(row.iter().map(String::as_str).collect());
-    }
-    text
 }
 
 #[cfg(test)]

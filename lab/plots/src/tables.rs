@@ -17,9 +17,35 @@ pub fn put(page: &str, tables: &[(&str, String)]) -> Result<String, String> {
     Ok(page)
 }
 
+/// Returns a table in Markdown; nothing if it has no rows.
+pub fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |").replace("|  |", "| |");
+    let rule: Vec<&str> = head.iter().map(|_| "---").collect();
+    let mut text = line(head) + &line(&rule);
+    for row in &rows {
+        text += &line(&row.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    text
+}
+
+/// The digits of a whole number in groups: `12345` as `12,345`.
+pub fn grouped(digits: &str) -> String {
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) && !text.ends_with('-') {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
-    use super::put;
+    use super::{grouped, put};
 
     #[test]
     fn a_table_takes_the_place_of_the_one_before() {
@@ -28,5 +54,12 @@ mod tests {
         assert_eq!(put("| new |\n"), page.replace("old", "new"));
         assert_eq!(put(""), "a\n\n<!-- x -->\n<!-- end of x -->\n\nb\n");
         assert!(super::put(page, &[("y", String::new())]).is_err());
+    }
+
+    #[test]
+    fn digits_are_grouped_by_threes() {
+        for (digits, text) in [("0", "0"), ("999", "999"), ("1000", "1,000"), ("-123456", "-123,456")] {
+            assert_eq!(grouped(digits), text);
+        }
     }
 }

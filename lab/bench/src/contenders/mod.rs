@@ -139,6 +139,11 @@ pub use others::COMMANDS as OTHER_COMMANDS;
 pub use semaphores::{SEMAPHORES, TAKEN};
 pub use several::{LOCKS_AT_ONCE, SEVERAL};
 
+/// Those whose pairs are timed.
+pub fn timed() -> impl Iterator<Item = Contender> {
+    all().into_iter().filter(|contender| contender.is_timed)
+}
+
 /// All contenders, in the order of the table.
 pub fn all() -> Vec<Contender> {
     let sets = [

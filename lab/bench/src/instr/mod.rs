@@ -19,8 +19,6 @@ use crate::contenders::{self, Background, Contender, RunsOn, SET_DEL, SET_SCRIPT
 use crate::error::Error;
 use crate::ledger::{self, Figure, Ledger};
 use crate::server::{self, Clock, Mode, Server, Setup};
-pub use table::grouped;
-
 use crate::targets::{self, Measure, ROWS};
 
 pub fn run(options: &Instr) -> Result<(), Error> {
@@ -35,11 +33,7 @@ pub fn run(options: &Instr) -> Result<(), Error> {
     let path = ledger::path("instr", ledger.fact("server"));
     let kept = Ledger::read(&path)?;
     let verdicts = targets::judge(&ROWS, &ledger);
-    if options.json {
-        print!("{}", table::json(&ledger, &verdicts));
-    } else {
-        print!("{}", table::text(&ledger, &contenders, &verdicts));
-    }
+    print!("{}", table::text(&ledger, &contenders, &verdicts));
     if options.keep {
         ledger.keep(&path)?;
         println!("\nkept in {}", path.display());

@@ -1,6 +1,6 @@
 //! A plot of lines: how the ways to do a thing go with size, both on scales of powers.
 
-use crate::times::short;
+use crate::shown::short;
 use dlock_plots::{Anchor, Canvas, OWN, RIVALS};
 
 pub struct Series {

@@ -1,10 +1,9 @@
-//! `dlock-bench page`: writes `docs/benchmarks.md` and its plots from the figures that are kept.
+//! `dlock-bench page`: puts the figures that are kept into `docs/benchmarks.md`, and draws its plots.
 
 mod bars;
 mod lines;
-mod more;
 mod plots;
-mod sections;
+pub mod tables;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::ledger::{self, Ledger};
+use dlock_plots::tables::put;
 
 pub fn run() -> Result<(), Error> {
     for (path, text) in files(&kept()?)? {
@@ -25,17 +25,19 @@ pub fn run() -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the page and its plots, by their path below `docs/`.
+/// Returns the page with its tables put in, and its plots, by their path below `docs/`.
 fn files(kept: &[Ledger]) -> Result<Vec<(PathBuf, String)>, Error> {
     let Some((main, others)) = kept.split_first() else {
         return Err(Error::Usage("no figures are kept in lab/bench/figures/ (make bench)".into()));
     };
-    let plots = plots::all(main);
-    let page = sections::page(main, others, &plots);
-    let mut files = vec![(PathBuf::from("benchmarks.md"), page)];
-    files.extend(plots.into_iter().map(|plot| (Path::new("benchmarks").join(plot.file), plot.svg)));
-    Ok(files)
+    let page = fs::read_to_string(docs().join(PAGE)).map_err(Error::io(format!("reading docs/{PAGE}")))?;
+    let page = put(&page, &tables::all(main, others)).map_err(Error::Usage)?;
+    let plots = plots::all(main).into_iter().map(|plot| (Path::new("benchmarks").join(plot.file), plot.svg));
+    Ok([(PathBuf::from(PAGE), page)].into_iter().chain(plots).collect())
 }
+
+/// Below `docs/`.
+const PAGE: &str = "benchmarks.md";
 
 /// All that is kept, one ledger a server. The one of which most is known is first.
 fn kept() -> Result<Vec<Ledger>, Error> {

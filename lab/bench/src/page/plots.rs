@@ -2,16 +2,15 @@
 
 use super::bars::{self, Bar};
 use super::lines::{self, Series, Titles};
+use super::tables::READER_ROWS;
 use crate::contenders::{self, Contender, LOCKS_AT_ONCE, RunsOn, SEMAPHORES, SEVERAL, TAKEN};
-use crate::instr::grouped;
 use crate::ledger::{Figure, Ledger};
-use crate::times::{READER_ROWS, WAITERS, Way};
+use crate::shown::grouped;
+use crate::times::{WAITERS, Way};
 
 pub struct Plot {
     /// Below `docs/benchmarks/`.
     pub file: &'static str,
-    /// For those who cannot see it.
-    pub title: &'static str,
     pub svg: String,
 }
 
@@ -26,14 +25,14 @@ fn instructions(ledger: &Ledger) -> Option<Plot> {
     let title = "Instructions to acquire and release a lock";
     let bars = pair_bars(ledger, "instructions/none", |figure| grouped(figure.median));
     let subtitle = format!("On {}; less is better", ledger.fact("server"));
-    (!bars.is_empty()).then(|| Plot { file: "instructions.svg", title, svg: bars::plot(title, &subtitle, &bars) })
+    (!bars.is_empty()).then(|| Plot { file: "instructions.svg", svg: bars::plot(title, &subtitle, &bars) })
 }
 
 fn pairs(ledger: &Ledger) -> Option<Plot> {
     let title = "Pairs per second, as a ratio to SET NX PX + script";
     let bars = pair_bars(ledger, "pairs-ratio/none/16/hot", |figure| format!("{:.2}", figure.median));
     let subtitle = "Pipeline 16, no persistence; median, lowest and highest of the rounds; more is better";
-    (!bars.is_empty()).then(|| Plot { file: "pairs.svg", title, svg: bars::plot(title, subtitle, &bars) })
+    (!bars.is_empty()).then(|| Plot { file: "pairs.svg", svg: bars::plot(title, subtitle, &bars) })
 }
 
 fn pair_bars(ledger: &Ledger, sort: &str, value: fn(Figure) -> String) -> Vec<Bar> {
@@ -42,21 +41,21 @@ fn pair_bars(ledger: &Ledger, sort: &str, value: fn(Figure) -> String) -> Vec<Ba
         let is_own = contender.runs_on == RunsOn::Module;
         Some(Bar { label: contender.label.to_owned(), figure, value: value(figure), is_own })
     };
-    contenders::all().into_iter().filter(|contender| contender.is_timed).filter_map(bar).collect()
+    contenders::timed().filter_map(bar).collect()
 }
 
 fn hand_off(ledger: &Ledger) -> Option<Plot> {
     let title = "Time from a release to the next grant";
     let subtitle = "Median, microseconds; less is better";
     let svg = by_waiters(ledger, "hand-off-p50", title, subtitle)?;
-    Some(Plot { file: "hand-off.svg", title, svg })
+    Some(Plot { file: "hand-off.svg", svg })
 }
 
 fn commands(ledger: &Ledger) -> Option<Plot> {
     let title = "Commands that all clients send for one hand-off";
     let subtitle = "Less is better";
     let svg = by_waiters(ledger, "hand-off-commands", title, subtitle)?;
-    Some(Plot { file: "commands.svg", title, svg })
+    Some(Plot { file: "commands.svg", svg })
 }
 
 fn by_waiters(ledger: &Ledger, sort: &str, title: &str, subtitle: &str) -> Option<String> {
@@ -82,21 +81,21 @@ fn readers(ledger: &Ledger) -> Option<Plot> {
         points: points(name),
         is_own: name == "rlock",
     });
-    Some(Plot { file: "readers.svg", title, svg: plotted(series.into(), &titles)? })
+    Some(Plot { file: "readers.svg", svg: plotted(series.into(), &titles)? })
 }
 
 fn semaphores(ledger: &Ledger) -> Option<Plot> {
     let title = "Instructions to acquire and release a permit";
     let titles = Titles { title, subtitle: "Less is better", below: "permits that others hold" };
     let series = SEMAPHORES.map(|row| sized(ledger, row, TAKEN, "sacquire"));
-    Some(Plot { file: "semaphores.svg", title, svg: plotted(series.into(), &titles)? })
+    Some(Plot { file: "semaphores.svg", svg: plotted(series.into(), &titles)? })
 }
 
 fn several(ledger: &Ledger) -> Option<Plot> {
     let title = "Instructions to acquire and release several locks";
     let titles = Titles { title, subtitle: "Less is better", below: "locks" };
     let series = SEVERAL.map(|row| sized(ledger, row, LOCKS_AT_ONCE, "macquire"));
-    Some(Plot { file: "several.svg", title, svg: plotted(series.into(), &titles)? })
+    Some(Plot { file: "several.svg", svg: plotted(series.into(), &titles)? })
 }
 
 /// Counts of contenders whose names end with a size.

@@ -79,10 +79,5 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     Ok(())
 }
 
-/// For people: whose locks are attacked.
-pub fn victims() -> String {
-    format!("{ATTACKED} locks with a lease of {} ms", LEASE.as_millis())
-}
-
 const LEASE: Duration = Duration::from_millis(900);
 const ROUNDS: usize = 3;

@@ -13,19 +13,18 @@ mod pairs;
 mod readers;
 pub mod several;
 pub mod stalls;
-mod table;
 mod team;
 
 use crate::command_line::{Times, selected};
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{self, Figure, Ledger};
+use crate::page::tables;
 use crate::targets::{self, ROWS};
 use crate::waiting::{self, Programs};
 
 pub use contended::{WAITERS, Way};
 pub use pairs::PIPELINES;
-pub use table::{MEMORY_ROWS, READER_ROWS, SEVERAL_COLUMNS, short, spread};
 pub use team::Keys;
 
 pub fn run(options: &Times) -> Result<(), Error> {
@@ -65,42 +64,42 @@ const PARTS: [Part; 10] = [
         name: "pairs",
         title: "Pairs a second, as a ratio to SET NX PX + script: median (least to most of the rounds)",
         measure: pairs::measure,
-        table: table::pairs,
+        table: tables::pairs,
     },
     Part {
         name: "readers",
         title: "Cost beside other readers, as a ratio to the same beside one",
         measure: readers::measure,
-        table: table::readers,
+        table: tables::readers,
     },
-    Part { name: "contended", title: "One lock that all want", measure: contended::measure, table: table::contended },
+    Part { name: "contended", title: "One lock that all want", measure: contended::measure, table: tables::contended },
     Part {
         name: "several",
         title: "32 clients that each need 2 of 16 locks",
         measure: several::measure,
-        table: table::several,
+        table: tables::contention,
     },
-    Part { name: "stalls", title: "Longest stall of a PING, ms", measure: stalls::measure, table: table::stalls },
+    Part { name: "stalls", title: "Longest stall of a PING, ms", measure: stalls::measure, table: tables::stalls },
     Part {
         name: "attacks",
         title: "Session locks that others hold through an attack, and the longest PING, ms",
         measure: attacks::measure,
-        table: table::attacks,
+        table: tables::attacks,
     },
     Part {
         name: "kept",
         title: "10,000 locks of one client that are kept alive, a second",
         measure: kept::measure,
-        table: table::kept,
+        table: tables::kept,
     },
     Part {
         name: "freedom",
         title: "Time to freedom: from the end of the holder to the next grant",
         measure: freedom::measure,
-        table: table::freedom,
+        table: tables::freedom,
     },
-    Part { name: "cpu", title: "Server CPU a hand-off", measure: hand_off_cpu, table: table::hand_off_cpu },
-    Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: table::memory },
+    Part { name: "cpu", title: "Server CPU a hand-off", measure: hand_off_cpu, table: tables::hand_off_cpu },
+    Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: tables::memory },
 ];
 
 /// Of the longest line to the shortest.

@@ -74,7 +74,7 @@ fn compare(
     let case = format!("{}/{pipeline}/{}", mode.name(), keys.name());
     eprintln!("  {case}");
     let mut teams = Vec::new();
-    for contender in contenders::all().into_iter().filter(|contender| contender.is_timed) {
+    for contender in contenders::timed() {
         match Team::of_pairs(&servers.of(&contender).server, &contender, pipeline, keys) {
             Ok(team) => teams.push((contender.name, team, Vec::new())),
             Err(Error::Lacking(_)) => {}

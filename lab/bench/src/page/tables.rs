@@ -1,0 +1,322 @@
+//! The tables of the page. One without rows is empty.
+
+use crate::contenders::TAKEN;
+use crate::contenders::{self, Contender, Kind, LOCKS_AT_ONCE, OTHER_COMMANDS, RunsOn, SEMAPHORES, SET_DEL, SEVERAL};
+use crate::ledger::Ledger;
+use crate::order;
+use crate::server::Mode;
+use crate::shown::{grouped, short, spread};
+use crate::targets::{self, Measure, ROWS, Target, Verdict};
+use crate::times::attacks::{ATTACKS, Attack};
+use crate::times::freedom::{self, ENDS, TIES, Tie};
+use crate::times::kept::{self, KEEPINGS, Keeping};
+use crate::times::several::Means;
+use crate::times::stalls::{CASES, Case};
+use crate::times::{Keys, PIPELINES, WAITERS, Way};
+use dlock_plots::tables::table;
+
+/// All of the page, by the names of their marks.
+pub fn all(main: &Ledger, others: &[Ledger]) -> Vec<(&'static str, String)> {
+    vec![
+        ("facts", facts(main)),
+        ("targets", judged(main, true)),
+        ("instructions", counted(main)),
+        ("other keys", other_keys(main)),
+        ("semaphores", semaphores(main)),
+        ("several locks", several(main)),
+        ("contention for several locks", contention(main)),
+        ("model of several locks", model()),
+        ("pairs", pairs(main)),
+        ("readers", readers(main)),
+        ("hand-off CPU", hand_off_cpu(main)),
+        ("contended", contended(main)),
+        ("stalls", stalls(main)),
+        ("attacks", attacks(main)),
+        ("kept", kept(main)),
+        ("freedom", freedom(main)),
+        ("memory", memory(main)),
+        ("other servers", others.iter().map(on_another_server).collect()),
+    ]
+}
+
+fn on_another_server(ledger: &Ledger) -> String {
+    let server = ledger.fact("server");
+    let sections = [
+        ("Targets", judged(ledger, false)),
+        ("Instructions", counted(ledger)),
+        ("Other keys on the same server", other_keys(ledger)),
+        ("Semaphores", semaphores(ledger)),
+        ("Several locks", several(ledger)),
+        ("Contention for several locks", contention(ledger)),
+        ("Pairs per second", pairs(ledger)),
+        ("One contended lock", contended(ledger)),
+        ("Longest stall", stalls(ledger)),
+    ];
+    let measured = sections.iter().filter(|(_, text)| !text.is_empty());
+    let sections =
+        measured.map(|(title, text)| format!("### {title} on {server}\n\n{}\n", text.replace("### ", "#### ")));
+    format!("## Results on {server}\n\n{}\n{}", facts(ledger), sections.collect::<String>())
+}
+
+fn facts(ledger: &Ledger) -> String {
+    let facts = [
+        ("server", "server"),
+        ("dlock", "dlock"),
+        ("machine", "machine"),
+        ("kernel", "Linux"),
+        ("date", "timed on"),
+        ("rounds", "rounds"),
+    ];
+    let known = facts.iter().filter(|(name, _)| !ledger.fact(name).is_empty());
+    table(&["", ""], known.map(|(name, label)| vec![(*label).to_owned(), ledger.fact(name).to_owned()]).collect())
+}
+
+/// On another server than the main one, only what was measured.
+fn judged(ledger: &Ledger, is_main: bool) -> String {
+    let verdicts = targets::judge(&ROWS, ledger);
+    let (met, judged) = targets::rows_met(&verdicts);
+    let rows = ROWS.iter().flat_map(|row| row.targets.iter().map(move |target| (row, target)));
+    // Without one of its commands a server has no such figure.
+    let is_known = |target: &Target| {
+        let verdict = verdicts.iter().any(|verdict| std::ptr::eq(verdict.target, target));
+        verdict || is_main && !target.measure.names().iter().any(|name| contenders::may_lack(name))
+    };
+    let rows = rows.filter(|(_, target)| is_known(target)).map(|(row, target)| {
+        let verdict = verdicts.iter().find(|verdict| std::ptr::eq(verdict.target, target));
+        let measured = verdict.map_or(String::new(), |verdict| format!("{:.3}", verdict.value));
+        let outcome = verdict.map_or("not measured".to_owned(), Verdict::outcome);
+        let calls = calls_alone(ledger, target).map_or(String::new(), |calls| format!("{calls:.3}"));
+        vec![row.what.to_owned(), target.case.to_owned(), measured, target.bound.to_string(), outcome, calls]
+    });
+    let table = table(&["what", "case", "measured", "target", "", "the server's part"], rows.collect());
+    format!("{met} of {judged} targets are met in every case.\n\n{table}")
+}
+
+/// A target's ratio of instructions if the module's own code had none, where the other side is no command of ours.
+fn calls_alone(ledger: &Ledger, target: &Target) -> Option<f64> {
+    let Measure::Quotient(subject, reference) = target.measure else { return None };
+    let own = |figure: &str| ledger.figure(&format!("own/{}", figure.strip_prefix("instructions/")?));
+    match (own(subject), own(reference)) {
+        (Some(own), None) => Some((ledger.figure(subject)?.median - own.median) / ledger.figure(reference)?.median),
+        _ => None,
+    }
+}
+
+fn counted(ledger: &Ledger) -> String {
+    let count = |mode: &str, name: &str| ledger.figure(&format!("instructions/{mode}/{name}")).map(|f| f.median);
+    let cell = |mode: Mode, name: &str| {
+        let own = count(mode.name(), name)?;
+        Some(format!("{} ({:.2})", grouped(own), own / count(mode.name(), SET_DEL)?))
+    };
+    let row = |contender: &Contender| {
+        let sent = ledger.figure(&format!("replicated/{}", contender.name)).map(|f| grouped(f.median));
+        let cells = Mode::ALL.map(|mode| cell(mode, contender.name).unwrap_or_default());
+        [vec![label(contender)], cells.into(), vec![sent.unwrap_or_default()]].concat()
+    };
+    let all = contenders::all();
+    // Those have a section of their own.
+    let is_here = |kind| !matches!(kind, Kind::OtherKeys | Kind::Permits(_) | Kind::Several(_));
+    let is_counted = |contender: &&Contender| is_here(contender.kind) && count("none", contender.name).is_some();
+    let rows = all.iter().filter(is_counted).map(row).collect();
+    table(&["operation", "no persistence", "AOF everysec", "one replica", "bytes replicated"], rows)
+}
+
+fn other_keys(ledger: &Ledger) -> String {
+    let row = |(name, label): (&str, &str)| {
+        let plain = count(ledger, name)?;
+        let cell = |background: &str| {
+            let beside = count(ledger, &format!("{name}-{background}"));
+            beside.map_or("–".to_owned(), |beside| format!("{} ({:.3})", grouped(beside), beside / plain))
+        };
+        let cells = ["loaded", "busy", "blpop"].map(cell);
+        Some([vec![label.to_owned(), grouped(plain)], cells.into()].concat())
+    };
+    let head = ["commands", "no module", "module loaded", "busy server", "no module, a client in BLPOP"];
+    table(&head, OTHER_COMMANDS.into_iter().filter_map(row).collect())
+}
+
+fn semaphores(ledger: &Ledger) -> String {
+    let head = ["operation", "1 permit", "100 permits", "10,000 permits"];
+    table(&head, sized(ledger, &SEMAPHORES, TAKEN))
+}
+
+fn several(ledger: &Ledger) -> String {
+    table(&["operation", "2 locks", "8 locks", "64 locks"], sized(ledger, &SEVERAL, LOCKS_AT_ONCE))
+}
+
+/// Rows of contenders whose names end with a size. In brackets: the first row as a ratio to it.
+fn sized(ledger: &Ledger, rows: &[(&str, &str)], sizes: [usize; 3]) -> Vec<Vec<String>> {
+    let figure = |name: &str, size: usize| count(ledger, &format!("{name}-{size}"));
+    let own = rows.first().map_or("", |(name, _)| *name);
+    let cell = |name: &str, size: usize| {
+        let ratio = |count: f64| figure(own, size).map_or(f64::NAN, |own| own / count);
+        figure(name, size).map(|count| match name == own {
+            true => grouped(count),
+            false => format!("{} ({:.2})", grouped(count), ratio(count)),
+        })
+    };
+    let row = |(name, label): &(&str, &str)| {
+        let cells = sizes.map(|size| cell(name, size));
+        let label = if *name == own { format!("**{label}**") } else { (*label).to_owned() };
+        cells[0].is_some().then(|| [vec![label], cells.map(Option::unwrap_or_default).into()].concat())
+    };
+    rows.iter().filter_map(row).collect()
+}
+
+pub fn contention(ledger: &Ledger) -> String {
+    let columns = [
+        ("several-rate", "per second"),
+        ("several-rate-ratio/of", "rate / ordered"),
+        ("several-longest", "longest wait, ms"),
+        ("several-longest-ratio/of", "longest wait / back off"),
+    ];
+    let row = |means: Means| {
+        let cells = columns.map(|(sort, _)| ledger.figure(&format!("{sort}/{}", means.name())).map(spread));
+        filled(means.label(), cells)
+    };
+    table(&headed(&columns), Means::ALL.into_iter().filter_map(row).collect())
+}
+
+fn model() -> String {
+    format!(
+        "In a model whose server takes no time, this order alone gives {:.2} of the rate of ordered locks\n\
+         (`lab/bench/src/order.rs`). The model leaves out that ordered locks send two requests.\n",
+        order::rate_against_ordered()
+    )
+}
+
+pub fn pairs(ledger: &Ledger) -> String {
+    let cases: Vec<(Keys, usize)> =
+        Keys::ALL.into_iter().flat_map(|keys| PIPELINES.map(|pipeline| (keys, pipeline))).collect();
+    let in_mode = |mode: Mode| {
+        let name = |sort: &str, (keys, pipeline): (Keys, usize), contender: &str| {
+            format!("{sort}/{}/{pipeline}/{}/{contender}", mode.name(), keys.name())
+        };
+        let row = |contender: Contender| {
+            let cells = cases.iter().map(|case| ledger.figure(&name("pairs-ratio", *case, contender.name)));
+            let cells: Vec<String> = cells.map(|figure| figure.map_or(String::new(), spread)).collect();
+            let rate = ledger.figure(&name("pairs", (Keys::Hot, PIPELINES[0]), contender.name))?;
+            Some([vec![label(&contender), grouped(rate.median)], cells].concat())
+        };
+        let columns = cases.iter().map(|(keys, pipeline)| format!("{}, pipeline {pipeline}", keys.label()));
+        let head: Vec<String> =
+            ["operation", "per second (hot key, pipeline 16)"].map(str::to_owned).into_iter().chain(columns).collect();
+        let head: Vec<&str> = head.iter().map(String::as_str).collect();
+        (mode.label().to_owned(), table(&head, contenders::timed().filter_map(row).collect()))
+    };
+    one_below_the_other(Mode::ALL.map(in_mode))
+}
+
+pub fn readers(ledger: &Ledger) -> String {
+    let row = |(name, label): (&str, &str)| {
+        let figure = |others: usize| ledger.figure(&format!("readers/{name}/{others}"));
+        let ratio = |others: usize| ledger.figure(&format!("readers-ratio/{name}/{others}"));
+        let cell = |others: usize| Some(format!("{} ({:.2})", short(figure(others)?.median), ratio(others)?.median));
+        filled(label, [1, 100, 10_000].map(cell))
+    };
+    let head = ["operation", "1 other", "100 others", "10,000 others"];
+    table(&head, READER_ROWS.into_iter().filter_map(row).collect())
+}
+
+pub const READER_ROWS: [(&str, &str); 3] =
+    [("rlock", "RLOCK + RELEASE"), ("renew", "RENEW"), ("redisson-read", "Redisson read lock")];
+
+pub fn hand_off_cpu(ledger: &Ledger) -> String {
+    ledger.figure("hand-off-cpu-ratio/10000").map_or(String::new(), |figure| {
+        format!("Server CPU per hand-off with 10,000 waiters, as a ratio to 10 waiters: {}.\n", spread(figure))
+    })
+}
+
+pub fn contended(ledger: &Ledger) -> String {
+    let head = ["", "median / BLPOP", "p50, us", "p99, us", "p99.9, us", "hand-offs per second", "commands", "bytes"];
+    one_below_the_other(WAITERS.map(|waiters| {
+        let row = |way: Way| {
+            let figure = |sort: &str| ledger.figure(&format!("hand-off-{sort}/{waiters}/{}", way.name()));
+            let cell = |sort: &str| figure(sort).map_or("–".to_owned(), |figure| short(figure.median));
+            let ratio = figure("ratio").map_or("–".to_owned(), spread);
+            let cells = ["p50", "p99", "p99.9", "rate", "commands", "bytes"].map(cell);
+            figure("rate").map(|_| [vec![way.label().to_owned(), ratio], cells.into()].concat())
+        };
+        let rows = Way::ALL.into_iter().filter_map(row).collect();
+        (format!("{} waiters", grouped(waiters as f64)), table(&head, rows))
+    }))
+}
+
+pub fn stalls(ledger: &Ledger) -> String {
+    let row = |case: &Case| {
+        let figure = ledger.figure(&format!("stall/{}", case.name))?;
+        Some(vec![case.label.to_owned(), spread(figure), case.one_piece.to_owned()])
+    };
+    table(&["", "ms", ""], CASES.iter().filter_map(row).collect())
+}
+
+pub fn attacks(ledger: &Ledger) -> String {
+    let row = |attack: &Attack| {
+        let cells = ["attack-held", "attack-ping"];
+        filled(attack.label, cells.map(|sort| ledger.figure(&format!("{sort}/{}", attack.name)).map(spread)))
+    };
+    table(&["", "held", "`PING`"], ATTACKS.iter().filter_map(row).collect())
+}
+
+pub fn kept(ledger: &Ledger) -> String {
+    let row = |keeping: &Keeping| {
+        let cell = |(sort, _): (&str, &str)| ledger.figure(&format!("{sort}/{}", keeping.name)).map(spread);
+        filled(keeping.label, kept::COLUMNS.map(cell))
+    };
+    table(&headed(&kept::COLUMNS), KEEPINGS.iter().filter_map(row).collect())
+}
+
+pub fn freedom(ledger: &Ledger) -> String {
+    let row = |tie: &Tie| {
+        let cell = |(end, _): (&str, &str)| ledger.figure(&format!("freedom/{}/{end}", tie.name)).map(freedom::shown);
+        filled(tie.label, ENDS.map(cell))
+    };
+    table(&headed(&ENDS), TIES.iter().filter_map(row).collect())
+}
+
+pub fn memory(ledger: &Ledger) -> String {
+    let rows = [
+        ("set-del", "string key with a UUID, of a million"),
+        ("acquire", "held lock with the same owner, of a million"),
+        ("reader", "one more reader of a lock"),
+        ("session", "what a session adds to a held lock"),
+        ("waiter-used", "waiter, used_memory"),
+        ("waiter-resident", "waiter, resident"),
+        ("blpop-used", "client in BLPOP, used_memory"),
+        ("blpop-resident", "client in BLPOP, resident"),
+    ];
+    let row = |(name, label): (&str, &str)| {
+        let figure = ledger.figure(&format!("memory/{name}"))?;
+        Some(vec![label.to_owned(), grouped(figure.median)])
+    };
+    table(&["", "bytes"], rows.into_iter().filter_map(row).collect())
+}
+
+/// Median instructions without persistence.
+fn count(ledger: &Ledger, name: &str) -> Option<f64> {
+    ledger.figure(&format!("instructions/none/{name}")).map(|figure| figure.median)
+}
+
+/// A row, if its first cell was measured.
+fn filled<const N: usize>(label: &str, cells: [Option<String>; N]) -> Option<Vec<String>> {
+    let is_measured = cells.first().is_some_and(Option::is_some);
+    is_measured.then(|| [vec![label.to_owned()], cells.map(Option::unwrap_or_default).into()].concat())
+}
+
+/// The heads of columns beside a label.
+fn headed<'a>(columns: &[(&str, &'a str)]) -> Vec<&'a str> {
+    [""].into_iter().chain(columns.iter().map(|(_, label)| *label)).collect()
+}
+
+fn one_below_the_other<const N: usize>(tables: [(String, String); N]) -> String {
+    let tables = tables.into_iter().filter(|(_, table)| !table.is_empty());
+    tables.map(|(title, table)| format!("### {title}\n\n{table}\n")).collect()
+}
+
+/// dlock's own stand out.
+fn label(contender: &Contender) -> String {
+    match contender.runs_on {
+        RunsOn::Module => format!("**{}**", contender.label),
+        RunsOn::PlainServer => contender.label.to_owned(),
+    }
+}
