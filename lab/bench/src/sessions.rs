@@ -12,8 +12,8 @@ use crate::load::Request;
 use crate::owners;
 use crate::pings;
 use crate::resp::{Expect, Reply};
-use crate::server::Server;
-use crate::waiting::{Open, Programs, check_open_files};
+use crate::server::{Programs, Server};
+use crate::waiting::{Open, check_open_files};
 
 pub fn run(options: &Sessions) -> Result<(), Error> {
     check_open_files()?;

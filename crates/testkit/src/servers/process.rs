@@ -1,6 +1,7 @@
 //! The module, the server's binary, and the port that it is started on.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
@@ -25,14 +26,21 @@ pub fn built(variable: &str, default: &str) -> PathBuf {
     path.canonicalize().expect("a path that exists")
 }
 
-pub fn server_command(home: &Path) -> Command {
+/// Returns the binary of the environment.
+pub fn server_program() -> PathBuf {
     let named = std::env::var_os("DLOCK_SERVER").filter(|name| !name.is_empty());
-    command_of(&PathBuf::from(named.unwrap_or_else(|| "redis-server".into())), home)
+    named.map_or_else(|| PathBuf::from("redis-server"), PathBuf::from)
 }
 
-/// Returns the command that starts this binary as a server.
-pub fn command_of(binary: &Path, home: &Path) -> Command {
-    let mut command = Command::new(binary);
+pub fn server_command(home: &Path) -> Command {
+    command_of(&server_program(), &[], home)
+}
+
+/// Returns the command that starts this binary as a server, under the command `wrapper` unless that is empty.
+pub fn command_of(binary: &Path, wrapper: &[OsString], home: &Path) -> Command {
+    let mut words = wrapper.iter().map(OsString::as_os_str).chain([binary.as_os_str()]);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words);
     let stderr = fs::File::create(home.join("stderr")).expect("a writable directory");
     // An operator may have it set, and a panic is no worse for it.
     command.env("RUST_BACKTRACE", "1");

@@ -1,5 +1,6 @@
 //! A real server process with the module, in a directory of its own, on a free port of 127.0.0.1.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::client::Client;
-use crate::process::{built, command_of, free_port, limit_files, module_path, server_command, signal, spawn};
+use crate::process::{built, command_of, free_port, limit_files, module_path, server_program, signal, spawn};
 use crate::replica::info_field;
 use crate::wait::{PATIENCE, eventually, soon};
 use crate::wire::{list_of, text_of};
@@ -17,7 +18,8 @@ use crate::wire::{list_of, text_of};
 /// The settings of a server: with the module and nothing saved, until told otherwise.
 #[derive(Clone)]
 pub struct Setup {
-    program: Option<PathBuf>,
+    program: PathBuf,
+    wrapper: Vec<OsString>,
     lines: Vec<String>,
     module: Option<PathBuf>,
     module_args: String,
@@ -31,7 +33,7 @@ impl Setup {
 
     /// Takes another server and module than those of the environment.
     pub fn of(program: PathBuf, module: PathBuf) -> Self {
-        Self { program: Some(program), module: Some(module), ..Self::plain() }
+        Self { program, module: Some(module), ..Self::plain() }
     }
 
     /// Lines of `redis.conf`.
@@ -51,6 +53,16 @@ impl Setup {
         self
     }
 
+    /// Takes another server than that of the environment.
+    pub fn program(self, program: PathBuf) -> Self {
+        Self { program, ..self }
+    }
+
+    /// Runs the server under a command, such as valgrind with its options.
+    pub fn under(self, wrapper: Vec<OsString>) -> Self {
+        Self { wrapper, ..self }
+    }
+
     pub fn without_module(mut self) -> Self {
         self.module = None;
         self
@@ -58,7 +70,14 @@ impl Setup {
 
     /// Starts a server without the module.
     pub fn plain() -> Self {
-        Self { program: None, lines: Vec::new(), module: None, module_args: String::new(), environment: Vec::new() }
+        Self {
+            program: server_program(),
+            wrapper: Vec::new(),
+            lines: Vec::new(),
+            module: None,
+            module_args: String::new(),
+            environment: Vec::new(),
+        }
     }
 
     /// Takes the debug build, with the hooks for tests.
@@ -237,7 +256,7 @@ impl Server {
         assert!(self.child.is_none(), "the server runs");
         fs::write(self.path("redis.conf"), self.conf_file()).expect("a writable directory");
         let home = self.home.path();
-        let mut command = self.setup.program.as_deref().map_or_else(|| server_command(home), |it| command_of(it, home));
+        let mut command = command_of(&self.setup.program, &self.setup.wrapper, home);
         command.envs(self.setup.environment.iter().map(|(name, value)| (name, value)));
         let mut child = spawn(command);
         let start = Instant::now();

@@ -189,23 +189,15 @@ const LEASE: &[u8] = b"3600000";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{self, Clock, Server, Setup};
+    use crate::command_line::Place;
+    use crate::server::{Clock, Programs};
 
     #[test]
     fn every_contender_gets_the_replies_it_expects() {
-        let program = server::find_program(None).expect("a server");
-        let module = server::find_module(None).expect("a module");
+        let programs = Programs::find(&Place::default()).expect("a server and a module");
         for contender in all() {
-            let dir = crate::server::run_dir().expect("a folder");
-            let module = (contender.runs_on == RunsOn::Module).then_some(module.as_path());
-            let setup = Setup {
-                program: &program,
-                module,
-                mode: Mode::NoPersistence,
-                clock: Clock::Still,
-                wrapper: Vec::new(),
-            };
-            let server = Server::start(&setup, &dir).expect("a server that runs");
+            let server = programs.start(contender.runs_on, Mode::NoPersistence, Clock::Still, Vec::new());
+            let server = server.expect("a server that runs");
             let _background = contender.background.gather(&server).expect("background");
             let mut connection = server.connect().expect("a connection");
             match (contender.prepare)(&mut connection, 0..4) {

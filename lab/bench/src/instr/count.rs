@@ -1,19 +1,18 @@
 //! Instructions of one operation of a contender.
 
-use super::Target;
 use crate::callgrind::{self, Count};
-use crate::contenders::Contender;
+use crate::contenders::{Contender, RunsOn};
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::follower::Follower;
-use crate::server::{Mode, Server, Setup};
+use crate::server::{Clock, Mode, Programs, Server};
 
 /// All that the server executes for it, and what of that is code of the module.
-pub fn instructions(target: &Target, contender: &Contender, mode: Mode) -> Result<[f64; 2], Error> {
+pub fn instructions(programs: &Programs, contender: &Contender, mode: Mode) -> Result<[f64; 2], Error> {
     let [few, many] = contender.operations();
     let once = || {
-        let of_few = count(target, contender, mode, few)?;
-        let of_many = count(target, contender, mode, many)?;
+        let of_few = count(programs, contender, mode, few)?;
+        let of_many = count(programs, contender, mode, many)?;
         of_many
             .beyond(of_few, many - few)
             .ok_or_else(|| Error::Callgrind(format!("{many} operations cost no more than {few}")))
@@ -26,17 +25,17 @@ pub fn instructions(target: &Target, contender: &Contender, mode: Mode) -> Resul
 }
 
 /// Counts what one server process executes from start to end.
-fn count(target: &Target, contender: &Contender, mode: Mode, operations: usize) -> Result<Count, Error> {
-    let dir = crate::server::run_dir()?;
-    let setup = Setup { wrapper: callgrind::wrapper(&dir), ..target.setup(contender.runs_on, mode) };
-    let mut server = Server::start(&setup, &dir)?;
+fn count(programs: &Programs, contender: &Contender, mode: Mode, operations: usize) -> Result<Count, Error> {
+    let dir = tempfile::tempdir().map_err(Error::io("creating a folder"))?;
+    let server = programs.start(contender.runs_on, mode, Clock::Still, callgrind::wrapper(&dir))?;
     match serve(&server, contender, mode, operations) {
         Ok(()) => {}
-        Err(_) if server.exited()?.is_some() => return Err(server.failure("the server died")),
+        Err(_) if server.connect().is_err() => return Err(server.failure("the server died")),
         Err(error) => return Err(error),
     }
-    server.stop()?;
-    callgrind::instructions(&dir, setup.module)
+    server.stop();
+    let module = (contender.runs_on == RunsOn::Module).then(|| programs.module());
+    callgrind::instructions(&dir, module.as_deref())
 }
 
 fn serve(server: &Server, contender: &Contender, mode: Mode, operations: usize) -> Result<(), Error> {

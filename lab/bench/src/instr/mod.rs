@@ -10,24 +10,23 @@ mod table;
 
 use std::num::NonZero;
 use std::panic::resume_unwind;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::command_line::{Instr, Place};
+use crate::command_line::Instr;
 use crate::contenders::{self, Background, Contender, RunsOn, SET_DEL, SET_SCRIPT};
 use crate::error::Error;
 use crate::ledger::{self, Figure, Ledger};
-use crate::server::{self, Clock, Mode, Server, Setup};
+use crate::server::{Clock, Mode, Programs};
 use crate::targets::{self, Measure, ROWS};
 
 pub fn run(options: &Instr) -> Result<(), Error> {
     let contenders = selected(&options.only)?;
-    let target = Target::find(&options.place, &contenders)?;
+    let programs = Programs::find(&options.place)?;
     let mut jobs = jobs(&contenders, &options.modes);
     let mut ledger = Ledger::default();
-    ledger.note_fact("server", &target.version()?);
-    for (name, figure) in measure_all(&target, &mut jobs)? {
+    ledger.note_fact("server", &version(&programs)?);
+    for (name, figure) in measure_all(&programs, &mut jobs)? {
         ledger.note(name, figure);
     }
     let path = ledger::path("instr", ledger.fact("server"));
@@ -47,37 +46,11 @@ pub fn run(options: &Instr) -> Result<(), Error> {
     if moved.is_empty() { Ok(()) } else { Err(Error::OverLimit(format!("moved: {}", moved.join("; ")))) }
 }
 
-/// The server and the module that are measured.
-struct Target {
-    program: PathBuf,
-    /// Absent if no contender needs it.
-    module: Option<PathBuf>,
-}
-
-impl Target {
-    fn find(place: &Place, contenders: &[Contender]) -> Result<Self, Error> {
-        let needs_module = contenders.iter().any(|contender| contender.runs_on == RunsOn::Module);
-        Ok(Self {
-            program: server::find_program(place.server.as_deref())?,
-            module: if needs_module { Some(server::find_module(place.module.as_deref())?) } else { None },
-        })
-    }
-
-    fn setup(&self, runs_on: RunsOn, mode: Mode) -> Setup<'_> {
-        let module = match runs_on {
-            RunsOn::PlainServer => None,
-            RunsOn::Module => self.module.as_deref().map(Path::new),
-        };
-        Setup { program: &self.program, module, mode, clock: Clock::Still, wrapper: Vec::new() }
-    }
-
-    fn version(&self) -> Result<String, Error> {
-        let dir = server::run_dir()?;
-        let server = Server::start(&self.setup(RunsOn::PlainServer, Mode::NoPersistence), &dir)?;
-        let version = server.version()?;
-        server.stop()?;
-        Ok(version)
-    }
+fn version(programs: &Programs) -> Result<String, Error> {
+    let server = programs.start(RunsOn::PlainServer, Mode::NoPersistence, Clock::Still, Vec::new())?;
+    let version = server.version()?;
+    server.stop();
+    Ok(version)
 }
 
 /// The contenders that were asked for, and those that they are compared with.
@@ -126,16 +99,16 @@ impl Job<'_> {
         }
     }
 
-    fn measure(&self, target: &Target) -> Result<Vec<(String, Figure)>, Error> {
+    fn measure(&self, programs: &Programs) -> Result<Vec<(String, Figure)>, Error> {
         match self {
             Self::Instructions(contender, mode) => {
-                let [all, own] = count::instructions(target, contender, *mode)?;
+                let [all, own] = count::instructions(programs, contender, *mode)?;
                 let own = (contender.runs_on == RunsOn::Module).then_some(own);
                 let own = own.map(|own| (format!("own/{}/{}", mode.name(), contender.name), Figure::once(own)));
                 Ok([(self.figure(), Figure::once(all))].into_iter().chain(own).collect())
             }
             Self::Replicated(contender) => {
-                Ok(vec![(self.figure(), Figure::once(replicated::bytes(target, contender)?))])
+                Ok(vec![(self.figure(), Figure::once(replicated::bytes(programs, contender)?))])
             }
         }
     }
@@ -161,7 +134,7 @@ fn jobs<'a>(contenders: &'a [Contender], modes: &[Mode]) -> Vec<Job<'a>> {
 ///
 /// Jobs at the same time do not disturb the count: instructions do not depend on what else runs. A contender that the
 /// server lacks is left out.
-fn measure_all(target: &Target, jobs: &mut Vec<Job>) -> Result<Vec<(String, Figure)>, Error> {
+fn measure_all(programs: &Programs, jobs: &mut Vec<Job>) -> Result<Vec<(String, Figure)>, Error> {
     // Taken from the end.
     jobs.reverse();
     let waiting = Mutex::new(jobs);
@@ -171,7 +144,7 @@ fn measure_all(target: &Target, jobs: &mut Vec<Job>) -> Result<Vec<(String, Figu
         loop {
             let Some(job) = lock().pop() else { return Ok(figures) };
             eprintln!("measuring {}", job.figure());
-            match job.measure(target) {
+            match job.measure(programs) {
                 Ok(measured) => figures.extend(measured),
                 Err(Error::Lacking(what)) => eprintln!("{} is left out: no {what} here", job.figure()),
                 Err(source) => {

@@ -1,14 +1,12 @@
 //! Bytes that one operation of a contender sends to a replica.
 
-use super::Target;
 use crate::contenders::Contender;
 use crate::error::Error;
 use crate::follower::Follower;
-use crate::server::{Mode, Server};
+use crate::server::{Clock, Mode, Programs, Server};
 
-pub fn bytes(target: &Target, contender: &Contender) -> Result<f64, Error> {
-    let dir = crate::server::run_dir()?;
-    let server = Server::start(&target.setup(contender.runs_on, Mode::Replica), &dir)?;
+pub fn bytes(programs: &Programs, contender: &Contender) -> Result<f64, Error> {
+    let server = programs.start(contender.runs_on, Mode::Replica, Clock::Still, Vec::new())?;
     let mut connection = server.connect()?;
     let _follower = Follower::attach(&server)?;
     let load = (contender.prepare)(&mut connection, 0..contender.keys())?;

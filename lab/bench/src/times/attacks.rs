@@ -9,8 +9,8 @@ use dlock_testkit::{Client, Server};
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
+use crate::server::Programs;
 use crate::targets::{Bound, Target, ratio};
-use crate::waiting::Programs;
 
 /// An attack.
 pub struct Attack {
@@ -61,7 +61,7 @@ fn ends(server: &Server) -> Box<dyn std::any::Any> {
 }
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
-    let (_dir, setup) = programs.testkit()?;
+    let setup = programs.testkit();
     for attack in &ATTACKS {
         eprintln!("  {}", attack.label);
         let run = |_| {

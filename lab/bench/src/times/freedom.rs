@@ -9,7 +9,7 @@ use dlock_testkit::{Client, Server};
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
-use crate::waiting::Programs;
+use crate::server::Programs;
 
 /// The bond between a lock and its holder.
 pub struct Tie {
@@ -55,7 +55,7 @@ const THIRD: Duration = Duration::from_secs(1);
 pub const PATIENCE: Duration = Duration::from_secs(6);
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
-    let (_dir, setup) = programs.testkit()?;
+    let setup = programs.testkit();
     let server = setup.start();
     let mut seconds: Vec<(String, Vec<f64>)> = Vec::new();
     for round in 0..rounds {

@@ -12,7 +12,7 @@ use crate::load::{Load, Request};
 use crate::owners;
 use crate::resp::Expect;
 use crate::server::Mode;
-use crate::waiting::Programs;
+use crate::server::Programs;
 
 /// A way to keep locks.
 pub struct Keeping {

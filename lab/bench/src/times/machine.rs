@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use crate::error::Error;
 use crate::ledger::Ledger;
-use crate::waiting::Programs;
+use crate::server::Programs;
 
 pub fn describe(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     let mut open = programs.open()?;

@@ -12,7 +12,8 @@ use crate::load::{Load, Request};
 use crate::owners;
 use crate::resp::Expect;
 use crate::server::Mode;
-use crate::waiting::{Open, Programs, Resource, Ring};
+use crate::server::Programs;
+use crate::waiting::{Open, Resource, Ring};
 
 pub fn measure(programs: &Programs, _rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     let mut note = |name: &str, bytes: f64| ledger.note(format!("memory/{name}"), Figure::once(bytes));

@@ -20,8 +20,9 @@ use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{self, Figure, Ledger};
 use crate::page::tables;
+use crate::server::Programs;
 use crate::targets::{self, ROWS};
-use crate::waiting::{self, Programs};
+use crate::waiting;
 
 pub use contended::{WAITERS, Way};
 pub use pairs::PIPELINES;

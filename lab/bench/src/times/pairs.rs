@@ -14,7 +14,8 @@ use crate::owners;
 use crate::processors::Apart;
 use crate::resp::Expect;
 use crate::server::Mode;
-use crate::waiting::{Open, Programs};
+use crate::server::Programs;
+use crate::waiting::Open;
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     for mode in Mode::ALL {

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::load::PIPELINE;
 use crate::server::Mode;
-use crate::waiting::Programs;
+use crate::server::Programs;
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     // A server each: they all have the same lock.

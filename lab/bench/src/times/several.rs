@@ -13,7 +13,8 @@ use crate::ledger::Ledger;
 use crate::load::Request;
 use crate::owners;
 use crate::resp::{Expect, Reply};
-use crate::waiting::{Open, Programs};
+use crate::server::Programs;
+use crate::waiting::Open;
 
 /// How a client gets two locks.
 #[derive(Debug, Clone, Copy, PartialEq)]

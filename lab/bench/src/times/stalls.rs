@@ -14,8 +14,8 @@ use dlock_testkit::{Client, Server, Setup, req, soon};
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
+use crate::server::Programs;
 use crate::targets::{Bound, Target, ratio};
-use crate::waiting::Programs;
 
 /// Something large.
 pub struct Case {
@@ -95,7 +95,7 @@ const fn at_most_5(case: &'static str, figure: &'static str) -> Target {
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     // Of one as large as another there is less to tell than of ratios.
     let rounds = rounds.min(ROUNDS);
-    let (_dir, setup) = programs.testkit()?;
+    let setup = programs.testkit();
     for case in &CASES {
         eprintln!("  {}", case.label);
         let stalls = (0..rounds).map(|_| (case.measure)(&setup).as_secs_f64() * 1e3);

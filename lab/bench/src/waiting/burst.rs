@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
+use super::Open;
 use super::lease_end::unix_time;
 use super::ring::Resource;
-use super::{Open, Programs};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
@@ -13,6 +13,7 @@ use crate::load::{PIPELINE, Request};
 use crate::owners;
 use crate::pings;
 use crate::resp::Expect;
+use crate::server::Programs;
 
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     let mut open = programs.open()?;

@@ -6,12 +6,13 @@
 
 use std::time::{Duration, Instant};
 
+use super::Open;
 use super::ring::{Resource, Ring};
-use super::{Open, Programs};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::owners;
+use crate::server::Programs;
 
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     // Some servers take milliseconds for an element when thousands wait, hence once, for a while, on its own server.

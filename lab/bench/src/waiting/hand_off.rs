@@ -1,9 +1,10 @@
 //! How long the next in the queue waits after the release was sent.
 
+use super::Open;
 use super::ring::{Resource, Ring};
-use super::{Open, Programs};
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
+use crate::server::Programs;
 
 /// One lock and one list, with as many waiters each, on one server, in turns. A ratio differs between servers by some per
 /// cent, so that several tell.

@@ -2,7 +2,6 @@
 //!
 //! The same clients join the end of one long queue and then, each for itself, the end of a short one.
 
-use super::Programs;
 use super::ring::{Resource, Ring};
 use crate::connection::Connection;
 use crate::error::Error;
@@ -10,6 +9,7 @@ use crate::figures::{Sample, Sheet};
 use crate::load::Request;
 use crate::owners;
 use crate::resp::{Expect, Reply};
+use crate::server::Programs;
 
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     let mut open = programs.open()?;

@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::Programs;
 use super::ring::Resource;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::load::Request;
 use crate::resp::Expect;
+use crate::server::Programs;
 
 /// Each lease has an absolute deadline; server and bench read the same clock. In turns with it this thread
 /// sleeps as long: how late the machine itself is.

@@ -3,10 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
+use super::Open;
 use super::ring::{Resource, Ring};
-use super::{Open, Programs};
 use crate::error::Error;
 use crate::figures::Sheet;
+use crate::server::Programs;
 
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     for (name, resource) in [("lock", Resource::Lock), ("list", Resource::Element)] {

@@ -12,16 +12,14 @@ mod memory;
 mod ring;
 
 use std::fs;
-use std::path::PathBuf;
 
-use crate::command_line::{Place, Waiting, selected};
+use crate::command_line::{Waiting, selected};
 use crate::connection::Connection;
 use crate::contenders::RunsOn;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::resp::Reply;
-use crate::server::{self, Clock, MAX_CLIENTS, Mode, Server, Setup};
-use tempfile::TempDir;
+use crate::server::{Clock, MAX_CLIENTS, Mode, Programs, Server};
 
 pub use ring::{Resource, Ring};
 
@@ -63,20 +61,7 @@ const PARTS: [Part; 6] = [
     Part { name: "memory", title: "Memory of 10,000 that wait", measure: memory::measure },
 ];
 
-/// The programs of which every part starts its servers.
-pub struct Programs {
-    program: PathBuf,
-    module: PathBuf,
-}
-
 impl Programs {
-    pub fn find(place: &Place) -> Result<Self, Error> {
-        Ok(Self {
-            program: server::find_program(place.server.as_deref())?,
-            module: server::find_module(place.module.as_deref())?,
-        })
-    }
-
     /// Returns a fresh server with the module and no limit on waiters, and a client beside the crowd.
     pub fn open(&self) -> Result<Open, Error> {
         let mut open = self.open_in(Mode::NoPersistence, RunsOn::Module)?;
@@ -86,34 +71,16 @@ impl Programs {
         }
     }
 
-    /// Returns the testkit's setup, which starts servers as long as the folder exists.
-    pub fn testkit(&self) -> Result<(TempDir, dlock_testkit::Setup), Error> {
-        let dir = server::run_dir()?;
-        let program = server::runnable(&self.program, &dir)?;
-        Ok((dir, dlock_testkit::Setup::of(program, self.module.clone()).conf("maxclients 10000")))
-    }
-
     /// Returns a fresh server, and a client.
     pub fn open_in(&self, mode: Mode, runs_on: RunsOn) -> Result<Open, Error> {
-        let dir = server::run_dir()?;
-        let setup = Setup {
-            program: &self.program,
-            module: (runs_on == RunsOn::Module).then_some(self.module.as_path()),
-            mode,
-            clock: Clock::Usual,
-            wrapper: Vec::new(),
-        };
-        let server = Server::start(&setup, &dir)?;
-        let control = server.connect()?;
-        Ok(Open { control, server, _dir: dir })
+        let server = self.start(runs_on, mode, Clock::Usual, Vec::new())?;
+        Ok(Open { control: server.connect()?, server })
     }
 }
 
 pub struct Open {
     pub control: Connection,
     pub server: Server,
-    /// Goes last.
-    _dir: TempDir,
 }
 
 impl Open {

@@ -16,7 +16,7 @@ use super::note_rounds;
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
-use crate::waiting::Programs;
+use crate::server::Programs;
 use crowd::Crowd;
 use round::Traffic;
 pub use ways::Way;
