@@ -161,12 +161,13 @@ impl OpenKey for Key<'_> {
     /// Replicates `DLOCK.APPLY key effect`, to replicas and to the AOF. Touches no key.
     #[inline(always)]
     fn replicate(&mut self, effect: &Effect) {
-        let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
-        with_encoded_effect(effect, |bytes| {
+        let (context, key) = (self.context, self.name.raw());
+        with_encoded_effect(effect, move |bytes| {
+            let (command, format) = (c"DLOCK.APPLY".as_ptr(), c"sb".as_ptr());
             // SAFETY: the format announces a module string, then a buffer with its length; both outlive the call.
             unsafe {
                 let (effect, len) = (bytes.as_ptr().cast::<c_char>(), bytes.len());
-                api!(RedisModule_Replicate(self.context, command, format, self.name.raw(), effect, len))
+                api!(RedisModule_Replicate(context, command, format, key, effect, len))
             };
         });
     }

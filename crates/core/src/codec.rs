@@ -87,47 +87,59 @@ pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
 }
 
 /// Runs `body` with the bytes of an effect. Nearly all are short: those are not allocated.
-#[inline]
+#[inline(never)]
 pub fn with_encoded_effect<R>(effect: &Effect, body: impl FnOnce(&[u8]) -> R) -> R {
     let mut place = [0; SHORT];
     let mut short = Short::new(&mut place);
     put_effect(effect, &mut short);
     match short.bytes() {
         Some(bytes) => body(bytes),
-        None => {
-            let mut long = Vec::new();
-            put_effect(effect, &mut long);
-            body(&long)
-        }
+        None => body(&encoded(effect)),
     }
 }
 
+#[cold]
+fn encoded(effect: &Effect) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_effect(effect, &mut bytes);
+    bytes
+}
+
+#[inline(always)]
 fn put_effect(effect: &Effect, out: &mut impl Sink) {
-    let kind = match &effect.change {
-        Change::Put { expiry: Expiry::Anew, hold } => head(version_of(hold), PUT_ANEW),
-        Change::Put { expiry: Expiry::Keep, hold } => head(version_of(hold), PUT_KEEP),
-        Change::Put { expiry: Expiry::Leave, hold } => head(version_of(hold).max(VERSION_2), PUT_LEAVE),
-        Change::Remove { mode: Some(Mode::Exclusive), .. } => head(VERSION_1, REMOVE_EXCLUSIVE),
-        Change::Remove { mode: Some(Mode::Shared), .. } => head(VERSION_1, REMOVE_SHARED),
-        Change::Remove { mode: None, .. } => head(VERSION_1, REMOVE_BOTH),
-        Change::Sweep => head(VERSION_1, SWEEP),
-    };
-    out.put(kind);
-    put_number(out, effect.clock.get());
     match &effect.change {
-        Change::Put { hold, .. } => put_hold(out, hold, effect.clock),
-        Change::Remove { owner, .. } => {
+        Change::Put { expiry, hold } => {
+            let version = version_of(hold);
+            out.put(match expiry {
+                Expiry::Anew => head(version, PUT_ANEW),
+                Expiry::Keep => head(version, PUT_KEEP),
+                Expiry::Leave => head(version.max(VERSION_2), PUT_LEAVE),
+            });
+            put_time(out, effect.clock);
+            put_hold(out, hold, effect.clock);
+        }
+        Change::Remove { owner, mode } => {
+            let kind = match mode {
+                Some(Mode::Exclusive) => REMOVE_EXCLUSIVE,
+                Some(Mode::Shared) => REMOVE_SHARED,
+                None => REMOVE_BOTH,
+            };
+            out.put(head(VERSION_1, kind));
+            put_time(out, effect.clock);
             out.put(owner_flag(owner));
             put_owner(out, owner);
         }
-        Change::Sweep => {}
+        Change::Sweep => {
+            out.put(head(VERSION_1, SWEEP));
+            put_time(out, effect.clock);
+        }
     }
 }
 
 /// Appends the bytes of the effect that gives this hold: a [`Change::Put`] that sets the TTL anew.
 pub fn encode_put(clock: UnixMs, hold: &Hold, out: &mut Vec<u8>) {
     out.put(head(version_of(hold), PUT_ANEW));
-    put_number(out, clock.get());
+    put_time(out, clock);
     put_hold(out, hold, clock);
 }
 
@@ -165,21 +177,15 @@ const fn head(version: u8, kind: u8) -> u8 {
     version << 4 | kind
 }
 
+#[inline(always)]
 fn put_hold(out: &mut impl Sink, hold: &Hold, reference: UnixMs) {
     let due = hold.deadline == reference.plus(hold.lease);
     let mode = match hold.mode {
         Mode::Exclusive => 0,
         Mode::Shared => FLAG_SHARED,
     };
-    let (request, cap, slot) = (hold.request(), hold.cap(), hold.slot());
-    let has = |flag, is_there| if is_there { flag } else { 0 };
-    out.put(
-        mode | owner_flag(&hold.owner)
-            | has(FLAG_DUE, due)
-            | has(FLAG_REQUEST, request.is_some())
-            | has(FLAG_CAP, cap.is_some())
-            | has(FLAG_SLOT, slot.is_some()),
-    );
+    let extras = if hold.extras.is_some() { flags_of_extras(hold) } else { 0 };
+    out.put(mode | owner_flag(&hold.owner) | has(FLAG_DUE, due) | extras);
     put_owner(out, &hold.owner);
     put_number(out, u64::from(hold.count));
     put_number(out, hold.lease.get());
@@ -187,7 +193,23 @@ fn put_hold(out: &mut impl Sink, hold: &Hold, reference: UnixMs) {
         put_difference(out, hold.deadline.get(), reference.get());
     }
     put_difference(out, hold.token.get(), micros(reference));
-    if let Some(request) = request {
+    if hold.extras.is_some() {
+        put_extras(out, hold);
+    }
+}
+
+const fn has(flag: u8, is_there: bool) -> u8 {
+    if is_there { flag } else { 0 }
+}
+
+fn flags_of_extras(hold: &Hold) -> u8 {
+    has(FLAG_REQUEST, hold.request().is_some())
+        | has(FLAG_CAP, hold.cap().is_some())
+        | has(FLAG_SLOT, hold.slot().is_some())
+}
+
+fn put_extras(out: &mut impl Sink, hold: &Hold) {
+    if let Some(request) = hold.request() {
         out.put(match request.command() {
             Command::Acquire => ACQUIRE,
             Command::Racquire => RACQUIRE,
@@ -200,10 +222,10 @@ fn put_hold(out: &mut impl Sink, hold: &Hold, reference: UnixMs) {
         put_number(out, request.id().len() as u64);
         out.put_all(request.id());
     }
-    if let Some(cap) = cap {
+    if let Some(cap) = hold.cap() {
         put_number(out, cap.since(hold.deadline));
     }
-    if let Some(slot) = slot {
+    if let Some(slot) = hold.slot() {
         put_number(out, u64::from(slot));
     }
 }
@@ -228,12 +250,19 @@ fn put_difference(out: &mut impl Sink, value: u64, reference: u64) {
     put_number(out, ((difference << 1) ^ (difference >> 63)).cast_unsigned());
 }
 
-fn put_number(out: &mut impl Sink, mut number: u64) {
-    // A time: the same bytes at once.
-    if number >> 35 != 0 {
-        out.put_all(&[0, 7, 14, 21, 28].map(|shift| (number >> shift).to_le_bytes()[0] | 0x80));
-        number >>= 35;
+/// Appends a time: nearly always it has six groups of seven bits, five of which are appended at once.
+fn put_time(out: &mut impl Sink, time: UnixMs) {
+    let number = time.get();
+    if number >> 35 == 0 {
+        return put_number(out, number);
     }
+    let group = |shift: u32| (number >> shift).to_le_bytes()[0] | 0x80;
+    out.put_all(&[group(0), group(7), group(14), group(21), group(28)]);
+    put_number(out, number >> 35);
+}
+
+#[inline]
+fn put_number(out: &mut impl Sink, mut number: u64) {
     while number >= 0x80 {
         out.put(number.to_le_bytes()[0] | 0x80);
         number >>= 7;

@@ -96,10 +96,10 @@ fn parse_uuid(text: &[u8]) -> Option<[u64; 2]> {
     if HYPHENS.iter().any(|at| text.get(*at) != Some(&b'-')) {
         return None;
     }
+    let eight = |at: usize| text.get(at..)?.first_chunk().map(|digits| u64::from_be_bytes(*digits));
     let four = |at: usize| text.get(at..)?.first_chunk().map(|digits| u64::from(u32::from_be_bytes(*digits)));
-    let eight = |high: usize, low: usize| Some(number_of_digits((four(high)? << 32) + four(low)?));
-    let ((a, a_wrong), (b, b_wrong)) = (eight(0, 4)?, eight(9, 14)?);
-    let ((c, c_wrong), (d, d_wrong)) = (eight(19, 24)?, eight(28, 32)?);
+    let ((a, a_wrong), (b, b_wrong)) = (number_of_digits(eight(0)?), number_of_digits((four(9)? << 32) + four(14)?));
+    let ((c, c_wrong), (d, d_wrong)) = (number_of_digits((four(19)? << 32) + four(24)?), number_of_digits(eight(28)?));
     let wrong = (a_wrong | b_wrong | c_wrong | d_wrong) & every(0x80);
     (wrong == 0).then_some([(a << 32) + b, (c << 32) + d])
 }
@@ -114,9 +114,10 @@ fn number_of_digits(digits: u64) -> (u64, u64) {
     let under_ten = (digits.wrapping_sub(letters * 0x31) ^ every(b'0')).wrapping_add(letters * 4);
     let wrong = under_ten.wrapping_add(every(0x80 - 10)) | digits;
     let halves = under_ten.wrapping_add(letters * 6);
-    let bytes = (halves | (halves >> 4)) & 0x00ff_00ff_00ff_00ff;
-    let pairs = (bytes | (bytes >> 8)) & 0x0000_ffff_0000_ffff;
-    ((pairs | (pairs >> 16)) & 0xffff_ffff, wrong)
+    // Each product moves the lower of two neighbours next to the upper one; a mask drops what else it moves.
+    let bytes = halves.wrapping_mul(0x110) & 0xff00_ff00_ff00_ff00;
+    let pairs = bytes.wrapping_mul(0x101) & 0xffff_0000_ffff_0000;
+    (pairs.wrapping_mul(0x1_0001) >> 32, wrong)
 }
 
 /// Returns eight times this byte.
