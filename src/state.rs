@@ -172,7 +172,7 @@ fn keep_note(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
     STATE.has_notes.set(true);
 }
 
-#[cold]
+#[inline(never)]
 fn empty_inbox(state: &State, engine: &mut ServerEngine) {
     state.has_notes.set(false);
     let now = now();

@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Allocator {
 }
 
 /// Has the allocator merge the pieces that it keeps.
-#[cold]
+#[inline(never)]
 fn merge() {
     // SAFETY: the size is not 0, and the piece is freed once, with its layout.
     unsafe {

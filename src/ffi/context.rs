@@ -339,6 +339,7 @@ impl Context<'_> {
     }
 
     /// Replies with an error: its code, a space, and the rest.
+    #[inline(never)]
     pub fn reply_error(&self, message: &str) {
         let message = c_string(message);
         self.replies(0);

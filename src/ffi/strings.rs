@@ -25,6 +25,7 @@ impl<'a> KeyName<'a> {
     }
 
     /// Returns a name of these bytes.
+    #[inline(never)]
     pub fn new(bytes: &[u8]) -> KeyName<'static> {
         // SAFETY: the server copies the bytes; without a context the string is ours to free.
         let raw = unsafe { api!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len())) };

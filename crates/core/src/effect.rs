@@ -16,6 +16,14 @@ pub struct Effect {
     pub change: Change,
 }
 
+impl Effect {
+    /// Returns whether the key's TTL becomes the last deadline, whatever it was.
+    #[inline]
+    pub(crate) fn sets_ttl_anew(&self) -> bool {
+        matches!(self.change, Change::Put { expiry: Expiry::Anew, .. })
+    }
+}
+
 /// The change that an [`Effect`] makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {

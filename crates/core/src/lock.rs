@@ -202,7 +202,7 @@ impl Entries {
 
 /// The decision on a [`Release`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Released {
+pub enum Released<'a> {
     /// The owner has no such hold, or too few entries: nothing changes.
     NotHeld,
     /// The owner holds both modes and names none: nothing changes.
@@ -211,8 +211,10 @@ pub enum Released {
     Replayed,
     /// The owner keeps this hold, with fewer entries.
     Partly(Hold),
-    /// The owner's hold of this mode ends, or both end.
-    Fully(Option<Mode>),
+    /// This hold ends.
+    Fully(&'a Hold),
+    /// The owner's exclusive and shared hold end.
+    Both(&'a Hold, &'a Hold),
 }
 
 /// A request to set the deadline of an owner's holds.
@@ -328,7 +330,7 @@ impl Lock {
 
     /// Decides which entries a release at `now` ends. O(log n).
     #[inline(always)]
-    pub fn release(&self, now: UnixMs, request: &Release) -> Released {
+    pub fn release(&self, now: UnixMs, request: &Release) -> Released<'_> {
         let (exclusive, shared) = self.named(now, request.owner, request.mode);
         let repeats = |hold: &&Hold| hold.repeats(request.request);
         if exclusive.iter().chain(shared.iter()).any(repeats) {
@@ -340,7 +342,7 @@ impl Lock {
             (Some(_), Some(_)) if request.entries != Entries::All || request.token.is_some() => {
                 return Released::Ambiguous;
             }
-            (Some(_), Some(_)) => return Released::Fully(None),
+            (Some(exclusive), Some(shared)) => return Released::Both(exclusive, shared),
             (Some(hold), None) | (None, Some(hold)) => hold,
         };
         let left = match request.entries {
@@ -349,7 +351,7 @@ impl Lock {
         };
         match left {
             None => Released::NotHeld,
-            Some(0) => Released::Fully(Some(hold.mode)),
+            Some(0) => Released::Fully(hold),
             Some(count) => {
                 let mut left = Hold { count, ..hold.clone() };
                 left.record(request.request);

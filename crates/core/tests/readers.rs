@@ -110,7 +110,11 @@ impl Crowd {
         let request = Release { owner: &owner(number), mode: None, entries: Entries::ONE, token: None, request: None };
         match self.lock.release(NOW, &request) {
             Released::Partly(hold) => self.put(hold),
-            Released::Fully(mode) => self.apply(Change::Remove { owner: owner(number), mode }),
+            Released::Fully(hold) => {
+                let mode = Some(hold.mode);
+                self.apply(Change::Remove { owner: owner(number), mode });
+            }
+            Released::Both(..) => self.apply(Change::Remove { owner: owner(number), mode: None }),
             other => panic!("{number}: {other:?}"),
         }
     }

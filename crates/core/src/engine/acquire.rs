@@ -99,11 +99,19 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
 
     #[inline(always)]
     fn decide(&self, request: &Request) -> Acquired {
+        if self.record.is_some() {
+            return self.decide_in_queue(request);
+        }
+        self.open.lock().acquire(self.now.ms(), request, self.parts.terms(self.now, request))
+    }
+
+    /// Decides on a request for a lock that may have waiters, and holds whose sessions have ended.
+    #[inline(never)]
+    fn decide_in_queue(&self, request: &Request) -> Acquired {
         let (lock, now, terms) = (self.open.lock(), self.now, self.parts.terms(self.now, request));
-        let Some(record) = &self.record else { return lock.acquire(now.ms(), request, terms) };
         let ended = self.ended_sum();
         let decision = lock.acquire_without(now.ms(), request, terms, ended);
-        if record.queue.is_empty() {
+        if self.record.as_ref().is_none_or(|record| record.queue.is_empty()) {
             return decision;
         }
         // Nobody overtakes a waiter, except owners that hold the lock already.
@@ -123,6 +131,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     }
 
     /// Decides on a request that is not granted now.
+    #[inline(never)]
     fn refused(
         &mut self,
         refusal: Refusal,

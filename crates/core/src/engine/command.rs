@@ -4,6 +4,9 @@
 //! All functions on the way of an uncontended lock, from the command to the reply, are `inline(always)`, and none is a
 //! closure. The compiler leaves some of them out of line by itself, and a pair of commands costs a sixth more of the
 //! module's own instructions (`make bench-instr` shows it).
+//!
+//! Functions that run only for a lock with a record, with many holds or with lapsed ones are `inline(never)`: inlined,
+//! they take registers from the way of all others, and the compiler computes parts of them before the test.
 
 use super::Engine;
 use super::budget::Budget;

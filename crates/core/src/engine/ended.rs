@@ -8,6 +8,7 @@ use crate::{Change, Effect, Expiry, Hold, Mode, Owner, UnixMs, Want};
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Releases holds whose sessions have ended, or gives them the end of their grace: some of them, if there are many.
+    #[inline(never)]
     pub(super) fn release_ended(&mut self) {
         for _ in 0..PIECE {
             let next = self.record.as_ref().and_then(|record| record.bound.next_ended());

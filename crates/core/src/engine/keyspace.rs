@@ -165,7 +165,10 @@ impl<K: OpenKey> OpenLock<K> {
     #[inline]
     pub fn lock(&self) -> &Lock {
         static EMPTY: Lock = Lock::EMPTY;
-        self.key.lock().or(self.fresh.as_deref()).unwrap_or(&EMPTY)
+        match self.key.lock() {
+            Some(lock) => lock,
+            None => self.fresh.as_deref().unwrap_or(&EMPTY),
+        }
     }
 
     /// Returns its database and its key.
@@ -223,7 +226,7 @@ impl<K: OpenKey> OpenLock<K> {
             Some(lock) => lock,
             None => self.fresh.get_or_insert_default(),
         };
-        let before = lock.last_deadline();
+        let before = if effect.sets_ttl_anew() { None } else { lock.last_deadline() };
         let applied = lock.apply(effect, memory);
         let last = lock.last_deadline();
         let ttl = match (applied.expiry, self.after.map(|after| after.ttl)) {

@@ -20,6 +20,7 @@ impl<T> Engine<T> {
     }
 
     /// Brings a record up to date.
+    #[inline(never)]
     pub(super) fn refresh(&mut self, id: RecordId) -> Option<&mut Record> {
         let (record, is_stale) = self.registry.look_at(id)?;
         self.parts.refresh(record, is_stale);
@@ -27,6 +28,7 @@ impl<T> Engine<T> {
     }
 
     /// Returns the record of a lock, which gets one if it has none.
+    #[inline(never)]
     pub(super) fn find_or_create(&mut self, name: Name<'_>) -> RecordId {
         match self.look_up(name) {
             Some(id) => id,
@@ -47,11 +49,13 @@ impl<T> Engine<T> {
     }
 
     /// Forgets a lock: its key is gone, or another has its name.
+    #[inline(never)]
     pub(super) fn forget_lock(&mut self, id: RecordId) {
         self.with_record(id, |parts, record| parts.forget_lock(record));
     }
 
     /// Forgets a record that has nothing left to remember.
+    #[inline(never)]
     pub(super) fn drop_if_idle(&mut self, id: RecordId) {
         if let Some(record) = self.registry.get_mut(id).filter(|record| record.is_idle()) {
             self.parts.backlog.unschedule(record);

@@ -9,7 +9,7 @@ use super::log::{Log, LogEntry, LogEvent, held_us, sample_of};
 use super::stats::Stats;
 use super::waiters::Waiter;
 use crate::lock::Refusal;
-use crate::{Hold, Lock, Mode, Name, Now, Owner, Request, SessionId, SessionKey, Token, UnixMs};
+use crate::{Hold, Name, Now, Owner, Request, SessionId, SessionKey, Token, UnixMs};
 
 /// An output, which the caller has to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,23 +157,14 @@ impl<T> Outbox<T> {
         Fault::Deadlock(how)
     }
 
-    /// Counts the holds that a command releases in full, and logs those that were long.
+    /// Counts a hold that a command releases in full, and logs it if it was long.
     #[inline]
-    pub(super) fn note_release(&mut self, call: &Call<'_>, lock: &Lock, owner: &Owner, mode: Option<Mode>) {
+    pub(super) fn note_release(&mut self, call: &Call<'_>, hold: &Hold) {
         let now = call.now.ms();
-        let mut note = |hold: &Hold| {
-            self.log.holds.record(held_us(hold.token, call.now.us()));
-            if self.log.shows_hold(hold.token, now) {
-                let entry = LogEntry::new(LogEvent::Hold, now).of(call.name, owner, hold.mode);
-                self.log.add(entry.held(hold.token, now), Some(call.client));
-            }
-        };
-        match mode {
-            Some(mode) => lock.live(owner, mode, now).into_iter().for_each(note),
-            None => [Mode::Exclusive, Mode::Shared]
-                .into_iter()
-                .filter_map(|mode| lock.live(owner, mode, now))
-                .for_each(&mut note),
+        self.log.holds.record(held_us(hold.token, call.now.us()));
+        if self.log.shows_hold(hold.token, now) {
+            let entry = LogEntry::new(LogEvent::Hold, now).of(call.name, &hold.owner, hold.mode);
+            self.log.add(entry.held(hold.token, now), Some(call.client));
         }
     }
 

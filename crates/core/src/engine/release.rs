@@ -64,8 +64,13 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
                 return Ok(Left::Partly);
             }
             Released::Partly(_) => Left::Partly,
-            Released::Fully(mode) => {
-                self.parts.outbox.note_release(call, lock, request.owner, mode);
+            Released::Fully(hold) => {
+                self.parts.outbox.note_release(call, hold);
+                Left::Fully
+            }
+            Released::Both(exclusive, shared) => {
+                self.parts.outbox.note_release(call, exclusive);
+                self.parts.outbox.note_release(call, shared);
                 Left::Fully
             }
         };
@@ -86,6 +91,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
 ///
 /// # Errors
 /// [`WrongType`] if the key holds another type.
+#[inline(never)]
 pub fn replay_release<S: Keyspace>(
     space: &mut S,
     name: Name<'_>,
@@ -102,11 +108,12 @@ pub fn replay_release<S: Keyspace>(
 }
 
 #[inline]
-fn effect_of(released: Released, request: &Release<'_>, clock: UnixMs) -> Option<Effect> {
+fn effect_of(released: Released<'_>, request: &Release<'_>, clock: UnixMs) -> Option<Effect> {
     let change = match released {
         Released::NotHeld | Released::Ambiguous | Released::Replayed => return None,
         Released::Partly(hold) => Change::Put { hold, expiry: Expiry::Keep },
-        Released::Fully(mode) => Change::Remove { owner: request.owner.clone(), mode },
+        Released::Fully(hold) => Change::Remove { owner: request.owner.clone(), mode: Some(hold.mode) },
+        Released::Both(..) => Change::Remove { owner: request.owner.clone(), mode: None },
     };
     Some(Effect { clock, change })
 }

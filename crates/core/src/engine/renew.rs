@@ -24,41 +24,49 @@ impl<T> Engine<T> {
         session: Binding,
     ) -> Result<Option<Reach>, Fault> {
         let mut budget = self.begin(call.now);
-        let command = OnLock {
-            name: call.name,
-            own: 0,
-            now: call.now,
-            owner: request.owner,
-            session: session.key(call.client).is_some(),
-        };
-        self.on_lock(space, command, &mut budget, Renewing(&call, request, session))?
+        let key = session.key(call.client);
+        let command = OnLock { name: call.name, own: 0, now: call.now, owner: request.owner, session: key.is_some() };
+        self.on_lock(space, command, &mut budget, Renewing { call: &call, request, session, key })?
     }
 }
 
 /// The work of a renewal.
-struct Renewing<'a>(&'a Call<'a>, &'a Renew<'a>, Binding);
+struct Renewing<'a> {
+    call: &'a Call<'a>,
+    request: &'a Renew<'a>,
+    session: Binding,
+    key: Option<SessionKey>,
+}
 
 impl<T> Work<T> for Renewing<'_> {
     type Done = Result<Option<Reach>, Fault>;
 
     #[inline(always)]
     fn run<K: OpenKey>(self, visit: &mut Visit<'_, T, K>) -> Self::Done {
-        visit.renew(self.0, self.1, self.2)
+        visit.renew(self.call, self.request, self.session, self.key)
     }
 }
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
     #[inline(always)]
-    fn renew(&mut self, call: &Call<'_>, request: &Renew<'_>, session: Binding) -> Result<Option<Reach>, Fault> {
+    fn renew(
+        &mut self,
+        call: &Call<'_>,
+        request: &Renew<'_>,
+        session: Binding,
+        key: Option<SessionKey>,
+    ) -> Result<Option<Reach>, Fault> {
         self.parts.sessions.check_open(session)?;
-        let session = session.key(call.client);
         let renewed = self.open.lock().renew(self.now.ms(), request);
         let Renewed::Moved(first, second, reach) = renewed else { return Ok(None) };
-        for hold in std::iter::once(&first).chain(second.as_ref()) {
-            self.check_bound(call, hold, request.lease, session)?;
+        if self.record.is_some() {
+            for hold in [Some(&first), second.as_ref()].into_iter().flatten() {
+                self.check_bound(call, hold, request.lease, key)?;
+            }
         }
-        for hold in std::iter::once(first).chain(second) {
-            self.put(hold, session);
+        self.put(first, key);
+        if let Some(second) = second {
+            self.put_second(second, key);
         }
         self.parts.outbox.stats.renewals += 1;
         self.emit(Event::Renew);
@@ -66,7 +74,14 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         Ok(Some(reach))
     }
 
+    /// Puts the shared hold of an owner that has both.
+    #[inline(never)]
+    fn put_second(&mut self, hold: Hold, session: Option<SessionKey>) {
+        self.put(hold, session);
+    }
+
     /// Checks that a hold that is bound, or will be, keeps a lease of 300 ms or more, and never gets an absolute one.
+    #[inline(never)]
     fn check_bound(
         &self,
         call: &Call<'_>,

@@ -261,15 +261,23 @@ impl Sessions {
 
     /// Checks that a request can be bound: its session is open, each lease is long enough to be extended in time, and their
     /// renewals keep the limit.
+    #[inline]
     pub(super) fn check<'r>(
         &self,
         client: ClientId,
         request: &Request,
         holds: impl IntoIterator<Item = Wanted<'r>>,
     ) -> Result<(), Fault> {
-        if request.session == BindTo::Nothing {
-            return Ok(());
-        }
+        if matches!(request.session, BindTo::Nothing) { Ok(()) } else { self.check_bound(client, request, holds) }
+    }
+
+    #[inline(never)]
+    fn check_bound<'r>(
+        &self,
+        client: ClientId,
+        request: &Request,
+        holds: impl IntoIterator<Item = Wanted<'r>>,
+    ) -> Result<(), Fault> {
         self.check_open(request.session)?;
         let Some(key) = request.session_key(client) else { return Ok(()) };
         let mut more = 0;
@@ -283,6 +291,7 @@ impl Sessions {
     }
 
     /// Checks a renewal of a hold that is bound to this session, or will be.
+    #[inline(never)]
     pub(super) fn check_renewed(
         &self,
         key: SessionKey,

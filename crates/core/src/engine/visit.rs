@@ -44,7 +44,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     }
 
     /// Counts and logs the holds that have lapsed at `now`: the lock is about to drop them.
-    #[cold]
+    #[inline(never)]
     fn note_lapses(&mut self, now: UnixMs) {
         let (lock, Parts { outbox, sessions, .. }) = (self.open.lock(), &mut *self.parts);
         outbox.log.holds.record_all(&sample(lock, now), lock.lapsed(now) as u64);
@@ -66,6 +66,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
+    #[inline(never)]
     fn follow_change(&mut self, effect: &Effect) {
         match &effect.change {
             Change::Put { hold, .. } => {
@@ -129,6 +130,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.apply(put, Replication::Effect);
     }
 
+    #[inline(never)]
     fn put_bound(&mut self, hold: Hold, key: SessionKey) {
         self.put(hold.clone(), None);
         self.bind(&hold, key);
@@ -173,6 +175,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
+    #[inline(never)]
     fn reschedule_record(&mut self, must_sweep: bool) {
         if must_sweep {
             self.sweep();
@@ -201,7 +204,15 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Closes the lock. Its key outlives the last deadline a little while requests wait.
     #[inline(always)]
     pub(super) fn close(&mut self) {
-        let Some(record) = &mut self.record else { return self.open.close(0) };
+        if self.record.is_some() {
+            return self.close_with_record();
+        }
+        self.open.close(0);
+    }
+
+    #[inline(never)]
+    fn close_with_record(&mut self) {
+        let Some(record) = &mut self.record else { return };
         if self.open.is_changed() {
             record.has_ttl_grace = !record.queue.is_empty();
             return self.open.close(if record.has_ttl_grace { GRACE_MS } else { 0 });

@@ -1,9 +1,10 @@
 //! How the holds of one lock are stored and found.
 //!
 //! # Implementation details
-//! Nearly every lock has one hold: that one is stored in place, without a second allocation. With more, [`Readers`]
-//! finds shared holds by owner, by token, by deadline and by number. There is at most one exclusive hold, and beside it
-//! only the same owner's shared one, and no two holds have one number: [`Holds::put`] ensures it.
+//! Nearly every lock has one hold: that one is stored in place, without a second allocation, and the functions that every
+//! command runs look for it first. With more, [`Readers`] finds shared holds by owner, by token, by deadline and by
+//! number. There is at most one exclusive hold, and beside it only the same owner's shared one, and no two holds have one
+//! number: [`Holds::put`] ensures it.
 
 mod deadlines;
 mod readers;
@@ -47,60 +48,53 @@ impl Holds {
 
     #[inline]
     pub(crate) fn exclusive(&self) -> Option<&Hold> {
-        match &self.0 {
-            Stored::One(hold) if hold.mode == Mode::Exclusive => Some(hold),
-            Stored::None | Stored::One(_) => None,
-            Stored::Many(many) => many.exclusive.as_ref(),
+        if let Stored::One(hold) = &self.0 {
+            return Some(hold).filter(|hold| hold.mode == Mode::Exclusive);
         }
+        self.many()?.exclusive.as_ref()
     }
 
     /// Returns the exclusive and the shared hold of `owner`, live or lapsed. O(log n).
     #[inline]
     pub(crate) fn of(&self, owner: &Owner) -> (Option<&Hold>, Option<&Hold>) {
-        match &self.0 {
-            Stored::One(hold) if hold.owner == *owner => match hold.mode {
+        if let Stored::One(hold) = &self.0 {
+            return match hold.mode {
+                _ if hold.owner != *owner => (None, None),
                 Mode::Exclusive => (Some(hold), None),
                 Mode::Shared => (None, Some(hold)),
-            },
-            Stored::None | Stored::One(_) => (None, None),
-            Stored::Many(many) => {
-                (many.exclusive.as_ref().filter(|hold| hold.owner == *owner), many.readers.get(owner))
-            }
+            };
         }
+        let Some(many) = self.many() else { return (None, None) };
+        (many.exclusive.as_ref().filter(|hold| hold.owner == *owner), many.readers.get(owner))
     }
 
     /// Returns the hold of `owner` in `mode`, live or lapsed. O(log n).
     #[inline]
     pub(crate) fn get(&self, owner: &Owner, mode: Mode) -> Option<&Hold> {
-        match (&self.0, mode) {
-            (Stored::None, _) => None,
-            (Stored::One(hold), _) => Some(hold).filter(|hold| hold.mode == mode && hold.owner == *owner),
-            (Stored::Many(many), _) => many.get(owner, mode),
+        if let Stored::One(hold) = &self.0 {
+            return Some(hold).filter(|hold| hold.mode == mode && hold.owner == *owner);
         }
+        self.many()?.get(owner, mode)
     }
 
     /// Returns the first deadline of all holds. O(1).
     #[inline]
     pub(crate) fn first_deadline(&self) -> Option<UnixMs> {
-        match &self.0 {
-            Stored::None => None,
-            Stored::One(hold) => Some(hold.deadline),
-            Stored::Many(many) => {
-                many.exclusive.iter().map(|hold| hold.deadline).chain(many.readers.first_deadline()).min()
-            }
+        if let Stored::One(hold) = &self.0 {
+            return Some(hold.deadline);
         }
+        let many = self.many()?;
+        many.exclusive.iter().map(|hold| hold.deadline).chain(many.readers.first_deadline()).min()
     }
 
     /// Returns the last deadline of all holds. O(1).
     #[inline]
     pub(crate) fn last_deadline(&self) -> Option<UnixMs> {
-        match &self.0 {
-            Stored::None => None,
-            Stored::One(hold) => Some(hold.deadline),
-            Stored::Many(many) => {
-                many.exclusive.iter().map(|hold| hold.deadline).chain(many.readers.last_deadline()).max()
-            }
+        if let Stored::One(hold) = &self.0 {
+            return Some(hold.deadline);
         }
+        let many = self.many()?;
+        many.exclusive.iter().map(|hold| hold.deadline).chain(many.readers.last_deadline()).max()
     }
 
     /// Returns the holds that have lapsed at `now`, of both modes. One step for each 512 of them.
@@ -185,13 +179,27 @@ impl Holds {
     /// entries the owner had in that mode. O(log n).
     #[inline(always)]
     pub(crate) fn put(&mut self, hold: Hold, trash: &mut Trash) -> Option<u32> {
+        if let Stored::One(old) = &mut self.0
+            && old.owner == hold.owner
+            && old.mode == hold.mode
+        {
+            let before = old.count;
+            *old = hold;
+            return Some(before);
+        }
+        if !matches!(self.0, Stored::None) {
+            return self.put_beside(hold, trash);
+        }
+        self.0 = Stored::One(hold);
+        None
+    }
+
+    #[inline(never)]
+    fn put_beside(&mut self, hold: Hold, trash: &mut Trash) -> Option<u32> {
         match &mut self.0 {
             Stored::None => {
                 self.0 = Stored::One(hold);
                 None
-            }
-            Stored::One(old) if old.owner == hold.owner && old.mode == hold.mode => {
-                Some(std::mem::replace(old, hold).count)
             }
             Stored::One(old) if excludes(old, &hold) => {
                 *old = hold;
@@ -218,30 +226,38 @@ impl Holds {
     /// Takes the hold of `owner` in `mode` out. Returns whether there was one. O(log n).
     #[inline(always)]
     pub(crate) fn remove(&mut self, owner: &Owner, mode: Mode, trash: &mut Trash) -> bool {
-        match &mut self.0 {
-            Stored::None => false,
-            Stored::One(hold) => {
-                let is_it = hold.mode == mode && hold.owner == *owner;
-                if is_it {
-                    self.0 = Stored::None;
-                }
-                is_it
+        if let Stored::One(hold) = &self.0 {
+            let is_it = hold.mode == mode && hold.owner == *owner;
+            if is_it {
+                self.0 = Stored::None;
             }
-            Stored::Many(many) => {
-                let is_there = many.remove(owner, mode).is_some();
-                self.simplify(trash);
-                is_there
-            }
+            return is_it;
         }
+        self.remove_among(owner, mode, trash)
+    }
+
+    #[inline(never)]
+    fn remove_among(&mut self, owner: &Owner, mode: Mode, trash: &mut Trash) -> bool {
+        let Stored::Many(many) = &mut self.0 else { return false };
+        let is_there = many.remove(owner, mode).is_some();
+        self.simplify(trash);
+        is_there
     }
 
     /// Drops every hold that has lapsed at `now`. Returns how many there were. O(1) if there is none. Frees a bounded
     /// number of dropped holds: the rest goes with later changes.
     #[inline(always)]
     pub(crate) fn drop_lapsed(&mut self, now: UnixMs, trash: &mut Trash) -> u64 {
+        if self.single().is_some_and(|hold| hold.is_live(now)) || matches!(self.0, Stored::None) {
+            return 0;
+        }
+        self.drop_some_lapsed(now, trash)
+    }
+
+    #[inline(never)]
+    fn drop_some_lapsed(&mut self, now: UnixMs, trash: &mut Trash) -> u64 {
         match &mut self.0 {
             Stored::None => 0,
-            Stored::One(hold) if hold.is_live(now) => 0,
             Stored::One(_) => {
                 self.0 = Stored::None;
                 1
@@ -275,6 +291,13 @@ impl Holds {
         match &self.0 {
             Stored::One(hold) => Some(hold),
             Stored::None | Stored::Many(_) => None,
+        }
+    }
+
+    fn many(&self) -> Option<&Many> {
+        match &self.0 {
+            Stored::None | Stored::One(_) => None,
+            Stored::Many(many) => Some(many),
         }
     }
 
@@ -363,6 +386,7 @@ impl Many {
         }
     }
 
+    #[inline(never)]
     fn get(&self, owner: &Owner, mode: Mode) -> Option<&Hold> {
         match mode {
             Mode::Exclusive => self.exclusive.as_ref().filter(|hold| hold.owner == *owner),

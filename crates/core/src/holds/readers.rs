@@ -41,6 +41,7 @@ impl Readers {
         self.by_deadline.lapsed_at_cap(now)
     }
 
+    #[inline(never)]
     pub(super) fn get(&self, owner: &Owner) -> Option<&Hold> {
         self.at(*self.by_owner.get(owner)?)
     }
