@@ -18,10 +18,9 @@ pub enum Subcommand {
     Times(Times),
     /// Write docs/benchmarks.md and its plots from the figures that are kept.
     Page,
-    /// Time waiting in the queue, beside BLPOP: hand-off, lease end, CPU and memory with up to 10,000 waiters.
+    /// Time waiting in the queue, beside BLPOP: hand-off, lease end and CPU with up to 10,000 waiters. Keep 100,000
+    /// session holds alive.
     Waiting(Waiting),
-    /// Keep 100,000 session holds alive.
-    Sessions(Sessions),
 }
 
 #[derive(Args, Debug, Default, PartialEq)]
@@ -71,15 +70,6 @@ pub struct Waiting {
     /// Measure this part; may be repeated.
     #[arg(long, value_name = "PART")]
     pub only: Vec<String>,
-}
-
-#[derive(Args, Debug, PartialEq)]
-pub struct Sessions {
-    #[command(flatten)]
-    pub place: Place,
-    /// How long to look on.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
-    pub seconds: u64,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

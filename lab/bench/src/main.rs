@@ -31,7 +31,6 @@ mod pings;
 mod processors;
 mod resp;
 mod server;
-mod sessions;
 mod shown;
 mod targets;
 mod times;
@@ -66,7 +65,6 @@ fn run() -> Result<(), Error> {
     match Subcommand::parse() {
         Subcommand::Instr(options) => instr::run(&options),
         Subcommand::Waiting(options) => waiting::run(&options),
-        Subcommand::Sessions(options) => sessions::run(&options),
         Subcommand::Times(options) => times::run(&options),
         Subcommand::Page => page::run(),
     }

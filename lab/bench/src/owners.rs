@@ -2,6 +2,8 @@
 //!
 //! The same ones in every run, so that runs can be compared.
 
+use dlock_testkit::random::Random;
+
 /// Key number `n`.
 pub fn key(n: usize) -> Vec<u8> {
     format!("lock:{n:06}").into_bytes()
@@ -31,12 +33,8 @@ pub fn owner(n: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Returns the output function of SplitMix64.
 fn mixed(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    Random::seeded(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)).number()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `dlock-bench waiting`: the cost of waiting in the queue, beside waiting for an element of a list.
+//! `dlock-bench waiting`: the cost of waiting in the queue, beside waiting for an element of a list, and of sessions.
 //!
 //! Every part starts servers of its own. Both sides of a comparison are measured in turns, on the same server where
 //! that is possible, so that a busy machine slows both alike; a ratio is the median of the ratios of the rounds.
@@ -8,8 +8,8 @@ mod cpu;
 mod hand_off;
 mod join;
 mod lease_end;
-mod memory;
 mod ring;
+mod sessions;
 
 use std::fs;
 
@@ -58,7 +58,11 @@ const PARTS: [Part; 6] = [
     Part { name: "join", title: "Server CPU of joining the line", measure: join::measure },
     Part { name: "lease-end", title: "Lease end: deadline to next grant received", measure: lease_end::measure },
     Part { name: "burst", title: "10,000 locks with a waiter each end within a second", measure: burst::measure },
-    Part { name: "memory", title: "Memory of 10,000 that wait", measure: memory::measure },
+    Part {
+        name: "sessions",
+        title: "100,000 session holds of 1,000 connections, lease 3000 ms",
+        measure: sessions::measure,
+    },
 ];
 
 impl Programs {

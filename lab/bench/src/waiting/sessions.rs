@@ -1,9 +1,9 @@
-//! `dlock-bench sessions`: 100,000 session holds, kept alive by the server while a `PING` loop and a replica look on.
+//! 100,000 session holds, kept alive by the server while a `PING` loop and a replica look on.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::command_line::Sessions;
+use super::Open;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
@@ -13,30 +13,13 @@ use crate::owners;
 use crate::pings;
 use crate::resp::{Expect, Reply};
 use crate::server::{Programs, Server};
-use crate::waiting::{Open, check_open_files};
 
-pub fn run(options: &Sessions) -> Result<(), Error> {
-    check_open_files()?;
-    let mut open = Programs::find(&options.place)?.open()?;
-    let seconds = Duration::from_secs(options.seconds);
-    let mut sheet = Sheet::default();
-    println!(
-        "{} session holds of {CONNECTIONS} connections, lease {LEASE} ms, {} s, {}\n",
-        CONNECTIONS * HOLDS,
-        seconds.as_secs(),
-        open.server.version()?
-    );
-    let follower = Follower::attach(&open.server)?;
-    measure(&mut open, seconds, &mut sheet)?;
-    drop(follower);
-    println!();
-    sheet.verdict()
-}
-
-fn measure(open: &mut Open, seconds: Duration, sheet: &mut Sheet) -> Result<(), Error> {
+pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
+    let mut open = programs.open()?;
+    let _follower = Follower::attach(&open.server)?;
     let mut crowd = open.crowd(CONNECTIONS)?;
-    let Open { server, control, .. } = open;
-    let idle = Window::watch(server, control, seconds.min(IDLE))?;
+    let Open { server, control } = &mut open;
+    let idle = Window::watch(server, control, IDLE)?;
     take(&mut crowd)?;
     let sessions = control.info_number("dlock", "dlock_sessions")?;
     if sessions != holds() {
@@ -44,7 +27,7 @@ fn measure(open: &mut Open, seconds: Duration, sheet: &mut Sheet) -> Result<(), 
     }
     // Until the renewals are spread as they stay.
     thread::sleep(WARM_UP);
-    let window = Window::watch(server, control, seconds)?;
+    let window = Window::watch(server, control, LENGTH)?;
     let sessions = control.info_number("dlock", "dlock_sessions")?;
     let lapses = control.info_number("dlock", "dlock_lapses")?;
     let released = release(&mut crowd)?;
@@ -133,6 +116,8 @@ const HOLDS: usize = 100;
 const LEASE: u64 = 3_000;
 /// How long the server is watched without sessions.
 const IDLE: Duration = Duration::from_secs(10);
+/// How long it is watched with them.
+const LENGTH: Duration = Duration::from_secs(60);
 const WARM_UP: Duration = Duration::from_secs(4);
 const PING_REST: Duration = Duration::from_millis(1);
 const PING_AT_MOST: f64 = 5.0;
