@@ -1,19 +1,9 @@
 //! When locks are visited: what is gone keeps nothing else from its turn.
 
-use dlock_core::engine::{Call, Entered, Fault, Input, Output, Role};
-use dlock_core::{
-    BindTo, ClientId, Entries, Keyspace, Lease, LeaseChoice, Lock, Name, Owner, Release, Request, UnixMs, Want,
-};
+use dlock_core::engine::{Entered, Fault, Input, Output};
+use dlock_core::{BindTo, ClientId, Keyspace, Lease, LeaseChoice, Lock, Request, UnixMs, Want};
 
-use crate::{Server, is_granted};
-
-fn name(key: &str) -> Name<'_> {
-    Name { db: 0, key: key.as_bytes() }
-}
-
-fn owner(name: &str) -> Owner {
-    Owner::new(name.as_bytes()).unwrap()
-}
+use crate::{Server, is_granted, name, owner};
 
 /// Asks for an exclusive hold with this lease, bound to the client.
 fn bind(server: &mut Server, key: &str, client: u64, lease_ms: u64) {
@@ -23,16 +13,7 @@ fn bind(server: &mut Server, key: &str, client: u64, lease_ms: u64) {
 }
 
 fn ask_all(server: &mut Server, keys: &[&str], by: &str) -> Result<Entered, Fault> {
-    let names: Vec<Name<'_>> = keys.iter().map(|key| name(key)).collect();
-    let ask = Request::new(owner(by), Want::ExclusiveOnce, LeaseChoice::Own);
-    let call = Call { name: names[0], now: server.space.now(), client: ClientId(999) };
-    server.engine.acquire_all(&mut server.space, call, &names, &ask, Some(|_| ()))
-}
-
-fn release(server: &mut Server, key: &str, by: &Owner) {
-    let request = Release { owner: by, mode: None, entries: Entries::ONE, token: None, request: None };
-    let call = Call { name: name(key), now: server.space.now(), client: ClientId(999) };
-    server.engine.release(&mut server.space, call, &request).unwrap();
+    server.ask_all(keys, 999, &Request::new(owner(by), Want::ExclusiveOnce, LeaseChoice::Own), true)
 }
 
 fn waiter(entered: Result<Entered, Fault>) -> dlock_core::engine::WaiterId {
@@ -50,7 +31,7 @@ fn remove(server: &mut Server, key: &str) {
 }
 
 fn tick(server: &mut Server) {
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     server.engine.audit().unwrap();
 }
 
@@ -70,7 +51,7 @@ fn sessions_of_others_go_on_when_the_server_removes_a_key_that_it_is_asked_about
     let end = server.space.ms() + 1;
     server.space.set_expiry(&(0, b"early".to_vec()), Some(end));
     server.pass_ms(2);
-    release(&mut server, "first", &owner("3"));
+    server.release("first", 999, &owner("3")).unwrap();
     assert!(!server.space.has_expired(&(0, b"early".to_vec())), "the server was asked, and has removed it");
     server.engine.audit().unwrap();
     for _ in 0..100 {

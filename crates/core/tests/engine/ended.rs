@@ -2,11 +2,11 @@
 
 use std::num::NonZeroU32;
 
-use dlock_core::engine::{Answer, Call, Detail, Entered, Fault, Grant, Output, Role, SlotAnswer};
-use dlock_core::{ClientId, Keyspace, Lease, LeaseChoice, Lock, LockMode, Name, Owner, Request, UnixMs, Want};
+use dlock_core::engine::{Answer, Detail, Entered, Fault, Grant, Output, SlotAnswer};
+use dlock_core::{Keyspace, Lease, LeaseChoice, Lock, LockMode, Request, UnixMs, Want};
 use dlock_testkit::keyspace::KeyName;
 
-use crate::{Server, is_granted};
+use crate::{Server, is_granted, name, owner};
 
 /// A visit releases 64 holds.
 const MANY: usize = 100;
@@ -26,7 +26,7 @@ fn a_writer_gets_in_at_once_and_the_others_are_counted() {
     server.events();
     assert!(is_granted(&server.acquire("lock", 500, 20, Want::Exclusive)));
     assert!(server.events() > 0, "the release of those that were evicted is an event");
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     let stats = server.engine.stats();
     assert_eq!((stats.session_ends, stats.releases, stats.lapses), (100, 100, 0));
     assert_eq!(server.engine.gauges().sessions, 0);
@@ -53,7 +53,7 @@ fn the_lowest_numbers_are_given_away_in_order() {
     }
     (200..230).for_each(|owner| server.wait("lock", owner, 20, Want::Slot { limit }));
     (0..2).for_each(|client| server.disconnect(SESSION + client));
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     let mut numbers = Vec::new();
     for output in server.engine.take_outputs() {
         if let Output::Answer((), Answer::Granted(Grant { slot: SlotAnswer::Number(slot), .. }, _)) = output {
@@ -70,7 +70,7 @@ fn the_lowest_numbers_are_given_away_in_order() {
         let entered = server.acquire("lock", 300 + number, 20, Want::Slot { limit });
         assert_eq!(slot(entered), number, "nobody is in the way");
     }
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     assert_eq!((server.engine.stats().session_ends, server.engine.stats().releases), (100, 100));
     assert_eq!(summary(&mut server, &Detail::Summary), (LockMode::Shared, 100, 100));
 }
@@ -101,7 +101,7 @@ fn after_a_grace_none_of_them_counts_as_a_release() {
     server.events();
     assert!(is_granted(&server.acquire("lock", 500, 20, Want::Exclusive)));
     assert_eq!(server.events(), 0, "nobody was released");
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     assert_eq!((server.engine.stats().session_ends, server.engine.stats().releases), (100, 0));
 }
 
@@ -109,13 +109,10 @@ fn after_a_grace_none_of_them_counts_as_a_release() {
 fn a_request_for_several_locks_gets_in_at_once() {
     let mut server = crowd();
     server.disconnect(SESSION);
-    let owner = Owner::new(b"several").unwrap();
-    let ask = Request::new(owner, Want::ExclusiveOnce, LeaseChoice::Own);
-    let names = [Name { db: 0, key: b"lock" }, Name { db: 0, key: b"other" }];
-    let call = Call { name: names[0], now: server.space.now(), client: ClientId(1) };
-    let entered = server.engine.acquire_all(&mut server.space, call, &names, &ask, None::<fn(_)>);
+    let ask = Request::new(owner("several"), Want::ExclusiveOnce, LeaseChoice::Own);
+    let entered = server.ask_all(&["lock", "other"], 1, &ask, false);
     assert!(is_granted(&entered), "{entered:?}");
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     assert_eq!((server.engine.stats().session_ends, server.engine.stats().releases), (100, 100));
 }
 
@@ -141,7 +138,7 @@ fn info_shows_nothing_of_a_key_that_has_expired() {
     assert!(is_granted(&server.acquire("lock", 1, 20, Want::Shared)));
     let (now, lock) = (server.space.now(), server.space.lock(&key()).clone());
     let mut shows = |end: u64| {
-        let name = Name { db: 0, key: b"lock" };
+        let name = name("lock");
         server.engine.inspect(name, &lock, Some(UnixMs::new(end)), now, &Detail::Summary).is_some()
     };
     assert!(shows(now.ms().get() + 1));
@@ -160,14 +157,14 @@ fn a_session_on_many_locks_ends_for_the_next_command_on_each() {
         assert!(is_granted(&server.acquire_bound(&format!("lock{number}"), 500, Want::Exclusive, 1)), "{number}");
     }
     assert_eq!(server.engine.stats().session_ends, 100);
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     assert_eq!((server.engine.stats().session_ends, server.engine.gauges().sessions), (100, 100));
 }
 
 fn summary(server: &mut Server, detail: &Detail) -> (LockMode, u64, u64) {
     let (now, key) = (server.space.now(), key());
     let lock = server.space.lock(&key).clone();
-    let shown = server.engine.inspect(Name { db: 0, key: b"lock" }, &lock, None, now, detail);
+    let shown = server.engine.inspect(name("lock"), &lock, None, now, detail);
     let Some(shown) = shown else { return (LockMode::Free, 0, 0) };
     if let (Detail::Full(most), Some(holds)) = (detail, shown.holds) {
         assert_eq!(holds.len() as u64, shown.summary.holders.min(*most as u64));

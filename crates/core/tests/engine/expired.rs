@@ -1,7 +1,6 @@
 //! Keys that expire while the engine is at work.
 
 use dlock_core::Want;
-use dlock_core::engine::Role;
 
 use crate::{Server, is_granted};
 
@@ -19,6 +18,6 @@ fn a_key_that_expires_between_the_decision_to_wait_and_the_next_look_lets_the_wa
     server.engine.take_outputs();
     let now = server.space.ms();
     assert!(server.engine.wake_at().is_some_and(|at| at.get() <= now), "nobody looks at the queue");
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     assert_eq!(server.answers(), 1, "the waiter is lost");
 }

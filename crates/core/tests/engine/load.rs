@@ -1,19 +1,16 @@
 //! The watchdog extends a limited number of a client's leases per second, and no more are bound.
 
-use dlock_core::engine::{Call, Entered, Fault, Heartbeat, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, OpenIf, Role};
-use dlock_core::{
-    BindTo, ClientId, Entries, Keyspace, Lease, LeaseChoice, Name, NamedId, Owner, Reach, Release, Renew, RenewToken,
-    Request, SessionId, Want,
-};
+use dlock_core::engine::{Entered, Fault, Heartbeat, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, OpenIf};
+use dlock_core::{BindTo, Keyspace, Lease, LeaseChoice, NamedId, Reach, Renew, RenewToken, Request, SessionId, Want};
 
-use crate::{Server, is_granted};
+use crate::{Server, is_granted, name, owner};
 
 const SESSION: u64 = 1000;
 /// A lease of 300 ms is extended ten times a second.
 const MOST: u64 = MAX_RENEWALS / 10;
 
 fn bound(lease_ms: u64) -> Request {
-    let owner = Owner::new(b"owner").unwrap();
+    let owner = owner("owner");
     Request {
         session: BindTo::Connection,
         ..Request::new(owner, Want::Exclusive, LeaseChoice::For(Lease::new(lease_ms).unwrap()))
@@ -22,7 +19,7 @@ fn bound(lease_ms: u64) -> Request {
 
 /// Requests follow each other too fast for a lease to end.
 fn acquire(server: &mut Server, key: &str, client: u64, ask: &Request) -> Result<Entered, Fault> {
-    let call = Call { name: Name { db: 0, key: key.as_bytes() }, now: server.space.now(), client: ClientId(client) };
+    let call = server.call(key, client);
     server.engine.acquire(&mut server.space, call, ask, None::<fn(_)>)
 }
 
@@ -40,7 +37,7 @@ fn one_hold_too_many_is_refused_and_costs_nobody_else_anything() {
     let mut server = full();
     assert_eq!(acquire(&mut server, "more", SESSION, &bound(300)), Err(Fault::SessionLoad));
     assert_eq!(
-        acquire(&mut server, "k0", SESSION, &Request { owner: Owner::new(b"b").unwrap(), ..bound(300) }),
+        acquire(&mut server, "k0", SESSION, &Request { owner: owner("b"), ..bound(300) }),
         Err(Fault::SessionLoad)
     );
     assert!(is_granted(&acquire(&mut server, "more", SESSION + 1, &bound(300))));
@@ -52,17 +49,16 @@ fn room_comes_back_with_each_hold_that_ends() {
     let mut server = full();
     server.pass_ms(400);
     // They have lapsed, and the timer forgets them.
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     assert!(is_granted(&acquire(&mut server, "more", SESSION, &bound(300))));
     let mut server = full();
     server.disconnect(SESSION);
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     assert!(is_granted(&acquire(&mut server, "more", SESSION, &bound(300))), "another session with this id");
 }
 
 fn renew(server: &mut Server, key: &str, client: u64, lease_ms: u64, binds: bool) -> Result<Option<Reach>, Fault> {
-    let call = Call { name: Name { db: 0, key: key.as_bytes() }, now: server.space.now(), client: ClientId(client) };
-    let owner = Owner::new(b"owner").unwrap();
+    let (call, owner) = (server.call(key, client), owner("owner"));
     let lease = LeaseChoice::For(Lease::new(lease_ms).unwrap());
     let request = Renew { owner: &owner, mode: None, lease, token: RenewToken::Any };
     let session = if binds { BindTo::Connection } else { BindTo::Nothing };
@@ -86,12 +82,8 @@ fn several_locks_count_together() {
     for n in 0..2 {
         assert_eq!(renew(&mut server, &format!("k{n}"), SESSION, 3000, false), Ok(Some(Reach::Asked)));
     }
-    let mut all = |names: &[&str]| {
-        let names: Vec<_> = names.iter().map(|key| Name { db: 0, key: key.as_bytes() }).collect();
-        let call = Call { name: names[0], now: server.space.now(), client: ClientId(SESSION) };
-        let ask = Request { want: Want::ExclusiveOnce, ..bound(300) };
-        server.engine.acquire_all(&mut server.space, call, &names, &ask, None::<fn(_)>)
-    };
+    let ask = Request { want: Want::ExclusiveOnce, ..bound(300) };
+    let mut all = |keys: &[&str]| server.ask_all(keys, SESSION, &ask, false);
     assert_eq!(all(&["x", "y"]), Err(Fault::SessionLoad));
     assert!(is_granted(&all(&["x"])));
 }
@@ -137,8 +129,7 @@ fn the_named_sessions_of_a_user_count_together() {
     assert_eq!(acquire(&mut server, "more", SESSION + 1, &ask(second)), Err(Fault::SessionLoad));
     assert!(is_granted(&acquire(&mut server, "another's", SESSION, &ask(of_another))));
     assert!(is_granted(&acquire(&mut server, "connection's", SESSION, &bound(300))));
-    let call = Call { name: Name { db: 0, key: b"k0" }, now: server.space.now(), client: ClientId(SESSION) };
-    let owner = Owner::new(b"owner").unwrap();
+    let (call, owner) = (server.call("k0", SESSION), owner("owner"));
     let lease = LeaseChoice::For(Lease::new(300).unwrap());
     let request = Renew { owner: &owner, mode: None, lease, token: RenewToken::Any };
     let moved = server.engine.renew(&mut server.space, call, &request, BindTo::Named(Ok(second)));
@@ -171,7 +162,7 @@ fn bindings_that_are_still_to_be_freed_are_taken_back_once() {
     let mut server = Server::new();
     server.pass_ms(1);
     for n in 0..1000_u64 {
-        let owner = Owner::new(n.to_string().as_bytes()).unwrap();
+        let owner = owner(&n.to_string());
         assert!(is_granted(&acquire(
             &mut server,
             "crowd",
@@ -179,20 +170,17 @@ fn bindings_that_are_still_to_be_freed_are_taken_back_once() {
             &Request { owner, want: Want::Shared, ..bound(300) }
         )));
     }
-    let name = Name { db: 0, key: b"crowd" };
+    let name = name("crowd");
     server.space.delete(&(0, b"crowd".to_vec()));
     let now = server.space.now();
     server.engine.input(Input::Removed(name), now);
     assert!(is_granted(&acquire(&mut server, "long", SESSION, &bound(30_000))));
-    let owner = Owner::new(b"owner").unwrap();
-    let release = Release { owner: &owner, mode: None, entries: Entries::ONE, token: None, request: None };
-    let call = Call { name: Name { db: 0, key: b"long" }, now: server.space.now(), client: ClientId(SESSION) };
-    assert_eq!(server.engine.release(&mut server.space, call, &release), Ok(Left::Fully));
+    assert_eq!(server.release("long", SESSION, &owner("owner")), Ok(Left::Fully));
     for n in 0..MOST - 1000 {
         assert!(is_granted(&acquire(&mut server, &format!("k{n}"), SESSION, &bound(300))), "{n}");
     }
     assert_eq!(acquire(&mut server, "more", SESSION, &bound(300)), Err(Fault::SessionLoad));
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     for n in MOST - 1000..MOST {
         assert!(is_granted(&acquire(&mut server, &format!("k{n}"), SESSION, &bound(300))), "{n}");
     }
@@ -206,28 +194,23 @@ fn requests_that_waited_for_one_session_keep_its_limit() {
     server.pass_ms(1);
     let named = open(&mut server, "s", b"user");
     let ask = |want| Request { session: BindTo::Named(Ok(named)), want, ..bound(300) };
-    let boss = Owner::new(b"boss").unwrap();
+    let boss = owner("boss");
     for n in 0..MOST + 10 {
-        let (key, holder) = (format!("k{n}"), Request::new(boss.clone(), Want::Exclusive, LeaseChoice::Own));
-        assert!(is_granted(&acquire(&mut server, &key, SESSION, &holder)));
         let (key, free) = (format!("k{n}"), format!("free{n}"));
-        let names = [&key, &free].map(|key| Name { db: 0, key: key.as_bytes() });
-        let call = Call { name: names[0], now: server.space.now(), client: ClientId(n + 1) };
+        let holder = Request::new(boss.clone(), Want::Exclusive, LeaseChoice::Own);
+        assert!(is_granted(&acquire(&mut server, &key, SESSION, &holder)));
         let entered = if n % 2 == 0 {
+            let call = server.call(&key, n + 1);
             server.engine.acquire(&mut server.space, call, &ask(Want::Exclusive), Some(|_| ()))
         } else {
-            server.engine.acquire_all(&mut server.space, call, &names, &ask(Want::ExclusiveOnce), Some(|_| ()))
+            server.ask_all(&[&key, &free], n + 1, &ask(Want::ExclusiveOnce), true)
         };
         assert!(matches!(entered, Ok(Entered::Waiting(_))), "{n}");
     }
     for n in 0..MOST + 10 {
-        let release = Release { owner: &boss, mode: None, entries: Entries::ONE, token: None, request: None };
-        let key = format!("k{n}");
-        let call =
-            Call { name: Name { db: 0, key: key.as_bytes() }, now: server.space.now(), client: ClientId(SESSION) };
-        assert_eq!(server.engine.release(&mut server.space, call, &release), Ok(Left::Fully));
+        assert_eq!(server.release(&format!("k{n}"), SESSION, &boss), Ok(Left::Fully));
     }
-    server.engine.tick(&mut server.space, Role::Primary);
+    server.tick();
     let (id, now) = (SessionId::new(b"s").unwrap(), server.space.now());
     assert_eq!(server.engine.close_session(&id, Some(b"user"), now), Ok(Some(2000)));
 }

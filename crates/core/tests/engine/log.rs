@@ -1,9 +1,9 @@
 //! The log's limits, and what it counts.
 
 use dlock_core::engine::{LogEvent, LogSettings, Lost};
-use dlock_core::{ClientId, Keyspace, Name, Want};
+use dlock_core::{ClientId, Keyspace, Want};
 
-use crate::{Server, is_granted};
+use crate::{Server, is_granted, name};
 
 /// Of a name, the log keeps 128 bytes.
 const CUT: usize = 128;
@@ -88,7 +88,7 @@ fn logging(max_len: usize) -> Server {
 }
 
 fn lose(server: &mut Server, key: &str) {
-    let name = Name { db: 0, key: key.as_bytes() };
+    let name = name(key);
     let lock = server.space.lock(&(0, key.as_bytes().to_vec())).clone();
     let lost = Lost::of(name, &lock, server.space.now());
     server.engine.lose(&lost);

@@ -15,8 +15,10 @@ mod log;
 mod pieces;
 mod watched;
 
-use dlock_core::engine::{Call, Entered, Fault, Input, Output, Peer, Settings};
-use dlock_core::{BindTo, ClientId, Engine, Keyspace, Lease, LeaseChoice, Name, Owner, Request, Want};
+use dlock_core::engine::{Call, Entered, Fault, Input, Left, Output, Peer, Role, Settings};
+use dlock_core::{
+    BindTo, ClientId, Engine, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Request, Want,
+};
 use dlock_testkit::keyspace::MemoryKeyspace;
 
 /// An engine with keys in memory. Each request comes 1 ms after the one before.
@@ -59,8 +61,30 @@ impl Server {
 
     fn ask(&mut self, key: &str, client: ClientId, ask: &Request) -> Result<Entered, Fault> {
         self.pass_ms(1);
-        let call = Call { name: Name { db: 0, key: key.as_bytes() }, now: self.space.now(), client };
+        let call = self.call(key, client.0);
         self.engine.acquire(&mut self.space, call, ask, Some(|_| ()))
+    }
+
+    /// Asks for several locks. The request may wait if it says so.
+    fn ask_all(&mut self, keys: &[&str], client: u64, ask: &Request, may_wait: bool) -> Result<Entered, Fault> {
+        let names: Vec<Name<'_>> = keys.iter().map(|key| name(key)).collect();
+        let call = self.call(keys[0], client);
+        self.engine.acquire_all(&mut self.space, call, &names, ask, may_wait.then_some(|_| ()))
+    }
+
+    fn release(&mut self, key: &str, client: u64, owner: &Owner) -> Result<Left, Fault> {
+        let release = Release { owner, mode: None, entries: Entries::ONE, token: None, request: None };
+        let call = self.call(key, client);
+        self.engine.release(&mut self.space, call, &release)
+    }
+
+    fn call<'k>(&self, key: &'k str, client: u64) -> Call<'k> {
+        Call { name: name(key), now: self.space.now(), client: ClientId(client) }
+    }
+
+    /// The timer runs once.
+    fn tick(&mut self) {
+        self.engine.tick(&mut self.space, Role::Primary);
     }
 
     /// The request waits.
@@ -85,6 +109,14 @@ impl Server {
         let outputs = self.engine.take_outputs();
         outputs.iter().filter(|output| matches!(output, Output::Event(..))).count()
     }
+}
+
+fn name(key: &str) -> Name<'_> {
+    Name { db: 0, key: key.as_bytes() }
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::new(name.as_bytes()).unwrap()
 }
 
 fn is_granted(entered: &Result<Entered, Fault>) -> bool {
