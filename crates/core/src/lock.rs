@@ -64,6 +64,12 @@ impl Want {
         }
     }
 
+    /// Returns whether the request asks for a number.
+    #[inline]
+    pub fn has_slot(self) -> bool {
+        matches!(self, Want::Slot { .. })
+    }
+
     /// Returns whether it gives more entries to an owner that has a hold of the mode.
     pub fn is_reentrant(self) -> bool {
         match self {

@@ -35,7 +35,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
 
     /// Releases the hold with the number that a new hold would get, if it only counts as released.
     pub(super) fn free_slot(&mut self, want: Want) {
-        if !matches!(want, Want::Slot { .. }) {
+        if !want.has_slot() {
             return;
         }
         let now = self.now.ms();

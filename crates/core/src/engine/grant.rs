@@ -26,9 +26,10 @@ impl Grant {
     /// Returns the answer to a request that leads to this hold.
     #[inline]
     pub(super) fn of(hold: &Hold, want: Want) -> Grant {
-        let slot = match want {
-            Want::Slot { .. } => hold.slot().map_or(SlotAnswer::None, SlotAnswer::Number),
-            Want::ExclusiveOnce | Want::Exclusive | Want::Shared | Want::Permits { .. } => SlotAnswer::NotAsked,
+        let slot = if want.has_slot() {
+            hold.slot().map_or(SlotAnswer::None, SlotAnswer::Number)
+        } else {
+            SlotAnswer::NotAsked
         };
         Grant { token: hold.token, slot }
     }

@@ -12,7 +12,7 @@ use super::queue::{Rank, WaiterId};
 use super::record::RecordId;
 use super::{Call, Engine};
 use crate::lock::Refusal;
-use crate::{Name, Request, Want};
+use crate::{Name, Request};
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(super) fn wait_or_refuse<T>(
         (Refusal::OverLimit, _) => "the owner's own permits and those it asks for exceed the limit",
         (Refusal::Held | Refusal::Owned | Refusal::OnlyHolder, Some(first)) => return Ok(Decided::TakeOver(first)),
         (Refusal::Held, None) => return Ok(Decided::Join(Rank::Arrival)),
-        (Refusal::Owned, None) if matches!(request.want, Want::Slot { .. }) => {
+        (Refusal::Owned, None) if request.want.has_slot() => {
             "the owner has a shared hold already, and SLOT is for an owner that has none"
         }
         (Refusal::Owned, None) => {
