@@ -258,14 +258,6 @@ impl Naive {
         Reply::Waits
     }
 
-    fn is_only_holder_of_permits(&self, request: &Request) -> bool {
-        let key = request.keys[0];
-        let is_semaphore = matches!(request.how.want, Want::Permits { .. });
-        let has = |mode| self.mine(key, request.owner, mode).is_some();
-        let is_alone = self.live(key).all(|hold| hold.owner == request.owner);
-        is_semaphore && has(Mode::Shared) && !has(Mode::Exclusive) && is_alone
-    }
-
     /// The same request waits: this one takes its place, with its own arguments.
     fn take_over(&mut self, request: &Request) -> Option<u64> {
         let same_keys = |waiter: &Request| {
@@ -279,63 +271,6 @@ impl Naive {
         self.counts.replays += 1;
         (first.how, first.client, first.session) = (request.how, request.client, request.session);
         Some(std::mem::replace(&mut first.ticket, request.ticket))
-    }
-
-    /// Gives the request what it asks for; the token.
-    pub fn enter(&mut self, request: &Request) -> u64 {
-        let (now, fresh, mode) = (self.now(), self.fresh_token(request.how.min_token), request.how.want.mode());
-        let count = u64::from(request.how.want.entries());
-        let mut token = fresh;
-        for key in request.keys.clone() {
-            let old = self.mine(key, request.owner, mode).cloned();
-            let hold = match old {
-                None => {
-                    self.counts.grants += 1;
-                    let default = request.how.default_lease(self.default_lease);
-                    let (lease, deadline) = request.how.lease.resolve(now, default).expect("not passed");
-                    let cap = request.how.cap.map(|cap| now + cap);
-                    let deadline = cap.map_or(deadline, |cap| cap.min(deadline));
-                    let (owner, asked) = (request.owner, request.how.asked());
-                    self.last_token = fresh;
-                    Hold {
-                        owner,
-                        mode,
-                        count,
-                        lease,
-                        deadline,
-                        cap,
-                        slot: matches!(request.how.want, Want::Slot { .. }).then(|| self.free_slot(key)),
-                        token: fresh,
-                        request: asked,
-                        session: None,
-                        ended: None,
-                    }
-                }
-                Some(old) => {
-                    self.counts.reentries += 1;
-                    let (lease, deadline) = request.how.lease.resolve(now, old.lease).expect("not passed");
-                    token = old.token;
-                    let (lease, deadline) = (lease.max(old.lease), old.up_to_cap(deadline.max(old.end())));
-                    let (count, request) = (old.count + count, request.how.asked().or(old.request));
-                    Hold { count, lease, deadline, request, ended: None, ..old }
-                }
-            };
-            self.put(key, hold);
-            self.keys[key].early = None;
-        }
-        self.bind(request);
-        token
-    }
-
-    /// The lowest number that no live hold has.
-    fn free_slot(&self, key: KeyNo) -> u32 {
-        (0..).find(|slot| self.live(key).all(|hold| hold.slot != Some(*slot))).expect("one is free")
-    }
-
-    /// Returns the number that a granted request is told, if it asked for one.
-    pub fn slot_answer(&self, request: &Request) -> Option<Option<u32>> {
-        let Want::Slot { .. } = request.how.want else { return None };
-        Some(self.mine(request.keys[0], request.owner, Mode::Shared)?.slot)
     }
 
     pub(super) fn bind(&mut self, request: &Request) {
