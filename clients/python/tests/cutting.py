@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
+import time
 from typing import Any
 
 from kit import address
@@ -111,6 +113,49 @@ class Delay(CuttingProxy):
             _end(client, upstream)
 
 
+class Slow(CuttingProxy):
+    """Passes everything on, in each direction after a time."""
+
+    def __init__(self, seconds: float, port: int | None = None) -> None:
+        super().__init__(port)
+        self._seconds = seconds
+
+    def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
+        threading.Thread(target=_pass_on_later, args=(upstream, client, self._seconds), daemon=True).start()
+        _pass_on_later(client, upstream, self._seconds)
+
+
+class Halves(CuttingProxy):
+    """Passes everything on, but of one reply only the begin."""
+
+    def __init__(self, port: int | None = None) -> None:
+        super().__init__(port)
+        self._halves: bytes | None = None
+
+    def halve(self, word: str) -> None:
+        """Of the next reply to a command with this word, the end does not come."""
+        self._halves = word.encode()
+
+    def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
+        try:
+            while command := client.recv(65536):
+                upstream.sendall(command)
+                reply = upstream.recv(65536)
+                if self._halves is not None and self._halves in command:
+                    self._halves = None
+                    client.sendall(reply[:2])
+                    # Until the client gives up.
+                    client.settimeout(20)
+                    client.recv(1)
+                    break
+                client.sendall(reply)
+        except OSError:
+            pass
+        finally:
+            client.close()
+            upstream.close()
+
+
 def _pass_on(source: socket.socket, to: socket.socket) -> None:
     try:
         while data := source.recv(65536):
@@ -119,6 +164,31 @@ def _pass_on(source: socket.socket, to: socket.socket) -> None:
         pass
     finally:
         _end(source, to)
+
+
+def _pass_on_later(source: socket.socket, to: socket.socket, seconds: float) -> None:
+    """What comes in the meantime is passed on in time, too; so is the end, in one direction."""
+    due: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+
+    def deliver() -> None:
+        try:
+            data = b"."
+            while data:
+                when, data = due.get()
+                time.sleep(max(0.0, when - time.monotonic()))
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+        except OSError:
+            _end(source, to)
+
+    threading.Thread(target=deliver, daemon=True).start()
+    data = b"."
+    while data:
+        try:
+            data = source.recv(65536)
+        except OSError:
+            data = b""
+        due.put((time.monotonic() + seconds, data))
 
 
 def _end(*ends: socket.socket) -> None:

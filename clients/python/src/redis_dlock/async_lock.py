@@ -15,7 +15,7 @@ from . import redis_py
 from .async_watch import Watch
 from .async_talk import Line, in_background
 from .async_wire import Wire
-from .attempt import Attempt
+from .attempt import LATE, Attempt
 from .base import LockBase, least
 from .bindings import Binding
 from .commands import milliseconds, rest_of
@@ -102,24 +102,27 @@ class DLock(LockBase[Line], Lock):
             self._refused(error)
         if attempt.token == hold.token:
             if self._entered(hold):
-                await self._prolong(hold)
+                await self._prolong(hold, attempt.gives_up() + LATE)
             return True
         await self._wire.give_up(attempt)
         await self._let_go(hold)
         raise self._lost_before_entry()
 
-    async def _prolong(self, hold: Hold[Line]) -> None:
+    async def _prolong(self, hold: Hold[Line], until: float) -> None:
         """Asks until when an entered hold lasts. Without an answer, the time that was known before counts."""
         sent = time.monotonic()
         try:
-            hold.until = sent + (await self._left_now(hold) or 0) / 1000
+            hold.until = sent + (await self._left_now(hold, until) or 0) / 1000
         except (*redis_py.LOST, ResponseError):
             pass
+
+    # Each of the following takes 5 s at most, without an answer. Then redis-py's `ConnectionError` or `TimeoutError` is
+    # raised.
 
     async def locked(self) -> bool:
         """Returns whether anybody has the lock."""
         try:
-            found = [await self._wire.ask("DLOCK.INFO", name) for name in self._target.names]
+            found = await self._wire.ask([("DLOCK.INFO", name) for name in self._target.names], redis_py.latest())
             return found != [None] * len(found)
         except ResponseError as error:
             if redis_py.wrong_type(error):
@@ -129,11 +132,11 @@ class DLock(LockBase[Line], Lock):
     async def owned(self) -> bool:
         """Returns whether this lock object has the lock. It may be lost by the time that you read the answer."""
         hold = self._hold
-        return hold is not None and await self._left_now(hold) is not None
+        return hold is not None and await self._left_now(hold, redis_py.latest()) is not None
 
-    async def _left_now(self, hold: Hold[Line]) -> int | None:
+    async def _left_now(self, hold: Hold[Line], until: float) -> int | None:
         try:
-            return self._left_of(hold, [await self._wire.ask(*command) for command in self._left(hold)])
+            return self._left_of(hold, await self._wire.ask(self._left(hold), until))
         except ResponseError as error:
             if redis_py.wrong_type(error):
                 return None
@@ -161,7 +164,9 @@ class DLock(LockBase[Line], Lock):
             hold.watch.stop()
         stays = self._stays(hold, entries)
         try:
-            replies, repeated = await self._wire.release(self._release(hold, entries, stays), hold)
+            replies, repeated = await self._wire.release(
+                self._release(hold, entries, stays), hold, redis_py.latest()
+            )
             reply = least(replies)
         except ResponseError as error:
             hold.release_sent = False
@@ -193,31 +198,31 @@ class DLock(LockBase[Line], Lock):
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Adds seconds to what is left of the timeout, or makes these seconds what is left."""
         hold, _ = self._to_renew("extend")
-        lease = milliseconds(additional_time)
+        lease, until = milliseconds(additional_time), redis_py.latest()
         if not (replace_ttl or self._replaces_ttl):
-            left = await self._left_now(hold)
+            left = await self._left_now(hold, until)
             if left is None:
                 raise self._no_longer_owned("extend")
             lease += left
-        return await self._renew(hold, lease, "extend")
+        return await self._renew(hold, lease, until, "extend")
 
     async def reacquire(self) -> Literal[True]:
         """Starts the timeout again."""
         hold, timeout = self._to_renew("reacquire")
-        return await self._renew(hold, milliseconds(timeout), "reacquire")
+        return await self._renew(hold, milliseconds(timeout), redis_py.latest(), "reacquire")
 
-    async def _renew(self, hold: Hold[Line], lease: int, doing: str) -> Literal[True]:
+    async def _renew(self, hold: Hold[Line], lease: int, until: float, doing: str) -> Literal[True]:
         if self._named is not None:
             lease = self._named.lease(lease)
         lease = max(lease, rest_of(hold.stays_until))
         sent = time.monotonic()
         try:
             renewals = self._target.renew(hold.owner, hold.token, lease)
-            renewed = least(await self._wire.renew(renewals, self._replicas))
+            renewed = least(await self._wire.renew(renewals, self._replicas, until))
             if renewed == 0:
                 # A cap of the server cut it: it lasts for less than was asked.
                 sent = time.monotonic()
-                renewed = await self._left_now(hold)
+                renewed = await self._left_now(hold, until)
                 lease = renewed or 0
         except ResponseError as error:
             if not redis_py.wrong_type(error):

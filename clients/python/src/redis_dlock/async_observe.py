@@ -26,7 +26,7 @@ from .observed import Holder
 
 async def holder(redis: Any, name: Name) -> Holder | None:
     """Returns the holder of a lock; None: it is free. Costs one command."""
-    return holders.read(await Wire(redis, name).ask(*holders.question(name)))[0]
+    return holders.read((await Wire(redis, name).ask([holders.question(name)], redis_py.latest()))[0])[0]
 
 
 async def watch(redis: Any, name: Name) -> AsyncGenerator[Holder | None, None]:

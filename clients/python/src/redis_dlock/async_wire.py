@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +14,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from . import redis_py
 from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start, within
-from .attempt import STEP, Attempt, Debt, Replicas
+from .attempt import Attempt, Debt, Replicas
 from .commands import Command, token_and_slot
 from .errors import ReplicasError
 from .holds import Hold
@@ -120,7 +119,7 @@ class Wire:
             attempt.enters(await attempt.named.home(self._name, attempt.step()))
         if not attempt.session and (not attempt.waits or self._lends(attempt)):
             with redis_py.Crowd(self._source()):
-                async with self._talk(attempt) as talk:
+                async with self._talk(_step(attempt), attempt) as talk:
                     await _try(talk, attempt)
             if attempt.token is not None or attempt.left() == 0:
                 return
@@ -226,7 +225,8 @@ class Wire:
             # A blocked connection got the grant. Redis before 7.0.12 does not count that as a write of this
             # connection, so that `WAIT` would not wait for it. A renewal is such a write.
             renewals = attempt.target.renew(attempt.owner, attempt.token, attempt.lease)
-            await self.renew(renewals, replicas, attempt.connection)
+            until = attempt.limit() or time.monotonic() + redis_py.STEP + replicas.patience()
+            await self._renew_with(renewals, replicas, until, attempt.connection)
         elif attempt.acknowledged < replicas.count:
             raise ReplicasError(replicas.too_few(attempt.acknowledged))
 
@@ -238,17 +238,22 @@ class Wire:
         await line.connect(until)
         return line
 
-    async def renew(self, commands: list[Command], replicas: Replicas | None, line: Line | None = None) -> list[Any]:
+    async def renew(self, commands: list[Command], replicas: Replicas | None, until: float) -> list[Any]:
         """Returns the replies to renewals. With replicas, raises `ReplicasError` if too few acknowledge them."""
         if replicas is None:
-            return [await self.ask(*command) for command in commands]
+            return await self.ask(commands, until)
+        return await self._renew_with(commands, replicas, until + replicas.timeout, None)
+
+    async def _renew_with(
+        self, commands: list[Command], replicas: Replicas, until: float, line: Line | None
+    ) -> list[Any]:
         own = line is None
         try:
-            line = line or await self.open(time.monotonic() + redis_py.ANSWER)
+            line = line or await self.open(until)
         except redis_py.Unreachable as error:
             raise error.reason from None
         try:
-            seconds = replicas.timeout + redis_py.ANSWER
+            seconds = until - time.monotonic()
             *renewed, acknowledged = await line.exchange(*commands, replicas.wait(), within=seconds)
         finally:
             if own:
@@ -257,31 +262,29 @@ class Wire:
             raise ReplicasError(replicas.too_few(acknowledged))
         return renewed
 
-    async def release(self, commands: list[Command], hold: Hold[Line]) -> tuple[list[Any], bool]:
+    async def release(self, commands: list[Command], hold: Hold[Line], until: float) -> tuple[list[Any], bool]:
         """Returns the replies, and whether an earlier copy of the commands may have been executed."""
+        repeated = False
 
-        async def on(talk: Talk) -> tuple[list[Any], bool]:
+        async def on(talk: Talk, until: float) -> list[Any]:
+            nonlocal repeated
             repeated, hold.release_sent = hold.release_sent, True
-            return await talk.exchange(*commands), repeated
-
-        async def once() -> tuple[list[Any], bool]:
-            async with self._talk() as talk:
-                return await on(talk)
+            return await talk.exchange(*commands, within=until - time.monotonic())
 
         if hold.connection is not None and hold.connection.is_open():
             try:
-                return await on(hold.connection)
+                return await on(hold.connection, min(until, time.monotonic() + redis_py.STEP)), repeated
             except redis_py.LOST:
                 pass  # A second copy of the commands follows on another connection.
-        answer: tuple[list[Any], bool] = await self._repeat(once)
-        return answer
+        return await self._repeat(on, until), repeated
 
-    async def ask(self, *command: Any) -> Any:
-        """Returns the reply to a command that may be repeated, sent by the client itself."""
-        try:
-            return await self._client.execute_command(*command)
-        except ResponseError as error:
-            raise redis_py.explained(error) from error
+    async def ask(self, commands: list[Command], until: float) -> list[Any]:
+        """Returns the replies to commands that may be repeated."""
+
+        async def on(talk: Talk, until: float) -> list[Any]:
+            return await talk.exchange(*commands, within=until - time.monotonic())
+
+        return await self._repeat(on, until)
 
     async def exchange(self, sent: list[Command], until: float, *, fresh: bool) -> list[Any]:
         """Returns the replies of a primary, even errors. Does not wait for the pool: if that has no open connection to
@@ -307,24 +310,30 @@ class Wire:
             return self._client.connection_pool
         return self._client.get_node_from_key(self._name)
 
-    async def _repeat(self, once: Callable[[], Awaitable[Any]]) -> Any:
-        """Repeats after a lost connection: the first time immediately, then as the client is configured to."""
+    async def _repeat(self, on: Callable[[Talk, float], Awaitable[list[Any]]], until: float) -> list[Any]:
+        """Returns what an exchange returns. Repeats it after a lost connection; raises its error then, or at that time."""
+        repeats = redis_py.Repeats(redis_py.policy(self._client, Retry), until)
 
-        async def failed(error: Exception) -> None:
-            pass
+        async def once() -> list[Any]:
+            step = repeats.step()
 
-        async def follow() -> Any:
-            ends = time.monotonic() + redis_py.SLOT_PATIENCE
-            return await self._follow(once, lambda: ends)
+            async def exchanged() -> list[Any]:
+                async with self._talk(step, fresh=repeats.fresh) as talk:
+                    return await on(talk, step)
 
-        try:
             try:
-                return await follow()
-            except redis_py.LOST:
-                policy = copy.deepcopy(redis_py.policy(self._client, Retry))
-                return await policy.call_with_retry(follow, failed)
-        except redis_py.Unreachable as error:
-            raise error.reason from None
+                # Even the lock of a pool may be kept by a task that waits for a server.
+                return await within(step + 2 * BUSY - time.monotonic(), exchanged())
+            except asyncio.TimeoutError:
+                raise TimeoutError("no connection in time") from None
+
+        while True:
+            try:
+                answer: list[Any] = await self._follow(once, lambda: until)
+                return answer
+            except (*redis_py.LOST, redis_py.Unreachable) as error:
+                pause = repeats.pause(error)
+            await asyncio.sleep(pause)
 
     async def _follow(self, once: Callable[[], Awaitable[Any]], gives_up: Callable[[], float]) -> Any:
         """In a cluster, follows the key to its node."""
@@ -347,41 +356,41 @@ class Wire:
             raise TimeoutError("the cluster does not answer in time") from None
 
     @asynccontextmanager
-    async def _talk(self, attempt: Attempt | None = None) -> AsyncIterator[Talk]:
-        """Yields a connection of the pool, or one beside it if the pool is full. One on which the attempt is not
-        answered is left to the attempt."""
-        talk = await self._lend(attempt)
+    async def _talk(
+        self, until: float, attempt: Attempt | None = None, *, fresh: bool = False
+    ) -> AsyncIterator[Talk]:
+        """Yields a connection of the pool, or one beside it if the pool is full, or in any case (`fresh`). One on which
+        the attempt is not answered is left to the attempt."""
+        talk = await self.open(until) if fresh else await self._lend(until, attempt)
         try:
             yield talk
         finally:
             if attempt is None or not attempt.keeps(talk):
                 await talk.done()
 
-    async def _lend(self, attempt: Attempt | None) -> Talk:
+    async def _lend(self, until: float, attempt: Attempt | None) -> Talk:
         source = self._source()
-        until = time.monotonic() + redis_py.ANSWER
+        asked = False
         if attempt is not None:
-            until = min(_step(attempt), time.monotonic() + redis_py.LENDING)
             asked, attempt.lent = attempt.lent, True
         try:
             if redis_py.has_open_connection(source):
                 return Talk(await source.get_connection(), source.release)
-            if attempt is not None and asked or not redis_py.lends(source):
-                return await self.open(until if attempt is None else _step(attempt))
-            lent = await within(until - time.monotonic(), source.get_connection(), source.release)
-            return Talk(lent, source.release)
+            if not asked and redis_py.lends(source):
+                seconds = min(until - time.monotonic(), redis_py.LENDING)
+                return Talk(await within(seconds, source.get_connection(), source.release), source.release)
         except asyncio.TimeoutError:
             raise redis_py.Unreachable(ConnectionError("no connection in time")) from None
         except redis_py.LOST as error:
             if not redis_py.pool_is_full(error):
                 raise redis_py.Unreachable(error) from error
-        return await self.open(until if attempt is None else _step(attempt))
+        return await self.open(until)
 
 
 def _step(attempt: Attempt) -> float:
     """Returns until when a connection may be made, or a command that does not wait be answered. The caller of the
     attempt sees to the limit of a wait."""
-    return attempt.step() if attempt.limit() is None else time.monotonic() + STEP
+    return attempt.step() if attempt.limit() is None else time.monotonic() + redis_py.STEP
 
 
 def _leave_behind(attempt: Attempt, debt: Debt) -> None:

@@ -10,16 +10,13 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from . import commands
+from . import commands, redis_py
 from .commands import Command, Target
 
 # How long an acquisition that does not wait looks for a server, in seconds.
 TRY = 1.0
 # How much longer than the limit of a wait an answer is waited for, in seconds.
 LATE = 0.15
-# How long one connection may take to be made, or to answer a command that does not wait, in seconds. Then another
-# connection is made, which may lead to another server.
-STEP = 2.0
 # A reply may take this much longer than `BLOCK` before its connection counts as dead, in seconds.
 _GRACE = 5.0
 
@@ -175,7 +172,7 @@ class Attempt:
 
     def step(self) -> float:
         """Returns until when a connection may be made, or a command that does not wait be answered."""
-        return min(time.monotonic() + STEP, self.gives_up() + LATE)
+        return min(time.monotonic() + redis_py.STEP, self.gives_up() + LATE)
 
     def limit(self) -> float | None:
         """Returns until when its caller waits, whatever happens. None: for as long as a server answers."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import queue
 import selectors
 import socket
 import time
@@ -10,6 +12,7 @@ import weakref
 from typing import Any, Protocol
 
 from redis.backoff import NoBackoff
+from redis.connection import BlockingConnectionPool, ConnectionPool
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -40,8 +43,11 @@ OUTAGE_LONGEST_PAUSE = 1.0
 # How long a pool may take to connect before a connection beside it is made, in seconds. It repeats as the client is
 # configured to, with pauses that may be longer than a wait.
 LENDING = 0.5
-# How long a reply to a command that does not wait may take, in seconds, if nothing else limits it.
+# How long a call that does not wait for a lock may take, in seconds, with all repeats of its commands.
 ANSWER = 5.0
+# How long one connection may take to be made, or to answer a command that does not wait, in seconds. Then another
+# connection is made, which may lead to another server.
+STEP = 2.0
 # How long an acquisition that was given up is cleaned up behind, and how much of that its caller sees if the server may
 # answer, in seconds.
 CLEANING = 5.0
@@ -76,6 +82,39 @@ class Outage:
             raise reason
         pause = min(self._pause, left)
         self._pause = min(max(self._pause * 2, OUTAGE_PAUSE), OUTAGE_LONGEST_PAUSE)
+        return pause
+
+
+class Repeats:
+    """The time between two attempts at a call that does not wait for a lock. The first repeat comes at once, on a new
+    connection; then `retry` of the client says how many follow and when. None begins after the limit of the call."""
+
+    def __init__(self, policy: Any, until: float) -> None:
+        self._retries: int = policy.get_retries()
+        self._backoff = copy.deepcopy(policy._backoff)
+        self._backoff.reset()
+        self._until = until
+        self._failures = 0
+
+    @property
+    def fresh(self) -> bool:
+        """Returns whether the next attempt needs a new connection. Those of the pool may lead to a server that hangs, or was
+        replaced."""
+        return self._failures > 0
+
+    def step(self) -> float:
+        """Returns until when the next attempt may take."""
+        return min(self._until, time.monotonic() + STEP)
+
+    def pause(self, error: Exception) -> float:
+        """Returns the seconds to wait before the next attempt. Raises the error if none follows."""
+        reason = error.reason if isinstance(error, Unreachable) else error
+        repeats, self._failures = self._failures, self._failures + 1
+        if 0 <= self._retries < repeats or isinstance(reason, (AuthenticationError, AuthorizationError)):
+            raise reason
+        pause = float(self._backoff.compute(repeats)) if repeats else 0.0
+        if time.monotonic() + pause >= self._until:
+            raise reason
         return pause
 
 
@@ -149,14 +188,79 @@ def has_open_connection(pool: Any) -> bool:
     if idle is None:  # a `BlockingConnectionPool`
         idle = getattr(getattr(pool, "pool", None), "queue", None)
     try:
-        connection = idle[-1]  # type: ignore[index] # what is no list raises
+        return _is_open(idle[-1])  # type: ignore[index] # what is no list raises
+    except (IndexError, TypeError):
+        return False
+
+
+def _is_open(connection: Any) -> bool:
+    try:
         if hasattr(connection, "_writer"):
             return bool(connection.is_connected)
         sock = getattr(connection, "_sock", None)
         # Readable while nobody waits for a reply: the server has closed it.
         return sock is not None and not _readable(sock)
-    except (IndexError, TypeError, OSError, ValueError):
+    except (TypeError, OSError, ValueError):
         return False
+
+
+def open_connection(pool: Any) -> Any:
+    """Returns an open connection of a pool of threads, at once. None: it has none to spare. To make one would take as
+    long as a server hangs."""
+    if type(pool).get_connection not in _GETTERS:
+        return pool.get_connection() if has_open_connection(pool) else None
+    try:
+        return type(pool).get_connection(_OpenOnes(pool))
+    except _NoneLeft:
+        return None
+
+
+class _NoneLeft(Exception):
+    """The pool has no open connection to spare."""
+
+
+class _OpenOnes:
+    """A pool that has only its open connections, and makes none. Its own code takes one: under its lock, so that no other
+    thread can take it between the look and the taking."""
+
+    def __init__(self, pool: Any) -> None:
+        self.__dict__["_all"] = pool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._all, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._all, name, value)
+
+    @property
+    def _available_connections(self) -> _OpenOnes:
+        return self
+
+    def pop(self) -> Any:
+        """As that of the list of the idle connections."""
+        idle = self._all._available_connections
+        if not idle or not _is_open(idle[-1]):
+            raise _NoneLeft
+        return idle.pop()
+
+    @property
+    def pool(self) -> _OpenOnes:
+        """As the queue of a `BlockingConnectionPool`."""
+        return self
+
+    def get(self, **limits: Any) -> Any:
+        """As that of this queue."""
+        try:
+            connection = self._all.pool.get_nowait()
+        except queue.Empty:
+            raise _NoneLeft from None
+        if not _is_open(connection):
+            self._all.pool.put_nowait(connection)
+            raise _NoneLeft
+        return connection
+
+
+_GETTERS = (ConnectionPool.get_connection, BlockingConnectionPool.get_connection)
 
 
 # `poll` needs no file of its own, unlike the default.
@@ -232,6 +336,11 @@ def end_of_sending(sock: Any) -> None:
         sock.shutdown(socket.SHUT_WR)
     except (OSError, TypeError):
         pass
+
+
+def latest() -> float:
+    """Returns when a call that begins now ends, even without an answer."""
+    return time.monotonic() + ANSWER
 
 
 def now() -> float:

@@ -6,7 +6,6 @@ that they cannot exhaust it. Nothing waits for a server longer than docs/time-li
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 import weakref
@@ -120,7 +119,7 @@ class Wire:
         if attempt.named is not None:
             attempt.enters(attempt.named.home(self._name, attempt.step()))
         if not attempt.session and (not attempt.waits or self._lends(attempt)):
-            with redis_py.Crowd(self._source()), self._talk(attempt) as talk:
+            with redis_py.Crowd(self._source()), self._talk(attempt.step(), attempt) as talk:
                 _try(talk, attempt)
             if attempt.token is not None or attempt.left() == 0:
                 return
@@ -201,10 +200,8 @@ class Wire:
 
     def _ping(self, until: float) -> object:
         pool = self._source()
-        if redis_py.has_open_connection(pool):
-            talk = Talk(pool.get_connection(), pool.release)
-        else:
-            talk = self.open(until)
+        lent = redis_py.open_connection(pool)
+        talk = self.open(until) if lent is None else Talk(lent, pool.release)
         try:
             talk.send(("PING",))
             talk.read(until)
@@ -219,7 +216,8 @@ class Wire:
             # A blocked connection got the grant. Redis before 7.0.12 does not count that as a write of this
             # connection, so that `WAIT` would not wait for it. A renewal is such a write.
             renewals = attempt.target.renew(attempt.owner, attempt.token, attempt.lease)
-            self.renew(renewals, replicas, attempt.connection)
+            until = attempt.limit() or time.monotonic() + redis_py.STEP + replicas.patience()
+            self._renew_with(renewals, replicas, until, attempt.connection)
         elif attempt.acknowledged < replicas.count:
             raise ReplicasError(replicas.too_few(attempt.acknowledged))
 
@@ -231,17 +229,20 @@ class Wire:
         line.connect(until)
         return line
 
-    def renew(self, commands: list[Command], replicas: Replicas | None, line: Line | None = None) -> list[Any]:
+    def renew(self, commands: list[Command], replicas: Replicas | None, until: float) -> list[Any]:
         """Returns the replies to renewals. With replicas, raises `ReplicasError` if too few acknowledge them."""
         if replicas is None:
-            return [self.ask(*command) for command in commands]
+            return self.ask(commands, until)
+        return self._renew_with(commands, replicas, until + replicas.timeout, None)
+
+    def _renew_with(self, commands: list[Command], replicas: Replicas, until: float, line: Line | None) -> list[Any]:
         own = line is None
         try:
-            line = line or self.open(time.monotonic() + redis_py.ANSWER)
+            line = line or self.open(until)
         except redis_py.Unreachable as error:
             raise error.reason from None
         try:
-            within = replicas.timeout + redis_py.ANSWER
+            within = until - time.monotonic()
             *replies, acknowledged = line.exchange(*commands, replicas.wait(), within=within)
         finally:
             if own:
@@ -250,40 +251,32 @@ class Wire:
             raise ReplicasError(replicas.too_few(acknowledged))
         return replies
 
-    def release(self, commands: list[Command], hold: Hold[Line]) -> tuple[list[Any], bool]:
+    def release(self, commands: list[Command], hold: Hold[Line], until: float) -> tuple[list[Any], bool]:
         """Returns the replies, and whether an earlier copy of the commands may have been executed."""
+        repeated = False
 
-        def on(talk: Talk) -> tuple[list[Any], bool]:
+        def on(talk: Talk, until: float) -> list[Any]:
+            nonlocal repeated
             repeated, hold.release_sent = hold.release_sent, True
-            return talk.exchange(*commands), repeated
-
-        def once() -> tuple[list[Any], bool]:
-            with self._talk() as talk:
-                return on(talk)
+            return talk.exchange(*commands, within=until - time.monotonic())
 
         if hold.connection is not None and hold.connection.is_open():
             try:
-                return on(hold.connection)
+                return on(hold.connection, min(until, time.monotonic() + redis_py.STEP)), repeated
             except redis_py.LOST:
                 pass  # A second copy of the commands follows on another connection.
-        answer: tuple[list[Any], bool] = self._repeat(once)
-        return answer
+        return self._repeat(on, until), repeated
 
-    def ask(self, *command: Any) -> Any:
-        """Returns the reply to a command that may be repeated, sent by the client itself."""
-        try:
-            return self._client.execute_command(*command)
-        except ResponseError as error:
-            raise redis_py.explained(error) from error
+    def ask(self, commands: list[Command], until: float) -> list[Any]:
+        """Returns the replies to commands that may be repeated."""
+        return self._repeat(lambda talk, until: talk.exchange(*commands, within=until - time.monotonic()), until)
 
     def exchange(self, sent: list[Command], until: float, *, fresh: bool) -> list[Any]:
         """Returns the replies of a primary, even errors. Does not wait for the pool: if that has no open connection to
         spare, makes one beside it. `fresh`: does so anyway."""
         pool = self._source()
-        if not fresh and redis_py.has_open_connection(pool):
-            talk = Talk(limited(pool.get_connection, until, pool.release), pool.release)
-        else:
-            talk = self.open(until)
+        lent = None if fresh else redis_py.open_connection(pool)
+        talk = self.open(until) if lent is None else Talk(lent, pool.release)
         try:
             talk.send(*sent)
             return redis_py.of_primary([talk.read(until) for _ in sent])
@@ -300,21 +293,22 @@ class Wire:
         node = self._client.get_node_from_key(self._name)
         return self._client.get_redis_connection(node).connection_pool
 
-    def _repeat(self, once: Callable[[], Any]) -> Any:
-        """Repeats after a lost connection: the first time immediately, then as the client is configured to."""
+    def _repeat(self, on: Callable[[Talk, float], list[Any]], until: float) -> list[Any]:
+        """Returns what an exchange returns. Repeats it after a lost connection; raises its error then, or at that time."""
+        repeats = redis_py.Repeats(redis_py.policy(self._client, Retry), until)
 
-        def follow() -> Any:
-            ends = time.monotonic() + redis_py.SLOT_PATIENCE
-            return self._follow(once, lambda: ends)
+        def once() -> list[Any]:
+            step = repeats.step()
+            with self._talk(step, fresh=repeats.fresh) as talk:
+                return on(talk, step)
 
-        try:
+        while True:
             try:
-                return follow()
-            except redis_py.LOST:
-                policy = copy.deepcopy(redis_py.policy(self._client, Retry))
-                return policy.call_with_retry(follow, lambda error: None)
-        except redis_py.Unreachable as error:
-            raise error.reason from None
+                replies: list[Any] = self._follow(once, lambda: until)
+                return replies
+            except (*redis_py.LOST, redis_py.Unreachable) as error:
+                pause = repeats.pause(error)
+            time.sleep(pause)
 
     def _follow(self, once: Callable[[], Any], gives_up: Callable[[], float]) -> Any:
         """In a cluster, follows the key to its node."""
@@ -330,33 +324,31 @@ class Wire:
             limited(lambda: self._client.execute_command("EXISTS", self._name), min(ends, gives_up()))
 
     @contextmanager
-    def _talk(self, attempt: Attempt | None = None) -> Iterator[Talk]:
-        """Yields a connection of the pool, or one beside it if the pool is full. One on which the attempt is not
-        answered is left to the attempt."""
-        talk = self._lend(attempt)
+    def _talk(self, until: float, attempt: Attempt | None = None, *, fresh: bool = False) -> Iterator[Talk]:
+        """Yields a connection of the pool, or one beside it if the pool is full, or in any case (`fresh`). One on which
+        the attempt is not answered is left to the attempt."""
+        talk = self.open(until) if fresh else self._lend(until, attempt)
         try:
             yield talk
         finally:
             if attempt is None or not attempt.keeps(talk):
                 talk.done()
 
-    def _lend(self, attempt: Attempt | None) -> Talk:
+    def _lend(self, until: float, attempt: Attempt | None) -> Talk:
         pool = self._source()
-        until = time.monotonic() + redis_py.ANSWER
+        asked = _is_stuck(pool)
         if attempt is not None:
-            until = min(attempt.step(), time.monotonic() + redis_py.LENDING)
-            asked, attempt.lent = attempt.lent or _is_stuck(pool), True
+            asked, attempt.lent = asked or attempt.lent, True
         try:
-            if redis_py.has_open_connection(pool):
-                return Talk(pool.get_connection(), pool.release)
-            if attempt is not None and asked:
-                return self.open(attempt.step())
-            lent = limited(pool.get_connection, until, pool.release, lambda work: _stuck.update({pool: work}))
-            return Talk(lent, pool.release)
+            lent = redis_py.open_connection(pool)
+            if lent is None and not asked:
+                soon = min(until, time.monotonic() + redis_py.LENDING)
+                lent = limited(pool.get_connection, soon, pool.release, lambda work: _stuck.update({pool: work}))
         except redis_py.LOST as error:
             if not redis_py.pool_is_full(error):
                 raise redis_py.Unreachable(error) from error
-        return self.open(until if attempt is None else attempt.step())
+            lent = None
+        return self.open(until) if lent is None else Talk(lent, pool.release)
 
 
 def _leave_behind(attempt: Attempt, debt: Debt) -> None:

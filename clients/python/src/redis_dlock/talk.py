@@ -18,6 +18,8 @@ from .limited import limited
 
 # The longest single look at the socket of a connection that waits, in seconds.
 _LOOK = 3600.0
+# How long the rest of a reply may take at least, in seconds: its begin came in time.
+_PART = 0.02
 
 
 class Talk:
@@ -56,10 +58,18 @@ class Talk:
         """Returns the next reply, even if it is an error."""
         if not self.answers(until):
             raise TimeoutError("no reply in time")
+        sock = getattr(self.connection, "_sock", None)
+        told = None if sock is None else sock.gettimeout()
         try:
+            if sock is not None:
+                # The rest of a reply must not take longer, either.
+                sock.settimeout(max(_PART, until - time.monotonic()))
             reply = self.connection.read_response()
         except ResponseError as error:
             reply = error
+        finally:
+            if sock is not None and sock.fileno() >= 0:
+                sock.settimeout(told)
         self._owed -= 1
         return reply
 
@@ -122,23 +132,31 @@ class Line(Talk):
 
     def exchange(self, *commands: Command, within: float = redis_py.ANSWER) -> list[Any]:
         """Returns the replies, in order."""
-        with self.busy:
+        until = time.monotonic() + within
+        if not self.busy.acquire(timeout=max(0.0, within)):
+            raise TimeoutError("an earlier reply has not come")
+        try:
             if self.closed:  # redis-py would connect again.
                 raise ConnectionError("the connection was closed")
             if self.owes:
                 raise TimeoutError("an earlier reply has not come")
-            return super().exchange(*commands, within=within)
+            return super().exchange(*commands, within=until - time.monotonic())
+        finally:
+            self.busy.release()
 
     def is_open(self) -> bool:
         """Returns whether the connection has not ended, as far as is known."""
+        if not self.busy.acquire(blocking=False):
+            return True  # Another thread waits for a reply.
         try:
-            with self.busy:
-                if getattr(self.connection, "_sock", None) is None:
-                    return False
-                self.connection.can_read(timeout=0)
-                return True
+            if getattr(self.connection, "_sock", None) is None:
+                return False
+            self.connection.can_read(timeout=0)
+            return True
         except (*redis_py.LOST, ValueError):  # A socket that is closed meanwhile has no number.
             return False
+        finally:
+            self.busy.release()
 
     def done(self) -> None:
         """Closes it."""
