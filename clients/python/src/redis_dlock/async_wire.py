@@ -238,11 +238,21 @@ class Wire:
         await line.connect(until)
         return line
 
-    async def renew(self, commands: list[Command], replicas: Replicas | None, until: float) -> list[Any]:
-        """Returns the replies to renewals. With replicas, raises `ReplicasError` if too few acknowledge them."""
-        if replicas is None:
-            return await self.ask(commands, until)
-        return await self._renew_with(commands, replicas, until + replicas.timeout, None)
+    async def renew(
+        self, commands: list[Command], replicas: Replicas | None, until: float
+    ) -> tuple[list[Any], bool]:
+        """Returns the replies to renewals, and whether an earlier copy of them was not answered. With replicas, raises
+        `ReplicasError` if too few acknowledge them."""
+        if replicas is not None:
+            return await self._renew_with(commands, replicas, until + replicas.timeout, None), False
+        copies = 0
+
+        async def on(talk: Talk, until: float) -> list[Any]:
+            nonlocal copies
+            copies += 1
+            return await talk.exchange(*commands, within=until - time.monotonic())
+
+        return await self._repeat(on, until), copies > 1
 
     async def _renew_with(
         self, commands: list[Command], replicas: Replicas, until: float, line: Line | None

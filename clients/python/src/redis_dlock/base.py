@@ -357,7 +357,24 @@ class LockBase(Scripts, Generic[C]):
         if hold.token is None:
             holds = [info.of_owner(reply, self.mode) for reply in replies]
             replies = [None if found is None else found["ttl"] for found in holds]
-        return least(replies)
+        left = least(replies)
+        if left is None and hold.token is not None:
+            hold.gone()
+        return left
+
+    def _renewing(self, hold: Hold[C], sent: float, lease: int) -> Callable[[], None]:
+        """A renewal is sent. Returns what to call if the server refuses it."""
+        if hold.connection is not None or self._named is not None or lease <= 0:
+            return _nothing  # The session decides, or the server refuses it for certain.
+        return hold.renewing(sent, lease / 1000)
+
+    def _renewed(self, hold: Hold[C], sent: float, lease: int, shortest: float) -> None:
+        """The server has renewed the hold. `shortest`: see `Hold`."""
+        hold.shortest = shortest
+        if hold.connection is None and self._named is None:
+            hold.until = sent + min(lease / 1000, shortest)
+        if hold.watch is not None:
+            hold.watch.renewed(sent, lease / 1000, shortest)
 
     def _terms(self, hold: Hold[C], token: int) -> Terms:
         renews = self.auto_renewal or self._replicas is not None and hold.connection is not None
@@ -383,6 +400,10 @@ class LockBase(Scripts, Generic[C]):
         if self.raise_on_release_error:
             raise error
         logger.warning("%s was released, or no longer owned, before the end of its block: %s", self._printed(), error)
+
+
+def _nothing() -> None:
+    """Undoes nothing."""
 
 
 def least(replies: list[Any]) -> int | None:

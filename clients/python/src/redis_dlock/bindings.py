@@ -115,13 +115,25 @@ class Binding:
             self.unbound, self.bind, self._session = certain, self._binds(session.id), session
             session.take(self)
 
-    def renewed(self, sent: float, lease: float) -> None:
+    def look_now(self) -> None:
+        """The server said that it has no such hold. The next heartbeat finds out."""
+        self._session.missing()
+
+    def renewing(self, sent: float, lease: float) -> Callable[[], None]:
+        """The session decides how long it lasts."""
+        return _nothing
+
+    def renewed(self, sent: float, lease: float, shortest: float) -> None:
         """The server has renewed the lease; the session decides all the same."""
         self.cap.reaches(sent + lease)
 
     def release_later(self, commands: list[Command]) -> None:
         """A release failed. The session repeats it."""
         self._session.owe(Owed(self.key, None, lambda token: commands, 0))
+
+
+def _nothing() -> None:
+    """Undoes nothing."""
 
 
 class Owed:

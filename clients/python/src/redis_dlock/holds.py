@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
@@ -33,6 +34,9 @@ class Hold(Generic[C]):
     # When it ends by itself unless it is renewed, by `time.monotonic()`. For a session, and while it is watched, the
     # watch knows.
     until: float = math.inf
+    # The shortest lease in seconds of the renewals that were sent and not answered. One may still arrive, and cut a longer
+    # lease that was confirmed meanwhile.
+    shortest: float = math.inf
     # When it ends, whatever renews it, as far as is known.
     cap: float = math.inf
     # The number of entries; of a semaphore: of permits.
@@ -65,6 +69,26 @@ class Hold(Generic[C]):
         if self.watch is not None:
             return bool(self.watch.is_lost)
         return time.monotonic() >= self.until
+
+    def renewing(self, sent: float, lease: float) -> Callable[[], None]:
+        """A renewal is sent that may shorten the lease. Until it is answered, no more than the shorter lease is certain.
+        Returns what to call if the server refuses it."""
+        until, shortest = self.until, self.shortest
+        self.until, self.shortest = min(until, sent + lease), min(shortest, lease)
+        undo: Callable[[], None] | None = None if self.watch is None else self.watch.renewing(sent, lease)
+
+        def refused() -> None:
+            self.until, self.shortest = until, shortest
+            if undo is not None:
+                undo()
+
+        return refused
+
+    def gone(self) -> None:
+        """The server has no such hold."""
+        self.until = -math.inf
+        if self.watch is not None:
+            self.watch.look_now()
 
     def connections(self) -> list[C]:
         """Returns the connections that it may be bound to, and forgets them."""

@@ -219,10 +219,14 @@ class DLock(LockBase[Line], Lock):
         if self._named is not None:
             lease = self._named.lease(lease)
         lease = max(lease, rest_of(hold.stays_until))
-        sent = time.monotonic()
+        sent, shortest = time.monotonic(), hold.shortest
+        refused = self._renewing(hold, sent, lease)
         try:
             renewals = self._target.renew(hold.owner, hold.token, lease)
-            renewed = least(self._wire.renew(renewals, self._replicas, until))
+            replies, repeated = self._wire.renew(renewals, self._replicas, until)
+            if repeated:
+                shortest = min(shortest, lease / 1000)
+            renewed = least(replies)
             if renewed == 0:
                 # A cap of the server cut it: it lasts for less than was asked.
                 sent = time.monotonic()
@@ -230,14 +234,14 @@ class DLock(LockBase[Line], Lock):
                 lease = renewed or 0
         except ResponseError as error:
             if not redis_py.wrong_type(error):
+                if len(self._target.names) == 1:
+                    refused()
                 raise
             renewed = None
         if renewed is None:
+            hold.gone()
             raise self._no_longer_owned(doing)
-        if hold.connection is None and self._named is None:
-            hold.until = sent + lease / 1000
-        if hold.watch is not None:
-            hold.watch.renewed(sent, lease / 1000)
+        self._renewed(hold, sent, lease, shortest)
         return True
 
     # Losing

@@ -48,7 +48,10 @@ class Watch:
         self._line: Line | None = None
         # The server renews a session, however long ago it was granted.
         ask_first = hold.queued and hold.connection is None
-        self._validity = Validity(hold.since, terms.lease, hold.cap, every=terms.every, ask_first=ask_first)
+        self._validity = Validity(
+            hold.since, terms.lease, hold.cap, until=hold.until, shortest=hold.shortest, every=terms.every,
+            ask_first=ask_first,
+        )
         self._stopped = False
         self._waker: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -75,9 +78,20 @@ class Watch:
         self._stopped = True
         self._wake()
 
-    def renewed(self, sent: float, lease: float) -> None:
+    def renewing(self, sent: float, lease: float) -> Callable[[], None]:
+        """The caller renews the hold. Returns what to call if the server refuses it."""
+        undo = self._validity.renewing(time.monotonic(), sent, lease)
+        self._wake()
+        return undo
+
+    def renewed(self, sent: float, lease: float, shortest: float) -> None:
         """The caller has renewed the hold."""
-        self._validity.set_to(sent, lease)
+        self._validity.set_to(time.monotonic(), sent, lease, shortest)
+        self._wake()
+
+    def look_now(self) -> None:
+        """The server said that it has no such hold."""
+        self._validity.due = time.monotonic()
         self._wake()
 
     def _wake(self) -> None:
@@ -115,17 +129,20 @@ class Watch:
             if now < self._validity.due:
                 continue
             bound = self._binds
+            renews = self._terms.renew is not None and session is None
+            if renews:
+                self._validity.renews(now)
             try:
                 left = self._bind() if bound else self._look()
             except _UNKNOWN:
-                self._validity.failed(time.monotonic(), binds=self._binds and not bound)
+                self._validity.failed(time.monotonic(), binds=self._binds and not bound, renews=renews)
                 continue
             except (ResponseError, LockError) as error:
                 if isinstance(error, ResponseError) and redis_py.wrong_type(error):
                     return self._lose("the key is no lock any more")
                 # Not now, or not here: the server that has it may have it until its lease ends.
                 self._refused = error
-                self._validity.failed(time.monotonic(), binds=self._binds and not bound)
+                self._validity.failed(time.monotonic(), binds=self._binds and not bound, renews=False)
                 continue
             if self._stopped:
                 return

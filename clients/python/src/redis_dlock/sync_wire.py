@@ -229,11 +229,21 @@ class Wire:
         line.connect(until)
         return line
 
-    def renew(self, commands: list[Command], replicas: Replicas | None, until: float) -> list[Any]:
-        """Returns the replies to renewals. With replicas, raises `ReplicasError` if too few acknowledge them."""
-        if replicas is None:
-            return self.ask(commands, until)
-        return self._renew_with(commands, replicas, until + replicas.timeout, None)
+    def renew(
+        self, commands: list[Command], replicas: Replicas | None, until: float
+    ) -> tuple[list[Any], bool]:
+        """Returns the replies to renewals, and whether an earlier copy of them was not answered. With replicas, raises
+        `ReplicasError` if too few acknowledge them."""
+        if replicas is not None:
+            return self._renew_with(commands, replicas, until + replicas.timeout, None), False
+        copies = 0
+
+        def on(talk: Talk, until: float) -> list[Any]:
+            nonlocal copies
+            copies += 1
+            return talk.exchange(*commands, within=until - time.monotonic())
+
+        return self._repeat(on, until), copies > 1
 
     def _renew_with(self, commands: list[Command], replicas: Replicas, until: float, line: Line | None) -> list[Any]:
         own = line is None

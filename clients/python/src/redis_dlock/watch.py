@@ -71,26 +71,62 @@ class Validity:
     """The hold is live until `until` for certain, if nobody deletes it. Times are those of `time.monotonic()`."""
 
     def __init__(
-        self, since: float, lease: float | None, cap: float, *, every: float | None = None, ask_first: bool
+        self,
+        since: float,
+        lease: float | None,
+        cap: float,
+        *,
+        until: float = math.inf,
+        shortest: float = math.inf,
+        every: float | None = None,
+        ask_first: bool,
     ) -> None:
-        """`cap`: when it ends, whatever renews it. `every`: looks are as frequent as if this was all that is left.
-        `ask_first`: the grant came after a wait, so it may be older than `since`."""
+        """`cap`: when it ends, whatever renews it. `until`: what a renewal has made of the lease. `shortest`: see `Hold`.
+        `every`: looks are as frequent as if this was all that is left. `ask_first`: the grant came after a wait, so it
+        may be older than `since`."""
+        # The lease of the lock object.
+        self._told = math.inf if lease is None else lease
         self._lease = lease
         self._every = math.inf if every is None else every
         self._cap = cap
-        self.until = cap if lease is None else since + lease
+        self.shortest = shortest
+        # When the lease was changed by something else than a look.
+        self._changed = -math.inf
+        self.until = cap if lease is None else min(cap, until if until < math.inf else since + lease)
         self.due = since + (0.0 if ask_first else _FIRST_LOOK if lease is None else lease / 3)
+        if until < since + (lease or 0.0):
+            # It was shortened: an early look tells what is left.
+            self.due = since
 
     def confirmed(self, sent: float, left: float) -> None:
         """The server had the hold, with `left` seconds left after `sent`."""
         self._lease = max(left, self._lease or 0.0)
-        self.until = min(sent + left, self._cap)
+        left = min(left, self.shortest)
+        # The server may have executed a look before a renewal that was sent at the same time, or after it.
+        certain = sent + left if sent >= self._changed else min(self.until, sent + left)
+        self.until = min(certain, self._cap)
         self.due = sent + min(left, self._every) / 3
 
-    def set_to(self, sent: float, lease: float) -> None:
+    def renewing(self, now: float, sent: float, lease: float) -> Callable[[], None]:
+        """A renewal is sent. Until it is answered, no more than the shorter lease is certain. Returns what to call if the
+        server refuses it."""
+        until, shortest, certain = self.until, self.shortest, min(self.until, sent + lease)
+        self.until, self.shortest, self._changed = certain, min(shortest, lease), now
+        # Without an answer, a look tells what is left.
+        self.due = min(self.due, now + max(0.0, certain - now) / 3)
+
+        def refused() -> None:
+            self.shortest = shortest
+            if self.until == certain:
+                self.until = until
+
+        return refused
+
+    def set_to(self, now: float, sent: float, lease: float, shortest: float) -> None:
         """The caller renewed the hold."""
-        self._lease = lease
+        self._lease, self.shortest, self._changed = lease, shortest, -math.inf
         self.confirmed(sent, lease)
+        self._changed = now
 
     def patience(self, now: float) -> float:
         """Returns the seconds that a look may take."""
@@ -102,8 +138,15 @@ class Validity:
         part = min(_LOOK, (self._lease or _UNKNOWN) * _LOOK_OF_LEASE)
         return min(self.patience(now), max(_SHORTEST_LOOK, part + (replicas.timeout if replicas else 0.0)))
 
-    def failed(self, now: float, *, binds: bool) -> None:
-        """It is unknown whether the server has the hold. Asks again soon; `binds`: at once, on another connection."""
+    def renews(self, now: float) -> None:
+        """A look is sent that renews the hold. The caller may have given it more than its lease."""
+        self.until = min(self.until, now + self._told)
+
+    def failed(self, now: float, *, binds: bool, renews: bool) -> None:
+        """It is unknown whether the server has the hold. Asks again soon; `binds`: at once, on another connection.
+        `renews`: the look was to renew it, and may still arrive."""
+        if renews:
+            self.shortest = min(self.shortest, self._told)
         if self._lease is None:
             self._lease = _UNKNOWN
             self.until = min(now + _UNKNOWN, self._cap)

@@ -1,0 +1,178 @@
+"""A renewal whose reply does not come may have been executed, or may arrive later: the lock object never counts on more
+than what is certain."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+import redis_dlock
+from cutting import CuttingProxy, Delay
+from kit import Kit, command, info, soon
+from redis_dlock.watch import Validity
+from servers import Server
+from test_lost import is_lost, lost_already
+
+UNANSWERED = (redis.ConnectionError, redis.TimeoutError)
+# One attempt, which the lock object repeats once.
+HASTY: dict[str, Any] = {"socket_timeout": 0.5, "retry": None}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server that may be frozen."""
+    with Server() as server:
+        yield server
+
+
+def claims(lock: Any) -> bool:
+    """Returns whether the lock object takes the lock for held."""
+    try:
+        return bool(lock.token)
+    except redis_dlock.LockNotOwnedError:
+        return False
+
+
+async def test_an_extension_that_nobody_confirms_counts_for_nothing(kit: Kit, server: Server) -> None:
+    own = kit.client_of({"host": "127.0.0.1", "port": server.port}, **HASTY)
+    lock = kit.extra("job", client=own, timeout=60)
+    assert await lock.acquire()
+    ends = time.monotonic() + lock.remaining
+    server.freeze()
+    with pytest.raises(UNANSWERED):
+        await lock.extend(600, replace_ttl=True)
+    assert time.monotonic() + lock.remaining <= ends + 0.01
+    assert claims(lock), "its lease goes on"
+    server.thaw()
+    assert await lock.extend(60)
+    await lock.release()
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["alone", "watched"])
+async def test_a_lease_that_was_perhaps_shortened_counts_as_shortened(
+    kit: Kit, server: Server, watched: bool
+) -> None:
+    own = kit.client_of({"host": "127.0.0.1", "port": server.port}, **HASTY)
+    lock = kit.extra("job", client=own, timeout=600)
+    assert await lock.acquire()
+    lost = lock.lost if watched else None
+    server.freeze()
+    with pytest.raises(UNANSWERED):
+        await lock.extend(2, replace_ttl=True)
+    assert lock.remaining <= 2
+    # The server executes it when it goes on.
+    server.thaw()
+    await asyncio.to_thread(soon, "its lease ends", lambda: not info(server.client, "job"))
+    assert lock.remaining <= 0.01 and not claims(lock)
+    assert lost is None or await is_lost(lost, 1)
+    with pytest.raises(redis_dlock.LockNotOwnedError):
+        await lock.release()
+
+
+async def test_a_cancelled_renewal_counts_as_executed(kit: Kit, server: Server) -> None:
+    if hasattr(kit.lock("job"), "_inner"):
+        pytest.skip("threads are not cancelled")
+    lock = kit.extra("job", client=kit.client_of({"host": "127.0.0.1", "port": server.port}), timeout=600)
+    assert await lock.acquire()
+    server.freeze()
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(lock.extend(2, replace_ttl=True), 0.3)
+    assert lock.remaining <= 2
+    server.thaw()
+
+
+async def test_a_renewal_that_comes_late_shortens_no_longer_claim(kit: Kit, client: redis.Redis) -> None:
+    """Its copy was confirmed meanwhile, and a longer one after that."""
+    way = Delay()
+    try:
+        lock = kit.extra("job", client=kit.client_of(way.address, **HASTY), timeout=600)
+        assert await lock.acquire()
+        way.keep("DLOCK.RENEW")
+        assert await lock.extend(3, replace_ttl=True)
+        assert way.keeps.is_set()
+        assert await lock.extend(600, replace_ttl=True)
+        way.deliver()
+        await asyncio.to_thread(soon, "it arrives", lambda: client.pttl("job") <= 3000)
+        assert lock.remaining <= 3
+    finally:
+        way.close()
+
+
+async def test_a_renewal_that_was_repeated_is_counted_once(kit: Kit, client: redis.Redis) -> None:
+    way = CuttingProxy()
+    try:
+        lock = kit.extra("job", client=kit.client_of(way.address, **HASTY), timeout=30)
+        assert await lock.acquire()
+        way.cut("DLOCK.RENEW")
+        assert await lock.extend(30)
+        assert way.cuts == 1
+        assert 50_000 < client.pttl("job") <= 60_000
+        assert 55 < lock.remaining <= 60
+    finally:
+        way.close()
+
+
+@pytest.mark.parametrize("lease", [0, -1])
+async def test_a_renewal_that_is_refused_changes_nothing(kit: Kit, client: redis.Redis, lease: int) -> None:
+    lock = kit.extra("job", timeout=600)
+    assert await lock.acquire()
+    with pytest.raises(redis.ResponseError):
+        await lock.extend(lease, replace_ttl=True)
+    assert lock.remaining > 590 and claims(lock)
+    await lock.release()
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["alone", "watched"])
+async def test_after_a_refused_renewal_it_is_not_held(kit: Kit, client: redis.Redis, watched: bool) -> None:
+    lock = kit.extra("job", timeout=600)
+    assert await lock.acquire()
+    lost = lock.lost if watched else None
+    client.delete("job")
+    with pytest.raises(redis_dlock.LockNotOwnedError):
+        await lock.reacquire()
+    assert lost is None or await is_lost(lost, 5), "it does not wait for the next look"
+    assert lock.remaining == 0 and not claims(lock)
+
+
+async def test_a_watch_that_begins_after_a_renewal_knows_it(kit: Kit, client: redis.Redis) -> None:
+    lock = kit.extra("job", timeout=600)
+    assert await lock.acquire()
+    assert await lock.extend(2, replace_ttl=True)
+    assert await is_lost(lock.lost, 5)
+    assert not claims(lock)
+    longer = kit.extra("longer", timeout=2)
+    assert await longer.acquire()
+    assert await longer.extend(60)
+    lost = longer.lost
+    assert longer.remaining > 50 and not await is_lost(lost, 2.5)
+    assert not lost_already(lost)
+    await longer.release()
+
+
+async def test_a_renewal_that_too_few_replicas_have_may_have_shortened_it(kit: Kit) -> None:
+    with Server() as primary, Server() as replica:
+        replica.replicate(primary)
+        own = kit.client_of({"host": "127.0.0.1", "port": primary.port})
+        lock = kit.extra("job", client=own, timeout=600, replicas=1, replicas_timeout=0.5)
+        assert await lock.acquire()
+        replica.client.replicaof("NO", "ONE")
+        with pytest.raises(redis_dlock.ReplicasError):
+            await lock.extend(5, replace_ttl=True)
+        assert primary.client.pttl("job") <= 5000
+        assert lock.remaining <= 5
+
+
+def test_a_look_beside_a_renewal_does_not_undo_it() -> None:
+    now = time.monotonic()
+    validity = Validity(now, 600.0, float("inf"), ask_first=False)
+    validity.set_to(now + 1.1, now + 1, 3.0, float("inf"))
+    # It was sent before, and its reply was read after the renewal.
+    validity.confirmed(now, 600.0)
+    assert validity.until <= now + 4
+    validity.confirmed(now + 2, 60.0)
+    assert validity.until > now + 50, "the next one counts"
