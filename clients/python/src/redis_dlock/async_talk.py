@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from redis.asyncio.retry import Retry
@@ -209,8 +209,25 @@ def _forget(task: asyncio.Task[Any]) -> None:
 
 
 async def in_background(work: Coroutine[Any, Any, Any], seen: float = redis_py.CLEANING_SEEN) -> None:
-    """Waits for the first moments of work, which goes on afterwards, and if the caller is cancelled once more."""
-    await asyncio.wait({start(work)}, timeout=seen)
+    """Waits for the first moments of work, which goes on afterwards, and if the caller is cancelled once more. An event
+    loop that ends sees a little more of it."""
+    task = start(work)
+    keeper = _keeps(task)
+    await keeper.__anext__()
+    task.add_done_callback(lambda _: start(_closed(keeper)))
+    await asyncio.wait({task}, timeout=seen)
+
+
+async def _keeps(task: asyncio.Task[Any]) -> AsyncGenerator[None, None]:
+    """Tasks do not keep an event loop from its end, but it waits for the end of asynchronous generators."""
+    try:
+        yield
+    finally:
+        await asyncio.wait({task}, timeout=redis_py.CLEANING_AT_END)
+
+
+async def _closed(keeper: AsyncGenerator[None, None]) -> None:
+    await keeper.aclose()
 
 
 async def cancel(task: asyncio.Task[Any]) -> None:

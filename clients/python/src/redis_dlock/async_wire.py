@@ -59,7 +59,13 @@ class Wire:
 
     async def _abandon(self, attempt: Attempt, work: asyncio.Task[None]) -> None:
         """Leaves no place in the queue and no hold."""
-        await cancel(work)
+        try:
+            await cancel(work)
+        except asyncio.CancelledError:
+            # The event loop ends.
+            await cancel(work)
+            await self._give_up(attempt, redis_py.CLEANING_AT_END)
+            raise
         await self._give_up(attempt)
 
     async def give_up(self, attempt: Attempt) -> None:
@@ -67,15 +73,21 @@ class Wire:
         if not attempt.abandoned:
             await self._give_up(attempt)
 
-    async def _give_up(self, attempt: Attempt) -> None:
+    async def _give_up(self, attempt: Attempt, seconds: float = redis_py.CLEANING) -> None:
         line, attempt.connection = attempt.connection, None
         if line is not None:
             await line.close()
-        if (debt := attempt.owes()) is not None:
-            await self._clear(attempt, debt)
+        if (debt := attempt.owes()) is None:
+            return
+        try:
+            await self._clear(attempt, debt, time.monotonic() + seconds)
+        except asyncio.CancelledError:
+            # The event loop ends, and waits for what it has cancelled. The end of a program releases no lock that has a
+            # lease.
+            await self._clear(attempt, debt, time.monotonic() + redis_py.CLEANING_AT_END)
+            raise
 
-    async def _clear(self, attempt: Attempt, debt: Debt) -> None:
-        until = time.monotonic() + redis_py.CLEANING
+    async def _clear(self, attempt: Attempt, debt: Debt, until: float) -> None:
         for talk in debt.talks:
             debt.reads(await talk.end(until))
         outage = redis_py.Outage()

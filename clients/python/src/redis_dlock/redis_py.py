@@ -52,6 +52,8 @@ STEP = 2.0
 # answer, in seconds.
 CLEANING = 5.0
 CLEANING_SEEN = 0.05
+# How much of that an interpreter or an event loop sees that ends, in seconds.
+CLEANING_AT_END = 2.0
 
 
 class Unreachable(Exception):

@@ -6,7 +6,9 @@ that they cannot exhaust it. Nothing waits for a server longer than docs/time-li
 
 from __future__ import annotations
 
+import atexit
 import math
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -29,6 +31,22 @@ _PROBING = 0.05
 # Pools that still make a connection that nobody waits for any more. No other is asked for meanwhile: a client without a
 # `socket_timeout` waits as long as the server hangs.
 _stuck: weakref.WeakKeyDictionary[Any, Work[Any]] = weakref.WeakKeyDictionary()
+
+
+# Cleanups behind acquisitions that were given up.
+_clearings: weakref.WeakSet[Work[None]] = weakref.WeakSet()
+
+
+@atexit.register
+def _finish() -> None:
+    """The interpreter ends. Cleanups get a moment: the end of a program releases no lock that has a lease."""
+    until = time.monotonic() + redis_py.CLEANING_AT_END
+    for clearing in list(_clearings):
+        clearing.wait(until)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_clearings.clear)
 
 
 def _is_stuck(pool: Any) -> bool:
@@ -69,6 +87,7 @@ class Wire:
             line.close()
         if (debt := attempt.owes()) is not None:
             clearing = Work(lambda: self._clear(attempt, debt))
+            _clearings.add(clearing)
             try:
                 clearing.start()
             except RuntimeError:
@@ -92,7 +111,8 @@ class Wire:
                 return None if redis_py.wrong_type(refusal) else _leave_behind(attempt, debt)
 
     def _undo(self, attempt: Attempt, debt: Debt, until: float) -> None:
-        line = self.open(until)
+        # In a thread of its own, which needs no other one: an interpreter that ends begins none.
+        line = self.open(until, exactly=False)
         try:
             if debt.token is None:
                 debt.reads(line.exchange(attempt.once_more(), within=until - time.monotonic()))
@@ -223,10 +243,10 @@ class Wire:
 
     # Everything else
 
-    def open(self, until: float) -> Line:
+    def open(self, until: float, *, exactly: bool = True) -> Line:
         """Returns a new connection of its own to the server that has the key. Raises `Unreachable` at that time."""
         line = Line(self._source(), until)
-        line.connect(until)
+        line.connect(until, exactly=exactly)
         return line
 
     def renew(

@@ -119,10 +119,13 @@ class Line(Talk):
         self.closed = False
         Line._open.add(self)
 
-    def connect(self, until: float) -> None:
-        """Connects; raises `Unreachable` if that fails."""
+    def connect(self, until: float, *, exactly: bool = True) -> None:
+        """Connects; raises `Unreachable` if that fails. Not `exactly`: each step of it may take until then."""
         try:
-            limited(self.connection.connect, until, lambda _: self.close())
+            if exactly:
+                limited(self.connection.connect, until, lambda _: self.close())
+            else:
+                self.connection.connect()
         except redis_py.LOST as error:
             self.close()
             raise redis_py.Unreachable(error) from error
