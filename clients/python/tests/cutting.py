@@ -167,7 +167,7 @@ def _pass_on(source: socket.socket, to: socket.socket) -> None:
 
 
 def _pass_on_later(source: socket.socket, to: socket.socket, seconds: float) -> None:
-    """What comes in the meantime is passed on in time, too; so is the end, in one direction."""
+    """Passes on data that arrives during a delay in time, too, and the end of each direction."""
     due: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
 
     def deliver() -> None:

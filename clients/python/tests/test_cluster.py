@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,7 @@ from redis.cluster import RedisCluster
 
 import redis_dlock
 import redis_dlock.asyncio
-from kit import command, info, refused, soon, waiters
+from kit import Took, command, info, refused, soon, waiters
 from servers import Server
 
 SLOTS = 16384
@@ -116,3 +117,32 @@ async def test_tasks(nodes: list[Node], timeout: float | None) -> None:
             here, _ = with_slot(nodes, name)
             assert info(here.client, name)["token"] == lock.token
     await client.aclose()
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+async def test_every_call_has_a_limit_when_the_server_of_the_key_hangs(kind: str) -> None:
+    """The client has no time limits of its own, as with redis-py up to 7."""
+    settings: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
+    with two_nodes() as cluster:
+        here, _ = with_slot(cluster, "job")
+        if kind == "threads":
+            plain = RedisCluster(host="127.0.0.1", port=cluster[0].port, **settings)
+            held: Any = redis_dlock.DLock(plain, "job", timeout=600, thread_local=False)
+            assert held.acquire()
+        else:
+            own = AsyncioCluster(host="127.0.0.1", port=cluster[0].port, **settings)
+            held = redis_dlock.asyncio.DLock(own, "job", timeout=600)
+            assert await held.acquire()
+        calls = (held.locked, held.owned, lambda: held.extend(60), held.reacquire, held.release)
+        here.freeze()
+        took = Took()
+        tasks = [asyncio.ensure_future(asyncio.to_thread(call) if kind == "threads" else call()) for call in calls]
+        _, going_on = await asyncio.wait(tasks, timeout=12)
+        in_time = took.is_within(5.3)
+        here.thaw()
+        assert in_time and not going_on
+        assert [isinstance(each.exception(), (redis.ConnectionError, redis.TimeoutError)) for each in tasks] == [True] * 5
+        if kind == "threads":
+            plain.close()
+        else:
+            await own.aclose()

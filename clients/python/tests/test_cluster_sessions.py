@@ -12,7 +12,7 @@ from redis.asyncio.cluster import RedisCluster as AsyncioCluster
 from redis.cluster import RedisCluster
 
 import redis_dlock
-from kit import AsyncioKit, Kit, Plain, command, info, soon
+from kit import AsyncioKit, Kit, Plain, Took, command, info, soon
 from servers import Server
 from test_cluster import Node, two_nodes, with_slot
 from test_lost import is_lost, lost_already
@@ -156,3 +156,17 @@ async def test_a_server_that_hangs_costs_only_its_locks(kit: Kit, nodes: list[No
     assert await again.acquire() and again.token
     await session.close()
     assert not any(node.client.keys("job:*") for node in nodes)
+
+
+async def test_a_session_ends_in_a_second_although_all_servers_hang(kit: Kit, nodes: list[Node]) -> None:
+    own = cluster_of(kit, nodes[0])
+    session, _ = await holding(kit, own, 60)
+    for node in nodes:
+        node.freeze()
+    took = Took()
+    with pytest.raises((redis.ConnectionError, redis.TimeoutError)):
+        await session.close()
+    in_time = took.is_within(1.3)
+    for node in nodes:
+        node.thaw()
+    assert in_time

@@ -12,7 +12,7 @@ from . import redis_py
 from .attempt import LATE, TRY
 from .commands import Name
 from .homes import NOT_KNOWN, Homes, move, strays
-from .limited import limited
+from .limited import Work, limited
 from .sync_session import Session
 
 
@@ -35,11 +35,19 @@ class ClusterSession(Session):
         """
         if not self._closed():
             return
+        homes = self._homes.everything()
+        had_locks = [home.has_locks for home in homes]
+        # At the same time: each may take its second.
+        until = time.monotonic() + TRY + 2 * LATE
+        closings = [Work(home.close) for home in homes]
+        for closing in closings:
+            closing.start()
         failed: Exception | None = None
-        for home in self._homes.everything():
-            has_locks = home.has_locks
+        for closing, has_locks in zip(closings, had_locks):
             try:
-                home.close()
+                if not closing.wait(until):
+                    raise ConnectionError("the session was not closed in time")
+                closing.outcome()
             except redis_py.LOST as error:
                 failed = error if has_locks else failed
         if failed is not None:
