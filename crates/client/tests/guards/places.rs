@@ -6,9 +6,10 @@ use dlock_client::Client;
 
 use crate::{client_of, in_queue, in_time, is_held};
 use dlock_testkit::cluster::Cluster;
-use dlock_testkit::process::{free_port, server_command, spawn};
+use dlock_testkit::process::free_port;
 use dlock_testkit::replica::info_field;
-use dlock_testkit::{Server, Setup, list_of, lock_info, soon, text_of};
+use dlock_testkit::sentinel::{NAME, Sentinels};
+use dlock_testkit::{Server, Setup, lock_info, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_node_of_a_cluster_leads_to_the_lock() {
@@ -51,53 +52,24 @@ fn is_asked(node: &Server, token: u64) {
     assert_eq!(lock_info(&mut client, "job").expect("a lock").token as u64, token);
 }
 
-/// A Sentinel that watches a primary. It is the server's binary in another role.
-struct Sentinel {
-    port: u16,
-    _home: tempfile::TempDir,
-    child: std::process::Child,
-}
-
-impl Sentinel {
-    fn of(primary: &Server) -> Self {
-        let home = tempfile::tempdir().expect("a temporary directory");
-        let port = free_port();
-        let conf = format!(
-            "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n",
-            home.path().display(),
-            primary.port()
-        );
-        std::fs::write(home.path().join("redis.conf"), conf).expect("a writable directory");
-        let mut command = server_command(home.path());
-        command.arg("--sentinel");
-        let sentinel = Self { port, child: spawn(command), _home: home };
-        soon("Sentinel knows the replica", || {
-            let Ok(mut client) = dlock_testkit::Client::connect(port) else { return false };
-            info_field(&mut client, "sentinel", "master0").is_some_and(|line| line.contains("slaves=1"))
-        });
-        sentinel
-    }
-
-    fn client(&self) -> Client {
-        // The first of them does not answer.
-        let url = format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{}/main", free_port(), self.port);
-        Client::open(&url).expect("a URL")
-    }
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A Sentinel that decides alone, and soon. Knows the replica.
+fn sentinel(primary: &Server) -> Sentinels {
+    let conf = format!("sentinel down-after-milliseconds {NAME} 500\nsentinel failover-timeout {NAME} 3000");
+    let sentinel = Sentinels::one(primary, &conf);
+    let mut client = dlock_testkit::Client::connect(sentinel.ports()[0]).expect("a Sentinel");
+    soon("Sentinel knows the replica", || {
+        info_field(&mut client, "sentinel", "master0").is_some_and(|line| line.contains("slaves=1"))
+    });
+    sentinel
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guard_lives_through_a_failover_by_sentinel() {
     let (mut primary, replica) = Setup::new().conf("repl-diskless-sync yes").start().with_replica();
-    let sentinel = Sentinel::of(&primary);
-    let client = sentinel.client();
+    let sentinel = sentinel(&primary);
+    // The first of them does not answer.
+    let url = format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{}/{NAME}", free_port(), sentinel.ports()[0]);
+    let client = Client::open(&url).expect("a URL");
     let lease = Duration::from_secs(15);
     let guard = in_time(client.acquire("job").lease(lease)).await.expect("a lock");
     is_held(&primary, &guard);
@@ -116,8 +88,8 @@ async fn a_guard_lives_through_a_failover_by_sentinel() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waits_and_guards_live_through_a_failover_from_a_primary_that_hangs() {
     let (primary, replica) = Setup::new().conf("repl-diskless-sync yes").start().with_replica();
-    let [sentinel, hanging] = [Sentinel::of(&primary), Sentinel::of(&primary)];
-    let url = format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{}/main", hanging.port, sentinel.port);
+    let [sentinel, hanging] = [sentinel(&primary), sentinel(&primary)];
+    let url = format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{}/{NAME}", hanging.ports()[0], sentinel.ports()[0]);
     let client = Client::open(&url).expect("a URL");
     let guard = in_time(client.acquire("job").lease(Duration::from_secs(20))).await.expect("a lock");
     replica.wait_synced(&primary);
@@ -125,14 +97,10 @@ async fn waits_and_guards_live_through_a_failover_from_a_primary_that_hangs() {
         in_queue(&primary, client.acquire("job").outage(Duration::from_secs(12))),
         in_queue(&primary, client.acquire("job").wait(Duration::from_secs(20))),
     ];
-    dlock_testkit::process::signal(&hanging.child, SIGSTOP);
+    hanging.freeze();
     primary.freeze();
     // Sentinel closes the connections to the new primary when it promotes it, so that is not asked.
-    let mut named = dlock_testkit::Client::connect(sentinel.port).expect("a Sentinel");
-    soon("the replica is promoted", || {
-        let address = named.run("SENTINEL GET-MASTER-ADDR-BY-NAME main");
-        text_of(&list_of(&address)[1]) == replica.port().to_string()
-    });
+    soon("the replica is promoted", || Sentinels::primary(sentinel.ports()[0]) == Some(replica.port()));
     // The connections to the old primary are open, and it is silent.
     replica.left_waiting(2);
     is_held(&replica, &guard);
@@ -149,11 +117,11 @@ async fn waits_and_guards_live_through_a_failover_from_a_primary_that_hangs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_have_users_and_passwords_of_their_own() {
     let (primary, _replica) = Setup::new().conf("repl-diskless-sync yes").start().with_replica();
-    let sentinel = Sentinel::of(&primary);
-    let mut admin = dlock_testkit::Client::connect(sentinel.port).expect("a Sentinel");
+    let sentinel = sentinel(&primary);
+    let mut admin = dlock_testkit::Client::connect(sentinel.ports()[0]).expect("a Sentinel");
     admin.ok("ACL SETUSER observer on >secret +@all");
     admin.ok("ACL SETUSER default resetpass >other");
-    let url = format!("redis-sentinel://127.0.0.1:{}/main", sentinel.port);
+    let url = format!("redis-sentinel://127.0.0.1:{}/{NAME}", sentinel.ports()[0]);
     let open = |login: Option<(Option<&str>, &str)>| {
         let builder = Client::builder(&url);
         let builder = match login {
@@ -173,6 +141,3 @@ async fn sentinels_have_users_and_passwords_of_their_own() {
     let wrong = Client::builder("redis://127.0.0.1").sentinel_login(None, "x").open();
     assert!(matches!(wrong, Err(dlock_client::Error::Invalid(_))));
 }
-
-/// On Linux.
-const SIGSTOP: i32 = 19;

@@ -8,7 +8,7 @@ use redis::Value;
 use tempfile::TempDir;
 
 use crate::client::Client;
-use crate::process::{free_port, sentinel_command, spawn};
+use crate::process::{free_port, sentinel_command, signal, spawn};
 use crate::replica::info_field;
 use crate::server::Server;
 use crate::wait::soon;
@@ -36,7 +36,7 @@ impl Sentinels {
     /// Does the same for a primary that is reached at another port.
     #[track_caller]
     pub fn watch_at(primary: u16, replicas: usize) -> Self {
-        let sentinels = Self((0..3).map(|_| Sentinel::start(primary, "")).collect());
+        let sentinels = Self((0..3).map(|_| Sentinel::start(primary, 2, "")).collect());
         for port in sentinels.ports() {
             let mut client = Client::connect(port).expect("a sentinel");
             let known = format!("slaves={replicas},sentinels=3");
@@ -55,10 +55,15 @@ impl Sentinels {
         }
     }
 
-    /// Starts a single one, with more lines in its configuration.
+    /// Starts a single one, which decides alone, with more lines in its configuration.
     #[track_caller]
     pub fn one(primary: &Server, more: &str) -> Self {
-        Self(vec![Sentinel::start(primary.port(), more)])
+        Self(vec![Sentinel::start(primary.port(), 1, more)])
+    }
+
+    /// Stops the processes where they are (`SIGSTOP`).
+    pub fn freeze(&self) {
+        self.0.iter().for_each(|sentinel| signal(&sentinel.child, libc::SIGSTOP));
     }
 
     pub fn ports(&self) -> Vec<u16> {
@@ -78,9 +83,9 @@ impl Sentinels {
 
 impl Sentinel {
     #[track_caller]
-    fn start(primary: u16, more: &str) -> Self {
+    fn start(primary: u16, quorum: usize, more: &str) -> Self {
         for _ in 0..20 {
-            match Self::try_start(primary, more) {
+            match Self::try_start(primary, quorum, more) {
                 Ok(sentinel) => return sentinel,
                 Err(log) => assert!(log.contains("Address already in use"), "the sentinel did not start:\n{log}"),
             }
@@ -90,10 +95,10 @@ impl Sentinel {
 
     /// Starts the Sentinel, or returns the log of one that ended instead.
     #[track_caller]
-    fn try_start(primary: u16, more: &str) -> Result<Self, String> {
+    fn try_start(primary: u16, quorum: usize, more: &str) -> Result<Self, String> {
         let home = tempfile::Builder::new().prefix("dlock-sentinel-").tempdir().expect("a temporary directory");
         let port = free_port();
-        let conf = format!("{}{more}\n", conf(home.path(), port, primary));
+        let conf = format!("{}{more}\n", conf(home.path(), port, primary, quorum));
         fs::write(home.path().join("redis.conf"), conf).expect("a writable directory");
         let mut sentinel = Self { child: spawn(sentinel_command(home.path())), home, port };
         let mut ended = false;
@@ -116,10 +121,10 @@ impl Sentinel {
     }
 }
 
-fn conf(home: &Path, port: u16, primary: u16) -> String {
+fn conf(home: &Path, port: u16, primary: u16, quorum: usize) -> String {
     format!(
         "port {port}\nbind 127.0.0.1\ndir {}\nlogfile sentinel.log\n\
-         sentinel monitor {NAME} 127.0.0.1 {primary} 2\nsentinel down-after-milliseconds {NAME} 3000\n\
+         sentinel monitor {NAME} 127.0.0.1 {primary} {quorum}\nsentinel down-after-milliseconds {NAME} 3000\n\
          sentinel failover-timeout {NAME} 10000\nsentinel parallel-syncs {NAME} 2\n",
         home.display()
     )
