@@ -12,6 +12,7 @@
 //! | `observer` | which named session has which hold |
 //! | `counters` | what the locks protect |
 //! | `history` | what workers write down |
+//! | `words` | the words of a command |
 //! | `check` | what histories must not show |
 //! | `lin` | whether the contract explains a history of two locks |
 //! | `queue`, `circle` | the order of a queue that nothing disturbs, and deadlocks |
@@ -31,6 +32,7 @@ mod queue;
 mod run;
 mod scenario;
 mod time;
+mod words;
 mod worker;
 mod workers;
 mod workload;

@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use dlock_core::Mode;
 use dlock_testkit::exclusion::{Hold, Span};
 
-use super::grants::{Grant, Words};
+use super::grants::Grant;
 use super::{Fault, Record, sessions};
 use crate::history::Reply;
 use crate::history::{Call, Life};
 use crate::plan::Kind;
 use crate::time::Micros;
+use crate::words::Words;
 
 /// A hold that was seen in force.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Record;
-use super::grants::Words;
 use super::in_force::Seen;
 use crate::history::Reply;
 use crate::time::Micros;
+use crate::words::Words;
 
 /// Commands that were told that a hold is gone while it was in force.
 pub fn lost_in_force(record: &Record, spans: &[Seen]) -> Vec<String> {

@@ -10,9 +10,10 @@ use dlock_core::Mode;
 use dlock_testkit::exclusion::{Hold, Span};
 
 use super::Record;
-use super::grants::{Grant, Words};
+use super::grants::Grant;
 use super::in_force::Seen;
 use crate::time::Micros;
+use crate::words::Words;
 
 /// The permits that an owner took with its first request, and keeps until it begins to release.
 struct Permits<'a> {

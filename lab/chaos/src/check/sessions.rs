@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::grants::{Grant, Words};
+use super::grants::Grant;
 use super::{Fault, Record};
 use crate::history::{Call, Life, Reply};
 use crate::observer::{BETWEEN_MS, Sighting};
 use crate::plan::Kind;
 use crate::time::Micros;
+use crate::words::Words;
 
 /// A `DLOCK.SESSION`: a heartbeat, or the end of one.
 #[derive(Clone, Copy)]

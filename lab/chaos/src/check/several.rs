@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Record;
-use super::grants::Words;
 use crate::history::{Call, Life, Reply};
+use crate::words::Words;
 
 /// Requests for several locks that were refused, and left a hold.
 pub fn partly_taken(record: &Record) -> Vec<String> {

@@ -1,9 +1,9 @@
 //! Nobody waits longer than asked. (That everybody's wait ends is seen by the run itself, when faults have stopped.)
 
 use super::Record;
-use super::grants::Words;
 use crate::history::{Call, Life};
 use crate::plan::Scenario;
+use crate::words::Words;
 
 /// Waits with a limit that were answered too late though nothing disturbed them.
 pub fn check(record: &Record) -> Vec<String> {

@@ -9,6 +9,7 @@ use dlock_testkit::histories::{Asked, How, KeyNo, Lease, Who};
 
 use super::Op;
 use crate::history::Reply;
+use crate::words::Words;
 
 /// A server with two locks.
 #[derive(Clone, Debug)]
@@ -39,6 +40,7 @@ impl Model {
         let Some((op, words)) = ops.get(at).and_then(|op| Some((op, Words::of(&op.command)?))) else {
             return Vec::new();
         };
+        let keys: Vec<KeyNo> = words.keys().map(key_no).collect();
         let is_look = matches!(words.verb, "CHECK" | "INFO");
         // A new token is the time in µs, unless the last was as high: these times explain the tokens that were seen.
         let waiting = self.naive.waiting.iter().filter_map(|waiter| ops.get(index(waiter.ticket)));
@@ -51,8 +53,8 @@ impl Model {
                     // It changes nothing, so it does not serve the queue either.
                     self.at(now_us).run(ops, at, &words)
                 } else {
-                    let served = self.at(now_us).serve(ops, &words.keys);
-                    served.and_then(|state| state.run(ops, at, &words)).and_then(|state| state.serve(ops, &words.keys))
+                    let served = self.at(now_us).serve(ops, &keys);
+                    served.and_then(|state| state.run(ops, at, &words)).and_then(|state| state.serve(ops, &keys))
                 };
                 add_new(&mut states, state);
             }
@@ -168,10 +170,10 @@ impl Model {
         let request = Request {
             ticket: at as u64,
             client: 0,
-            owner: words.owner()?,
+            owner: owner(words)?,
             is_drawn: false,
-            keys: words.keys.clone(),
-            how: words.enters()?,
+            keys: words.keys().map(key_no).collect(),
+            how: how(words)?,
             since: 0,
             is_upgrade: false,
             session: None,
@@ -196,28 +198,28 @@ impl Model {
             Some(permits) => Entries::Some(count(permits)?),
             None => Entries::ONE,
         };
-        let (token, asked) = (words.number("TOKEN"), words.asked(Command::Release));
-        let leave = Leave { owner: words.owner()?, mode: words.mode(), entries, token, asked };
-        let expected = self.naive.release(words.key()?, leave);
+        let (token, asked) = (words.number("TOKEN"), asked(words, Command::Release));
+        let leave = Leave { owner: owner(words)?, mode: mode(words), entries, token, asked };
+        let expected = self.naive.release(key_no(words.key()), leave);
         is_reply(expected, reply).then_some(self)
     }
 
     fn renew(mut self, words: &Words<'_>, reply: &Reply) -> Option<Model> {
-        let (owner, mode, lease) = (words.owner()?, words.mode(), words.lease()?);
+        let (owner, mode, lease) = (owner(words)?, mode(words), lease(words)?);
         let renewal = Renewal { client: 0, owner, mode, lease, fence: Fence::Any, binds: false, named: None };
-        let expected = self.naive.renew(words.key()?, renewal);
+        let expected = self.naive.renew(key_no(words.key()), renewal);
         is_reply(expected, reply).then_some(self)
     }
 
     fn check(self, words: &Words<'_>, reply: &Reply) -> Option<Model> {
         let (token, now) = (words.third.parse().ok()?, self.naive.now());
-        let of_it = self.naive.live(words.key()?).filter(|hold| hold.token == token);
+        let of_it = self.naive.live(key_no(words.key())).filter(|hold| hold.token == token);
         let expected = of_it.map(|hold| hold.deadline).max().map_or(Reply::Nil, |end| number(end - now));
         (*reply == expected).then_some(self)
     }
 
     fn info(self, words: &Words<'_>, reply: &Reply) -> Option<Model> {
-        let key = words.key()?;
+        let key = key_no(words.key());
         let holds: Vec<&naive::Hold> = self.naive.live(key).collect();
         let waiters = self.naive.queue(key).len();
         if holds.is_empty() && waiters == 0 {
@@ -254,84 +256,47 @@ fn add_new(states: &mut Vec<(Fingerprint, Model)>, state: Option<Model>) {
     }
 }
 
-/// The parts of a command.
-struct Words<'a> {
-    verb: &'a str,
-    keys: Vec<KeyNo>,
-    /// The owner; the token of `CHECK`.
-    third: &'a str,
-    rest: Vec<&'a str>,
+/// Returns the request of an acquiring command.
+fn how(words: &Words<'_>) -> Option<How> {
+    let how = How::new(match words.verb {
+        "ACQUIRE" => Command::Acquire,
+        "RACQUIRE" => Command::Racquire,
+        "WLOCK" => Command::Wlock,
+        "RLOCK" => Command::Rlock,
+        "MACQUIRE" => Command::Macquire,
+        "SACQUIRE" => Command::Sacquire,
+        _ => return None,
+    });
+    let want = if words.verb == "SACQUIRE" {
+        let limit = count(words.limit()?)?;
+        Want::Permits { permits: count(words.number("PERMITS").unwrap_or(1))?, limit }
+    } else {
+        how.want
+    };
+    let id = asked(words, how.command).map(|(_, id)| id);
+    Some(How { want, lease: lease(words)?, blocks: words.has("BLOCK"), id, ..how })
 }
 
-impl<'a> Words<'a> {
-    fn of(command: &'a str) -> Option<Words<'a>> {
-        let mut words = command.strip_prefix("DLOCK.")?.split_whitespace();
-        let verb = words.next()?;
-        let count = if verb == "MACQUIRE" { words.next()?.parse().ok()? } else { 1 };
-        let keys = words.by_ref().take(count).map(key_no).collect();
-        let third = words.next().unwrap_or_default();
-        Some(Words { verb, keys, third, rest: words.collect() })
-    }
+/// Returns the owner as a number: its bytes, of which there are at most eight.
+fn owner(words: &Words<'_>) -> Option<Who> {
+    let number = words.third.bytes().try_fold(0_u64, |number, byte| Some(number.checked_mul(256)? + u64::from(byte)));
+    usize::try_from(number?).ok()
+}
 
-    /// Returns the request of an acquiring command.
-    fn enters(&self) -> Option<How> {
-        let how = How::new(match self.verb {
-            "ACQUIRE" => Command::Acquire,
-            "RACQUIRE" => Command::Racquire,
-            "WLOCK" => Command::Wlock,
-            "RLOCK" => Command::Rlock,
-            "MACQUIRE" => Command::Macquire,
-            "SACQUIRE" => Command::Sacquire,
-            _ => return None,
-        });
-        let want = if self.verb == "SACQUIRE" {
-            let limit = count(self.rest.first()?.parse().ok()?)?;
-            Want::Permits { permits: count(self.number("PERMITS").unwrap_or(1))?, limit }
-        } else {
-            how.want
-        };
-        let id = self.asked(how.command).map(|(_, id)| id);
-        Some(How { want, lease: self.lease()?, blocks: self.has("BLOCK"), id, ..how })
-    }
+fn lease(words: &Words<'_>) -> Option<Lease> {
+    words.number("PX").map(Lease::For)
+}
 
-    fn key(&self) -> Option<KeyNo> {
-        self.keys.first().copied()
-    }
+/// Returns the request that this command repeats or records. Its id is told by the last byte.
+fn asked(words: &Words<'_>, command: Command) -> Option<Asked> {
+    Some((command, words.value("REQUEST")?.bytes().last()?))
+}
 
-    /// Returns the owner as a number: its bytes, of which there are at most eight.
-    fn owner(&self) -> Option<Who> {
-        let number =
-            self.third.bytes().try_fold(0_u64, |number, byte| Some(number.checked_mul(256)? + u64::from(byte)));
-        usize::try_from(number?).ok()
-    }
-
-    fn has(&self, option: &str) -> bool {
-        self.rest.contains(&option)
-    }
-
-    fn value(&self, option: &str) -> Option<&'a str> {
-        self.rest.iter().skip_while(|word| **word != option).nth(1).copied()
-    }
-
-    fn number(&self, option: &str) -> Option<u64> {
-        self.value(option)?.parse().ok()
-    }
-
-    fn lease(&self) -> Option<Lease> {
-        self.number("PX").map(Lease::For)
-    }
-
-    /// Returns the request that this command repeats or records. Its id is told by the last byte.
-    fn asked(&self, command: Command) -> Option<Asked> {
-        Some((command, self.value("REQUEST")?.bytes().last()?))
-    }
-
-    fn mode(&self) -> Option<Mode> {
-        match (self.has("READ"), self.has("WRITE")) {
-            (true, _) => Some(Mode::Shared),
-            (false, true) => Some(Mode::Exclusive),
-            (false, false) => None,
-        }
+fn mode(words: &Words<'_>) -> Option<Mode> {
+    match (words.has("READ"), words.has("WRITE")) {
+        (true, _) => Some(Mode::Shared),
+        (false, true) => Some(Mode::Exclusive),
+        (false, false) => None,
     }
 }
 

@@ -1,0 +1,78 @@
+//! The words of a command about locks.
+
+use dlock_core::Mode;
+
+/// The parts of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'a> {
+    pub verb: &'a str,
+    /// One, but for `MACQUIRE`; with spaces between them.
+    pub keys: &'a str,
+    /// The owner; the token of `CHECK`.
+    pub third: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    /// `None` for what is not about a lock.
+    pub fn of(command: &'a str) -> Option<Words<'a>> {
+        let (verb, rest) = command.strip_prefix("DLOCK.")?.split_once(' ')?;
+        let (count, rest) = match verb {
+            "MACQUIRE" => rest.split_once(' ').and_then(|(count, rest)| Some((count.parse().ok()?, rest)))?,
+            _ => (1_usize, rest),
+        };
+        let end = rest.match_indices(' ').nth(count.checked_sub(1)?).map_or(rest.len(), |(end, _)| end);
+        let (keys, rest) = rest.split_at_checked(end)?;
+        let rest = rest.trim_start();
+        let (third, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        Some(Words { verb, keys, third, rest })
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> {
+        self.keys.split(' ')
+    }
+
+    /// The first key, which is the only one but for `MACQUIRE`.
+    pub fn key(&self) -> &'a str {
+        self.keys().next().unwrap_or_default()
+    }
+
+    /// Returns whether it is a command of this owner on this key.
+    pub fn names(&self, key: &str, owner: &str) -> bool {
+        self.third == owner && self.keys().any(|other| other == key)
+    }
+
+    /// The mode in which an acquiring command enters; `None` for others.
+    pub fn enters(&self) -> Option<Mode> {
+        match self.verb {
+            "ACQUIRE" | "RACQUIRE" | "WLOCK" | "MACQUIRE" => Some(Mode::Exclusive),
+            "RLOCK" | "SACQUIRE" => Some(Mode::Shared),
+            _ => None,
+        }
+    }
+
+    /// Returns the limit of a `SACQUIRE`.
+    pub fn limit(&self) -> Option<u64> {
+        self.first_number().filter(|_| self.verb == "SACQUIRE")
+    }
+
+    pub fn has(&self, option: &str) -> bool {
+        self.rest.split_whitespace().any(|word| word == option)
+    }
+
+    /// Returns the word after an option.
+    pub fn value(&self, option: &str) -> Option<&'a str> {
+        let mut words = self.rest.split_whitespace();
+        words.find(|word| *word == option)?;
+        words.next()
+    }
+
+    /// Returns the fourth word, if it is a number.
+    pub fn first_number(&self) -> Option<u64> {
+        self.rest.split_whitespace().next()?.parse().ok()
+    }
+
+    pub fn number(&self, option: &str) -> Option<u64> {
+        self.value(option)?.parse().ok()
+    }
+}
