@@ -9,13 +9,7 @@ use crate::{effect_bytes, effect_of, lock_bytes, lock_holds};
 
 #[test]
 fn locks_of_version_1_are_read_and_written() {
-    let golden = parse(include_str!("../../testdata/lock-v1.hex"));
-    let locks = locks();
-    assert_eq!(golden.keys().collect::<Vec<_>>(), locks.keys().collect::<Vec<_>>());
-    for (name, holds) in locks {
-        assert_eq!(lock_holds(&golden[name]).as_ref(), Ok(&holds), "{name}");
-        assert_eq!(hex(&lock_bytes(&lock(holds))), hex(&golden[name]), "{name}");
-    }
+    compare_locks(&parse(include_str!("../../testdata/lock-v1.hex")), locks());
 }
 
 #[test]
@@ -46,13 +40,7 @@ const WITH_WAITERS: &str = ", somebody waits";
 
 #[test]
 fn locks_of_version_2_are_read_and_written() {
-    let golden = parse(include_str!("../../testdata/lock-v2.hex"));
-    let locks = locks_2();
-    assert_eq!(golden.keys().collect::<Vec<_>>(), locks.keys().collect::<Vec<_>>());
-    for (name, holds) in locks {
-        assert_eq!(lock_holds(&golden[name]).as_ref(), Ok(&holds), "{name}");
-        assert_eq!(hex(&lock_bytes(&lock(holds))), hex(&golden[name]), "{name}");
-    }
+    compare_locks(&parse(include_str!("../../testdata/lock-v2.hex")), locks_2());
 }
 
 #[test]
@@ -63,18 +51,20 @@ fn effects_of_version_2_are_read_and_written() {
 /// Version 3 differs by caps and numbers only.
 #[test]
 fn locks_of_version_3_are_read_and_written() {
-    let golden = parse(include_str!("../../testdata/lock-v3.hex"));
-    let locks = locks_3();
-    assert_eq!(golden.keys().collect::<Vec<_>>(), locks.keys().collect::<Vec<_>>());
-    for (name, holds) in locks {
-        assert_eq!(lock_holds(&golden[name]).as_ref(), Ok(&holds), "{name}");
-        assert_eq!(hex(&lock_bytes(&lock(holds))), hex(&golden[name]), "{name}");
-    }
+    compare_locks(&parse(include_str!("../../testdata/lock-v3.hex")), locks_3());
 }
 
 #[test]
 fn effects_of_version_3_are_read_and_written() {
     compare_effects(&parse(include_str!("../../testdata/effect-v3.hex")), &effects_3());
+}
+
+fn compare_locks(golden: &BTreeMap<&str, Vec<u8>>, locks: BTreeMap<&'static str, Vec<Hold>>) {
+    assert_eq!(golden.keys().collect::<Vec<_>>(), locks.keys().collect::<Vec<_>>());
+    for (name, holds) in locks {
+        assert_eq!(lock_holds(&golden[name]).as_ref(), Ok(&holds), "{name}");
+        assert_eq!(hex(&lock_bytes(&lock(holds))), hex(&golden[name]), "{name}");
+    }
 }
 
 fn compare_effects(golden: &BTreeMap<&str, Vec<u8>>, effects: &BTreeMap<&'static str, Effect>) {
