@@ -38,6 +38,8 @@ class Attempts {
   #open = new Set();
   /** The client of the program has failed to reach the server, which may be elsewhere now. */
   isSuspect = false;
+  /** A connection has ended that the server may take for open a little longer, with a request on it. */
+  hasLeft = false;
 
   /**
    * @param {Client} client
@@ -68,6 +70,7 @@ class Attempts {
         return await task(connection);
       } catch (error) {
         const over = connection;
+        this.hasLeft ||= over !== undefined && mayRepeat(error);
         if (over && error instanceof Silent) error.replies.then(() => this.#close(over));
         else if (over) this.#close(over);
         signal.throwIfAborted();
@@ -96,6 +99,7 @@ class Attempts {
     this.#unfollow();
     this.#stop?.abort(new Error('ended'));
     for (const connection of this.#open) {
+      this.hasLeft ||= connection.isUnread;
       if (undo && connection.isUnread) connection.leave(undo);
       else connection.close();
     }

@@ -15,7 +15,7 @@ const { keptFor, onceAtAll, onceInSuccess } = require('./once.js');
 const { grantedBy, waitOn } = require('./queue.js');
 const { isNoSession } = require('./session.js');
 const { Target } = require('./target.js');
-const { Bound, unlessAborted, within } = require('./time.js');
+const { Bound, timer, unlessAborted, within } = require('./time.js');
 
 /**
  * @typedef {import('./index.js').DLock} Declared
@@ -27,6 +27,9 @@ const { Bound, unlessAborted, within } = require('./time.js');
 
 /** How long after its end a wait expects the last answer of the server, in ms. */
 const GRACE = 150;
+
+/** How late the server may see that a connection has ended: on the same machine, and at most, in ms. */
+const SEES_AN_END = [20, 1000];
 
 /**
  * @template T
@@ -288,6 +291,7 @@ class DLock {
       const undone = target.releaseAll(owner);
       attempts.end(undone);
       const released = cleanUp(client, undone, heart);
+      if (attempts.hasLeft) void cleanUpAgain(client, undone, heart, released);
       if (error instanceof TooFewReplicas) await unlessAborted(released, bound.signal);
       throw error;
     }
@@ -335,14 +339,41 @@ function dropped({ client, target, owner, heart }, extra, counted) {
 }
 
 /**
+ * The replies, if they come in time.
+ *
  * @param {import('./clients.js').Client} client
  * @param {string[][]} releases
  * @param {import('./heart.js').Heart} [heart] of the grant's session
  */
 async function cleanUp(client, releases, heart) {
   const bound = new Bound({ ms: AFTERWARDS }, undefined, () => new Error('not cleaned up in time'));
-  await ask(client, releases, bound).catch(() => heart?.owe(releases)); // without a session, the lease ends it
-  bound.close();
+  try {
+    return (await ask(client, releases, bound)).replies;
+  } catch {
+    heart?.owe(releases); // without a session, the lease ends it
+    return undefined;
+  } finally {
+    bound.close();
+  }
+}
+
+/**
+ * Releases once more what was not held yet: the server may grant to a connection whose end it has not seen, or has seen
+ * in the same turn of its loop.
+ *
+ * @param {import('./clients.js').Client} client
+ * @param {string[][]} releases
+ * @param {import('./heart.js').Heart | undefined} heart
+ * @param {Promise<unknown[] | undefined>} before the replies to the release before
+ */
+async function cleanUpAgain(client, releases, heart, before) {
+  let replies = await before;
+  for (const late of SEES_AN_END) {
+    if (!replies?.includes(null)) return;
+    await new Promise((resolve) => timer(() => resolve(undefined), late));
+    if (client.isClosed()) return;
+    replies = await cleanUp(client, releases, heart);
+  }
 }
 
 /**

@@ -183,11 +183,13 @@ export async function reasonOf(signal) {
  * A wire to the server, or to the one at another port. `hold()` drops what the server says, `cut()` breaks connections,
  * `mend()` carries again, `lead(port)` leads elsewhere from now on. `keep(word)` keeps back a connection's commands from
  * the next one with that word on; `deliver()` lets them arrive, before the end of the connection if that has ended.
+ * `delay(ms)` makes replies late, and `delayEnds(ms)` what the server hears of the end of a connection.
  */
 export async function wire(to = port) {
   const pairs = new Set();
   let held = false;
   let replies = 0;
+  let [late, lateEnd] = [0, 0];
   /** @type {{ word?: string, far?: net.Socket, end?: () => void, chunks: Buffer[] }} */
   let kept = { chunks: [] };
   const relay = net.createServer((near) => {
@@ -202,13 +204,19 @@ export async function wire(to = port) {
     });
     far.on('data', (data) => {
       replies += 1;
-      if (!held) near.write(data);
+      if (held) return;
+      if (late > 0) setTimeout(() => near.write(data), late);
+      else near.write(data);
     });
     for (const end of pair) {
       end.on('error', () => {});
       end.on('close', () => {
         if (end === near && isKept && kept.chunks.length > 0) {
           kept.end = () => far.end();
+          return;
+        }
+        if (end === near && lateEnd > 0) {
+          setTimeout(() => far.destroy(), lateEnd).unref();
           return;
         }
         pair.forEach((each) => each.destroy());
@@ -230,6 +238,8 @@ export async function wire(to = port) {
     cut: () => pairs.forEach((pair) => pair.forEach((end) => end.destroy())),
     keep: (word) => (kept = { word, chunks: [] }),
     kept: () => kept.chunks.length,
+    delay: (ms) => (late = ms),
+    delayEnds: (ms) => (lateEnd = ms),
     deliver: () => {
       const { chunks, far, end } = kept;
       for (const chunk of chunks.splice(0)) far.write(chunk);
