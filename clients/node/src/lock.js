@@ -5,6 +5,7 @@ const { ask, soon } = require('./ask.js');
 const { Attempts } = require('./attempts.js');
 const { LockLost, NoAnswer, TooFewReplicas, mayRepeat, writesNothing } = require('./errors.js');
 const { learnCaps } = require('./info.js');
+const { Lengths } = require('./lengths.js');
 const { checkLease, firstLease } = require('./options.js');
 const { waitFor } = require('./queue.js');
 const { Bound, timer, unlessAborted, within } = require('./time.js');
@@ -31,7 +32,9 @@ const { Bound, timer, unlessAborted, within } = require('./time.js');
 /** @implements {Declared} */
 class Lock {
   #granted;
+  /** What the next renewal asks for. */
   #lease;
+  #lengths;
   /** It stays at least until then, even if it is released earlier. */
   #staysUntil;
   /** Held until then for certain, by performance.now(). */
@@ -53,11 +56,13 @@ class Lock {
   #ending;
   /** @type {NodeJS.Timeout | undefined} */
   #keeping;
+  #isKept = false;
 
   /** @param {Granted} granted */
   constructor(granted) {
     this.#granted = granted;
     this.#lease = granted.terms.lease;
+    this.#lengths = new Lengths(this.#lease);
     this.#late = granted.late;
     // The grant came before now.
     this.#staysUntil = performance.now() + granted.terms.atLeast;
@@ -96,7 +101,13 @@ class Lock {
   /** @param {number} [lease] */
   async extend(lease = this.#lease) {
     checkLease(lease);
-    await this.#extend(this.#granted.terms.named?.leaseOf(lease) ?? lease);
+    const before = this.#lengths.sure;
+    try {
+      await this.#extend(this.#granted.terms.named?.leaseOf(lease) ?? lease);
+    } finally {
+      // The next renewal is due earlier, or later.
+      if (this.#isKept && this.#lengths.sure !== before) this.keep();
+    }
   }
 
   /** @param {number} lease */
@@ -106,7 +117,16 @@ class Lock {
     const { answer, replicas, replicasTimeout, atLeast } = this.#granted.terms;
     const longest = answer + (replicas > 0 ? replicasTimeout : 0);
     const time = atLeast > 0 ? Math.max(lease, Math.ceil(this.#staysUntil - sent)) : lease;
-    const replies = await this.#within(this.signal, (bound) => this.#renew(time, bound), longest);
+    this.#lengths.sends(time);
+    // It may be executed without an answer.
+    if (sent + time < this.#until) this.#confirmed(sent, time);
+    const { replies, repeated } = await this.#within(this.signal, (bound) => this.#renew(time, bound), longest).catch(
+      (error) => {
+        if (error instanceof TooFewReplicas) this.#lengths.answered(false);
+        throw error;
+      },
+    );
+    if (!repeated) this.#lengths.answered(true);
     if (replies.includes(null)) throw this.#lose('the server has no such hold');
     this.#lease = lease;
     await this.#renewed(replies, sent, time);
@@ -157,8 +177,9 @@ class Lock {
   /** Renews the lease whenever a third of it has passed, until the release or until it is lost: see `using`. */
   keep() {
     clearTimeout(this.#keeping);
-    if (this.#binding) return; // its session does
-    this.#keeping = timer(() => void this.#refresh(), this.#lease / 3);
+    if (this.#binding || this.#isOver) return; // its session does
+    this.#isKept = true;
+    this.#keeping = timer(() => void this.#refresh(), this.#lengths.sure / 3);
   }
 
   /**
@@ -221,17 +242,21 @@ class Lock {
   async #renew(lease, bound) {
     const { client, target, owner, token, terms } = this.#granted;
     const commands = target.renew(owner, token, lease);
-    if (terms.replicas === 0) return (await ask(client, commands, bound)).replies;
+    if (terms.replicas === 0) return ask(client, commands, bound);
     const exchange = [...commands, waitFor(terms)];
     const attempts = new Attempts(client, target.keys[0] ?? '', bound);
+    let tries = 0;
+    const send = (/** @type {Connection} */ connection) => {
+      tries += 1;
+      return connection.exchange(exchange, bound.signal);
+    };
     try {
-      const replies = await (this.#own?.exchange(exchange) ??
-        attempts.run((connection) => connection.exchange(exchange, bound.signal)));
+      const replies = await (this.#own?.exchange(exchange) ?? attempts.run(send));
       const acknowledged = Number(replies.pop());
       if (!replies.includes(null) && acknowledged < terms.replicas) {
         throw new TooFewReplicas(this.resource, acknowledged, terms.replicas);
       }
-      return replies;
+      return { replies, repeated: tries > 1 };
     } finally {
       attempts.end();
     }
@@ -250,7 +275,7 @@ class Lock {
 
   async #refresh() {
     try {
-      await (this.#own && this.#granted.terms.replicas === 0 ? this.#look(this.#own) : this.extend());
+      await (this.#own && this.#granted.terms.replicas === 0 ? this.#look(this.#own) : this.#extend(this.#lease));
       if (!this.#isOver) this.keep();
     } catch (error) {
       if (this.#isOver) return;
@@ -259,7 +284,7 @@ class Lock {
         return;
       }
       if (this.#granted.terms.session) void this.#bind();
-      this.#keeping = timer(() => void this.#refresh(), Math.min(this.#lease / 30, 1000));
+      this.#keeping = timer(() => void this.#refresh(), Math.min(this.#lengths.sure / 30, 1000));
     }
   }
 
@@ -292,7 +317,7 @@ class Lock {
     // A later reply is read all the same, so that the session goes on.
     const look = () => own.exchange(target.check(token));
     // Half of the lease is left to bind it elsewhere.
-    const left = await this.#within(this.#over.signal, look, Math.min(terms.answer, this.#lease / 6));
+    const left = await this.#within(this.#over.signal, look, Math.min(terms.answer, this.#lengths.sure / 6));
     if (left.includes(null)) throw this.#lose('the server has no such hold');
     this.#confirmed(sent, Math.min(...left.map(Number)));
   }
@@ -366,7 +391,7 @@ class Lock {
    * @param {number} left
    */
   #confirmed(sent, left) {
-    this.#until = sent + left;
+    this.#until = sent + Math.min(left, this.#lengths.sure);
     this.#watchEnd();
   }
 

@@ -1,0 +1,83 @@
+/** Renewals and releases whose answers do not come: a lock promises what is known. */
+
+import assert from 'node:assert/strict';
+
+import { DLock, NoAnswer } from 'redis-dlock';
+
+import { lookAt, settles, sleep, test, until, withEachClient } from './fixture.js';
+import { start } from './servers.js';
+
+const [SHORT, LONG] = [3000, 60_000];
+/** The tolerance of measuring, in ms. */
+const LATE = 50;
+
+withEachClient(({ open }) => {
+  for (const session of [false, true]) {
+    const what = session ? 'a session' : 'a lease';
+
+    test(`an extension of ${what} without an answer promises nothing`, async () => {
+      for (const [before, asked] of [[SHORT, LONG], [LONG, SHORT]]) {
+        const server = await start();
+        const dlock = new DLock(await open({ at: server.port }), { answer: 200 });
+        const lock = await dlock.acquire('job', { session, lease: before });
+        server.freeze();
+        const extending = lock.extend(asked);
+        await settles(extending, 200 + LATE, 'extend');
+        await assert.rejects(extending, NoAnswer);
+        assert(lock.remaining <= SHORT, `${lock.remaining} ms are left`);
+        server.thaw();
+        await server.stop();
+      }
+    });
+
+    test(`an extension of ${what} that may still come is counted`, async () => {
+      const server = await start();
+      const dlock = new DLock(await open({ at: server.port }), { answer: 200 });
+      const lock = await dlock.acquire('job', { session, lease: 20_000 });
+      server.freeze();
+      await assert.rejects(lock.extend(10_000), NoAnswer);
+      server.thaw();
+      await until('the server answers', () => lock.extend(LONG).then(() => true, () => false));
+      assert(lock.remaining <= 10_000, `${lock.remaining} ms are left`);
+      assert.equal(await lock.release(), true);
+      await server.stop();
+    });
+  }
+
+  test('a lock whose lease becomes shorter is renewed in time', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }), { answer: 500 });
+    for (const isAnswered of [true, false]) {
+      await dlock.using('job', { lease: LONG }, async (signal, lock) => {
+        if (!isAnswered) server.freeze();
+        const extending = lock.extend(SHORT);
+        await (isAnswered ? extending : assert.rejects(extending, NoAnswer));
+        server.thaw();
+        await sleep(SHORT + 1500);
+        assert(!signal.aborted, String(signal.reason));
+        assert(lock.remaining <= SHORT);
+      });
+    }
+    await server.stop();
+  });
+
+  test('a release without an answer ends in time, and nothing of it is left', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }), { answer: 200 });
+    const clients = async () => (await server.run('CLIENT', 'LIST')).split('\n').filter((each) => each).length;
+    const before = await clients();
+    for (const way of [{}, { session: true }]) {
+      const lock = await dlock.acquire('job', { lease: LONG, ...way });
+      server.freeze();
+      const releasing = lock.release();
+      await settles(releasing, 200 + LATE, 'release');
+      await assert.rejects(releasing, NoAnswer);
+      assert.equal(lock.remaining, 0);
+      server.thaw();
+      await until('it is free', async () => (await lookAt(server.run, 'job')) === null);
+      await until('its connections are closed', async () => (await clients()) === before);
+      await (await dlock.acquire('job')).release();
+    }
+    await server.stop();
+  });
+});
