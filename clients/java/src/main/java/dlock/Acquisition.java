@@ -1,6 +1,7 @@
 package dlock;
 
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
@@ -98,7 +99,7 @@ final class Acquisition {
             leaving = left != null;
         }
         if (left != null) {
-            left.leave().thenAccept(this::undo);
+            left.leave(isOwnerFresh ? releases(null) : List.of()).thenAccept(this::undo);
         }
         // Without a connection, the current step sees the flag. It lasts one reply timeout at most.
         result.completeExceptionally(new CancellationException());
@@ -376,14 +377,22 @@ final class Acquisition {
     }
 
     private CompletableFuture<Void> release(Long token, Deadline until) {
-        List<CompletableFuture<?>> releases = new ArrayList<>();
+        List<CompletableFuture<?>> released = new ArrayList<>();
+        Iterator<String> names = request.names.iterator();
+        releases(token).forEach(release -> released.add(core.repeat(names.next(), release, until)));
+        return Futures.all(released);
+    }
+
+    /** Returns the releases of what was granted, one for each name. */
+    private List<byte[][]> releases(Long token) {
+        List<byte[][]> releases = new ArrayList<>();
         for (String name : request.names) {
             List<Object> words = new ArrayList<>(List.of("DLOCK.RELEASE", name, owner, request.mode.side));
             words.addAll(isOwnerFresh ? List.of("ALL") : List.of("REQUEST", core.freshId()));
             words.addAll(token == null ? List.of() : List.of("TOKEN", token));
-            releases.add(core.repeat(name, Words.command(words.toArray()), until));
+            releases.add(Words.command(words.toArray()));
         }
-        return Futures.all(releases);
+        return releases;
     }
 
     private Deadline cleaning() {

@@ -1,5 +1,6 @@
 package dlock;
 
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.LongFunction;
 
@@ -37,7 +38,15 @@ interface DedicatedConnection {
      * @return the reply to the request, or {@code null}. Completes when the server will execute nothing more that was
      *     sent here. Never fails
      */
-    CompletableFuture<Object> leave();
+    default CompletableFuture<Object> leave() {
+        return leave(List.of());
+    }
+
+    /**
+     * The same, and undoes the request: whenever the server executes it, it executes these commands behind it. The server
+     * may grant a lock to this connection until it has seen its end.
+     */
+    CompletableFuture<Object> leave(List<byte[][]> undo);
 
     /** Returns the last time at which the server answered, by {@link System#nanoTime}. */
     long answered();

@@ -172,7 +172,7 @@ final class DriverBackend implements Backend {
         }
 
         @Override
-        public CompletableFuture<Object> leave() {
+        public CompletableFuture<Object> leave(List<byte[][]> undo) {
             List<CompletableFuture<Object>> left;
             synchronized (this) {
                 leaving = true;

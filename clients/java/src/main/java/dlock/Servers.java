@@ -191,7 +191,8 @@ final class Servers implements Backend {
         }
 
         @Override
-        public CompletableFuture<Object> leave() {
+        public CompletableFuture<Object> leave(List<byte[][]> undo) {
+            undo.forEach(connection::send);
             connection.finish();
             CompletableFuture<Throwable> ended = connection.ended();
             ended.copy().orTimeout(LEAVING_MILLIS, TimeUnit.MILLISECONDS)

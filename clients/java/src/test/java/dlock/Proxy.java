@@ -13,7 +13,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** A way to the server on which replies get lost. */
+/** A way to the server on which replies get lost or are late. */
 final class Proxy implements AutoCloseable {
     private final ServerSocket listener;
     private final int server;
@@ -21,6 +21,9 @@ final class Proxy implements AutoCloseable {
     private volatile String cutAfter;
     private volatile boolean silent;
     private volatile String keepFrom;
+    /** How long replies take, and how long the server does not hear of the end of a connection, in ms. */
+    volatile long repliesTake;
+    volatile long endsTake;
     /** Opened by {@link #deliver}. */
     private final CountDownLatch delivery = new CountDownLatch(1);
     /** Whether a command is kept back by {@link #keepFrom}. */
@@ -128,11 +131,15 @@ final class Proxy implements AutoCloseable {
                     lost.incrementAndGet();
                     break;
                 }
+                if (!fromClient) {
+                    Thread.sleep(repliesTake);
+                }
                 if (fromClient || !silent) {
                     out.write(buffer, 0, count);
                 }
             }
             if (fromClient) {
+                Thread.sleep(endsTake);
                 to.shutdownOutput();
                 return;
             }

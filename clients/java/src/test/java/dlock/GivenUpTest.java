@@ -1,0 +1,175 @@
+package dlock;
+
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
+import java.util.function.LongConsumer;
+import org.junit.jupiter.api.Test;
+
+/** Waits that are given up in the moment of the grant: whoever comes next gets the lock. */
+final class GivenUpTest {
+    /** Longer than the test: a hold that stays is not taken for one that has ended. */
+    private static final Duration LEASE = Duration.ofHours(1);
+
+    private static final String PX = "" + LEASE.toMillis();
+    /** How long the next one waits, in ms. A busy machine needs a part of it, and a hold that stays all of it. */
+    private static final long NEXT_MILLIS = 15_000;
+
+    private static Map<String, Function<DLockClient, CompletableFuture<Hold>>> ways() {
+        Map<String, Function<DLockClient, CompletableFuture<Hold>>> ways = new LinkedHashMap<>();
+        ways.put("lock", client -> client.lock("job").withLease(Lease.renewed(LEASE)).acquireAsync());
+        ways.put("session", client -> client.lock("job").withLease(Lease.session(LEASE)).acquireAsync());
+        ways.put("reader", client ->
+                client.readWriteLock("job").readLock().withLease(Lease.renewed(LEASE)).acquireAsync());
+        ways.put("permits", client -> client.semaphore("job", 2).withLease(Lease.renewed(LEASE)).acquireAsync(2));
+        return ways;
+    }
+
+    private static void held(TestServer server, String way) {
+        if (way.equals("permits")) {
+            server.run("DLOCK.SACQUIRE", "job", "other", "2", "PX", PX);
+        } else {
+            server.run("DLOCK.ACQUIRE", "job", "other", "PX", PX);
+        }
+    }
+
+    private static void nextGetsIt(TestServer server, String what) {
+        Object token = server.run("DLOCK.ACQUIRE", "job", "next", "PX", PX, "BLOCK", NEXT_MILLIS);
+        assertNotEquals(null, token, what + ": it is still held");
+        server.run("DLOCK.RELEASE", "job", "next");
+    }
+
+    /** Calls it with times around a moment in ns, denser near it. */
+    private static void around(LongConsumer each) {
+        for (long us = -1000; us < 2000; us += us > -300 && us < 1000 ? 50 : 250) {
+            each.accept(us * 1000);
+        }
+        for (long ms = 2; ms < 8; ms++) {
+            each.accept(ms * 1_000_000);
+        }
+    }
+
+    private static void spin(long nanos) {
+        for (long end = System.nanoTime() + nanos; System.nanoTime() < end; ) {
+            Thread.onSpinWait();
+        }
+    }
+
+    private static void givesUpAroundTheGrant(TestServer server, DLockClient client) {
+        around(offset -> ways().forEach((way, acquire) -> {
+            held(server, way);
+            CompletableFuture<Hold> waiting = acquire.apply(client);
+            server.untilWaiting("job", 1);
+            CompletableFuture<Void> releasing = CompletableFuture.runAsync(() -> {
+                spin(Math.max(0, -offset));
+                server.run("DLOCK.RELEASE", "job", "other");
+            });
+            spin(Math.max(0, offset));
+            if (!waiting.cancel(true)) {
+                waiting.join().release();
+            }
+            releasing.join();
+            nextGetsIt(server, way + ", " + offset + " ns");
+        }));
+    }
+
+    @Test
+    void a_future_that_is_cancelled_as_the_grant_comes() {
+        try (TestServer server = TestServer.start(); DLockClient client = server.client()) {
+            givesUpAroundTheGrant(server, client);
+        }
+    }
+
+    @Test
+    void a_future_that_is_cancelled_before_a_late_grant_is_heard() {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient client = DLockClient.connect(proxy.url())) {
+            proxy.repliesTake = 3;
+            givesUpAroundTheGrant(server, client);
+        }
+    }
+
+    @Test
+    void a_thread_that_is_interrupted_before_a_late_grant_is_heard() throws Exception {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient client = DLockClient.connect(proxy.url())) {
+            proxy.repliesTake = 3;
+            DLock lock = client.lock("job").withLease(Lease.renewed(LEASE));
+            for (long ms = 0; ms < 12; ms++) {
+                held(server, "lock");
+                Thread thread = new Thread(() -> {
+                    try {
+                        lock.lockInterruptibly();
+                        lock.unlock();
+                    } catch (InterruptedException e) {
+                        // That is what this is about.
+                    }
+                });
+                thread.start();
+                server.untilWaiting("job", 1);
+                server.run("DLOCK.RELEASE", "job", "other");
+                spin(ms * 1_000_000);
+                thread.interrupt();
+                thread.join(20_000);
+                nextGetsIt(server, ms + " ms");
+            }
+        }
+    }
+
+    @Test
+    void a_grant_to_a_connection_whose_end_comes_late_is_released() throws Exception {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient client = DLockClient.connect(proxy.url())) {
+            proxy.endsTake = 6000;
+            for (Map.Entry<String, Function<DLockClient, CompletableFuture<Hold>>> way : ways().entrySet()) {
+                held(server, way.getKey());
+                CompletableFuture<Hold> waiting = way.getValue().apply(client);
+                server.untilWaiting("job", 1);
+                assertTrue(waiting.cancel(true));
+                // Nobody cleans up behind it any more.
+                Thread.sleep(3000);
+                server.run("DLOCK.RELEASE", "job", "other");
+                nextGetsIt(server, way.getKey());
+            }
+        }
+    }
+
+    @Test
+    void a_wait_whose_time_is_over_as_the_grant_comes() throws Exception {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient near = server.client();
+                DLockClient far = DLockClient.connect(proxy.url())) {
+            proxy.repliesTake = 180; // longer than it waits for the answer
+            for (DLockClient client : new DLockClient[] {near, far}) {
+                long wait = client == near ? 60 : 600;
+                for (long early = 0; early < 4000; early += 250) {
+                    held(server, "lock");
+                    long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(wait + 2) - early * 1000;
+                    CompletableFuture<?> waiting = client.lock("job").withLease(Lease.renewed(LEASE))
+                            .tryAcquireAsync(Duration.ofMillis(wait))
+                            .thenAccept(hold -> hold.ifPresent(Hold::close));
+                    spin(end - System.nanoTime());
+                    server.run("DLOCK.RELEASE", "job", "other");
+                    try {
+                        waiting.join();
+                    } catch (CompletionException | CancellationException e) {
+                        assertTrue(e.getCause() instanceof UnavailableException, e.toString());
+                    }
+                    nextGetsIt(server, early + " us early");
+                }
+            }
+        }
+    }
+}
