@@ -51,7 +51,9 @@ public final class Hold implements AutoCloseable {
     // Guarded by this.
     private State state = State.HELD;
     private LockLostException lost;
+    /** What the next renewal asks for. */
     private long leaseNanos;
+    private final Lengths lengths;
     private long until;
     /** It stays at least until then, even if it is released earlier. */
     private final long staysUntil;
@@ -70,6 +72,7 @@ public final class Hold implements AutoCloseable {
         this.permits = request.permits;
         this.slot = grant.slot;
         this.leaseNanos = TimeUnit.MILLISECONDS.toNanos(request.leaseMillis());
+        this.lengths = new Lengths(leaseNanos);
         this.until = grant.sent + TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis());
         // The grant came before now.
         this.staysUntil = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(request.time.leastMillis);
@@ -180,6 +183,8 @@ public final class Hold implements AutoCloseable {
      * Renews the hold with this lease, which becomes the hold's own. If a cap cuts it, {@link #remaining} counts to the
      * cap.
      *
+     * @throws UnavailableException no server answered. It may have renewed the hold, or may do so later: {@link
+     *     #remaining} counts with the shortest lease that the server may have
      * @throws LockLostException the hold was lost or released before
      * @throws TooFewReplicasException the lock is still held, but {@link #remaining} counts from the renewal before
      */
@@ -191,9 +196,10 @@ public final class Hold implements AutoCloseable {
         if (!isHeld()) {
             throw lostOr("released");
         }
-        long sent = System.nanoTime();
         long time = Math.max(millis, staysMillis());
-        Long renewed = Futures.join(commands.renew(time));
+        long sent = sends(TimeUnit.MILLISECONDS.toNanos(time));
+        Core.Answer<Long> answer = Futures.join(commands.renew(time));
+        Long renewed = answer.reply;
         if (renewed != null && renewed == CUT) {
             sent = System.nanoTime();
             renewed = Futures.join(commands.check(core.patience()));
@@ -201,14 +207,28 @@ public final class Hold implements AutoCloseable {
             renewed = time;
         }
         synchronized (this) {
+            if (!answer.repeated) {
+                lengths.answered(true);
+            }
             if (renewed != null && state == State.HELD) {
                 leaseNanos = TimeUnit.MILLISECONDS.toNanos(millis);
-                until = sent + TimeUnit.MILLISECONDS.toNanos(renewed);
+                heldUntil(sent, TimeUnit.MILLISECONDS.toNanos(renewed));
                 schedule(renewalNanos());
                 return;
             }
         }
         throw lose("the server has no such hold", null);
+    }
+
+    /** Notes a renewal that is about to be sent. If it is shorter, it may end the hold before its answer is read. */
+    private synchronized long sends(long nanos) {
+        long now = System.nanoTime();
+        lengths.sends(nanos);
+        if (until - now > nanos) {
+            until = now + nanos;
+            schedule(renewalNanos());
+        }
+        return now;
     }
 
     /**
@@ -370,6 +390,7 @@ public final class Hold implements AutoCloseable {
         synchronized (this) {
             if (state == State.HELD) {
                 leaseNanos = Math.max(leaseNanos, nanos);
+                lengths.raised(nanos);
             }
             // Replicas have not acknowledged the longer lease.
             if (request.lease.kind != Lease.Kind.FIXED || request.replicas != null || until - sent >= nanos) {
@@ -419,7 +440,7 @@ public final class Hold implements AutoCloseable {
     // Keeping it alive
 
     private long renewalNanos() {
-        return request.lease.kind == Lease.Kind.FIXED ? Long.MAX_VALUE : leaseNanos / 3;
+        return request.lease.kind == Lease.Kind.FIXED ? Long.MAX_VALUE : lengths.sure() / 3;
     }
 
     /** Schedules {@link #tick} after this time, or at the end of the lease. The caller holds the monitor. */
@@ -468,7 +489,7 @@ public final class Hold implements AutoCloseable {
                     return;
                 }
                 synchronized (this) {
-                    schedule(failed == null ? renewalNanos() : Math.min(leaseNanos / 30, LONGEST_PAUSE_NANOS));
+                    schedule(failed == null ? renewalNanos() : Math.min(lengths.sure() / 30, LONGEST_PAUSE_NANOS));
                 }
             });
         }
@@ -480,17 +501,26 @@ public final class Hold implements AutoCloseable {
             millis = Math.max(TimeUnit.NANOSECONDS.toMillis(leaseNanos), staysMillis());
         }
         long nanos = TimeUnit.MILLISECONDS.toNanos(millis);
-        long sent = System.nanoTime();
-        return commands.renew(binding.connection(), millis).thenCompose(ok -> {
+        long sent = sends(nanos);
+        return commands.renew(binding.connection(), millis).whenComplete(this::answered).thenCompose(ok -> {
             if (ok == null) {
                 lose("the server has no such hold", null);
             } else if (ok == CUT) {
                 return looked(() -> commands.check(core.patience()));
             } else {
-                heldUntil(sent + nanos);
+                heldUntil(sent, nanos);
             }
             return CompletableFuture.completedFuture(ok);
         });
+    }
+
+    /** Notes what became of a renewal that was sent once. */
+    private synchronized void answered(Long ok, Throwable failed) {
+        Throwable reason = Futures.cause(failed);
+        if (failed == null || reason instanceof TooFewReplicasException
+                || reason instanceof ServerException && request.names.size() == 1) {
+            lengths.answered(failed == null);
+        }
     }
 
     /** Checks the hold. The server renews a session, so the client only checks that the server and the hold exist. */
@@ -504,15 +534,15 @@ public final class Hold implements AutoCloseable {
             if (left == null) {
                 lose("the server has no such hold", null);
             } else {
-                heldUntil(sent + TimeUnit.MILLISECONDS.toNanos(left));
+                heldUntil(sent, TimeUnit.MILLISECONDS.toNanos(left));
             }
             return left;
         });
     }
 
-    private synchronized void heldUntil(long time) {
+    private synchronized void heldUntil(long sent, long nanos) {
         if (state == State.HELD) {
-            until = time;
+            until = sent + Math.min(nanos, lengths.sure());
         }
     }
 

@@ -55,8 +55,8 @@ final class HoldCommands {
     }
 
     /** The same, but repeats unanswered commands. */
-    CompletableFuture<Long> renew(long millis) {
-        return core.repeat(() -> renew(null, millis), core.patience()).thenApply(answer -> answer.reply);
+    CompletableFuture<Core.Answer<Long>> renew(long millis) {
+        return core.repeat(() -> renew(null, millis), core.patience());
     }
 
     /** Renews the hold, then waits for the replicas. */
