@@ -63,7 +63,13 @@ impl Server {
     }
 
     pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
-        let mut abandoned = Abandoned { server: Some(self.clone()), terms: terms.clone(), runtime: Handle::current() };
+        let at = Arc::new(At::default());
+        let mut abandoned = Abandoned {
+            server: Some(self.clone()),
+            terms: terms.clone(),
+            at: at.clone(),
+            runtime: Handle::current(),
+        };
         let mut retry = RetryState::new(terms);
         // The connection that was given up last. Its request keeps its place in the queue until the repeat has it. Of a
         // session all of them: a request that arrives late binds the hold to its own.
@@ -75,7 +81,7 @@ impl Server {
                 }
                 return Err(ended);
             }
-            let (began, at) = (Instant::now(), At::default());
+            let began = Instant::now();
             let failed = match self.attempt(terms, &mut retry, &at).await {
                 Ok(Some(grant)) => {
                     abandoned.server = None;
@@ -97,7 +103,7 @@ impl Server {
                 }
                 return Err(error);
             }
-            if let Some(link) = at.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(link) = at.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 left.retain(|other| terms.keep == Keep::Session && !other.is_closed());
                 left.push(link);
             }
@@ -370,7 +376,12 @@ impl Server {
         }
     }
 
-    /// Releases what an acquisition may have been granted without anybody hearing of it.
+    /// Releases what an acquisition may have been granted without anybody hearing of it. Its last request was sent on
+    /// that connection, which ends.
+    async fn undo(&self, terms: &Terms, at: Option<Link>) {
+        tokio::join!(release_behind(terms, at), self.release_by_owner(terms));
+    }
+
     async fn release_by_owner(&self, terms: &Terms) {
         join_all(terms.names.iter().map(|name| self.release_by_owner_one(terms, name))).await;
     }
@@ -390,6 +401,15 @@ impl Server {
             sleep(pause).await;
         }
     }
+}
+
+/// Sends the releases behind a request, and ends the connection: whenever the server executes the request, it executes
+/// them, too. Until it has heard of the end, it may grant the lock to this connection.
+async fn release_behind(terms: &Terms, at: Option<Link>) {
+    let Some(link) = at.filter(|link| !link.is_closed()) else { return };
+    let releases = terms.names.iter().map(|name| commands::release_all(name, terms));
+    let link = &link;
+    join_all(releases.map(|release| async move { link.ask(&release, Some(WRITTEN)).await })).await;
 }
 
 /// The reply to a `RENEW` that a cap cut.
@@ -434,6 +454,7 @@ fn block_and_patience(terms: &Terms, limits: &Limits) -> (Option<u64>, Option<Du
 struct Abandoned {
     server: Option<Arc<Server>>,
     terms: Terms,
+    at: Arc<At>,
     runtime: Handle,
 }
 
@@ -441,10 +462,11 @@ impl Drop for Abandoned {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             let terms = self.terms.clone();
+            let at = self.at.lock().unwrap_or_else(PoisonError::into_inner).take();
             terms.upgrade.iter().for_each(|upgrade| upgrade.give_up());
             let cleanups = server.cleanups.clone();
             cleanups.spawn(&self.runtime, async move {
-                let released = timeout(cleanup::LIMIT * 4 / 5, server.release_by_owner(&terms)).await;
+                let released = timeout(cleanup::LIMIT * 4 / 5, server.undo(&terms, at)).await;
                 if let (Err(_), Some(session)) = (released, &terms.named) {
                     session.owe(Server::releases_of(&terms));
                 }
@@ -452,6 +474,9 @@ impl Drop for Abandoned {
         }
     }
 }
+
+/// How long a command on a connection that is about to end may take to be written.
+const WRITTEN: Duration = Duration::from_millis(10);
 
 /// How late a request may come that was sent just before its connection ended: on the same machine, and at most.
 const STRAGGLERS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];

@@ -14,6 +14,7 @@ mod abandoned;
 mod again;
 mod blocking;
 mod broken;
+mod given_up;
 mod inspected;
 mod kept;
 mod limits;

@@ -1,10 +1,11 @@
-//! A network between client and server that loses tokens and other integers on the way back, or goes dead without a
-//! word.
+//! A network between client and server that is slow, loses tokens and other integers on the way back, or goes dead
+//! without a word.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use super::Server;
 
@@ -30,6 +31,9 @@ struct State {
     keeps_before: usize,
     /// Everything of the connections before this one is kept, also their ends.
     silent_before: usize,
+    /// How long replies take, and how long the server does not hear that the client has ended a connection.
+    replies_take: Duration,
+    ends_take: Duration,
     made: usize,
     connections: Vec<TcpStream>,
 }
@@ -78,6 +82,16 @@ impl Proxy {
         state.keeps_before = state.made;
     }
 
+    /// Each reply takes this long from now on.
+    pub fn delay_replies(&self, time: Duration) {
+        self.network.state.lock().expect("a lock").replies_take = time;
+    }
+
+    /// The server hears so much later that a client has ended its connection. What was sent before arrives at once.
+    pub fn delay_ends(&self, time: Duration) {
+        self.network.state.lock().expect("a lock").ends_take = time;
+    }
+
     /// Those commands arrive now, before the end of their connection if that has ended.
     pub fn deliver(&self) {
         self.network.state.lock().expect("a lock").keeps_before = 0;
@@ -115,6 +129,7 @@ impl Network {
                 }
             }
             network.wait_until_it_arrives(number);
+            network.take(|state| state.ends_take);
             let _ = to_server.shutdown(Shutdown::Both);
         });
         let network = self.clone();
@@ -125,6 +140,7 @@ impl Network {
                     network.wait_until_it_passes();
                 }
                 network.wait_for_its_time(number);
+                network.take(|state| state.replies_take);
                 if to_client.write_all(&chunk[..length]).is_err() {
                     break;
                 }
@@ -132,6 +148,11 @@ impl Network {
             network.wait_for_its_time(number);
             let _ = to_client.shutdown(Shutdown::Both);
         });
+    }
+
+    fn take(&self, time: impl Fn(&State) -> Duration) {
+        let time = time(&self.state.lock().expect("a lock"));
+        thread::sleep(time);
     }
 
     fn wait_for_its_time(&self, number: usize) {

@@ -1,0 +1,140 @@
+//! Waits that are given up in the moment of the grant: whoever comes next gets the lock.
+
+use std::future::IntoFuture;
+use std::time::{Duration, Instant};
+
+use dlock_client::{Acquire, Client};
+use dlock_testkit::proxy::Proxy;
+use dlock_testkit::Server;
+
+use crate::{client_of, in_queue};
+
+/// Longer than the test: a hold that stays is not taken for one that has ended.
+const LEASE: Duration = Duration::from_secs(3600);
+
+/// How long the next one waits. A busy machine needs a part of it, and a hold that stays all of it.
+const NEXT_MS: u64 = 15_000;
+
+/// A wait that has a limit has this one.
+const LIMIT: Duration = Duration::from_millis(60);
+
+/// The acquisitions that wait, each with the command of another owner that keeps it waiting.
+fn each(client: &Client) -> [(Acquire, &'static str); 5] {
+    [
+        (client.acquire("job"), "DLOCK.ACQUIRE job other PX 3600000"),
+        (client.acquire("job").session(), "DLOCK.ACQUIRE job other PX 3600000"),
+        (client.write("job"), "DLOCK.RLOCK job other PX 3600000"),
+        (client.semaphore("job", 2).acquire_many(2), "DLOCK.SACQUIRE job other 2 PX 3600000"),
+        (client.acquire_all(["job", "more"]), "DLOCK.ACQUIRE more other PX 3600000"),
+    ]
+    .map(|(acquire, held)| (acquire.lease(LEASE), held))
+}
+
+/// Returns times around a moment, denser near it.
+fn offsets() -> impl Iterator<Item = (Duration, Duration)> {
+    let after = |us: u64| (Duration::ZERO, Duration::from_micros(us));
+    let before = |us: u64| (Duration::from_micros(us), Duration::ZERO);
+    let near = (0..1000).step_by(50);
+    near.clone().map(before).chain(near.map(after)).chain((1000..6000).step_by(500).map(after))
+}
+
+/// Waits for that time, to a few microseconds.
+async fn pass(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Gives up waits around the moment of the grant, and has somebody else acquire what they waited for.
+async fn the_next_one_gets_it(server: &Server, client: &Client) {
+    let (mut other, mut next) = (server.client(), server.client());
+    for (before, after) in offsets() {
+        for (acquire, held) in each(client) {
+            let shown = format!("{acquire:?}, {before:?} before or {after:?} after");
+            other.run(held);
+            let waiting = in_queue(server, acquire);
+            let releasing = tokio::task::spawn_blocking(move || {
+                let name = held.split(' ').nth(1).expect("a name");
+                other.int(format!("DLOCK.RELEASE {name} other"));
+                other
+            });
+            // The release takes about as long as this thread takes to start it.
+            pass(after).await;
+            waiting.abort();
+            pass(before).await;
+            other = releasing.await.expect("a release");
+            drop(waiting.await);
+            for name in ["job", "more"] {
+                let request = format!("DLOCK.ACQUIRE {name} next PX 3600000 BLOCK {NEXT_MS}");
+                assert!(next.run(&request) != redis::Value::Nil, "{shown}: {name} is still held");
+                next.run(format!("DLOCK.RELEASE {name} next"));
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_future_that_is_dropped_as_the_grant_comes() {
+    let server = Server::start();
+    the_next_one_gets_it(&server, &client_of(&server)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_future_that_is_dropped_before_a_late_grant_is_heard() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    proxy.delay_replies(Duration::from_millis(3));
+    the_next_one_gets_it(&server, &client).await;
+}
+
+/// The server grants to a connection that it takes for open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_to_a_connection_whose_end_comes_late_is_released() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    proxy.delay_ends(Duration::from_secs(5));
+    for (acquire, held) in each(&client) {
+        let shown = format!("{acquire:?}");
+        let (mut other, mut next) = (server.client(), server.client());
+        other.run(held);
+        let waiting = in_queue(&server, acquire);
+        waiting.abort();
+        drop(waiting.await);
+        // The client has long given up cleaning up behind it.
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        let name = held.split(' ').nth(1).expect("a name");
+        other.int(format!("DLOCK.RELEASE {name} other"));
+        for name in ["job", "more"] {
+            let request = format!("DLOCK.ACQUIRE {name} next PX 3600000 BLOCK {NEXT_MS}");
+            assert!(next.run(&request) != redis::Value::Nil, "{shown}: {name} is still held");
+            next.run(format!("DLOCK.RELEASE {name} next"));
+        }
+    }
+}
+
+/// The limit of a wait, and the grant in the same moment; its answer comes when nobody waits for it any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_ends_as_the_grant_comes() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let clients = [client_of(&server), Client::open(&proxy.url()).expect("a URL")];
+    proxy.delay_replies(Duration::from_millis(180));
+    let (mut other, mut next) = (server.client(), server.client());
+    for client in clients {
+        for early in (0..4000).step_by(250).map(Duration::from_micros) {
+            other.run("DLOCK.ACQUIRE job other PX 3600000");
+            let began = Instant::now();
+            let waiting = tokio::spawn(client.acquire("job").lease(LEASE).wait(LIMIT).into_future());
+            let end = began + LIMIT + Duration::from_millis(2);
+            pass(end.saturating_duration_since(Instant::now()).saturating_sub(early)).await;
+            other.run("DLOCK.RELEASE job other");
+            drop(waiting.await);
+            let request = format!("DLOCK.ACQUIRE job next PX 3600000 BLOCK {NEXT_MS}");
+            assert!(next.run(&request) != redis::Value::Nil, "{early:?} early: it is still held");
+            next.run("DLOCK.RELEASE job next");
+        }
+    }
+}
