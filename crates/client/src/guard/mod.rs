@@ -1,10 +1,11 @@
 //! A lock that is held, and the task that keeps it.
 
 mod keeper;
+mod lengths;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -19,6 +20,7 @@ use crate::named::{Binding, WeakBinding};
 use crate::server::{Fault, Link, Server};
 use crate::session::Session;
 use crate::terms::{Grant, Hold, Mode, Renewal, Terms, up_to_millis, whole_millis};
+use lengths::Lengths;
 
 /// A lock that is held, until it is released, dropped or lost: one lock, permits of a semaphore, or several locks that
 /// were acquired together.
@@ -45,11 +47,10 @@ struct Held {
     backend: Backend,
     hold: Hold,
     state: watch::Sender<State>,
-    /// The lease that the last renewal asked for.
-    lease: Mutex<Duration>,
+    lengths: Mutex<Lengths>,
     /// Until when it stays at least, even if it is released earlier.
     stays_until: Mutex<Option<Instant>>,
-    /// The lease has become shorter, so the next renewal is due earlier.
+    /// The lease may have become shorter, so the next renewal is due earlier.
     hurry: Notify,
     /// The guards that have not left.
     entries: AtomicUsize,
@@ -74,12 +75,12 @@ impl Guard {
         if let (Some(session), Some(ticket)) = (&terms.named, grant.ticket) {
             hold.binding = Some(session.join(&hold, ticket, until));
         }
-        let (state, lease) = (watch::Sender::new(State::Until(until)), Mutex::new(hold.lease));
+        let (state, lengths) = (watch::Sender::new(State::Until(until)), Mutex::new(Lengths::new(hold.lease)));
         let (entries, runtime, keeper) = (AtomicUsize::new(1), Handle::current(), OnceLock::new());
         // The grant came before now.
         let stays_until = Mutex::new(terms.at_least.map(|time| Instant::now() + time));
         let hurry = Notify::new();
-        let held = Arc::new(Held { backend, hold, state, lease, stays_until, hurry, entries, runtime, keeper });
+        let held = Arc::new(Held { backend, hold, state, lengths, stays_until, hurry, entries, runtime, keeper });
         held.keeper.get_or_init(|| held.runtime.spawn(keeper::keep(held.clone())).abort_handle());
         Self { held, last: None, released: false }
     }
@@ -99,7 +100,7 @@ impl Guard {
     }
 
     pub(crate) fn lease(&self) -> Duration {
-        self.held.lease()
+        self.held.lengths().wanted
     }
 
     pub(crate) fn entries(&self) -> &AtomicUsize {
@@ -221,15 +222,15 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`renew`](Guard::renew): the lease may then be the old or the new one, and the guard counts on the
-    /// shorter. [`Error::Invalid`] for a session or a quorum, whose lease is fixed.
+    /// Those of [`renew`](Guard::renew). Without an answer, the server may set the new lease now, later or never, so the
+    /// guard counts on the shorter one from then on. [`Error::Invalid`] for a session or a quorum, whose lease is fixed.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let Hold { session, binding, kept, .. } = &self.held.hold;
         if session.is_some() || binding.is_some() || kept.is_some() {
             return Err(Error::Invalid("the lease of a session or of a quorum is fixed".to_owned()));
         }
         let lease = whole_millis(lease)?;
-        self.held.set_lease(lease);
+        self.held.lengths().wanted = lease;
         self.renew().await
     }
 
@@ -367,22 +368,48 @@ impl Held {
         self.hold.session.as_ref()?.bound()
     }
 
-    fn lease(&self) -> Duration {
-        *self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lengths(&self) -> MutexGuard<'_, Lengths> {
+        self.lengths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the lease that the next renewal asks for. The server may begin to count it at any time from now on.
-    fn set_lease(&self, lease: Duration) {
-        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
-        self.hurry.notify_one();
-        let end = Instant::now() + lease;
-        self.state.send_if_modified(|state| match state {
-            State::Until(until) if *until > end => {
-                *until = end;
+    /// Returns a lease such that the server has no shorter one.
+    fn sure_lease(&self) -> Duration {
+        self.lengths().sure
+    }
+
+    /// Notes a renewal that is about to be sent, and returns when. The server may begin to count its lease at any time
+    /// from now on.
+    fn sends(&self, lease: Duration) -> Instant {
+        let sent = Instant::now();
+        self.lengths().sends(lease);
+        let is_shorter = self.state.send_if_modified(|state| match state {
+            State::Until(until) if *until > sent + lease => {
+                *until = sent + lease;
                 true
             }
             _ => false,
         });
+        if is_shorter {
+            self.hurry.notify_one();
+        }
+        sent
+    }
+
+    /// Notes the outcome of a renewal that was sent then. Returns what it is worth: another one may still be executed.
+    fn answered(&self, sent: Instant, renewal: Renewal) -> Renewal {
+        let mut lengths = self.lengths();
+        match &renewal {
+            Renewal::Until(_) => lengths.answered(true),
+            Renewal::Failed(Fault::TooFewReplicas { .. }) => lengths.answered(false),
+            Renewal::Gone | Renewal::Failed(Fault::OutcomeUnknown(_)) => {}
+            // Of several locks, some may be renewed.
+            Renewal::Failed(_) if self.hold.names.len() > 1 => {}
+            Renewal::Failed(_) => lengths.answered(false),
+        }
+        match renewal {
+            Renewal::Until(until) => Renewal::Until(until.min(sent + lengths.sure)),
+            other => other,
+        }
     }
 
     /// Returns until when it has to stay after its release, if that is in the future.
@@ -402,7 +429,8 @@ impl Held {
     async fn renew(&self) -> Renewal {
         // A renewal must not shorten the time that it stays at least.
         let rest = self.stays_until().map(|end| up_to_millis(end.saturating_duration_since(Instant::now())));
-        let lease = self.lease().max(rest.unwrap_or_default());
+        let lease = self.lengths().wanted.max(rest.unwrap_or_default());
+        let sent = self.sends(lease);
         let renewing = self.backend.renew(&self.hold, lease);
         let renewal = if self.bound().is_some() {
             // The server renews: however late this is asked, it is the connection that counts.
@@ -412,6 +440,7 @@ impl Held {
             in_time
                 .unwrap_or_else(|_| Renewal::Failed(Fault::OutcomeUnknown("no answer before the lease ended".into())))
         };
+        let renewal = self.answered(sent, renewal);
         self.note(&renewal);
         renewal
     }

@@ -64,12 +64,8 @@ impl Server {
 
     pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
         let at = Arc::new(At::default());
-        let mut abandoned = Abandoned {
-            server: Some(self.clone()),
-            terms: terms.clone(),
-            at: at.clone(),
-            runtime: Handle::current(),
-        };
+        let mut abandoned =
+            Abandoned { server: Some(self.clone()), terms: terms.clone(), at: at.clone(), runtime: Handle::current() };
         let mut retry = RetryState::new(terms);
         // The connection that was given up last. Its request keeps its place in the queue until the repeat has it. Of a
         // session all of them: a request that arrives late binds the hold to its own.

@@ -4,8 +4,8 @@ use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 
 use dlock_client::{Acquire, Client};
-use dlock_testkit::proxy::Proxy;
 use dlock_testkit::Server;
+use dlock_testkit::proxy::Proxy;
 
 use crate::{client_of, in_queue};
 

@@ -20,6 +20,7 @@ mod kept;
 mod limits;
 mod logins;
 mod lost;
+mod lost_answers;
 mod named;
 mod named_cluster;
 mod outages;

@@ -1,0 +1,154 @@
+//! Renewals and releases whose answers do not come: a guard promises what is known.
+
+use std::time::Duration;
+
+use dlock_client::{Acquire, Client, Error, Guard};
+use dlock_testkit::proxy::Proxy;
+use dlock_testkit::{Server, Stopwatch, lock_info, soon};
+use tokio::time::sleep;
+
+use crate::{freed, in_time, is_held, server_and_client};
+
+const SHORT: Duration = Duration::from_secs(3);
+const LONG: Duration = Duration::from_secs(60);
+
+/// With and without renewals.
+fn each(client: &Client, lease: Duration) -> [Acquire; 2] {
+    [client.acquire("job").lease(lease), client.acquire("job").lease(lease).no_renewal()]
+}
+
+fn unreachable<T: std::fmt::Debug>(outcome: Result<T, Error>) {
+    assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
+}
+
+#[track_caller]
+fn at_most(most: Duration, guard: &Guard) {
+    let left = guard.remaining();
+    assert!(left <= most, "{left:?} are left");
+}
+
+/// Extends it as soon as the server answers.
+async fn extended(guard: &Guard, lease: Duration) {
+    while let Err(error) = in_time(guard.extend(lease)).await {
+        assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_without_an_answer_promises_nothing() {
+    let (server, client) = server_and_client();
+    for (before, asked) in [(SHORT, LONG), (LONG, SHORT)] {
+        for acquire in each(&client, before) {
+            let guard = in_time(acquire).await.expect("a lock");
+            server.freeze();
+            unreachable(in_time(guard.extend(asked)).await);
+            at_most(SHORT, &guard);
+            server.thaw();
+            drop(guard);
+            freed(&server, "job");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_that_may_still_come_is_counted() {
+    for is_dropped in [false, true] {
+        let (server, client) = server_and_client();
+        for acquire in each(&client, Duration::from_secs(20)) {
+            let guard = in_time(acquire).await.expect("a lock");
+            server.freeze();
+            let extending = guard.extend(Duration::from_secs(10));
+            if is_dropped {
+                assert!(tokio::time::timeout(Duration::from_millis(50), extending).await.is_err());
+            } else {
+                unreachable(in_time(extending).await);
+            }
+            server.thaw();
+            extended(&guard, LONG).await;
+            at_most(Duration::from_secs(10), &guard);
+            is_held(&server, &guard);
+            assert!(guard.release().await.is_ok());
+        }
+    }
+}
+
+/// The network delivers the renewals in another order than they were sent in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_never_promises_more_than_the_server_has() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    for acquire in each(&client, Duration::from_secs(20)) {
+        let guard = in_time(acquire).await.expect("a lock");
+        proxy.keep_commands();
+        unreachable(in_time(guard.extend(Duration::from_secs(8))).await);
+        extended(&guard, LONG).await;
+        let mut watch = server.client();
+        assert!(lock_info(&mut watch, "job").expect("a lock").ttl > 50_000);
+        proxy.deliver();
+        soon("the first one has come", || lock_info(&mut watch, "job").expect("a lock").ttl < 9_000);
+        let ttl = lock_info(&mut watch, "job").expect("a lock").ttl;
+        at_most(Duration::from_millis(ttl as u64 + 1), &guard);
+        assert!(guard.release().await.is_ok());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_becomes_shorter_is_renewed_in_time() {
+    for is_answered in [true, false] {
+        let (server, client) = server_and_client();
+        let guard = in_time(client.acquire("job").lease(LONG)).await.expect("a lock");
+        // By now its keeper waits for the next renewal.
+        sleep(Duration::from_millis(100)).await;
+        if is_answered {
+            assert!(in_time(guard.extend(SHORT)).await.is_ok());
+        } else {
+            server.freeze();
+            unreachable(in_time(guard.extend(SHORT)).await);
+            server.thaw();
+        }
+        sleep(SHORT + Duration::from_millis(1500)).await;
+        is_held(&server, &guard);
+        assert!(!guard.remaining().is_zero());
+        at_most(SHORT, &guard);
+        assert!(guard.release().await.is_ok());
+    }
+}
+
+/// What is lost on the way does not come back as the answer to another command.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_owes_an_answer_is_closed() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let guard = in_time(client.acquire("job").lease(LONG).no_renewal()).await.expect("a lock");
+    for round in 0..3 {
+        proxy.forget_connections();
+        unreachable(in_time(guard.renew()).await);
+        assert!(in_time(guard.renew()).await.is_ok(), "round {round}: on a new connection");
+    }
+    proxy.cut();
+    assert!(in_time(guard.renew()).await.is_ok() || in_time(guard.renew()).await.is_ok());
+    let mut watch = server.client();
+    soon("one connection is left, and the one that looks", || watch.text("CLIENT LIST").lines().count() <= 3);
+    assert!(guard.release().await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_without_an_answer_ends_in_time_and_goes_on_behind() {
+    let (server, client) = server_and_client();
+    let limit = Duration::from_secs(5);
+    for (lease, longest) in [(LONG, limit), (SHORT, SHORT)] {
+        for acquire in [client.acquire("job").lease(lease).no_renewal(), client.acquire("job").session().lease(lease)] {
+            let guard = in_time(acquire).await.expect("a lock");
+            let lost = guard.lost();
+            server.freeze();
+            let began = Stopwatch::start();
+            unreachable(in_time(guard.release()).await);
+            began.is_between(Duration::ZERO, longest + Duration::from_millis(250), "a release");
+            in_time(lost).await;
+            server.thaw();
+            freed(&server, "job");
+        }
+    }
+}
