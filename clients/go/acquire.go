@@ -73,6 +73,8 @@ type attempt struct {
 	unread bool
 	// A wait was sent again although its connection had not ended.
 	moved bool
+	// Connections of waits that were given up, until the server has closed them.
+	parted []*conn
 	// Owners that may have been granted the lock, and do not want it.
 	debts []string
 	// It has a place at the gate, and keeps it also while it repeats: behind the others it would block those ahead of it, if
@@ -435,23 +437,12 @@ func withSlot(reply []any, sent time.Time) *grant {
 	return &grant{token: token, slot: int(slot), sent: sent}
 }
 
-// seesAnEnd is how long a server that answers may take to see the end of a connection.
-const seesAnEnd = 50 * time.Millisecond
-
-func pauseFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // settle releases behind the caller what its owners may have been granted.
 func (a *attempt) settle() {
 	if len(a.debts) == 0 {
+		for _, each := range a.parted {
+			each.close()
+		}
 		return
 	}
 	var commands []command
@@ -462,12 +453,13 @@ func (a *attempt) settle() {
 		}
 		commands = append(commands, a.target.releaseAll(owner)...)
 	}
-	c, key, kept, waited := a.client, a.target.keys[0], a.usesSession(), a.inside && !a.client.isOver()
+	c, key, kept, parted := a.client, a.target.keys[0], a.usesSession(), a.parted
 	c.behind(func() {
-		c.releaseBehind(key, commands, kept)
-		if waited && pauseFor(c.last, seesAnEnd) == nil {
-			// The server may have granted the lock to a connection whose end it had not yet seen.
-			c.releaseBehind(key, commands, kept)
+		until := time.Now().Add(step)
+		for _, each := range parted {
+			each.awaitEnd(c.last, until)
 		}
+		// A server that has closed a connection grants nothing to it any more.
+		c.releaseBehind(key, commands, kept)
 	})
 }

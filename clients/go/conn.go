@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"strconv"
@@ -22,6 +23,8 @@ type conn struct {
 	used    time.Time
 	// A change was reported while a reply was awaited.
 	changed bool
+	// It sends nothing any more, and is kept until the server has closed it.
+	leaving bool
 	closed  atomic.Bool
 	pool    *pool // nil: it is in none
 }
@@ -205,6 +208,46 @@ func (c *conn) leave(commands []command) {
 		c.send(limit, commands...) // Without a connection there is nothing to undo on it.
 	}
 	c.close()
+}
+
+// half is a connection of which one direction can be closed.
+type half interface{ CloseWrite() error }
+
+// part sends commands behind a wait that nobody wants any more, and ends the sending side: the server leaves the queue,
+// and closes the connection. False: that cannot be awaited, and the connection is closed.
+//
+// To close it at once is not enough. A server that has not seen the end may grant the lock to it, and what is sent behind is
+// lost with the connection if a reply comes to one that is closed.
+func (c *conn) part(commands []command) bool {
+	w, isWire := c.link.(*wire)
+	if !isWire {
+		c.close()
+		return false
+	}
+	limit := time.Now().Add(50 * time.Millisecond)
+	c.SetWriteDeadline(limit)
+	end, canEnd := w.Conn.(half)
+	if c.send(limit, commands...) != nil || !canEnd || end.CloseWrite() != nil {
+		c.close()
+		return false
+	}
+	c.leaving = true
+	return true
+}
+
+// awaitEnd waits until the server has closed a connection that was parted from: then it executes nothing more of it.
+func (c *conn) awaitEnd(ctx context.Context, until time.Time) {
+	stop := context.AfterFunc(ctx, c.close)
+	defer stop()
+	defer c.close()
+	w, isWire := c.link.(*wire)
+	for isWire && time.Now().Before(until) {
+		// The deadline may have been moved by a context that has ended.
+		c.SetDeadline(until)
+		if _, err := io.Copy(io.Discard, w.Conn); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	}
 }
 
 func (c *conn) isClean() bool { return c.owed == 0 && !c.spoiled && !c.closed.Load() }

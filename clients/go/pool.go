@@ -161,6 +161,9 @@ func (p *pool) forget(c *conn) {
 
 // give takes a connection back. It keeps one that is clean and not lent.
 func (p *pool) give(c *conn) {
+	if c.leaving {
+		return
+	}
 	p.mu.Lock()
 	keep := c.isClean() && !c.isLent() && !p.closed && len(p.idle) < cap(p.places)
 	if keep {

@@ -4,12 +4,16 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // proxy leads connections to a server, or refuses them.
 type proxy struct {
 	listener net.Listener
+	// How long replies take, and how long the server does not hear that the client has ended a connection.
+	repliesTake, endsTake atomic.Int64
 
 	mu   sync.Mutex
 	to   string
@@ -71,7 +75,16 @@ func (p *proxy) pass(client net.Conn) {
 	p.mu.Unlock()
 	go func() {
 		io.Copy(server, client)
-		server.Close()
+		time.Sleep(time.Duration(p.endsTake.Load()))
+		server.(*net.TCPConn).CloseWrite()
 	}()
-	io.Copy(client, server)
+	buffer := make([]byte, 4096)
+	for {
+		n, err := server.Read(buffer)
+		if err != nil {
+			return
+		}
+		time.Sleep(time.Duration(p.repliesTake.Load()))
+		client.Write(buffer[:n]) // It may have ended, and the server has not seen that yet.
+	}
 }

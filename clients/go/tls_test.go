@@ -89,6 +89,8 @@ func TestTLS(t *testing.T) {
 	if err := <-waited; err != nil {
 		t.Fatal(err)
 	}
+	newOther(s).holds()
+	s.cleansUpAtOnce(client)
 
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()

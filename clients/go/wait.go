@@ -66,10 +66,14 @@ func (a *attempt) parts(c *conn, err error) error {
 	case errors.Is(err, errMoved):
 		// The repeat takes over the place, so nothing may be released behind this one.
 		a.moved = true
+		c.close()
 	case isSilence(err), errors.Is(err, errSilent):
-		c.leave(a.target.releaseAll(a.owner))
+		if c.part(a.target.releaseAll(a.owner)) {
+			a.parted = append(a.parted, c)
+		}
+	default:
+		c.close()
 	}
-	c.close()
 	if a.io.Err() == nil {
 		c.pool.distrust()
 	}

@@ -1,0 +1,199 @@
+package dlock_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	dlock "dlock.example/dlock/clients/go"
+)
+
+// forLong is longer than the tests: a hold that stays is not taken for one that has ended.
+const forLong = time.Hour
+
+// other is another owner, with a connection of its own.
+type other struct {
+	s       *server
+	conn    net.Conn
+	replies *bufio.Reader
+}
+
+func newOther(s *server) *other {
+	conn, err := net.Dial("tcp", s.address())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { conn.Close() })
+	o := &other{s, conn, bufio.NewReader(conn)}
+	o.call("PING")
+	return o
+}
+
+func (o *other) call(words ...string) string {
+	o.s.t.Helper()
+	send(o.conn, words...)
+	o.conn.SetReadDeadline(time.Now().Add(patience))
+	reply, err := readText(o.replies)
+	if err != nil {
+		o.s.t.Fatal(err)
+	}
+	return reply
+}
+
+func (o *other) holds() {
+	o.call("DLOCK.ACQUIRE", "job", "other", "PX", fmt.Sprint(forLong.Milliseconds()))
+}
+
+func (o *other) releases() { o.call("DLOCK.RELEASE", "job", "other") }
+
+// gets fails unless whoever comes next gets the lock. A busy machine needs a part of the time, and a hold that stays all.
+func (o *other) gets(what string) {
+	o.s.t.Helper()
+	if reply := o.call("DLOCK.ACQUIRE", "job", "next", "PX", "60000", "BLOCK", "15000"); reply[0] != ':' {
+		o.s.t.Fatalf("%s: it is still held: %s", what, reply)
+	}
+	o.call("DLOCK.RELEASE", "job", "next")
+}
+
+func kinds() map[string]dlock.ClientOption {
+	return map[string]dlock.ClientOption{"kept": dlock.WithSession(time.Minute), "renewed": dlock.WithoutSession()}
+}
+
+// waits begins to wait for the lock that others hold, and returns how to give up.
+func (s *server) waits(client *dlock.Client) (giveUp func()) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		lock, err := client.Lock(ctx, "job", dlock.WithLease(forLong))
+		if err == nil {
+			err = lock.Unlock(context.Background())
+		}
+		ended <- err
+	}()
+	s.waiters(1)
+	return func() {
+		s.t.Helper()
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+func spin(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+	}
+}
+
+func TestAWaitThatIsCanceledAsTheGrantComes(t *testing.T) {
+	t.Parallel()
+	for name, option := range kinds() {
+		for _, late := range []time.Duration{0, 3 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s, replies take %v", name, late), func(t *testing.T) {
+				t.Parallel()
+				s := startServer(t)
+				p := startProxy(t, s.address())
+				p.repliesTake.Store(int64(late))
+				address := p.address()
+				if late == 0 {
+					address = s.address()
+				}
+				client, o := newClient(t, address, option), newOther(s)
+				for offset := -time.Millisecond; offset < 6*time.Millisecond; offset += 50 * time.Microsecond {
+					o.holds()
+					giveUp := s.waits(client)
+					released := make(chan struct{})
+					go func() {
+						defer close(released)
+						spin(max(0, -offset))
+						o.releases()
+					}()
+					spin(max(0, offset))
+					giveUp()
+					<-released
+					o.gets(offset.String())
+				}
+			})
+		}
+	}
+}
+
+// Until the server has seen the end of a connection, it may grant the lock to it.
+func TestAGrantToAConnectionWhoseEndComesLateIsReleased(t *testing.T) {
+	t.Parallel()
+	for name, option := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			p := startProxy(t, s.address())
+			client, o := newClient(t, p.address(), option), newOther(s)
+			p.endsTake.Store(int64(6 * time.Second))
+			o.holds()
+			s.waits(client)()
+			time.Sleep(3 * time.Second) // Nobody cleans up behind it any more.
+			o.releases()
+			o.gets(name)
+		})
+	}
+}
+
+// The server closes a connection when the turn is over in which it has seen its end. In between it grants locks to it.
+func TestAGrantToAConnectionThatIsAboutToBeClosedIsReleased(t *testing.T) {
+	t.Parallel()
+	for name, option := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			p := startProxy(t, s.address())
+			client, o := newClient(t, p.address(), option), newOther(s)
+			for round := range 4 {
+				p.endsTake.Store(int64(300 * time.Millisecond))
+				o.holds()
+				s.waits(client)()
+				time.Sleep(200 * time.Millisecond) // What was released on other connections was not held.
+				s.signal(syscall.SIGSTOP)
+				time.Sleep(200 * time.Millisecond) // The end has come.
+				send(o.conn, "DLOCK.RELEASE", "job", "other")
+				time.Sleep(20 * time.Millisecond)
+				s.signal(syscall.SIGCONT)
+				readText(o.replies)
+				o.gets(fmt.Sprintf("round %d", round))
+			}
+		})
+	}
+}
+
+// cleansUpAtOnce fails unless a client that gives up sees the server close the connection: it releases behind that, or a
+// second later. One of a few times, in case that the machine is busy. Somebody else has the lock.
+func (s *server) cleansUpAtOnce(client *dlock.Client) {
+	s.t.Helper()
+	released := func() string { return s.info("commandstats", "cmdstat_dlock.release") }
+	var took time.Duration
+	for range 5 {
+		before := released()
+		giveUp := s.waits(client)
+		began := time.Now()
+		giveUp()
+		eventually(s.t, "it has cleaned up", func() bool { return released() != before })
+		if took = time.Since(began); took < 700*time.Millisecond {
+			return
+		}
+	}
+	s.t.Fatalf("it has cleaned up after %v", took)
+}
+
+func TestAClientThatGivesUpAwaitsTheEndOfItsConnection(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address(), dlock.WithoutSession())
+	newOther(s).holds()
+	s.cleansUpAtOnce(client)
+	s.waiters(0)
+	eventually(t, "its connection is closed", func() bool { return s.info("clients", "connected_clients") <= "3" })
+}
