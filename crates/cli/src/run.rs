@@ -110,14 +110,21 @@ async fn acquire(client: &Client, run: &Run, signals: &mut Signals) -> Result<Gu
     let mut acquiring = acquire.into_future();
     loop {
         let signal = tokio::select! {
-            outcome = &mut acquiring => return outcome.map_err(|error| match error {
-                Error::Contention if run.quiet => run.conflict(),
-                Error::Contention if run.once.once.is_some() => {
-                    fail(run.conflict(), &format!("{}: it has run in this period, or runs now", run.shown()))
+            outcome = &mut acquiring => {
+                if outcome.is_err() {
+                    // It may have been granted without an answer. The end of this process would end the release.
+                    let more = if run.replicas > 0 { run.replicas_timeout.min(MOST_BEHIND) } else { Duration::ZERO };
+                    let _ = timeout(BEHIND + more, client.settled()).await;
                 }
-                Error::Contention => fail(run.conflict(), &format!("{}: {error}", run.shown())),
-                error => fail(exit::of(&error), &error.to_string()),
-            }),
+                return outcome.map_err(|error| match error {
+                    Error::Contention if run.quiet => run.conflict(),
+                    Error::Contention if run.once.once.is_some() => {
+                        fail(run.conflict(), &format!("{}: it has run in this period, or runs now", run.shown()))
+                    }
+                    Error::Contention => fail(run.conflict(), &format!("{}: {error}", run.shown())),
+                    error => fail(exit::of(&error), &error.to_string()),
+                });
+            }
             (signal, _) = signals.next() => signal,
         };
         match signal {
@@ -336,6 +343,11 @@ const MAX_HOST: usize = 64;
 
 /// How long the lock is released when nobody wants to wait for that: the end of this process is 100 ms away.
 const CLEANUP: Duration = Duration::from_millis(60);
+
+/// How long this process waits for a release behind an acquisition that has failed. The limit of the wait is over, and
+/// the end of this process may be 250 ms after it. Replicas have their own time in addition.
+const BEHIND: Duration = Duration::from_millis(40);
+const MOST_BEHIND: Duration = Duration::from_secs(1);
 
 /// The signals that are sent to end a process.
 const ENDS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];

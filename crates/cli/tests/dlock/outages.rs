@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::process::{Notes, Outcome, Running, With, bare, dlock};
 use dlock_testkit::process::free_port;
-use dlock_testkit::{Server, Stopwatch, soon};
+use dlock_testkit::proxy::Proxy;
+use dlock_testkit::{Server, Stopwatch, lock_info, soon};
 
 /// How much later than its limit a run may end, with the start of a process.
 const LATE: Duration = Duration::from_millis(250 + 150);
@@ -180,5 +181,35 @@ fn an_interrupted_command_is_not_outlived_by_its_run() {
             server.thaw();
             soon("what was sent was a release", || server.holders("job").is_empty());
         }
+    }
+}
+
+/// What a run was granted when it fails is free when it has ended.
+#[test]
+fn a_run_that_fails_leaves_no_lock_behind() {
+    let wait = Duration::from_secs(1);
+    for replicas in [true, false] {
+        let server = Server::start();
+        let proxy = Proxy::to(&server);
+        let command = bare().with(["-s", &proxy.url(), "run", "--wait", "1s", "--lease", "600s"]);
+        let command = if replicas { command.with(["--replicas", "1", "--replicas-timeout", "10m"]) } else { command };
+        let mut watch = server.client();
+        if !replicas {
+            watch.int("DLOCK.ACQUIRE job other PX 600000");
+        }
+        let running = Running::start(command.with(["job", "--", "true"]));
+        if replicas {
+            soon("it is granted", || lock_info(&mut watch, "job").is_some());
+            // Its time is over, and it waits for a replica that there is not.
+            std::thread::sleep(wait + Duration::from_secs(3));
+            proxy.cut();
+        } else {
+            server.left_waiting(1);
+            proxy.delay_replies(2 * wait);
+            watch.int("DLOCK.RELEASE job other");
+        }
+        let outcome = running.outcome();
+        assert_eq!(outcome.code, Some(69), "{}", outcome.stderr);
+        soon(&format!("the lock is free, {replicas} replicas: {outcome:?}"), || lock_info(&mut watch, "job").is_none());
     }
 }
