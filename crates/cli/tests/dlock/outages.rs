@@ -184,7 +184,7 @@ fn an_interrupted_command_is_not_outlived_by_its_run() {
     }
 }
 
-/// What a run was granted when it fails is free when it has ended.
+/// A run that fails may have been granted its lock, and releases it before it ends.
 #[test]
 fn a_run_that_fails_leaves_no_lock_behind() {
     let wait = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What is known of the length of a lease.
+//! The length of a lease, as far as it is known.
 
 use std::time::Duration;
 

@@ -114,6 +114,12 @@ impl Server {
             answer = self.ask_for(terms, limits, sent, at) => return answer,
             fault = self.look_after(terms, limits, heard, at) => fault,
         };
+        if fault.is_none()
+            && let Some(link) = &*at.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            // It may be dead without a word. The next request has a new one.
+            self.nodes.forget(link);
+        }
         Err(fault.unwrap_or_else(|| retry.silence()))
     }
 

@@ -46,7 +46,7 @@ async fn pass(time: Duration) {
     }
 }
 
-/// Gives up waits around the moment of the grant, and has somebody else acquire what they waited for.
+/// Gives up waits around the moment of the grant, and has another owner acquire what they waited for.
 async fn the_next_one_gets_it(server: &Server, client: &Client) {
     let (mut other, mut next) = (server.client(), server.client());
     for (before, after) in offsets() {

@@ -115,7 +115,7 @@ async fn a_lease_that_becomes_shorter_is_renewed_in_time() {
     }
 }
 
-/// What is lost on the way does not come back as the answer to another command.
+/// A late answer is never taken for that to another command.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_owes_an_answer_is_closed() {
     let server = Server::start();
@@ -150,5 +150,24 @@ async fn a_release_without_an_answer_ends_in_time_and_goes_on_behind() {
             server.thaw();
             freed(&server, "job");
         }
+    }
+}
+
+/// A firewall has forgotten the connections: the first one finds that out, and the next one has a new connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_after_one_without_an_answer_has_a_new_connection() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    // So that there are connections of both kinds.
+    for guard in [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await] {
+        assert!(guard.expect("a lock").release().await.is_ok());
+    }
+    for acquire in [client.try_acquire("job"), client.acquire("job").wait(Duration::from_secs(1))] {
+        proxy.forget_connections();
+        unreachable(in_time(acquire.clone()).await);
+        let guard = in_time(acquire).await.expect("a lock");
+        is_held(&server, &guard);
+        assert!(guard.release().await.is_ok());
     }
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error};
 use dlock_testkit::cluster::Cluster;
-use dlock_testkit::{Server, soon};
+use dlock_testkit::proxy::Proxy;
+use dlock_testkit::{Server, Stopwatch, soon};
 
 use crate::{client_of, freed, in_queue, in_time, is_held};
 
@@ -83,6 +84,25 @@ async fn a_wait_for_replicas_that_is_refused_leaves_nothing() {
         assert!(matches!(&outcome, Err(Error::Refused(why)) if why.code() == Some("NOPERM")), "{outcome:?}");
         assert_eq!(server.holders("job"), [""; 0]);
         assert_eq!(server.holders("other"), [""; 0]);
+    }
+}
+
+/// The cleanup has the limit of the acquisition, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_for_replicas_that_is_refused_ends_in_time_without_an_answer_to_the_release() {
+    let server = Server::start();
+    server.client().ok("ACL SETUSER jobs on >secret ~* &* +dlock.acquire +dlock.release +ping");
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url().replace("redis://", "redis://jobs:secret@")).expect("a URL");
+    let limit = Duration::from_millis(500);
+    for acquire in [client.acquire("job").wait(limit), client.try_acquire("job").outage(limit)] {
+        proxy.keep_from("DLOCK.RELEASE");
+        let began = Stopwatch::start();
+        let outcome = in_time(acquire.replicas(1, SHORT)).await;
+        assert!(matches!(&outcome, Err(Error::Refused(_) | Error::Unreachable(_))), "{outcome:?}");
+        began.is_between(Duration::ZERO, limit + SHORT + Duration::from_millis(250), "a refusal");
+        proxy.deliver();
+        freed(&server, "job");
     }
 }
 

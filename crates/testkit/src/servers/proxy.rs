@@ -29,6 +29,8 @@ struct State {
     keeps_integers: bool,
     /// Commands of the connections before this one are kept.
     keeps_before: usize,
+    /// Commands with this word are kept.
+    keeps: Option<&'static str>,
     /// Everything of the connections before this one is kept, also their ends.
     silent_before: usize,
     /// How long replies take, and how long the server does not hear that the client has ended a connection.
@@ -82,19 +84,25 @@ impl Proxy {
         state.keeps_before = state.made;
     }
 
+    /// Commands with this word arrive no more from now on, and what follows them on their connections.
+    pub fn keep_from(&self, word: &'static str) {
+        self.network.state.lock().expect("a lock").keeps = Some(word);
+    }
+
     /// Each reply takes this long from now on.
     pub fn delay_replies(&self, time: Duration) {
         self.network.state.lock().expect("a lock").replies_take = time;
     }
 
-    /// The server hears so much later that a client has ended its connection. What was sent before arrives at once.
+    /// The server hears so much later that a client has ended its connection. Commands before it arrive at once.
     pub fn delay_ends(&self, time: Duration) {
         self.network.state.lock().expect("a lock").ends_take = time;
     }
 
     /// Those commands arrive now, before the end of their connection if that has ended.
     pub fn deliver(&self) {
-        self.network.state.lock().expect("a lock").keeps_before = 0;
+        let mut state = self.network.state.lock().expect("a lock");
+        (state.keeps_before, state.keeps) = (0, None);
         self.network.changed.notify_all();
     }
 
@@ -124,6 +132,7 @@ impl Network {
             let mut chunk = [0; 4096];
             while let Ok(length @ 1..) = from_client.read(&mut chunk) {
                 network.wait_until_it_arrives(number);
+                network.wait_until_it_is_not_kept(&chunk[..length]);
                 if to_server.write_all(&chunk[..length]).is_err() {
                     break;
                 }
@@ -166,6 +175,12 @@ impl Network {
             .changed
             .wait_while(state, |state| number < state.keeps_before.max(state.silent_before))
             .expect("a lock");
+    }
+
+    fn wait_until_it_is_not_kept(&self, commands: &[u8]) {
+        let has = |word: &str| commands.windows(word.len()).any(|part| part == word.as_bytes());
+        let state = self.state.lock().expect("a lock");
+        let _passes = self.changed.wait_while(state, |state| state.keeps.is_some_and(has)).expect("a lock");
     }
 
     fn wait_until_it_passes(&self) {
