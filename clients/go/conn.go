@@ -217,7 +217,7 @@ type half interface{ CloseWrite() error }
 // and closes the connection. False: that cannot be awaited, and the connection is closed.
 //
 // To close it at once is not enough. A server that has not seen the end may grant the lock to it, and what is sent behind is
-// lost with the connection if a reply comes to one that is closed.
+// lost with the connection if it is closed when a reply arrives.
 func (c *conn) part(commands []command) bool {
 	w, isWire := c.link.(*wire)
 	if !isWire {

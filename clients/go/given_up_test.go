@@ -156,7 +156,7 @@ func TestAGrantToAConnectionThatIsAboutToBeClosedIsReleased(t *testing.T) {
 				p.endsTake.Store(int64(300 * time.Millisecond))
 				o.holds()
 				s.waits(client)()
-				time.Sleep(200 * time.Millisecond) // What was released on other connections was not held.
+				time.Sleep(200 * time.Millisecond) // The releases on other connections have found nothing.
 				s.signal(syscall.SIGSTOP)
 				time.Sleep(200 * time.Millisecond) // The end has come.
 				send(o.conn, "DLOCK.RELEASE", "job", "other")
@@ -170,7 +170,7 @@ func TestAGrantToAConnectionThatIsAboutToBeClosedIsReleased(t *testing.T) {
 }
 
 // cleansUpAtOnce fails unless a client that gives up sees the server close the connection: it releases behind that, or a
-// second later. One of a few times, in case that the machine is busy. Somebody else has the lock.
+// second later. One of a few times, in case that the machine is busy. Another owner has the lock.
 func (s *server) cleansUpAtOnce(client *dlock.Client) {
 	s.t.Helper()
 	released := func() string { return s.info("commandstats", "cmdstat_dlock.release") }

@@ -1,7 +1,7 @@
 'use strict';
 
 /**
- * What is known of the length of a lease. The server sets it when it executes a renewal: late if the answer was lost, and
+ * The length of a lease, as far as it is known. The server sets it when it executes a renewal: late if the answer was lost, and
  * in any order for renewals on several connections. So a lock counts with the shortest that the server may have.
  */
 class Lengths {

@@ -32,7 +32,7 @@ const { Bound, timer, unlessAborted, within } = require('./time.js');
 /** @implements {Declared} */
 class Lock {
   #granted;
-  /** What the next renewal asks for. */
+  /** The lease that the next renewal asks for. */
   #lease;
   #lengths;
   /** It stays at least until then, even if it is released earlier. */

@@ -48,7 +48,7 @@ withEachClient(({ open }) => {
     return { name, waiting, giveUp: () => stop.abort(enough) };
   }
 
-  /** Whoever comes next gets the locks. */
+  /** Checks that the next owner gets the locks. */
   async function nextGetsIt(server, what) {
     for (const name of ['job', 'more']) {
       const token = await server.run('DLOCK.ACQUIRE', name, 'next', ...PX, 'BLOCK', String(NEXT));

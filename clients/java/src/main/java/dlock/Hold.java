@@ -51,7 +51,7 @@ public final class Hold implements AutoCloseable {
     // Guarded by this.
     private State state = State.HELD;
     private LockLostException lost;
-    /** What the next renewal asks for. */
+    /** The lease that the next renewal asks for. */
     private long leaseNanos;
     private final Lengths lengths;
     private long until;

@@ -1,7 +1,7 @@
 package dlock;
 
 /**
- * What is known of the length of a lease, in nanoseconds. The server sets it when it executes a renewal: late if the
+ * The length of a lease, as far as it is known, in nanoseconds. The server sets it when it executes a renewal: late if the
  * answer was lost, and in any order for renewals on several connections. So a hold counts with the shortest that the
  * server may have.
  */

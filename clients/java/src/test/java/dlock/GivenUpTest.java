@@ -112,7 +112,7 @@ final class GivenUpTest {
                         lock.lockInterruptibly();
                         lock.unlock();
                     } catch (InterruptedException e) {
-                        // That is what this is about.
+                        // The next one gets the lock.
                     }
                 });
                 thread.start();
