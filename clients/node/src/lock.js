@@ -179,7 +179,7 @@ class Lock {
     clearTimeout(this.#keeping);
     if (this.#binding || this.#isOver) return; // its session does
     this.#isKept = true;
-    this.#keeping = timer(() => void this.#refresh(), this.#lengths.sure / 3);
+    this.#keeping = timer(() => void this.#refresh(), this.#shortest / 3);
   }
 
   /**
@@ -284,7 +284,7 @@ class Lock {
         return;
       }
       if (this.#granted.terms.session) void this.#bind();
-      this.#keeping = timer(() => void this.#refresh(), Math.min(this.#lengths.sure / 30, 1000));
+      this.#keeping = timer(() => void this.#refresh(), Math.min(this.#shortest / 30, 1000));
     }
   }
 
@@ -317,7 +317,7 @@ class Lock {
     // A later reply is read all the same, so that the session goes on.
     const look = () => own.exchange(target.check(token));
     // Half of the lease is left to bind it elsewhere.
-    const left = await this.#within(this.#over.signal, look, Math.min(terms.answer, this.#lengths.sure / 6));
+    const left = await this.#within(this.#over.signal, look, Math.min(terms.answer, this.#shortest / 6));
     if (left.includes(null)) throw this.#lose('the server has no such hold');
     this.#confirmed(sent, Math.min(...left.map(Number)));
   }
@@ -393,6 +393,11 @@ class Lock {
   #confirmed(sent, left) {
     this.#until = sent + Math.min(left, this.#lengths.sure);
     this.#watchEnd();
+  }
+
+  /** The lease to renew by. */
+  get #shortest() {
+    return Math.min(this.#lease, this.#lengths.sure);
   }
 
   /** Until when it is held for certain. */

@@ -31,7 +31,7 @@ pub(super) async fn keep(held: Arc<Held>) {
             () = cut => true,
             () = sleep_until(due.into()) => false,
             () = held.hurry.notified() => {
-                due = due.min(Instant::now() + third(&held, held.sure_lease()));
+                due = due.min(Instant::now() + third(&held, held.lease()));
                 continue;
             }
         };
@@ -45,7 +45,7 @@ pub(super) async fn keep(held: Arc<Held>) {
         match renewal {
             // A cap may end it before its lease would.
             Renewal::Until(_) => {
-                (due, is_silent) = ((Instant::now() + third(&held, held.sure_lease())).min(held.until()), false);
+                (due, is_silent) = ((Instant::now() + third(&held, held.lease())).min(held.until()), false);
             }
             Renewal::Gone => return,
             Renewal::Failed(Fault::Refused(_)) if session.is_some() => return held.set(State::Lost),
@@ -53,7 +53,7 @@ pub(super) async fn keep(held: Arc<Held>) {
             Renewal::Failed(_) => {
                 // The first lease of a quorum is shorter.
                 let left = held.until().saturating_duration_since(Instant::now());
-                let pause = (held.sure_lease() / 30).min(left / 8).clamp(MIN_PAUSE, MAX_PAUSE);
+                let pause = (held.lease() / 30).min(left / 8).clamp(MIN_PAUSE, MAX_PAUSE);
                 due = (Instant::now() + pause).min(held.until());
                 is_silent = true;
                 if session.is_some() {
@@ -73,7 +73,7 @@ fn first_renewal(held: &Held) -> Instant {
     let lease = held.hold.lease;
     let after_a_third = held.until().checked_sub(lease - third(held, lease)).unwrap_or_else(Instant::now);
     // The lease of a lock that stays at least so long may be longer than the one that is renewed.
-    let due = after_a_third.min(Instant::now() + third(held, held.sure_lease()));
+    let due = after_a_third.min(Instant::now() + third(held, held.lease()));
     let of_quorum = held.hold.kept.as_ref().and_then(|kept| kept.renewal_due());
     of_quorum.map_or(due, |at| due.max(at))
 }

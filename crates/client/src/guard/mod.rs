@@ -372,9 +372,10 @@ impl Held {
         self.lengths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a lease such that the server has no shorter one.
-    fn sure_lease(&self) -> Duration {
-        self.lengths().sure
+    /// Returns the lease to renew by: the server may have a shorter one than the last renewal asked for.
+    fn lease(&self) -> Duration {
+        let lengths = self.lengths();
+        lengths.wanted.min(lengths.sure)
     }
 
     /// Notes a renewal that is about to be sent, and returns when. The server may begin to count its lease at any time

@@ -158,12 +158,14 @@ async fn a_release_without_an_answer_ends_in_time_and_goes_on_behind() {
 async fn a_try_after_one_without_an_answer_has_a_new_connection() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    let client = Client::open(&proxy.url()).expect("a URL");
-    // So that there are connections of both kinds.
-    for guard in [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await] {
-        assert!(guard.expect("a lock").release().await.is_ok());
-    }
-    for acquire in [client.try_acquire("job"), client.acquire("job").wait(Duration::from_secs(1))] {
+    for waits in [false, true] {
+        let client = Client::open(&proxy.url()).expect("a URL");
+        // So that there are connections of both kinds.
+        for guard in [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await] {
+            assert!(guard.expect("a lock").release().await.is_ok());
+        }
+        let acquire = client.acquire("job");
+        let acquire = if waits { acquire.wait(Duration::from_secs(1)) } else { acquire.no_wait() };
         proxy.forget_connections();
         unreachable(in_time(acquire.clone()).await);
         let guard = in_time(acquire).await.expect("a lock");

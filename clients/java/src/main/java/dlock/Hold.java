@@ -439,8 +439,13 @@ public final class Hold implements AutoCloseable {
 
     // Keeping it alive
 
+    /** Returns the lease to renew by. The caller holds the monitor. */
+    private long shortest() {
+        return Math.min(leaseNanos, lengths.sure());
+    }
+
     private long renewalNanos() {
-        return request.lease.kind == Lease.Kind.FIXED ? Long.MAX_VALUE : lengths.sure() / 3;
+        return request.lease.kind == Lease.Kind.FIXED ? Long.MAX_VALUE : shortest() / 3;
     }
 
     /** Schedules {@link #tick} after this time, or at the end of the lease. The caller holds the monitor. */
@@ -489,7 +494,7 @@ public final class Hold implements AutoCloseable {
                     return;
                 }
                 synchronized (this) {
-                    schedule(failed == null ? renewalNanos() : Math.min(lengths.sure() / 30, LONGEST_PAUSE_NANOS));
+                    schedule(failed == null ? renewalNanos() : Math.min(shortest() / 30, LONGEST_PAUSE_NANOS));
                 }
             });
         }
