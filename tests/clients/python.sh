@@ -32,26 +32,29 @@ tests() { env --unset=DLOCK_TEST_HOST --unset=DLOCK_TEST_PORT "$1" -m pytest "${
 
 part types "$python" -m mypy --cache-dir "$root/target/python/mypy" src tests bench examples
 part redis-py "$python" tests/redis_py/run.py "$redis_py"
-losses=(tests/test_lost.py)
+losses=(tests/test_lost.py tests/test_unanswered_renewals.py)
+waits=(tests/test_given_up_at_the_grant.py)
 limits=(tests/test_time_limits.py tests/test_sessions.py)
 sessions=(tests/test_named_sessions.py)
 tasks=(tests/test_caps.py tests/test_tasks.py)
 clusters=(tests/test_cluster.py tests/test_cluster_sessions.py)
 outages=(tests/test_outages.py tests/test_tls_and_sentinel.py tests/test_examples.py)
 part losses tests "$python" "${losses[@]}"
+part waits tests "$python" "${waits[@]}"
 part limits tests "$python" "${limits[@]}"
 part sessions tests "$python" "${sessions[@]}"
 part tasks tests "$python" "${tasks[@]}"
 part clusters tests "$python" "${clusters[@]}"
 part outages tests "$python" "${outages[@]}"
-rest=("${losses[@]}" "${limits[@]}" "${sessions[@]}" "${tasks[@]}" "${clusters[@]}" "${outages[@]}")
+rest=("${losses[@]}" "${waits[@]}" "${limits[@]}" "${sessions[@]}" "${tasks[@]}" "${clusters[@]}" "${outages[@]}")
 part others tests "$python" "${rest[@]/#/--ignore=}"
 # The oldest redis-py that the package accepts: what redis-py's own lock does, lost
 # connections, and time limits: by itself, it has none.
 part oldest tests "$oldest" tests/test_as_redis_py.py tests/test_lost_connections.py tests/test_sessions.py \
     tests/test_named_sessions.py tests/test_unread_replies.py
 part oldest-clusters tests "$oldest" tests/test_cluster_sessions.py -k next_primary
-part oldest-limits tests "$oldest" tests/test_lost.py tests/test_time_limits.py
+part oldest-limits tests "$oldest" "${losses[@]}" tests/test_time_limits.py
+part oldest-waits tests "$oldest" "${waits[@]}" -k 'program or step'
 
 failed=0
 for each in "${!pids[@]}"; do
