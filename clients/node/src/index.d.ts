@@ -176,7 +176,8 @@ export interface Lock extends AsyncDisposable {
    *
    * @param lease milliseconds; as before unless given
    * @throws {LockLost} it was lost or released before
-   * @throws {NoAnswer} the server did not answer in time
+   * @throws {NoAnswer} the server did not answer in time. It may set the lease later, so `remaining` counts with the
+   *   shortest that it may have
    * @throws {TooFewReplicas} it was renewed, but too few replicas acknowledged that
    */
   extend(lease?: number): Promise<void>;
