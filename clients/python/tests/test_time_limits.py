@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn
@@ -238,6 +239,8 @@ class Calls:
             if took.seconds() > CALL and not await asyncio.to_thread(took.is_within, CALL + SLACK):
                 late.append(what)
 
+        # By itself, the loop has a few threads for each processor: calls would wait for one.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * len(self._calls)))
         tasks = {asyncio.create_task(make(*each), name=each[0]) for each in self._calls}
         _, going_on = await asyncio.wait(tasks, timeout=NEVER)
         late += [f"{each.get_name()} (goes on)" for each in going_on]
