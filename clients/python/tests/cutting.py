@@ -87,11 +87,13 @@ class Delay(CuttingProxy):
     def __init__(self, port: int | None = None) -> None:
         super().__init__(port)
         self._kept: bytes | None = None
+        self._breaks = False
         self.keeps = threading.Event()
         self._goes_on = threading.Event()
 
-    def keep(self, word: str) -> None:
-        """The next command with this word does not arrive until `deliver`."""
+    def keep(self, word: str, *, breaks: bool = False) -> None:
+        """The next command with this word does not arrive until `deliver`. `breaks`: its client loses the connection."""
+        self._breaks = breaks
         self._kept = word.encode()
 
     def deliver(self) -> None:
@@ -104,6 +106,8 @@ class Delay(CuttingProxy):
             while command := client.recv(65536):
                 if self._kept is not None and self._kept in command:
                     self._kept = None
+                    if self._breaks:
+                        _end(client)
                     self.keeps.set()
                     self._goes_on.wait()
                 upstream.sendall(command)

@@ -13,7 +13,7 @@ import redis
 
 import redis_dlock
 from cutting import CuttingProxy, Delay
-from kit import Kit, command, info, soon
+from kit import PATIENCE, Kit, command, info, soon
 from redis_dlock.watch import Validity
 from servers import Server
 from test_lost import is_lost, lost_already
@@ -98,6 +98,56 @@ async def test_a_renewal_that_comes_late_shortens_no_longer_claim(kit: Kit, clie
         assert await lock.extend(600, replace_ttl=True)
         way.deliver()
         await asyncio.to_thread(soon, "it arrives", lambda: client.pttl("job") <= 3000)
+        assert lock.remaining <= 3
+    finally:
+        way.close()
+
+
+async def test_an_entry_does_not_forget_a_renewal_that_comes_late(kit: Kit, client: redis.Redis) -> None:
+    way = Delay()
+    try:
+        lock = kit.extra("job", client=kit.client_of(way.address, **HASTY), timeout=600, reentrant=True)
+        assert await lock.acquire()
+        way.keep("DLOCK.RENEW", breaks=True)
+        assert await lock.extend(3, replace_ttl=True)
+        assert await lock.acquire()
+        assert client.pttl("job") > 500_000, "an entry keeps the longer lease"
+        way.deliver()
+        await asyncio.to_thread(soon, "it arrives", lambda: client.pttl("job") <= 3000)
+        assert lock.remaining <= 3
+    finally:
+        way.close()
+
+
+async def test_a_renewal_of_the_watch_that_comes_late_shortens_no_longer_claim(kit: Kit, client: redis.Redis) -> None:
+    way = Delay()
+    try:
+        lock = kit.extra("job", client=kit.client_of(way.address, **HASTY), timeout=9, auto_renewal=True)
+        assert await lock.acquire()
+        way.keep("DLOCK.RENEW", breaks=True)
+        assert await asyncio.to_thread(way.keeps.wait, PATIENCE)
+        await asyncio.to_thread(soon, "it is renewed again", lambda: client.pttl("job") > 8000)
+        assert await lock.extend(600, replace_ttl=True)
+        way.deliver()
+        await asyncio.to_thread(soon, "it arrives", lambda: client.pttl("job") <= 9000)
+        assert lock.remaining <= 9
+        await lock.release()
+    finally:
+        way.close()
+
+
+async def test_a_refusal_of_the_repeat_says_nothing_of_the_first_copy(kit: Kit, server: Server) -> None:
+    way = Delay(server.port)
+    try:
+        lock = kit.extra("job", client=kit.client_of(way.address, **HASTY), timeout=600)
+        assert await lock.acquire()
+        server.client.config_set("min-replicas-to-write", 1)
+        way.keep("DLOCK.RENEW", breaks=True)
+        with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
+            await lock.extend(3, replace_ttl=True)
+        server.client.config_set("min-replicas-to-write", 0)
+        way.deliver()
+        await asyncio.to_thread(soon, "it arrives", lambda: server.client.pttl("job") <= 3000)
         assert lock.remaining <= 3
     finally:
         way.close()

@@ -21,6 +21,8 @@ from .holds import Hold
 from .watch import Terms, Validity
 
 _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError, asyncio.TimeoutError)
+# After one of these, nothing of the look arrives later.
+_SETTLED = (*redis_py.MOVING, redis_py.Unreachable, ReplicasError)
 
 
 class Watch:
@@ -124,7 +126,8 @@ class Watch:
             try:
                 look = self._bind() if bound else self._look()
                 left = await within(max(0.0, self._validity.until - now), look)
-            except _UNKNOWN:
+            except _UNKNOWN as error:
+                renews = renews and not isinstance(error, _SETTLED)
                 self._validity.failed(time.monotonic(), binds=self._binds and not bound, renews=renews)
                 continue
             except (ResponseError, LockError) as error:

@@ -251,10 +251,10 @@ class Wire:
         return line
 
     async def renew(
-        self, commands: list[Command], replicas: Replicas | None, until: float
+        self, commands: list[Command], replicas: Replicas | None, until: float, refused: Callable[[], None]
     ) -> tuple[list[Any], bool]:
         """Returns the replies to renewals, and whether an earlier copy of them was not answered. With replicas, raises
-        `ReplicasError` if too few acknowledge them."""
+        `ReplicasError` if too few acknowledge them. `refused`: called if no server executes them for certain."""
         if replicas is not None:
             return await self._renew_with(commands, replicas, until + replicas.timeout, None), False
         copies = 0
@@ -264,7 +264,12 @@ class Wire:
             copies += 1
             return await talk.exchange(*commands, within=until - time.monotonic())
 
-        return await self._repeat(on, until), copies > 1
+        try:
+            return await self._repeat(on, until), copies > 1
+        except ResponseError:
+            if copies == 1 and len(commands) == 1:
+                refused()
+            raise
 
     async def _renew_with(
         self, commands: list[Command], replicas: Replicas, until: float, line: Line | None

@@ -118,7 +118,8 @@ class DLock(LockBase[Line], Lock):
         """Asks until when an entered hold lasts. Without an answer, the time that was known before counts."""
         sent = time.monotonic()
         try:
-            hold.until = sent + (self._left_now(hold, until) or 0) / 1000
+            left = (self._left_now(hold, until) or 0) / 1000
+            hold.until = sent + min(left, hold.shortest)
         except (*redis_py.LOST, ResponseError):
             pass
 
@@ -223,7 +224,7 @@ class DLock(LockBase[Line], Lock):
         refused = self._renewing(hold, sent, lease)
         try:
             renewals = self._target.renew(hold.owner, hold.token, lease)
-            replies, repeated = self._wire.renew(renewals, self._replicas, until)
+            replies, repeated = self._wire.renew(renewals, self._replicas, until, refused)
             if repeated:
                 shortest = min(shortest, lease / 1000)
             renewed = least(replies)
@@ -234,8 +235,6 @@ class DLock(LockBase[Line], Lock):
                 lease = renewed or 0
         except ResponseError as error:
             if not redis_py.wrong_type(error):
-                if len(self._target.names) == 1:
-                    refused()
                 raise
             renewed = None
         if renewed is None:

@@ -22,6 +22,8 @@ from .talk import Line
 from .watch import Terms, Validity
 
 _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError)
+# After one of these, nothing of the look arrives later.
+_SETTLED = (*redis_py.MOVING, redis_py.Unreachable, ReplicasError)
 
 
 class Watch:
@@ -134,7 +136,8 @@ class Watch:
                 self._validity.renews(now)
             try:
                 left = self._bind() if bound else self._look()
-            except _UNKNOWN:
+            except _UNKNOWN as error:
+                renews = renews and not isinstance(error, _SETTLED)
                 self._validity.failed(time.monotonic(), binds=self._binds and not bound, renews=renews)
                 continue
             except (ResponseError, LockError) as error:

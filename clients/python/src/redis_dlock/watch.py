@@ -90,6 +90,8 @@ class Validity:
         self._every = math.inf if every is None else every
         self._cap = cap
         self.shortest = shortest
+        # The lease that a look asks for until it is answered, and the one that unanswered looks have asked for.
+        self._looking = self._missed = math.inf
         # When the lease was changed by something else than a look.
         self._changed = -math.inf
         self.until = cap if lease is None else min(cap, until if until < math.inf else since + lease)
@@ -99,9 +101,13 @@ class Validity:
             self.due = since
 
     def confirmed(self, sent: float, left: float) -> None:
-        """The server had the hold, with `left` seconds left after `sent`."""
+        """The answer to a look: the server had the hold, with `left` seconds left after `sent`."""
+        self._looking = math.inf
+        self._counts(sent, left)
+
+    def _counts(self, sent: float, left: float) -> None:
         self._lease = max(left, self._lease or 0.0)
-        left = min(left, self.shortest)
+        left = min(left, self.shortest, self._looking, self._missed)
         # The server may have executed a look before a renewal that was sent at the same time, or after it.
         certain = sent + left if sent >= self._changed else min(self.until, sent + left)
         self.until = min(certain, self._cap)
@@ -125,7 +131,7 @@ class Validity:
     def set_to(self, now: float, sent: float, lease: float, shortest: float) -> None:
         """The caller renewed the hold."""
         self._lease, self.shortest, self._changed = lease, shortest, -math.inf
-        self.confirmed(sent, lease)
+        self._counts(sent, lease)
         self._changed = now
 
     def patience(self, now: float) -> float:
@@ -141,12 +147,14 @@ class Validity:
     def renews(self, now: float) -> None:
         """A look is sent that renews the hold. The caller may have given it more than its lease."""
         self.until = min(self.until, now + self._told)
+        self._looking = self._told
 
     def failed(self, now: float, *, binds: bool, renews: bool) -> None:
         """It is unknown whether the server has the hold. Asks again soon; `binds`: at once, on another connection.
         `renews`: the look was to renew it, and may still arrive."""
+        self._looking = math.inf
         if renews:
-            self.shortest = min(self.shortest, self._told)
+            self._missed = self._told
         if self._lease is None:
             self._lease = _UNKNOWN
             self.until = min(now + _UNKNOWN, self._cap)
