@@ -343,24 +343,26 @@ class Lock {
     const bound = new Bound({}, this.#over.signal, () => new Error('over'));
     const attempts = new Attempts(client, target.keys[0] ?? '', bound);
     attempts.isSuspect = true;
-    const commands = target.renew(owner, token, this.#lease).map((renewal) => [...renewal, 'SESSION']);
     try {
       await attempts.run(async (connection) => {
         // Only to a server that answers: a hung one would read it after the connection was given up, bind the lock to
         // that, and release it with it, after a later try has succeeded.
         await this.#within(bound.signal, ({ signal }) => connection.exchange(target.check(token), signal));
-        const sent = performance.now();
+        const [sent, lease] = [performance.now(), this.#lease];
+        this.#lengths.sends(lease);
+        const commands = target.renew(owner, token, lease).map((renewal) => [...renewal, 'SESSION']);
         const exchange = connection.exchange(commands);
         const replies = await this.#within(bound.signal, ({ signal }) => unlessAborted(exchange, signal)).catch((error) => {
           if (connection.isUnread) this.#keepOpen(connection, attempts);
           throw error;
         });
+        this.#lengths.answered(true);
         if (replies.includes(null)) throw this.#lose('its session ended with its connection');
         const before = this.#own;
         attempts.give(connection);
         this.#bindTo(connection);
         before?.close();
-        await this.#renewed(replies, sent, this.#lease);
+        await this.#renewed(replies, sent, lease);
       });
     } catch (error) {
       if (!this.#isOver) this.#lose('its session could not be bound to a new connection', error);

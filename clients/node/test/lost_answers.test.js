@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 
 import { DLock, NoAnswer } from 'redis-dlock';
 
-import { lookAt, settles, sleep, test, until, withEachClient } from './fixture.js';
+import { lookAt, settles, sleep, test, until, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 const [SHORT, LONG] = [3000, 60_000];
@@ -43,6 +43,24 @@ withEachClient(({ open }) => {
       await server.stop();
     });
   }
+
+  test('a lease that a binding may still set is counted', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    const dlock = new DLock(await open({ at: line.port }), { answer: 200 });
+    const lock = await dlock.acquire('job', { session: true, lease: 2 * SHORT });
+    line.keep('DLOCK.RENEW');
+    server.freeze();
+    await sleep(SHORT); // its connection is silent
+    server.thaw();
+    await until('it is bound', () => line.kept() > 0);
+    await until('the server answers', () => lock.extend(LONG).then(() => true, () => false));
+    line.deliver();
+    await until('it arrives', async () => (await server.run('PTTL', 'job')) <= 2 * SHORT);
+    assert(lock.remaining <= 2 * SHORT, `${lock.remaining} ms are left`);
+    assert.equal(await lock.release(), true);
+    await server.stop();
+  });
 
   test('a lock whose lease becomes shorter is renewed in time', async () => {
     const server = await start();
