@@ -74,6 +74,21 @@ async def test_a_lease_that_was_perhaps_shortened_counts_as_shortened(
         await lock.release()
 
 
+async def test_a_session_counts_with_a_lease_that_was_perhaps_shortened(kit: Kit, server: Server) -> None:
+    own = kit.client_of({"host": "127.0.0.1", "port": server.port}, **HASTY)
+    lock = kit.extra("job", client=own, timeout=600, session=True)
+    assert await lock.acquire() and await lock.owned()
+    server.freeze()
+    with pytest.raises(UNANSWERED):
+        await lock.extend(5, replace_ttl=True)
+    assert lock.remaining <= 5
+    server.thaw()
+    await asyncio.to_thread(soon, "it is executed", lambda: server.client.pttl("job") <= 5000)
+    assert await lock.extend(600, replace_ttl=True)
+    assert lock.remaining <= 5
+    await lock.release()
+
+
 async def test_a_cancelled_renewal_counts_as_executed(kit: Kit, server: Server) -> None:
     if hasattr(kit.lock("job"), "_inner"):
         pytest.skip("threads are not cancelled")

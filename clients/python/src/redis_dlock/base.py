@@ -364,8 +364,8 @@ class LockBase(Scripts, Generic[C]):
 
     def _renewing(self, hold: Hold[C], sent: float, lease: int) -> Callable[[], None]:
         """A renewal is sent. Returns what to call if the server refuses it."""
-        if hold.connection is not None or self._named is not None or lease <= 0:
-            return _nothing  # The session decides, or the server refuses it for certain.
+        if self._named is not None or lease <= 0:
+            return _nothing  # The named session decides, or the server refuses it for certain.
         return hold.renewing(sent, lease / 1000)
 
     def _renewed(self, hold: Hold[C], sent: float, lease: int, shortest: float) -> None:
