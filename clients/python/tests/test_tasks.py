@@ -247,10 +247,12 @@ async def test_a_lock_stays_at_least_so_long(kit: Kit, client: redis.Redis) -> N
 
 
 async def test_a_short_lease_is_renewed_and_stays(kit: Kit, client: redis.Redis) -> None:
-    lock = kit.extra("job", at_least=600, timeout=1.5, auto_renewal=True)
+    # A renewal without an answer may have cut the hold to this lease, and `remaining` then says so: it has to be so long
+    # that a busy machine answers in time.
+    lock = kit.extra("job", at_least=600, timeout=6, auto_renewal=True)
     assert await lock.acquire()
     lost, before = lock.lost, client.info("commandstats").get("cmdstat_dlock.renew", {"calls": 0})["calls"]
-    assert not await is_lost(lost, 2)
+    assert not await is_lost(lost, 5)
     assert client.info("commandstats")["cmdstat_dlock.renew"]["calls"] > before + 1
     assert client.pttl("job") > 590_000 and lock.remaining > 590
     client.delete("job")
