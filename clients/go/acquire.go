@@ -77,6 +77,8 @@ type attempt struct {
 	parted []*conn
 	// Owners that may have been granted the lock, and do not want it.
 	debts []string
+	// A renewal of the grant got no answer: it may still be executed.
+	isRenewalOpen bool
 	// It has a place at the gate, and keeps it also while it repeats: behind the others it would block those ahead of it, if
 	// the grant that it has not read is in their way.
 	inside bool

@@ -57,9 +57,13 @@ const (
 
 func newLock(a *attempt, g *grant) *Lock {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(a.ctx))
+	length := lengths{wanted: a.terms.lease, sure: a.terms.lease}
+	if a.isRenewalOpen {
+		length.sends(a.terms.lease)
+	}
 	return &Lock{
 		client: a.client, target: a.target, owner: a.owner, token: g.token, slot: g.slot, terms: a.terms,
-		length: lengths{wanted: a.terms.lease, sure: a.terms.lease}, extended: make(chan struct{}, 1),
+		length: length, extended: make(chan struct{}, 1),
 		stays: time.Now().Add(a.terms.atLeast),
 		ctx:   ctx, cancel: cancel, until: endOf(g.sent, a.terms.lease), proved: g.sent,
 		unkeep: func() {},

@@ -1,7 +1,7 @@
 package dlock_test
 
 import (
-	"io"
+	"bytes"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -14,6 +14,8 @@ type proxy struct {
 	listener net.Listener
 	// How long replies take, and how long the server does not hear that the client has ended a connection.
 	repliesTake, endsTake atomic.Int64
+	// Of one connection, what it carries from a command on is kept.
+	keeps atomic.Pointer[kept]
 
 	mu   sync.Mutex
 	to   string
@@ -60,6 +62,19 @@ func (p *proxy) accept() {
 	}
 }
 
+type kept struct {
+	from    []byte
+	arrives chan struct{}
+}
+
+// keepFrom keeps a command with this word that comes next, and what follows it on its connection, until the function that it
+// returns is called.
+func (p *proxy) keepFrom(word string) (arrives func()) {
+	k := &kept{[]byte(word), make(chan struct{})}
+	p.keeps.Store(k)
+	return func() { close(k.arrives) }
+}
+
 func (p *proxy) pass(client net.Conn) {
 	defer client.Close()
 	p.mu.Lock()
@@ -74,7 +89,17 @@ func (p *proxy) pass(client net.Conn) {
 	p.open[client], p.open[server] = struct{}{}, struct{}{}
 	p.mu.Unlock()
 	go func() {
-		io.Copy(server, client)
+		buffer := make([]byte, 4096)
+		for {
+			n, err := client.Read(buffer)
+			if err != nil {
+				break
+			}
+			if k := p.keeps.Load(); k != nil && bytes.Contains(buffer[:n], k.from) && p.keeps.CompareAndSwap(k, nil) {
+				<-k.arrives
+			}
+			server.Write(buffer[:n])
+		}
 		time.Sleep(time.Duration(p.endsTake.Load()))
 		server.(*net.TCPConn).CloseWrite()
 	}()

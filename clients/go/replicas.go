@@ -23,13 +23,15 @@ func (a *attempt) confirm(c *conn, g *grant, blocked bool) error {
 		timeout = min(timeout, max(a.left(), 50*time.Millisecond))
 	}
 	until := time.Now().Add(timeout + late)
-	undo := a.target.releaseAll(a.owner)
-	replies, err := c.exchange(a.io, until, undo, append(commands, waitFor(a.terms.replicas, timeout))...)
+	// No release is sent behind: it may come when the repeat has the grant.
+	replies, err := c.exchange(a.io, until, nil, append(commands, waitFor(a.terms.replicas, timeout))...)
 	if err == nil {
 		err = tooFew(replies, a.terms.replicas)
+	} else {
+		a.isRenewalOpen = a.isRenewalOpen || blocked
 	}
 	if errors.Is(err, ErrTooFewReplicas) {
-		if _, err := c.exchange(a.io, a.answerBy(), nil, undo...); err == nil {
+		if _, err := c.exchange(a.io, a.answerBy(), nil, a.target.releaseAll(a.owner)...); err == nil {
 			a.unread = false
 		}
 		return &failure{ErrTooFewReplicas, a.target.name, err}
