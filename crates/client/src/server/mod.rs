@@ -408,7 +408,8 @@ impl Server {
 /// Sends the releases behind a request, and ends the connection: whenever the server executes the request, it executes
 /// them, too. Until it has heard of the end, it may grant the lock to this connection.
 async fn release_behind(terms: &Terms, at: Option<Link>) {
-    let Some(link) = at.filter(|link| !link.is_closed()) else { return };
+    // The next upgrade of a reader has the same owner, and may be granted by then.
+    let Some(link) = at.filter(|link| !link.is_closed() && terms.upgrade.is_none()) else { return };
     let releases = terms.names.iter().map(|name| commands::release_all(name, terms));
     let link = &link;
     join_all(releases.map(|release| async move { link.ask(&release, Some(WRITTEN)).await })).await;

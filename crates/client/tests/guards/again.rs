@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use dlock_client::{Client, Error, Guard, LockMode};
 
 use crate::{client_of, contention, freed, in_queue, in_time, is_held, lost, not_yet, server_and_client};
+use dlock_testkit::proxy::Proxy;
 use dlock_testkit::{Server, soon};
 
 async fn mode(client: &Client, name: &str) -> Option<LockMode> {
@@ -108,6 +109,27 @@ async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
     let mut watch = server.client();
     soon("only the reader is left", || dlock_testkit::lock_info(&mut watch, "doc").is_some_and(|info| info.count == 1));
     is_held(&server, &first);
+    in_time(first.release()).await.expect("held");
+    freed(&server, "doc");
+}
+
+/// They have the same owner. The server hears late that the first one was given up.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_that_is_given_up_leaves_the_next_one_alone() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let (first, second) = (reader(&client).await, reader(&client).await);
+    proxy.delay_ends(Duration::from_secs(20));
+    let given_up = in_queue(&server, first.upgrade().expect("a reader"));
+    given_up.abort();
+    drop(given_up.await);
+    let upgrading = in_queue(&server, first.upgrade().expect("a reader"));
+    in_time(second.release()).await.expect("held");
+    let writer = in_time(upgrading).await.expect("a task").expect("nobody else reads");
+    in_time(writer.renew()).await.expect("held");
+    contention(in_time(client.read("doc").no_wait()).await);
+    in_time(writer.release()).await.expect("held");
     in_time(first.release()).await.expect("held");
     freed(&server, "doc");
 }
