@@ -236,6 +236,8 @@ pub(crate) struct Grant {
     pub slot: Option<u32>,
     /// Until when it is held if nothing is heard any more, by this process' monotonic clock.
     pub until: Instant,
+    /// Whether a renewal got no answer: it may still be executed.
+    pub is_renewal_open: bool,
     /// The connection that the hold is bound to, if it is a session.
     pub session: Option<Arc<Session>>,
     /// The named session on its server.

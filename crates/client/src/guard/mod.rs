@@ -75,7 +75,11 @@ impl Guard {
         if let (Some(session), Some(ticket)) = (&terms.named, grant.ticket) {
             hold.binding = Some(session.join(&hold, ticket, until));
         }
-        let (state, lengths) = (watch::Sender::new(State::Until(until)), Mutex::new(Lengths::new(hold.lease)));
+        let mut lengths = Lengths::new(hold.lease);
+        if grant.is_renewal_open {
+            lengths.sends(terms.first_lease());
+        }
+        let (state, lengths) = (watch::Sender::new(State::Until(until)), Mutex::new(lengths));
         let (entries, runtime, keeper) = (AtomicUsize::new(1), Handle::current(), OnceLock::new());
         // The grant came before now.
         let stays_until = Mutex::new(terms.at_least.map(|time| Instant::now() + time));

@@ -286,7 +286,7 @@ impl Attempt {
     fn arrive(mut self, hold: Hold) -> Grant {
         let (token, until) = (hold.token(), self.quorum.at(hold.valid_until()));
         let kept = Kept::new(self.quorum.clone(), self.dispatch.take(), hold, self.flights.take());
-        Grant { token, slot: None, until, session: None, ticket: None, kept: Some(kept) }
+        Grant { token, slot: None, until, is_renewal_open: false, session: None, ticket: None, kept: Some(kept) }
     }
 
     fn send(&mut self) {

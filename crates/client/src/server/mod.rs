@@ -108,10 +108,10 @@ impl Server {
 
     /// Asks once, until the time is over or the server is gone. `None`: not granted.
     async fn attempt(&self, terms: &Terms, retry: &mut RetryState, at: &At) -> Result<Option<Grant>, Fault> {
-        let RetryState { limits, heard, sent, .. } = retry;
+        let RetryState { limits, heard, sent, is_renewal_open: open, .. } = retry;
         let fault = tokio::select! {
             biased;
-            answer = self.ask_for(terms, limits, sent, at) => return answer,
+            answer = self.ask_for(terms, limits, (sent, open), at) => return answer,
             fault = self.look_after(terms, limits, heard, at) => fault,
         };
         if fault.is_none()
@@ -162,7 +162,7 @@ impl Server {
         &self,
         terms: &Terms,
         limits: &Limits,
-        repeat: &mut Sent,
+        (repeat, open): (&mut Sent, &mut bool),
         at: &At,
     ) -> Result<Option<Grant>, Fault> {
         let (block, patience) = block_and_patience(terms, limits);
@@ -204,7 +204,7 @@ impl Server {
         };
         let session = (terms.keep == Keep::Session).then(|| Arc::new(Session::new(link.clone())));
         let lease = terms.first_lease();
-        let mut grant = Grant { token, slot, until: sent + lease, session, ticket, kept: None };
+        let mut grant = Grant { token, slot, until: sent + lease, is_renewal_open: *open, session, ticket, kept: None };
         let hold = Hold::new(terms, terms.owner.clone(), &grant);
         if let Some(replicas) = terms.replicas
             && let Err(fault) = commands::acknowledged(replies.last().unwrap_or(&Value::Nil), replicas)
@@ -216,7 +216,7 @@ impl Server {
             return Err(fault);
         }
         if *repeat == Sent::Again || sent.elapsed() >= lease / 3 {
-            grant.until = self.begin_lease(&hold, lease).await?;
+            grant.until = self.begin_lease(&hold, lease, open).await?;
         }
         if hold.session.is_none() {
             self.nodes.park(link, lane);
@@ -226,8 +226,11 @@ impl Server {
 
     /// Renews a hold that may have been granted long ago: in the queue nobody knows when the lease began. Returns the end
     /// of the lease.
-    async fn begin_lease(&self, hold: &Hold, lease: Duration) -> Result<Instant, Fault> {
-        match self.renew(hold, lease).await {
+    async fn begin_lease(&self, hold: &Hold, lease: Duration, open: &mut bool) -> Result<Instant, Fault> {
+        let before = std::mem::replace(open, true);
+        let renewal = self.renew(hold, lease).await;
+        *open = before || matches!(renewal, Renewal::Failed(Fault::OutcomeUnknown(_)));
+        match renewal {
             Renewal::Until(until) => Ok(until),
             Renewal::Gone => Err(Fault::Later("the lease ended before the grant was heard of".into())),
             Renewal::Failed(fault) => Err(Fault::OutcomeUnknown(fault.cause())),

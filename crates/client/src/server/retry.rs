@@ -23,13 +23,16 @@ pub(super) struct RetryState {
     pub heard: Instant,
     pause: Duration,
     pub sent: Sent,
+    /// A renewal of the grant got no answer.
+    pub is_renewal_open: bool,
     /// The last failure.
     why: Option<Cause>,
 }
 
 impl RetryState {
     pub fn new(terms: &Terms) -> Self {
-        Self { limits: Limits::new(terms), heard: Instant::now(), pause: PAUSE, sent: Sent::Once, why: None }
+        let (limits, heard) = (Limits::new(terms), Instant::now());
+        Self { limits, heard, pause: PAUSE, sent: Sent::Once, is_renewal_open: false, why: None }
     }
 
     /// Waits a little before the next attempt, if the last one, which began then, is not final. An outage counts as

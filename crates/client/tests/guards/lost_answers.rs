@@ -7,7 +7,7 @@ use dlock_testkit::proxy::Proxy;
 use dlock_testkit::{Server, Stopwatch, lock_info, soon};
 use tokio::time::sleep;
 
-use crate::{freed, in_time, is_held, server_and_client};
+use crate::{freed, in_queue, in_time, is_held, server_and_client};
 
 const SHORT: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(60);
@@ -88,6 +88,32 @@ async fn a_guard_never_promises_more_than_the_server_has() {
         proxy.deliver();
         soon("the first one has come", || lock_info(&mut watch, "job").expect("a lock").ttl < 9_000);
         let ttl = lock_info(&mut watch, "job").expect("a lock").ttl;
+        at_most(Duration::from_millis(ttl as u64 + 1), &guard);
+        assert!(guard.release().await.is_ok());
+    }
+}
+
+/// After a long wait the acquisition renews the lease, before there is a guard.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_of_the_acquisition_that_may_still_come_is_counted() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let mut other = server.client();
+    for acquire in each(&client, SHORT) {
+        other.run("DLOCK.ACQUIRE job other PX 60000");
+        // On the connection that the renewal takes.
+        assert!(in_time(client.info("job")).await.expect("an answer").is_some());
+        let waiting = in_queue(&server, acquire);
+        sleep(SHORT / 2).await;
+        proxy.keep_commands();
+        other.int("DLOCK.RELEASE job other");
+        let guard = in_time(waiting).await.expect("a task").expect("a lock");
+        extended(&guard, LONG).await;
+        assert!(lock_info(&mut other, "job").expect("a lock").ttl > 50_000);
+        proxy.deliver();
+        soon("the first one has come", || lock_info(&mut other, "job").expect("a lock").ttl < 4_000);
+        let ttl = lock_info(&mut other, "job").expect("a lock").ttl;
         at_most(Duration::from_millis(ttl as u64 + 1), &guard);
         assert!(guard.release().await.is_ok());
     }
