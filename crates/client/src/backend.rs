@@ -40,9 +40,10 @@ impl Backend {
         }
     }
 
-    pub async fn renew(&self, hold: &Hold, lease: Duration) -> Renewal {
+    /// Tries once to renew a hold whose lease on the server is at least as long as the one that is `sure`.
+    pub async fn renew(&self, hold: &Hold, lease: Duration, sure: Duration) -> Renewal {
         match self {
-            Self::Server(server) => server.renew(hold, lease).await,
+            Self::Server(server) => server.renew(hold, lease, sure).await,
             Self::Quorum(_) => match &hold.kept {
                 Some(kept) => kept.renew().await,
                 None => Renewal::Gone,

@@ -436,7 +436,7 @@ impl Held {
         let rest = self.stays_until().map(|end| up_to_millis(end.saturating_duration_since(Instant::now())));
         let lease = self.lengths().wanted.max(rest.unwrap_or_default());
         let sent = self.sends(lease);
-        let renewing = self.backend.renew(&self.hold, lease);
+        let renewing = self.backend.renew(&self.hold, lease, self.lengths().sure);
         let renewal = if self.bound().is_some() {
             // The server renews: however late this is asked, it is the connection that counts.
             renewing.await

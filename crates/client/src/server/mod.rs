@@ -228,7 +228,7 @@ impl Server {
     /// of the lease.
     async fn begin_lease(&self, hold: &Hold, lease: Duration, open: &mut bool) -> Result<Instant, Fault> {
         let before = std::mem::replace(open, true);
-        let renewal = self.renew(hold, lease).await;
+        let renewal = self.renew(hold, lease, lease).await;
         *open = before || matches!(renewal, Renewal::Failed(Fault::OutcomeUnknown(_)));
         match renewal {
             Renewal::Until(until) => Ok(until),
@@ -237,9 +237,10 @@ impl Server {
         }
     }
 
-    /// Tries once. Only checks a session, because the server keeps it alive; unless replicas must acknowledge.
-    pub async fn renew(&self, hold: &Hold, lease: Duration) -> Renewal {
-        let patience = (lease / 6).clamp(Duration::from_millis(50), REPLY);
+    /// Tries once; the server has at least the lease that is `sure`. Only checks a session, because the server keeps it
+    /// alive; unless replicas must acknowledge.
+    pub async fn renew(&self, hold: &Hold, lease: Duration, sure: Duration) -> Renewal {
+        let patience = (sure / 6).clamp(Duration::from_millis(50), REPLY);
         let sent = Instant::now();
         let replies = match (hold.replicas, &hold.session) {
             (Some(replicas), _) => self.renew_with_replicas(hold, lease, replicas, patience).await,

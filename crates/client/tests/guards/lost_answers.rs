@@ -141,6 +141,22 @@ async fn a_lease_that_becomes_shorter_is_renewed_in_time() {
     }
 }
 
+/// An extension takes no more time than a renewal of the lease that is sure.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_on_a_dead_connection_leaves_time_for_renewals() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let guard = in_time(client.acquire("job").lease(SHORT)).await.expect("a lock");
+    proxy.forget_connections();
+    proxy.delay_replies(Duration::from_millis(100));
+    unreachable(in_time(guard.extend(LONG)).await);
+    sleep(SHORT).await;
+    is_held(&server, &guard);
+    assert!(!guard.remaining().is_zero());
+    assert!(guard.release().await.is_ok());
+}
+
 /// A late answer is never taken for that to another command.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_owes_an_answer_is_closed() {
