@@ -130,14 +130,14 @@ class Slow(CuttingProxy):
 
 
 class Halves(CuttingProxy):
-    """Passes everything on, but of one reply only the begin."""
+    """Passes everything on, but only the first bytes of one reply."""
 
     def __init__(self, port: int | None = None) -> None:
         super().__init__(port)
         self._halves: bytes | None = None
 
     def halve(self, word: str) -> None:
-        """Of the next reply to a command with this word, the end does not come."""
+        """The next reply to a command with this word does not arrive to its end."""
         self._halves = word.encode()
 
     def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
