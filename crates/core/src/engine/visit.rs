@@ -212,7 +212,9 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
 
     #[inline(never)]
     fn close_with_record(&mut self) {
-        let Some(record) = &mut self.record else { return };
+        let Some(record) = &mut self.record else {
+            return debug_assert!(false, "a lock without a record is closed here");
+        };
         if self.open.is_changed() {
             record.has_ttl_grace = !record.queue.is_empty();
             return self.open.close(if record.has_ttl_grace { GRACE_MS } else { 0 });
