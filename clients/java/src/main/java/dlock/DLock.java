@@ -130,7 +130,7 @@ public final class DLock implements Lock {
     public void lock() {
         Limit limit = request.unlimited(core);
         if (!again(limit)) {
-            keep(await(granting(limit)));
+            first(needed -> await(granting(needed, limit)));
         }
     }
 
@@ -143,7 +143,7 @@ public final class DLock implements Lock {
         checkInterrupt();
         Limit limit = request.unlimited(core);
         if (!againInterruptibly(limit)) {
-            keep(awaitInterruptibly(granting(limit)));
+            first(needed -> awaitInterruptibly(granting(needed, limit)));
         }
     }
 
@@ -155,7 +155,7 @@ public final class DLock implements Lock {
     @Override
     public boolean tryLock() {
         Limit limit = request.limited(core, 0);
-        return again(limit) || keep(await(granting(limit)));
+        return again(limit) || first(needed -> await(granting(needed, limit)));
     }
 
     /**
@@ -168,7 +168,7 @@ public final class DLock implements Lock {
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
         checkInterrupt();
         Limit limit = request.limited(core, unit.toNanos(time));
-        return againInterruptibly(limit) || keep(awaitInterruptibly(granting(limit)));
+        return againInterruptibly(limit) || first(needed -> awaitInterruptibly(granting(needed, limit)));
     }
 
     /**
@@ -180,20 +180,34 @@ public final class DLock implements Lock {
      */
     @Override
     public void unlock() {
-        ThreadOwner me = core.currentOwner();
         ThreadOwner.ThreadHold mine = mine();
         if (--mine.entries == 0) {
-            me.holdsNoLonger(request);
+            left(mine);
+        } else if (!mine.isHeld()) {
+            throw mine.lostOr("lost before its release");
+        } else if (mine.isCounted()) {
+            certainly(mine, mine.holds().get(0).leaveOnce());
+        }
+    }
+
+    /** Releases what no other lock of the thread needs. */
+    private void left(ThreadOwner.ThreadHold mine) {
+        ThreadOwner me = core.currentOwner();
+        RuntimeException failure = null;
+        for (CompletableFuture<Boolean> released : me.leaves(request)) {
             try {
-                mine.hold.release();
-            } catch (UnavailableException e) {
-                me.leaveUnsettled();
-                throw e;
+                if (!Futures.join(released)) {
+                    throw mine.lostOr("lost before its release");
+                }
+            } catch (RuntimeException e) {
+                if (e instanceof UnavailableException) {
+                    me.leaveUnsettled();
+                }
+                failure = failure == null ? e : failure;
             }
-        } else if (!mine.hold.isHeld()) {
-            throw mine.hold.lostOr("lost before its release");
-        } else if (isCounted(mine)) {
-            certainly(mine, mine.hold.leaveOnce());
+        }
+        if (failure != null) {
+            throw failure;
         }
     }
 
@@ -212,13 +226,13 @@ public final class DLock implements Lock {
      * @throws IllegalMonitorStateException the thread has not locked it
      */
     public long fencingToken() {
-        return mine().hold.fencingToken();
+        return mine().fencingToken();
     }
 
     /** Returns whether the current thread holds the lock, without asking the server. */
     public boolean isHeldByCurrentThread() {
         ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
-        return mine != null && mine.hold.isHeld();
+        return mine != null && mine.isHeld();
     }
 
     /** Returns the number of times that the current thread has entered the lock. */
@@ -228,12 +242,18 @@ public final class DLock implements Lock {
     }
 
     /**
-     * Returns the hold of the current thread, for example to extend it. Its {@code release} releases all entries.
+     * Returns the hold of the current thread, for example to extend it. Its {@code release} releases all entries, also
+     * those of other locks of the thread that share a name.
      *
      * @throws IllegalMonitorStateException the thread has not locked it
+     * @throws IllegalStateException the thread had locked a part of several locks before, so there are several holds
      */
     public Hold hold() {
-        return mine().hold;
+        List<Hold> holds = mine().holds();
+        if (holds.size() > 1) {
+            throw new IllegalStateException(request + " consists of several holds of this thread: " + holds);
+        }
+        return holds.get(0);
     }
 
     // Holds
@@ -311,10 +331,10 @@ public final class DLock implements Lock {
         return result;
     }
 
-    private Granting granting(Limit limit) {
+    private Granting granting(Request needed, Limit limit) {
         core.checkOpen();
         String owner = core.currentOwner().nameFor(request);
-        return new Granting(core, request, owner, limit, Thread.currentThread(), listeners);
+        return new Granting(core, needed, owner, limit, Thread.currentThread(), listeners);
     }
 
     private Hold await(Granting granting) {
@@ -345,12 +365,48 @@ public final class DLock implements Lock {
         return new Granting(core, request, core.freshOwner(), limit, null, listeners);
     }
 
-    private boolean keep(Hold hold) {
-        if (hold == null) {
-            return false;
+    /** How an acquisition is waited for. */
+    private interface Asking<E extends Exception> {
+        Hold of(Request needed) throws E;
+    }
+
+    /**
+     * Enters for the first time. Of several locks, only those are asked for that the thread has not locked. What it has
+     * locked by another lock stays until both are unlocked.
+     */
+    private <E extends Exception> boolean first(Asking<E> asking) throws E {
+        ThreadOwner me = core.currentOwner();
+        List<Hold> covering = me.covering(request);
+        checkHeld(covering);
+        List<String> missing = me.missing(request);
+        Hold hold = null;
+        if (!missing.isEmpty()) {
+            hold = asking.of(covering.isEmpty() ? request : request.only(missing));
+            if (hold == null) {
+                return false;
+            }
+            try {
+                checkHeld(covering);
+            } catch (LockLostException e) {
+                hold.free();
+                throw e;
+            }
         }
-        core.currentOwner().holds(request, new ThreadOwner.ThreadHold(hold));
+        ThreadOwner.ThreadHold entered = me.enters(request, hold);
+        covering.forEach(one -> listeners.forEach(listener -> one.onLost(loss -> {
+            if (entered.entries > 0) {
+                listener.accept(loss);
+            }
+        })));
         return true;
+    }
+
+    private static void checkHeld(List<Hold> covering) {
+        for (Hold hold : covering) {
+            if (!hold.isHeld()) {
+                throw hold.lostOr("lost before it was entered again");
+            }
+        }
     }
 
     private ThreadOwner.ThreadHold mine() {
@@ -367,8 +423,8 @@ public final class DLock implements Lock {
         if (mine == null) {
             return false;
         }
-        if (isCounted(mine)) {
-            certainly(mine, mine.hold.enter(request, limit.giveUp()));
+        if (mine.isCounted()) {
+            certainly(mine, mine.holds().get(0).enter(request, limit.giveUp()));
         }
         mine.entries++;
         return true;
@@ -380,8 +436,8 @@ public final class DLock implements Lock {
         if (mine == null) {
             return false;
         }
-        if (isCounted(mine)) {
-            CompletableFuture<Void> entering = mine.hold.enter(request, limit.giveUp());
+        if (mine.isCounted()) {
+            CompletableFuture<Void> entering = mine.holds().get(0).enter(request, limit.giveUp());
             try {
                 entering.get();
             } catch (InterruptedException e) {
@@ -398,15 +454,10 @@ public final class DLock implements Lock {
     /** Returns the hold that the thread enters again, or {@code null}. */
     private ThreadOwner.ThreadHold entered() {
         ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
-        if (mine != null && !mine.hold.isHeld()) {
-            throw mine.hold.lostOr("lost before it was entered again");
+        if (mine != null && !mine.isHeld()) {
+            throw mine.lostOr("lost before it was entered again");
         }
         return mine;
-    }
-
-    /** Returns whether the server counts the entries. It does not for several locks. */
-    private boolean isCounted(ThreadOwner.ThreadHold mine) {
-        return request.names.size() == 1 && !mine.uncertain;
     }
 
     /**

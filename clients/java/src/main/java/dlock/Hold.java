@@ -132,9 +132,9 @@ public final class Hold implements AutoCloseable {
         return commands.owner;
     }
 
-    /** Returns the name of the lock, or the names of locks that were acquired together. */
+    /** Returns the name of the lock, or the names of locks that were acquired together, without those released. */
     public List<String> names() {
-        return request.names;
+        return commands.names();
     }
 
     /** Returns the time for which the lock is certainly held, unless a client deletes it. Zero if lost or released. */
@@ -293,6 +293,42 @@ public final class Hold implements AutoCloseable {
         return stays > 0 ? releaseIn(stays) : free();
     }
 
+    /** Releases some of the names, and all if none is left then. Completes with whether they were held. */
+    CompletableFuture<Boolean> releaseNames(List<String> some) {
+        if (some.containsAll(commands.names())) {
+            return isReleased() ? CompletableFuture.completedFuture(true) : releaseAsync();
+        }
+        if (!isHeld()) {
+            return CompletableFuture.completedFuture(isReleased());
+        }
+        if (some.isEmpty()) {
+            return CompletableFuture.completedFuture(true);
+        }
+        commands.drop(some);
+        long stays = staysMillis();
+        if (stays > 0) {
+            return commands.leaveTo(some, stays);
+        }
+        Deadline lapse = lapse();
+        CompletableFuture<Boolean> released = commands.releaseAll(some, lapse);
+        released.whenComplete((ok, failed) -> {
+            if (failed != null && session != null) {
+                // The session would keep them.
+                bound.keeper().owe(() -> commands.releaseAll(some, Deadline.afterMillis(RELEASING_MILLIS)));
+            }
+        });
+        return patiently(released);
+    }
+
+    private synchronized boolean isReleased() {
+        return state == State.RELEASED;
+    }
+
+    /** Whether it was granted for one name. */
+    boolean isOfOneName() {
+        return request.names.size() == 1;
+    }
+
     /** The same, also for a lock that has to stay. */
     CompletableFuture<Boolean> free() {
         boolean wasHeld;
@@ -326,7 +362,11 @@ public final class Hold implements AutoCloseable {
             }
             binding.leaveOthers();
         });
-        // The caller waits no longer than the patience. The repeats continue until the lease ends.
+        return patiently(released);
+    }
+
+    /** The caller waits no longer than the patience. The repeats continue until the lease ends. */
+    private CompletableFuture<Boolean> patiently(CompletableFuture<Boolean> released) {
         return released.copy().orTimeout(core.patienceMillis, TimeUnit.MILLISECONDS).exceptionally(failed -> {
             Throwable reason = Futures.cause(failed);
             if (reason instanceof TimeoutException) {
@@ -575,7 +615,7 @@ public final class Hold implements AutoCloseable {
             own.leave();
         }
         binding.leaveOthers();
-        if (request.names.size() > 1) {
+        if (commands.names().size() > 1) {
             // Releases the other locks of the set.
             commands.releaseAll(lapse());
         }

@@ -1,7 +1,9 @@
 package dlock;
 
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Function;
 
@@ -11,12 +13,26 @@ final class HoldCommands {
     final Request request;
     final String owner;
     final long token;
+    /** The names that are not released. */
+    private volatile List<String> names;
 
     HoldCommands(Core core, Request request, String owner, long token) {
         this.core = core;
         this.request = request;
         this.owner = owner;
         this.token = token;
+        this.names = request.names;
+    }
+
+    List<String> names() {
+        return names;
+    }
+
+    /** Leaves these names out of all commands from now on. */
+    synchronized void drop(List<String> some) {
+        List<String> left = new ArrayList<>(names);
+        left.removeAll(some);
+        names = List.copyOf(left);
     }
 
     /**
@@ -31,10 +47,7 @@ final class HoldCommands {
 
     /** The same, but repeats unanswered commands. */
     CompletableFuture<Long> check(Deadline giveUp) {
-        List<CompletableFuture<Object>> replies = new ArrayList<>();
-        request.names.forEach(name -> replies.add(core.repeat(name, checkOf(name), giveUp)
-                .thenApply(answer -> answer.reply)));
-        return least(replies);
+        return each(name -> core.repeat(name, checkOf(name), giveUp).thenApply(answer -> answer.reply));
     }
 
     /**
@@ -72,10 +85,8 @@ final class HoldCommands {
      * connection stays open.
      */
     CompletableFuture<Long> bind(DedicatedConnection at) {
-        List<CompletableFuture<Object>> replies = new ArrayList<>();
-        request.names.forEach(name -> replies.add(at.askPatiently(
-                Words.command("DLOCK.RENEW", name, owner, request.mode.side, "SESSION", "TOKEN", token))));
-        return least(replies);
+        return each(name -> at.askPatiently(
+                Words.command("DLOCK.RENEW", name, owner, request.mode.side, "SESSION", "TOKEN", token)));
     }
 
     /** Binds the hold to a named session. Completes with {@code null} if the server has no such hold. */
@@ -89,20 +100,14 @@ final class HoldCommands {
      * the user may not ask. Completes with {@code null} if the server has no such hold.
      */
     CompletableFuture<Long> cap(Deadline giveUp) {
-        List<CompletableFuture<Long>> caps = new ArrayList<>();
-        request.names.forEach(name -> caps.add(
-                core.repeat(name, Words.command("DLOCK.INFO", name, "OWNER", owner), giveUp)
-                        .thenApply(answer -> capIn(answer.reply))));
-        return Futures.all(caps)
-                .thenApply(done -> caps.stream().map(CompletableFuture::join)
-                        .reduce((one, other) -> one == null || other == null ? null : Long.valueOf(Math.min(one, other)))
-                        .orElse(null))
+        return each(name -> core.repeat(name, Words.command("DLOCK.INFO", name, "OWNER", owner), giveUp)
+                .thenApply(answer -> (Object) capIn(answer.reply)))
                 .exceptionally(failed -> {
                     Throwable reason = Futures.cause(failed);
                     if (reason instanceof ServerException && ((ServerException) reason).code().equals("NOPERM")) {
                         return Long.MAX_VALUE;
                     }
-                    return nilIfGone(failed, null);
+                    throw Futures.rethrown(reason);
                 });
     }
 
@@ -119,16 +124,27 @@ final class HoldCommands {
 
     /** Sets the lease, with repeats. Completes with whether every name was held. */
     CompletableFuture<Boolean> leaveTo(long millis) {
-        List<CompletableFuture<Object>> all = new ArrayList<>();
-        request.names.forEach(name -> all.add(core.repeat(name, renewalOf(name, millis), core.patience())
-                .thenApply(answer -> answer.reply)));
-        return least(all).thenApply(least -> least != null);
+        return leaveTo(names, millis);
+    }
+
+    /** The same for some of the names. */
+    CompletableFuture<Boolean> leaveTo(List<String> some, long millis) {
+        List<CompletableFuture<Boolean>> all = new ArrayList<>();
+        some.forEach(name -> all.add(core.repeat(name, renewalOf(name, millis), core.patience())
+                .thenApply(answer -> answer.reply != null)
+                .exceptionally(failed -> nilIfGone(failed, false))));
+        return Futures.all(all).thenApply(done -> all.stream().allMatch(CompletableFuture::join));
     }
 
     /** Releases all entries of every name. Completes with whether none of them was lost. */
     CompletableFuture<Boolean> releaseAll(Deadline lapsed) {
+        return releaseAll(names, lapsed);
+    }
+
+    /** The same for some of the names. */
+    CompletableFuture<Boolean> releaseAll(List<String> some, Deadline lapsed) {
         List<CompletableFuture<Boolean>> all = new ArrayList<>();
-        for (String name : request.names) {
+        for (String name : some) {
             byte[][] command =
                     Words.command("DLOCK.RELEASE", name, owner, request.mode.side, "ALL", "TOKEN", token);
             // A repeat gets nil if the first copy was executed.
@@ -171,18 +187,20 @@ final class HoldCommands {
     }
 
     private CompletableFuture<Long> each(DedicatedConnection at, Function<String, byte[][]> of) {
-        List<CompletableFuture<Object>> replies = new ArrayList<>();
-        for (String name : request.names) {
-            replies.add(at != null ? at.ask(of.apply(name)) : core.backend.ask(name, of.apply(name)));
-        }
-        return least(replies);
+        return each(name -> at != null ? at.ask(of.apply(name)) : core.backend.ask(name, of.apply(name)));
     }
 
-    /** Completes with the smallest reply, or with {@code null} if one is nil. */
-    private static CompletableFuture<Long> least(List<CompletableFuture<Object>> replies) {
-        return Futures.all(replies).thenApply(done -> {
+    /**
+     * Asks for every name. Completes with the smallest reply, or with {@code null} if one is nil. What is said of a name
+     * that was released meanwhile does not count.
+     */
+    private CompletableFuture<Long> each(Function<String, CompletableFuture<Object>> ask) {
+        Map<String, CompletableFuture<Object>> replies = new LinkedHashMap<>();
+        names.forEach(name -> replies.put(name, ask.apply(name)));
+        return Futures.all(List.copyOf(replies.values())).thenApply(done -> {
+            replies.keySet().retainAll(names);
             Long least = Long.MAX_VALUE;
-            for (CompletableFuture<Object> reply : replies) {
+            for (CompletableFuture<Object> reply : replies.values()) {
                 Long number = Words.number(reply.join());
                 if (number == null) {
                     return null;

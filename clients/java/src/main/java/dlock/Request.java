@@ -69,6 +69,11 @@ final class Request {
         return new Request(names, mode, other, limit, permits, replicas, patienceMillis, time);
     }
 
+    /** The same request for some of the names. */
+    Request only(List<String> some) {
+        return new Request(List.copyOf(some), mode, lease, limit, permits, replicas, patienceMillis, time);
+    }
+
     Request with(Replicas other) {
         return new Request(names, mode, lease, limit, permits, other, patienceMillis, time);
     }

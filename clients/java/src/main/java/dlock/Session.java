@@ -483,7 +483,7 @@ public final class Session implements AutoCloseable {
             due = sent + timeoutNanos / 3;
             notOpen = null;
             known.retainAll(bindings);
-            long expected = known.stream().mapToLong(bound -> bound.commands.request.names.size()).sum();
+            long expected = known.stream().mapToLong(bound -> bound.commands.names().size()).sum();
             if (count < expected) {
                 again.addAll(known);
             } else {

@@ -1,0 +1,210 @@
+package dlock;
+
+import static dlock.TestServer.elsewhere;
+import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Test;
+
+/** Locks whose names overlap, nested in one thread: no unlock frees what another lock of the thread still holds. */
+final class NestedTest {
+    private static TestServer server;
+    private static DLockClient client;
+    private static Session session;
+
+    @BeforeAll
+    static void start() {
+        server = TestServer.start();
+        client = server.client();
+        session = client.openSession(Duration.ofSeconds(2));
+    }
+
+    @AfterAll
+    static void stop() {
+        client.close();
+        server.close();
+    }
+
+    private static boolean isTaken(String name) {
+        return !elsewhere(() -> {
+            DLock lock = client.lock(name);
+            boolean locked = lock.tryLock();
+            if (locked) {
+                lock.unlock();
+            }
+            return locked;
+        });
+    }
+
+    @Test
+    void one_of_several_inside() {
+        DLock both = client.lock("in:a", "in:b");
+        DLock one = client.lock("in:a");
+        both.lock();
+        assertTrue(one.tryLock());
+        one.lock();
+        assertEquals(both.fencingToken(), one.fencingToken());
+        assertEquals(2, one.getHoldCount());
+        one.unlock();
+        one.unlock();
+        assertThrows(IllegalMonitorStateException.class, one::unlock);
+        assertTrue(both.isHeldByCurrentThread());
+        assertTrue(isTaken("in:a") && isTaken("in:b"));
+        both.unlock();
+        assertTrue(server.isFree("in:a") && server.isFree("in:b"));
+    }
+
+    @Test
+    void several_inside_one_of_them() throws Exception {
+        DLock both = client.lock("out:a", "out:b");
+        DLock one = client.lock("out:a");
+        one.lock();
+        assertTrue(both.tryLock(20, TimeUnit.SECONDS));
+        both.lock();
+        assertEquals(2, both.getHoldCount());
+        assertTrue(both.isHeldByCurrentThread() && isTaken("out:a") && isTaken("out:b"));
+        // No other owner had one of the two between the grants and now.
+        assertTrue(both.fencingToken() >= one.fencingToken());
+        assertEquals(both.fencingToken(), server.info("out:b").get("token"));
+        assertThrows(IllegalStateException.class, both::hold);
+        both.unlock();
+        both.unlock();
+        assertTrue(isTaken("out:a"));
+        assertTrue(server.isFree("out:b"));
+        one.unlock();
+        assertTrue(server.isFree("out:a"));
+    }
+
+    @Test
+    void the_order_of_the_names_does_not_matter() {
+        DLock lock = client.lock("order:a", "order:b");
+        lock.lock();
+        DLock same = client.lock("order:b", "order:a");
+        assertTrue(same.tryLock());
+        assertEquals(2, lock.getHoldCount());
+        same.unlock();
+        lock.unlock();
+        assertTrue(server.isFree("order:a") && server.isFree("order:b"));
+    }
+
+    @Test
+    void what_the_inner_lock_needs_stays_when_the_outer_one_is_unlocked_first() throws Exception {
+        Duration time = Duration.ofMillis(1500);
+        List<Function<Duration, Lease>> kinds = List.of(Lease::renewed, Lease::session, ignored -> Lease.of(session));
+        for (int i = 0; i < kinds.size(); i++) {
+            String a = "first:a" + i;
+            String b = "first:b" + i;
+            DLock both = client.lock(a, b).withLease(kinds.get(i).apply(time));
+            DLock one = client.lock(a);
+            both.lock();
+            one.lock();
+            both.unlock();
+            assertFalse(both.isHeldByCurrentThread());
+            assertTrue(server.isFree(b), b);
+            // It is kept alive.
+            Thread.sleep(2500);
+            assertTrue(one.isHeldByCurrentThread(), one.toString());
+            assertTrue(isTaken(a));
+            assertEquals(List.of(a), one.hold().names());
+            one.unlock();
+            assertTrue(server.isFree(a));
+        }
+    }
+
+    @Test
+    void one_that_is_lost_is_lost_for_all_that_need_it() throws Exception {
+        DLock both = client.lock("lost:a", "lost:b").withLease(Lease.renewed(Duration.ofMillis(900)));
+        CompletableFuture<LockLostException> told = new CompletableFuture<>();
+        DLock one = client.lock("lost:a").onLost(told::complete);
+        both.lock();
+        one.lock();
+        server.run("DEL", "lost:b");
+        told.get(20, TimeUnit.SECONDS);
+        assertFalse(one.isHeldByCurrentThread());
+        assertThrows(LockLostException.class, () -> client.lock("lost:a", "lost:c").lock());
+        assertTrue(server.isFree("lost:c"));
+        assertThrows(LockLostException.class, one::unlock);
+        assertThrows(LockLostException.class, both::unlock);
+        soon("the other one is released", () -> server.isFree("lost:a"));
+        one.lock();
+        one.unlock();
+    }
+
+    @Test
+    void a_loss_that_no_lock_needs_any_more_is_not_told() throws Exception {
+        List<LockLostException> told = new ArrayList<>();
+        DLock both = client.lock("told:a", "told:b").withLease(Lease.renewed(Duration.ofMillis(900)));
+        DLock one = client.lock("told:a").onLost(told::add);
+        both.lock();
+        one.lock();
+        one.unlock();
+        CompletableFuture<LockLostException> outer = new CompletableFuture<>();
+        both.hold().onLost(outer::complete);
+        server.run("DEL", "told:b");
+        outer.get(20, TimeUnit.SECONDS);
+        assertThrows(LockLostException.class, both::unlock);
+        assertEquals(List.of(), told);
+    }
+
+    /** Random locking and unlocking: the server has exactly the names that a lock of the thread still needs. */
+    @Test
+    void whatever_the_order_the_server_has_what_is_needed() {
+        for (long seed = 1; seed <= 6; seed++) {
+            Random random = new Random(seed);
+            String run = "random:" + seed + ":";
+            List<List<String>> sets = List.of(List.of("a"), List.of("b"), List.of("a", "b"), List.of("b", "c"),
+                    List.of("a", "b", "c"), List.of("c", "a"));
+            Map<DLock, Integer> entries = new LinkedHashMap<>();
+            for (List<String> names : sets) {
+                String[] more = names.stream().skip(1).map(name -> run + name).toArray(String[]::new);
+                entries.put(client.lock(run + names.get(0), more), 0);
+            }
+            List<DLock> locks = new ArrayList<>(entries.keySet());
+            for (int step = 0; step < 60; step++) {
+                DLock lock = locks.get(random.nextInt(locks.size()));
+                if (random.nextBoolean() && entries.get(lock) < 3) {
+                    assertTrue(lock.tryLock(), lock.toString());
+                    entries.merge(lock, 1, Integer::sum);
+                } else if (entries.get(lock) > 0) {
+                    lock.unlock();
+                    entries.merge(lock, -1, Integer::sum);
+                } else {
+                    assertThrows(IllegalMonitorStateException.class, lock::unlock);
+                }
+                needed(entries, "seed " + seed + ", step " + step);
+            }
+            entries.forEach((lock, count) -> {
+                for (int i = 0; i < count; i++) {
+                    lock.unlock();
+                }
+            });
+            for (String name : List.of("a", "b", "c")) {
+                assertTrue(server.isFree(run + name));
+            }
+        }
+    }
+
+    private static void needed(Map<DLock, Integer> entries, String when) {
+        Map<String, Boolean> names = new LinkedHashMap<>();
+        entries.forEach((lock, count) -> {
+            assertEquals(count, lock.getHoldCount(), when);
+            assertEquals(count > 0, lock.isHeldByCurrentThread(), when);
+            lock.names().forEach(name -> names.merge(name, count > 0, Boolean::logicalOr));
+        });
+        names.forEach((name, needed) -> assertEquals(!needed, server.isFree(name), when + ": " + name));
+    }
+}
