@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests the store for Symfony's Lock component with the code of Debian's packages. The server is at DLOCK_TEST_HOST and
-# DLOCK_TEST_PORT; the script starts another one without the module, at the socket DLOCK_TEST_PLAIN.
+# DLOCK_TEST_PORT. The script starts three more: one without the module, at the socket DLOCK_TEST_PLAIN, and two with it, at
+# DLOCK_TEST_SECOND and DLOCK_TEST_THIRD.
 set -euo pipefail
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
 
@@ -13,21 +14,35 @@ php -r '@include "Symfony/Component/Lock/autoload.php"; exit((int) !interface_ex
     'Symfony\Component\Lock\BlockingStoreInterface' || missing "Symfony's Lock component (php-symfony-lock)"
 
 server=${DLOCK_SERVER:-$(scripts/server)}
+module=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
 home=$(mktemp -d)
-trap 'kill "$plain" 2>/dev/null || true; rm -r "$home"' EXIT
-export DLOCK_TEST_PLAIN=$home/plain
-"$server" --port 0 --unixsocket "$DLOCK_TEST_PLAIN" --save '' --dir "$home" >"$home/log" &
-plain=$!
-until [[ -S $DLOCK_TEST_PLAIN ]]; do
-    kill -0 "$plain" 2>/dev/null || { cat "$home/log"; exit 1; }
-    sleep 0.05
-done
+started=()
+trap 'kill "${started[@]}" 2>/dev/null || true; rm -r "$home"' EXIT
+
+# Starts a server at the socket $home/NAME.
+start() {
+    local name=$1
+    shift
+    mkdir "$home/$name.d"
+    "$server" --port 0 --unixsocket "$home/$name" --save '' --dir "$home/$name.d" "$@" >"$home/$name.log" &
+    started+=($!)
+    until [[ -S $home/$name ]]; do
+        kill -0 "${started[-1]}" 2>/dev/null || { cat "$home/$name.log"; exit 1; }
+        sleep 0.05
+    done
+}
+start plain
+start second --loadmodule "$module"
+start third --loadmodule "$module"
+export DLOCK_TEST_PLAIN=$home/plain DLOCK_TEST_SECOND=$home/second DLOCK_TEST_THIRD=$home/third
 
 # The program of the README, which says its token.
 {
     echo '<?php require "Symfony/Component/Lock/autoload.php"; require "clients/php/src/DlockStore.php";'
     sed -n '/^```php$/,/^```$/p' clients/php/README.md | sed '/^```/d' |
-        sed "s/connect('127.0.0.1', 6379)/connect('$DLOCK_TEST_HOST', $DLOCK_TEST_PORT)/"
+        sed "s|connect('127.0.0.1', 6379)|connect('$DLOCK_TEST_HOST', $DLOCK_TEST_PORT)|
+            s|'127.0.0.1', '127.0.0.2', '127.0.0.3'|'$DLOCK_TEST_HOST', '$DLOCK_TEST_SECOND', '$DLOCK_TEST_THIRD'|
+            s|connect(\$host, 6379)|connect(\$host, '$DLOCK_TEST_HOST' === \$host ? $DLOCK_TEST_PORT : 0)|"
 } >"$home/readme.php"
 php -d error_reporting=E_ALL -d display_errors=stderr "$home/readme.php" | grep -E '^the fencing token is [0-9]{16}$'
 php -d error_reporting=E_ALL -d display_errors=stderr clients/php/tests/store.php

@@ -19,6 +19,11 @@ use Symfony\Component\Lock\Store\ExpiringStoreTrait;
  *
  * A blocking acquisition is one command: the server keeps the queue, first come, first served. Each acquisition has an
  * owner of its own, and each release names the fencing token, so a late release cannot affect the next holder.
+ *
+ * The state of a lock is in its `Key`: one owner, and a token for each server. So one store serves many keys, and one key
+ * goes through several stores (`CombinedStore`) and processes.
+ *
+ * @phpstan-type Hold array{owner: string, token: int, mode: string}
  */
 final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStoreInterface
 {
@@ -26,6 +31,16 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     private const WRITE = 'WRITE';
     private const READ = 'READ';
+
+    /** What `call` returns if the key has another type: another program holds the lock, or has overwritten it. */
+    private const FOREIGN = 'foreign';
+
+    /** How long a wait pauses while another kind of lock has the key, in microseconds. */
+    private const PAUSE = 100000;
+
+    private static int $owners = 0;
+
+    private array $address = [];
 
     /**
      * @param \Redis     $redis       a connected client. A blocking acquisition occupies it while it waits
@@ -67,48 +82,45 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         if (self::millis($ttl) < 1) {
             throw new InvalidTtlException(sprintf('a TTL is 1 ms or more, not %s s', $ttl));
         }
-        $hold = self::hold($key) ?? throw new LockConflictedException();
-        $key->reduceLifetime($ttl);
-        $renewed = $this->call('DLOCK.RENEW', $key, [$hold['owner'], 'PX', self::millis($ttl), 'TOKEN', $hold['token']]);
-        if (null === $renewed) {
+        $hold = $this->hold($key) ?? throw new LockConflictedException();
+        if (!$this->renew($key, $hold, $ttl)) {
+            if ($this->isAlone($key)) {
+                $key->reduceLifetime(0);
+            }
             throw new LockConflictedException();
-        }
-        if (0 === $renewed) {
-            // A cap has cut it: it lasts for less than was asked.
-            $left = $this->call('DLOCK.CHECK', $key, [$hold['token']]) ?? throw new LockConflictedException();
-            $key->reduceLifetime($left / 1000);
         }
         $this->checkNotExpired($key);
     }
 
     public function delete(Key $key): void
     {
-        $hold = self::hold($key);
-        if (null === $hold) {
-            return;
-        }
         try {
-            $this->call('DLOCK.RELEASE', $key, [$hold['owner'], $hold['mode'], 'ALL', 'TOKEN', $hold['token']]);
+            $hold = $this->hold($key);
+            if (null !== $hold) {
+                $this->call('DLOCK.RELEASE', $key, [$hold['owner'], $hold['mode'], 'ALL', 'TOKEN', $hold['token']]);
+                $this->forget($key);
+            }
         } catch (\Exception $e) {
             throw new LockReleasingException(sprintf('the lock "%s" was not released, and ends with its lease', $key), 0, $e);
         }
-        $key->removeState(self::class);
     }
 
     public function exists(Key $key): bool
     {
-        $hold = self::hold($key);
+        $hold = $this->hold($key);
 
-        return null !== $hold && null !== $this->call('DLOCK.CHECK', $key, [$hold['token']]);
+        return null !== $hold && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']]));
     }
 
     /**
      * The fencing token of the lock: greater than that of every earlier grant. Pass it to whatever the lock protects.
-     * Null: the key has not been acquired with a store of this class.
+     * Null: the key has not been acquired with a store of this class, or on several servers, whose tokens have no order.
      */
     public static function fencingToken(Key $key): ?int
     {
-        return self::hold($key)['token'] ?? null;
+        $holds = self::state($key)['holds'] ?? [];
+
+        return 1 === \count($holds) ? reset($holds)['token'] : null;
     }
 
     private function take(Key $key, string $mode, bool $waits): void
@@ -116,24 +128,18 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         if ('' === (string) $key) {
             throw new InvalidArgumentException('the name of a lock is empty');
         }
-        $before = self::hold($key);
+        $before = $this->hold($key);
         if (null !== $before && $before['mode'] === $mode) {
-            try {
-                $this->putOffExpiration($key, $this->initialTtl);
+            if ($this->renew($key, $before, $this->initialTtl)) {
+                $this->checkNotExpired($key);
 
                 return;
-            } catch (LockConflictedException) {
-                $before = null; // It was lost.
-                $key->resetLifetime();
             }
+            $before = null; // It was lost.
+            $this->forget($key);
         }
-        $owner = $before['owner'] ?? bin2hex(random_bytes(16));
-        $token = $waits ? $this->wait($key, $owner, $mode) : $this->grant($key, $owner, $mode, []);
-        $key->setState(self::class, ['owner' => $owner, 'token' => $token, 'mode' => $mode]);
-        if ($waits) {
-            // Nobody knows when the lease began.
-            $this->putOffExpiration($key, $this->initialTtl);
-        }
+        $owner = self::state($key)['owner'] ?? self::newOwner();
+        $this->remember($key, $owner, $waits ? $this->wait($key, $owner, $mode) : $this->grant($key, $owner, $mode, []));
         if (null !== $before) {
             // A reader that becomes the writer, or the other way round, has both for a moment.
             $this->call('DLOCK.RELEASE', $key, [$owner, $before['mode'], 'TOKEN', $before['token']]);
@@ -141,26 +147,83 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $this->checkNotExpired($key);
     }
 
-    private function wait(Key $key, string $owner, string $mode): int
+    /**
+     * Waits in the queue of the server. While another kind of lock has the key, there is no queue: then it asks again.
+     *
+     * @return array{token: int, mode: string, until: float}
+     */
+    private function wait(Key $key, string $owner, string $mode): array
     {
         // 0: that of PHP, which cannot be set as 0.
         $timeout = $this->redis->getReadTimeout() ?: (float) \ini_get('default_socket_timeout');
         $this->redis->setOption(\Redis::OPT_READ_TIMEOUT, null === $this->longestWait ? -1 : $this->longestWait + 5);
         $this->redis->setOption(\Redis::OPT_TCP_KEEPALIVE, 1);
+        $ends = null === $this->longestWait ? INF : self::now() + $this->longestWait;
         try {
-            $millis = null === $this->longestWait ? 0 : self::millis($this->longestWait);
-
-            return $this->grant($key, $owner, $mode, ['BLOCK', $millis]);
+            while (true) {
+                $left = max(0.001, $ends - self::now());
+                $hold = $this->granted($key, $owner, $mode, ['BLOCK', INF === $left ? 0 : self::millis($left)]);
+                if (\is_array($hold) && $this->isCertain($key, $owner, $hold)) {
+                    return $hold;
+                }
+                if (null === $hold || self::now() >= $ends) {
+                    throw new LockConflictedException();
+                }
+                if (self::FOREIGN === $hold) {
+                    usleep((int) min(self::PAUSE, max(1000, 1e6 * ($ends - self::now()))));
+                }
+                // Otherwise its lease had ended before the grant was read.
+            }
         } finally {
             $this->redis->setOption(\Redis::OPT_READ_TIMEOUT, $timeout);
         }
     }
 
-    /** @param list<string|int> $block */
-    private function grant(Key $key, string $owner, string $mode, array $block): int
+    /**
+     * Whether a grant is still there, with much of its lease. The lease began somewhere in the wait, so it counts from when
+     * the wait was sent; after a long one it is renewed.
+     *
+     * @param array{token: int, mode: string, until: float} $hold
+     */
+    private function isCertain(Key $key, string $owner, array &$hold): bool
+    {
+        if ($hold['until'] - microtime(true) > $this->initialTtl * 2 / 3) {
+            return true;
+        }
+        if ($this->isAlone($key)) {
+            $key->resetLifetime();
+        }
+        $hold['until'] = microtime(true) + $this->initialTtl;
+        try {
+            return $this->renew($key, ['owner' => $owner] + $hold, $this->initialTtl);
+        } catch (\Exception $e) {
+            $this->giveUp($key, $owner, $hold['mode']);
+            throw new LockStorageException(sprintf('no answer from the server: %s', $e->getMessage()), 0, $e);
+        }
+    }
+
+    /**
+     * @param list<string|int> $block
+     *
+     * @return array{token: int, mode: string, until: float}
+     */
+    private function grant(Key $key, string $owner, string $mode, array $block): array
+    {
+        $hold = $this->granted($key, $owner, $mode, $block);
+
+        return \is_array($hold) ? $hold : throw new LockConflictedException();
+    }
+
+    /**
+     * @param list<string|int> $block
+     *
+     * @return array{token: int, mode: string, until: float}|string|null null: refused
+     */
+    private function granted(Key $key, string $owner, string $mode, array $block): array|string|null
     {
         $command = self::WRITE === $mode ? 'DLOCK.WLOCK' : 'DLOCK.RLOCK';
         $options = ['PX', self::millis($this->initialTtl), ...$block, 'REQUEST', bin2hex(random_bytes(8))];
+        $until = microtime(true) + $this->initialTtl;
         $key->reduceLifetime($this->initialTtl);
         try {
             $token = $this->call($command, $key, [$owner, ...$options]);
@@ -169,11 +232,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             $this->giveUp($key, $owner, $mode);
             throw new LockStorageException(sprintf('no answer from the server: %s', $e->getMessage()), 0, $e);
         }
-        if ($block) {
-            $key->resetLifetime();
-        }
 
-        return $token ?? throw new LockConflictedException();
+        return \is_int($token) ? ['token' => $token, 'mode' => $mode, 'until' => $until] : $token;
     }
 
     private function giveUp(Key $key, string $owner, string $mode): void
@@ -186,15 +246,51 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     }
 
     /**
+     * Renews the lease. False: the server no longer has the hold.
+     *
+     * @param Hold $hold
+     */
+    private function renew(Key $key, array $hold, float $ttl): bool
+    {
+        $until = microtime(true) + $ttl;
+        $key->reduceLifetime($ttl);
+        try {
+            $renewed = $this->call('DLOCK.RENEW', $key, [$hold['owner'], 'PX', self::millis($ttl), 'TOKEN', $hold['token']]);
+            if (0 === $renewed) {
+                // A cap has cut it: it lasts for less than was asked.
+                $asked = microtime(true);
+                $left = $this->call('DLOCK.CHECK', $key, [$hold['token']]);
+                $renewed = $left;
+                $until = $asked + (int) $left / 1000;
+                $key->reduceLifetime($until - microtime(true));
+            }
+        } catch (\Exception $e) {
+            if ($this->isAlone($key)) {
+                $key->reduceLifetime(($hold['until'] ?? 0) - microtime(true));
+            }
+            throw $e;
+        }
+        if (!\is_int($renewed)) {
+            return false;
+        }
+        $this->remember($key, $hold['owner'], ['token' => $hold['token'], 'mode' => $hold['mode'], 'until' => $until]);
+
+        return true;
+    }
+
+    /**
      * @param list<string|int> $arguments
      *
-     * @return int|null null: nil
+     * @return mixed an integer, null (nil), FOREIGN, or another reply
      *
      * @throws \RedisException      no answer
-     * @throws LockStorageException the server has refused it
+     * @throws LockStorageException the server has refused it, or the client cannot send it now
      */
-    private function call(string $command, Key $key, array $arguments): ?int
+    private function call(string $command, Key $key, array $arguments): mixed
     {
+        if (\Redis::ATOMIC !== $this->redis->getMode()) {
+            throw new LockStorageException('the client is between multi() or pipeline() and exec(): its replies come too late for a lock. Use a client of its own');
+        }
         $this->redis->clearLastError();
         try {
             $reply = $this->redis->rawCommand($command, $this->redis->_prefix((string) $key), ...$arguments);
@@ -206,6 +302,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $error = $this->redis->getLastError();
         if (null !== $error) {
             $this->redis->clearLastError();
+            if (str_starts_with($error, 'WRONGTYPE ')) {
+                return self::FOREIGN;
+            }
             if (str_starts_with($error, 'DEADLOCK ')) {
                 throw new LockConflictedException($error);
             }
@@ -213,13 +312,98 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             throw new LockStorageException($error.($isMissing ? ' (is the dlock module loaded on this server?)' : ''));
         }
 
-        return \is_int($reply) ? $reply : null;
+        return false === $reply ? null : $reply;
     }
 
-    /** @return array{owner: string, token: int, mode: string}|null */
-    private static function hold(Key $key): ?array
+    /**
+     * The hold of a key on this server. A key that was acquired where the server has another address, or before a failover,
+     * has the token under that name: then the server says whether the owner holds the lock here.
+     *
+     * @return Hold|null
+     */
+    private function hold(Key $key): ?array
     {
-        return $key->hasState(self::class) ? $key->getState(self::class) : null;
+        $state = self::state($key);
+        if (null === $state) {
+            return null;
+        }
+        $hold = $state['holds'][$this->server()] ?? $this->found($key, $state['owner']);
+
+        return null === $hold ? null : ['owner' => $state['owner']] + $hold;
+    }
+
+    /** @return array{token: int, mode: string}|null */
+    private function found(Key $key, string $owner): ?array
+    {
+        $reply = $this->call('DLOCK.INFO', $key, ['OWNER', $owner]);
+        $holds = \is_array($reply) ? self::field($reply, 'holds') : null;
+        if (!$holds) {
+            return null;
+        }
+        $mode = 'exclusive' === self::field($holds[0], 'mode') ? self::WRITE : self::READ;
+
+        return ['token' => self::field($holds[0], 'token'), 'mode' => $mode];
+    }
+
+    /** @param array{token: int, mode: string, until: float} $hold */
+    private function remember(Key $key, string $owner, array $hold): void
+    {
+        $holds = [$this->server() => $hold] + (self::state($key)['holds'] ?? []);
+        $key->setState(self::class, ['owner' => $owner, 'holds' => $holds]);
+    }
+
+    private function forget(Key $key): void
+    {
+        $state = self::state($key);
+        unset($state['holds'][$this->server()]);
+        if (empty($state['holds'])) {
+            $key->removeState(self::class);
+        } else {
+            $key->setState(self::class, $state);
+        }
+    }
+
+    /** Whether no other server has a part of the lock, whose lifetime would count as well. */
+    private function isAlone(Key $key): bool
+    {
+        return [] === array_diff_key(self::state($key)['holds'] ?? [], [$this->server() => true]);
+    }
+
+    /** Where the client is connected to, or was last: a client that has lost its connection does not say it. */
+    private function server(): string
+    {
+        if (false !== $host = $this->redis->getHost()) {
+            $this->address = [$host, $this->redis->getPort(), $this->redis->getDbNum()];
+        }
+
+        return implode("\0", [...$this->address, $this->redis->_prefix('')]);
+    }
+
+    /** @return array{owner: string, holds: array<string, array{token: int, mode: string, until: float}>}|null */
+    private static function state(Key $key): ?array
+    {
+        return $key->hasState(self::class) ? $key->getState(self::class) + ['holds' => []] : null;
+    }
+
+    /** A name that nobody else has, and that says who it is. */
+    private static function newOwner(): string
+    {
+        $host = substr(preg_replace('/[^!-9;-~]/', '?', gethostname() ?: ''), 0, 24);
+
+        return sprintf('%s:%d:%d:%s', $host, getmypid(), ++self::$owners, bin2hex(random_bytes(8)));
+    }
+
+    /** A field of a map. */
+    private static function field(array $pairs, string $name): mixed
+    {
+        $at = array_search($name, $pairs, true);
+
+        return false === $at ? null : $pairs[$at + 1];
+    }
+
+    private static function now(): float
+    {
+        return hrtime(true) / 1e9;
     }
 
     private static function millis(float $seconds): int

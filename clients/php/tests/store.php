@@ -1,8 +1,8 @@
 <?php
 
 /**
- * The store with Symfony's own LockFactory and Lock, on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT. The server at
- * the socket DLOCK_TEST_PLAIN has no module.
+ * The store with Symfony's own LockFactory and Lock, on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT. The servers at
+ * the sockets DLOCK_TEST_SECOND and DLOCK_TEST_THIRD have the module, too; the one at DLOCK_TEST_PLAIN has not.
  */
 
 declare(strict_types=1);
@@ -14,6 +14,10 @@ use Symfony\Component\Lock\Exception\LockConflictedException;
 use Symfony\Component\Lock\Exception\LockReleasingException;
 use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\LockFactory;
+use Symfony\Component\Lock\Store\CombinedStore;
+use Symfony\Component\Lock\Store\RedisStore;
+use Symfony\Component\Lock\Strategy\ConsensusStrategy;
+use Symfony\Component\Lock\Strategy\UnanimousStrategy;
 
 require 'Symfony/Component/Lock/autoload.php';
 require __DIR__.'/../src/DlockStore.php';
@@ -29,6 +33,32 @@ function connected(): Redis
 function store(float $ttl = 300.0, ?float $longestWait = null): DlockStore
 {
     return new DlockStore(connected(), $ttl, $longestWait);
+}
+
+/** Clients of three servers. */
+function three(): array
+{
+    $clients = [connected()];
+    foreach (['DLOCK_TEST_SECOND', 'DLOCK_TEST_THIRD'] as $socket) {
+        $clients[] = new Redis();
+        end($clients)->connect(getenv($socket));
+    }
+
+    return $clients;
+}
+
+/** @param list<Redis> $clients */
+function combined(array $clients, ?object $strategy = null, float $ttl = 300.0): CombinedStore
+{
+    $stores = array_map(fn (Redis $redis) => new DlockStore($redis, $ttl), $clients);
+
+    return new CombinedStore($stores, $strategy ?? new ConsensusStrategy());
+}
+
+/** On how many servers a lock is held. */
+function holders(string $name): int
+{
+    return array_sum(array_map(fn (Redis $redis) => $redis->exists($name), three()));
 }
 
 function check(bool $condition, string $what): void
@@ -211,12 +241,175 @@ $tests = [
             check(str_contains($error->getPrevious()->getMessage(), 'is the dlock module loaded'), 'it says why');
         }
     },
-    'a key of another type is refused, and a server that is gone is an error' => function (string $name) {
-        connected()->set($name, 'text');
+    'several servers: all have the lock, or a majority, or nobody has it' => function (string $name) {
+        foreach ([new ConsensusStrategy(), new UnanimousStrategy()] as $strategy) {
+            $factory = new LockFactory(combined(three(), $strategy));
+            [$one, $other] = [$factory->createLock($name, 30), $factory->createLock($name, 30)];
+            check($one->acquire() && $one->isAcquired(), 'it is acquired');
+            check(3 === holders($name), 'on all servers');
+            check(!$other->acquire() && !$other->isAcquired(), 'the other one is refused');
+            $one->refresh(60);
+            check(three()[2]->pttl($name) > 50000, 'it is refreshed everywhere');
+            check($one->acquire(), 'it may be acquired again');
+            $one->release();
+            check(0 === holders($name) && !$one->isAcquired(), 'it is free everywhere');
+            check($other->acquire(), 'the other one gets it');
+            $other->release();
+        }
+    },
+    'several servers: a minority that is lost, held or away does not matter' => function (string $name) {
+        $factory = new LockFactory(combined(three()));
+        $lock = $factory->createLock($name, 30);
+        $lock->acquire();
+        three()[1]->del($name);
+        $lock->refresh(60);
+        check($lock->isAcquired() && $lock->getRemainingLifetime() > 50, 'it goes on');
+        $lock->release();
+        check(0 === holders($name), 'it is free');
+        three()[0]->rawCommand('DLOCK.ACQUIRE', $name, 'somebody');
+        check($lock->acquire(), 'two of three');
+        $lock->release();
+        check(1 === holders($name), 'that of the other owner is left');
+        three()[1]->rawCommand('DLOCK.ACQUIRE', $name, 'somebody');
+        check(!$lock->acquire(), 'one of three');
+        check(!three()[2]->exists($name), 'is given back');
+        $clients = three();
+        $clients[0]->close();
+        $clients[0]->connect(getenv('DLOCK_TEST_PLAIN'));
+        $lock = (new LockFactory(combined($clients)))->createLock($name.':2', 30);
+        check($lock->acquire(), 'a server without the module is not counted');
+        $lock->refresh(60);
+        check($lock->getRemainingLifetime() > 50, 'nor does it end the lock');
+        $lock->release();
+    },
+    'several servers: a key goes on in another process, also as a reader that becomes the writer' => function (string $name) {
+        $key = new Key($name);
+        (new LockFactory(combined(three())))->createLockFromKey($key, 60, false)->acquireRead();
+        $text = serialize($key);
+        check(succeeds(elsewhere(function () use ($text, $name) {
+            $lock = (new LockFactory(combined(three())))->createLockFromKey(unserialize($text), 60, false);
+            $other = (new LockFactory(combined(three())))->createLock($name);
+            check($lock->isAcquired() && $other->acquireRead() && !$lock->acquire(), 'it reads, with another one');
+            $other->release();
+            check($lock->acquire() && !$other->acquireRead(), 'it writes');
+            $lock->release();
+
+            return 0 === holders($name);
+        })), 'it has gone on');
+        check(null === DlockStore::fencingToken($key), 'tokens of several servers have no order');
+    },
+    'two keys of one name, and one store for many keys, do not know each other' => function (string $name) {
+        $store = store();
+        $keys = [new Key($name), new Key($name), new Key("$name:b")];
+        [$a, $b, $c] = array_map(fn (Key $key) => (new LockFactory($store))->createLockFromKey($key, 30), $keys);
+        check($a->acquire() && !$b->acquire() && $c->acquire(), 'each has its own');
+        $b->release();
+        check($a->isAcquired() && $c->isAcquired(), 'a release changes no other');
+    },
+    'a key goes on where the server has another address' => function (string $name) {
+        $key = new Key($name);
+        (new LockFactory(store()))->createLockFromKey($key, 60, false)->acquire();
+        $redis = new Redis();
+        $redis->connect('localhost', (int) getenv('DLOCK_TEST_PORT'));
+        $lock = (new LockFactory(new DlockStore($redis)))->createLockFromKey(unserialize(serialize($key)), 60, false);
+        check($lock->isAcquired(), 'it holds the lock');
+        $lock->refresh(100);
+        check($lock->acquire(), 'again');
+        $lock->release();
+        check(!connected()->exists($name), 'it has released it');
+    },
+    'the owner says which process it is' => function (string $name) {
         $lock = (new LockFactory(store()))->createLock($name);
-        $error = throws(LockAcquiringException::class, fn () => $lock->acquire());
-        check(str_contains($error->getPrevious()->getMessage(), 'WRONGTYPE'), 'it says why');
+        $lock->acquire();
+        $info = connected()->rawCommand('DLOCK.INFO', $name, 'FULL');
+        $owner = $info[array_search('holds', $info, true) + 1][0][1];
+        check(str_contains($owner, ':'.getmypid().':') && str_starts_with($owner, substr(gethostname(), 0, 8)), $owner);
+        check(strlen($owner) <= 64, 'it is short');
+    },
+    'a key that another kind of lock has is held' => function (string $name) {
+        $old = new LockFactory(new RedisStore(connected()));
+        foreach ([fn () => connected()->set($name, 'text', ['nx', 'px' => 60000]), fn () => $old->createLock($name, 60, false)->acquire()] as $holds) {
+            $holds();
+            $lock = (new LockFactory(store()))->createLock($name);
+            check(!$lock->acquire() && !$lock->acquireRead() && !$lock->isAcquired(), 'it is refused');
+            $limited = (new LockFactory(store(longestWait: 0.3)))->createLock($name);
+            $began = microtime(true);
+            throws(LockConflictedException::class, fn () => $limited->acquire(true));
+            check(microtime(true) - $began >= 0.29, 'after the longest wait');
+            check(0 === connected()->exists("$name:begun"), 'nobody has begun');
+            $waiting = elsewhere(function () use ($name) {
+                connected()->set("$name:begun", '1', ['EX' => 60]);
+
+                return (new LockFactory(store()))->createLock($name, 60)->acquire(true);
+            });
+            until('it waits', fn () => connected()->exists("$name:begun"));
+            usleep(150000);
+            connected()->del($name);
+            check(succeeds($waiting), 'it has got the lock');
+            connected()->del($name, "$name:begun");
+        }
+    },
+    'a lock whose key another program has overwritten is lost' => function (string $name) {
+        $lock = (new LockFactory(store()))->createLock($name, 60);
+        $lock->acquire();
+        connected()->set($name, 'text');
+        check(!$lock->isAcquired(), 'it is lost');
+        throws(LockConflictedException::class, fn () => $lock->refresh());
+        check($lock->isExpired(), 'it does not count as held');
+        $lock->release();
+        check('text' === connected()->get($name), 'the other key is as it was');
         connected()->del($name);
+        check($lock->acquire(), 'it can be acquired again');
+    },
+    'a client in a transaction or a pipeline is refused' => function (string $name) {
+        foreach ([Redis::MULTI, Redis::PIPELINE] as $mode) {
+            $redis = connected();
+            $store = new DlockStore($redis);
+            $held = (new LockFactory($store))->createLock("$name:held", 60, false);
+            $held->acquire();
+            $redis->multi($mode);
+            $lock = (new LockFactory($store))->createLock($name);
+            foreach ([fn () => $lock->acquire(), fn () => $lock->acquire(true), fn () => $held->refresh()] as $call) {
+                $error = throws(LockAcquiringException::class, $call);
+                check(str_contains($error->getPrevious()->getMessage(), 'multi()'), 'it says why');
+            }
+            throws(LockReleasingException::class, fn () => $held->release());
+            $redis->exec();
+            check(!connected()->exists($name), 'nothing was queued');
+            $held->release();
+        }
+    },
+    'a wait whose grant is over when it is read goes on' => function (string $name) {
+        $mine = (new LockFactory(store()))->createLock($name, 60);
+        $mine->acquire();
+        $waiting = elsewhere(function () use ($name) {
+            $lock = (new LockFactory(store(1.0)))->createLock($name);
+
+            return $lock->acquire(true) && $lock->isAcquired() && 0 === connected()->exists("$name:inside");
+        });
+        until('it waits', fn () => 1 === waiters($name));
+        posix_kill($waiting, SIGSTOP);
+        $mine->release();
+        until('its lease has ended', fn () => !connected()->exists($name));
+        connected()->set("$name:inside", '1', ['EX' => 60]);
+        $mine->acquire();
+        posix_kill($waiting, SIGCONT);
+        until('it waits again', fn () => 1 === waiters($name));
+        connected()->del("$name:inside");
+        $mine->release();
+        check(succeeds($waiting), 'it has got the lock after that');
+    },
+    'a refresh that got no answer promises no more than before' => function (string $name) {
+        $redis = connected();
+        $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
+        $lock = (new LockFactory(new DlockStore($redis, 5)))->createLock($name, 5);
+        $lock->acquire();
+        connected()->rawCommand('CLIENT', 'PAUSE', 1000, 'WRITE');
+        throws(LockAcquiringException::class, fn () => $lock->refresh(60));
+        check($lock->getRemainingLifetime() < 5, 'as long as before');
+        connected()->del($name); // which waits for the end of the pause
+    },
+    'a server that is gone is an error' => function (string $name) {
         $redis = connected();
         $store = new DlockStore($redis);
         $held = (new LockFactory($store))->createLock($name, 60, false);
