@@ -50,6 +50,8 @@ class Lock {
    */
   #late;
   #isBinding = false;
+  /** Its connections are. */
+  #isClosed = false;
   /** For its named session. @type {import('./session.js').Binding | undefined} */
   #binding;
   /** @type {NodeJS.Timeout | undefined} */
@@ -378,12 +380,14 @@ class Lock {
    * @param {Attempts} attempts that made it
    */
   #keepOpen(connection, attempts) {
-    if (this.#isOver) return;
+    // Its end would release the lock before the release that is on its way does, which would find nothing.
+    if (this.#isClosed) return;
     attempts.give(connection);
     this.#late.push(connection);
   }
 
   #closeAll() {
+    this.#isClosed = true;
     this.#own?.close();
     for (const connection of this.#late) connection.close();
   }

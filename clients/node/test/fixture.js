@@ -196,10 +196,9 @@ export async function wire(to = port) {
     const far = net.connect(to, host);
     const pair = [near, far];
     pairs.add(pair);
-    let isKept = false;
     near.on('data', (data) => {
-      if (kept.word && data.includes(kept.word)) [isKept, kept.word, kept.far] = [true, undefined, far];
-      if (isKept) kept.chunks.push(data);
+      if (kept.word && data.includes(kept.word)) [kept.word, kept.far] = [undefined, far];
+      if (kept.far === far) kept.chunks.push(data);
       else far.write(data);
     });
     far.on('data', (data) => {
@@ -211,7 +210,7 @@ export async function wire(to = port) {
     for (const end of pair) {
       end.on('error', () => {});
       end.on('close', () => {
-        if (end === near && isKept && kept.chunks.length > 0) {
+        if (end === near && kept.far === far) {
           kept.end = () => far.end();
           return;
         }
@@ -242,7 +241,8 @@ export async function wire(to = port) {
     delayEnds: (ms) => (lateEnd = ms),
     deliver: () => {
       const { chunks, far, end } = kept;
-      for (const chunk of chunks.splice(0)) far.write(chunk);
+      kept = { chunks: [] }; // from now on the connection carries again
+      for (const chunk of chunks) far.write(chunk);
       end?.();
     },
   };

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 
 import { DLock, NoAnswer } from 'redis-dlock';
 
-import { lookAt, settles, sleep, test, until, wire, withEachClient } from './fixture.js';
+import { clientsOf, lookAt, settles, sleep, test, until, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 const [SHORT, LONG] = [3000, 60_000];
@@ -59,6 +59,31 @@ withEachClient(({ open }) => {
     await until('it arrives', async () => (await server.run('PTTL', 'job')) <= 2 * SHORT);
     assert(lock.remaining <= 2 * SHORT, `${lock.remaining} ms are left`);
     assert.equal(await lock.release(), true);
+    await server.stop();
+  });
+
+  test('a release while a binding is on its way finds the lock', async () => {
+    const server = await start({ options: ['--dlock.session-grace', '20000'] });
+    const line = await wire(server.port);
+    const dlock = new DLock(await open({ at: line.port }), { answer: 5000 });
+    const lock = await dlock.acquire('job', { session: true, lease: LONG });
+    const bound = async () => (await clientsOf(server.run, 'job', 'holds', 'session'))[0];
+    const first = await bound();
+    line.keep('SESSION');
+    await server.run('CLIENT', 'KILL', 'ID', String(first));
+    await until('it is bound', () => line.kept() > 0);
+    // The server executes the binding, and its reply is late. So is the release, which is sent meanwhile.
+    line.delay(1000);
+    line.deliver();
+    await until('the server has bound it', async () => ![null, first].includes(await bound()));
+    await server.run('CONFIG', 'SET', 'dlock.session-grace', '0');
+    line.keep('DLOCK.RELEASE');
+    const releasing = lock.release();
+    await until('the release is on its way', () => line.kept() > 0);
+    await sleep(100);
+    assert.equal((await lookAt(server.run, 'job'))?.token, lock.token, 'nothing else ends it');
+    line.deliver();
+    assert.equal(await releasing, true);
     await server.stop();
   });
 
