@@ -64,6 +64,11 @@ conformance: build ## play the conformance suite against every package (THROUGH=
 	DLOCK_COMMAND=$$CARGO_TARGET_DIR/release/dlock DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock \
 	DLOCK_THROUGH=$(THROUGH) tests/clients/conformance.sh
 
+test-node-newest: module ## test the Node.js package with the newest ioredis and node-redis, instead of the pinned ones
+	@scripts/setup test
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_NODE_NEWEST=1 DLOCK_RECIPES=node \
+	cargo test --locked --test recipes the_packages_keep_their_promises -- --nocapture
+
 lint: setup ## check format, clippy, rustdoc, where unsafe code is, packages, and texts
 	@scripts/setup lint
 	cargo fmt --all --check
