@@ -68,6 +68,21 @@ fn the_readme_shows_what_redis_cli_shows() {
     replay(&readme);
 }
 
+/// The front page has lines of programs that are played where they come from: the pages of the packages.
+#[test]
+fn the_programs_of_the_readme_are_those_of_the_packages() {
+    let readme = Page::read("README.md");
+    for (language, page) in [("python", "python"), ("js", "node"), ("go", "go")] {
+        let programs = Page::read(format!("clients/{page}/README.md")).trimmed(language);
+        let shown = readme.trimmed(language);
+        assert_eq!(shown.len(), 1, "README.md shows one program in {language}");
+        for lines in shown {
+            let is_part = |program: &Vec<String>| program.windows(lines.len()).any(|part| part == lines);
+            assert!(programs.iter().any(is_part), "README.md: clients/{page}/README.md does not have {lines:?}");
+        }
+    }
+}
+
 #[test]
 fn the_pages_of_commands_show_what_redis_cli_shows() {
     for page in Page::all_in("docs/commands") {

@@ -63,6 +63,12 @@ impl Page {
         self.fenced("console").iter().map(|lines| Block::parse(lines)).collect()
     }
 
+    /// The lines of the blocks of a language, without their indent.
+    pub fn trimmed(&self, language: &str) -> Vec<Vec<String>> {
+        let trim = |lines: &Vec<&str>| lines.iter().map(|line| line.trim().to_owned()).collect();
+        self.fenced(language).iter().map(trim).collect()
+    }
+
     /// The libraries of functions that its sessions call: the blocks fenced as `lua`.
     pub fn libraries(&self) -> Vec<String> {
         self.fenced("lua").iter().map(|lines| lines.join("\n")).collect()

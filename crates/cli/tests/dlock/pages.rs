@@ -13,7 +13,7 @@ const HERE: &str = "crates/cli/tests/dlock/pages.rs";
 
 /// Programs on the `PATH`, and in the working directory.
 const PROGRAMS: [&str; 5] = ["make", "backup", "psql", "man", "run-the-backup"];
-const SCRIPTS: [&str; 6] = ["backup.sh", "billing", "deploy.sh", "render", "train", "transfer"];
+const SCRIPTS: [&str; 7] = ["backup.sh", "billing", "deploy.sh", "render", "report.sh", "train", "transfer"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -109,7 +109,7 @@ fn play(page: &str, machine: &Machine) {
 #[test]
 fn the_pages_of_the_shell_run_what_they_name() {
     let machine = Machine::new(vec![Server::start()]);
-    for page in ["docs/leader-election.md", "docs/troubleshooting.md", "docs/tutorial.md"] {
+    for page in ["README.md", "docs/leader-election.md", "docs/troubleshooting.md", "docs/tutorial.md"] {
         play(page, &machine);
     }
     play("docs/recipes/redis-cli/README.md", &machine);
