@@ -19,19 +19,20 @@ final class Address {
     static Address parse(String text, int defaultPort) {
         int bracket = text.lastIndexOf(']');
         int colon = text.lastIndexOf(':');
-        boolean ported = colon > bracket && (bracket >= 0 || text.indexOf(':') == colon);
+        boolean ported = colon > bracket;
         String host = ported ? text.substring(0, colon) : text;
-        if (bracket >= 0 && host.startsWith("[") && host.endsWith("]")) {
+        boolean isInBrackets = host.startsWith("[") && host.endsWith("]");
+        if (isInBrackets) {
             host = host.substring(1, host.length() - 1);
         }
-        if (host.isEmpty()) {
-            throw new IllegalArgumentException("no host in \"" + text + "\"");
+        if (host.isEmpty() || host.indexOf('[') >= 0 || host.indexOf(']') >= 0 || !isInBrackets && host.indexOf(':') >= 0) {
+            throw new IllegalArgumentException("no host in \"" + text + "\": an IPv6 address is in brackets");
         }
-        try {
-            return new Address(host, ported ? Integer.parseInt(text.substring(colon + 1)) : defaultPort);
-        } catch (NumberFormatException e) {
-            throw new IllegalArgumentException("not a port: \"" + text + "\"", e);
+        String port = text.substring(colon + 1);
+        if (ported && !port.matches("[0-9]{1,5}")) {
+            throw new IllegalArgumentException("not a port: \"" + text + "\"");
         }
+        return new Address(host, ported ? Integer.parseInt(port) : defaultPort);
     }
 
     @Override

@@ -22,6 +22,7 @@ final class Connection {
     private final Loop loop;
     private final Address address;
     private final SocketChannel channel;
+    private final Profile.Greeting greeting;
     private final Resp.Decoder decoder = new Resp.Decoder();
     private final ArrayDeque<CompletableFuture<Object>> unanswered = new ArrayDeque<>();
     private final ArrayDeque<ByteBuffer> outgoing = new ArrayDeque<>();
@@ -38,14 +39,15 @@ final class Connection {
     private String mode = "";
     private String role = "";
 
-    private Connection(Loop loop, Address address, SocketChannel channel) {
+    private Connection(Loop loop, Address address, SocketChannel channel, Profile.Greeting greeting) {
         this.loop = loop;
+        this.greeting = greeting;
         this.address = address;
         this.channel = channel;
     }
 
     /** Connects, and logs in. The future fails with {@link Unanswered} or {@link ServerException}. */
-    static CompletableFuture<Connection> open(Loop loop, Address address, Login login, long timeoutMillis) {
+    static CompletableFuture<Connection> open(Loop loop, Address address, Profile profile, long timeoutMillis) {
         Connection connection;
         boolean connected;
         try {
@@ -54,14 +56,15 @@ final class Connection {
             if (where.isUnresolved()) {
                 throw new UnknownHostException(address.host);
             }
+            Profile.Greeting greeting = profile.greeting();
             SocketChannel channel = SocketChannel.open();
-            connection = new Connection(loop, address, channel);
+            connection = new Connection(loop, address, channel, greeting);
             try {
                 channel.configureBlocking(false);
                 setOptions(channel);
-                connection.wire = login.tls == null
+                connection.wire = profile.tls == null
                         ? new Wire.Plain(channel)
-                        : new Wire.Tls(channel, login.tls.engine(address.host, address.port));
+                        : new Wire.Tls(channel, profile.tls.engine(address.host, address.port));
                 connection.incoming = ByteBuffer.allocate(connection.wire.readSize());
                 connected = channel.connect(where);
             } catch (IOException | RuntimeException e) {
@@ -71,7 +74,7 @@ final class Connection {
         } catch (IOException | RuntimeException e) {
             return CompletableFuture.failedFuture(unreachable(address, e));
         }
-        CompletableFuture<Connection> ready = connection.logIn(login);
+        CompletableFuture<Connection> ready = connection.logIn();
         boolean isConnected = connected;
         loop.execute(() -> connection.register(isConnected));
         ready.copy().orTimeout(timeoutMillis, TimeUnit.MILLISECONDS).whenComplete((done, failed) -> {
@@ -110,15 +113,10 @@ final class Connection {
         }
     }
 
-    private CompletableFuture<Connection> logIn(Login login) {
-        List<byte[]> hello = new ArrayList<>(Words.of("HELLO", "3"));
-        if (login.password != null) {
-            hello.addAll(Words.of("AUTH", login.user == null ? "default" : login.user, login.password));
-        }
-        hello.addAll(Words.of("SETNAME", login.clientName));
-        CompletableFuture<Object> done = send(hello.toArray(new byte[0][])).thenApply(this::introduced);
-        if (login.database != 0) {
-            CompletableFuture<Object> selected = send(Words.command("SELECT", login.database));
+    private CompletableFuture<Connection> logIn() {
+        CompletableFuture<Object> done = send(greeting.hello).thenApply(this::introduced);
+        if (greeting.select != null) {
+            CompletableFuture<Object> selected = send(greeting.select);
             done = done.thenCombine(selected, (greeting, ok) -> ok);
         }
         return done.handle((ok, failed) -> {
@@ -140,6 +138,11 @@ final class Connection {
                 role = Words.text(fields.get(i + 1));
             }
         }
+        return greeting;
+    }
+
+    /** Returns what it was opened with. */
+    Profile.Greeting greeting() {
         return greeting;
     }
 

@@ -1,6 +1,5 @@
 package dlock;
 
-import java.security.SecureRandom;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
@@ -36,9 +35,10 @@ final class Core implements AutoCloseable {
     /** Runs tasks that never block. */
     final ScheduledThreadPoolExecutor timer;
 
-    private final String name;
+    private final Owners names;
+    private final AtomicLong owners = new AtomicLong();
     private final AtomicLong ids = new AtomicLong();
-    private final ThreadLocal<ThreadOwner> owners = ThreadLocal.withInitial(() -> new ThreadOwner(this::freshOwner));
+    private final ThreadLocal<ThreadOwner> threads = ThreadLocal.withInitial(() -> new ThreadOwner(this::freshOwner));
     /** The permits that the client's threads hold. */
     final Permits permits = new Permits();
     private final Set<Election> elections = ConcurrentHashMap.newKeySet();
@@ -50,18 +50,12 @@ final class Core implements AutoCloseable {
     /** No commands. */
     private volatile boolean closed;
 
-    Core(Backend backend, long patienceMillis, long besideMillis, Executor executor) {
+    Core(Backend backend, Owners names, long patienceMillis, long besideMillis, Executor executor) {
         this.backend = backend;
+        this.names = names;
         this.patienceMillis = patienceMillis;
         this.besideMillis = besideMillis;
         this.executor = executor;
-        byte[] random = new byte[12];
-        new SecureRandom().nextBytes(random);
-        StringBuilder hex = new StringBuilder();
-        for (byte each : random) {
-            hex.append(String.format("%02x", each));
-        }
-        name = hex.toString();
         timer = new ScheduledThreadPoolExecutor(1, run -> {
             Thread thread = new Thread(run, "dlock-timer");
             thread.setDaemon(true);
@@ -73,7 +67,7 @@ final class Core implements AutoCloseable {
 
     /** Returns a new owner name, unique among all clients. */
     String freshOwner() {
-        return name + ":" + Long.toString(ids.incrementAndGet(), 36);
+        return names.name(owners.incrementAndGet());
     }
 
     /** Returns a new request id, unique in this client. */
@@ -83,7 +77,7 @@ final class Core implements AutoCloseable {
 
     /** Returns the owner of the current thread, with its holds. */
     ThreadOwner currentOwner() {
-        return owners.get();
+        return threads.get();
     }
 
     void checkOpen() {

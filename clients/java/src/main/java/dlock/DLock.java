@@ -298,9 +298,12 @@ public final class DLock implements Lock {
 
     // Queries
 
-    /** Asks the server whether the lock is held by any owner. Of several locks, one is enough. */
+    /**
+     * Asks the server whether the lock is held by any owner. Of several locks, one is enough. Of a lock for readers and
+     * writers, asks for the holders of this side.
+     */
     public boolean isLocked() {
-        return request.names.stream().anyMatch(name -> LockInfo.of(core, name).holders > 0);
+        return request.names.stream().anyMatch(name -> LockInfo.of(core, name).isHeldIn(request.mode));
     }
 
     /** Asks the server for the number of waiters. Of several locks, returns the largest number. */
@@ -371,8 +374,8 @@ public final class DLock implements Lock {
     }
 
     /**
-     * Enters for the first time. Of several locks, only those are asked for that the thread has not locked. What it has
-     * locked by another lock stays until both are unlocked.
+     * Enters for the first time. Of several locks, only those are asked for that the thread has not locked. A name that
+     * two locks of the thread have stays until both are unlocked.
      */
     private <E extends Exception> boolean first(Asking<E> asking) throws E {
         ThreadOwner me = core.currentOwner();

@@ -1,6 +1,10 @@
 package dlock;
 
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.security.NoSuchAlgorithmException;
+import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -10,6 +14,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 import javax.net.ssl.SSLContext;
 
 /**
@@ -152,11 +157,12 @@ public final class DLockClient implements AutoCloseable {
         private Driver driver;
         private Duration longestWait = Duration.ofSeconds(1);
         private String user;
-        private String password;
+        private Supplier<String> password;
         private String sentinelUser;
         private String sentinelPassword;
         private SSLContext sslContext;
         private String clientName = "dlock-java";
+        private String owner;
         private Lease lease = Lease.renewed(Duration.ofSeconds(30));
         private Duration timeout = Duration.ofSeconds(5);
         private Duration patience = Duration.ofSeconds(30);
@@ -169,11 +175,14 @@ public final class DLockClient implements AutoCloseable {
          * Names the servers:
          *
          * <ul>
-         *   <li>{@code redis://[user:password@]host[:6379][/database]}: one server, or a node of a cluster;
+         *   <li>{@code redis://[user:password@]host[:6379][/database]}: one server, or a node of a cluster.
+         *       {@code ?db=database} means the same;
          *   <li>{@code redis://a:7000,b:7000}: nodes of a cluster, tried in turn;
          *   <li>{@code redis-sentinel://[user:password@]a[:26379],b,c/name[/database]}: the primary of that name;
          *   <li>{@code rediss} instead of {@code redis}: with TLS. {@code valkey} and {@code valkeys} are the same.
          * </ul>
+         *
+         * <p>{@link #connect} refuses what else a URL says.
          */
         public Builder url(String servers) {
             this.url = Objects.requireNonNull(servers);
@@ -182,8 +191,28 @@ public final class DLockClient implements AutoCloseable {
 
         /** Sets the user and password, instead of those in the URL. */
         public Builder credentials(String name, String secret) {
+            Objects.requireNonNull(secret);
+            return credentials(name, () -> secret);
+        }
+
+        /**
+         * The same, with a password that changes: it is asked for with each new connection, and before one is used again.
+         * It must answer at once.
+         *
+         * @param name {@code null}: the default user
+         */
+        public Builder credentials(String name, Supplier<String> secret) {
             this.user = name;
             this.password = Objects.requireNonNull(secret);
+            return this;
+        }
+
+        /**
+         * Sets the beginning of owner names, which {@code dlock info}, {@code DLOCK.INFO} and error messages show: 1 to 36
+         * bytes. The default is {@code HOST:PID}. Everybody who may read a lock can read it.
+         */
+        public Builder owner(String label) {
+            this.owner = Owners.checked(label);
             return this;
         }
 
@@ -275,7 +304,9 @@ public final class DLockClient implements AutoCloseable {
             DLockClient client = null;
             try {
                 Backend backend = driver == null ? servers(runs) : new DriverBackend(driver, longestWait.toMillis());
-                Core core = new Core(backend, patience.toMillis(), besideOldLocks.toMillis(), runs);
+                String label = owner == null ? Owners.labelOf(host(), ProcessHandle.current().pid()) : owner;
+                Owners owners = new Owners(label, new SecureRandom().nextLong());
+                Core core = new Core(backend, owners, patience.toMillis(), besideOldLocks.toMillis(), runs);
                 client = new DLockClient(core, lease, own);
                 return client;
             } finally {
@@ -285,19 +316,28 @@ public final class DLockClient implements AutoCloseable {
             }
         }
 
+        /** Returns the name of this host, without asking a name server. */
+        private static String host() {
+            try {
+                return Files.readString(Path.of("/proc/sys/kernel/hostname")).trim();
+            } catch (IOException | SecurityException e) {
+                String name = System.getenv("COMPUTERNAME");
+                return name != null ? name : Objects.requireNonNullElse(System.getenv("HOSTNAME"), "");
+            }
+        }
+
         private Backend servers(Executor runs) {
             ServerUrl where = ServerUrl.parse(url);
             if (sslContext != null && !where.tls) {
                 throw new IllegalArgumentException("an SSLContext, but a URL without TLS");
             }
             TlsSettings tls = where.tls ? new TlsSettings(sslContext == null ? defaultContext() : sslContext) : null;
-            Login login = new Login(
-                    password == null ? where.user : user,
-                    password == null ? where.password : password,
-                    where.database, clientName, tls);
-            Login sentinelLogin = new Login(sentinelUser, sentinelPassword, 0, clientName, tls);
-            Servers servers = new Servers(
-                    where, login, sentinelLogin, timeout.toMillis(), runs);
+            String login = password == null ? where.user : user;
+            Profile profile = password == null
+                    ? new Profile(login, where.password, where.database, clientName, tls)
+                    : new Profile(login, password, where.database, clientName, tls);
+            Profile sentinelProfile = new Profile(sentinelUser, sentinelPassword, 0, clientName, tls);
+            Servers servers = new Servers(where, profile, sentinelProfile, timeout.toMillis(), runs);
             boolean started = false;
             try {
                 Futures.join(servers.start());

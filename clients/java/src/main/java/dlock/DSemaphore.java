@@ -93,7 +93,9 @@ public final class DSemaphore {
     /** Acquires permits, all at once, unless the thread is interrupted. */
     public void acquire(int permits) throws InterruptedException {
         DLock.checkInterrupt();
-        keep(granting(permits, one.unlimited(core)).awaitInterruptibly());
+        if (permits != 0) {
+            keep(granting(permits, one.unlimited(core)).awaitInterruptibly());
+        }
     }
 
     /** Acquires a permit. An interrupt does not end the wait. */
@@ -103,7 +105,9 @@ public final class DSemaphore {
 
     /** Acquires permits, all at once. An interrupt does not end the wait. */
     public void acquireUninterruptibly(int permits) {
-        keep(granting(permits, one.unlimited(core)).await());
+        if (permits != 0) {
+            keep(granting(permits, one.unlimited(core)).await());
+        }
     }
 
     /** Acquires a permit if one is free and there are no waiters. */
@@ -111,9 +115,12 @@ public final class DSemaphore {
         return tryAcquire(1);
     }
 
-    /** Acquires permits if enough are free and there are no waiters. */
+    /**
+     * Acquires permits if enough are free and there are no waiters. No permits are always there, and more than the limit
+     * never: then nobody is asked.
+     */
     public boolean tryAcquire(int permits) {
-        return keep(granting(permits, one.limited(core, 0)).await());
+        return permits == 0 || !isTooMany(permits) && keep(granting(permits, one.limited(core, 0)).await());
     }
 
     /** Acquires a permit, and waits for this time at most. */
@@ -121,10 +128,11 @@ public final class DSemaphore {
         return tryAcquire(1, timeout, unit);
     }
 
-    /** Acquires permits, all at once, and waits for this time at most. */
+    /** Acquires permits, all at once, and waits for this time at most. Does not wait for more permits than there are. */
     public boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
         DLock.checkInterrupt();
-        return keep(granting(permits, one.limited(core, unit.toNanos(timeout))).awaitInterruptibly());
+        return permits == 0 || !isTooMany(permits)
+                && keep(granting(permits, one.limited(core, unit.toNanos(timeout))).awaitInterruptibly());
     }
 
     /** Acquires permits without a thread that waits. Release them by the hold, not by {@link #release}. */
@@ -135,7 +143,9 @@ public final class DSemaphore {
     /** Acquires permits as a hold, and waits for this time at most. Empty: they were not granted in time. */
     public Optional<Hold> tryAcquireHold(int permits, Duration wait) throws InterruptedException {
         DLock.checkInterrupt();
-        return Optional.ofNullable(granting(permits, one.limited(core, wait)).awaitInterruptibly());
+        return isTooMany(permits)
+                ? Optional.empty()
+                : Optional.ofNullable(granting(permits, one.limited(core, wait)).awaitInterruptibly());
     }
 
     /** Releases a permit. */
@@ -144,12 +154,15 @@ public final class DSemaphore {
     }
 
     /**
-     * Releases permits, newest first: those of the current thread, then those of other threads.
+     * Releases permits, newest first: those of the current thread, then those of other threads. Does nothing for 0.
      *
      * @throws IllegalStateException the threads of this client hold fewer permits. No permit is released
      * @throws LockLostException some permits were lost before. The others are released
      */
     public void release(int permits) {
+        if (permits == 0) {
+            return;
+        }
         positive(permits);
         List<CompletableFuture<Boolean>> released = core.permits.release(name, permits);
         boolean all = true;
@@ -225,13 +238,17 @@ public final class DSemaphore {
     private Granting granting(int permits, Limit time) {
         core.checkOpen();
         positive(permits);
-        if (permits > limit) {
+        if (isTooMany(permits)) {
             throw new IllegalArgumentException("there are " + limit + " permits, never " + permits);
         }
         if (one.mode == Request.Mode.SLOT && permits > 1) {
             throw new IllegalArgumentException("an acquisition takes one permit with a number, not " + permits);
         }
         return new Granting(core, one.of(permits), core.freshOwner(), time, null, listeners);
+    }
+
+    private boolean isTooMany(int permits) {
+        return permits > limit;
     }
 
     private static void positive(int permits) {

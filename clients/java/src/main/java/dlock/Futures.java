@@ -34,6 +34,17 @@ final class Futures {
         return CompletableFuture.runAsync(() -> {}, later);
     }
 
+    /** Lets the future end at this time, if it has not ended by then: with {@link Unanswered}. */
+    static <T> CompletableFuture<T> within(CompletableFuture<T> future, long millis, String what) {
+        future.orTimeout(millis, TimeUnit.MILLISECONDS);
+        return future.exceptionally(failed -> {
+            if (cause(failed) instanceof TimeoutException) {
+                throw new Unanswered(what + " within " + millis + " ms", null);
+            }
+            throw rethrown(failed);
+        });
+    }
+
     static CompletableFuture<Void> all(List<? extends CompletableFuture<?>> futures) {
         return CompletableFuture.allOf(futures.toArray(new CompletableFuture<?>[0]));
     }

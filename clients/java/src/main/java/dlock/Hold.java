@@ -320,6 +320,16 @@ public final class Hold implements AutoCloseable {
         return patiently(released);
     }
 
+    /** Releases it, and has the session repeat that if no server answers. */
+    private void releaseOwing() {
+        Supplier<CompletableFuture<?>> release = () -> commands.releaseAll(Deadline.afterMillis(RELEASING_MILLIS));
+        release.get().whenComplete((ok, failed) -> {
+            if (failed != null) {
+                bound.keeper().owe(release);
+            }
+        });
+    }
+
     private synchronized boolean isReleased() {
         return state == State.RELEASED;
     }
@@ -615,7 +625,10 @@ public final class Hold implements AutoCloseable {
             own.leave();
         }
         binding.leaveOthers();
-        if (commands.names().size() > 1) {
+        if (session != null && bound.keeper().isOpen()) {
+            // The server may still have it, and the session would keep it.
+            releaseOwing();
+        } else if (commands.names().size() > 1) {
             // Releases the other locks of the set.
             commands.releaseAll(lapse());
         }

@@ -191,8 +191,8 @@ final class HoldCommands {
     }
 
     /**
-     * Asks for every name. Completes with the smallest reply, or with {@code null} if one is nil. What is said of a name
-     * that was released meanwhile does not count.
+     * Asks for every name. Completes with the smallest reply, or with {@code null} if one is nil. The reply for a
+     * name that was released meanwhile does not count.
      */
     private CompletableFuture<Long> each(Function<String, CompletableFuture<Object>> ask) {
         Map<String, CompletableFuture<Object>> replies = new LinkedHashMap<>();

@@ -37,6 +37,12 @@ final class LockInfo {
         return info;
     }
 
+    /** Returns whether an owner holds it in this mode. An exclusive lock is one with any holder. */
+    boolean isHeldIn(Request.Mode side) {
+        String other = side == Request.Mode.READ ? "exclusive" : side == Request.Mode.WRITE ? "shared" : "";
+        return holders > 0 && !mode.equals(other);
+    }
+
     /** Returns the number of free permits of a semaphore. */
     long available(long limit) {
         boolean shared = mode.equals("shared") || mode.equals("free");

@@ -19,7 +19,7 @@ final class Node {
 
     private final Loop loop;
     private final Address address;
-    private final Login login;
+    private final Profile profile;
     private final long timeoutMillis;
     private final Executor executor;
     private final ArrayDeque<Connection> idle = new ArrayDeque<>();
@@ -32,10 +32,10 @@ final class Node {
     private int checks;
     private long pauseMillis;
 
-    Node(Loop loop, Address address, Login login, long timeoutMillis, Executor executor) {
+    Node(Loop loop, Address address, Profile profile, long timeoutMillis, Executor executor) {
         this.loop = loop;
         this.address = address;
-        this.login = login;
+        this.profile = profile;
         this.timeoutMillis = timeoutMillis;
         this.executor = executor;
     }
@@ -60,12 +60,23 @@ final class Node {
     CompletableFuture<Connection> take() {
         synchronized (this) {
             for (Connection next; (next = idle.poll()) != null; ) {
-                if (!next.ended().isDone()) {
+                if (!next.ended().isDone() && isAsNow(next)) {
                     return CompletableFuture.completedFuture(next);
                 }
+                next.close();
             }
         }
         return open();
+    }
+
+    /** Returns whether a new connection would be opened as this one was. */
+    private boolean isAsNow(Connection connection) {
+        try {
+            return connection.greeting().equals(profile.greeting());
+        } catch (RuntimeException e) {
+            // The provider of the password has none now.
+            return false;
+        }
     }
 
     /** Puts a connection into the pool. Closes it if a reply is missing: the next user would wait for that too. */
@@ -227,10 +238,20 @@ final class Node {
 
     private CompletableFuture<Connection> open() {
         try {
-            // Resolving a name may block.
-            return CompletableFuture.supplyAsync(() -> Connection.open(loop, address, login, timeoutMillis), executor)
+            // Resolving a name may block, and for longer than a connection may take.
+            CompletableFuture<Connection> opening = CompletableFuture
+                    .supplyAsync(() -> Connection.open(loop, address, profile, timeoutMillis), executor)
                     .thenCompose(opened -> opened)
                     .thenCompose(this::heard);
+            CompletableFuture<Connection> limited = new CompletableFuture<>();
+            opening.whenComplete((connection, failed) -> {
+                if (failed != null) {
+                    limited.completeExceptionally(Futures.cause(failed));
+                } else if (!limited.complete(connection)) {
+                    connection.close();
+                }
+            });
+            return Futures.within(limited, timeoutMillis, address + " cannot be reached");
         } catch (RejectedExecutionException e) {
             return CompletableFuture.failedFuture(new Unanswered("the client is closed", e));
         }

@@ -37,7 +37,8 @@ final class Once {
         Hold hold = granted.get();
         try {
             work.accept(hold);
-        } catch (RuntimeException | Error e) {
+        } catch (Throwable e) {
+            // Other languages throw what the interface does not name.
             end(hold, e);
             throw e;
         }
@@ -69,7 +70,7 @@ final class Once {
             while (!answered(hold, lease)) {
                 Thread.sleep(PAUSE_MILLIS);
             }
-        } catch (RuntimeException | Error | InterruptedException e) {
+        } catch (Throwable e) {
             end(hold, e);
             throw e;
         }
@@ -99,7 +100,7 @@ final class Once {
     private static void end(Hold hold, Throwable why) {
         try {
             hold.close();
-        } catch (DLockException e) {
+        } catch (RuntimeException e) {
             if (why != null) {
                 why.addSuppressed(e);
             }

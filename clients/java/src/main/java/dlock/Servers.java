@@ -18,8 +18,8 @@ final class Servers implements Backend {
 
     private final Loop loop = new Loop();
     private final ServerUrl url;
-    private final Login login;
-    private final Login sentinelLogin;
+    private final Profile profile;
+    private final Profile sentinelProfile;
     private final long timeoutMillis;
     private final Executor executor;
     private final Map<Address, Node> nodes = new ConcurrentHashMap<>();
@@ -28,13 +28,13 @@ final class Servers implements Backend {
 
     Servers(
             ServerUrl url,
-            Login login,
-            Login sentinelLogin,
+            Profile profile,
+            Profile sentinelProfile,
             long timeoutMillis,
             Executor executor) {
         this.url = url;
-        this.login = login;
-        this.sentinelLogin = sentinelLogin;
+        this.profile = profile;
+        this.sentinelProfile = sentinelProfile;
         this.timeoutMillis = timeoutMillis;
         this.executor = executor;
     }
@@ -59,12 +59,12 @@ final class Servers implements Backend {
 
     Node node(Address address) {
         return nodes.computeIfAbsent(
-                address, key -> new Node(loop, key, login, timeoutMillis, executor));
+                address, key -> new Node(loop, key, profile, timeoutMillis, executor));
     }
 
     /** Sends one command to a Sentinel, on a new connection. */
     CompletableFuture<Object> askSentinel(Address sentinel, byte[][] question) {
-        Node node = new Node(loop, sentinel, sentinelLogin, timeoutMillis, executor);
+        Node node = new Node(loop, sentinel, sentinelProfile, timeoutMillis, executor);
         return node.take().thenCompose(connection ->
                 node.ask(connection, question).whenComplete((reply, failed) -> connection.close()));
     }

@@ -10,6 +10,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
@@ -49,7 +50,7 @@ public final class Session implements AutoCloseable {
     private static final long TRY_MILLIS = 1100;
     /** The longest pause after a heartbeat that failed. */
     private static final long LONGEST_PAUSE_MILLIS = 1000;
-    /** How many locks are bound again at once. */
+    /** For how many locks the server is asked at once. */
     private static final int AT_ONCE = 100;
 
     private static final String LATE = "no heartbeat was confirmed within its timeout";
@@ -366,23 +367,26 @@ public final class Session implements AutoCloseable {
                 bound.isCapKnown = true;
                 bound.hasCap = left != Long.MAX_VALUE;
                 bound.cap = bound.hasCap ? asked + TimeUnit.MILLISECONDS.toNanos(left) : 0;
-                schedule();
+                if (bound.hasCap) {
+                    schedule();
+                }
             }
             return true;
         });
     }
 
-    /** Asks for the caps of holds that have lasted for a while: until then their lease shows that there is none. */
+    /**
+     * Asks for the caps of holds that have lasted for a while: until then their lease shows that there is none. Those
+     * that are not asked for before the next heartbeat follow behind it.
+     */
     private CompletableFuture<Void> learn() {
-        List<CompletableFuture<?>> asked = new ArrayList<>();
         long soon = System.nanoTime() + 2 * timeoutNanos;
-        List<Bound> due = new ArrayList<>();
+        List<Bound> unknown = new ArrayList<>();
         synchronized (this) {
-            bindings.stream().filter(bound -> !bound.isCapKnown && bound.isCapped(soon)).limit(AT_ONCE).forEach(due::add);
+            bindings.stream().filter(bound -> !bound.isCapKnown && bound.isCapped(soon)).forEach(unknown::add);
         }
         Deadline giveUp = Deadline.afterMillis(Math.max(SHORTEST_PATIENCE_MILLIS, timeoutMillis / 6));
-        due.forEach(bound -> asked.add(learnCap(bound, giveUp).handle((known, failed) -> null)));
-        return Futures.all(asked);
+        return inTurn(unknown, 0, bound -> learnCap(bound, giveUp).handle((known, failed) -> null));
     }
 
     // Heartbeats
@@ -491,23 +495,24 @@ public final class Session implements AutoCloseable {
             }
             releases = new ArrayList<>(owed);
         }
-        CompletableFuture<Void> done = bind(again, 0).thenCompose(bound -> learn());
+        CompletableFuture<Void> done = inTurn(again, 0, this::bind).thenCompose(bound -> learn());
         for (Supplier<CompletableFuture<?>> release : releases) {
             done = done.thenCompose(before -> repay(release));
         }
         return done;
     }
 
-    private CompletableFuture<Void> bind(List<Bound> again, int from) {
+    /** Asks for some holds at once, then for the next, until the next heartbeat is due. */
+    private CompletableFuture<Void> inTurn(List<Bound> all, int from, Function<Bound, CompletableFuture<Void>> ask) {
         synchronized (this) {
-            if (from >= again.size() || due - System.nanoTime() <= 0) {
+            if (from >= all.size() || due - System.nanoTime() <= 0) {
                 return CompletableFuture.completedFuture(null);
             }
         }
-        int to = Math.min(again.size(), from + AT_ONCE);
+        int to = Math.min(all.size(), from + AT_ONCE);
         List<CompletableFuture<?>> asked = new ArrayList<>();
-        again.subList(from, to).forEach(bound -> asked.add(bind(bound)));
-        return Futures.all(asked).thenCompose(done -> bind(again, to));
+        all.subList(from, to).forEach(bound -> asked.add(ask.apply(bound)));
+        return Futures.all(asked).thenCompose(done -> inTurn(all, to, ask));
     }
 
     /** Binds a hold again. After a failure it is tried again, until the hold is not certain any more. Never fails. */

@@ -109,7 +109,7 @@ final class ThreadOwner {
         return released;
     }
 
-    /** What the server granted the thread at once, and how many of its locks use each name of it. */
+    /** The names that the server granted the thread at once, and how many of its locks use each. */
     private static final class Granted {
         final Hold hold;
         final String side;

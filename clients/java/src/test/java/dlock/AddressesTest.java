@@ -88,4 +88,43 @@ final class AddressesTest {
         assertEquals("", ServerException.codeOf(""));
         assertEquals("", ServerException.codeOf("A reply"));
     }
+
+    /** Form, then what it means: user, password, addresses, database, TLS, primary; or that it is refused. */
+    private static final String[][] URLS = {
+        {"redis://host", "null null [host:6379] 0 false null"},
+        {"redis://host/", "null null [host:6379] 0 false null"},
+        {"redis://host:7000/2", "null null [host:7000] 2 false null"},
+        {"redis://host?db=2", "null null [host:6379] 2 false null"},
+        {"redis://host:7000/?db=2", "null null [host:7000] 2 false null"},
+        {"redis://host/2?db=2", "null null [host:6379] 2 false null"},
+        {"REDIS://host", "null null [host:6379] 0 false null"},
+        {"Rediss://host", "null null [host:6379] 0 true null"},
+        {"VALKEYS-Sentinel://host/main?db=3", "null null [host:26379] 3 true main"},
+        {"redis://:p@[::1]:7000", "null p [[::1]:7000] 0 false null"},
+        {"redis://u:@host", "u  [host:6379] 0 false null"},
+        {"redis://host/1?db=2", null}, {"redis://host?db=2&db=3", null}, {"redis://host?db=", null},
+        {"redis://host?db=x", null}, {"redis://host?db=+2", null}, {"redis://host?db=-1", null},
+        {"redis://host?database=2", null}, {"redis://host?timeout=3", null}, {"redis://host/2?x=1", null},
+        {"redis://host?", null}, {"redis://host#2", null}, {"redis://host/2/3", null}, {"redis://host/+2", null},
+        {"redis://host/99999999999", null}, {"redis://host:+6379", null}, {"redis://host:", null},
+        {"redis://host ", null}, {" redis://host", null}, {"redis://ho st", null}, {"redis://host\n", null},
+        {"redis://user@host", null}, {"redis://host/%32", null}, {"redis://host/%zz", null},
+        {"redis://:%zz@host", null}, {"redis-sentinel://host/main/1/2", null}, {"redis-sentinel://host?db=2", null},
+        {"unix:///socket?db=3", null}, {"redis+unix:///socket", null}, {"redis://::1", null}, {"", null},
+    };
+
+    @Test
+    void what_a_url_says_is_understood_or_refused() {
+        for (String[] row : URLS) {
+            String meant;
+            try {
+                ServerUrl url = ServerUrl.parse(row[0]);
+                meant = url.user + " " + url.password + " " + url.addresses + " " + url.database + " " + url.tls + " "
+                        + url.primary;
+            } catch (IllegalArgumentException e) {
+                meant = null;
+            }
+            assertEquals(row[1], meant, row[0]);
+        }
+    }
 }

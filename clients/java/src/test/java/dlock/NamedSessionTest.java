@@ -351,4 +351,43 @@ final class NamedSessionTest {
         }
         assertTrue(client.openSession(TIMEOUT).isOpen());
     }
+
+    @Test
+    void thousands_of_locks_stay_for_many_leases() throws Exception {
+        Session session = client.openSession(Duration.ofMillis(1500));
+        List<CompletableFuture<Hold>> all = new ArrayList<>();
+        for (int i = 0; i < 3000; i++) {
+            all.add(client.lock("many:" + i).withLease(Lease.of(session)).acquireAsync());
+        }
+        List<String> lost = java.util.Collections.synchronizedList(new ArrayList<>());
+        for (CompletableFuture<Hold> each : all) {
+            each.get(60, TimeUnit.SECONDS).onLost(loss -> lost.add(loss.getMessage()));
+        }
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(3 * 3 * 1500);
+        while (System.nanoTime() < end && lost.isEmpty()) {
+            Thread.sleep(100);
+        }
+        assertEquals(List.of(), lost.subList(0, Math.min(3, lost.size())), lost.size() + " are lost");
+        assertTrue(session.isOpen());
+        assertEquals(3000, server.figure("dlock", "dlock_sessions"));
+        session.close();
+    }
+
+    /** A hold that nobody here believes in, but that the session would keep on the server. */
+    @Test
+    void what_counts_as_lost_is_released() throws Exception {
+        Session session = client.openSession(TIMEOUT);
+        List<Hold> holds = holds(client, session, 3);
+        holds.get(0).lose("for this test", null);
+        soon("it is free", () -> server.isFree("job:0"));
+        assertTrue(session.isOpen() && holds.get(1).isHeld() && !server.isFree("job:1"));
+        // Also if no server answers for a while.
+        server.freeze();
+        holds.get(1).lose("for this test", null);
+        Thread.sleep(500);
+        server.thaw();
+        soon("it is free", () -> server.isFree("job:1"));
+        assertTrue(session.isOpen() && !server.isFree("job:2"));
+        session.close();
+    }
 }

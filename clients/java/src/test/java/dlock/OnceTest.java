@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -153,6 +154,46 @@ final class OnceTest {
             Thread.sleep(millis);
         } catch (InterruptedException e) {
             throw new AssertionError(e);
+        }
+    }
+
+    /** Callers from other languages throw what the interface does not name. */
+    @SuppressWarnings("unchecked")
+    private static <E extends Exception> void sneaky(Exception any) throws E {
+        throw (E) any;
+    }
+
+    @Test
+    void whatever_the_work_throws_ends_the_hold_and_is_thrown() {
+        for (Throwable thrown : List.of(new java.io.IOException("checked"), new AssertionError("error"),
+                new IllegalStateException("unchecked"))) {
+            DLock lock = client.lock("throws");
+            Consumer<Hold> work = hold -> {
+                if (thrown instanceof Error) {
+                    throw (Error) thrown;
+                }
+                OnceTest.<RuntimeException>sneaky((Exception) thrown);
+            };
+            assertEquals(thrown, assertThrows(Throwable.class, () -> lock.onceUntilSuccess(MINUTE, work)));
+            assertTrue(server.isFree("throws"), thrown.toString());
+            assertEquals(thrown, assertThrows(Throwable.class, () -> lock.once(MINUTE, work)));
+            assertTrue(left("throws") > 40_000, "it stays, and nobody renews it");
+            server.run("DEL", "throws");
+        }
+    }
+
+    @Test
+    void a_release_that_fails_is_attached_to_what_the_work_threw() {
+        try (DLockClient hasty = DLockClient.builder().url(server.url())
+                .timeout(java.time.Duration.ofMillis(200)).patience(java.time.Duration.ofMillis(400)).connect()) {
+            IllegalStateException thrown = new IllegalStateException("the body");
+            assertEquals(thrown, assertThrows(Throwable.class, () -> hasty.lock("fails").onceUntilSuccess(MINUTE, hold -> {
+                server.freeze();
+                throw thrown;
+            })));
+            assertEquals(1, thrown.getSuppressed().length);
+            assertTrue(thrown.getSuppressed()[0] instanceof UnavailableException);
+            server.thaw();
         }
     }
 }

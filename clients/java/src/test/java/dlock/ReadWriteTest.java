@@ -126,4 +126,20 @@ final class ReadWriteTest {
         other.release();
         assertTrue(server.isFree("giveup"));
     }
+
+    @Test
+    void a_side_is_locked_if_somebody_holds_that_side() {
+        DReadWriteLock lock = client.readWriteLock("sides");
+        DLock same = client.lock("sides");
+        assertFalse(lock.readLock().isLocked() || lock.writeLock().isLocked() || same.isLocked());
+        lock.writeLock().lock();
+        assertFalse(lock.readLock().isLocked());
+        assertTrue(lock.writeLock().isLocked() && same.isLocked());
+        lock.readLock().lock();
+        assertTrue(lock.readLock().isLocked() && lock.writeLock().isLocked() && same.isLocked());
+        lock.writeLock().unlock();
+        assertTrue(lock.readLock().isLocked() && same.isLocked());
+        assertFalse(lock.writeLock().isLocked());
+        lock.readLock().unlock();
+    }
 }

@@ -192,8 +192,34 @@ final class SemaphoreTest {
     void more_than_there_are_is_refused() {
         DSemaphore permits = client.semaphore("refused", 2);
         assertThrows(IllegalArgumentException.class, () -> permits.acquire(3));
-        assertThrows(IllegalArgumentException.class, () -> permits.acquire(0));
-        assertThrows(IllegalArgumentException.class, () -> permits.release(0));
+        assertThrows(IllegalArgumentException.class, () -> permits.acquireAsync(3));
+        assertThrows(IllegalArgumentException.class, () -> permits.acquireAsync(0));
         assertTrue(server.isFree("refused"));
+    }
+
+    /** As of {@link java.util.concurrent.Semaphore}. */
+    @Test
+    void no_permits_are_always_there_and_too_many_never() throws Exception {
+        DSemaphore permits = client.semaphore("numbers", 2);
+        permits.acquire(2);
+        permits.acquire(0);
+        permits.acquireUninterruptibly(0);
+        assertTrue(permits.tryAcquire(0) && permits.tryAcquire(0, 1, TimeUnit.HOURS));
+        permits.release(0);
+        assertEquals(2, server.count("numbers"));
+        permits.release(2);
+        assertFalse(permits.tryAcquire(3));
+        assertFalse(permits.tryAcquire(3, 1, TimeUnit.MILLISECONDS));
+        assertTrue(permits.tryAcquireHold(3, Duration.ZERO).isEmpty());
+        assertTrue(server.isFree("numbers"));
+        Thread.currentThread().interrupt();
+        assertThrows(InterruptedException.class, () -> permits.acquire(0));
+        for (int wrong : new int[] {-1, Integer.MIN_VALUE}) {
+            assertThrows(IllegalArgumentException.class, () -> permits.acquire(wrong));
+            assertThrows(IllegalArgumentException.class, () -> permits.tryAcquire(wrong));
+            assertThrows(IllegalArgumentException.class, () -> permits.release(wrong));
+        }
+        // It would wait for ever.
+        assertThrows(IllegalArgumentException.class, () -> permits.acquire(3));
     }
 }

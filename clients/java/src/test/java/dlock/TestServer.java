@@ -43,11 +43,11 @@ final class TestServer implements AutoCloseable {
     final int port;
     private final Path home;
     private final List<String> words;
-    private final Login login;
+    private final Profile login;
     private Process process;
     private Connection admin;
 
-    private TestServer(int port, Path home, List<String> words, Login login) {
+    private TestServer(int port, Path home, List<String> words, Profile login) {
         this.port = port;
         this.home = home;
         this.words = words;
@@ -58,7 +58,7 @@ final class TestServer implements AutoCloseable {
         return start(login(null, null), options);
     }
 
-    static TestServer start(Login login, String... options) {
+    static TestServer start(Profile login, String... options) {
         String module = env("DLOCK_MODULE");
         return launched(port -> {
             List<String> words = new ArrayList<>(List.of(env("DLOCK_SERVER"), "--port", "" + port, "--bind",
@@ -110,8 +110,8 @@ final class TestServer implements AutoCloseable {
         }
     }
 
-    static Login login(String user, String password) {
-        return new Login(user, password, 0, "test", null);
+    static Profile login(String user, String password) {
+        return new Profile(user, password, 0, "test", null);
     }
 
     /** Returns a port where nobody listens, and that no other suite takes as long as this process runs. */

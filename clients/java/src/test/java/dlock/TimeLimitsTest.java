@@ -331,4 +331,19 @@ final class TimeLimitsTest {
             throw new AssertionError(e);
         }
     }
+
+    /** The executor looks up the names of servers, so one that is slow is a name that is. */
+    @Test
+    void a_name_that_takes_long_to_look_up_does_not_outlast_the_timeout() {
+        java.util.concurrent.Executor slow = task -> {
+            Thread thread = new Thread(() -> {
+                sleep(3000);
+                task.run();
+            });
+            thread.setDaemon(true);
+            thread.start();
+        };
+        unavailable(600, 600, () -> DLockClient.builder().url(server.url())
+                .executor(slow).timeout(Duration.ofMillis(600)).connect());
+    }
 }
