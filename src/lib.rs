@@ -24,7 +24,7 @@ mod waiter;
 
 use redis_module::{Context, RedisString, Status, redis_module};
 
-use crate::ffi::acl::add_category;
+use crate::ffi::acl::{add_category, look_up_check};
 use crate::ffi::data_type::DISTRLOCK;
 use crate::ffi::hooks::{keep_context, set_hooks, set_options, subscribe_to_server_events};
 use crate::ffi::info::register_info;
@@ -66,6 +66,7 @@ fn register_all(context: &ffi::context::Context<'_>, arguments: &[&[u8]]) -> Res
     config::register_all(context, arguments)?;
     register_info(context, info::write)?;
     add_category(context);
+    look_up_check();
     commands::register_commands(context)?;
     keep_context(context);
     subscribe_to_server_events(context)

@@ -20,6 +20,7 @@ use crate::ffi::acl::user_name;
 use crate::ffi::blocking::{Ticket, block};
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, Flags, now};
+use crate::ffi::rights::Rights;
 use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
@@ -97,16 +98,18 @@ const fn spec(name: &'static str, summary: &'static str) -> Spec {
 fn enter_one(context: &mut Context<'_>, arguments: &Arguments<'_>, spec: &Spec, command: Which) -> Result<(), Error> {
     let (own, now) = ([arguments.key_to_acquire()?], now());
     let args = Args::parse(arguments.after_key(), command, limits(now))?;
-    enter(context, &own, spec, command, now, args)
+    enter(context, arguments, &own, spec, command, now, args)
 }
 
-/// Acquires the locks `own`: several for `MACQUIRE`. Replies, or blocks the client on the first key.
+/// Acquires the locks `own`: several for `MACQUIRE`. Replies, or blocks the client on the first key. `arguments` are those of
+/// the whole command.
 ///
 /// # Errors
 /// Among others [`Error::NoConnection`], [`Error::ReadOnly`] and [`Error::HeldStill`].
 #[inline(always)]
 pub(super) fn enter(
     context: &mut Context<'_>,
+    arguments: &Arguments<'_>,
     own: &[KeyName<'_>],
     spec: &Spec,
     command: Which,
@@ -142,7 +145,12 @@ pub(super) fn enter(
         (Entered::Replayed(grant), _) => reply::granted(context, grant, None),
         // It was let in while the events were sent.
         (Entered::Waiting(_), Some(waiter)) if waiter.is_over() => waiter.answer(context),
-        (Entered::Waiting(_), Some(waiter)) => block(context, first, timeout_ms.unwrap_or(0), &waiter),
+        (Entered::Waiting(_), Some(waiter)) => {
+            if let Some(rights) = Rights::of(context, arguments) {
+                waiter.rights.set(rights).unwrap_or(());
+            }
+            block(context, first, timeout_ms.unwrap_or(0), &waiter);
+        }
         (Entered::Waiting(_) | Entered::Refused, _) => context.reply_nil(),
     });
     rest.finish(context, spec, replied);

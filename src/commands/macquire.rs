@@ -37,6 +37,6 @@ impl Command for Macquire {
         let AcquireAll { keys, acquire } = AcquireAll::parse(arguments.all(), limits(now))?;
         // The keys follow the command's name and their number.
         let own: SmallVec<[KeyName<'_>; 8]> = (2..).map_while(|at| arguments.name(at)).take(keys.len()).collect();
-        enter(context, &own, &Self::SPEC, Which::Macquire, now, acquire)
+        enter(context, arguments, &own, &Self::SPEC, Which::Macquire, now, acquire)
     }
 }

@@ -1,9 +1,11 @@
-//! ACL categories of the module's commands, and which commands a client may run.
+//! ACL categories of the module's commands, and which commands a user may run.
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::ptr::null_mut;
 
 use redis_module::raw;
+use smallvec::SmallVec;
 
 use super::context::{Context, log_notice};
 use super::main_thread::MainThread;
@@ -48,47 +50,88 @@ pub fn user_name(context: &mut Context<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// The user of the client whose command is running.
-pub struct User(*mut raw::RedisModuleUser);
+/// A user of the ACL, in the database of a command.
+pub struct User {
+    raw: *mut raw::RedisModuleUser,
+    db: c_int,
+}
+
+/// Asks whether a user may run a command in a database (Valkey 9.1 and later, where a user may have rights by database).
+type CheckInDb = unsafe extern "C" fn(
+    *mut raw::RedisModuleUser,
+    *mut *mut raw::RedisModuleString,
+    c_int,
+    c_int,
+    *mut c_int,
+) -> c_int;
+
+static CHECK_IN_DB: MainThread<Cell<Option<CheckInDb>>> = MainThread::new(Cell::new(None));
+
+/// Looks up what the bindings do not have. Called once, during the load.
+pub fn look_up_check() {
+    let mut found: Option<CheckInDb> = None;
+    // SAFETY: the function is optional, and checked. The server fills in the function of this name, which has this type, or
+    // leaves it empty.
+    unsafe {
+        if let Some(get) = raw::RedisModule_GetApi {
+            get(c"RedisModule_ACLCheckPermissions".as_ptr(), (&raw mut found).cast());
+        }
+    }
+    CHECK_IN_DB.set(found);
+}
 
 impl User {
-    /// Returns the user; `None` if there is none, because another module sent the command, or if the ACL does not know
-    /// it.
+    /// Returns the user of the client whose command is running; `None` if there is none, because another module sent the
+    /// command, or if the ACL does not know it.
     pub fn of(context: &mut Context<'_>) -> Option<User> {
-        if !context.has_user() {
-            return None;
-        }
-        // SAFETY: the functions are optional, and checked. The context is live for the call, and its client has a user,
-        // whose name the server reads; the copy is freed once.
-        unsafe {
-            let (name_of, user_of) =
-                (raw::RedisModule_GetCurrentUserName?, raw::RedisModule_GetModuleUserFromUserName?);
-            let name = name_of(context.raw);
-            if name.is_null() {
-                return None;
-            }
-            let user = user_of(name);
-            api!(RedisModule_FreeString(context.raw, name));
-            (!user.is_null()).then_some(User(user))
-        }
+        User::named(&KeyName::new(&user_name(context)?), context.db())
+    }
+
+    /// Returns the user of this name; `None` if the ACL does not know it. Runs no command.
+    pub(super) fn named(name: &KeyName<'_>, db: c_int) -> Option<User> {
+        // SAFETY: the function is optional, and checked; the name is live for the call, and the copy is freed once.
+        let user = unsafe { raw::RedisModule_GetModuleUserFromUserName?(name.raw()) };
+        (!user.is_null()).then_some(User { raw: user, db })
     }
 
     /// Returns whether the user may run this command, on the keys that it names.
     pub fn may_run<const N: usize>(&self, words: [&[u8]; N]) -> bool {
-        let words = words.map(KeyName::new);
-        let mut arguments = words.each_ref().map(KeyName::raw);
-        let count = c_int::try_from(N).unwrap_or(0);
-        // SAFETY: the function is optional, and checked; user and words are live for the call.
+        self.may_send(&words.map(KeyName::new))
+    }
+
+    pub(super) fn may_send(&self, words: &[KeyName<'_>]) -> bool {
+        let mut arguments: SmallVec<[_; 16]> = words.iter().map(KeyName::raw).collect();
+        let count = c_int::try_from(arguments.len()).unwrap_or(0);
+        // SAFETY: the functions are optional, and checked; user and words are live for the call. The reason is not asked for.
         unsafe {
-            raw::RedisModule_ACLCheckCommandPermissions
-                .is_some_and(|check| check(self.0, arguments.as_mut_ptr(), count) == super::OK)
+            match CHECK_IN_DB.get() {
+                Some(check) => check(self.raw, arguments.as_mut_ptr(), count, self.db, null_mut()) == super::OK,
+                None => raw::RedisModule_ACLCheckCommandPermissions
+                    .is_some_and(|check| check(self.raw, arguments.as_mut_ptr(), count) == super::OK),
+            }
+        }
+    }
+
+    /// Returns whether an operator has disabled the user: then nobody can log in under the name. The server answers with
+    /// a text that it keeps, and that begins with `on` or `off`.
+    pub(super) fn is_disabled(&self) -> bool {
+        // SAFETY: the function is optional, and checked; the user is live for the call, and the text is freed once.
+        unsafe {
+            raw::RedisModule_GetModuleUserACLString.is_some_and(|describe| {
+                let text = describe(self.raw);
+                let is_off = !text.is_null() && bytes_of(text).starts_with(b"off");
+                if !text.is_null() {
+                    api!(RedisModule_FreeString(null_mut(), text));
+                }
+                is_off
+            })
         }
     }
 }
 
 impl Drop for User {
     fn drop(&mut self) {
-        // SAFETY: made by `User::of`, freed once. The user itself is the server's and stays.
-        unsafe { api!(RedisModule_FreeModuleUser(self.0)) };
+        // SAFETY: made by `User::named`, freed once. The user itself is the server's and stays.
+        unsafe { api!(RedisModule_FreeModuleUser(self.raw)) };
     }
 }

@@ -61,6 +61,11 @@ impl<'call> Arguments<'call> {
         self.0.get(index).map(|string| unsafe { KeyName::borrowed(*string) })
     }
 
+    /// Returns the command's name and its arguments, kept for longer than the call.
+    pub fn held(&self) -> Box<[KeyName<'static>]> {
+        (0..).map_while(|at| self.name(at)).map(|word| word.held()).collect()
+    }
+
     /// Returns the arguments after the key, from left to right.
     pub fn after_key(&self) -> impl Iterator<Item = &'call [u8]> + use<'call> {
         self.from(2)

@@ -13,10 +13,11 @@
 //! | `spec` | the description of a command, which the module registers |
 //! | `command` | registration of commands and their entry; `command_docs`: their `COMMAND DOCS` |
 //! | `alloc` | the server's allocator |
-//! | `acl` | ACL categories, and which commands a client may run |
+//! | `acl` | ACL categories, and which commands a user may run |
 //! | `config` | registration of settings |
 //! | `hooks` | server events, timers, and the module's functions that the server calls |
 //! | `blocking` | clients that wait |
+//! | `rights` | the rights of a client that waits |
 //! | `clients` | the names and the addresses of clients |
 //! | `info` | the section of `INFO` |
 //! | `scan` | whether a database has a lock |
@@ -68,6 +69,7 @@ require! {
     RedisModule_GetClientInfoById RedisModule_GetCommand RedisModule_GetContextFlags RedisModule_GetContextFromIO
     RedisModule_GetDbIdFromIO RedisModule_GetDbIdFromOptCtx RedisModule_GetDetachedThreadSafeContext
     RedisModule_GetKeyNameFromIO RedisModule_GetKeyNameFromOptCtx RedisModule_GetSelectedDb RedisModule_GetServerInfo
+    RedisModule_HoldString
     RedisModule_InfoAddFieldCString RedisModule_InfoAddFieldULongLong RedisModule_InfoAddSection RedisModule_IsIOError
     RedisModule_IsKeysPositionRequest RedisModule_KeyAtPosWithFlags RedisModule_KeyType RedisModule_LoadConfigs
     RedisModule_LoadStringBuffer RedisModule_Log RedisModule_LogIOError RedisModule_ModuleTypeGetType
@@ -98,6 +100,7 @@ pub mod key;
 mod main_thread;
 #[cfg(debug_assertions)]
 pub mod meddler;
+pub mod rights;
 pub mod scan;
 pub mod spec;
 pub mod strings;

@@ -34,6 +34,15 @@ impl<'a> KeyName<'a> {
         KeyName { raw, bytes, is_owned: true, life: PhantomData }
     }
 
+    /// Returns the same string, kept for longer than the call that it came with.
+    pub fn held(&self) -> KeyName<'static> {
+        // SAFETY: the string is live; without a context it is counted once more, or copied, and ours to free.
+        let raw = unsafe { api!(RedisModule_HoldString(null_mut(), self.raw)) };
+        // SAFETY: the string is ours, and nobody changes it.
+        let bytes = unsafe { bytes_of(raw) };
+        KeyName { raw, bytes, is_owned: true, life: PhantomData }
+    }
+
     /// Returns the bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {

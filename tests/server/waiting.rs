@@ -16,6 +16,7 @@ mod overwritten;
 mod paused;
 mod refused_writes;
 mod replicated;
+mod rights;
 mod same_turn;
 mod seen;
 mod slots;

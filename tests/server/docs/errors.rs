@@ -7,7 +7,7 @@ use crate::commands::{COMMANDS, Kind};
 use crate::support::{Server, req};
 
 /// Texts of the pages that other tests provoke, because they need another kind of server.
-const ELSEWHERE: [(&str, &str); 10] = [
+const ELSEWHERE: [(&str, &str); 11] = [
     ("UNBLOCKED …", "waiting::ends, topology"),
     ("TRYAGAIN …", "several_cluster, refusals"),
     ("TRYAGAIN The lock has moved to another node while the client waited", "cluster"),
@@ -20,6 +20,10 @@ const ELSEWHERE: [(&str, &str); 10] = [
         "log_command, on servers without categories",
     ),
     ("NOPERM …", "log_command"),
+    (
+        "NOPERM this user was deleted or disabled while the client waited, or lost its permissions to run the command or to access its keys",
+        "waiting::rights",
+    ),
     ("NOPERM a named session needs a user, which a module's call does not have", "named_sessions"),
 ];
 

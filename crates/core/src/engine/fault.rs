@@ -37,6 +37,9 @@ pub enum Fault {
     TooManySessions,
     /// The key is leaving for another node of the cluster.
     TryAgain,
+    /// The user of a request that waited no longer may run the command, or write one of its keys; or is deleted or
+    /// disabled.
+    NoRights,
 }
 
 /// The text that the client reads: in Redis' wording where it has one.
@@ -65,6 +68,10 @@ impl fmt::Display for Fault {
             }
             Fault::TooManySessions => "ERR max number of named sessions reached: dlock.max-sessions",
             Fault::TryAgain => "TRYAGAIN The lock has moved to another node while the client waited",
+            Fault::NoRights => {
+                "NOPERM this user was deleted or disabled while the client waited, or lost its permissions to run the \
+                 command or to access its keys"
+            }
         })
     }
 }

@@ -117,8 +117,15 @@ impl<T> Engine<T> {
                 sessions: Sessions::new(hasher, seed),
                 backlog: Backlog::default(),
                 outbox: Outbox::new(),
+                has_rights: |_| true,
             },
         }
+    }
+
+    /// Sets the function that says whether the client of a waiting request still has the rights to send it. The engine
+    /// calls it when the turn of the request has come, while the key is open: the function runs no command.
+    pub fn ask_rights_by(&mut self, has_rights: fn(&T) -> bool) {
+        self.parts.has_rights = has_rights;
     }
 
     /// Returns the operator's settings.

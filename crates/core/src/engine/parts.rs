@@ -21,6 +21,8 @@ pub(super) struct Parts<T> {
     pub sessions: Sessions,
     pub backlog: Backlog,
     pub outbox: Outbox<T>,
+    /// Whether the client of a waiting request still has the rights to send it.
+    pub has_rights: fn(&T) -> bool,
 }
 
 impl<T> Parts<T> {

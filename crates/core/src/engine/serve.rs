@@ -1,5 +1,6 @@
 //! How a visit serves the queue: who gets in, and how waits end.
 
+use super::fault::Fault;
 use super::grant::Grant;
 use super::keyspace::OpenKey;
 use super::outbox::Answer;
@@ -67,8 +68,11 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         let (session, terms) = (waiter.session(), self.parts.terms(now, &waiter.request));
         let want = waiter.request.want;
         let decision = self.open.lock().acquire_without(now.ms(), &waiter.request, terms, ended);
-        // Others that waited for the same session may have been granted since the request came.
         if let Acquired::Granted(hold, _) | Acquired::Replayed(hold) = &decision {
+            if !(self.parts.has_rights)(&waiter.ticket) {
+                return Served::Answered(Answer::Fault(Fault::NoRights));
+            }
+            // Others that waited for the same session may have been granted since the request came.
             let record = self.record.as_deref();
             let wanted = Wanted { record, key_len: self.open.name().key.len(), lease: hold.lease };
             if let Err(fault) = self.parts.sessions.check(waiter.client, &waiter.request, [wanted]) {

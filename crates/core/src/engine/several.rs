@@ -128,6 +128,10 @@ impl<T> Engine<T> {
                 self.answer(id, Answer::Fault(fault));
                 Tried::Left
             }
+            Found::Free | Found::Recorded(_) if !self.has_rights(id) => {
+                self.answer(id, Answer::Fault(Fault::NoRights));
+                Tried::Left
+            }
             Found::Recorded(token) => {
                 self.parts.outbox.stats.replays += 1;
                 let names = self.names(&records);
@@ -142,6 +146,11 @@ impl<T> Engine<T> {
                 self.grant_several(space, id, &as_names(&names), now, budget)
             }
         }
+    }
+
+    /// Returns whether the client of a waiting request still has the rights to send it.
+    fn has_rights(&self, id: WaiterId) -> bool {
+        self.parts.waiters.get(id).is_none_or(|waiter| (self.parts.has_rights)(&waiter.ticket))
     }
 
     /// Looks at the locks of a request, beginning with the one at `start`.

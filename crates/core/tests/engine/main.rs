@@ -13,6 +13,7 @@ mod expired;
 mod load;
 mod log;
 mod pieces;
+mod rights;
 mod watched;
 
 use dlock_core::engine::{Call, Entered, Fault, Input, Left, Output, Peer, Role, Settings};

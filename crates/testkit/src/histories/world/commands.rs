@@ -223,6 +223,6 @@ fn reply_of(fault: &Fault) -> Reply {
         Fault::SessionLoad | Fault::SessionKey => panic!("{fault:?}"),
         Fault::NoSession(_) => Reply::NoSession,
         Fault::TooManySessions => panic!("{fault:?}"),
-        Fault::TooManyEntries | Fault::NoToken | Fault::TryAgain => panic!("{fault:?}"),
+        Fault::TooManyEntries | Fault::NoToken | Fault::TryAgain | Fault::NoRights => panic!("{fault:?}"),
     }
 }
