@@ -1,4 +1,4 @@
-//! Puts the figures that are kept into `docs/comparison.md` and `docs/quorum.md`, and draws their plots.
+//! Puts the tables of the figures that are kept into `docs/comparison.md` and `docs/quorum.md`.
 
 use std::fs;
 use std::path::Path;
@@ -20,12 +20,10 @@ fn main() -> ExitCode {
 fn write() -> Result<(), String> {
     let text = fs::read_to_string(FIGURES).map_err(|error| format!("reading {FIGURES}: {error}"))?;
     let figures = Figures::from_json(&text).map_err(|error| format!("{FIGURES}: {error}"))?;
-    let quorum = (page::QUORUM_PAGE.to_owned(), page::quorum(&figures, &read(page::QUORUM_PAGE)?)?);
-    for (path, text) in page::files(&figures, &read(page::PAGE)?)?.into_iter().chain([quorum]) {
-        let file = Path::new(DOCS).join(&path);
-        let folder = file.parent().unwrap_or(Path::new(DOCS));
-        let written = fs::create_dir_all(folder).and_then(|()| fs::write(&file, text));
-        written.map_err(|error| format!("writing docs/{path}: {error}"))?;
+    let comparison = page::comparison(&figures, &read(page::PAGE)?)?;
+    let quorum = page::quorum(&figures, &read(page::QUORUM_PAGE)?)?;
+    for (path, text) in [(page::PAGE, comparison), (page::QUORUM_PAGE, quorum)] {
+        fs::write(Path::new(DOCS).join(path), text).map_err(|error| format!("writing docs/{path}: {error}"))?;
         println!("docs/{path}");
     }
     Ok(())

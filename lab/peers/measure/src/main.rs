@@ -6,7 +6,7 @@
 //! | how their servers are started | `servers/` |
 //! | their lock recipes | `clients/` |
 //! | what is measured | `measure/` |
-//! | what the page says | `lab/peers/src/page.rs` |
+//! | the tables of the page | `lab/peers/src/page.rs` |
 
 mod clients;
 mod facts;
