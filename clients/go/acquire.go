@@ -99,7 +99,7 @@ func newAttempt(ctx context.Context, c *Client, t target, terms terms) *attempt 
 	now := time.Now()
 	a := &attempt{
 		client: c, target: t, terms: terms, ctx: ctx,
-		owner: unique(), request: "1", began: now, heard: now, waits: !terms.limited || terms.wait > 0,
+		owner: newOwner(terms.label), request: "1", began: now, heard: now, waits: !terms.limited || terms.wait > 0,
 	}
 	if terms.limited {
 		a.ends = now.Add(terms.wait)
@@ -156,7 +156,7 @@ func (a *attempt) lock() (*Lock, error) {
 		if a.unread {
 			a.debts = append(a.debts, a.owner)
 		}
-		a.owner, a.unread = unique(), false
+		a.owner, a.unread = newOwner(a.terms.label), false
 	}
 }
 
@@ -373,7 +373,7 @@ func (a *attempt) forsake(c *conn, err error) {
 	}
 	if isSilence(err) {
 		a.debts = append(a.debts, a.owner)
-		a.owner, a.unread = unique(), false
+		a.owner, a.unread = newOwner(a.terms.label), false
 	}
 }
 

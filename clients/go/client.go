@@ -3,12 +3,7 @@ package dlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/url"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -82,70 +77,6 @@ type fixed string
 
 func (f fixed) find(context.Context, string, bool, time.Time) (string, error) { return string(f), nil }
 func (f fixed) redirect(string, ServerError)                                  {}
-
-// parse returns the settings, and the host with its port. Options override the URL.
-func parse(address string, options []ClientOption) (settings, string, error) {
-	s := settings{pool: 16, waiters: 16, session: defaultSession}
-	host := address
-	if strings.Contains(address, "://") {
-		parsed, err := url.Parse(address)
-		if err != nil {
-			return s, "", errors.New("dlock: the address is no valid URL") // Its text may have a password.
-		}
-		var more []ClientOption
-		if host, more, err = fromURL(parsed); err != nil {
-			return s, "", err
-		}
-		options = append(more, options...)
-	}
-	if host == "" {
-		return s, "", errors.New("dlock: the address has no host")
-	}
-	if _, _, err := net.SplitHostPort(host); err != nil {
-		host = net.JoinHostPort(strings.Trim(host, "[]"), "6379")
-	}
-	for _, option := range options {
-		if err := option(&s); err != nil {
-			return s, "", err
-		}
-	}
-	_, err := s.terms(nil)
-	return s, host, err
-}
-
-func fromURL(parsed *url.URL) (string, []ClientOption, error) {
-	var options []ClientOption
-	switch parsed.Scheme {
-	case "redis", "valkey":
-	case "rediss", "valkeys":
-		options = append(options, WithTLS(nil))
-	case "unix":
-		if parsed.Path == "" {
-			return "", nil, errors.New("dlock: the address has no path of a socket")
-		}
-		options, parsed.Host = append(options, WithDialer(unixDialer(parsed.Path))), "localhost"
-	default:
-		return "", nil, fmt.Errorf("dlock: the scheme %q is none of redis, rediss, valkey, valkeys and unix", parsed.Scheme)
-	}
-	if parsed.User != nil {
-		password, _ := parsed.User.Password()
-		options = append(options, WithAuth(parsed.User.Username(), password))
-	}
-	if path := strings.Trim(parsed.Path, "/"); path != "" && parsed.Scheme != "unix" {
-		number, err := strconv.Atoi(path)
-		if err != nil {
-			return "", nil, fmt.Errorf("dlock: the database %q is no number", path)
-		}
-		options = append(options, WithDatabase(number))
-	}
-	return parsed.Host, options, nil
-}
-
-func unixDialer(path string) func(context.Context, string, string) (net.Conn, error) {
-	return func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}
-}
 
 // terms returns the options of an acquisition.
 func (s *settings) terms(options []Option) (terms, error) {

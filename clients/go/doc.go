@@ -4,7 +4,7 @@
 //	...
 //	lock, err := client.Lock(ctx, "job:1") // waits in the queue of the server
 //	...
-//	defer lock.Unlock(context.WithoutCancel(ctx))
+//	defer lock.Unlock(ctx)
 //	work(lock.Context(), lock.Token()) // the context is canceled when the lock is lost
 //
 // # Waiting

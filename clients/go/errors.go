@@ -132,6 +132,15 @@ func explained(name string, err error) error {
 	return fmt.Errorf("dlock: %s: %w", name, err)
 }
 
+// explainedHold does the same for a hold. If the key has another type, the hold has gone with the key.
+func explainedHold(name string, err error) error {
+	var answer ServerError
+	if errors.As(err, &answer) && answer.Code() == "WRONGTYPE" {
+		return &failure{ErrLost, name, answer}
+	}
+	return explained(name, err)
+}
+
 // limitOf returns [context.DeadlineExceeded] if the deadline of ctx has passed, or is about to: the last answer may
 // come a moment earlier.
 func limitOf(ctx context.Context) error {

@@ -26,7 +26,7 @@ type Conn interface {
 // granted. Addresses, users, databases, TLS and failovers are the business of the other client, so the options
 // about them are refused.
 func Over(open func(ctx context.Context) (Conn, error), options ...ClientOption) (*Client, error) {
-	s, _, err := parse("another-client:0", options)
+	s, _, err := parse("another-client:1", options)
 	if err != nil {
 		return nil, err
 	}

@@ -252,7 +252,7 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 		replies, err = l.renew(ctx, until, lease)
 	}
 	if err != nil {
-		return explained(l.target.name, err)
+		return explainedHold(l.target.name, err)
 	}
 	for _, reply := range replies {
 		if reply == nil {
@@ -298,7 +298,7 @@ func (l *Lock) check(ctx context.Context, until time.Time) (time.Time, error) {
 	sent := time.Now()
 	replies, _, err := l.client.ask(ctx, l.target.keys[0], until, commands...)
 	if err != nil {
-		return sent, explained(l.target.name, err)
+		return sent, explainedHold(l.target.name, err)
 	}
 	left := longestLease
 	for _, reply := range replies {

@@ -167,19 +167,6 @@ func TestAServerThatHangsLosesTheLock(t *testing.T) {
 	}
 }
 
-func TestUnlockWithAnEndedContextReleasesBehind(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	client := newClient(t, s.address())
-	lock := acquire(t, client, "job", dlock.WithLease(10*time.Minute))
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := lock.Unlock(ctx); !errors.Is(err, context.Canceled) {
-		t.Fatalf("the error is %v", err)
-	}
-	s.isFree("job")
-}
-
 func TestAClosedClientReleasesItsLocks(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

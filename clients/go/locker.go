@@ -39,8 +39,15 @@ func (l *Locker) Lock() {
 	l.mu.Unlock()
 }
 
-// Unlock releases the lock. It panics if the lock is not held, or was lost.
+// Unlock releases the lock. It panics if the lock is not held, or was lost. A panic that a deferred Unlock meets goes on,
+// whatever becomes of the release.
 func (l *Locker) Unlock() {
+	if reason := recover(); reason != nil {
+		if lock := l.take(); lock != nil {
+			lock.Unlock(context.WithoutCancel(l.ctx))
+		}
+		panic(reason)
+	}
 	lock := l.take()
 	if lock == nil {
 		panic(fmt.Errorf("dlock: %s: unlock of a lock that is not held", l.name))

@@ -250,7 +250,8 @@ func (o *observer) tell(holder *Holder) bool {
 
 // Elect makes this program the leader when its turn comes, and calls lead with a context that ends when the term ends: the
 // lock is lost, or ctx ends. Then lead has to return, and Elect stands for election again, until ctx ends: then it returns
-// the cause. If lead returns during its term, Elect gives up the leadership and returns what lead has returned.
+// the cause, joined with an error of lead that has another reason. If lead returns during its term, Elect gives up the
+// leadership and returns what lead has returned.
 //
 // Pass [Lock.Token] to the resources that the leader writes to: a leader that hangs may notice too late that its term is
 // over.
@@ -274,12 +275,21 @@ func (c *Client) Elect(
 		}
 		term, err := serve(ctx, lock, lead)
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return joined(ctx, err)
 		}
 		if term == nil {
 			return err
 		}
 	}
+}
+
+// joined returns why ctx has ended, and what else went wrong meanwhile.
+func joined(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil || errors.Is(err, cause) || errors.Is(err, ctx.Err()) {
+		return cause
+	}
+	return errors.Join(cause, err)
 }
 
 // serve leads for one term. It returns why the term has ended, if it has, and what lead has returned.

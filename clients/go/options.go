@@ -52,6 +52,7 @@ type terms struct {
 	maxHold         time.Duration
 	atLeast         time.Duration
 	beat            time.Duration
+	label           string
 }
 
 // WithLease sets how long the lock stays if the program dies: 30 s by default, 300 ms or more. The client renews it.
@@ -110,7 +111,7 @@ func (t *terms) check() error {
 	case t.replicas < 0 || t.replicas > 0 && t.replicasTimeout < time.Millisecond:
 		return errors.New("dlock: replicas are 0 or more, and have 1 ms or more")
 	}
-	return nil
+	return checkLabel(t.label)
 }
 
 // ClientOption is an option of [New].

@@ -6,8 +6,10 @@ import (
 	"time"
 )
 
-// Unlock releases the lock. The context limits how long that may take (3 s without a deadline); if it has ended, or no
-// server answers, the client goes on trying behind for 3 s. A hold that cannot be released ends with its lease.
+// Unlock releases the lock. The deadline of the context limits how long that may take (3 s without one). If the context has
+// ended before, or is canceled meanwhile, the server has a second to answer: `defer lock.Unlock(ctx)` releases the lock. If no
+// server answers in time, the client goes on trying in the background for 3 s. A hold that cannot be released ends with its
+// lease.
 //
 // The error is [ErrLost] if the server no longer had the lock, [ErrUnreachable] if none answered, and [ErrReleased] if the
 // lock was released before, also by [Client.Close].
@@ -21,10 +23,6 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	}
 	defer c.work.Done()
 	defer c.releases.Done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(c.last, func() { cancel(ErrClosed) })
-	defer stop()
 	return l.unlock(ctx)
 }
 
@@ -42,15 +40,26 @@ func (l *Lock) unlock(ctx context.Context) error {
 	l.cancel(&failure{ErrReleased, l.target.name, nil})
 	l.client.forget(l)
 
-	until := time.Now().Add(unlockLimit)
-	if deadline, ok := ctx.Deadline(); ok {
-		until = deadline
-	}
+	patient, until, end := l.client.outlasting(ctx)
+	defer end()
 	commands := l.farewell()
-	replies, unread, err := l.client.ask(ctx, l.target.keys[0], until, commands...)
+	replies, unread, err := l.client.ask(patient, l.target.keys[0], until, commands...)
+	switch {
+	case err != nil && !isAnswer(err) && limitOf(ctx) != nil:
+		var o *outage
+		if errors.As(err, &o) {
+			err = o.cause
+		}
+		err = &failure{&outage{err, limitOf(ctx)}, l.target.name, nil}
+	case err != nil:
+		err = explainedHold(l.target.name, err)
+	}
+	if errors.Is(err, ErrLost) {
+		return err
+	}
 	if err != nil {
 		l.releaseBehind(commands, kept)
-		return explained(l.target.name, err)
+		return err
 	}
 	if wasLost {
 		return context.Cause(l.ctx)
@@ -62,6 +71,30 @@ func (l *Lock) unlock(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// outlasting returns the context of a release, and until when it may go on. If ctx has ended before, or is canceled meanwhile,
+// the server has a second to answer.
+func (c *Client) outlasting(ctx context.Context) (context.Context, time.Time, func()) {
+	until := time.Now().Add(unlockLimit)
+	if deadline, ok := ctx.Deadline(); ok {
+		until = deadline
+	}
+	if ctx.Err() != nil {
+		until = time.Now().Add(defaultAnswer)
+	}
+	patient, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stopClient := context.AfterFunc(c.last, func() { cancel(ErrClosed) })
+	stopCaller := context.AfterFunc(ctx, func() {
+		if isCanceled(ctx) {
+			time.AfterFunc(defaultAnswer, func() { cancel(context.Cause(ctx)) })
+		}
+	})
+	return patient, until, func() {
+		stopClient()
+		stopCaller()
+		cancel(nil)
+	}
 }
 
 // farewell returns what ends the hold: at once, or by a lease that nothing renews.

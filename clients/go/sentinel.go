@@ -36,17 +36,14 @@ func WithSentinelAuth(user, password string) ClientOption {
 
 // parseAll returns the settings, and addresses with ports.
 func parseAll(addresses []string, port string, options []ClientOption) (settings, []string, error) {
-	s, _, err := parse("none:0", options)
+	s, _, err := parse("none:1", options)
 	if err != nil {
 		return s, nil, err
 	}
 	var full []string
 	for _, each := range addresses {
-		if each == "" {
-			return s, nil, errors.New("dlock: an address is empty")
-		}
-		if _, _, err := net.SplitHostPort(each); err != nil {
-			each = net.JoinHostPort(each, port)
+		if each, err = withPort(each, port); err != nil {
+			return s, nil, err
 		}
 		full = append(full, each)
 	}

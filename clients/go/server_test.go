@@ -261,3 +261,15 @@ func release(t testing.TB, lock *dlock.Lock) {
 		t.Fatal(err)
 	}
 }
+
+// freeze stops the process of the server until thaw, or the end of the test.
+func freeze(t testing.TB, s *server) {
+	s.signal(syscall.SIGSTOP)
+	t.Cleanup(func() { thaw(s) })
+}
+
+func thaw(s *server) {
+	if s.process != nil {
+		s.signal(syscall.SIGCONT)
+	}
+}

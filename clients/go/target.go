@@ -1,8 +1,6 @@
 package dlock
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"strconv"
 	"strings"
@@ -73,11 +71,4 @@ func (t target) each(verb, owner string, words ...string) []command {
 // millis rounds up: 0 would mean something else to the server.
 func millis(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
-}
-
-// unique returns a name that nobody else has.
-func unique() string {
-	var bytes [16]byte
-	rand.Read(bytes[:]) // It never fails on a system that runs Go 1.23 (it ends the program if it does).
-	return hex.EncodeToString(bytes[:])
 }
