@@ -9,7 +9,7 @@
 //! | `connection`, `greeting`, `catalog` | a client, and what it gets without a server |
 //! | `quorum` | the commands over a quorum: the table of holds, sessions, waiting |
 //! | `pass`, `call` | the commands passed on to one server, Sentinel or a cluster |
-//! | `stats`, `metrics`, `notify` | what an operator sees |
+//! | `stats`, `metrics`, `http`, `notify` | what an operator sees |
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
@@ -18,6 +18,7 @@ mod call;
 mod catalog;
 mod connection;
 mod greeting;
+mod http;
 mod inbox;
 mod listen;
 mod metrics;
@@ -29,6 +30,7 @@ mod resp;
 mod stats;
 
 pub use agent::Agent;
+pub use http::serve_metrics;
 pub use options::{Listen, Login, Options};
 #[doc(hidden)]
 pub use resp::fuzz_requests;

@@ -20,5 +20,7 @@ mod passing;
 mod process;
 mod protocol;
 mod repeated;
+#[path = "../shared/scrapes.rs"]
+mod scrapes;
 mod sessions;
 mod stopping;

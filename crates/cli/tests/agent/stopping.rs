@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use dlock_testkit::Stopwatch;
 use dlock_testkit::process::free_port;
+use dlock_testkit::{Server, Stopwatch};
 
 use crate::process::{Agent, command, freed, queued, servers, trio};
 
@@ -84,4 +84,13 @@ fn systemd_is_told_when_it_is_ready_and_when_it_stops() {
     assert_eq!(told(), "READY=1");
     assert_eq!(agent.stop(), Some(0));
     assert_eq!(told(), "STOPPING=1");
+}
+
+#[test]
+fn those_who_connect_and_say_nothing_do_not_hold_up_a_scrape() {
+    let server = Server::start();
+    let address = format!("127.0.0.1:{}", free_port());
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let _agent = Agent::start(&["-s", &url, "--metrics", &address]);
+    crate::scrapes::are_answered_beside_idle_connections(&address, "/metrics");
 }

@@ -1,0 +1,67 @@
+//! Scrapes of `dlock metrics` and `dlock agent --metrics` beside connections that are silent, slow, or do not read.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// How long Prometheus may wait beside any number of them. It gives up after 10 s.
+const SOON: Duration = Duration::from_secs(2);
+
+/// How long a connection without a request may stay open.
+const CLOSED: Duration = Duration::from_secs(4);
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(2 * CLOSED)).expect("a connection of ours");
+    stream
+}
+
+#[track_caller]
+fn scrape(address: &str, path: &str) {
+    let begin = Instant::now();
+    let mut stream = connect(address);
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).expect("a reader");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("a reply");
+    assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"), "{reply:?}");
+    assert!(begin.elapsed() < SOON, "a reply after {:?}", begin.elapsed());
+}
+
+#[track_caller]
+pub fn are_answered_beside_idle_connections(address: &str, path: &str) {
+    dlock_testkit::soon("it listens", || TcpStream::connect(address).is_ok());
+    scrape(address, path);
+    for count in [16, 64, 300] {
+        let idle: Vec<_> = (0..count).map(|_| connect(address)).collect();
+        scrape(address, path);
+        drop(idle);
+    }
+    // Some that begin a request, and some that never read the reply to theirs.
+    let mut slow: Vec<_> = (0..64).map(|_| connect(address)).collect();
+    slow.iter_mut().step_by(2).for_each(|stream| stream.write_all(b"GET /met").expect("a reader"));
+    slow.iter_mut().skip(1).step_by(2).for_each(|stream| {
+        stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).expect("a reader");
+    });
+    scrape(address, path);
+    drop(slow);
+    closes(connect(address), |_| {});
+    // A byte now and then is no request.
+    closes(connect(address), |stream| _ = stream.write_all(b"G"));
+}
+
+/// Waits for the other side to close the connection.
+#[track_caller]
+fn closes(mut stream: TcpStream, mut meanwhile: impl FnMut(&mut TcpStream)) {
+    let begin = Instant::now();
+    stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a connection of ours");
+    loop {
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => return,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+            Ok(_) => panic!("a reply without a request"),
+        }
+        assert!(begin.elapsed() < CLOSED, "it stays open");
+        meanwhile(&mut stream);
+    }
+}
