@@ -10,9 +10,9 @@ use dlock_agent::{Agent, Listen, Login, Options};
 use dlock_client::Error;
 use nix::sys::signal::Signal;
 
-use crate::args::duration;
 use crate::servers::Servers;
 use crate::signals::Signals;
+use crate::values::duration;
 use crate::{exit, fail};
 
 /// `dlock agent`.
@@ -77,9 +77,9 @@ pub async fn agent(servers: &Servers, options: AgentOptions) -> Result<u8, Error
     let options = options.read()?;
     // Nobody may read it any more.
     let log = |line: &str| _ = writeln!(std::io::stderr(), "dlock agent: {line}");
-    let agent = match servers.server.as_slice() {
-        [_] => Agent::passing(servers.open()?, options, log)?,
-        _ => Agent::of_quorum(servers.open()?, &servers.each()?, servers.longest()?, options, log)?,
+    let agent = match servers.are_several() {
+        false => Agent::passing(servers.open()?, options, log)?,
+        true => Agent::of_quorum(servers.open()?, &servers.each()?, servers.longest()?, options, log)?,
     };
     let mut signals = match Signals::take() {
         Ok(signals) => signals,

@@ -5,16 +5,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use dlock_client::LogEntry;
 
-use crate::deadline::MIN_LEASE;
-use crate::once::Once;
 use crate::output::for_people;
+use crate::run::options::Run;
 use crate::servers::Servers;
+use crate::values::{duration, lock_name};
 
 /// Run commands under a lock of Redis or Valkey, and look at locks.
 ///
@@ -38,7 +37,7 @@ pub enum Command {
     /// that are sent to `dlock run`. The lock is kept by a lease that is renewed. When it cannot be renewed, the
     /// command gets TERM, and KILL at least 1 s before the lease ends. When `dlock run` is killed, the command is
     /// killed too.
-    Run(Run),
+    Run(Box<Run>),
     /// Show who holds a lock and who waits for it
     #[command(after_help = "Exit code: 0 it is held, 1 it is free.")]
     Info {
@@ -141,82 +140,6 @@ pub enum Command {
         /// Where to write dlock.1, dlock-run.1 and so on
         directory: Option<PathBuf>,
     },
-}
-
-/// `dlock run`.
-#[derive(Args)]
-#[command(override_usage = RUN_USAGE, after_help = RUN_HELP)]
-pub struct Run {
-    /// One of several locks that are acquired together, all or none
-    #[arg(short = 'k', long = "lock", value_name = "NAME", conflicts_with_all = ["shared", "limit"])]
-    #[arg(value_parser = lock_name())]
-    pub keys: Vec<OsString>,
-
-    /// Run at most N commands of this name at a time, in the order in which they came
-    #[arg(long, value_name = "N", conflicts_with = "shared", value_parser = clap::value_parser!(u32).range(1..))]
-    pub limit: Option<u32>,
-
-    /// How many of the N this command counts as
-    #[arg(long, value_name = "K", requires = "limit", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pub permits: u32,
-
-    /// Give the command a number in DLOCK_SLOT, the lowest of 0 to N-1 that no other one has
-    #[arg(long, requires = "limit", conflicts_with = "permits")]
-    pub slot: bool,
-
-    /// How long the lock stays if this process dies; at least 3s
-    #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = lease)]
-    pub lease: Duration,
-
-    /// End the lock this long after the grant, whatever renews it; at least 3s. The command gets TERM earlier (11.7 s
-    /// with the default lease, 1.9 s at least), and KILL at least 1 s earlier
-    #[arg(long, value_name = "TIME", value_parser = lease)]
-    pub max_time: Option<Duration>,
-
-    /// How long to wait in the queue [default: without limit]
-    #[arg(short, long, value_name = "TIME", value_parser = duration, conflicts_with = "no_wait")]
-    pub wait: Option<Duration>,
-
-    /// Do not wait in the queue
-    #[arg(short, long)]
-    pub no_wait: bool,
-
-    /// How long to look for a server, from the last time that one answered [default: as long as --wait; without it 30s,
-    /// with --no-wait 1s]
-    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "wait")]
-    pub outage: Option<Duration>,
-
-    /// The lock counts only if N replicas have it, at first and with each renewal
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub replicas: u32,
-
-    /// How long replicas may take to acknowledge it
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s", requires = "replicas")]
-    pub replicas_timeout: Duration,
-
-    /// Share the lock with other runs that use --shared, and exclude those that do not
-    #[arg(long)]
-    pub shared: bool,
-
-    #[command(flatten)]
-    pub once: Once,
-
-    /// The exit code if the lock was not acquired [default: 1, with --once 0]
-    #[arg(short = 'E', long, value_name = "CODE")]
-    pub conflict_exit_code: Option<u8>,
-
-    /// Print nothing if the lock was not acquired
-    #[arg(short, long)]
-    pub quiet: bool,
-
-    /// The lock; left out with -k
-    #[arg(value_parser = lock_name())]
-    pub name: OsString,
-
-    /// The program to run, with its arguments
-    #[arg(required_unless_present = "keys", trailing_var_arg = true, allow_hyphen_values = true)]
-    pub command: Vec<OsString>,
 }
 
 #[derive(Args)]
@@ -363,32 +286,12 @@ Examples:
   dlock failover -s redis://a --to b:6379
   dlock failover -s redis://node-4:7000      # a replica of a cluster takes over";
 
-const RUN_USAGE: &str = "\
-dlock run [OPTIONS] NAME -- COMMAND…
-       dlock run [OPTIONS] -k NAME -k NAME… -- COMMAND…";
+/// The template of a help page that begins with examples.
+pub const EXAMPLES_FIRST: &str = "\
+{about-with-newline}
+{before-help}{usage-heading} {usage}
 
-const RUN_HELP: &str = "\
-Times: 500ms, 30s, 5m, 2h, 1d; without a unit seconds.
-
-Exit code: that of the command (128 and the number of the signal that killed it), or
-    1  the lock was not acquired (with --once 0; another code with -E)
-   64  the command line is invalid
-   69  no server answers (quorum: no majority), it returns an error, or too few replicas have the lock
-   75  the lock was lost while the command ran, which was ended; or --max-time has ended both
-  126  the command cannot be started
-  127  the command does not exist
-
-Examples:
-  dlock run backup -- /usr/local/bin/backup --full
-  dlock run --no-wait -E 0 report -- make report      # cron: skip it if the last one is still running
-  dlock run --wait 10m --lease 1m deploy:web -- ./deploy.sh
-  dlock run --once 1d --quiet report -- make report   # cron on several machines: one of them runs it
-  dlock run --max-time 1h import -- ./import          # one that hangs does not keep its lock
-  dlock run --limit 4 render -- ./render page.svg     # at most four at a time
-  dlock run --limit 4 --slot gpu -- sh -c 'CUDA_VISIBLE_DEVICES=$DLOCK_SLOT exec ./train'
-  dlock run -k account:1 -k account:2 -- ./transfer   # both locks or none
-  dlock run -s redis://a -s redis://b -s redis://c --longest-lease 1m report -- make report
-  dlock run db:migrate -- sh -c 'migrate --fence \"$DLOCK_TOKEN\"'";
+{all-args}{after-help}";
 
 /// Removes the tip `dlock run -- -x`, which `clap` gives for an option that does not exist: it would run a command
 /// under a lock of this name.
@@ -412,52 +315,9 @@ fn locks(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Returns the name of a lock: a variable of the shell that is not set must not become one.
-fn lock_name() -> impl TypedValueParser<Value = OsString> {
-    OsStringValueParser::new()
-        .try_map(|name| if name.is_empty() { Err("the name of a lock is empty") } else { Ok(name) })
-}
-
-fn lease(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        lease if lease < MIN_LEASE => Err(format!("at least {MIN_LEASE:?}: the command is ended 1 s before")),
-        lease => Ok(lease),
-    }
-}
-
-/// Reads `1.5`, `500ms`, `30s`, `5m`, `2h`, `1d`.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-    let unit = match unit {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "d" => 86400.0,
-        _ => return Err(format!("no unit of time: {unit} (ms, s, m, h or d)")),
-    };
-    let seconds = number.parse::<f64>().map_err(|_| "not a number".to_owned())? * unit;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(time) if seconds <= A_YEAR => Ok(time),
-        _ => Err("from 0 to 365 days".to_owned()),
-    }
-}
-
-const A_YEAR: f64 = 365.0 * 86400.0;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_units_and_are_seconds_without() {
-        for (text, ms) in [("0", 0), ("2", 2000), ("1.5s", 1500), ("250ms", 250), ("2m", 120_000), ("1h", 3_600_000)] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
-        }
-        for text in ["", "s", "-1", "1w", "1 s", "inf", "NaN", "1e300", "366d"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn the_command_line_is_sound() {

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use dlock_client::{Client, Error, LockInfo};
 
-use crate::output::{print, shown};
+use crate::output::{print, say, shown};
 use crate::{exit, fail, list};
 
 pub async fn release(client: &Client, name: &[u8], owner: &[u8]) -> Result<u8, Error> {
@@ -37,9 +37,12 @@ pub async fn break_lock(client: &Client, name: &[u8], yes: bool) -> Result<u8, E
 /// Shows the lock and asks. On standard error, which is on the terminal if anything is.
 fn confirmed(lock: &LockInfo) -> bool {
     for line in list::describe(lock) {
-        eprintln!("{line}");
+        say(&line);
     }
-    eprint!("\nTake the lock away? Its holders are not stopped, they learn of it when they next renew. [y/N] ");
+    let _ = write!(
+        io::stderr(),
+        "\nTake the lock away? Its holders are not stopped, they learn of it when they next renew. [y/N] "
+    );
     let _ = io::stderr().flush();
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);

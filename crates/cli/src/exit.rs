@@ -11,6 +11,10 @@ pub const NOT_GOT: u8 = 1;
 pub const USAGE: u8 = 64;
 /// No server answers, or it refuses (`EX_UNAVAILABLE`).
 pub const UNAVAILABLE: u8 = 69;
+/// The system does not tell how the command ended (`EX_OSERR`).
+pub const SYSTEM: u8 = 71;
+/// The output cannot be written (`EX_IOERR`).
+pub const OUTPUT: u8 = 74;
 /// The lock was lost while the command ran (`EX_TEMPFAIL`).
 pub const LOST: u8 = 75;
 /// The command was found but could not be started.

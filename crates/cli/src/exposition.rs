@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use dlock_client::{Error, LockInfo, ServerStats};
 
-use crate::output::text;
+use crate::output::{say, text};
 
 /// Series by the names of their metrics.
 #[derive(Default)]
@@ -52,7 +52,7 @@ pub fn server_is_up(page: &mut Page, server: &str) {
 
 pub fn missing(page: &mut Page, server: &str, error: &Error) {
     page.add("dlock_up", Kind::Gauge, UP, &[("server", server)], "0");
-    eprintln!("dlock: missing: {server}: {error}");
+    say(&format!("dlock: missing: {server}: {error}"));
 }
 
 /// Adds the fields of `INFO dlock`: times in seconds, percentiles by their quantiles, and fields that this program does

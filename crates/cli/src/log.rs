@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::args::LogOptions;
 use crate::exit;
-use crate::output::{Reader, columns, complain, millis, moment, print, shown, text, time};
+use crate::output::{Reader, columns, complain, is_broken, millis, moment, print, say, shown, text, time};
 
 /// An entry, and the server that has it.
 type Entry = (String, LogEntry);
@@ -51,7 +51,7 @@ pub async fn newest(client: &Client, count: u64) -> Result<Vec<String>, Error> {
 async fn follow(clients: &[Client], options: &LogOptions, mut seen: Seen, people: bool) -> Result<u8, Error> {
     let mut was_missing = Vec::new();
     let mut reader = Reader::watch();
-    loop {
+    while !is_broken() {
         let next = async {
             sleep(INTERVAL).await;
             read(clients, NEWEST).await
@@ -71,7 +71,7 @@ async fn follow(clients: &[Client], options: &LogOptions, mut seen: Seen, people
             was_missing = names;
         }
         entries.sort_by_key(|(server, entry)| (server.clone(), entry.id));
-        seen.gaps(&entries).iter().for_each(|gap| eprintln!("dlock: {gap}"));
+        seen.gaps(&entries).iter().for_each(|gap| say(&format!("dlock: {gap}")));
         entries.retain(|entry| seen.is_new(entry));
         entries.retain(|(_, entry)| options.wants(entry));
         entries.sort_by_key(|(_, entry)| (entry.time, entry.id));
@@ -79,6 +79,7 @@ async fn follow(clients: &[Client], options: &LogOptions, mut seen: Seen, people
             print(&if people { line(entry) } else { as_json(entry).to_string() });
         }
     }
+    Ok(0)
 }
 
 /// For each server the id that comes next, once an entry was seen. Ids begin at 0.

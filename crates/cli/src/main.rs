@@ -21,6 +21,8 @@ mod run;
 mod servers;
 mod signals;
 mod top;
+mod values;
+mod waiting;
 mod watch;
 
 use std::ffi::OsStr;
@@ -38,9 +40,16 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let error = args::without_wrong_tip(error);
-            let _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return ExitCode::from(if asked { 0 } else { exit::USAGE });
+            let written = error.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
+            if !asked {
+                if let Some(hint) = run::options::instead_of_flock(std::env::args_os()) {
+                    output::say(&format!("\n{hint}"));
+                }
+                return ExitCode::from(exit::USAGE);
+            }
+            output::check(written);
+            return ExitCode::from(output::finish(0));
         }
     };
     // On this thread alone: the command's death signal is bound to the thread that starts it.
@@ -51,7 +60,7 @@ fn main() -> ExitCode {
     let code = runtime.block_on(dispatch(cli));
     // Nothing that is left in the background is worth waiting for.
     runtime.shutdown_background();
-    ExitCode::from(code)
+    ExitCode::from(output::finish(code))
 }
 
 async fn dispatch(cli: Cli) -> u8 {
@@ -70,8 +79,11 @@ async fn dispatch(cli: Cli) -> u8 {
             Ok(clients) => metrics::metrics(clients, options).await,
             Err(error) => Err(error),
         },
-        Command::Run(run) => match run.once.check(&cli.servers).and_then(|()| cli.servers.open()) {
-            Ok(client) => Ok(run::run(&client, run).await),
+        Command::Run(run) => match run.checked().and_then(|run| Ok((run.once.check(&cli.servers)?, run))) {
+            Ok(((), run)) => match cli.servers.open() {
+                Ok(client) => Ok(run::run(&client, run).await),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         },
         Command::Agent(options) => agent::agent(&cli.servers, options).await,
@@ -105,7 +117,7 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
 
 /// Says on standard error what went wrong.
 fn fail(code: u8, what: &str) -> u8 {
-    eprintln!("dlock: {what}");
+    output::say(&format!("dlock: {what}"));
     code
 }
 

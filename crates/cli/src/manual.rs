@@ -1,31 +1,29 @@
 //! Man pages and completions, made from the command line's definition.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Cli;
-use crate::{exit, fail};
+use crate::{exit, fail, output};
 
 pub fn completions(shell: Shell) -> u8 {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "dlock", &mut script);
-    outcome(io::stdout().write_all(&script))
+    output::write(|out| out.write_all(&script));
+    0
 }
 
 /// Prints the page of `dlock` on standard output, or writes all pages into a directory.
 pub fn pages(directory: Option<&Path>) -> u8 {
-    outcome(match directory {
-        None => clap_mangen::Man::new(Cli::command()).render(&mut io::stdout()),
-        Some(directory) => clap_mangen::generate_to(Cli::command(), directory),
-    })
-}
-
-fn outcome(written: io::Result<()>) -> u8 {
-    match written {
+    let Some(directory) = directory else {
+        output::write(|out| clap_mangen::Man::new(Cli::command()).render(out));
+        return 0;
+    };
+    match clap_mangen::generate_to(Cli::command(), directory) {
         Ok(()) => 0,
-        Err(error) => fail(exit::UNAVAILABLE, &error.to_string()),
+        Err(error) => fail(exit::OUTPUT, &format!("{}: {error}", directory.display())),
     }
 }

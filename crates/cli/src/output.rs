@@ -1,7 +1,9 @@
 //! Locks for people and for programs.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +13,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-/// Formats a lock as JSON. Times are in milliseconds; bytes that are no UTF-8 are replaced.
+use crate::{exit, fail};
+
+/// Formats a lock as JSON. Times are in milliseconds; bytes that are no UTF-8 are spelled.
 pub fn lock(lock: &LockInfo) -> Value {
     json!({
         "name": text(&lock.name),
@@ -52,9 +56,48 @@ fn waiter(waiter: &WaiterInfo) -> Value {
     })
 }
 
-/// Prints a line. A reader that has gone (`head`) is no failure.
+/// The first error of standard output.
+static BROKEN: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints a line. [`finish`] tells if that fails.
 pub fn print(line: &str) {
-    let _ = writeln!(io::stdout(), "{line}");
+    write(|out| writeln!(out, "{line}"));
+}
+
+/// Writes to standard output, unless that has failed before.
+pub fn write(into: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) {
+    if BROKEN.get().is_none() {
+        let mut out = io::stdout().lock();
+        check(into(&mut out).and_then(|()| out.flush()));
+    }
+}
+
+/// Notes whether output was written.
+pub fn check(written: io::Result<()>) {
+    if let Err(error) = written {
+        let _ = BROKEN.set(error);
+    }
+}
+
+/// Returns whether nothing more can be printed.
+pub fn is_broken() -> bool {
+    BROKEN.get().is_some()
+}
+
+/// Returns the code to exit with instead of this one if the output was not written. A reader that has gone (`head`) is
+/// no failure.
+pub fn finish(code: u8) -> u8 {
+    match BROKEN.get() {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(exit::OUTPUT, &format!("standard output: {error}"))
+        }
+        _ => code,
+    }
+}
+
+/// Says something on standard error. Nobody may read it any more.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// The reader of our output.
@@ -89,7 +132,7 @@ impl Reader {
 /// Says which servers did not answer.
 pub fn complain(missing: &[(String, Error)]) {
     for (server, error) in missing {
-        eprintln!("dlock: missing: {server}: {error}");
+        say(&format!("dlock: missing: {server}: {error}"));
     }
 }
 
@@ -100,12 +143,60 @@ pub fn for_people(json: bool) -> bool {
 
 /// Makes bytes safe for a terminal, which obeys nothing in the result.
 pub fn shown(bytes: &[u8]) -> String {
-    text(bytes).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    spelled(bytes, |c| !c.is_control())
 }
 
+/// Returns the bytes as text. Other bytes are other text.
 pub fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    spelled(bytes, |_| true)
 }
+
+/// Spells each byte that is not text, or not plain, as U+FFFD and two hexadecimal digits. U+FFFD itself is not plain, so
+/// that no two names are spelled alike.
+fn spelled(bytes: &[u8], is_plain: impl Fn(char) -> bool) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    let spell = |text: &mut String, bytes: &[u8]| {
+        bytes.iter().for_each(|byte| _ = fmt::Write::write_fmt(text, format_args!("\u{fffd}{byte:02x}")));
+    };
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '\u{fffd}' || !is_plain(c) {
+                spell(&mut text, c.encode_utf8(&mut [0; 4]).as_bytes());
+            } else {
+                text.push(c);
+            }
+        }
+        spell(&mut text, chunk.invalid());
+    }
+    text
+}
+
+/// Names an owner to a person: without the random end that a label gets, and the beginning of one that is long.
+pub fn who(owner: &[u8]) -> String {
+    let owner = shown(owner);
+    let is_random = |end: &str| end.len() == 16 && end.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match owner.rsplit_once(':') {
+        Some((label, end)) if !label.is_empty() && is_random(end) => cut(label, WHO),
+        _ if is_uuid(&owner) => cut(&owner, 9),
+        _ => cut(&owner, WHO),
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
+    digits == 32 && matches!(text.len(), 32 | 36)
+}
+
+/// Cuts a text to this length. The last character then says that there was more.
+pub fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// The most characters of an owner in a sentence.
+const WHO: usize = 40;
 
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -192,7 +283,26 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_move_the_cursor() {
-        assert_eq!(shown(b"a\x1b[2J\n\xff"), "a\u{fffd}[2J\u{fffd}\u{fffd}");
+    fn names_do_not_move_the_cursor_and_stay_apart() {
+        assert_eq!(shown(b"a\x1b[2J\n\xff"), "a\u{fffd}1b[2J\u{fffd}0a\u{fffd}ff");
+        assert_eq!(text(b"a\n\xff"), "a\n\u{fffd}ff");
+        let names: [&[u8]; 5] =
+            [b"\xff", b"\xfe", "\u{fffd}".as_bytes(), "\u{fffd}ff".as_bytes(), "\u{fffd}ef\u{fffd}bf".as_bytes()];
+        let texts: std::collections::HashSet<_> = names.iter().map(|name| text(name)).collect();
+        assert_eq!(texts.len(), names.len(), "{texts:?}");
+    }
+
+    #[test]
+    fn owners_are_named_without_what_is_random() {
+        for (owner, name) in [
+            ("vm3:3352:8a19685554eee661", "vm3:3352"),
+            ("alice", "alice"),
+            (":8a19685554eee661", ":8a19685554eee661"),
+            ("81f32df3c89540e1b7c061c86bc493e4", "81f32df3…"),
+            ("81f32df3-c895-40e1-b7c0-61c86bc493e4", "81f32df3…"),
+        ] {
+            assert_eq!(who(owner.as_bytes()), name);
+        }
+        assert_eq!(who(&[b'x'; 50]).chars().count(), 40);
     }
 }

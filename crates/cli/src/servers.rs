@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use dlock_client::{Client, Error, Tls};
 
-use crate::args::duration;
+use crate::values::duration;
 
 /// The server, or the servers of a quorum.
 #[derive(Args)]
@@ -14,53 +14,63 @@ pub struct Servers {
     /// The URL of the server, or those of a quorum.
     // The help stands apart: rustdoc would take its brackets for links.
     #[arg(short, long, global = true, value_name = "URL", env = "DLOCK_URL", hide_env_values = true, help = URLS)]
-    #[arg(value_delimiter = ' ', default_value = "redis://127.0.0.1:6379")]
+    #[arg(default_value = "redis://127.0.0.1:6379", help_heading = "Connection")]
     pub server: Vec<String>,
 
     /// The longest lease that any client uses, the same everywhere (quorum only)
     #[arg(long, global = true, value_name = "TIME", env = "DLOCK_LONGEST_LEASE", value_parser = duration)]
+    #[arg(help_heading = "Quorum")]
     pub longest_lease: Option<Duration>,
 
     /// How long a server has to answer (quorum only) [default: 100ms]
     #[arg(long, global = true, value_name = "TIME", env = "DLOCK_SERVER_TIMEOUT", value_parser = duration)]
+    #[arg(help_heading = "Quorum")]
     pub server_timeout: Option<Duration>,
 
     /// All servers run with appendfsync always, so they count as soon as they are up (quorum only)
     #[arg(long, global = true)]
+    #[arg(help_heading = "Quorum")]
     pub persistent: bool,
 
     /// Trust this certificate authority (PEM) instead of those that the system trusts (rediss:// only)
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_CACERT")]
+    #[arg(help_heading = "Connection")]
     pub cacert: Option<PathBuf>,
 
     /// The user for the Sentinels, with --sentinel-password [default: the default user]
     #[arg(long, global = true, value_name = "USER", env = "DLOCK_SENTINEL_USER", requires = "sentinel_password")]
+    #[arg(help_heading = "Connection")]
     pub sentinel_user: Option<String>,
 
     /// The password for the Sentinels. Other users see it in the list of processes, unless it is in the environment
     #[arg(long, global = true, value_name = "PASSWORD", env = "DLOCK_SENTINEL_PASSWORD", hide_env_values = true)]
+    #[arg(help_heading = "Connection")]
     pub sentinel_password: Option<String>,
 
     /// Trust this certificate authority (PEM) for Sentinels that use TLS
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_SENTINEL_CACERT")]
+    #[arg(help_heading = "Connection")]
     pub sentinel_cacert: Option<PathBuf>,
 
     /// The certificate to present to a server that asks for one (PEM; rediss:// only)
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_CERT")]
+    #[arg(help_heading = "Connection")]
     pub cert: Option<PathBuf>,
 
     /// The key of that certificate (PEM; rediss:// only)
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_KEY")]
+    #[arg(help_heading = "Connection")]
     pub key: Option<PathBuf>,
 }
 
 impl Servers {
     /// Returns a client of them.
     pub fn open(&self) -> Result<Client, Error> {
-        if let [server] = self.server.as_slice() {
+        let urls = self.urls()?;
+        if let [server] = urls.as_slice() {
             return self.one(server);
         }
-        let mut quorum = Client::quorum(self.server.iter().cloned(), self.longest()?);
+        let mut quorum = Client::quorum(urls, self.longest()?);
         if let Some(timeout) = self.server_timeout {
             quorum = quorum.server_timeout(timeout);
         }
@@ -83,7 +93,29 @@ impl Servers {
 
     /// Returns a client of each of them, even if they are a quorum.
     pub fn each(&self) -> Result<Vec<Client>, Error> {
-        self.server.iter().map(|server| self.one(server)).collect()
+        self.urls()?.into_iter().map(|server| self.one(server)).collect()
+    }
+
+    /// Returns whether they are a quorum.
+    pub fn are_several(&self) -> bool {
+        self.urls().is_ok_and(|urls| urls.len() > 1)
+    }
+
+    /// Returns the URLs. Files of environments leave blanks and ends of lines around them.
+    pub fn urls(&self) -> Result<Vec<&str>, Error> {
+        let urls: Vec<_> = self.server.iter().flat_map(|text| text.split_whitespace()).collect();
+        let wrong = |why: String| Err(Error::Invalid(why));
+        match urls.iter().find(|url| !url.contains("://")) {
+            _ if self.server.iter().any(|text| text.trim().is_empty()) => {
+                wrong("the URL of the server is empty (-s, DLOCK_URL)".to_owned())
+            }
+            // Without a login, which may be there.
+            Some(word) => wrong(format!(
+                "{}: the URL of a server is redis://HOST:PORT (-s is the server; flock's -s is --shared here)",
+                word.rsplit('@').next().unwrap_or_default()
+            )),
+            None => Ok(urls),
+        }
     }
 
     fn one(&self, server: &str) -> Result<Client, Error> {

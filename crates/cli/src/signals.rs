@@ -9,6 +9,9 @@ use std::thread;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+use tokio::signal::unix;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Where a signal came from.
@@ -67,6 +70,44 @@ impl Signals {
         only.thread_unblock()?;
         Ok(raise(signal)?)
     }
+}
+
+/// Tells when a child has ended.
+///
+/// A parent that ignores `CHLD` leaves that to the programs which it starts, and the kernel would forget how their
+/// children ended. So the signal is handled here, and is as usual in the command.
+pub struct Children(unix::Signal);
+
+impl Children {
+    /// Begins to hear of them. Call it before there is another thread.
+    pub fn take() -> io::Result<Self> {
+        let mut only = SigSet::empty();
+        only.add(Signal::SIGCHLD);
+        only.thread_unblock()?;
+        Ok(Self(unix::signal(unix::SignalKind::child())?))
+    }
+
+    /// Waits until a child may have ended. May be dropped and called again.
+    pub async fn ended(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// Waits for the children that have ended, but not for the command: the first process of a container is given the
+/// orphans of all others.
+pub fn reap(command: Option<Pid>) {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    while let Ok(status) = waitid(Id::All, look) {
+        let Some(id) = status.pid().filter(|id| Some(*id) != command) else { return };
+        let _ = waitid(Id::Pid(id), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
+    }
+}
+
+/// Stops this process, as the terminal expects of a suspended job. Returns when it continues.
+pub fn stop() {
+    let _ = raise(Signal::SIGSTOP);
 }
 
 /// Returns the signals that this process was started to ignore (`nohup`), as a mask. The command will ignore them as

@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use dlock_client::{Client, Error, HoldInfo};
 use serde_json::json;
 
-use crate::output::{Reader, for_people, millis, moment, print, shown, text};
+use crate::output::{Reader, for_people, is_broken, millis, moment, print, shown, text};
 
 pub async fn watch(client: &Client, name: &[u8], json: bool) -> Result<u8, Error> {
     let people = for_people(json);
     let mut watch = client.watch(name)?;
     let mut first = true;
     let mut reader = Reader::watch();
-    loop {
+    while !is_broken() {
         let seen = tokio::select! {
             seen = watch.next() => seen,
             () = reader.gone() => None,
@@ -37,6 +37,7 @@ pub async fn watch(client: &Client, name: &[u8], json: bool) -> Result<u8, Error
         }
         first = false;
     }
+    Ok(0)
 }
 
 fn held(name: &[u8], now: Duration, holds: &[HoldInfo]) -> serde_json::Value {

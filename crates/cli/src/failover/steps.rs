@@ -9,7 +9,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use super::Stop;
 use super::server::{REPLY, Server, info};
-use crate::output::print;
+use crate::output::{print, say};
 use crate::signals::Signals;
 
 /// How long to wait before a condition is asked for again.
@@ -49,7 +49,7 @@ impl Steps {
     /// Tells the operator how far it has come.
     pub fn say(&self, what: &str) {
         if !self.dry_run {
-            eprintln!("{:7.3} s  {what}", self.begin.elapsed().as_secs_f64());
+            say(&format!("{:7.3} s  {what}", self.begin.elapsed().as_secs_f64()));
         }
     }
 

@@ -15,23 +15,30 @@ use clap::Args;
 use dlock_client::{Acquire, Error, Guard};
 use tokio::time::sleep;
 
-use crate::args::{Run, duration};
+use crate::deadline::MIN_LEASE;
+use crate::run::options::Run;
 use crate::servers::Servers;
+use crate::values::duration;
 
 /// How long the lock of `dlock run` stays.
 #[derive(Args)]
 pub struct Once {
-    /// Run at most once in each period, such as 1d: keep the lock for nine tenths of it, counted from the start. Does not
-    /// wait, unless --wait is given. Exit code 0 if it has run in this period, or runs now (another code with -E)
+    /// Run at most once in each period, such as 1d
+    ///
+    /// Keeps the lock for nine tenths of the period, counted from the start. Does not wait, unless --wait is given. Exit
+    /// code 0 if it has run in this period, or runs now (another code with -E).
     #[arg(long, value_name = "PERIOD", value_parser = period, conflicts_with_all = ["shared", "limit", "at_least"])]
+    #[arg(help_heading = "How often")]
     pub once: Option<Duration>,
 
-    /// With --once: a command that fails or is killed does not count, so another run may follow in the same period
-    #[arg(long, requires = "once", conflicts_with = "at_least")]
+    /// With --once: a command that fails or is killed does not count
+    ///
+    /// Another run may follow in the same period.
+    #[arg(long, requires = "once", conflicts_with = "at_least", help_heading = "How often")]
     pub retry_failed: bool,
 
-    /// Keep the lock for at least this time, counted from the start, also if the command ends earlier
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Keep the lock for at least this time, counted from the start, even if the command ends earlier
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "How often")]
     pub at_least: Option<Duration>,
 }
 
@@ -41,9 +48,14 @@ impl Once {
         self.once.map(kept).or(self.at_least).filter(|time| !time.is_zero())
     }
 
+    /// Returns the lease to renew by: a process that dies must not keep the lock into the next period.
+    pub fn lease(&self, lease: Duration) -> Duration {
+        self.once.map_or(lease, |period| lease.min(kept(period).max(MIN_LEASE)))
+    }
+
     /// Refuses what a quorum does not do, before anything runs.
     pub fn check(&self, servers: &Servers) -> Result<(), Error> {
-        if self.stays().is_some() && servers.server.len() > 1 {
+        if self.stays().is_some() && servers.are_several() {
             let why = "--once and --at-least need one server: a quorum does not keep a lock after its release";
             return Err(Error::Invalid(why.to_owned()));
         }

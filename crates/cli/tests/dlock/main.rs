@@ -12,12 +12,16 @@
 
 mod ended;
 mod failover;
+mod flock;
+mod inherited;
 mod limits;
 mod manual;
 mod monitoring;
+mod names;
 mod observed;
 mod once;
 mod outages;
+mod output;
 mod pages;
 mod permissions;
 mod process;
@@ -25,6 +29,8 @@ mod production;
 mod quorum;
 mod readers;
 mod run;
+#[path = "../shared/scrapes.rs"]
+mod scrapes;
 mod seen;
 mod signals;
 mod terminal;

@@ -64,7 +64,7 @@ fn the_page_has_every_command_option_and_exit_code() {
         assert!(page.contains(&format!("| {code} |")), "{code}");
         seen += 1;
     }
-    assert_eq!(seen, 6);
+    assert_eq!(seen, 7);
 }
 
 #[test]

@@ -315,3 +315,11 @@ fn metrics_are_served_for_prometheus() {
         get(&address, "GET /metrics").is_ok_and(|reply| reply.contains(&format!("dlock_up{at}}} 1")))
     });
 }
+
+#[test]
+fn those_who_connect_and_say_nothing_do_not_hold_up_a_scrape() {
+    let server = Server::start();
+    let address = format!("127.0.0.1:{}", dlock_testkit::process::free_port());
+    let _running = lines_of(dlock(&server).with(["metrics", "--listen", &address]));
+    crate::scrapes::are_answered_beside_idle_connections(&address, "/metrics");
+}

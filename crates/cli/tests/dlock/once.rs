@@ -31,6 +31,25 @@ fn left(server: &Server) -> i64 {
 }
 
 #[test]
+fn a_run_that_is_killed_keeps_its_lock_for_its_period_and_no_longer() {
+    let server = Server::start();
+    for (period, retry, most) in [("6s", false, 5400), ("6s", true, 5400), ("1s", false, 3000), ("20s", false, 18_000)]
+    {
+        let notes = Notes::new();
+        let retry: &[&str] = if retry { &["--retry-failed"] } else { &[] };
+        let mut command = dlock(&server).with(["run", "--once", period]).with(retry);
+        command.args(["report", "--"]).args(notes.script("exec sleep 1000"));
+        let mut running = Running::start(command);
+        notes.pid();
+        running.signal(libc::SIGKILL);
+        running.outcome();
+        let left = left(&server);
+        assert!((1..=most).contains(&left), "{period} {retry:?}: {left} ms");
+        server.client().int("DEL report");
+    }
+}
+
+#[test]
 fn five_machines_run_it_once_each_day() {
     let (server, notes) = (Server::start(), Notes::new());
     for day in 1..=7 {

@@ -60,7 +60,7 @@ fn a_taken_lock_has_an_exit_code_of_its_own() {
         |options: &[&str]| outcome(dlock(&server).with(["run"]).with(options).with(["job", "--", "echo", "ran"]));
     let refused = try_it(&["--no-wait"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
-    assert!(refused.stderr.contains("held by somebody else"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("job: the lock is held by other for "), "{}", refused.stderr);
     assert_eq!(try_it(&["-n", "-E", "42"]).code, Some(42));
     assert_eq!(try_it(&["-n", "--shared"]).code, Some(1));
     let began = Instant::now();

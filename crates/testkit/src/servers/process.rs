@@ -94,6 +94,56 @@ pub fn hear_all_signals(command: &mut Command) {
     }
 }
 
+/// How a parent leaves the signal `CHLD` to the programs that it starts.
+#[derive(Clone, Copy, Debug)]
+pub enum Children {
+    /// It ignores the signal: the kernel then forgets the codes of children.
+    Ignored,
+    /// It has the kernel forget them by a flag.
+    Forgotten,
+    /// It blocks the signal.
+    Blocked,
+}
+
+/// Lets the process begin with `CHLD` as such a parent leaves it.
+pub fn inherit_children(command: &mut Command, how: Children) {
+    let prepare = move || {
+        // SAFETY: all of these are async-signal-safe, and the structures are plain data of this frame.
+        let done = unsafe {
+            match how {
+                Children::Ignored => libc::signal(libc::SIGCHLD, libc::SIG_IGN) != libc::SIG_ERR,
+                Children::Forgotten => {
+                    let mut action: libc::sigaction = std::mem::zeroed();
+                    action.sa_flags = libc::SA_NOCLDWAIT;
+                    libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut()) == 0
+                }
+                Children::Blocked => {
+                    let mut set: libc::sigset_t = std::mem::zeroed();
+                    libc::sigemptyset(&raw mut set);
+                    libc::sigaddset(&raw mut set, libc::SIGCHLD);
+                    libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) == 0
+                }
+            }
+        };
+        if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure calls only what may be called between fork and exec.
+    unsafe {
+        command.pre_exec(prepare);
+    }
+}
+
+/// Gives the process the orphans among its descendants, as if it were the first process of a container.
+pub fn adopt_orphans(command: &mut Command) {
+    // SAFETY: `prctl` is async-signal-safe and touches nothing of the parent.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+}
+
 /// Sends a signal to a child.
 pub fn signal(child: &Child, signal: i32) {
     let pid = i32::try_from(child.id()).expect("a process id");

@@ -1,0 +1,57 @@
+//! Values of the command line: times, and names of locks.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+use crate::deadline::MIN_LEASE;
+
+/// Returns the name of a lock: a variable of the shell that is not set must not become one.
+pub fn lock_name() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new()
+        .try_map(|name| if name.is_empty() { Err("the name of a lock is empty") } else { Ok(name) })
+}
+
+/// Reads the lease of a lock whose command is ended before it.
+pub fn lease(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        lease if lease < MIN_LEASE => Err(format!("at least {MIN_LEASE:?}: the command is ended 1 s before")),
+        lease => Ok(lease),
+    }
+}
+
+/// Reads `1.5`, `500ms`, `30s`, `5m`, `2h`, `1d`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let unit = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
+        _ => return Err(format!("no unit of time: {unit} (ms, s, m, h or d)")),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| "not a number".to_owned())? * unit;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(time) if seconds <= A_YEAR => Ok(time),
+        _ => Err("from 0 to 365 days".to_owned()),
+    }
+}
+
+const A_YEAR: f64 = 365.0 * 86400.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_are_seconds_without() {
+        for (text, ms) in [("0", 0), ("2", 2000), ("1.5s", 1500), ("250ms", 250), ("2m", 120_000), ("1h", 3_600_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "-1", "1w", "1 s", "inf", "NaN", "1e300", "366d"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What `dlock` gets from whoever starts it: signals, children, the environment.
+
+use std::process::Stdio;
+
+use crate::process::{Notes, Running, With, bare, dlock, outcome};
+use dlock_testkit::process::{Children, adopt_orphans, inherit_children};
+use dlock_testkit::{Server, soon};
+
+const WAYS: [Children; 3] = [Children::Ignored, Children::Forgotten, Children::Blocked];
+
+#[test]
+fn the_code_of_the_command_is_known_and_the_lock_released_whatever_a_parent_does_with_its_children() {
+    let server = Server::start();
+    for how in WAYS {
+        for (script, code) in [("exit 3", 3), ("exit 0", 0), ("kill -9 $$", 137)] {
+            let mut command = dlock(&server).with(["run", "job", "--", "sh", "-c", script]);
+            inherit_children(&mut command, how);
+            let done = outcome(command);
+            assert_eq!((done.code, done.stderr.as_str()), (Some(code), ""), "{how:?} {script}");
+            assert!(server.holders("job").is_empty(), "{how:?} {script}");
+        }
+    }
+}
+
+#[test]
+fn a_run_of_a_period_counts_by_its_code_whatever_a_parent_does_with_its_children() {
+    let server = Server::start();
+    for how in WAYS {
+        let mut command = dlock(&server);
+        command.args(["run", "--once", "1d", "--retry-failed", "report", "--", "sh", "-c", "exit 3"]);
+        inherit_children(&mut command, how);
+        assert_eq!(outcome(command).code, Some(3), "{how:?}");
+        assert!(server.holders("report").is_empty(), "{how:?}: another machine may run it");
+    }
+}
+
+#[test]
+fn the_command_may_wait_for_its_own_children() {
+    let server = Server::start();
+    for how in [Children::Ignored, Children::Forgotten] {
+        let mut command = dlock(&server);
+        command.args(["run", "job", "--", "sh", "-c", "grep -E 'SigIgn|SigCgt' /proc/self/status"]);
+        inherit_children(&mut command, how);
+        let masks = outcome(command).stdout;
+        let ignored = masks.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask").trim();
+        let ignored = u64::from_str_radix(ignored, 16).expect("a number");
+        assert_eq!(ignored >> (libc::SIGCHLD - 1) & 1, 0, "{how:?}: {masks}");
+    }
+}
+
+#[test]
+fn the_first_process_of_a_container_waits_for_orphans() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let mut command = dlock(&server);
+    command
+        .args(["run", "job", "--"])
+        .args(notes.script("for n in 1 2 3 4 5; do (sleep 0.2 &); done; read line; exit 4"));
+    command.stdin(Stdio::piped());
+    adopt_orphans(&mut command);
+    let mut running = Running::start(command);
+    notes.pid();
+    let own = running.child().id();
+    soon("only the command is left", || children(own) == vec![notes.pid()]);
+    drop(running.child().stdin.take());
+    assert_eq!(running.outcome().code, Some(4));
+    assert!(server.holders("job").is_empty());
+}
+
+/// The children of a process, ended or not.
+fn children(parent: u32) -> Vec<i32> {
+    let stats = std::fs::read_dir("/proc").expect("a folder").filter_map(|entry| {
+        let id: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let of: u32 = stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()?;
+        (of == parent).then_some(id)
+    });
+    stats.collect()
+}
+
+#[test]
+fn blanks_around_the_server_name_no_other_one() {
+    let server = Server::start();
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    for blanks in [" {} ", "{} ", "\t{}", "{}\n", "{}\r\n"] {
+        let mut command = bare().with(["run", "job", "--", "true"]);
+        command.env("DLOCK_URL", blanks.replace("{}", &url));
+        let done = outcome(command);
+        assert_eq!(done.code, Some(0), "{blanks:?}: {}", done.stderr);
+    }
+    for nothing in ["", " ", "\n"] {
+        let mut command = bare().with(["ls"]);
+        command.env("DLOCK_URL", nothing);
+        let done = outcome(command);
+        assert_eq!(done.code, Some(64), "{nothing:?}");
+        assert!(done.stderr.contains("DLOCK_URL"), "{}", done.stderr);
+    }
+}
