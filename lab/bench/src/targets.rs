@@ -31,6 +31,7 @@ pub enum Measure {
 
 impl Measure {
     /// Of the figures.
+    #[cfg(test)]
     pub fn names(self) -> Vec<&'static str> {
         match self {
             Self::Quotient(subject, reference) => vec![subject, reference],

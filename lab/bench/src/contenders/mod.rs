@@ -160,6 +160,7 @@ pub fn all() -> Vec<Contender> {
 }
 
 /// Returns whether this is a figure of a contender that [`Error::Lacking`] may leave out.
+#[cfg(test)]
 pub fn may_lack(figure: &str) -> bool {
     let name = figure.rsplit('/').next().unwrap_or_default();
     ["set-cad", "set-ifeq", "acquire-px-no-log"].contains(&name)

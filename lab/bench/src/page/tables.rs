@@ -6,7 +6,6 @@ use crate::ledger::Ledger;
 use crate::order;
 use crate::server::Mode;
 use crate::shown::{grouped, short, spread};
-use crate::targets::{self, Measure, ROWS, Target, Verdict};
 use crate::times::attacks::{ATTACKS, Attack};
 use crate::times::freedom::{self, ENDS, TIES, Tie};
 use crate::times::kept::{self, KEEPINGS, Keeping};
@@ -19,7 +18,6 @@ use dlock_plots::tables::table;
 pub fn all(main: &Ledger, others: &[Ledger]) -> Vec<(&'static str, String)> {
     vec![
         ("facts", facts(main)),
-        ("targets", judged(main, true)),
         ("instructions", counted(main)),
         ("other keys", other_keys(main)),
         ("semaphores", semaphores(main)),
@@ -40,22 +38,7 @@ pub fn all(main: &Ledger, others: &[Ledger]) -> Vec<(&'static str, String)> {
 }
 
 fn on_another_server(ledger: &Ledger) -> String {
-    let server = ledger.fact("server");
-    let sections = [
-        ("Targets", judged(ledger, false)),
-        ("Instructions", counted(ledger)),
-        ("Other keys on the same server", other_keys(ledger)),
-        ("Semaphores", semaphores(ledger)),
-        ("Several locks", several(ledger)),
-        ("Contention for several locks", contention(ledger)),
-        ("Pairs per second", pairs(ledger)),
-        ("One contended lock", contended(ledger)),
-        ("Longest stall", stalls(ledger)),
-    ];
-    let measured = sections.iter().filter(|(_, text)| !text.is_empty());
-    let sections =
-        measured.map(|(title, text)| format!("### {title} on {server}\n\n{}\n", text.replace("### ", "#### ")));
-    format!("## Results on {server}\n\n{}\n{}", facts(ledger), sections.collect::<String>())
+    format!("### {}\n\n{}\n", ledger.fact("server"), counted(ledger))
 }
 
 fn facts(ledger: &Ledger) -> String {
@@ -69,37 +52,6 @@ fn facts(ledger: &Ledger) -> String {
     ];
     let known = facts.iter().filter(|(name, _)| !ledger.fact(name).is_empty());
     table(&["", ""], known.map(|(name, label)| vec![(*label).to_owned(), ledger.fact(name).to_owned()]).collect())
-}
-
-/// On another server than the main one, only what was measured.
-fn judged(ledger: &Ledger, is_main: bool) -> String {
-    let verdicts = targets::judge(&ROWS, ledger);
-    let (met, judged) = targets::rows_met(&verdicts);
-    let rows = ROWS.iter().flat_map(|row| row.targets.iter().map(move |target| (row, target)));
-    // Without one of its commands a server has no such figure.
-    let is_known = |target: &Target| {
-        let verdict = verdicts.iter().any(|verdict| std::ptr::eq(verdict.target, target));
-        verdict || is_main && !target.measure.names().iter().any(|name| contenders::may_lack(name))
-    };
-    let rows = rows.filter(|(_, target)| is_known(target)).map(|(row, target)| {
-        let verdict = verdicts.iter().find(|verdict| std::ptr::eq(verdict.target, target));
-        let measured = verdict.map_or(String::new(), |verdict| format!("{:.3}", verdict.value));
-        let outcome = verdict.map_or("not measured".to_owned(), Verdict::outcome);
-        let calls = calls_alone(ledger, target).map_or(String::new(), |calls| format!("{calls:.3}"));
-        vec![row.what.to_owned(), target.case.to_owned(), measured, target.bound.to_string(), outcome, calls]
-    });
-    let table = table(&["what", "case", "measured", "target", "", "the server's part"], rows.collect());
-    format!("{met} of {judged} targets are met in every case.\n\n{table}")
-}
-
-/// A target's ratio of instructions if the module's own code had none, where the other side is no command of ours.
-fn calls_alone(ledger: &Ledger, target: &Target) -> Option<f64> {
-    let Measure::Quotient(subject, reference) = target.measure else { return None };
-    let own = |figure: &str| ledger.figure(&format!("own/{}", figure.strip_prefix("instructions/")?));
-    match (own(subject), own(reference)) {
-        (Some(own), None) => Some((ledger.figure(subject)?.median - own.median) / ledger.figure(reference)?.median),
-        _ => None,
-    }
 }
 
 fn counted(ledger: &Ledger) -> String {
@@ -185,26 +137,24 @@ fn model() -> String {
     )
 }
 
+/// Without persistence; `dlock-bench times` prints the same of the other modes.
 pub fn pairs(ledger: &Ledger) -> String {
     let cases: Vec<(Keys, usize)> =
         Keys::ALL.into_iter().flat_map(|keys| PIPELINES.map(|pipeline| (keys, pipeline))).collect();
-    let in_mode = |mode: Mode| {
-        let name = |sort: &str, (keys, pipeline): (Keys, usize), contender: &str| {
-            format!("{sort}/{}/{pipeline}/{}/{contender}", mode.name(), keys.name())
-        };
-        let row = |contender: Contender| {
-            let cells = cases.iter().map(|case| ledger.figure(&name("pairs-ratio", *case, contender.name)));
-            let cells: Vec<String> = cells.map(|figure| figure.map_or(String::new(), spread)).collect();
-            let rate = ledger.figure(&name("pairs", (Keys::Hot, PIPELINES[0]), contender.name))?;
-            Some([vec![label(&contender), grouped(rate.median)], cells].concat())
-        };
-        let columns = cases.iter().map(|(keys, pipeline)| format!("{}, pipeline {pipeline}", keys.label()));
-        let head: Vec<String> =
-            ["operation", "per second (hot key, pipeline 16)"].map(str::to_owned).into_iter().chain(columns).collect();
-        let head: Vec<&str> = head.iter().map(String::as_str).collect();
-        (mode.label().to_owned(), table(&head, contenders::timed().filter_map(row).collect()))
+    let name = |sort: &str, (keys, pipeline): (Keys, usize), contender: &str| {
+        format!("{sort}/{}/{pipeline}/{}/{contender}", Mode::NoPersistence.name(), keys.name())
     };
-    one_below_the_other(Mode::ALL.map(in_mode))
+    let row = |contender: Contender| {
+        let cells = cases.iter().map(|case| ledger.figure(&name("pairs-ratio", *case, contender.name)));
+        let cells: Vec<String> = cells.map(|figure| figure.map_or(String::new(), |it| short(it.median))).collect();
+        let rate = ledger.figure(&name("pairs", (Keys::Hot, PIPELINES[0]), contender.name))?;
+        Some([vec![label(&contender), grouped(rate.median)], cells].concat())
+    };
+    let columns = cases.iter().map(|(keys, pipeline)| format!("{}, pipeline {pipeline}", keys.label()));
+    let head: Vec<String> =
+        ["operation", "per second (hot key, pipeline 16)"].map(str::to_owned).into_iter().chain(columns).collect();
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    table(&head, contenders::timed().filter_map(row).collect())
 }
 
 pub fn readers(ledger: &Ledger) -> String {
@@ -228,14 +178,13 @@ pub fn hand_off_cpu(ledger: &Ledger) -> String {
 }
 
 pub fn contended(ledger: &Ledger) -> String {
-    let head = ["", "median / BLPOP", "p50, us", "p99, us", "p99.9, us", "hand-offs per second", "commands", "bytes"];
+    let head = ["", "median / BLPOP", "p50, us", "p99, us", "hand-offs per second", "commands"];
     one_below_the_other(WAITERS.map(|waiters| {
         let row = |way: Way| {
             let figure = |sort: &str| ledger.figure(&format!("hand-off-{sort}/{waiters}/{}", way.name()));
             let cell = |sort: &str| figure(sort).map_or("–".to_owned(), |figure| short(figure.median));
-            let ratio = figure("ratio").map_or("–".to_owned(), spread);
-            let cells = ["p50", "p99", "p99.9", "rate", "commands", "bytes"].map(cell);
-            figure("rate").map(|_| [vec![way.label().to_owned(), ratio], cells.into()].concat())
+            let cells = ["ratio", "p50", "p99", "rate", "commands"].map(cell);
+            figure("rate").map(|_| [vec![way.label().to_owned()], cells.into()].concat())
         };
         let rows = Way::ALL.into_iter().filter_map(row).collect();
         (format!("{} waiters", grouped(waiters as f64)), table(&head, rows))
