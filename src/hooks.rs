@@ -21,6 +21,7 @@ pub const HOOKS: Hooks = Hooks {
     token_loaded,
     input,
     flushing,
+    slots_moved,
     setting_changed: || tell(|engine, _| set_settings(engine)),
     aof_load_begins: aof::load_begins,
     load_ends: aof::load_ends,
@@ -91,6 +92,10 @@ fn flushing(db: Option<i32>) {
     if is_in_charge() && has_lock(db).unwrap_or_else(knows_lock) {
         count_or_log(move |engine| engine.log_flush(db, now));
     }
+}
+
+fn slots_moved(ranges: Vec<(u16, u16)>) {
+    tell(move |engine, now| engine.input(Input::SlotsMoved(&ranges), now));
 }
 
 fn timer(context: &mut Context<'_>) {

@@ -29,6 +29,8 @@ pub struct Hooks {
     pub input: fn(Input<'static>),
     /// A database is about to be emptied; `None`: all are.
     pub flushing: fn(Option<c_int>),
+    /// Slots of the cluster, from the first to the last of each range, have left with their keys, or have arrived.
+    pub slots_moved: fn(Vec<(u16, u16)>),
     /// A setting was set.
     pub setting_changed: fn(),
     /// The server begins to load its append-only file.
@@ -59,6 +61,7 @@ static HOOKS: MainThread<Cell<Hooks>> = MainThread::new(Cell::new(Hooks {
     token_loaded: |_| (),
     input: |_| (),
     flushing: |_| (),
+    slots_moved: |_| (),
     setting_changed: || (),
     aof_load_begins: |_| (),
     load_ends: || (),
@@ -81,11 +84,14 @@ pub fn set_options(context: &Context<'_>) {
     const NO_IMPLICIT_SIGNAL_MODIFIED: u32 = 1 << 1;
     const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
     // The slot migration of Valkey asks whether the module can take part.
-    let is_valkey = context.server_info("server", "valkey_version").is_some();
-    let migration = if is_valkey { HANDLE_ATOMIC_SLOT_MIGRATION } else { 0 };
+    let migration = if is_valkey(context) { HANDLE_ATOMIC_SLOT_MIGRATION } else { 0 };
     let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | NO_IMPLICIT_SIGNAL_MODIFIED | migration;
     // SAFETY: called during the load.
     unsafe { api!(RedisModule_SetModuleOptions(context.raw, options.cast_signed())) };
+}
+
+fn is_valkey(context: &Context<'_>) -> bool {
+    context.server_info("server", "valkey_version").is_some()
 }
 
 /// Subscribes to what frees locks or ends sessions without a word about keys. Commands of others cost nothing by it.
@@ -106,8 +112,20 @@ pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
             return Err("dlock: cannot subscribe to server events".to_owned());
         }
     }
+    // Where slots leave without a word about their keys (Redis 8.4 and later), the server has events that name the slots.
+    // Valkey tells of each key, and has other events under these numbers.
+    for id in SLOT_EVENTS.into_iter().filter(|_| !is_valkey(context)) {
+        // SAFETY: as above; a server without the event says so.
+        unsafe {
+            let event = raw::RedisModuleEvent { id, dataver: 1 };
+            api!(RedisModule_SubscribeToServerEvent(context.raw, event, Some(server_event)));
+        }
+    }
     Ok(())
 }
+
+const SLOT_EVENTS: [u64; 2] =
+    [raw::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION, raw::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION_TRIM];
 
 /// The watchers of the turns of the event loop.
 #[derive(Clone, Copy)]
@@ -185,6 +203,17 @@ unsafe fn pass_on(context: &mut Context<'_>, id: u64, sub_event: u64, data: *mut
                 let swap = &*data.cast::<raw::RedisModuleSwapDbInfo>();
                 Input::Swapped(swap.dbnum_first, swap.dbnum_second)
             }
+            (raw::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION, sub_event) => {
+                if HAVE_MOVED.contains(&sub_event) {
+                    let info = &*data.cast::<raw::RedisModuleClusterSlotMigrationInfo>();
+                    (hooks().slots_moved)(slot_ranges(info.slots));
+                }
+                return;
+            }
+            (raw::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION_TRIM, _) => {
+                let info = &*data.cast::<raw::RedisModuleClusterSlotMigrationTrimInfo>();
+                return (hooks().slots_moved)(slot_ranges(info.slots));
+            }
             (raw::REDISMODULE_EVENT_EVENTLOOP, _) => {
                 return pass_turn_on(context, sub_event == raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP);
             }
@@ -203,6 +232,28 @@ unsafe fn pass_on(context: &mut Context<'_>, id: u64, sub_event: u64, data: *mut
         }
     };
     (hooks().input)(input);
+}
+
+/// The events at which slots of another node are here with their keys, and at which slots have left: all that was known
+/// of their keys is void. An import that has failed or begins leaves keys behind, or meets them.
+const HAVE_MOVED: [u64; 4] = [
+    raw::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_IMPORT_STARTED,
+    raw::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_IMPORT_FAILED,
+    raw::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_IMPORT_COMPLETED,
+    raw::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_MIGRATE_COMPLETED,
+];
+
+/// # Safety
+/// `slots` must be null, or point to a list of ranges with its length.
+unsafe fn slot_ranges(slots: *const raw::RedisModuleSlotRangeArray) -> Vec<(u16, u16)> {
+    // SAFETY: by the caller's promise, as many ranges follow as the list says.
+    unsafe {
+        let Some(list) = slots.as_ref() else { return Vec::new() };
+        let count = usize::try_from(list.num_ranges).unwrap_or(0);
+        let ranges =
+            std::slice::from_raw_parts((&raw const (*slots).ranges).cast::<raw::RedisModuleSlotRange>(), count);
+        ranges.iter().map(|range| (range.start, range.end)).collect()
+    }
 }
 
 /// # Safety

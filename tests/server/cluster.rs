@@ -131,3 +131,53 @@ fn sessions_of_a_slot_that_has_left_are_forgotten_and_cost_nothing() {
     assert!(here.int(format!("DLOCK.CHECK {other} {token}")) > 0);
     assert!(busy < Duration::from_millis(300), "{busy:?} of CPU time in 1.5 s");
 }
+
+#[test]
+fn a_slot_that_comes_back_has_no_sessions() {
+    const READERS: usize = 100;
+    let (cluster, from, to) = Cluster::of_two("{k}");
+    let (mut here, mut there) = (cluster.client(from), cluster.client(to));
+    let version = Version::of(&mut here);
+    if !version.imports_slots() && !version.migrates_slots() {
+        return skipped("this server moves no slot by itself");
+    }
+    let slot = here.int("CLUSTER KEYSLOT {k}");
+    let travel = |source: usize, target: usize| {
+        let (mut source_client, mut target_client) = (cluster.client(source), cluster.client(target));
+        if version.imports_slots() {
+            target_client.run(format!("CLUSTER MIGRATION IMPORT {slot} {slot}"));
+        } else {
+            let id = cluster.id(target);
+            source_client.ok(format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {id}"));
+        }
+        soon("the slot has moved", || target_client.attempt("GET {k}").is_ok());
+        soon("the source has removed it", || source_client.int("DBSIZE") == 0);
+    };
+    let mut session = cluster.client(from);
+    let one = session.int("DLOCK.ACQUIRE {k}one a PX 3600000 SESSION");
+    session.int("DLOCK.SESSION named PX 3600000");
+    for key in ["{k}same", "{k}other"] {
+        session.pour((0..READERS).map(|n| format!("DLOCK.RLOCK {key} r{n} PX 3600000 SESSIONID named")));
+    }
+    travel(from, to);
+    there.run("DEL {k}other");
+    let other = there.int("DLOCK.RLOCK {k}other new PX 3600000");
+    travel(to, from);
+    let same = lock_info(&mut here, "{k}same FULL COUNT 0").unwrap();
+    let sessions = same.holds();
+    assert!(sessions.iter().all(|hold| hold.session == redis::Value::Nil), "{sessions:?}");
+    drop(session);
+    // In one write: nothing is worked off in between.
+    here.send("DLOCK.SESSION named CLOSE");
+    for key in ["{k}one", "{k}same", "{k}other"] {
+        here.send(format!("DLOCK.WLOCK {key} writer"));
+    }
+    here.read().expect("the session is closed");
+    for key in ["{k}one", "{k}same", "{k}other"] {
+        assert_eq!(here.read(), Ok(redis::Value::Nil), "{key}");
+    }
+    assert!(here.int(format!("DLOCK.CHECK {{k}}one {one}")) > 0);
+    assert!(here.int(format!("DLOCK.CHECK {{k}}other {other}")) > 0);
+    assert_eq!(lock_info(&mut here, "{k}same").unwrap().count, READERS as i64);
+    assert_eq!(counter(&mut here, "sessions"), 0);
+}

@@ -25,7 +25,7 @@ use core::fmt;
 
 use crate::holds::{Holds, Trash};
 use crate::sink::{SHORT, Short, Sink};
-use crate::{Change, Command, Effect, Expiry, Extras, Hold, Lease, Lock, Mode, Owner, RequestId, Token, UnixMs};
+use crate::{Bond, Change, Command, Effect, Expiry, Extras, Hold, Lease, Lock, Mode, Owner, RequestId, Token, UnixMs};
 
 /// Why bytes are not a lock or an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,7 +315,8 @@ impl<'a> Reader<'a> {
         let cap = if flags & FLAG_CAP == 0 { None } else { Some(self.cap(deadline)?) };
         let slot = if flags & FLAG_SLOT == 0 { None } else { Some(self.slot(mode)?) };
         let extras = Extras::of(request, cap, slot);
-        Ok(Hold { owner, mode, count: count.ok_or(DecodeError::Invalid("count"))?, lease, deadline, token, extras })
+        let (count, bond) = (count.ok_or(DecodeError::Invalid("count"))?, Bond::NONE);
+        Ok(Hold { owner, mode, count, lease, deadline, token, extras, bond })
     }
 
     fn request(&mut self) -> Result<RequestId, DecodeError> {

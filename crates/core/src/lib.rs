@@ -18,6 +18,7 @@
 //! | `view` | what can be read of a lock without changing it |
 //! | `effect` | the one way a lock changes |
 //! | `clock` | the token clock of a server |
+//! | `cluster_slot` | the slot of a key in a cluster |
 //! | `codec` | bytes of a lock (RDB) and of an effect (replication) |
 //! | `sink` | where these bytes go |
 //! | `engine` | waiting, sessions, visits, deadlocks: everything that concerns more than one command |
@@ -28,6 +29,7 @@
 
 pub mod args;
 mod clock;
+mod cluster_slot;
 mod codec;
 mod effect;
 pub mod engine;
@@ -51,7 +53,7 @@ pub use lock::{
 pub use owner::{Owner, OwnerText};
 pub use session::{BindTo, Binding, NamedId, NoSession, SessionId, SessionKey};
 pub use types::{
-    ClientId, Command, Extras, Hold, Lease, LeaseChoice, Mode, Name, Now, RequestId, Token, UnixMs, Uptime,
+    Bond, ClientId, Command, Extras, Hold, Lease, LeaseChoice, Mode, Name, Now, RequestId, Token, UnixMs, Uptime,
 };
 pub use view::{LockMode, Summary};
 

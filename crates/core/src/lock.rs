@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 
 use crate::holds::{Holds, Sum};
 use crate::session::Binding;
-use crate::{BindTo, ClientId, Extras, Hold, Lease, LeaseChoice, Mode, Owner, RequestId, SessionKey, Token, UnixMs};
+use crate::{
+    BindTo, Bond, ClientId, Extras, Hold, Lease, LeaseChoice, Mode, Owner, RequestId, SessionKey, Token, UnixMs,
+};
 
 /// The value of one key: the holds on it.
 ///
@@ -269,6 +271,11 @@ impl Lock {
     /// A lock without a hold.
     pub const EMPTY: Lock = Lock { holds: Holds::NONE };
 
+    /// Returns what ties the lock to its bindings.
+    pub(crate) fn bond(&self) -> Bond {
+        self.holds.bond()
+    }
+
     /// Decides whether the owner may enter at `now`. O(log n).
     #[inline(always)]
     pub fn acquire(&self, now: UnixMs, request: &Request, terms: Terms) -> Acquired {
@@ -431,7 +438,7 @@ fn enter(now: UnixMs, request: &Request, terms: Terms, slot: Option<u32>) -> Acq
     // An absolute lease may be behind the cap: the clock may have been set back since it was given.
     let deadline = cap.map_or(deadline, |cap| deadline.min(cap));
     let extras = Extras::of(request.id.as_deref().cloned(), cap, slot);
-    Acquired::Granted(Hold { owner, mode, count, lease, deadline, token, extras }, Entry::First)
+    Acquired::Granted(Hold { owner, mode, count, lease, deadline, token, extras, bond: Bond::NONE }, Entry::First)
 }
 
 /// Adds entries: re-entry never shortens a lease and never adds leases up. The hold keeps its cap.

@@ -243,7 +243,42 @@ pub struct Hold {
     pub token: Token,
     /// Fields that few holds have.
     pub extras: Option<Box<Extras>>,
+    /// The tie of the lock to its bindings, while this is the only hold. It is in no file and in no effect.
+    pub bond: Bond,
 }
+
+/// Ties the value of a key to the bindings that this server remembers for it. A value that comes from elsewhere under the
+/// same name (a slot that left and came back, a `RESTORE`) has none, whatever its holds are.
+///
+/// It is no part of a hold: any two are equal.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bond(u16);
+
+impl Bond {
+    /// No session of this server has bound a hold of the value.
+    pub const NONE: Bond = Bond(0);
+
+    /// Returns another bond than this one, which is not [`Bond::NONE`].
+    pub(crate) fn next(self) -> Bond {
+        Bond(self.0.checked_add(1).unwrap_or(1))
+    }
+
+    pub(crate) fn is_same(self, other: Bond) -> bool {
+        self.0 == other.0
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self.is_same(Bond::NONE)
+    }
+}
+
+impl PartialEq for Bond {
+    fn eq(&self, _: &Bond) -> bool {
+        true
+    }
+}
+
+impl Eq for Bond {}
 
 /// Fields that few holds have: they take no room in the others.
 #[derive(Clone, Debug, PartialEq, Eq)]

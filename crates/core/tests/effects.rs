@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 
 use dlock_core::{
-    Change, Effect, Expiry, Hold, Lease, Lock, LockMode, Memory, Mode, Owner, Token, UnixMs, decode_lock, encode_lock,
+    Bond, Change, Effect, Expiry, Hold, Lease, Lock, LockMode, Memory, Mode, Owner, Token, UnixMs, decode_lock,
+    encode_lock,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -133,6 +134,7 @@ fn hold() -> impl Strategy<Value = Hold> {
         deadline,
         token,
         extras: None,
+        bond: Bond::NONE,
     })
 }
 

@@ -5,8 +5,8 @@
 use std::num::NonZeroU32;
 
 use dlock_core::{
-    Acquired, Change, Command, Effect, Entry, Expiry, Extras, Hold, Lease, LeaseChoice, Lock, Memory, Mode, Owner,
-    Refusal, Renew, RenewToken, Renewed, Request, RequestId, Terms, Token, TokenClock, UnixMs, Want,
+    Acquired, Bond, Change, Command, Effect, Entry, Expiry, Extras, Hold, Lease, LeaseChoice, Lock, Memory, Mode,
+    Owner, Refusal, Renew, RenewToken, Renewed, Request, RequestId, Terms, Token, TokenClock, UnixMs, Want,
 };
 
 const NOW: UnixMs = UnixMs::new(1_000_000);
@@ -183,6 +183,7 @@ fn hold(name: &str) -> Hold {
         deadline: NOW.plus(LEASE),
         token,
         extras: None,
+        bond: Bond::NONE,
     }
 }
 

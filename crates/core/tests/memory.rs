@@ -5,8 +5,8 @@
 use allocation_counter::measure;
 use dlock_core::engine::{Call, Left, Settings};
 use dlock_core::{
-    BindTo, Change, ClientId, Command, Effect, Engine, Entries, Expiry, Extras, Hold, Keyspace, Lease, LeaseChoice,
-    Lock, Memory, Mode, Name, Owner, Release, Request, RequestId, Token, UnixMs, Want,
+    BindTo, Bond, Change, ClientId, Command, Effect, Engine, Entries, Expiry, Extras, Hold, Keyspace, Lease,
+    LeaseChoice, Lock, Memory, Mode, Name, Owner, Release, Request, RequestId, Token, UnixMs, Want,
 };
 use dlock_testkit::keyspace::MemoryKeyspace;
 
@@ -168,6 +168,7 @@ fn reader(number: u64, owner_len: usize) -> Hold {
         deadline: UnixMs::new(1_000_000 + number * 7919 % 10_007),
         token: Token::new(number + 1).unwrap(),
         extras: None,
+        bond: Bond::NONE,
     }
 }
 

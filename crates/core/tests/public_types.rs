@@ -8,10 +8,10 @@ use std::fmt::Debug;
 
 use dlock_core::engine::Fault;
 use dlock_core::{
-    Acquired, Applied, BindTo, Binding, Change, ClientId, Command, DecodeError, Effect, Engine, Entries, Entry, Expiry,
-    Extras, Hold, Lease, LeaseChoice, Lock, LockMode, Memory, Mode, Name, NamedId, NoSession, Now, Owner, OwnerText,
-    Reach, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, RequestId, SessionId, SessionKey, Summary,
-    Terms, Token, TokenClock, Trash, UnixMs, Uptime, Want,
+    Acquired, Applied, BindTo, Binding, Bond, Change, ClientId, Command, DecodeError, Effect, Engine, Entries, Entry,
+    Expiry, Extras, Hold, Lease, LeaseChoice, Lock, LockMode, Memory, Mode, Name, NamedId, NoSession, Now, Owner,
+    OwnerText, Reach, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, RequestId, SessionId,
+    SessionKey, Summary, Terms, Token, TokenClock, Trash, UnixMs, Uptime, Want,
 };
 
 fn is_printed<T: Debug>() {}
@@ -32,6 +32,7 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         Acquired,
         Applied,
         BindTo<SessionId>,
+        Bond,
         Binding,
         Change,
         ClientId,

@@ -175,6 +175,11 @@ impl MemoryKeyspace {
         }
     }
 
+    /// A slot leaves with this key, and no module hears of it.
+    pub fn vanish(&mut self, key: &KeyName) {
+        self.keys.remove(key);
+    }
+
     /// `PEXPIREAT` or `PERSIST`. A time that has passed deletes.
     pub fn set_expiry(&mut self, key: &KeyName, at: Option<u64>) {
         if self.has_expired(key) || at.is_some_and(|at| at <= self.ms()) {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::record::RecordId;
+use super::record::{Record, RecordId};
+use crate::cluster_slot::SLOTS;
 
 /// All databases that have records.
 ///
@@ -13,8 +14,10 @@ pub(super) struct Databases {
     databases: BTreeMap<i32, Database>,
     /// Those with records to be looked at.
     to_recheck: Vec<i32>,
-    /// Counts flushes and swaps.
+    /// Counts flushes, swaps, and slots that leave or arrive.
     epoch: u64,
+    /// When each slot of the cluster left or arrived last; empty before the first does.
+    slots: Vec<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,6 +62,41 @@ impl Databases {
     /// Returns the last flush or swap of a database: what its records knew before is void.
     pub(super) fn epoch(&self, db: i32) -> u64 {
         self.databases.get(&db).map_or(0, |database| database.epoch)
+    }
+
+    /// Returns whether what a record knew is void: since it was checked last, its database was emptied or has changed
+    /// places, or the slot of its key has left or arrived.
+    #[inline]
+    pub(super) fn is_stale(&self, record: &Record) -> bool {
+        record.epoch < self.epoch(record.db) || (!self.slots.is_empty() && self.has_slot_moved(record))
+    }
+
+    #[inline(never)]
+    fn has_slot_moved(&self, record: &Record) -> bool {
+        self.slots.get(usize::from(record.slot_in_cluster())).is_some_and(|moved| record.epoch < *moved)
+    }
+
+    /// Records that slots, from the first to the last of each range, left or arrived: the records of their keys must be
+    /// checked. A cluster has one database with records, or a few.
+    pub(super) fn invalidate_slots(&mut self, ranges: &[(u16, u16)]) {
+        if self.databases.is_empty() {
+            return;
+        }
+        self.epoch += 1;
+        self.slots.resize(usize::from(SLOTS), 0);
+        for (first, last) in ranges {
+            for slot in usize::from(*first)..=usize::from(*last) {
+                if let Some(epoch) = self.slots.get_mut(slot) {
+                    *epoch = self.epoch;
+                }
+            }
+        }
+        for (db, database) in &mut self.databases {
+            database.to_recheck = database.records.len();
+            if !self.to_recheck.contains(db) {
+                self.to_recheck.push(*db);
+            }
+        }
     }
 
     /// Records that a database, or all (`None`), was emptied or changed places: its records must be checked. O(1) for

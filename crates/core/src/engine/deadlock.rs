@@ -226,12 +226,13 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         let mut next: Vec<WaiterId> = Vec::new();
         let mut is_closed = false;
         let look = |lock: &Lock| {
+            let has_bindings = bound.are_of(lock);
             let exclusive = lock.exclusive(now).into_iter();
             let shared = lock.live_by_deadline(now).filter(|hold| hold.mode == Mode::Shared);
             let shared = (holders == Mode::Exclusive).then_some(shared).into_iter().flatten();
             for hold in exclusive.chain(shared) {
                 budget = budget.checked_sub(cost(&hold.owner))?;
-                if bound.end_of(hold).is_some_and(|end| end.deadline() <= now) {
+                if has_bindings && bound.end_of(hold).is_some_and(|end| end.deadline() <= now) {
                     continue;
                 }
                 if hold.owner == *origin {

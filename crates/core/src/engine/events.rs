@@ -26,6 +26,8 @@ pub enum Input<'a> {
     Flushed(Option<i32>),
     /// Two databases changed places.
     Swapped(i32, i32),
+    /// Slots of the cluster, from the first to the last of each range, have left with their keys, or have arrived.
+    SlotsMoved(&'a [(u16, u16)]),
     /// The data were loaded anew.
     Loaded,
     /// The server became a primary or a replica.
@@ -63,6 +65,7 @@ impl<T> Engine<T> {
                 self.end_session(SessionKey::Connection(client), None, SessionEnd { at: now.ms(), grace });
             }
             Input::Flushed(db) => databases.invalidate(db),
+            Input::SlotsMoved(ranges) => databases.invalidate_slots(ranges),
             Input::Swapped(first, second) if databases.has(first) || databases.has(second) => {
                 databases.invalidate(Some(first));
                 databases.invalidate(Some(second));

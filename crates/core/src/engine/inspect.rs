@@ -231,7 +231,7 @@ impl<T> Engine<T> {
         now: Now,
         detail: &Detail,
     ) -> Option<Inspection> {
-        let id = self.look_up(name);
+        let id = self.look_up_for(name, lock);
         let view = self.view_of(id, lock, key_end, now);
         let shown = view.shown(detail);
         let (summary, end) = view.summary(shown.as_deref());
@@ -264,10 +264,19 @@ impl<T> Engine<T> {
         now: Now,
         token: Token,
     ) -> Option<u64> {
-        let id = self.look_up(name);
+        let id = self.look_up_for(name, lock);
         let view = self.view_of(id, lock, key_end, now);
         let ends = lock.with_token(token, UnixMs::ZERO).take(LOOKS).filter_map(|hold| view.end_of(hold));
         ends.max().map(|end| end.since(view.now))
+    }
+
+    /// Returns the record of this lock. Bindings of another value of the key are forgotten.
+    fn look_up_for(&mut self, name: Name<'_>, lock: &Lock) -> Option<RecordId> {
+        let id = self.look_up(name)?;
+        if self.registry.get(id).is_some_and(|record| !record.bound.are_of(lock)) {
+            self.forget_lock(id);
+        }
+        Some(id)
     }
 
     /// Returns the view of a lock in an open key that ends at `key_end` (`None`: never).

@@ -1,6 +1,6 @@
 //! The server's keys, as the engine sees them, and an open lock.
 
-use crate::{Applied, Effect, Expiry, Lock, Memory, Name, Now, UnixMs, Uptime};
+use crate::{Applied, Bond, Effect, Expiry, Lock, Memory, Name, Now, UnixMs, Uptime};
 
 /// The keys of a server, and what else the engine asks of it.
 ///
@@ -168,6 +168,13 @@ impl<K: OpenKey> OpenLock<K> {
         match self.key.lock() {
             Some(lock) => lock,
             None => self.fresh.as_deref().unwrap_or(&EMPTY),
+        }
+    }
+
+    /// Ties the lock to its bindings.
+    pub(super) fn set_bond(&mut self, bond: Bond) {
+        if let Some(lock) = self.key.lock_mut().or(self.fresh.as_deref_mut()) {
+            lock.holds.set_bond(bond);
         }
     }
 

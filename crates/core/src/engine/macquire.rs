@@ -67,7 +67,7 @@ impl<T> Engine<T> {
             self.check_all(call, request, names.iter().copied().zip(recorded.iter().map(|(_, lease)| *lease)))?;
             self.parts.outbox.stats.replays += 1;
             if let Some(key) = session {
-                self.bind_all(space, names, &request.owner, key, now);
+                self.bind_all(space, names, &request.owner, key, (now, budget));
             }
             return Ok(Decided::Entered(Entered::Replayed(Grant::without_slot(*token))));
         }

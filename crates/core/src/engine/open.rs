@@ -76,8 +76,8 @@ impl<T> Engine<T> {
         let key = space.open(name)?;
         let mut record = id.and_then(|id| self.registry.get_mut(id));
         if let Some(record) = &mut record
-            && key.was_removed()
             && !record.is_idle()
+            && (key.was_removed() || !record.bound.are_of(key.lock().unwrap_or(&Lock::EMPTY)))
         {
             self.parts.forget_lock(record);
         }

@@ -1,6 +1,7 @@
 //! The server's memory of one lock that needs attention: it has waiters, or holds that are bound to sessions. A lock
 //! without either has no record, once a visit has seen to the traces of its last waiter: see [`Record::is_idle`].
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use slotmap::new_key_type;
@@ -8,6 +9,7 @@ use slotmap::new_key_type;
 use super::lanes::Due;
 use super::queue::Queue;
 use super::session_holds::SessionHolds;
+use crate::cluster_slot::cluster_slot;
 use crate::{Name, UnixMs};
 
 new_key_type! {
@@ -36,6 +38,8 @@ pub(super) struct Record {
     pub epoch: u64,
     /// Its place in the list of its database.
     pub index: usize,
+    /// The slot of its key in the cluster, once that was asked for.
+    pub slot: Cell<Option<u16>>,
     /// Which ends of large sessions it has seen.
     pub ends_generation: u64,
 }
@@ -54,6 +58,13 @@ pub(super) enum Attention {
 impl Record {
     pub(super) fn name(&self) -> Name<'_> {
         Name { db: self.db, key: &self.key }
+    }
+
+    /// Returns the slot of its key in the cluster. Finding it takes a step for each byte of the name, once.
+    pub(super) fn slot_in_cluster(&self) -> u16 {
+        let slot = self.slot.get().unwrap_or_else(|| cluster_slot(&self.key));
+        self.slot.set(Some(slot));
+        slot
     }
 
     /// Returns whether nothing is left to remember.

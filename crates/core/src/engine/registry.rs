@@ -1,5 +1,6 @@
 //! The records, found by name and by database.
 
+use std::cell::Cell;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
@@ -67,14 +68,15 @@ impl Registry {
     /// then what it knew is void.
     pub(super) fn look_at(&mut self, id: RecordId) -> Option<(&mut Record, bool)> {
         let record = self.records.get_mut(id)?;
-        let is_stale = record.epoch < self.databases.epoch(record.db);
+        let is_stale = self.databases.is_stale(record);
         record.epoch = self.databases.now();
         Some((record, is_stale))
     }
 
-    /// Returns whether the database of a record was emptied or has changed places since the last look.
+    /// Returns whether the database of a record was emptied or has changed places since the last look, or the slot of its
+    /// key has left or arrived.
     pub(super) fn is_stale(&self, record: &Record) -> bool {
-        record.epoch < self.databases.epoch(record.db)
+        self.databases.is_stale(record)
     }
 
     /// Adds a record for a lock that has none.
@@ -98,6 +100,7 @@ impl Registry {
                 lost_last_waiter: false,
                 epoch,
                 index: databases.add(name.db, id),
+                slot: Cell::new(None),
                 ends_generation,
             })
         });

@@ -14,7 +14,7 @@ use super::load::Load;
 
 use crate::holds::{Deadlines, HoldId, Sum};
 use crate::session::NamedId;
-use crate::{Hold, Lease, Mode, Owner, SessionKey, Token, UnixMs, broken};
+use crate::{Bond, Hold, Lease, Lock, Mode, Owner, SessionKey, Token, UnixMs, broken};
 
 mod ended;
 mod renewal;
@@ -43,6 +43,8 @@ pub(super) struct SessionHolds {
     ended_sum: Cell<Option<(UnixMs, Sum)>>,
     /// The latest clock of an effect: what had a deadline before it is not in the lock any more.
     swept: Option<UnixMs>,
+    /// The tie to the value of the key.
+    bond: Bond,
     /// Before this time the server does not accept renewals.
     not_before: UnixMs,
     next: HoldId,
@@ -129,6 +131,24 @@ impl SessionHolds {
 
     pub(super) fn is_empty(&self) -> bool {
         self.bindings.is_empty()
+    }
+
+    /// Returns whether these are the bindings of this value: it may have been replaced by one from elsewhere, without a
+    /// word (a slot that left and came back).
+    pub(super) fn are_of(&self, lock: &Lock) -> bool {
+        self.is_empty() || self.bond.is_same(lock.bond())
+    }
+
+    pub(super) fn bond(&self) -> Bond {
+        self.bond
+    }
+
+    /// Returns the bond, which is `fresh` if there was none.
+    pub(super) fn bond_or(&mut self, fresh: impl FnOnce() -> Bond) -> Bond {
+        if self.bond.is_none() {
+            self.bond = fresh();
+        }
+        self.bond
     }
 
     /// Returns how many sessions holds are bound to.
@@ -361,7 +381,7 @@ impl SessionHolds {
         if self.by_owner.len() == own {
             return None;
         }
-        let mut kept = SessionHolds { swept: self.swept, next: self.next, ..SessionHolds::default() };
+        let mut kept = SessionHolds { swept: self.swept, next: self.next, bond: self.bond, ..SessionHolds::default() };
         for mode in [Mode::Exclusive, Mode::Shared] {
             let Some(id) = self.id(owner, mode) else { continue };
             let Some(binding) = self.bindings.get(&id).cloned() else {

@@ -15,7 +15,7 @@ use super::named::NamedSessions;
 use super::record::{Record, RecordId};
 use super::session_holds::{LoadChange, Renewal, SessionEnd, SessionHolds};
 use crate::session::Binding;
-use crate::{BindTo, ClientId, Hold, Lease, Mode, NamedId, NoSession, Owner, Request, SessionId, SessionKey};
+use crate::{BindTo, Bond, ClientId, Hold, Lease, Mode, NamedId, NoSession, Owner, Request, SessionId, SessionKey};
 
 #[derive(Clone, Debug)]
 pub(super) struct Sessions {
@@ -37,6 +37,8 @@ pub(super) struct Sessions {
     pub sent_away: usize,
     /// How many holds are bound.
     bound: usize,
+    /// The last one that was given to a lock.
+    bond: Bond,
     random: u64,
 }
 
@@ -76,6 +78,7 @@ impl Sessions {
             orphaned: Vec::new(),
             sent_away: 0,
             bound: 0,
+            bond: Bond::NONE,
             random: seed,
         }
     }
@@ -197,8 +200,9 @@ impl Sessions {
         self.ended.clear();
     }
 
-    /// Binds a hold to a session.
-    pub(super) fn bind(&mut self, record: &mut Record, hold: &Hold, key: SessionKey) {
+    /// Binds a hold to a session. Returns what ties the value of its key to the bindings.
+    #[must_use]
+    pub(super) fn bind(&mut self, record: &mut Record, hold: &Hold, key: SessionKey) -> Bond {
         debug_assert!(self.is_open(key), "a hold is bound to a session that has ended");
         let renewal = self.renewal(record, hold);
         let before = record.bound.len();
@@ -210,6 +214,10 @@ impl Sessions {
         }
         self.locks.entry(key).or_default().records.insert(record.id);
         self.note_loads(record);
+        record.bound.bond_or(|| {
+            self.bond = self.bond.next();
+            self.bond
+        })
     }
 
     /// Unbinds a hold.

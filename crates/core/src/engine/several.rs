@@ -18,7 +18,7 @@ use super::outbox::Answer;
 use super::queue::WaiterId;
 use super::record::{Attention, RecordId};
 use crate::lock::{Acquired, Entry};
-use crate::{BindTo, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, RequestId, SessionKey, Token};
+use crate::{BindTo, Bond, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, RequestId, SessionKey, Token};
 
 /// How one of several locks is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl<T> Engine<T> {
                 self.parts.outbox.stats.replays += 1;
                 let names = self.names(&records);
                 if let Some(key) = self.parts.waiters.get(id).and_then(|waiter| waiter.session()) {
-                    self.bind_all(space, &as_names(&names), &request.owner, key, now);
+                    self.bind_all(space, &as_names(&names), &request.owner, key, (now, &mut *budget));
                 }
                 self.answer(id, Answer::Granted(Grant::without_slot(token), None));
                 Tried::Left
@@ -243,8 +243,11 @@ impl<T> Engine<T> {
         let ended =
             id.and_then(|id| self.registry.get(id)).map(|record| &record.bound).filter(|bound| bound.has_ended());
         let has_grace = ended.is_some_and(|bound| bound.has_grace(now.ms()));
+        let bond = ended.map_or(Bond::NONE, |bound| bound.bond());
         let ended = ended.map_or(0, |bound| bound.ended_sum(now.ms()).holds);
         let look = |lock: &Lock| {
+            // The bindings are not those of this value.
+            let (has_grace, ended) = if bond.is_same(lock.bond()) { (has_grace, ended) } else { (false, 0) };
             let (exclusive, shared) = lock.mine(owner, now.ms());
             match (exclusive, shared) {
                 (Some(hold), _) if hold.repeats(request) => State::Recorded(hold.token, hold.lease),
@@ -268,19 +271,16 @@ impl<T> Engine<T> {
         names: &[Name<'_>],
         owner: &Owner,
         key: SessionKey,
-        now: Now,
+        (now, budget): (Now, &mut Budget),
     ) {
         for name in names {
-            let look = |lock: &Lock| lock.live(owner, Mode::Exclusive, now.ms()).cloned();
-            let id = self.look_up(*name);
-            let hold = self.peek(space, id, *name, look).ok().flatten();
-            if let Some(hold) = hold {
-                let id = self.find_or_create(*name);
-                self.with_record(id, |parts, record| {
-                    parts.sessions.bind(record, &hold, key);
-                    parts.schedule(record);
-                });
+            let id = self.find_or_create(*name);
+            if let Ok(mut visit) = self.open(space, Some(id), *name, None, (now, &mut *budget)) {
+                let hold = visit.open.lock().live(owner, Mode::Exclusive, now.ms()).cloned();
+                hold.into_iter().for_each(|hold| visit.bind(&hold, key));
+                visit.close();
             }
+            self.drop_if_idle(id);
         }
     }
 

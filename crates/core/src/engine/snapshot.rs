@@ -92,7 +92,7 @@ impl<T> Engine<T> {
                 visit_at: [record.attention, record.renewal].into_iter().filter_map(visit_at).min(),
                 has_ttl_grace: record.has_ttl_grace,
                 lost_last_waiter: record.lost_last_waiter,
-                is_stale: record.epoch < self.registry.databases().epoch(record.db),
+                is_stale: self.registry.is_stale(record),
             })
             .collect();
         records.sort_by_key(|record| record.name);

@@ -140,7 +140,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     pub(super) fn bind(&mut self, hold: &Hold, key: SessionKey) {
         debug_assert!(self.record.is_some(), "a lock with a bound hold has a record");
         if let Some(record) = &mut self.record {
-            self.parts.sessions.bind(record, hold, key);
+            let bond = self.parts.sessions.bind(record, hold, key);
+            self.open.set_bond(bond);
             self.parts.schedule(record);
         }
     }

@@ -14,7 +14,7 @@ pub(crate) use deadlines::{Deadlines, HoldId, Sum};
 use readers::Readers;
 pub(crate) use slots::Slots;
 
-use crate::{Hold, Mode, Owner, Token, UnixMs, broken};
+use crate::{Bond, Hold, Mode, Owner, Token, UnixMs, broken};
 
 /// The holds of one lock, live and lapsed.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,8 @@ enum Stored {
 struct Many {
     exclusive: Option<Hold>,
     readers: Readers,
+    /// That of the lock; the holds' own mean nothing.
+    bond: Bond,
 }
 
 impl Holds {
@@ -43,6 +45,24 @@ impl Holds {
             Stored::None => 0,
             Stored::One(_) => 1,
             Stored::Many(many) => usize::from(many.exclusive.is_some()) + many.readers.total().holds,
+        }
+    }
+
+    /// Returns the bond; [`Bond::NONE`] if there is no hold.
+    pub(crate) fn bond(&self) -> Bond {
+        match &self.0 {
+            Stored::None => Bond::NONE,
+            Stored::One(hold) => hold.bond,
+            Stored::Many(many) => many.bond,
+        }
+    }
+
+    /// Sets the bond, if there is a hold. It stays while there is one.
+    pub(crate) fn set_bond(&mut self, bond: Bond) {
+        match &mut self.0 {
+            Stored::None => {}
+            Stored::One(hold) => hold.bond = bond,
+            Stored::Many(many) => many.bond = bond,
         }
     }
 
@@ -183,8 +203,8 @@ impl Holds {
             && old.owner == hold.owner
             && old.mode == hold.mode
         {
-            let before = old.count;
-            *old = hold;
+            let (before, bond) = (old.count, old.bond);
+            *old = Hold { bond, ..hold };
             return Some(before);
         }
         if !matches!(self.0, Stored::None) {
@@ -202,11 +222,11 @@ impl Holds {
                 None
             }
             Stored::One(old) if excludes(old, &hold) => {
-                *old = hold;
+                *old = Hold { bond: old.bond, ..hold };
                 None
             }
-            Stored::One(_) => {
-                let mut many = Box::<Many>::default();
+            Stored::One(old) => {
+                let mut many = Box::new(Many { bond: old.bond, ..Many::default() });
                 if let Stored::One(old) = std::mem::take(&mut self.0) {
                     many.put(old, trash);
                 }
@@ -316,8 +336,9 @@ impl Holds {
             return;
         }
         let Stored::Many(many) = std::mem::take(&mut self.0) else { return broken("many holds become few") };
-        let Many { exclusive, mut readers } = *many;
-        self.0 = exclusive.or_else(|| readers.take_only()).map_or(Stored::None, Stored::One);
+        let Many { exclusive, mut readers, bond } = *many;
+        let last = exclusive.or_else(|| readers.take_only());
+        self.0 = last.map_or(Stored::None, |hold| Stored::One(Hold { bond, ..hold }));
         trash.add(readers);
     }
 }

@@ -160,6 +160,7 @@ fn hold(number: u64, mode: Mode, deadline: u64) -> Hold {
         // In another order than the owners', and two have one.
         token: Token::new(number * 7 % OWNERS / 2 + 1 + u64::from(mode == Mode::Exclusive)).unwrap(),
         extras: None,
+        bond: Bond::NONE,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Locks and effects to encode: by hand, and drawn at random with every limit in them.
 
 use dlock_core::{
-    Change, Command, Effect, Expiry, Extras, Hold, Lease, Lock, Memory, Mode, Owner, RequestId, Token, UnixMs,
+    Bond, Change, Command, Effect, Expiry, Extras, Hold, Lease, Lock, Memory, Mode, Owner, RequestId, Token, UnixMs,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -18,6 +18,7 @@ pub fn hold(owner: &[u8], mode: Mode, count: u32, lease: u64, deadline: u64, tok
         deadline: UnixMs::new(deadline),
         token: Token::new(token).expect("a good token"),
         extras: None,
+        bond: Bond::NONE,
     }
 }
 
@@ -68,7 +69,7 @@ fn any_hold() -> impl Strategy<Value = Hold> {
         |(owner, mode, count, lease, deadline, token, (request, slot))| {
             let slot = slot.filter(|_| mode == Mode::Shared);
             let extras = Extras::of(request, None, slot);
-            Hold { owner, mode, count, lease, deadline, token, extras }
+            Hold { owner, mode, count, lease, deadline, token, extras, bond: Bond::NONE }
         },
     )
 }

@@ -406,7 +406,16 @@ fn hold(owner: Owner, mode: Mode, token: Token, deadline: UnixMs, count: u32) ->
     // Two of three have a number.
     let number = (0..OWNERS).find(|number| self::owner(*number) == owner).filter(|number| number % 3 > 0);
     let slot = number.filter(|_| mode == Mode::Shared).and_then(|number| u32::try_from(number).ok());
-    Hold { owner, mode, count, lease: Lease::MAX, deadline, token, extras: Extras::of(None, None, slot) }
+    Hold {
+        owner,
+        mode,
+        count,
+        lease: Lease::MAX,
+        deadline,
+        token,
+        extras: Extras::of(None, None, slot),
+        bond: Bond::NONE,
+    }
 }
 
 /// Few values of everything, so that they meet.

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Extras, Lease, Mode};
+use crate::{Bond, Extras, Lease, Mode};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -198,6 +198,7 @@ fn hold(number: u64, deadline: u64) -> Hold {
         deadline: UnixMs::new(deadline),
         token: Token::new(number * 7 % OWNERS / 2 + 1).unwrap(),
         extras: Extras::of(None, None, u32::try_from(number).ok()),
+        bond: Bond::NONE,
     }
 }
 
