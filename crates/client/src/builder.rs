@@ -3,11 +3,11 @@
 use std::fmt;
 use std::future::Future;
 
-use crate::address::{Place, Security};
 use crate::client::Client;
 use crate::error::Error;
-use crate::login::{Credentials, Setup};
-use crate::tls::Tls;
+use crate::profile::Tls;
+use crate::profile::{Credentials, Setup};
+use crate::profile::{Place, Security};
 
 /// A client to be opened, from [`Client::builder`].
 ///

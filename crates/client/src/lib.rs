@@ -17,7 +17,6 @@
 #![deny(missing_debug_implementations)]
 
 mod acquire;
-mod address;
 mod again;
 mod backend;
 pub mod blocking;
@@ -29,10 +28,10 @@ mod guard;
 mod inspect;
 mod join;
 mod limits;
-mod login;
 mod named;
 mod operate;
 mod owner;
+mod profile;
 mod quorum;
 mod relay;
 mod semaphore;
@@ -40,7 +39,6 @@ mod server;
 mod session;
 mod survey;
 mod terms;
-mod tls;
 mod watch;
 
 pub use acquire::Acquire;
@@ -49,14 +47,13 @@ pub use client::Client;
 pub use error::{Cause, Error};
 pub use guard::Guard;
 pub use inspect::{HoldInfo, HoldMode, LockInfo, LockMode, WaiterInfo};
-pub use login::Credentials;
 pub use named::Session;
 pub use operate::{Node, Operator};
+pub use profile::{Credentials, Tls};
 pub use quorum::QuorumBuilder;
 pub use relay::{Relay, RelayLink, Unanswered};
 pub use semaphore::Semaphore;
 pub use survey::{LogEntry, LogEvent, PerServer, ServerStats};
-pub use tls::Tls;
 pub use watch::Watch;
 
 // Its examples are compiled.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use redis::{Cmd, ConnectionInfo, FromRedisValue};
 
-use crate::address::{Place, at};
 use crate::client::Client;
 use crate::error::Error;
-use crate::login::Setup;
+use crate::profile::Setup;
+use crate::profile::{Place, at};
 use crate::server::Link;
 
 /// The servers or Sentinels of a URL, and the login there: see [`Client::operator`].

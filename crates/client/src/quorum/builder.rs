@@ -11,12 +11,12 @@ use super::clocks::ServerClocks;
 use super::contended::Contended;
 use super::lookout::LastAnswers;
 use super::member::Member;
-use crate::address::Place;
 use crate::backend::Backend;
 use crate::cleanup::Cleanups;
 use crate::client::Client;
 use crate::error::Error;
-use crate::tls::Tls;
+use crate::profile::Place;
+use crate::profile::Tls;
 
 /// A quorum to be opened, from [`Client::quorum`].
 #[derive(Clone)]

@@ -9,8 +9,8 @@ use dlock_quorum::{Facts, Keeping, Standing, standing};
 use redis::{Cmd, ConnectionInfo, Value, cmd};
 
 use super::clocks::ServerClocks;
-use crate::address::probed_after;
-use crate::login::Setup;
+use crate::profile::Setup;
+use crate::profile::probed_after;
 use crate::server::{Fault, Link};
 
 /// A server that is asked on its own, whatever the others say.

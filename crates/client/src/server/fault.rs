@@ -2,8 +2,8 @@
 
 use redis::{ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
 
-use crate::address;
 use crate::error::{Cause, Error};
+use crate::profile;
 
 #[derive(Debug)]
 pub(crate) enum Fault {
@@ -89,5 +89,5 @@ fn redirection(error: &RedisError, from: &ConnectionInfo) -> Option<(u16, Connec
     let (host, port) = node.rsplit_once(':')?;
     let own = from.addr().to_string();
     let host = if host.is_empty() { own.rsplit_once(':')?.0 } else { host };
-    Some((slot, address::at(from, host, port.parse().ok()?)))
+    Some((slot, profile::at(from, host, port.parse().ok()?)))
 }

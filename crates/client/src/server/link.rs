@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::fault::Fault;
 use crate::error::Cause;
 use crate::join::join_all;
-use crate::login::Setup;
+use crate::profile::Setup;
 
 /// A connection. Closed when its last clone is dropped, even in the middle of a command: so a request that waits in
 /// the queue leaves it when nobody wants it any more.

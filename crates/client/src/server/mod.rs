@@ -27,12 +27,11 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 
-use crate::address::Place;
 use crate::cleanup::{self, Cleanups};
 use crate::error::Error;
 use crate::join::join_all;
 use crate::limits::Limits;
-use crate::login::Setup;
+use crate::profile::{Place, Setup};
 use crate::session::Session;
 use crate::terms::{Grant, Hold, Keep, Renewal, Replicas, Terms, Wait};
 use commands::millis;

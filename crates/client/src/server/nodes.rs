@@ -16,10 +16,9 @@ use tokio::time::timeout;
 use super::fault::Fault;
 use super::link::Link;
 use super::slot::slot;
-use crate::address::{self, Place};
 use crate::error::Cause;
 use crate::join::first_ok;
-use crate::login::Setup;
+use crate::profile::{self, Place, Setup};
 
 /// The connection on which a request was sent, as soon as it has been.
 pub(super) type At = Mutex<Option<Link>>;
@@ -332,7 +331,7 @@ async fn ask_sentinels(
             link.ask(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name), Some(REPLY)).await
         };
         match question.await.map(redis::from_redis_value::<Option<(String, u16)>>) {
-            Ok(Ok(Some((host, port)))) => Ok(address::at(primary, &host, port)),
+            Ok(Ok(Some((host, port)))) => Ok(profile::at(primary, &host, port)),
             Ok(_) => {
                 let why = format!("Sentinel {} knows no primary called {name}", sentinel.addr());
                 Err(Fault::NotSent(why.into()))
@@ -354,7 +353,7 @@ fn primaries_of(slots: Value, from: &ConnectionInfo) -> Result<Vec<ConnectionInf
         let host: Option<String> = redis::from_redis_value(field()).map_err(wrong)?;
         let port = redis::from_redis_value(field()).map_err(wrong)?;
         primaries.push(match host.filter(|host| !host.is_empty()) {
-            Some(host) => address::at(from, &host, port),
+            Some(host) => profile::at(from, &host, port),
             None => from.clone(),
         });
     }

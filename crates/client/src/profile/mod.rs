@@ -1,21 +1,21 @@
-//! Where the servers of a URL are.
-//!
-//! ```text
-//! redis://[user:password@]host[:port][,host[:port]…][/db]            a server; one or more nodes of a cluster
-//! redis-sentinel://[user:password@]host[:port][,…]/name[/db]         the primary of that name, as Sentinel says
-//! unix:///path/to/socket
-//! ```
-//!
-//! `rediss` instead of `redis` for TLS; `valkey` and `valkeys` are the same.
+//! What a new connection has: the address, TLS, the login, the database and the name. Every connection that the package
+//! opens has it.
+
+mod login;
+mod tls;
+mod url;
 
 use std::fmt;
 use std::time::Duration;
 
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use crate::error::Error;
-use crate::tls::{self, Tls};
+pub use login::Credentials;
+pub(crate) use login::Setup;
+pub use tls::Tls;
+use url::{Target, Url};
 
 /// Where to begin to look for the server that has a lock.
 #[derive(Clone, Debug)]
@@ -28,15 +28,24 @@ pub(crate) enum Place {
 
 impl Place {
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("a URL is redis://HOST:PORT"))?;
-        match scheme.strip_suffix("-sentinel") {
-            Some(scheme) => sentinels(scheme, rest),
-            None if scheme.contains("unix") => Ok(Self::Nodes(vec![info(url)?])),
-            None => {
-                let (login, hosts, path) = split(rest);
-                let nodes = hosts.split(',').map(|host| info(&format!("{scheme}://{login}{host}{path}")));
-                Ok(Self::Nodes(nodes.collect::<Result<_, _>>()?))
+        let url = Url::parse(url).map_err(|why| invalid(&format!("{why} (a URL is redis://HOST:PORT)")))?;
+        let login = login_of(&url);
+        let at = |(host, port): &(String, u16), login: &RedisConnectionInfo| {
+            info(address(host, *port, url.tls), login.clone())
+        };
+        match &url.target {
+            Target::Nodes(hosts) => {
+                Ok(Self::Nodes(hosts.iter().map(|host| at(host, &login)).collect::<Result<_, _>>()?))
             }
+            Target::Sentinels { hosts, name } => Ok(Self::Sentinels {
+                sentinels: hosts
+                    .iter()
+                    .map(|host| at(host, &RedisConnectionInfo::default()))
+                    .collect::<Result<_, _>>()?,
+                name: name.clone(),
+                primary: Box::new(at(&("primary".to_owned(), 6379), &login)?),
+            }),
+            Target::Socket(path) => Ok(Self::Nodes(vec![info(ConnectionAddr::Unix(path.into()), login)?])),
         }
     }
 
@@ -90,7 +99,7 @@ impl Place {
                 *info = info.clone().set_redis_settings(settings);
             }
             if !matches!(security, Security::AsServers) {
-                *info = by_scheme(info, if matches!(security, Security::Plain) { "redis" } else { "rediss" })?;
+                *info = by_security(info, !matches!(security, Security::Plain))?;
             }
             if let Security::Tls(tls) = security {
                 *info = tls.secure(info.clone())?;
@@ -109,51 +118,40 @@ pub(crate) enum Security {
 }
 
 /// Returns the same host, port and login, with or without TLS.
-fn by_scheme(old: &ConnectionInfo, scheme: &str) -> Result<ConnectionInfo, Error> {
+fn by_security(old: &ConnectionInfo, tls: bool) -> Result<ConnectionInfo, Error> {
     let (host, port) = match old.addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (host, port),
         _ => return Err(invalid("a Sentinel has a host and a port")),
     };
-    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-    let new = info(&format!("{scheme}://{host}:{port}"))?;
-    Ok(new.set_redis_settings(old.redis_settings().clone()))
+    info(address(host, *port, tls), old.redis_settings().clone())
 }
 
-fn sentinels(scheme: &str, rest: &str) -> Result<Place, Error> {
-    let (login, hosts, path) = split(rest);
-    let (name, db) = path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
-    if name.is_empty() {
-        return Err(invalid("a Sentinel URL ends with the name of the primary: redis-sentinel://HOST:26379/NAME"));
+fn login_of(url: &Url) -> RedisConnectionInfo {
+    let mut login = RedisConnectionInfo::default().set_db(url.db.into());
+    if let Some(user) = &url.user {
+        login = login.set_username(user);
     }
-    let sentinel = |host: &str| {
-        let port = if host.rsplit(']').next().is_some_and(|end| end.contains(':')) { "" } else { ":26379" };
-        info(&format!("{scheme}://{host}{port}"))
-    };
-    Ok(Place::Sentinels {
-        sentinels: hosts.split(',').map(sentinel).collect::<Result<_, _>>()?,
-        name: name.to_owned(),
-        primary: Box::new(info(&format!("{scheme}://{login}primary/{db}"))?),
-    })
+    if let Some(password) = &url.password {
+        login = login.set_password(password);
+    }
+    login
 }
 
-/// Splits into the login with its `@`, the hosts, and the path with its `/`.
-fn split(rest: &str) -> (&str, &str, &str) {
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
-    (login, hosts, path)
+fn address(host: &str, port: u16, tls: bool) -> ConnectionAddr {
+    match tls {
+        true => ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: false, tls_params: None },
+        false => ConnectionAddr::Tcp(host.to_owned(), port),
+    }
 }
 
-/// Reads how to connect: with RESP3, which tells the end of a connection, and without a timeout, since a reply may take
+/// Returns how to connect: with RESP3, which tells the end of a connection, and without a timeout, since a reply may take
 /// as long as the wait. Keepalive notices a peer that is gone.
-fn info(url: &str) -> Result<ConnectionInfo, Error> {
-    let info = url.into_connection_info().map_err(|e| invalid(&format!("{e} (a URL is redis://HOST:PORT)")))?;
-    if !info.addr().is_supported() {
+fn info(address: ConnectionAddr, login: RedisConnectionInfo) -> Result<ConnectionInfo, Error> {
+    if !address.is_supported() {
         return Err(invalid(tls::NOT_BUILT_IN));
     }
-    if let ConnectionAddr::TcpTls { insecure: true, .. } = info.addr() {
-        return Err(invalid("#insecure: certificates are always checked"));
-    }
-    Ok(prepared(info))
+    let info = address.into_connection_info().map_err(|error| invalid(&error.to_string()))?;
+    Ok(prepared(info.set_redis_settings(login)))
 }
 
 fn prepared(info: ConnectionInfo) -> ConnectionInfo {
