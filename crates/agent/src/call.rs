@@ -1,6 +1,6 @@
 //! The facts about a command that the agent needs to pass it on.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::resp::Request;
 
@@ -61,6 +61,11 @@ impl Call {
             "DLOCK.LOG" | "CLIENT" | "COMMAND" => Self::default(),
             _ => Self { key: key(1), ..Self::default() },
         }
+    }
+
+    /// Returns what is left of the time that it may wait. `None`: it does not wait, or without limit.
+    pub fn left(&self, began: Instant) -> Option<Duration> {
+        self.block.filter(|block| !block.is_zero()).map(|block| block.saturating_sub(began.elapsed()))
     }
 }
 

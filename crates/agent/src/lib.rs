@@ -8,7 +8,7 @@
 //! | `resp`, `inbox` | requests and replies as bytes |
 //! | `connection`, `greeting`, `catalog` | a client, and what it gets without a server |
 //! | `quorum` | the commands over a quorum: the table of holds, sessions, waiting |
-//! | `pass`, `call` | the commands passed on to one server, Sentinel or a cluster |
+//! | `pass`, `call`, `copies` | the commands passed on to one server, Sentinel or a cluster |
 //! | `stats`, `metrics`, `http`, `notify` | what an operator sees |
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
@@ -17,6 +17,7 @@ mod agent;
 mod call;
 mod catalog;
 mod connection;
+mod copies;
 mod greeting;
 mod http;
 mod inbox;

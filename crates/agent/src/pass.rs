@@ -11,6 +11,7 @@ use redis::{Cmd, Value, cmd};
 use tokio::time::sleep;
 
 use crate::call::Call;
+use crate::copies::Copies;
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
 
@@ -20,6 +21,7 @@ pub(crate) struct Pass {
     stats: Arc<Stats>,
     /// Asks the servers of requests that wait whether they are still there.
     looks: Relay,
+    copies: Arc<Copies>,
     is_cluster: OnceLock<bool>,
 }
 
@@ -50,7 +52,7 @@ impl Pass {
     pub fn new(client: Client, stats: Arc<Stats>) -> Result<Self, Error> {
         // A quorum cannot be passed on to.
         let looks = client.relay(Some(NAME))?;
-        Ok(Self { client, stats, looks, is_cluster: OnceLock::new() })
+        Ok(Self { client, stats, looks, copies: Arc::default(), is_cluster: OnceLock::new() })
     }
 
     /// Returns the connections of a client with this name, none of which is open yet.
@@ -131,10 +133,14 @@ impl Upstream {
     /// Asks again until there is an answer, as long as that is safe, and the time is not over.
     async fn pass_on(&mut self, request: &Request, call: &Call) -> Result<Reply, Unanswered> {
         let began = Instant::now();
+        let copy = self.pass.copies.enter(request, call);
+        let is_old = || copy.as_ref().is_some_and(|copy| !copy.is_newest());
+        // Whether the server may have had it before, and whether it has refused it since.
+        let (mut is_repeat, mut is_refused) = (copy.as_ref().is_some_and(|copy| copy.is_repeat), false);
         // Since when no server is known to be there.
         let (mut away, mut pause) = (began, PAUSE);
         loop {
-            let left = call.block.filter(|block| !block.is_zero()).map(|block| block.saturating_sub(began.elapsed()));
+            let left = call.left(began);
             let command = command(request, call, left);
             let patience = match (call.block, left) {
                 (Some(_), None) => None,
@@ -142,14 +148,23 @@ impl Upstream {
                 (None, _) => Some(SHORT),
             };
             let failed = match self.ask_and_look(&command, call, patience).await {
+                // A copy that came late has its place.
+                Ok(Reply::Nil) if is_repeat && !is_old() && call.left(began).is_none_or(|left| left > pause) => {
+                    (is_refused, away) = (true, Instant::now());
+                    sleep(pause).await;
+                    pause = (pause * 2).min(MAX_PAUSE);
+                    continue;
+                }
                 Ok(reply) => return Ok(reply),
+                // The newer one looks for the server.
+                Err(failed) if is_old() && !matches!(failed, Unanswered::Refused(_)) => return Ok(Reply::Nil),
                 Err(failed) => failed,
             };
             match &failed {
                 Unanswered::NotSent(_) | Unanswered::Later(_) => {}
                 Unanswered::Unknown(_) if call.is_repeatable => {
                     Stats::count(&self.pass.stats.reconnections);
-                    away = Instant::now();
+                    (is_repeat, away) = (true, Instant::now());
                 }
                 _ => return Err(failed),
             }
@@ -159,7 +174,7 @@ impl Upstream {
                 (None, _) => SEARCH.saturating_sub(began.elapsed() + pause),
             };
             if left.is_zero() {
-                return Err(failed);
+                return if is_refused && call.left(began).is_some() { Ok(Reply::Nil) } else { Err(failed) };
             }
             sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);

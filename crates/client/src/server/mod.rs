@@ -31,7 +31,8 @@ use crate::cleanup::{self, Cleanups};
 use crate::error::Error;
 use crate::join::join_all;
 use crate::limits::Limits;
-use crate::profile::{Place, Setup};
+use crate::profile::Place;
+use crate::profile::Setup;
 use crate::session::Session;
 use crate::terms::{Grant, Hold, Keep, Renewal, Replicas, Terms, Wait};
 use commands::millis;
@@ -83,7 +84,7 @@ impl Server {
                     grant.session.iter().for_each(|session| session.keep_open(left.drain(..)));
                     return Ok(grant);
                 }
-                Ok(None) => Err(Error::Contention),
+                Ok(None) => retry.refused().await,
                 Err(Fault::Refused(cause)) if terms.named.is_some() && cause.code() == Some("NOSESSION") => {
                     // The server was restarted, or another one has taken over. The session opens itself again.
                     terms.named.iter().for_each(|session| session.missing());
@@ -216,6 +217,11 @@ impl Server {
         }
         if *repeat == Sent::Again || sent.elapsed() >= lease / 3 {
             grant.until = self.begin_lease(&hold, lease, open).await?;
+        }
+        // A program that was stopped meanwhile reads a grant that is over.
+        if hold.session.is_none() && grant.until <= Instant::now() {
+            *repeat = Sent::Again;
+            return Err(Fault::Later("the lease ended before the grant was heard of".into()));
         }
         if hold.session.is_none() {
             self.nodes.park(link, lane);

@@ -23,6 +23,8 @@ pub(super) struct RetryState {
     pub heard: Instant,
     pause: Duration,
     pub sent: Sent,
+    /// Whether a server has said nil.
+    is_refused: bool,
     /// A renewal of the grant got no answer.
     pub is_renewal_open: bool,
     /// The last failure.
@@ -32,7 +34,7 @@ pub(super) struct RetryState {
 impl RetryState {
     pub fn new(terms: &Terms) -> Self {
         let (limits, heard) = (Limits::new(terms), Instant::now());
-        Self { limits, heard, pause: PAUSE, sent: Sent::Once, is_renewal_open: false, why: None }
+        Self { limits, heard, pause: PAUSE, sent: Sent::Once, is_refused: false, is_renewal_open: false, why: None }
     }
 
     /// Waits a little before the next attempt, if the last one, which began then, is not final. An outage counts as
@@ -58,12 +60,33 @@ impl RetryState {
             None => Duration::MAX,
         };
         if left.is_zero() {
-            return Err(fault.into());
+            return Err(self.over(fault));
         }
         self.why = Some(fault.cause());
+        self.rest(left).await;
+        Ok(())
+    }
+
+    /// Takes a nil. That of a repeat is no refusal before the wait is over: a copy of the request that was on its way for
+    /// long has taken its place, or an agent between us and the server has repeated it, too.
+    pub async fn refused(&mut self) -> Result<(), Error> {
+        (self.heard, self.is_refused) = (Instant::now(), true);
+        let left = self.limits.left().unwrap_or(Duration::MAX);
+        if self.sent == Sent::Once || left <= self.pause {
+            return Err(Error::Contention);
+        }
+        self.rest(left).await;
+        Ok(())
+    }
+
+    async fn rest(&mut self, left: Duration) {
         sleep(self.pause.min(left)).await;
         self.pause = (self.pause * 2).min(MAX_PAUSE);
-        Ok(())
+    }
+
+    /// Returns the outcome of a wait whose time is over. A server that said nil at least once has refused it.
+    fn over(&self, fault: Fault) -> Error {
+        if self.is_refused && self.limits.left().is_some() { Error::Contention } else { fault.into() }
     }
 
     /// Returns the fault of an attempt whose time is over.

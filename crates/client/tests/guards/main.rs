@@ -17,6 +17,7 @@ mod broken;
 mod given_up;
 mod inspected;
 mod kept;
+mod late;
 mod limits;
 mod logins;
 mod lost;

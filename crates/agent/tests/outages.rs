@@ -1,0 +1,105 @@
+//! Requests that wait through the agent while its server is away, or the network delivers late. `DLOCK_SERVER` and
+//! `DLOCK_MODULE` as in `tests/server/`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test that panics has failed, which is what it is for"
+)]
+
+use std::future::IntoFuture;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use dlock_agent::{Agent, Listen, Options};
+use dlock_client::{Acquire, Client, Error, Guard};
+use dlock_testkit::process::free_port;
+use dlock_testkit::proxy::Proxy;
+use dlock_testkit::{Server, soon};
+use tokio::task::JoinHandle;
+
+/// Starts an agent of this server in the background. Returns its port.
+fn agent_of(url: &str) -> u16 {
+    let port = free_port();
+    let listen = Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], port)));
+    let client = Client::open(url).expect("a URL");
+    let agent = Agent::passing(client, Options::new(vec![listen]), |_| {}).expect("an agent");
+    tokio::spawn(agent.run(std::future::pending()));
+    port
+}
+
+/// Returns how many connections of clients the agent has.
+fn connected(port: u16) -> usize {
+    let Ok(mut client) = dlock_testkit::Client::connect(port) else { return 0 };
+    let section = client.text("INFO agent");
+    let count = section.lines().find_map(|line| line.strip_prefix("agent_connected_clients:"));
+    count.expect("the number").parse().expect("a number")
+}
+
+fn wait_for(acquire: Acquire) -> JoinHandle<Result<Guard, Error>> {
+    tokio::spawn(acquire.into_future())
+}
+
+/// The client looks after its server and repeats the request over the agent, which repeats it, too. Whichever copy is
+/// second at the server takes the place of the first, which gets nil.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_through_the_agent_outlasts_a_moment_without_the_server() {
+    let mut server = Server::conf("appendonly yes\nappendfsync always");
+    let port = agent_of(&format!("redis://127.0.0.1:{}", server.port()));
+    soon("the agent listens", || dlock_testkit::Client::connect(port).is_ok());
+    let client = Client::open(&format!("redis://127.0.0.1:{port}")).expect("a URL");
+    let names: Vec<_> = (0..24).map(|number| format!("job:{number}")).collect();
+    let mut direct = server.client();
+    for name in &names {
+        direct.int(format!("DLOCK.ACQUIRE {name} other PX 60000"));
+    }
+    let waits: Vec<_> = names
+        .iter()
+        .enumerate()
+        .map(|(number, name)| match number % 2 {
+            0 => client.acquire(name).wait(Duration::from_secs(20)),
+            _ => client.acquire(name).outage(Duration::from_secs(16)),
+        })
+        .map(wait_for)
+        .collect();
+    server.left_waiting(24);
+    server.kill9();
+    soon("each request was repeated by its client", || connected(port) >= 49);
+    server.boot();
+    server.left_waiting(24);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let ended: Vec<_> = waits.iter().enumerate().filter(|(_, wait)| wait.is_finished()).map(|(at, _)| at).collect();
+    let mut direct = server.client();
+    for name in &names {
+        direct.int(format!("DLOCK.RELEASE {name} other"));
+    }
+    for wait in waits {
+        let guard = wait.await.expect("a task");
+        assert!(guard.is_ok(), "{guard:?}; ended before the release: {ended:?}");
+    }
+}
+
+/// A copy that was on its way for long takes the place of the repeat that the agent sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_copy_of_the_agents_request_is_no_refusal() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let port = agent_of(&proxy.url());
+    soon("the agent listens", || dlock_testkit::Client::connect(port).is_ok());
+    let mut direct = server.client();
+    direct.int("DLOCK.ACQUIRE k other PX 60000");
+    let mut waiter = dlock_testkit::Client::connect(port).expect("a connection");
+    waiter.send("DLOCK.ACQUIRE k a BLOCK 0 REQUEST 1");
+    server.left_waiting(1);
+    proxy.cut();
+    server.left_waiting(0);
+    server.left_waiting(1);
+    // As if it had been on its way since then.
+    let mut late = server.client();
+    late.send("DLOCK.ACQUIRE k a BLOCK 0 REQUEST 1");
+    assert!(waiter.poll(Duration::from_secs(1)).is_none(), "a reply before the release");
+    assert_eq!(direct.int("DLOCK.RELEASE k other"), 1);
+    assert!(waiter.granted() > 0);
+}
