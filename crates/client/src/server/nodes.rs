@@ -18,7 +18,8 @@ use super::link::Link;
 use super::slot::slot;
 use crate::error::Cause;
 use crate::join::first_ok;
-use crate::profile::{self, Place, Setup};
+use crate::profile::Setup;
+use crate::profile::{self, Place};
 
 /// The connection on which a request was sent, as soon as it has been.
 pub(super) type At = Mutex<Option<Link>>;
@@ -36,10 +37,14 @@ pub(crate) struct Nodes {
     place: Place,
     setup: Setup,
     known: Mutex<Known>,
+    /// The connection of the program that short commands take.
+    given: Option<Link>,
 }
 
 #[derive(Default)]
 struct Known {
+    /// The database of the program's connection when it was asked last.
+    given_db: Option<i64>,
     /// The server that answered last, or that Sentinel named.
     home: Option<ConnectionInfo>,
     /// Of a cluster: who said to have which slot.
@@ -51,17 +56,18 @@ struct Known {
 
 impl Nodes {
     pub fn new(place: Place, setup: Setup) -> Self {
-        Self { place, setup, known: Mutex::default() }
+        Self { place, setup, known: Mutex::default(), given: None }
     }
 
     /// Reaches the first node by this connection as long as it works.
     pub fn with(place: Place, connection: MultiplexedConnection) -> Self {
-        let nodes = Self::new(place, Setup::default());
+        let mut nodes = Self::new(place, Setup::default());
         if let Place::Nodes(infos) = &nodes.place
             && let Some(info) = infos.first()
         {
             let link = Link::of(connection, info.clone());
-            nodes.known().shared.insert(link.address(), link);
+            nodes.known().shared.insert(link.address(), link.clone());
+            nodes.given = Some(link);
         }
         nodes
     }
@@ -226,7 +232,12 @@ impl Nodes {
 
     /// Returns a connection to that node.
     pub async fn link_to(&self, node: &ConnectionInfo, lane: Lane) -> Result<Link, Fault> {
-        if let Some(link) = self.open_link(&node.addr().to_string(), lane) {
+        let profile = match &self.given {
+            Some(given) => Box::pin(self.profile_like(given, node, lane)).await?,
+            None => None,
+        };
+        let node = profile.as_ref().unwrap_or(node);
+        if let Some(link) = self.open_link(node, lane) {
             return Ok(link);
         }
         // Boxed: rare, and large.
@@ -235,6 +246,36 @@ impl Nodes {
             self.known().shared.insert(link.address(), link.clone());
         }
         Ok(link)
+    }
+
+    /// Returns how to connect to a node so that locks are the same as over the program's connection, which may have
+    /// selected another database or logged in as another user since it was made. `None`: as the client was told.
+    async fn profile_like(
+        &self,
+        given: &Link,
+        node: &ConnectionInfo,
+        lane: Lane,
+    ) -> Result<Option<ConnectionInfo>, Fault> {
+        let known = self.known().given_db;
+        if !given.is_closed() && (lane == Lane::Own || known.is_none()) {
+            let said = match given.ask(cmd("CLIENT").arg("INFO"), Some(REPLY)).await {
+                Ok(reply) => redis::from_redis_value::<String>(reply).unwrap_or_default(),
+                // It may not ask. Or the connection has ended, of which the next command tells.
+                Err(_) => String::new(),
+            };
+            let field = |name: &str| said.split_ascii_whitespace().find_map(|word| word.strip_prefix(name));
+            let own = node.redis_settings().username().unwrap_or("default");
+            if let Some(user) = field("user=").filter(|user| *user != own) {
+                let why =
+                    format!("the connection is one of user {user}, and the client has the password of {own} only");
+                return Err(Fault::Refused(why.into()));
+            }
+            if let Some(db) = field("db=").and_then(|db| db.parse().ok()) {
+                self.known().given_db = Some(db);
+            }
+        }
+        let db = self.known().given_db;
+        Ok(db.map(|db| node.clone().set_redis_settings(node.redis_settings().clone().set_db(db))))
     }
 
     async fn link_for(&self, key: &[u8], lane: Lane) -> Result<Link, Fault> {
@@ -283,13 +324,15 @@ impl Nodes {
         Ok(candidates)
     }
 
-    fn open_link(&self, address: &str, lane: Lane) -> Option<Link> {
+    fn open_link(&self, node: &ConnectionInfo, lane: Lane) -> Option<Link> {
+        let address = node.addr().to_string();
         let mut known = self.known();
         match lane {
-            Lane::Shared => known.shared.get(address).filter(|link| !link.is_closed()).cloned(),
+            Lane::Shared => known.shared.get(&address).filter(|link| !link.is_closed()).cloned(),
             Lane::Own => {
-                let idle = known.idle.get_mut(address)?;
-                idle.retain(|link| !link.is_closed());
+                let idle = known.idle.get_mut(&address)?;
+                let db = node.redis_settings().db();
+                idle.retain(|link| !link.is_closed() && link.info().redis_settings().db() == db);
                 idle.pop()
             }
         }

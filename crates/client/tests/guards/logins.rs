@@ -81,3 +81,37 @@ async fn a_connection_that_the_program_has_is_used_until_it_breaks() {
     let _session = in_time(client.acquire("job").session()).await.expect("a lock");
     assert_eq!(connections(&mut admin), before + 1);
 }
+
+/// The program may have selected a database or logged in since it made the connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_has_the_database_of_the_connection_that_the_program_has() {
+    let server = Server::start();
+    let redis = redis::Client::open(url(&server)).expect("a client");
+    let mut connection = redis.get_multiplexed_async_connection().await.expect("a connection");
+    let client = Client::from_connection(&redis, connection.clone());
+    for db in [6, 3] {
+        redis::cmd("SELECT").arg(db).exec_async(&mut connection).await.expect("a database");
+        let guard = in_time(client.try_acquire("job")).await.expect("a lock");
+        let wait = std::time::Duration::from_millis(100);
+        crate::contention(in_time(client.acquire("job").wait(wait)).await);
+        let bound = in_time(client.acquire("other").session()).await.expect("a lock");
+        let mut direct = server.client();
+        direct.ok(format!("SELECT {db}"));
+        assert_eq!(direct.int("EXISTS job other"), 2);
+        in_time(guard.release()).await.expect("held");
+        in_time(bound.release()).await.expect("held");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_as_another_user_than_the_program_is_now_is_refused() {
+    let (server, mut admin) = Server::start().with_client();
+    admin.ok("ACL SETUSER worker on >secret ~* +@all");
+    let redis = redis::Client::open(url(&server)).expect("a client");
+    let mut connection = redis.get_multiplexed_async_connection().await.expect("a connection");
+    let client = Client::from_connection(&redis, connection.clone());
+    redis::cmd("AUTH").arg("worker").arg("secret").exec_async(&mut connection).await.expect("a login");
+    let outcome = in_time(client.acquire("job").session()).await;
+    assert!(matches!(&outcome, Err(Error::Refused(why)) if why.message().contains("user worker")), "{outcome:?}");
+    assert!(!admin.text("CLIENT LIST").contains("cmd=dlock"));
+}
