@@ -72,7 +72,8 @@ impl Acquire {
 
     /// Begins the owner with this label, which inspection and the log of the server show: it says who holds the lock,
     /// as in `web-1:4711`. A colon and 16 random hexadecimal digits follow, because each acquisition has an owner of
-    /// its own. At most 256 bytes. Without a label, the owner is a UUID. An upgrade keeps the owner of its reader.
+    /// its own. At most 256 bytes. Without a label, the owner is `HOST:PID:NUMBER:RANDOM`, at most 64 bytes. An upgrade
+    /// keeps the owner of its reader.
     pub fn owner_label(mut self, label: impl Into<String>) -> Self {
         if !matches!(self.terms.naming, Naming::OfHold(_)) {
             self.terms.naming = Naming::Labeled(label.into());

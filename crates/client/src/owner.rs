@@ -1,11 +1,14 @@
 //! Names of owners.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// How the owner of an acquisition is chosen.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Naming {
-    /// A UUID.
+    /// Host, process, number and 16 random hexadecimal digits, at most 64 bytes: `web-1:4711:3:c0ffee…`.
     #[default]
-    Random,
+    OfProcess,
     /// A label, a colon, and 16 random hexadecimal digits.
     Labeled(String),
     /// The owner of a hold, for another hold of that owner.
@@ -16,11 +19,30 @@ impl Naming {
     /// Returns an owner: another one each time, unless it is that of a hold.
     pub fn owner(&self) -> String {
         match self {
-            Self::Random => uuid(),
+            Self::OfProcess => {
+                static NUMBER: AtomicU64 = AtomicU64::new(1);
+                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+                let end = format!(":{}:{number}:{:016x}", std::process::id(), rand::random::<u64>());
+                let room = MAX_OWNER.saturating_sub(end.len());
+                host().chars().take(room).chain(end.chars()).collect()
+            }
             Self::Labeled(label) => format!("{label}:{:016x}", rand::random::<u64>()),
             Self::OfHold(owner) => owner.clone(),
         }
     }
+}
+
+/// Returns the name of this machine, for people to read: letters, digits, dots and hyphens.
+fn host() -> &'static str {
+    static HOST: OnceLock<String> = OnceLock::new();
+    HOST.get_or_init(|| {
+        let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let told = told.or_else(|| std::env::var("HOSTNAME").or_else(|_| std::env::var("COMPUTERNAME")).ok());
+        let told = told.unwrap_or_default();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        let shown: String = told.trim().chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
+        if shown.is_empty() { "host".to_owned() } else { shown }
+    })
 }
 
 /// Returns a random UUID (version 4).
@@ -29,18 +51,36 @@ pub(crate) fn uuid() -> String {
     uuid.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()).to_owned()
 }
 
+/// The longest owner that is made here.
+const MAX_OWNER: usize = 64;
+
 #[cfg(test)]
-#[allow(clippy::expect_used, reason = "a test that panics has failed, which is what it is for")]
+#[allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, which is what it is for"
+)]
 mod tests {
     use super::Naming;
 
     #[test]
-    fn an_owner_is_a_uuid_of_version_4_and_never_the_same() {
-        let owner = Naming::Random.owner();
-        let lengths: Vec<_> = owner.split('-').map(str::len).collect();
-        assert_eq!(lengths, [8, 4, 4, 4, 12], "{owner}");
-        assert!(owner[14..].starts_with('4') && "89ab".contains(&owner[19..20]), "{owner}");
-        assert_ne!(owner, Naming::Random.owner());
+    fn an_owner_says_host_process_and_number_in_64_bytes_and_is_never_the_same() {
+        let owner = Naming::default().owner();
+        let parts: Vec<_> = owner.split(':').collect();
+        let [host, process, number, random] = parts[..] else { panic!("{owner}") };
+        assert!(!host.is_empty() && owner.is_ascii() && owner.len() <= 64, "{owner}");
+        assert_eq!(process, std::process::id().to_string());
+        assert!(number.parse::<u64>().is_ok() && random.len() == 16, "{owner}");
+        assert_ne!(owner, Naming::default().owner());
+    }
+
+    #[test]
+    fn a_request_has_a_uuid_of_version_4() {
+        let id = super::uuid();
+        let lengths: Vec<_> = id.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{id}");
+        assert!(id[14..].starts_with('4') && "89ab".contains(&id[19..20]), "{id}");
     }
 
     #[test]

@@ -142,8 +142,8 @@ impl Guard {
         self.held.hold.token
     }
 
-    /// Returns the owner: a UUID made for this acquisition, or a [label](crate::Acquire::owner_label) and a random
-    /// number.
+    /// Returns the owner, made for this acquisition: host, process, a number and a random one, or a
+    /// [label](crate::Acquire::owner_label) and a random number.
     pub fn owner(&self) -> &str {
         &self.held.hold.owner
     }
@@ -157,6 +157,11 @@ impl Guard {
             State::Until(until) => until.saturating_duration_since(Instant::now()),
             State::Lost | State::Released => Duration::ZERO,
         }
+    }
+
+    /// Returns whether the lock is held for certain at this moment: whether some time [remains](Guard::remaining).
+    pub fn is_held(&self) -> bool {
+        !self.remaining().is_zero()
     }
 
     /// Resolves as soon as the lock may be gone: the server said so, or its lease would have ended, of a session whose

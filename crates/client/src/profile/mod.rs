@@ -1,4 +1,4 @@
-//! What a new connection has: the address, TLS, the login, the database and the name. Every connection that the package
+//! Each new connection has these: the address, TLS, the login, the database and the name. Every connection that the package
 //! opens has it.
 
 mod login;

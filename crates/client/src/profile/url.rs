@@ -1,4 +1,4 @@
-//! What a URL says: every part of it is understood, or it is refused. `tests/clients/tables/urls.txt` is the table.
+//! The meaning of a URL: every part of it is understood, or it is refused. `tests/clients/tables/urls.txt` is the table.
 //!
 //! ```text
 //! redis://[user:password@]host[:port][,host[:port]…][/db]            a server; one or more nodes of a cluster
@@ -104,7 +104,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What stands behind the question mark.
+/// The words after the question mark.
 struct Query(Vec<(String, String)>);
 
 impl Query {

@@ -36,7 +36,7 @@ async fn the_nil_of_a_repeat_is_no_refusal_before_the_wait_is_over() {
     }
 }
 
-/// Whatever the program waits for, it is stopped for longer than a lease each time before it reads.
+/// The program is stopped for longer than a lease each time before it reads.
 #[tokio::test(flavor = "current_thread")]
 async fn a_program_that_was_stopped_never_gets_a_lock_that_is_over() {
     let server = Server::start();

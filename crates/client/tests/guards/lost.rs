@@ -41,6 +41,44 @@ async fn a_release_finds_out_too() {
     assert_eq!(server.client().text("GET job"), "text");
 }
 
+/// Another program wrote over the key: the lock is gone, whatever one asks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_key_was_overwritten_is_lost_whatever_asks() {
+    let (server, client) = server_and_client();
+    let session = in_time(dlock_client::Session::open(&client, Duration::from_secs(3))).await.expect("a session");
+    let lease = Duration::from_secs(600);
+    let all = ["a", "b", "c", "d", "e", "f"].map(|name| client.acquire(name).lease(lease));
+    let mut guards = Vec::new();
+    for acquire in all {
+        guards.push(in_time(acquire).await.expect("a lock"));
+    }
+    guards.push(in_time(client.acquire("g").session()).await.expect("a lock"));
+    guards.push(in_time(client.acquire_all(["h", "i"]).lease(lease)).await.expect("locks"));
+    let in_session = in_time(client.acquire("j").in_session(&session)).await.expect("a lock");
+    let stays = in_time(client.acquire("k").at_least(lease)).await.expect("a lock");
+    let reads = in_time(client.read("l").lease(lease)).await.expect("a lock");
+    let mut other = server.client();
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h", "j", "k", "l"] {
+        other.ok(format!("SET {name} text"));
+    }
+    lost(guards[0].renew().await);
+    assert!(!guards[0].is_held());
+    lost(guards[1].enter().await);
+    lost(guards[2].extend(lease).await);
+    assert!(!guards[2].is_held());
+    lost(guards.pop().expect("one").release().await);
+    lost(guards.pop().expect("one").renew().await);
+    lost(guards.pop().expect("one").release().await);
+    lost(guards.pop().expect("one").release_after(lease).await);
+    lost(guards.pop().expect("one").release_after(Duration::ZERO).await);
+    in_time(in_session.lost()).await;
+    assert!(!in_session.is_held());
+    lost(in_session.release().await);
+    lost(stays.release().await);
+    lost(reads.renew().await);
+    assert_eq!(other.text("GET a"), "text");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_server_the_lock_is_lost_when_the_lease_ends() {
     let mut server = Server::start();
