@@ -1,5 +1,4 @@
-//! Each new connection has these: the address, TLS, the login, the database and the name. Every connection that the package
-//! opens has it.
+//! Each new connection has these: the address, TLS, the login, the database and the name.
 
 mod login;
 mod tls;
