@@ -10,6 +10,7 @@ const { unlessAborted } = require('./time.js');
  * @property {Promise<void>} closed fulfilled when it has ended, from whichever side
  * @property {() => void} close at once
  * @property {string | undefined} at where it leads
+ * @property {number | undefined} database that it has selected, as far as is known
  */
 
 /** Closed whenever its user stops listening to a reply: the next reply on it would not be the answer. */
@@ -30,6 +31,10 @@ class Connection {
   /** The address of the server, for a comparison. */
   get at() {
     return this.#raw.at;
+  }
+
+  get database() {
+    return this.#raw.database;
   }
 
   /** Whether a reply is awaited. */
@@ -118,4 +123,18 @@ class Connection {
   }
 }
 
+/**
+ * @param {Promise<unknown>} promise
+ * @param {() => void} otherwise what to do if it rejects
+ */
+async function orElse(promise, otherwise) {
+  try {
+    await promise;
+  } catch (error) {
+    otherwise();
+    throw error;
+  }
+}
+
 exports.Connection = Connection;
+exports.orElse = orElse;

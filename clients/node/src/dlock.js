@@ -5,14 +5,14 @@ const { randomUUID } = require('node:crypto');
 
 const { ask, orNever, soon } = require('./ask.js');
 const { AFTERWARDS, Attempts } = require('./attempts.js');
-const { clientOf } = require('./clients.js');
-const { LockLost, NoAnswer, NotGranted, TooFewReplicas } = require('./errors.js');
+const { clientOf, inDatabase } = require('./clients.js');
+const { LockLost, NoAnswer, NotGranted, TooFewReplicas, Unlike } = require('./errors.js');
 const { Lock } = require('./lock.js');
 const { checkResource, checkResources, checkRoutine, checkedOptions } = require('./options.js');
 const { firstLease, isCount, termsOf, withoutHold, withoutMode } = require('./options.js');
 const { elect, holder, watch } = require('./observe.js');
 const { keptFor, onceAtAll, onceInSuccess } = require('./once.js');
-const { grantedBy, waitOn } = require('./queue.js');
+const { askAgain, grantedBy, waitOn } = require('./queue.js');
 const { isNoSession } = require('./session.js');
 const { Target } = require('./target.js');
 const { Bound, timer, unlessAborted, within } = require('./time.js');
@@ -264,15 +264,18 @@ class DLock {
    * @returns {Promise<Lock | null>}
    */
   async #request(target, terms, times, bound, heart) {
-    const [client, owner] = [this.#client, randomUUID()];
+    const owner = randomUUID();
+    void this.#client.learn(); // its reply comes before that of the command
+    const selected = this.#client.database();
+    const inThis = () => inDatabase(this.#client, selected ?? this.#client.database());
     const command = [...target.acquire(owner), 'PX', String(firstLease(terms)), 'REQUEST', '1'];
     if (terms.maxHold !== Infinity) command.push('MAXHOLD', String(terms.maxHold));
     if (terms.session) command.push('SESSION');
     const named = heart && { heart, id: heart.id, openings: heart.openings };
     if (named) command.push('SESSIONID', named.id);
-    const attempts = new Attempts(client, target.keys[0] ?? '', bound);
+    const attempts = new Attempts(this.#client, target.keys[0] ?? '', bound);
     try {
-      const grant = await grantOf({ client, target, owner, command, terms, ...times, bound, heart }, attempts);
+      const grant = await grantOf({ client: this.#client, target, owner, command, terms, ...times, bound, heart }, attempts);
       bound.signal.throwIfAborted();
       if (!grant) {
         attempts.end();
@@ -280,6 +283,7 @@ class DLock {
       }
       const { token, slot, sent, connection, acknowledged } = grant;
       if (acknowledged < terms.replicas) throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
+      const client = connection ? inDatabase(this.#client, connection.database) : inThis();
       const own = terms.session ? connection : undefined;
       if (own) attempts.give(own);
       const late = own ? attempts.giveRest() : [];
@@ -288,7 +292,7 @@ class DLock {
       return lock;
     } catch (error) {
       // It may have been granted nevertheless.
-      const undone = target.releaseAll(owner);
+      const [client, undone] = [inThis(), target.releaseAll(owner)];
       attempts.end(undone);
       const released = cleanUp(client, undone, heart);
       if (attempts.hasLeft) void cleanUpAgain(client, undone, heart, released);
@@ -305,8 +309,13 @@ class DLock {
  */
 async function grantOf(request, attempts) {
   const { client, target, command, terms, bound } = request;
-  const own = () => attempts.run((connection) => waitOn(request, connection));
-  if (terms.session || terms.replicas > 0) return unlessAborted(own(), bound.signal);
+  const needsOwn = terms.session || terms.replicas > 0;
+  const own = () =>
+    attempts.run((connection) => waitOn(request, connection)).catch((error) => {
+      if (error instanceof Unlike && !needsOwn) return askAgain(request);
+      throw error;
+    });
+  if (needsOwn) return unlessAborted(own(), bound.signal);
   // Most locks are free: no connection for those.
   const sent = performance.now();
   const shared = client.send(command, target.keys[0] ?? '').then((reply) => {

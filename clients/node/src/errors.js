@@ -56,6 +56,9 @@ class LockLost extends Error {
   }
 }
 
+/** A new connection is not like the client's: it would wait as another user, or for another lock. */
+class Unlike extends Error {}
+
 /** @param {unknown} error */
 function messageOf(error) {
   return error instanceof Error ? error.message : '';
@@ -97,7 +100,7 @@ function isHeard(error) {
  * @param {unknown} error
  */
 function mayRepeat(error) {
-  if (error instanceof TypeError || error instanceof RangeError) return false;
+  if (error instanceof Unlike || error instanceof TypeError || error instanceof RangeError) return false;
   return !isAnswer(error) || isMoving(error) || NOT_NOW.test(messageOf(error));
 }
 
@@ -139,6 +142,7 @@ module.exports = {
   NoAnswer,
   NotGranted,
   TooFewReplicas,
+  Unlike,
   explained,
   isAnswer,
   isHeard,

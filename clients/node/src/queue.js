@@ -37,6 +37,8 @@ const { pause } = require('./time.js');
 /** After this many ms, a wait asks whether the server is still there, and how long that may take. */
 const PROBE = 5000;
 const PROBE_ANSWER = 1000;
+/** Between two requests of a wait that has no connection of its own, in ms. */
+const AGAIN = 100;
 /** The time that replicas may take even if the wait is over, in ms. */
 const LEAST_FOR_REPLICAS = 50;
 
@@ -66,6 +68,25 @@ async function waitOn(request, connection) {
   const renewals = target.renew(owner, granted.token, firstLease(terms));
   const replies = await connection.exchangeOrFail([...renewals, waitFor(terms, until)], request.bound.signal);
   return { ...granted, sent, connection, acknowledged: Number(replies.at(-1)) };
+}
+
+/**
+ * Waits without a place in the queue: no connection of one's own would be the same user's, so the client asks again and
+ * again.
+ *
+ * @param {Request} request
+ * @returns {Promise<Grant | null>} null: not granted in time
+ */
+async function askAgain({ client, target, command, end, bound }) {
+  for (;;) {
+    const sent = performance.now();
+    const reply = await soon(client.send(command, target.keys[0] ?? '').then((reply) => ({ reply })), bound);
+    const granted = reply ? grantedBy(reply.reply) : null;
+    if (granted) return { ...granted, sent, acknowledged: 0 };
+    const left = end - performance.now();
+    if (left <= 0) return null;
+    await pause(Math.min(AGAIN, left), bound.signal);
+  }
 }
 
 /**
@@ -134,4 +155,4 @@ function blockUntil(end, now) {
   return end > now ? ['BLOCK', String(Math.ceil(end - now))] : [];
 }
 
-module.exports = { grantedBy, waitFor, waitOn };
+module.exports = { askAgain, grantedBy, waitFor, waitOn };

@@ -1,0 +1,174 @@
+'use strict';
+/** Clients, clusters and Sentinel clients of ioredis. */
+const slotOf = require('cluster-key-slot');
+
+const { Connection, orElse } = require('./connection.js');
+const { isMoving } = require('./errors.js');
+const { addressOf, homeOf } = require('./nodes.js');
+const { State, stateOf } = require('./state.js');
+const { unlessAborted } = require('./time.js');
+
+/** How long a Sentinel may take before the next one is asked, in ms. */
+const SENTINEL_CONNECT = 1000;
+const SENTINEL_ANSWER = 300;
+
+/**
+ * @typedef {import('./index.js').IoredisClient} IoredisClient
+ * @typedef {import('./index.js').IoredisCluster} IoredisCluster
+ * @typedef {import('./clients.js').Client} Client
+ * @typedef {import('./clients.js').Wanted} Wanted
+ */
+
+/**
+ * @param {IoredisClient} client
+ * @returns {Client}
+ */
+function ofIoredis(client) {
+  const hasSentinels = isOfSentinels(client);
+  const state = stateOfIoredis(client);
+  return {
+    prefix: String(client.options.keyPrefix ?? ''),
+    isClosed: () => client.status === 'end',
+    send: ([command = '', ...args]) => client.call(command, ...args),
+    connect: (_, wanted) => duplicateOfIoredis(client, {}, wanted, hasSentinels ? peerOf : () => undefined),
+    learn: () => state.learn(),
+    database: () => state.profile.database,
+    socket: () => client.stream,
+    at: () => (hasSentinels ? peerOf(client.stream) : undefined),
+    node: () => '',
+  };
+}
+
+/**
+ * @param {IoredisCluster & { natMapper?: any, refreshSlotsCache?: any }} cluster
+ * @returns {Client}
+ */
+function ofIoredisCluster(cluster) {
+  const options = /** @type {{ keyPrefix?: string, redisOptions?: { keyPrefix?: string } }} */ (cluster.options);
+  /** @param {string} key */
+  const nodeOf = (key) => {
+    const address = cluster.slots[slotOf(key)]?.[0];
+    return cluster.nodes('master').find(({ options }) => address === addressOf(options));
+  };
+  return {
+    prefix: String(options.keyPrefix ?? options.redisOptions?.keyPrefix ?? ''),
+    isClosed: () => cluster.status === 'end',
+    // ioredis does not know where the key of these commands is, so it would ask any node first.
+    async send([command = '', ...args], key) {
+      try {
+        const node = nodeOf(key);
+        if (node) return await node.call(command, ...args);
+      } catch (error) {
+        if (!isMoving(error)) throw error;
+        cluster.refreshSlotsCache();
+      }
+      return cluster.call(command, ...args);
+    },
+    async connect(key, wanted) {
+      const nodes = cluster.nodes('master');
+      // It connects to a node when the node is used first.
+      const able = nodes.filter(({ status }) => status === 'ready' || status === 'wait');
+      const home = wanted.again && (await homeOf(able.map(asked), slotOf(key), wanted.signal));
+      const node = nodeOf(key) ?? nodes[0];
+      if (!node) throw new Error('the cluster is not connected');
+      const login = loginOf(/** @type {{ redisOptions?: object }} */ (cluster.options).redisOptions ?? {});
+      const where = home ? cluster.natMapper(`${home.host}:${home.port}`) : {};
+      return duplicateOfIoredis(node, { ...login, ...where }, wanted, peerOf);
+    },
+    learn: async () => {},
+    database: () => undefined,
+    socket: (key) => nodeOf(key)?.stream,
+    at: (key) => peerOf(nodeOf(key)?.stream),
+    node: (key) => cluster.slots[slotOf(key)]?.[0] ?? '',
+  };
+}
+
+/**
+ * The login of a cluster's next connections.
+ *
+ * @param {{ username?: string, password?: string }} options
+ */
+function loginOf({ username, password }) {
+  return { ...(username !== undefined && { username }), ...(password !== undefined && { password }) };
+}
+
+/** @param {any} client */
+function stateOfIoredis(client) {
+  const ask = () => client.call('CLIENT', 'INFO');
+  const database = () => (client.prevCondition ?? client.condition)?.select ?? client.options.db ?? 0;
+  const make = () => new State(ask, () => client.status === 'ready', database);
+  // The login with its options, while it connects, is none of the program's.
+  const read = (/** @type {any[]} */ [command]) =>
+    client.status === 'ready'
+      ? { command: [command.name, ...command.args.map(String)], reply: command.promise }
+      : undefined;
+  return stateOf(client, make, read, 'close');
+}
+
+/** @param {IoredisClient} client */
+function isOfSentinels(client) {
+  return Boolean(/** @type {{ sentinels?: unknown }} */ (client.options).sentinels);
+}
+
+/** @param {IoredisClient} node */
+function asked(node) {
+  const { host } = /** @type {{ host?: string }} */ (node.options);
+  return { host: host ?? '', slots: () => node.call('CLUSTER', 'SLOTS') };
+}
+
+/** @param {any} stream */
+function peerOf(stream) {
+  return stream?.remotePort && `${stream.remoteAddress}:${stream.remotePort}`;
+}
+
+/**
+ * @param {IoredisClient} client
+ * @param {object} where other than the client
+ * @param {Wanted} wanted
+ * @param {(stream: unknown) => string | undefined} atOf
+ */
+async function duplicateOfIoredis(client, where, { signal, again, database, onMessage }, atOf) {
+  const state = stateOfIoredis(client);
+  const present = { ...(await state.look(again)), ...(database !== undefined && { database }) };
+  signal?.throwIfAborted();
+  const { login } = state.profile;
+  /** @type {any} */
+  const own = client.duplicate({
+    ...(onMessage && { protocol: 2 }),
+    ...(login && { username: login.username, password: login.password }),
+    ...(present.name && { connectionName: present.name }),
+    ...where,
+    db: present.database,
+    lazyConnect: true,
+    enableReadyCheck: false,
+    retryStrategy: null,
+    reconnectOnError: null,
+    commandTimeout: undefined,
+    socketTimeout: undefined,
+    blockingTimeout: undefined,
+    ...(isOfSentinels(client) && { connectTimeout: SENTINEL_CONNECT, sentinelCommandTimeout: SENTINEL_ANSWER }),
+  });
+  /** @type {unknown} */
+  let why;
+  own.on('error', (/** @type {unknown} */ error) => (why = error));
+  const close = () => {
+    own.disconnect();
+    own.stream?.destroy(); // it would wait for the other side
+  };
+  /** @type {Promise<void>} */
+  const closed = new Promise((resolve) => own.once('end', () => resolve()));
+  const connecting = own.connect().catch((/** @type {unknown} */ error) => Promise.reject(why ?? error));
+  await orElse(unlessAborted(connecting, signal), close);
+  await orElse(unlessAborted(state.compare(own.call('CLIENT', 'INFO'), present), signal), close);
+  if (onMessage) own.on('message', onMessage);
+  return new Connection({
+    send: ([command = '', ...args]) => own.call(command, ...args),
+    subscribe: (channel) => own.subscribe(channel),
+    closed,
+    close,
+    at: atOf(own.stream),
+    database: present.database,
+  });
+}
+
+module.exports = { ofIoredis, ofIoredisCluster };

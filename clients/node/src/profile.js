@@ -1,0 +1,116 @@
+'use strict';
+/**
+ * What a new connection needs so that it is the same as the one that the program's client has now: its database, its
+ * login and its name. Pure: what the client sends and what the server says come in, and overrides come out.
+ */
+
+/**
+ * @typedef {{ username: string | undefined, password: string }} Login
+ *
+ * @typedef {object} Present what CLIENT INFO says of a connection. undefined: the server does not say
+ * @property {number | undefined} database
+ * @property {string | undefined} user
+ * @property {string | undefined} name
+ */
+
+class Profile {
+  /** @type {number | undefined} */
+  #database;
+  /** Given since the client has connected: without one, it has logged in with its options. @type {Login | undefined} */
+  #login;
+  /** @type {string | undefined} */
+  #name;
+
+  /** The database that the client has selected, as far as is known. */
+  get database() {
+    return this.#database;
+  }
+
+  get login() {
+    return this.#login;
+  }
+
+  get name() {
+    return this.#name;
+  }
+
+  /**
+   * The client sends a command. What follows it on the connection finds the new state.
+   *
+   * @param {string[]} words
+   * @returns {() => void} to be called if the server refuses it
+   */
+  sends([command = '', ...words]) {
+    const [database, login, name] = [this.#database, this.#login, this.#name];
+    switch (command.toUpperCase()) {
+      case 'SELECT':
+        this.#database = Number(words[0]);
+        return () => void (this.#database = database);
+      case 'AUTH':
+        this.#login = loginOf(words);
+        return () => void (this.#login = login);
+      case 'HELLO': {
+        const at = words.findIndex((word) => word.toUpperCase() === 'AUTH');
+        if (at >= 0) this.#login = loginOf(words.slice(at + 1, at + 3));
+        return () => void (this.#login = login);
+      }
+      case 'CLIENT':
+        if (words[0]?.toUpperCase() === 'SETNAME') this.#name = words[1] ?? '';
+        return () => void (this.#name = name);
+      case 'RESET':
+        this.ended();
+    }
+    return () => {};
+  }
+
+  /** The client's connection has ended, or is reset. It logs in with its options again, and selects by itself. */
+  ended() {
+    this.#login = undefined;
+    this.#name = undefined;
+  }
+
+  /** @param {Present} present */
+  told({ database, name }) {
+    if (database !== undefined) this.#database = database;
+    if (name !== undefined) this.#name = name;
+  }
+}
+
+/** @param {string[]} words of AUTH: a password, perhaps with a name before */
+function loginOf(words) {
+  const [first = '', second] = words;
+  return second === undefined ? { username: undefined, password: first } : { username: first, password: second };
+}
+
+/**
+ * @param {unknown} line the reply to CLIENT INFO
+ * @returns {Present}
+ */
+function presentOf(line) {
+  const fields = new Map([...String(line).matchAll(/(?:^|\s)([\w-]+)=(\S*)/g)].map(([, name, value]) => [name, value]));
+  const database = fields.get('db');
+  return {
+    database: database === undefined ? undefined : Number(database),
+    ...{ user: fields.get('user'), name: fields.get('name') },
+  };
+}
+
+/**
+ * Why a new connection is not the same as the client's, if it is not. A user or a database that is not known does not
+ * count.
+ *
+ * @param {Present} own
+ * @param {Present} present of the client
+ * @returns {string | undefined}
+ */
+function differenceOf(own, present) {
+  for (const what of /** @type {const} */ (['user', 'database'])) {
+    const [is, wanted] = [own[what], present[what]];
+    if (is !== undefined && wanted !== undefined && is !== wanted) {
+      return `a connection for waiting would have the ${what} ${is}, and the client has ${wanted}`;
+    }
+  }
+  return undefined;
+}
+
+module.exports = { Profile, differenceOf, presentOf };

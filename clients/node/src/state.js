@@ -1,0 +1,128 @@
+'use strict';
+/** Follows the state of a client's connection: it asks the server, and hears what the program sends. */
+
+const { Unlike, isAnswer } = require('./errors.js');
+const { Profile, differenceOf, presentOf } = require('./profile.js');
+const { timer } = require('./time.js');
+
+/** @typedef {import('./profile.js').Present} Present */
+
+/** How long the server may take to say what a connection is, in ms. */
+const ANSWER = 300;
+
+/** @type {WeakMap<object, State>} */
+const states = new WeakMap();
+
+class State {
+  profile = new Profile();
+  #ask;
+  #isReady;
+  #database;
+  /** The user may not ask. */
+  #isRefused = false;
+  #isKnown = false;
+
+  /**
+   * @param {() => Promise<unknown>} ask sends CLIENT INFO on the client
+   * @param {() => boolean} isReady
+   * @param {() => number | undefined} [database] as the client knows it
+   */
+  constructor(ask, isReady, database = () => undefined) {
+    this.#database = database;
+    this.#ask = ask;
+    this.#isReady = isReady;
+  }
+
+  /** Asks, unless it is known already. */
+  async learn() {
+    if (!this.#isKnown) await this.look();
+  }
+
+  /**
+   * What the server says now; what is known if it does not answer soon.
+   *
+   * @param {boolean} [isSilent] the server has not answered just now
+   * @returns {Promise<Present>}
+   */
+  async look(isSilent = false) {
+    const mayAsk = !this.#isRefused && !isSilent && this.#isReady();
+    const present = mayAsk ? await soonOr(this.#answer()) : undefined;
+    if (present) {
+      this.profile.told(present);
+      this.#isKnown = true;
+    }
+    const { database = this.#database(), name } = this.profile;
+    return present ?? { database, user: undefined, name };
+  }
+
+  /**
+   * Throws if a new connection is another user's, or in another database.
+   *
+   * @param {Promise<unknown>} asking CLIENT INFO on the new connection
+   * @param {Present} present
+   */
+  async compare(asking, present) {
+    if (present.user === undefined && present.database === undefined) return;
+    const reply = await asking.catch((error) => (isAnswer(error) ? '' : Promise.reject(error)));
+    const difference = differenceOf(presentOf(reply), present);
+    if (difference) throw new Unlike(difference);
+  }
+
+  async #answer() {
+    try {
+      return presentOf(await this.#ask());
+    } catch (error) {
+      this.#isRefused ||= isAnswer(error);
+      return undefined;
+    }
+  }
+}
+
+/**
+ * @template T
+ * @param {Promise<T>} promise
+ * @returns {Promise<T | undefined>}
+ */
+async function soonOr(promise) {
+  /** @type {NodeJS.Timeout | undefined} */
+  let timeout;
+  const late = new Promise((resolve) => (timeout = timer(() => setImmediate(() => resolve(undefined)), ANSWER)));
+  try {
+    return /** @type {T | undefined} */ (await Promise.race([promise, late]));
+  } finally {
+    clearTimeout(timeout);
+  }
+}
+
+/**
+ * The state of a client, one for all that use it. From now on it hears what the program sends: neither client tells
+ * with which password it has logged in since it was made.
+ *
+ * @param {any} client
+ * @param {() => State} make
+ * @param {(words: any[], result: any) => { command: string[], reply: Promise<unknown> } | undefined} read what was sent
+ * @param {string} ends the event that its connection has ended
+ * @returns {State}
+ */
+function stateOf(client, make, read, ends) {
+  const known = states.get(client);
+  if (known) return known;
+  const state = make();
+  states.set(client, state);
+  const send = client.sendCommand;
+  const value = function (/** @type {any[]} */ ...words) {
+    // @ts-expect-error `this` is the client, or one that inherits from it
+    const result = send.apply(this, words);
+    const sent = read(words, result);
+    if (sent) {
+      const undo = state.profile.sends(sent.command);
+      sent.reply.then(undefined, undo);
+    }
+    return result;
+  };
+  Object.defineProperty(client, 'sendCommand', { value, configurable: true, enumerable: false, writable: true });
+  client.on?.(ends, () => state.profile.ended());
+  return state;
+}
+
+module.exports = { State, stateOf };
