@@ -7,6 +7,7 @@
 //! | `histories` | random histories on the engine and on a model of it | `histories` |
 //! | `keyspace`, `memory_server` | the keys of a server, and a server, in memory | `histories` |
 //! | `exclusion` | what must hold of locks, whoever contended for them | `histories` |
+//! | [`client_histories`] | histories that the packages play, and the world that they come from | |
 //! | [`random`], [`bytes`] | choices that a seed repeats, or a fuzzer's bytes | |
 
 #![allow(
@@ -21,6 +22,7 @@
 )]
 
 pub mod bytes;
+pub mod client_histories;
 #[cfg(feature = "histories")]
 pub mod exclusion;
 #[cfg(feature = "histories")]

@@ -1,0 +1,74 @@
+//! Histories of the world, written down for all packages.
+
+use std::collections::HashMap;
+
+use super::text::{History, Line};
+use super::validity::{Duty, Event, State, answers};
+use super::world::{Step, run};
+
+/// Returns the file of this many histories of a validity.
+pub fn validity_file(count: usize) -> String {
+    let mut text =
+        "# Written by `make client-histories`: what the reference answers in random worlds. See README.md.\n"
+            .to_owned();
+    for history in validities(count) {
+        text.push('\n');
+        text.push_str(&history.to_string());
+    }
+    text
+}
+
+/// Returns this many histories. Of one kind, those with the same events in the same order, there are only a few.
+fn validities(count: usize) -> Vec<History> {
+    let mut histories = Vec::new();
+    let mut known: HashMap<Vec<String>, usize> = HashMap::new();
+    for seed in 1.. {
+        for (hold, trace) in run(seed, None).traces.iter().enumerate() {
+            let trace = until_it_is_over(trace);
+            if !(3..=LONGEST).contains(&trace.len()) {
+                continue;
+            }
+            let kind: Vec<_> = trace.iter().map(|step| step.event.words()[0].clone()).collect();
+            let seen = known.entry(kind).or_default();
+            *seen += 1;
+            if *seen > OF_A_KIND {
+                continue;
+            }
+            let lines = trace.iter().enumerate().map(|(at, step)| line_of(at, step)).collect();
+            histories.push(History { name: format!("seed {seed} hold {hold}"), lines });
+            if histories.len() >= count {
+                return histories;
+            }
+        }
+    }
+    histories
+}
+
+/// Leaves out the events of a hold that is over, but one.
+fn until_it_is_over(trace: &[Step]) -> &[Step] {
+    let over = trace.iter().position(|step| !matches!(step.after.state(), State::Until(_)));
+    over.map_or(trace, |at| &trace[..trace.len().min(at + 2)])
+}
+
+fn line_of(number: usize, step: &Step) -> Line {
+    let mut expected = answers(&step.after);
+    let is_told = match step.event {
+        Event::Capped(_) => true,
+        // The cap is the end: what else comes then is nobody's rule.
+        _ if step.after.is_capped() => false,
+        Event::Granted { .. } | Event::Sent { .. } | Event::Ok(_) | Event::Cut(_) | Event::Refused(_) => true,
+        Event::Left(..) => matches!(step.after.duty(), Duty::Renew(_)),
+        Event::Asked(_) | Event::Nil(_) | Event::Now | Event::Release => false,
+    };
+    if !is_told {
+        expected.truncate(1);
+    }
+    Line { number, at: step.at, words: step.event.words(), expected }
+}
+
+/// The events of a history at most, and the histories of a kind.
+const LONGEST: usize = 14;
+const OF_A_KIND: usize = 3;
+
+/// The histories of a validity that the repository has.
+pub const VALIDITIES: usize = 2000;

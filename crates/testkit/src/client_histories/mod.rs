@@ -1,0 +1,17 @@
+//! Histories of a client: what the pure code of every package decides (`tests/clients/histories/README.md`).
+//!
+//! | module | what |
+//! |---|---|
+//! | `text` | the form of the files: reads and writes them |
+//! | `play` | plays histories on a machine of whatever package |
+//! | `validity` | the reference |
+//! | `planted` | the ways in which packages were wrong, put back |
+//! | `world` | a server with its own clock, a network that delays and loses, a program that pauses; the invariant |
+//! | `generated` | writes histories of that world down |
+
+pub mod generated;
+pub mod planted;
+pub mod play;
+pub mod text;
+pub mod validity;
+pub mod world;

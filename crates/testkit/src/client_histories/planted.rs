@@ -1,0 +1,32 @@
+//! The ways in which packages were wrong, put back into the reference one by one.
+
+/// A defect that the invariant must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// A lease counts from when the answer is read.
+    CountsFromReply,
+    /// A renewal without an answer is none any more, although it is shorter and may still come.
+    ForgetsOpen,
+    /// What `CHECK` says counts from when its answer is read.
+    CheckFromReply,
+    /// `CHECK` is believed although a shorter lease was open when it was sent.
+    CheckForgetsOpen,
+    /// An answer is taken for that to the last command.
+    LateAnswer,
+    /// One state for several holds: a guard says what the newest one knows.
+    SharedSlot,
+    /// The whole lease counts, although both sides count whole milliseconds.
+    CountsFractions,
+}
+
+impl Planted {
+    pub const ALL: [Planted; 7] = [
+        Self::CountsFromReply,
+        Self::ForgetsOpen,
+        Self::CheckFromReply,
+        Self::CheckForgetsOpen,
+        Self::LateAnswer,
+        Self::SharedSlot,
+        Self::CountsFractions,
+    ];
+}

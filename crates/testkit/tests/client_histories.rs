@@ -1,0 +1,56 @@
+//! The histories of clients: the reference keeps the invariant, defects do not, and all files say what it says.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test that panics has failed, which is what it is for")]
+
+use dlock_testkit::client_histories::planted::Planted;
+use dlock_testkit::client_histories::play::{all_of_repository, play_all};
+use dlock_testkit::client_histories::world::{Step, run};
+use dlock_testkit::client_histories::{generated, validity};
+
+/// Returns how many worlds are played: `DLOCK_CLIENT_WORLDS` or a few.
+fn worlds() -> u64 {
+    std::env::var("DLOCK_CLIENT_WORLDS").map_or(20_000, |text| text.parse().unwrap())
+}
+
+/// Returns the events of a hold, and what it answered.
+fn told(trace: &[Step]) -> String {
+    let line = |step: &Step| {
+        format!("{} {} : {}\n", step.at, step.event.words().join(" "), validity::answers(&step.after).join(", "))
+    };
+    trace.iter().map(line).collect()
+}
+
+#[test]
+fn no_guard_claims_a_moment_at_which_the_server_had_given_the_lock_to_another() {
+    let began = std::time::Instant::now();
+    for seed in 0..worlds() {
+        let outcome = run(seed, None);
+        let told = || outcome.traces.iter().map(|trace| told(trace)).collect::<Vec<_>>().join("\n");
+        assert!(outcome.violation.is_none(), "seed {seed}: {:?}\n{}", outcome.violation, told());
+    }
+    let per_second = worlds() as f64 / began.elapsed().as_secs_f64();
+    eprintln!("{} worlds, {per_second:.0} per second", worlds());
+}
+
+#[test]
+fn every_planted_defect_is_found() {
+    for planted in Planted::ALL {
+        let found = (0..worlds()).filter(|seed| run(*seed, Some(planted)).violation.is_some()).count();
+        eprintln!("{planted:?}: in {found} of {} worlds", worlds());
+        assert!(found > 0, "{planted:?}");
+    }
+}
+
+#[test]
+fn the_reference_answers_what_the_files_say() {
+    let histories = all_of_repository();
+    let count = play_all(&histories, "granted", || Box::new(validity::Player::default()));
+    assert!(count >= 25, "{count}");
+}
+
+#[test]
+fn the_generated_file_is_what_the_generator_writes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/histories/generated-validity.txt");
+    let written = std::fs::read_to_string(path).unwrap();
+    assert!(written == generated::validity_file(generated::VALIDITIES), "make client-histories");
+}
