@@ -1,7 +1,7 @@
 'use strict';
 /**
- * What a new connection needs so that it is the same as the one that the program's client has now: its database, its
- * login and its name. Pure: what the client sends and what the server says come in, and overrides come out.
+ * Keeps the state that the connection of the program's client has now, so that a new one can have the same: its database,
+ * its login and its name. Pure: the commands of the client and the answers of the server come in.
  */
 
 /**
@@ -35,7 +35,7 @@ class Profile {
   }
 
   /**
-   * The client sends a command. What follows it on the connection finds the new state.
+   * The client sends a command. Later commands on its connection find the new state.
    *
    * @param {string[]} words
    * @returns {() => void} to be called if the server refuses it

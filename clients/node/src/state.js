@@ -39,7 +39,7 @@ class State {
   }
 
   /**
-   * What the server says now; what is known if it does not answer soon.
+   * Asks the server. If it does not answer soon, that is what is known.
    *
    * @param {boolean} [isSilent] the server has not answered just now
    * @returns {Promise<Present>}

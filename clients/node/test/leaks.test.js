@@ -1,4 +1,4 @@
-/** What is begun and given up leaves no connection, and lets the program end. */
+/** An acquisition that is given up leaves no connection, and lets the program end. */
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';

@@ -1,4 +1,4 @@
-/** What a connection has that this package makes: the database, the login and the name that the client has now. */
+/** Connections of this package have the database, the login and the name that the client has now. */
 
 import assert from 'node:assert/strict';
 
