@@ -1,8 +1,6 @@
 'use strict';
 /** Acquiring locks. */
 
-const { randomUUID } = require('node:crypto');
-
 const { ask, orNever, soon } = require('./ask.js');
 const { AFTERWARDS, Attempts } = require('./attempts.js');
 const { clientOf, inDatabase } = require('./clients.js');
@@ -11,6 +9,7 @@ const { Lock } = require('./lock.js');
 const { checkResource, checkResources, checkRoutine, checkedOptions } = require('./options.js');
 const { firstLease, isCount, termsOf, withoutHold, withoutMode } = require('./options.js');
 const { elect, holder, watch } = require('./observe.js');
+const { newOwner } = require('./owners.js');
 const { keptFor, onceAtAll, onceInSuccess } = require('./once.js');
 const { askAgain, grantedBy, waitOn } = require('./queue.js');
 const { isNoSession } = require('./session.js');
@@ -61,6 +60,19 @@ class DLock {
     checkResource(resource);
     const terms = this.#terms(options);
     return this.#acquire(Target.one(this.#client.prefix + resource, resource, terms.mode), terms);
+  }
+
+  /**
+   * @param {string} resource
+   * @param {LockOptions} [options]
+   */
+  async tryAcquire(resource, options) {
+    try {
+      return await this.acquire(resource, { wait: 0, ...checkedOptions(options) });
+    } catch (error) {
+      if (error instanceof NotGranted) return null;
+      throw error;
+    }
   }
 
   /**
@@ -264,7 +276,7 @@ class DLock {
    * @returns {Promise<Lock | null>}
    */
   async #request(target, terms, times, bound, heart) {
-    const owner = randomUUID();
+    const owner = newOwner(terms.owner);
     void this.#client.learn(); // its reply comes before that of the command
     const selected = this.#client.database();
     const inThis = () => inDatabase(this.#client, selected ?? this.#client.database());
@@ -289,6 +301,7 @@ class DLock {
       const late = own ? attempts.giveRest() : [];
       const lock = new Lock({ client, target, owner, token, slot, sent, terms, own, late, named });
       if (!grant.isLate) attempts.end();
+      if (terms.renew) lock.keep();
       return lock;
     } catch (error) {
       // It may have been granted nevertheless.

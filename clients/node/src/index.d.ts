@@ -78,7 +78,8 @@ export interface LockOptions {
   /**
    * Bind the lock to a connection of its own, which is kept until the release. The server renews the lease while that
    * connection lives, and frees the lock when it ends. `lease` must be 300 or more. Default false. Or an open
-   * {@link Session} of the same client, which keeps the lock: `lease` is at least three times its timeout then.
+   * {@link Session} of the same client, which keeps the lock: `lease` is three times its timeout then, or longer if you
+   * say so.
    */
   session?: boolean | Session;
   /**
@@ -99,6 +100,16 @@ export interface LockOptions {
    * what is left, instead of freeing the lock. If the program dies, it stays so long, too. Not with `session`.
    */
   atLeast?: number;
+  /**
+   * Renew the lease whenever a third of it has passed, from the grant until the release or the loss. Default false.
+   * {@link DLock.using} and sessions do so anyway.
+   */
+  renew?: boolean;
+  /**
+   * What the owner begins with, 47 bytes at most: `DLOCK.INFO` and `dlock info` show it to everybody who may look at the
+   * lock. Default: host, process and a number. A random end follows, since each acquisition is an owner of its own.
+   */
+  owner?: string;
   /** Ends the waiting: the acquisition rejects with its reason, and the place in the queue is given up. */
   signal?: AbortSignal;
 }
@@ -155,7 +166,7 @@ export declare class Session implements AsyncDisposable {
 export interface Lock extends AsyncDisposable {
   /** The name, or the names joined by spaces if several were locked together. */
   readonly resource: string;
-  /** A UUID of this acquisition. */
+  /** Who holds it, another one for each acquisition: `HOST:PID:NUMBER:RANDOM`, or {@link LockOptions.owner} and a random end. */
   readonly owner: string;
   /** The fencing token: greater than that of every earlier grant. Pass it to whatever the lock protects. */
   readonly token: number;
@@ -185,7 +196,7 @@ export interface Lock extends AsyncDisposable {
    * Releases the lock. One command, sent again if the connection breaks meanwhile. Before `atLeast` has passed, it sets
    * the lease to what is left of that.
    *
-   * @returns false: the server no longer had it. After a lost reply that may be because the first try released it.
+   * @returns false: the server no longer had it, or another program has overwritten the key. After a lost reply that may be because the first try released it.
    * @throws {NoAnswer} the server did not answer in time
    */
   release(): Promise<boolean>;
@@ -204,6 +215,8 @@ export declare class DLock {
    * @throws {NoAnswer} the server could not be reached, or did not answer, in that time
    */
   acquire(resource: string, options?: LockOptions): Promise<Lock>;
+  /** Acquires a lock without waiting, unless `wait` is given. null: it is held by somebody else. */
+  tryAcquire(resource: string, options?: LockOptions): Promise<Lock | null>;
   /** Acquires a lock for reading: `acquire` with `mode: 'read'`. */
   read(resource: string, options?: LockOptions): Promise<Lock>;
   /** Acquires a lock for writing: `acquire` with `mode: 'write'`. */

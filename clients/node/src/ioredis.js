@@ -97,7 +97,7 @@ function stateOfIoredis(client) {
   const ask = () => client.call('CLIENT', 'INFO');
   const database = () => (client.prevCondition ?? client.condition)?.select ?? client.options.db ?? 0;
   const make = () => new State(ask, () => client.status === 'ready', database);
-  // The login with its options, while it connects, is none of the program's.
+  // While it connects, it logs in with its options.
   const read = (/** @type {any[]} */ [command]) =>
     client.status === 'ready'
       ? { command: [command.name, ...command.args.map(String)], reply: command.promise }

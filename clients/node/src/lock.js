@@ -3,7 +3,7 @@
 
 const { ask, soon } = require('./ask.js');
 const { Attempts } = require('./attempts.js');
-const { LockLost, NoAnswer, TooFewReplicas, mayRepeat, writesNothing } = require('./errors.js');
+const { LockLost, NoAnswer, TooFewReplicas, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
 const { learnCaps } = require('./info.js');
 const { Lengths } = require('./lengths.js');
 const { checkLease, firstLease } = require('./options.js');
@@ -29,6 +29,8 @@ const { Bound, timer, unlessAborted, within } = require('./time.js');
  *   how often that had been opened before
  */
 
+const OVERWRITTEN = 'the key is no lock any more';
+
 /** @implements {Declared} */
 class Lock {
   #granted;
@@ -40,6 +42,8 @@ class Lock {
   /** Held until then for certain, by performance.now(). */
   #until;
   #lost = new AbortController();
+  /** Why it is lost. */
+  #why = '';
   /** Aborted when it is lost or released. */
   #over = new AbortController();
   /** The connection of a session, while it is open. @type {Connection | undefined} */
@@ -114,7 +118,8 @@ class Lock {
 
   /** @param {number} lease */
   async #extend(lease) {
-    if (this.#isOver) throw new LockLost(this.resource, 'released', this.signal.reason);
+    if (this.signal.aborted) throw new LockLost(this.resource, `it was lost before: ${this.#why}`, this.signal.reason);
+    if (this.#isOver) throw new LockLost(this.resource, 'it was released');
     const sent = performance.now();
     const { answer, replicas, replicasTimeout, atLeast } = this.#granted.terms;
     const longest = answer + (replicas > 0 ? replicasTimeout : 0);
@@ -125,7 +130,7 @@ class Lock {
     const { replies, repeated } = await this.#within(this.signal, (bound) => this.#renew(time, bound), longest).catch(
       (error) => {
         if (error instanceof TooFewReplicas) this.#lengths.answered(false);
-        throw error;
+        throw isWrongType(error) ? this.#lose(OVERWRITTEN, error) : error;
       },
     );
     if (!repeated) this.#lengths.answered(true);
@@ -150,8 +155,13 @@ class Lock {
     this.#over.abort();
     this.#stopTimers();
     const commands = target.renew(owner, token, ms);
-    const { replies } = await this.#within(undefined, (bound) => ask(client, commands, bound));
-    return !replies.includes(null);
+    try {
+      const { replies } = await this.#within(undefined, (bound) => ask(client, commands, bound));
+      return !replies.includes(null);
+    } catch (error) {
+      if (isWrongType(error)) return false;
+      throw error;
+    }
   }
 
   /** Releases it at once, `atLeast` or not. */
@@ -164,6 +174,7 @@ class Lock {
       // A second try that finds nothing finds what the first has done, unless it had been lost before.
       return !replies.includes(null) || (repeated && performance.now() < this.#certain);
     } catch (error) {
+      if (isWrongType(error)) return false; // another program has overwritten the key
       // The session would keep the hold.
       this.#binding?.heart.owe(this.#granted.target.release(this.owner, this.token));
       throw error;
@@ -172,8 +183,9 @@ class Lock {
     }
   }
 
+  /** What fails here would hide how the block ended: without an answer, the lease ends the lock. */
   async [Symbol.asyncDispose]() {
-    await this.release();
+    await this.release().catch(() => {});
   }
 
   /** Renews the lease whenever a third of it has passed, until the release or until it is lost: see `using`. */
@@ -448,6 +460,7 @@ class Lock {
    */
   #lose(why, cause) {
     const lost = new LockLost(this.resource, why, cause);
+    this.#why = this.signal.aborted ? this.#why : why;
     if (!this.#isOver) this.#lost.abort(lost);
     this.#over.abort();
     this.#stopTimers();

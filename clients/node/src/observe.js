@@ -125,19 +125,36 @@ async function lead(lock, onStarted, onStopped, signal) {
   const ended = signal ? AbortSignal.any([lock.signal, signal]) : lock.signal;
   const end = new Promise((resolve) => follow(ended, () => resolve(undefined)));
   lock.keep();
+  /** @type {{ error: unknown }[]} */
+  const failures = [];
   try {
     if (!ended.aborted) await onStarted(ended, lock);
     if (!ended.aborted) await end;
   } catch (error) {
-    // Work that was ended rejects with the reason.
-    if (!ended.aborted || error !== ended.reason && !(error instanceof LockLost)) throw error;
-  } finally {
-    try {
-      await onStopped?.(lock);
-    } finally {
-      await lock.release().catch(() => {}); // then the lease ends it
-    }
+    if (!isEndOf(ended, error)) failures.push({ error });
   }
+  try {
+    await onStopped?.(lock);
+  } catch (error) {
+    failures.push({ error });
+  }
+  await lock.release().catch(() => {}); // then the lease ends it
+  if (failures[0]) throw failures[0].error;
+}
+
+/**
+ * Whether work failed because its signal was aborted: with the reason, or, as what Node.js offers does, with an
+ * `AbortError`.
+ *
+ * @param {AbortSignal} ended
+ * @param {unknown} error
+ */
+function isEndOf(ended, error) {
+  if (!ended.aborted) return false;
+  for (let each = error, depth = 0; each instanceof Error && depth < 8; each = each.cause, depth += 1) {
+    if (each === ended.reason || each instanceof LockLost || each.name === 'AbortError') return true;
+  }
+  return error === ended.reason;
 }
 
 /** @param {string} key */

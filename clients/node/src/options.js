@@ -1,6 +1,7 @@
 'use strict';
 /** The arguments of callers, checked before anything is sent: a wrong argument must not lock the wrong thing. */
 
+const { checkLabel } = require('./owners.js');
 const { Session } = require('./session.js');
 
 /**
@@ -17,6 +18,8 @@ const { Session } = require('./session.js');
  * @property {number} replicasTimeout
  * @property {number} maxHold may be Infinity
  * @property {number} atLeast 0: it ends with its release
+ * @property {boolean} renew it renews itself from the grant on
+ * @property {string} owner what the owner begins with
  * @property {AbortSignal | undefined} signal
  */
 
@@ -32,9 +35,13 @@ const DEFAULTS = {
   replicasTimeout: 1000,
   maxHold: Infinity,
   atLeast: 0,
+  renew: false,
+  owner: '',
 };
 const NAMES = [...Object.keys(DEFAULTS), 'signal'];
 const MODES = ['exclusive', 'read', 'write'];
+/** A lease below, in ms, may be meant in seconds. */
+const SHORT = 300;
 
 /**
  * @param {unknown} options
@@ -59,7 +66,7 @@ function termsOf(options) {
   const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
   const terms = { signal: undefined, ...DEFAULTS, ...given };
   const { lease, wait, answer, outage, ...others } = /** @type {Terms} */ (/** @type {unknown} */ (terms));
-  const { mode, replicas, replicasTimeout, maxHold, atLeast, signal } = others;
+  const { mode, replicas, replicasTimeout, maxHold, atLeast, renew, owner, signal } = others;
   /** @type {unknown} */
   const bindsTo = others.session;
   checkLease(lease);
@@ -78,12 +85,14 @@ function termsOf(options) {
     throw new RangeError('replicasTimeout is a whole number of milliseconds, 1 or more');
   }
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError('signal is an AbortSignal');
+  if (typeof renew !== 'boolean') throw new TypeError('renew is true or false');
+  checkLabel(owner);
   const session = bindsTo === true;
   checkHold(maxHold, atLeast, session || named !== undefined);
   return {
     // The server refuses a lease that is longer than the hold can be.
-    ...{ lease: Math.min(named?.leaseOf(lease) ?? lease, maxHold), wait, answer, outage, mode, session, named },
-    ...{ replicas, replicasTimeout, maxHold, atLeast, signal },
+    ...{ lease: Math.min(named?.leaseOf(given.lease ?? 1) ?? lease, maxHold), wait, answer, outage, mode },
+    ...{ session, named, replicas, replicasTimeout, maxHold, atLeast, renew, owner, signal },
   };
 }
 
@@ -113,6 +122,17 @@ function firstLease({ lease, atLeast }) {
 /** @param {unknown} lease */
 function checkLease(lease) {
   if (!isCount(lease, 1)) throw new RangeError('lease is a whole number of milliseconds, 1 or more');
+  if (/** @type {number} */ (lease) < SHORT) warnOf(/** @type {number} */ (lease));
+}
+
+let hasWarned = false;
+
+/** @param {number} lease */
+function warnOf(lease) {
+  if (hasWarned) return;
+  hasWarned = true;
+  const message = `lease: ${lease} is ${lease} milliseconds. Seconds are ${lease}_000`;
+  process.emitWarning(message, { type: 'DLockWarning', code: 'DLOCK_SHORT_LEASE' });
 }
 
 /** @param {unknown} resource */

@@ -4,6 +4,8 @@ import { DLock } from 'redis-dlock';
 
 import { lookAt, test, withEachClient } from './fixture.js';
 
+let warned = false;
+
 withEachClient(({ key, run, open }) => {
   test('a resource is one name', async () => {
     const dlock = new DLock(await open());
@@ -32,13 +34,38 @@ withEachClient(({ key, run, open }) => {
     const dlock = new DLock(await open());
     const wrong = [
       { lease: '5000' }, { wait: '5' }, { wait: null }, { answer: 0 }, { session: 1 }, { replicas: -1 },
-      { replicas: 1.5 }, { replicas: 1, replicasTimeout: 0 }, { signal: {} }, { mode: 'toString' },
+      { replicas: 1.5 }, { renew: 1 }, { owner: 5 }, { owner: 'x'.repeat(48) }, { owner: 'a\nb' }, { replicas: 1, replicasTimeout: 0 }, { signal: {} }, { mode: 'toString' },
     ];
     for (const options of wrong) {
       const named = new RegExp(Object.keys(options).at(-1));
       await assert.rejects(dlock.acquire(key('values'), options), named, JSON.stringify(options));
     }
     assert.equal(await lookAt(run, key('values')), null);
+  });
+
+  test('an owner is the label and a random end', async () => {
+    const dlock = new DLock(await open());
+    const lock = await dlock.acquire(key('label'), { owner: 'web-1' });
+    assert.match(lock.owner, /^web-1:[0-9a-f]{16}$/);
+    assert.equal((await dlock.holder(key('label'))).owner, lock.owner);
+    await lock.release();
+    const long = await dlock.acquire(key('label'), { owner: 'x'.repeat(47) });
+    assert.equal(Buffer.byteLength(long.owner), 64);
+    await long.release();
+  });
+
+  test('a lease that may be meant in seconds is warned of, once', async () => {
+    const dlock = new DLock(await open());
+    const heard = [];
+    const hear = (warning) => warning.code === 'DLOCK_SHORT_LEASE' && heard.push(warning.message);
+    process.on('warning', hear);
+    for (let round = 0; round < 2; round += 1) await (await dlock.acquire(key('short'), { lease: 30 })).release();
+    await new Promise(setImmediate);
+    process.off('warning', hear);
+    // The other client's test may have been warned before.
+    assert(heard.length <= 1);
+    warned ||= /30 milliseconds/.test(heard[0]);
+    assert(warned);
   });
 
   test('using needs a routine, and options may be left out', async () => {

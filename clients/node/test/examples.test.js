@@ -1,15 +1,30 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 
+import { until } from './fixture.js';
 import { programsOf } from './readme.mjs';
+import { start } from './servers.js';
 
 const run = promisify(execFile);
 const root = join(import.meta.dirname, '..');
 const { DLOCK_TEST_HOST: host = '127.0.0.1', DLOCK_TEST_PORT: port = '6379' } = process.env;
+
+/** Writes a program of the README that uses the server at a port. */
+async function written(program, name, host, port) {
+  const here = program
+    .replace('new Redis()', `new Redis({ host: '${host}', port: ${port} })`)
+    .replace('createClient()', `createClient({ socket: { host: '${host}', port: ${port} } })`)
+    .replace("{ host: '127.0.0.1', port: 6379 }", `{ host: '${host}', port: ${port} }`);
+  assert.notEqual(here, program, 'it makes a client');
+  const file = join(root, `examples/readme-${name}.mjs`);
+  await writeFile(file, here);
+  return file;
+}
 
 test('the server sells no more than there is', async () => {
   const { stdout } = await run(process.execPath, [join(root, 'examples/server.mjs'), host, port], { timeout: 60_000 });
@@ -20,12 +35,61 @@ test('the programs of the README run', async () => {
   const programs = await programsOf(join(root, 'README.md'), ['js']);
   assert(programs.length > 0);
   for (const [number, program] of programs.entries()) {
-    const here = program
-      .replace('new Redis()', `new Redis({ host: '${host}', port: ${port} })`)
-      .replace('createClient()', `createClient({ socket: { host: '${host}', port: ${port} } })`);
-    assert.notEqual(here, program, 'it makes a client');
-    const file = join(root, `examples/readme-${number}.mjs`);
-    await writeFile(file, here);
-    await run(process.execPath, [file], { timeout: 60_000 });
+    await run(process.execPath, [await written(program, number, host, port)], { timeout: 60_000 });
+  }
+});
+
+/** How each program that goes on until it is ended behaves, by a word that only it has. */
+const LASTING = {
+  async 'dlock.watch'({ server, said, stop }) {
+    await until('it knows the holder', () => said().includes('no leader'));
+    await server.run('DLOCK.ACQUIRE', 'leader', 'bob', 'PX', '60000');
+    await until('it sees the change', () => said().includes('bob leads since'));
+    assert.deepEqual(await stop(), [0, null]);
+  },
+  async 'dlock.elect'({ server, said, stop }) {
+    const terms = () => new Set(said().match(/(?<=working with token )\d+/g));
+    await until('it leads', () => terms().size === 1);
+    await server.run('DEL', 'leader');
+    await until('the term has ended', () => said().includes('no longer the leader'));
+    await until('it leads again', () => terms().size === 2);
+    assert.deepEqual(await stop(), [0, null]);
+    assert.equal(await server.run('EXISTS', 'leader'), 0);
+  },
+  async croner({ server, stop }) {
+    await until('it is connected', async () => /ioredis/.test(await server.run('CLIENT', 'LIST')));
+    assert.deepEqual(await stop(), [null, 'SIGTERM']);
+  },
+  async bullmq({ server, stop }) {
+    await until('it waits for jobs', async () => /cmd=bzpopmin/.test(await server.run('CLIENT', 'LIST')));
+    assert.deepEqual(await stop(), [null, 'SIGTERM']);
+  },
+};
+
+test('the programs of the README that go on run until they are ended', async () => {
+  const programs = await programsOf(join(root, 'README.md'), ['ts']);
+  assert.equal(programs.length, Object.keys(LASTING).length);
+  for (const [word, play] of Object.entries(LASTING)) {
+    const server = await start();
+    const program = programs.find((each) => each.includes(word));
+    const child = spawn(process.execPath, [await written(program, word, '127.0.0.1', server.port)]);
+    let [said, complained] = ['', ''];
+    child.stdout.on('data', (data) => (said += data));
+    child.stderr.on('data', (data) => (complained += data));
+    const ended = once(child, 'exit');
+    const stop = () => {
+      child.kill('SIGTERM');
+      return ended;
+    };
+    try {
+      await play({ server, said: () => said, stop });
+      assert.equal(complained, '', word);
+    } catch (error) {
+      error.message += ` (${word}: ${said}${complained})`;
+      throw error;
+    } finally {
+      child.kill('SIGKILL');
+      await server.stop();
+    }
   }
 });

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
+import { hostname } from 'node:os';
 
-import { DLock, LockLost, NotGranted } from 'redis-dlock';
+import { DLock, LockLost, NotGranted, Session } from 'redis-dlock';
 
 import { clientsOf, lookAt, reasonOf, sleep, test, until, withEachClient } from './fixture.js';
+import { start } from './servers.js';
 
 withEachClient(({ key, run, open }) => {
   test('a lock has one owner at a time, and a greater token each time', async () => {
@@ -117,6 +119,77 @@ withEachClient(({ key, run, open }) => {
     const lock = await dlock.acquire(key('dispose'));
     await lock[Symbol.asyncDispose]();
     assert.equal(await lookAt(run, key('dispose')), null);
+  });
+
+  test('the block that declares a lock ends as its body does, whatever its release does', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }), { answer: 200 });
+    const session = await new Session(await open({ at: server.port })).open();
+    const lock = await dlock.acquire('dispose');
+    await server.stop();
+    await lock[Symbol.asyncDispose]();
+    await session[Symbol.asyncDispose]();
+  });
+
+  test('a key that another program has overwritten is a lock that is lost', async () => {
+    const dlock = new DLock(await open());
+    for (const options of [{}, { session: true }, { atLeast: 60_000 }]) {
+      if (!options.atLeast) {
+        const extended = await dlock.acquire(key('overwritten'), options);
+        await run('SET', key('overwritten'), 'x');
+        await assert.rejects(extended.extend(), LockLost);
+        assert(extended.signal.reason instanceof LockLost && extended.remaining === 0);
+        assert.equal(await extended.release(), false);
+        await run('DEL', key('overwritten'));
+      }
+      const released = await dlock.acquire(key('overwritten'), options);
+      await run('SET', key('overwritten'), 'x');
+      assert.equal(await released.release(), false, JSON.stringify(options));
+      await run('DEL', key('overwritten'));
+    }
+    const using = dlock.using(key('overwritten'), () => run('SET', key('overwritten'), 'x'));
+    await assert.rejects(using, LockLost);
+    await run('DEL', key('overwritten'));
+  });
+
+  test('a lock that lapsed was not released', async () => {
+    const dlock = new DLock(await open());
+    const lapsed = await dlock.acquire(key('lapsed'), { lease: 100 });
+    await reasonOf(lapsed.signal);
+    await assert.rejects(lapsed.extend(), /it was lost before: its lease ended/);
+    const released = await dlock.acquire(key('lapsed'));
+    await released.release();
+    await assert.rejects(released.extend(), /it was released/);
+    assert(!released.signal.aborted);
+  });
+
+  test('a lock that renews itself outlives its lease, until its release', async () => {
+    const lock = await new DLock(await open()).acquire(key('renews'), { lease: 600, renew: true });
+    await sleep(1500);
+    assert(!lock.signal.aborted && lock.remaining > 0);
+    assert.equal(await lock.release(), true);
+    await sleep(500);
+    assert.equal(await lookAt(run, key('renews')), null);
+  });
+
+  test('trying gives a lock, or null', async () => {
+    const dlock = new DLock(await open());
+    const lock = await dlock.tryAcquire(key('try'));
+    assert.equal(await dlock.tryAcquire(key('try')), null);
+    assert.equal(await dlock.tryAcquire(key('try'), { wait: 50 }), null);
+    assert.equal(await lock.release(), true);
+    await assert.rejects(dlock.tryAcquire(key('try'), { lease: 0 }), RangeError);
+  });
+
+  test('an owner says where the lock is held', async () => {
+    const dlock = new DLock(await open());
+    const [one, two] = [await dlock.acquire(key('where')), await dlock.acquire(key('where 2'))];
+    const [host, pid, number, end] = one.owner.split(':');
+    assert.equal(host, hostname().replaceAll(/[^\w.-]/g, '-').slice(0, host.length));
+    assert.equal(pid, String(process.pid));
+    assert.match(`${number} ${end}`, /^\d+ [0-9a-f]{16}$/);
+    assert(Buffer.byteLength(one.owner) <= 64 && one.owner !== two.owner);
+    await Promise.all([one.release(), two.release()]);
   });
 
   test('the prefix of the client is put before the key', async () => {

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
+import { EventEmitter, once } from 'node:events';
 import { test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 
 import { DLock } from 'redis-dlock';
 
@@ -97,5 +99,49 @@ withEachClient(({ open, run, key }) => {
     assert.equal(events.filter((event) => event === 'stopped').length, tokens.length);
     assert.ok(tokens[1] > tokens[0]);
     assert.equal(await programs[0].dlock.holder(name), null);
+  });
+
+  const { signal: never } = new AbortController();
+  /** What work does with its signal, as with what Node.js offers. */
+  const WORK = {
+    'timers/promises': (signal) => pause(600_000, undefined, { signal }),
+    'events.once': (signal) => once(new EventEmitter(), 'never', { signal }),
+    throwIfAborted: (signal) => pause(50).then(() => signal.throwIfAborted()).then(() => WORK.throwIfAborted(signal)),
+    'an error about it': (signal) => pause(600_000, undefined, { signal }).catch((cause) => {
+      throw new Error('the work was ended', { cause });
+    }),
+  };
+  for (const [what, work] of Object.entries(WORK)) {
+    test(`work that ends with its signal ends the term only: ${what}`, async () => {
+      const [name, stop, terms] = [key(`work ${what}`), new AbortController(), []];
+      const dlock = new DLock(await open());
+      const done = dlock.elect(name, {
+        lease: 4000,
+        signal: stop.signal,
+        onStarted(signal, lock) {
+          terms.push(lock.token);
+          return work(signal);
+        },
+      });
+      done.catch(() => {});
+      await soon('it leads', () => terms.length === 1);
+      await run('DEL', name);
+      await Promise.race([done, soon('it leads again', () => terms.length === 2)]);
+      stop.abort();
+      await done;
+      assert.equal(await dlock.holder(name), null);
+    });
+  }
+
+  test('work that fails by itself ends the election, whatever onStopped does', async () => {
+    const dlock = new DLock(await open());
+    const failed = new Error('no disk');
+    const options = {
+      signal: never,
+      onStarted: () => Promise.reject(failed),
+      onStopped: () => Promise.reject(new Error('this one, too')),
+    };
+    await assert.rejects(dlock.elect(key('fails'), options), failed);
+    assert.equal(await dlock.holder(key('fails')), null);
   });
 }, { at: server?.port });

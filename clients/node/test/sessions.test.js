@@ -42,7 +42,7 @@ withEachClient(({ kind, key, run, open, close }) => {
   test('one heartbeat keeps all locks', async () => {
     const server = await start();
     const { session, dlock } = await opened({ timeout: 3000 }, await open({ at: server.port }));
-    const locks = await Promise.all(names(40).map((name) => dlock.acquire(name)));
+    const locks = await Promise.all(names(40).map((name) => dlock.acquire(name, { lease: 30_000 })));
     const ttl = async () => Number(await server.run('PTTL', 'job:0'));
     assert((await ttl()) > 20_000, 'a longer lease stays');
     const short = await dlock.acquire('short', { lease: 1000 });
@@ -59,6 +59,17 @@ withEachClient(({ kind, key, run, open, close }) => {
     assert.equal(await short.release(), true);
     await session.close();
     await areFree(server.run, names(40));
+    await server.stop();
+  });
+
+  test('a lock of a session has three timeouts as its lease', async () => {
+    const server = await start({ options: ['--dlock.max-lease', '9000', '--dlock.max-hold', '9000'] });
+    const { session, dlock } = await opened({ timeout: 3000 }, await open({ at: server.port }));
+    const lock = await dlock.acquire('job');
+    const left = Number(await server.run('PTTL', 'job'));
+    assert(left > 3000 && left <= 9000, `${left} ms`);
+    await lock.release();
+    await session.close();
     await server.stop();
   });
 

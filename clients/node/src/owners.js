@@ -1,0 +1,44 @@
+'use strict';
+/** Owners: each acquisition has one of its own, and people see in it who holds a lock. */
+
+const { randomBytes } = require('node:crypto');
+const { hostname } = require('node:os');
+
+/** The longest owner, its random end, and so the longest label of a program, in bytes. */
+const LONGEST = 64;
+const END = 16;
+const LONGEST_LABEL = LONGEST - END - 1;
+
+/** The name of this machine, in letters, digits, dots and hyphens. */
+const HOST = hostname().replaceAll(/[^\w.-]/g, '-') || 'host';
+
+let acquisitions = 0;
+
+/**
+ * An owner that nobody else has: `HOST:PID:NUMBER:RANDOM`, or the label and a random end.
+ *
+ * @param {string} label may be empty
+ */
+function newOwner(label) {
+  const begin = label || placeOf(HOST, process.pid, (acquisitions += 1));
+  return `${begin}:${randomBytes(END / 2).toString('hex')}`;
+}
+
+/**
+ * @param {string} host
+ * @param {number} pid
+ * @param {number} number
+ */
+function placeOf(host, pid, number) {
+  const end = `:${pid}:${number}`;
+  return host.slice(0, LONGEST_LABEL - end.length) + end;
+}
+
+/** @param {unknown} label */
+function checkLabel(label) {
+  if (typeof label !== 'string') throw new TypeError('owner is a string, such as web-1');
+  if (Buffer.byteLength(label) > LONGEST_LABEL) throw new RangeError(`owner has ${LONGEST_LABEL} bytes at most`);
+  if (/[\x00-\x1f\x7f]/.test(label)) throw new TypeError('owner has a control character');
+}
+
+module.exports = { checkLabel, newOwner, placeOf };
