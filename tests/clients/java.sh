@@ -19,7 +19,7 @@ junit=/usr/share/java/junit-platform-console-standalone.jar
 
 DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 DLOCK_MODULE=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
-export DLOCK_SERVER DLOCK_MODULE
+export DLOCK_SERVER DLOCK_MODULE DLOCK_SHARED=$PWD/tests/clients
 
 library=$(clients/java/build)
 classes=$(mktemp -d)

@@ -3,13 +3,11 @@ package dlock;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.TimeUnit;
 
 /**
- * One acquisition. After a lost connection the command is sent again with the same {@code REQUEST}, so the repeat gets
- * the place or the grant of the first.
+ * One request, with its owner and its {@code REQUEST}, so that the server executes one of its copies. Sends them, and
+ * undoes what they may have been granted. {@link Attempt} decides what is sent.
  *
  * <p>A free lock costs one command on the shared connection. A request that waits, or that binds its hold to a session,
  * uses a connection of its own.
@@ -20,168 +18,125 @@ final class Acquisition {
         final long token;
         /** The number of a permit, or {@code null}. */
         final Long slot;
-        /** The time at which the granted command was sent, by {@link System#nanoTime}. */
-        final long sent;
         /** The connection that a session hold is bound to, else {@code null}. */
         final DedicatedConnection connection;
         /** Why it is not known to be on enough replicas, else {@code null}. */
         final RuntimeException unconfirmed;
 
-        Grant(Object reply, long sent, DedicatedConnection connection, RuntimeException unconfirmed) {
+        Grant(Object reply, DedicatedConnection connection, RuntimeException unconfirmed) {
             this.token = Words.token(reply);
             this.slot = Words.slot(reply);
-            this.sent = sent;
             this.connection = connection;
             this.unconfirmed = unconfirmed;
         }
     }
 
-    /** After a longer wait, a failure is the first one of a new outage. */
-    private static final long WORKED_NANOS = TimeUnit.SECONDS.toNanos(1);
+    /** A copy of the request that is to be sent. */
+    interface Copy {
+        /** The request, whose lease may be kept by another session each time. */
+        Request request();
+
+        boolean waits();
+
+        /** It is about to be sent, or to be sent again. */
+        void sent();
+    }
 
     private final Core core;
     private final Request request;
     private final String owner;
     private final boolean isOwnerFresh;
     private final String id;
-    private final Limit limit;
-    /** The grant, or {@code null} if the wait has ended. Fails with {@link DLockException}, or is cancelled. */
-    private final CompletableFuture<Grant> result = new CompletableFuture<>();
-    /** Completes when an abandoned acquisition has left the queue and holds nothing. */
+    private final Limits limits;
+    /** Completes when an abandoned request has left the queue and holds nothing. Never fails. */
     private final CompletableFuture<Void> undone = new CompletableFuture<>();
 
     // Guarded by this.
-    private boolean decided;
-    private boolean abandoned;
-    private boolean leaving;
+    /** Whether a copy is on its way, so that its end undoes what is left. */
+    private boolean isBusy;
+    private boolean isAbandoned;
+    private boolean isLeaving;
     private DedicatedConnection connection;
-    private int failures;
-    /** The failure because of which no server has the request now; {@code null}: one has it, or is asked first. */
-    private Throwable trouble;
 
     /** {@code isOwnerFresh}: whether no other request has this owner. */
-    Acquisition(Core core, Request request, String owner, boolean isOwnerFresh, Limit limit) {
+    Acquisition(Core core, Request request, String owner, boolean isOwnerFresh, Limits limits) {
         this.core = core;
         this.request = request;
         this.owner = owner;
         this.isOwnerFresh = isOwnerFresh;
         this.id = core.freshId();
-        this.limit = limit;
+        this.limits = limits;
     }
 
-    CompletableFuture<Grant> start() {
-        if (request.lease.session != null && request.lease.session.closed() != null) {
-            finish(request.lease.session.closed());
-        } else if (request.isSession() || request.replicas != null) {
-            queue();
-        } else {
-            tryAtOnce();
-        }
-        return result;
+    String owner() {
+        return owner;
     }
 
     /**
-     * Abandons the acquisition: cancels the result, unless it is decided already.
-     *
-     * @return completes when the request has left the queue and holds nothing. Never fails
+     * Sends a copy. Completes with the grant, or with {@code null} for nil. Fails with {@link Unanswered} or {@link
+     * ServerException}. Does not complete if the request is abandoned.
      */
-    CompletableFuture<Void> abandon() {
-        DedicatedConnection left;
+    CompletableFuture<Grant> send(Copy copy) {
+        CompletableFuture<Grant> answer = new CompletableFuture<>();
         synchronized (this) {
-            if (decided) {
-                return result.handle((grant, failed) -> null);
+            if (isAbandoned) {
+                return answer;
             }
-            if (abandoned) {
-                return undone;
-            }
-            abandoned = true;
-            left = connection;
-            leaving = left != null;
+            isBusy = true;
         }
-        if (left != null) {
-            left.leave(isOwnerFresh ? releases(null) : List.of()).thenAccept(this::undo);
+        Request its = copy.request();
+        if (copy.waits() || its.isSession() || its.replicas != null) {
+            queue(copy, answer);
+        } else {
+            copy.sent();
+            core.backend.ask(its.first(), its.acquire(owner, id, true, DedicatedConnection.NOT_AT_ALL))
+                    .whenComplete((reply, failed) -> ended(
+                            reply == null ? null : new Grant(reply, null, null), reply, failed, answer));
         }
-        // Without a connection, the current step sees the flag. It lasts one reply timeout at most.
-        result.completeExceptionally(new CancellationException());
-        return undone;
+        return answer;
     }
 
-    /** Returns why no server has the request, or {@code null}. While it is in a queue, tells the limit. */
-    synchronized Throwable trouble() {
-        if (connection != null) {
-            limit.heard(connection.answered());
-        }
-        return trouble;
-    }
-
-    /** Acquires without waiting, on the shared connection. */
-    private void tryAtOnce() {
-        long sent = System.nanoTime();
-        core.backend.ask(request.first(), command(DedicatedConnection.NOT_AT_ALL)).whenComplete((reply, failed) -> {
-            if (isAbandoned()) {
-                undo(failed == null ? reply : null);
-            } else if (failed != null) {
-                failed(Futures.cause(failed), 0);
-            } else if (reply != null) {
-                granted(new Grant(reply, sent, null, null));
-            } else if (limit.end.hasPassed()) {
-                finish(null);
-            } else {
-                limit.heard(System.nanoTime());
-                queue();
-            }
-        });
-    }
-
-    /** Waits in the queue, on a connection of its own. */
-    private void queue() {
-        core.backend.dedicated(request.first()).whenComplete((taken, failed) -> {
+    /** Sends it on a connection of its own. */
+    private void queue(Copy copy, CompletableFuture<Grant> answer) {
+        core.backend.dedicated(copy.request().first()).whenComplete((taken, failed) -> {
             if (failed != null) {
-                if (isAbandoned()) {
-                    undo(null);
-                } else {
-                    failed(Futures.cause(failed), 0);
-                }
+                ended(null, null, failed, answer);
                 return;
             }
-            boolean proceeds;
             synchronized (this) {
-                proceeds = !abandoned;
-                if (proceeds) {
+                if (!isAbandoned) {
                     connection = taken;
-                    trouble = null;
                 }
             }
-            if (proceeds) {
-                long sent = System.nanoTime();
-                asked(taken).whenComplete((grant, refused) -> answered(taken, sent, grant, refused));
-            } else {
+            if (isAbandoned()) {
                 taken.giveBack();
                 undo(null);
+                return;
             }
+            copy.sent();
+            asked(taken, copy).whenComplete((grant, refused) -> answered(taken, copy, grant, refused, answer));
         });
     }
 
-    /** Sends the request. Completes with the grant, or with {@code null} if the wait has ended. */
-    private CompletableFuture<Grant> asked(DedicatedConnection at) {
-        DedicatedConnection bound = request.isSession() ? at : null;
-        long sent = System.nanoTime();
-        if (request.replicas == null) {
-            return at.request(this::command, limit)
-                    .thenApply(token -> token == null ? null : new Grant(token, sent, bound, null));
+    private CompletableFuture<Grant> asked(DedicatedConnection at, Copy copy) {
+        Request its = copy.request();
+        DedicatedConnection bound = its.isSession() ? at : null;
+        CompletableFuture<Object> reply =
+                at.request(block -> its.acquire(owner, id, true, block), limits, copy.waits());
+        if (its.replicas == null) {
+            return reply.thenApply(token -> token == null ? null : new Grant(token, bound, null));
         }
         // WAIT follows the grant: behind a refusal it would wait for nothing, and hold up the next command.
-        return at.request(this::command, limit.atOnce()).thenCompose(token -> {
-            if (token != null) {
-                Replicas replicas = replicas();
-                return replicas.acknowledged(at).handle((acknowledged, failed) -> new Grant(
-                        token, sent, bound, failed == null ? tooFew(replicas, acknowledged) : refused(failed)));
-            }
-            limit.heard(System.nanoTime());
-            return limit.end.hasPassed()
-                    ? CompletableFuture.completedFuture(null)
-                    : at.request(this::command, limit).thenCompose(later -> confirmed(at, bound, later));
-        });
+        return reply.thenCompose(token -> token == null
+                ? CompletableFuture.completedFuture(null)
+                : copy.waits() ? confirmed(at, bound, token) : acknowledged(at, bound, token));
+    }
+
+    private CompletableFuture<Grant> acknowledged(
+            DedicatedConnection at, DedicatedConnection bound, Object token) {
+        Replicas replicas = replicas();
+        return replicas.acknowledged(at).handle((acknowledged, failed) -> new Grant(
+                token, bound, failed == null ? tooFew(replicas, acknowledged) : refused(failed)));
     }
 
     /**
@@ -189,15 +144,11 @@ final class Acquisition {
      * grant as a write of its connection, so {@code WAIT} would not wait for it. A renewal is such a write.
      */
     private CompletableFuture<Grant> confirmed(DedicatedConnection at, DedicatedConnection bound, Object token) {
-        if (token == null) {
-            return CompletableFuture.completedFuture(null);
-        }
-        long sent = System.nanoTime();
         return new HoldCommands(core, request.with(replicas()), owner, Words.token(token))
                 .acknowledged(at, request.firstLeaseMillis())
                 .handle((renewed, failed) -> {
                     Throwable reason = Futures.cause(failed);
-                    return new Grant(token, sent, bound, failed == null || reason instanceof TooFewReplicasException
+                    return new Grant(token, bound, failed == null || reason instanceof TooFewReplicasException
                             ? (TooFewReplicasException) reason : refused(failed));
                 });
     }
@@ -213,140 +164,107 @@ final class Acquisition {
 
     /** Returns the replicas to wait for, with the time that is left. */
     private Replicas replicas() {
-        return request.replicas.within(limit.cut(request.replicas.millis));
+        return request.replicas.within(limits.cut(request.replicas.millis, System.nanoTime()));
     }
 
     private TooFewReplicasException tooFew(Replicas replicas, long acknowledged) {
         return acknowledged < replicas.count ? replicas.tooFew(request.names, acknowledged) : null;
     }
 
-    private void answered(DedicatedConnection at, long sent, Grant grant, Throwable refused) {
+    private void answered(
+            DedicatedConnection at, Copy copy, Grant grant, Throwable refused, CompletableFuture<Grant> answer) {
         synchronized (this) {
-            if (leaving) {
+            if (isLeaving) {
                 // abandon() handles the reply.
                 return;
             }
             connection = null;
         }
-        if (refused != null) {
-            Throwable reason = Futures.cause(refused);
-            if (reason instanceof ServerException) {
-                at.giveBack();
-                failed(reason, System.nanoTime() - sent);
-            } else {
-                long waited = System.nanoTime() - sent;
-                limit.heard(at.answered());
-                // The server executes nothing more of it before the repeat is sent.
-                at.leave().thenRun(() -> {
-                    if (isAbandoned()) {
-                        undo(null);
-                    } else {
-                        failed(reason, waited);
-                    }
-                });
-            }
-        } else if (grant != null && grant.unconfirmed != null) {
-            // The end of the connection releases a session.
-            at.leave().thenRun(() -> undo(grant.token));
-            undone.thenRun(() -> finish(grant.unconfirmed));
-        } else if (grant != null && request.isSession()) {
-            granted(grant);
-        } else {
+        if (refused != null && !(Futures.cause(refused) instanceof ServerException)) {
+            limits.heard(at.answered());
+            // The server executes nothing more of it before the repeat is sent.
+            at.leave().thenRun(() -> ended(null, null, refused, answer));
+            return;
+        }
+        if (grant == null || grant.unconfirmed == null && !copy.request().isSession()) {
             at.giveBack();
-            if (grant != null) {
-                granted(grant);
-            } else if (limit.end.isNever()) {
-                // An operator ended the wait (CLIENT UNBLOCK), but the caller wants to wait forever.
-                again(0);
-            } else {
-                finish(null);
-            }
+        } else if (grant.unconfirmed != null) {
+            // The end of the connection releases a session.
+            at.leave();
         }
+        ended(grant, grant == null ? null : grant.token, refused, answer);
     }
 
-    /** {@code waitedNanos}: the time that the request was in the queue before it failed. */
-    private void failed(Throwable reason, long waitedNanos) {
-        Session session = request.lease.session;
-        if (session != null && session.closed() != null) {
-            finish(session.closed());
-            return;
-        }
-        boolean isMissing = session != null && Session.isMissing(reason);
-        if (isMissing && session.isOfNode()) {
-            // The key may be on another node than the session.
-            finish((RuntimeException) reason);
-            return;
-        }
-        if (isMissing) {
-            // The server was restarted, or another one has taken over. The session opens itself again.
-            session.missing();
-            limit.heard(System.nanoTime());
-        }
-        boolean held = reason instanceof ServerException && ((ServerException) reason).code().equals("WRONGTYPE");
-        if (held && core.besideMillis > 0) {
-            limit.heard(System.nanoTime());
-            if (limit.end.hasPassed()) {
-                finish(null);
-            } else {
-                again(Math.min(core.besideMillis, limit.end.leftMillis()));
-            }
-            return;
-        }
-        if (!isMissing && !Unanswered.mayRepeat(reason)) {
-            finish(reason instanceof RuntimeException ? (RuntimeException) reason : core.unavailable(reason));
-            return;
-        }
-        long pause;
+    /** A copy has its end. If the request is abandoned, nothing of it may be left. */
+    private void ended(Grant grant, Object token, Throwable failed, CompletableFuture<Grant> answer) {
+        boolean isKept;
         synchronized (this) {
-            trouble = reason;
-            failures = waitedNanos > WORKED_NANOS ? 0 : failures;
-            pause = Core.pauseMillis(failures++, limit.giveUp());
+            isBusy = false;
+            isKept = !isAbandoned;
         }
-        again(pause);
-    }
-
-    private void again(long pauseMillis) {
-        Futures.after(pauseMillis).thenRun(() -> {
-            if (isAbandoned()) {
-                undo(null);
+        if (!isKept) {
+            if (grant != null && grant.connection != null) {
+                grant.connection.leave().thenRun(() -> undo(token));
             } else {
-                queue();
+                undo(failed == null ? token : null);
             }
-        });
+        } else if (failed != null) {
+            answer.completeExceptionally(Futures.cause(failed));
+        } else {
+            answer.complete(grant);
+        }
     }
 
-    private byte[][] command(long block) {
-        return request.acquire(owner, id, true, block);
+    /** Returns the last time at which the server answered that has the request, or {@code null} if none has it. */
+    synchronized Long answered() {
+        return connection == null ? null : (Long) connection.answered();
     }
 
-    private synchronized boolean isAbandoned() {
-        return abandoned;
+    /**
+     * Gives the request up.
+     *
+     * @param mayBeLeft whether it may wait or be granted
+     * @return completes when it has left the queue and holds nothing. Never fails
+     */
+    CompletableFuture<Void> abandon(boolean mayBeLeft) {
+        DedicatedConnection left;
+        synchronized (this) {
+            if (isAbandoned) {
+                return undone;
+            }
+            isAbandoned = true;
+            left = connection;
+            isLeaving = left != null;
+            if (left == null && isBusy) {
+                // The copy that is on its way sees the flag. It lasts one reply timeout at most.
+                return undone;
+            }
+        }
+        if (left != null) {
+            left.leave(isOwnerFresh ? releases(null) : List.of()).thenAccept(this::undo);
+        } else if (mayBeLeft) {
+            undo(null);
+        } else {
+            undone.complete(null);
+        }
+        return undone;
     }
 
-    private void granted(Grant grant) {
-        if (decide()) {
-            result.complete(grant);
-        } else if (grant.connection == null) {
+    /** Gives back a grant that nobody wants. Completes when it is released. Never fails. */
+    CompletableFuture<Void> giveBack(Grant grant) {
+        synchronized (this) {
+            isAbandoned = true;
+        }
+        if (grant.connection == null) {
             undo(grant.token);
         } else {
             grant.connection.leave().thenRun(() -> undo(grant.token));
         }
+        return undone;
     }
 
-    private void finish(RuntimeException failure) {
-        if (!decide()) {
-            undo(null);
-        } else if (failure == null) {
-            result.complete(null);
-        } else {
-            result.completeExceptionally(failure);
-        }
-    }
-
-    /** Decides the result, unless the acquisition is abandoned. Afterwards it cannot be abandoned anymore. */
-    private synchronized boolean decide() {
-        decided = !abandoned;
-        return decided;
+    private synchronized boolean isAbandoned() {
+        return isAbandoned;
     }
 
     /** Releases the hold that may have been granted. The token is {@code null} if the outcome is unknown. */

@@ -128,7 +128,7 @@ public final class DLock implements Lock {
      */
     @Override
     public void lock() {
-        Limit limit = request.unlimited(core);
+        Limits limit = request.unlimited(core);
         if (!again(limit)) {
             first(needed -> await(granting(needed, limit)));
         }
@@ -141,7 +141,7 @@ public final class DLock implements Lock {
     @Override
     public void lockInterruptibly() throws InterruptedException {
         checkInterrupt();
-        Limit limit = request.unlimited(core);
+        Limits limit = request.unlimited(core);
         if (!againInterruptibly(limit)) {
             first(needed -> awaitInterruptibly(granting(needed, limit)));
         }
@@ -154,7 +154,7 @@ public final class DLock implements Lock {
      */
     @Override
     public boolean tryLock() {
-        Limit limit = request.limited(core, 0);
+        Limits limit = request.limited(core, 0);
         return again(limit) || first(needed -> await(granting(needed, limit)));
     }
 
@@ -167,7 +167,7 @@ public final class DLock implements Lock {
     @Override
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
         checkInterrupt();
-        Limit limit = request.limited(core, unit.toNanos(time));
+        Limits limit = request.limited(core, unit.toNanos(time));
         return againInterruptibly(limit) || first(needed -> awaitInterruptibly(granting(needed, limit)));
     }
 
@@ -334,7 +334,7 @@ public final class DLock implements Lock {
         return result;
     }
 
-    private Granting granting(Request needed, Limit limit) {
+    private Granting granting(Request needed, Limits limit) {
         core.checkOpen();
         String owner = core.currentOwner().nameFor(request);
         return new Granting(core, needed, owner, limit, Thread.currentThread(), listeners);
@@ -363,7 +363,7 @@ public final class DLock implements Lock {
         }
     }
 
-    Granting freshGranting(Limit limit) {
+    Granting freshGranting(Limits limit) {
         core.checkOpen();
         return new Granting(core, request, core.freshOwner(), limit, null, listeners);
     }
@@ -421,7 +421,7 @@ public final class DLock implements Lock {
     }
 
     /** Enters once more, if the thread holds the lock. */
-    private boolean again(Limit limit) {
+    private boolean again(Limits limit) {
         ThreadOwner.ThreadHold mine = entered();
         if (mine == null) {
             return false;
@@ -434,7 +434,7 @@ public final class DLock implements Lock {
     }
 
     /** The same, but an interrupt ends it. The server may count that entry, until the last unlock. */
-    private boolean againInterruptibly(Limit limit) throws InterruptedException {
+    private boolean againInterruptibly(Limits limit) throws InterruptedException {
         ThreadOwner.ThreadHold mine = entered();
         if (mine == null) {
             return false;

@@ -176,7 +176,7 @@ public final class DLockClient implements AutoCloseable {
          *
          * <ul>
          *   <li>{@code redis://[user:password@]host[:6379][/database]}: one server, or a node of a cluster.
-         *       {@code ?db=database} means the same;
+         *       {@code ?db=database&username=user&password=password} means the same;
          *   <li>{@code redis://a:7000,b:7000}: nodes of a cluster, tried in turn;
          *   <li>{@code redis-sentinel://[user:password@]a[:26379],b,c/name[/database]}: the primary of that name;
          *   <li>{@code rediss} instead of {@code redis}: with TLS. {@code valkey} and {@code valkeys} are the same.

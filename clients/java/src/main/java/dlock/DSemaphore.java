@@ -235,7 +235,7 @@ public final class DSemaphore {
         return true;
     }
 
-    private Granting granting(int permits, Limit time) {
+    private Granting granting(int permits, Limits time) {
         core.checkOpen();
         positive(permits);
         if (isTooMany(permits)) {

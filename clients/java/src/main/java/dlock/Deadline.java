@@ -15,10 +15,13 @@ final class Deadline {
     }
 
     static Deadline afterNanos(long nanos) {
+        return afterNanos(System.nanoTime(), nanos);
+    }
+
+    /** Returns the deadline this long after a {@link System#nanoTime}. */
+    static Deadline afterNanos(long start, long nanos) {
         // Longer than a server waits, and far from an overflow.
-        return nanos > TimeUnit.DAYS.toNanos(36500)
-                ? NEVER
-                : new Deadline(System.nanoTime() + Math.max(0, nanos), false);
+        return nanos > TimeUnit.DAYS.toNanos(36500) ? NEVER : new Deadline(start + Math.max(0, nanos), false);
     }
 
     static Deadline afterMillis(long millis) {
@@ -42,17 +45,29 @@ final class Deadline {
     }
 
     boolean hasPassed() {
-        return !never && leftNanos() == 0;
+        return hasPassed(System.nanoTime());
+    }
+
+    boolean hasPassed(long now) {
+        return !never && leftNanos(now) == 0;
     }
 
     /** How much time is left, never negative. */
     long leftNanos() {
-        return never ? Long.MAX_VALUE : Math.max(0, nanos - System.nanoTime());
+        return leftNanos(System.nanoTime());
+    }
+
+    private long leftNanos(long now) {
+        return never ? Long.MAX_VALUE : Math.max(0, nanos - now);
+    }
+
+    long leftMillis() {
+        return leftMillis(System.nanoTime());
     }
 
     /** The milliseconds that are left, rounded up. */
-    long leftMillis() {
-        long left = leftNanos();
+    long leftMillis(long now) {
+        long left = leftNanos(now);
         return never ? Long.MAX_VALUE : left / 1_000_000 + (left % 1_000_000 == 0 ? 0 : 1);
     }
 

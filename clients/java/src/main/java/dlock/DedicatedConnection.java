@@ -14,9 +14,10 @@ interface DedicatedConnection {
      *
      * @param command returns the command for a time to wait in ms: 0 forever, or {@link #NOT_AT_ALL}
      * @param limit the end of the wait, and of the patience
+     * @param waits whether it waits in the queue
      * @return the reply. Fails with {@link Unanswered} or {@link ServerException}
      */
-    CompletableFuture<Object> request(LongFunction<byte[][]> command, Limit limit);
+    CompletableFuture<Object> request(LongFunction<byte[][]> command, Limits limit, boolean waits);
 
     /** Sends a command that does not wait. */
     default CompletableFuture<Object> ask(byte[][] command) {

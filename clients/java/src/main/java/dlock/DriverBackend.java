@@ -108,9 +108,9 @@ final class DriverBackend implements Backend {
         }
 
         @Override
-        public CompletableFuture<Object> request(LongFunction<byte[][]> request, Limit limit) {
+        public CompletableFuture<Object> request(LongFunction<byte[][]> request, Limits limit, boolean waits) {
             command = request;
-            end = limit.end;
+            end = waits ? limit.end : Deadline.afterMillis(0);
             longestMillis = Math.min(longestWaitMillis, limit.hearMillis());
             next();
             return result;

@@ -1,98 +1,492 @@
 package dlock;
 
 import java.util.List;
-import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/** Acquires a lock within a limit, and returns the {@link Hold}, which is kept alive from then on. */
+/**
+ * Acquires a lock within a limit, and returns the {@link Hold}, which is kept alive from then on. Does what {@link
+ * Attempt} decides, and tells it what happens.
+ */
 final class Granting {
     /** The longest time that an interrupted thread waits until its request has left the queue. */
     private static final long LEAVING_MILLIS = 50;
+    /** After a longer wait, a failure is the first one of a new outage. */
+    private static final long WORKED_NANOS = TimeUnit.SECONDS.toNanos(1);
 
     private final Core core;
     private final Request request;
-    private final String owner;
-    private final Limit limit;
+    private final Limits limits;
     private final Thread thread;
     private final List<Consumer<? super LockLostException>> listeners;
-    /** The hold, or {@code null} if the wait has ended. */
-    private final CompletableFuture<Hold> outcome = new CompletableFuture<>();
-    /** The same for the caller, unless the limit has ended before. */
+    /** The hold, or {@code null} if it was not granted. */
     private final CompletableFuture<Hold> result = new CompletableFuture<>();
+    /** Completes when nothing is left of what was not granted, or not wanted. Never fails. */
+    private final CompletableFuture<Void> cleaned = new CompletableFuture<>();
 
     // Guarded by this.
-    private Acquisition current;
-    private boolean abandoned;
+    private final Attempt attempt;
+    private int number;
+    private Acquisition asking;
+    /** Why no server has the request now; {@code null}: one has it, or is asked first. */
+    private Throwable trouble;
+    private int failures;
     private Future<?> timer;
+    /** What was granted, until its outcome. */
+    private Grants granted;
+    private boolean isOver;
 
     /** Whether an interrupted request may still be in the queue, because the server did not answer. */
     private boolean unsettled;
+
+    /** A grant, and what is needed to keep it. */
+    private static final class Grants {
+        final Request request;
+        final Acquisition.Grant grant;
+        final HoldCommands commands;
+        /** How often the named session had been opened before the request. */
+        final long openings;
+        /** The hold; of a grant that a named session does not keep, only from its outcome on. */
+        Hold hold;
+        /** When it was asked how long it lasts, and for how long: a cap is shorter than the lease. 0: it is not. */
+        long asked;
+        long left;
+
+        Grants(Request request, Acquisition.Grant grant, HoldCommands commands, long openings) {
+            this.request = request;
+            this.grant = grant;
+            this.commands = commands;
+            this.openings = openings;
+        }
+    }
+
+    /** A decision, which depends on the time. */
+    private interface Decision {
+        Attempt.Action at(long now);
+    }
 
     /** {@code thread}: the thread to which the hold belongs, or {@code null}. */
     Granting(
             Core core,
             Request request,
             String owner,
-            Limit limit,
+            Limits limits,
             Thread thread,
             List<Consumer<? super LockLostException>> listeners) {
         this.core = core;
         this.request = request;
-        this.owner = owner;
-        this.limit = limit;
+        this.limits = limits;
         this.thread = thread;
         this.listeners = listeners;
+        this.attempt = new Attempt(limits, TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis()));
+        this.asking = new Acquisition(core, request, owner, thread == null, limits);
     }
 
     CompletableFuture<Hold> start() {
         core.keep(this);
-        outcome.whenComplete((hold, failed) -> {
-            core.forget(this);
-            if (failed == null) {
-                result.complete(hold);
-            } else {
-                result.completeExceptionally(Futures.cause(failed));
-            }
-        });
+        cleaned.whenComplete((done, failed) -> core.forget(this));
         result.whenComplete((hold, failed) -> stopTimer());
         if (core.isClosing()) {
             close();
+            return result;
         }
-        next();
+        perform(attempt.begin(), 0);
         checkLimit();
         return result;
     }
 
+    /** Something happened: does what follows. Returns false if it comes too late to matter. */
+    private boolean decide(Decision decision, long pauseMillis) {
+        Attempt.Action action;
+        synchronized (this) {
+            action = decision.at(System.nanoTime());
+        }
+        perform(action, pauseMillis);
+        return action != null;
+    }
+
+    private void perform(Attempt.Action action, long pauseMillis) {
+        if (action == null) {
+            return;
+        }
+        switch (action.step) {
+            case TRY:
+            case WAIT:
+                if (action.isFresh) {
+                    isGone(action.cleanup);
+                }
+                later(pauseMillis, () -> ask(action));
+                return;
+            case CONFIRM:
+                later(pauseMillis, this::confirm);
+                return;
+            case GRANTED:
+                deliver(action.until);
+                return;
+            default:
+                end(action);
+        }
+    }
+
+    private static void later(long millis, Runnable task) {
+        if (millis == 0) {
+            task.run();
+        } else {
+            Futures.after(millis).thenRun(task);
+        }
+    }
+
+    // The limit
+
     /** Gives up at the limit. A server that answers moves the limit of a wait without an end. */
     void checkLimit() {
-        Acquisition asking;
+        boolean hasServer;
         synchronized (this) {
-            asking = current;
-        }
-        Throwable trouble = asking == null ? null : asking.trouble();
-        // A server that was asked gets the time to answer. Without one, the end of the wait is the end.
-        Deadline giveUp = limit.end.hasPassed() && trouble == null ? limit.giveUp() : limit.giveUpWithoutServer();
-        if (giveUp.hasPassed()) {
-            // A grant that came first stays: the caller has it.
-            if (result.completeExceptionally(core.unavailable(trouble == null ? limit.silence() : trouble))) {
-                abandon();
+            Long answered = asking.answered();
+            if (answered != null) {
+                limits.heard(answered);
             }
+            hasServer = trouble == null;
+        }
+        Deadline giveUp = limits.over(limits.end.hasPassed() && hasServer);
+        if (giveUp.hasPassed()) {
+            decide(attempt::over, 0);
             return;
         }
         synchronized (this) {
-            if (!result.isDone()) {
+            if (!isOver) {
                 timer = core.schedule(this::checkLimit, giveUp.leftNanos());
             }
         }
     }
 
     private synchronized void stopTimer() {
+        isOver = true;
         if (timer != null) {
             timer.cancel(false);
         }
+    }
+
+    private void heard() {
+        limits.heard(System.nanoTime());
+        synchronized (this) {
+            trouble = null;
+        }
+    }
+
+    // The request
+
+    private void ask(Attempt.Action action) {
+        Session whole = request.lease.session;
+        if (whole == null) {
+            ask(action, request);
+            return;
+        }
+        if (whole.closed() != null) {
+            fails(whole.closed(), 0);
+            return;
+        }
+        whole.at(request.first()).whenComplete((session, failed) -> {
+            if (failed == null) {
+                ask(action, session == whole ? request : request.with(request.lease.in(session)));
+            } else if (whole.closed() != null) {
+                fails(whole.closed(), 0);
+            } else if (Futures.cause(failed) instanceof UnavailableException) {
+                repeat(action, Futures.cause(failed));
+            } else {
+                unsent(action, Futures.cause(failed));
+            }
+        });
+    }
+
+    private void ask(Attempt.Action action, Request its) {
+        Session session = its.lease.session;
+        long openings = session == null ? 0 : session.openings();
+        long begun = System.nanoTime();
+        int[] sent = new int[1];
+        Acquisition at;
+        synchronized (this) {
+            at = asking;
+        }
+        if (session != null) {
+            session.use(1);
+        }
+        at.send(new Acquisition.Copy() {
+            @Override
+            public Request request() {
+                return its;
+            }
+
+            @Override
+            public boolean waits() {
+                return action.step == Attempt.Step.WAIT;
+            }
+
+            @Override
+            public void sent() {
+                synchronized (Granting.this) {
+                    sent[0] = ++number;
+                    attempt.sent(number, System.nanoTime());
+                    trouble = null;
+                }
+            }
+        }).whenComplete((grant, failed) -> {
+            if (session != null) {
+                session.use(-1);
+            }
+            if (failed != null) {
+                failed(action, its, sent[0], Futures.cause(failed), System.nanoTime() - begun);
+            } else {
+                heard();
+                answered(its, at, sent[0], grant, openings);
+            }
+        });
+    }
+
+    private void answered(Request its, Acquisition at, int copy, Acquisition.Grant grant, long openings) {
+        if (grant == null) {
+            decide(now -> attempt.nil(copy, now), 0);
+            return;
+        }
+        if (grant.unconfirmed != null) {
+            at.giveBack(grant).thenRun(() -> fails(grant.unconfirmed, copy));
+            return;
+        }
+        HoldCommands commands = new HoldCommands(core, its, at.owner(), grant.token);
+        Attempt.Action action;
+        synchronized (this) {
+            Grants grants = new Grants(its, grant, commands, openings);
+            action = attempt.granted(copy, System.nanoTime());
+            if (action != null) {
+                granted = grants;
+            }
+        }
+        if (action == null) {
+            at.giveBack(grant);
+        } else {
+            perform(action, 0);
+        }
+    }
+
+    /** {@code copy}: 0 if it was not sent. {@code waitedNanos}: how long it was in the queue before it failed. */
+    private void failed(Attempt.Action action, Request its, int copy, Throwable reason, long waitedNanos) {
+        Session whole = request.lease.session;
+        if (whole != null && whole.closed() != null) {
+            fails(whole.closed(), copy);
+            return;
+        }
+        Session session = its.lease.session;
+        boolean isElsewhere = session != whole && session.closed() != null;
+        if (session != null && (Session.isMissing(reason) || isElsewhere)) {
+            // The server was restarted, or another one has the key. The session opens itself again.
+            if (session == whole) {
+                session.missing();
+            } else {
+                session.misplaced();
+            }
+            limits.heard(System.nanoTime());
+            decide(now -> copy == 0 ? attempt.cut(now) : attempt.refused(copy, now), Core.pauseMillis(1));
+            return;
+        }
+        boolean isHeld = reason instanceof ServerException && ((ServerException) reason).code().equals("WRONGTYPE");
+        if (isHeld && core.besideMillis > 0) {
+            heard();
+            long pause = Math.min(core.besideMillis, limits.end.leftMillis());
+            decide(now -> attempt.held(copy, now), Math.max(1, pause));
+            return;
+        }
+        synchronized (this) {
+            failures = waitedNanos > WORKED_NANOS ? 0 : failures;
+        }
+        if (copy == 0) {
+            unsent(action, reason);
+        } else if (!Unanswered.mayRepeat(reason)) {
+            fails(reason, copy);
+        } else {
+            long pause = troubled(reason);
+            // After UNBLOCKED nobody knows whether it was executed.
+            boolean isUnknown = reason instanceof Unanswered || reason.getMessage().startsWith("UNBLOCKED");
+            decide(now -> isUnknown ? attempt.cut(now) : attempt.refused(copy, now), pause);
+        }
+    }
+
+    /** There is no connection to send it on. */
+    private void unsent(Attempt.Action action, Throwable reason) {
+        if (Unanswered.mayRepeat(reason)) {
+            repeat(action, reason);
+        } else {
+            fails(reason, 0);
+        }
+    }
+
+    private void repeat(Attempt.Action action, Throwable reason) {
+        later(Math.max(1, troubled(reason)), () -> {
+            boolean isWanted;
+            synchronized (this) {
+                isWanted = !isOver;
+            }
+            if (isWanted) {
+                ask(action);
+            }
+        });
+    }
+
+    /** Notes why no server has the request. Returns for how long to wait before it is sent again. */
+    private synchronized long troubled(Throwable reason) {
+        trouble = reason;
+        return Core.pauseMillis(failures++, limits.giveUp());
+    }
+
+    private void fails(Throwable reason, int copy) {
+        Attempt.Action action;
+        synchronized (this) {
+            trouble = reason;
+            action = attempt.error(copy);
+        }
+        perform(action, 0);
+    }
+
+    // The grant
+
+    /** Renews a grant that may be old, or asks for its cap if a named session keeps it. */
+    private void confirm() {
+        Grants its;
+        int copy;
+        boolean isAgain;
+        synchronized (this) {
+            its = granted;
+            isAgain = trouble != null;
+            if (isOver || its == null) {
+                return;
+            }
+            copy = ++number;
+            attempt.sent(copy, System.nanoTime());
+        }
+        CompletableFuture<Long> answer = its.request.lease.session == null
+                ? renewal(its, isAgain)
+                : asHold(its).learnCap(limits.giveUp()).thenApply(known -> known ? (Long) 1L : null);
+        answer.whenComplete((reply, failed) -> {
+            Throwable reason = Futures.cause(failed);
+            if (failed == null) {
+                heard();
+                confirmed(its, copy, reply);
+            } else if (Unanswered.mayRepeat(reason) || Unanswered.writesNothing(reason)
+                    || reason instanceof UnavailableException) {
+                long pause = troubled(reason);
+                decide(attempt::cut, pause);
+            } else {
+                fails(reason, copy);
+            }
+        });
+    }
+
+    /** Renews the grant. Without an answer it is tried again, on another connection. */
+    private CompletableFuture<Long> renewal(Grants its, boolean onOther) {
+        long millis = its.request.firstLeaseMillis();
+        long nanos = TimeUnit.MILLISECONDS.toNanos(millis);
+        long patience = TimeUnit.NANOSECONDS.toMillis(Heartbeat.patience(nanos))
+                + (its.request.replicas == null ? 0 : its.request.replicas.millis);
+        return Futures.within(its.commands.renewed(onOther, millis), patience, "no reply");
+    }
+
+    private void confirmed(Grants its, int copy, Long reply) {
+        if (reply != null && reply == Hold.CUT) {
+            long asked = System.nanoTime();
+            its.commands.check(limits.giveUp()).whenComplete((left, failed) -> {
+                if (failed != null) {
+                    decide(attempt::cut, troubled(Futures.cause(failed)));
+                } else {
+                    its.asked = asked;
+                    its.left = TimeUnit.MILLISECONDS.toNanos(left == null ? 0 : left);
+                    decide(now -> left == null ? attempt.gone(now) : attempt.ok(copy, now), 0);
+                }
+            });
+            return;
+        }
+        decide(now -> reply == null ? attempt.gone(now) : attempt.ok(copy, now), 0);
+    }
+
+    /** The grant is over. The next request has another id, and another owner if a copy of this one may come late. */
+    private void isGone(Attempt.Cleanup before) {
+        Grants its;
+        Acquisition last;
+        synchronized (this) {
+            its = granted;
+            last = asking;
+            granted = null;
+            boolean isLate = before == Attempt.Cleanup.LEAVE;
+            asking = new Acquisition(core, request, isLate || thread == null ? core.freshOwner() : last.owner(),
+                    isLate || thread == null, limits);
+        }
+        drop(its, last, "the server has no such hold");
+    }
+
+    private CompletableFuture<?> drop(Grants its, Acquisition last, String why) {
+        if (its != null && its.hold != null) {
+            its.hold.lose(why, null);
+        }
+        return its != null ? last.giveBack(its.grant) : last.abandon(true);
+    }
+
+    private synchronized Hold asHold(Grants its) {
+        if (its.hold == null) {
+            long lease = TimeUnit.MILLISECONDS.toNanos(its.request.firstLeaseMillis());
+            its.hold = new Hold(its.commands, its.grant, attempt.since(), attempt.isOpen(), thread, its.openings, lease);
+        }
+        return its.hold;
+    }
+
+    private void deliver(long until) {
+        Grants its;
+        synchronized (this) {
+            its = granted;
+        }
+        Hold hold = asHold(its);
+        if (its.asked != 0) {
+            hold.isLeft(its.asked, its.left);
+        }
+        IllegalStateException closed = request.lease.session == null ? null : request.lease.session.closed();
+        if (closed != null) {
+            result.completeExceptionally(closed);
+        }
+        listeners.forEach(hold::onLost);
+        hold.keep();
+        if (!result.complete(hold)) {
+            hold.free();
+        }
+        cleaned.complete(null);
+    }
+
+    // The end
+
+    private void end(Attempt.Action action) {
+        Throwable why;
+        Grants its;
+        Acquisition last;
+        synchronized (this) {
+            why = trouble;
+            its = granted;
+            last = asking;
+        }
+        if (action.step == Attempt.Step.REFUSED) {
+            result.complete(null);
+        } else if (action.step == Attempt.Step.FAILED && why instanceof RuntimeException && !(why instanceof Unanswered)) {
+            result.completeExceptionally(why);
+        } else {
+            result.completeExceptionally(core.unavailable(why == null ? limits.silence() : why));
+        }
+        CompletableFuture<?> left;
+        if (action.cleanup == Attempt.Cleanup.RELEASE && its.hold != null) {
+            left = its.hold.free();
+        } else if (action.cleanup == Attempt.Cleanup.RELEASE) {
+            left = last.giveBack(its.grant);
+        } else {
+            left = last.abandon(action.cleanup == Attempt.Cleanup.LEAVE);
+        }
+        left.whenComplete((done, failed) -> cleaned.complete(null));
     }
 
     /** Ends the acquisition because the client is closed. Completes when nothing is left of it. Never fails. */
@@ -103,25 +497,13 @@ final class Granting {
 
     /** Abandons the acquisition. Completes when it has left the queue and holds nothing. Never fails. */
     CompletableFuture<Void> abandon() {
-        Acquisition left;
-        synchronized (this) {
-            abandoned = true;
-            left = current;
+        if (decide(now -> attempt.cancel(), 0) || result.isCompletedExceptionally()) {
+            return cleaned;
         }
-        if (left == null) {
-            return CompletableFuture.completedFuture(null);
-        }
-        CompletableFuture<Void> undone = left.abandon()
-                .thenCompose(done -> outcome.handle((hold, failed) -> hold))
-                .thenCompose(hold -> hold == null
-                        ? CompletableFuture.completedFuture(null)
-                        : hold.free().handle((released, failed) -> null));
-        if (!undone.isDone()) {
-            // The client that is closed waits for it.
-            core.keep(this);
-            undone.whenComplete((done, failed) -> core.forget(this));
-        }
-        return undone;
+        // It was granted at this moment.
+        return result.thenCompose(hold -> hold == null
+                ? CompletableFuture.completedFuture(null)
+                : hold.free().handle((released, failed) -> null));
     }
 
     /**
@@ -148,90 +530,5 @@ final class Granting {
     /** Waits for the result. An interrupt does not end the wait; the thread's interrupt status is kept. */
     Hold await() {
         return Futures.join(start());
-    }
-
-    private void next() {
-        Session whole = request.lease.session;
-        if (whole == null) {
-            next(request);
-            return;
-        }
-        synchronized (this) {
-            if (abandoned) {
-                outcome.completeExceptionally(new CancellationException());
-                return;
-            }
-        }
-        if (whole.closed() != null) {
-            outcome.completeExceptionally(whole.closed());
-            return;
-        }
-        whole.at(request.first()).whenComplete((session, failed) -> {
-            if (failed == null) {
-                next(session == whole ? request : request.with(request.lease.in(session)));
-            } else if (whole.closed() != null) {
-                outcome.completeExceptionally(whole.closed());
-            } else if (Unanswered.mayRepeat(Futures.cause(failed))
-                    || Futures.cause(failed) instanceof UnavailableException) {
-                Futures.after(Core.pauseMillis(2)).thenRun(this::next);
-            } else {
-                outcome.completeExceptionally(Futures.cause(failed));
-            }
-        });
-    }
-
-    private void next(Request its) {
-        Acquisition acquisition = new Acquisition(core, its, owner, thread == null, limit);
-        synchronized (this) {
-            if (!abandoned) {
-                current = acquisition;
-            } else {
-                acquisition = null;
-            }
-        }
-        if (acquisition == null) {
-            outcome.completeExceptionally(new CancellationException());
-            return;
-        }
-        Session session = its.lease.session;
-        long openings = session == null ? 0 : session.openings();
-        boolean isOfNode = session != null && session.isOfNode();
-        if (isOfNode) {
-            session.use(1);
-        }
-        acquisition.start().whenComplete((grant, failed) -> {
-            if (isOfNode) {
-                session.use(-1);
-            }
-            boolean isElsewhere = isOfNode && failed != null && request.lease.session.closed() == null
-                    && (Session.isMissing(Futures.cause(failed)) || session.closed() != null);
-            if (isElsewhere) {
-                session.misplaced();
-                Futures.after(Core.pauseMillis(1)).thenRun(this::next);
-            } else if (failed != null) {
-                outcome.completeExceptionally(Futures.cause(failed));
-            } else if (grant == null) {
-                outcome.complete(null);
-            } else {
-                granted(its, grant, openings);
-            }
-        });
-    }
-
-    private void granted(Request its, Acquisition.Grant grant, long openings) {
-        Hold hold = new Hold(core, its, owner, grant, thread, openings);
-        hold.confirm(limit.giveUp()).whenComplete((held, failed) -> {
-            if (failed == null ? held : hold.isHeld()) {
-                listeners.forEach(hold::onLost);
-                outcome.complete(hold.keep());
-            } else if (failed != null) {
-                hold.free();
-                outcome.completeExceptionally(Futures.cause(failed));
-            } else if (limit.end.hasPassed()) {
-                outcome.complete(null);
-            } else {
-                next();
-            }
-        });
     }
 }

@@ -23,7 +23,6 @@ import java.util.function.Supplier;
  * renewal that succeeded was sent, by a clock that only goes forward.
  */
 public final class Hold implements AutoCloseable {
-    private static final long LONGEST_PAUSE_NANOS = TimeUnit.SECONDS.toNanos(1);
     /** The reply to a renewal that a cap has cut: it lasts for less than was asked. */
     static final long CUT = 0;
     /** How long a session tries a release that failed before, each time. */
@@ -53,50 +52,63 @@ public final class Hold implements AutoCloseable {
     private LockLostException lost;
     /** The lease that the next renewal asks for. */
     private long leaseNanos;
-    private final Lengths lengths;
-    private long until;
+    /** Until when it is certain and when it is renewed; {@code null}: a named session keeps it. */
+    private final Heartbeat beat;
+    /** The number of the last command that concerns its lease. */
+    private int number;
+    /** Whether the last renewal had no answer, so that the next one is sent on another connection. */
+    private boolean isOnOther;
     /** It stays at least until then, even if it is released earlier. */
     private final long staysUntil;
-    /** Whether it was granted soon after it was asked for. */
-    private final boolean isFresh;
     private long permits;
     private Future<?> timer;
 
-    /** {@code openings}: how often the named session had been opened before. */
-    Hold(Core core, Request request, String owner, Acquisition.Grant grant, Thread thread, long openings) {
-        this.core = core;
-        this.request = request;
-        this.commands = new HoldCommands(core, request, owner, grant.token);
+    /**
+     * {@code since}: when the command was sent that set this lease. {@code isAskedTwice}: an earlier copy of the
+     * acquisition may still be executed. {@code openings}: how often the named session had been opened before.
+     */
+    Hold(
+            HoldCommands commands,
+            Acquisition.Grant grant,
+            long since,
+            boolean isAskedTwice,
+            Thread thread,
+            long openings,
+            long lease) {
+        this.core = commands.core;
+        this.request = commands.request;
+        this.commands = commands;
         this.binding = new Binding(commands, grant.connection, this::isHeld, this::lose);
         this.thread = thread;
         this.permits = request.permits;
         this.slot = grant.slot;
         this.leaseNanos = TimeUnit.MILLISECONDS.toNanos(request.leaseMillis());
-        this.lengths = new Lengths(leaseNanos);
-        this.until = grant.sent + TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis());
+        long now = System.nanoTime();
         // The grant came before now.
-        this.staysUntil = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(request.time.leastMillis);
+        this.staysUntil = now + TimeUnit.MILLISECONDS.toNanos(request.time.leastMillis);
         this.session = request.lease.session;
+        boolean renews = request.lease.kind != Lease.Kind.FIXED;
+        this.beat = session != null ? null
+                : new Heartbeat(new Validity(lease, since, isAskedTwice, now), leaseNanos, since, renews, now);
         this.bound = session == null ? null : new Bound(session, commands, this::lose);
-        this.isFresh = System.nanoTime() - grant.sent <= leaseNanos / 3;
-        if (session != null && isFresh) {
-            // The server refuses a lease beyond the cap. After a wait nobody knows when it began: confirm() asks.
-            bound.capAt(until);
-        }
         if (session != null) {
+            if (now - since <= lease / 3) {
+                // The server refuses a lease beyond the cap. After a wait nobody knows when it began.
+                bound.capAt(since + lease);
+            }
             session.join(bound, openings);
         }
     }
 
     /** Returns until when the lock is certainly held. */
     private long until() {
-        return session == null ? until : bound.keeper().until(bound);
+        return session == null ? beat.validity().until() : bound.keeper().until(bound);
     }
 
     /** Starts to keep the hold alive. */
     Hold keep() {
         synchronized (this) {
-            schedule(renewalNanos());
+            schedule();
         }
         core.keep(this);
         if (!isHeld()) {
@@ -197,38 +209,18 @@ public final class Hold implements AutoCloseable {
             throw lostOr("released");
         }
         long time = Math.max(millis, staysMillis());
-        long sent = sends(TimeUnit.MILLISECONDS.toNanos(time));
-        Core.Answer<Long> answer = Futures.join(commands.renew(time));
-        Long renewed = answer.reply;
+        Long renewed = Futures.join(
+                core.repeat(() -> copy(time, () -> commands.renew(null, time)), core.patience())).reply;
         if (renewed != null && renewed == CUT) {
-            sent = System.nanoTime();
-            renewed = Futures.join(commands.check(core.patience()));
-        } else if (renewed != null) {
-            renewed = time;
+            renewed = Futures.join(looked(() -> commands.check(core.patience())));
+        }
+        if (renewed == null || !isHeld()) {
+            throw lose("the server has no such hold", null);
         }
         synchronized (this) {
-            if (!answer.repeated) {
-                lengths.answered(true);
-            }
-            if (renewed != null && state == State.HELD) {
-                leaseNanos = TimeUnit.MILLISECONDS.toNanos(millis);
-                heldUntil(sent, TimeUnit.MILLISECONDS.toNanos(renewed));
-                schedule(renewalNanos());
-                return;
-            }
+            leaseNanos = TimeUnit.MILLISECONDS.toNanos(millis);
+            schedule();
         }
-        throw lose("the server has no such hold", null);
-    }
-
-    /** Notes a renewal that is about to be sent. If it is shorter, it may end the hold before its answer is read. */
-    private synchronized long sends(long nanos) {
-        long now = System.nanoTime();
-        lengths.sends(nanos);
-        if (until - now > nanos) {
-            until = now + nanos;
-            schedule(renewalNanos());
-        }
-        return now;
     }
 
     /**
@@ -438,44 +430,29 @@ public final class Hold implements AutoCloseable {
      */
     private CompletableFuture<Void> entered(long sent, long nanos) {
         synchronized (this) {
-            if (state == State.HELD) {
-                leaseNanos = Math.max(leaseNanos, nanos);
-                lengths.raised(nanos);
+            if (state != State.HELD || session != null) {
+                return CompletableFuture.completedFuture(null);
             }
+            leaseNanos = Math.max(leaseNanos, nanos);
+            beat.validity().raised(nanos);
             // Replicas have not acknowledged the longer lease.
-            if (request.lease.kind != Lease.Kind.FIXED || request.replicas != null || until - sent >= nanos) {
+            if (request.lease.kind != Lease.Kind.FIXED || request.replicas != null || until() - sent >= nanos) {
                 return CompletableFuture.completedFuture(null);
             }
         }
         return looked(() -> commands.check(core.patience())).thenApply(left -> null);
     }
 
-    /**
-     * Asks the server for the end of the lease, if the hold may have been granted long before the reply came.
-     *
-     * @return whether it is still held. Fails with {@link UnavailableException} at that time
-     */
-    CompletableFuture<Boolean> confirm(Deadline giveUp) {
-        if (session != null) {
-            IllegalStateException closed = session.closed();
-            if (closed != null) {
-                return CompletableFuture.failedFuture(closed);
-            }
-            return isFresh
-                    ? CompletableFuture.completedFuture(isHeld())
-                    : session.learnCap(bound, giveUp).thenApply(known -> {
-                        if (!known) {
-                            lose("the server has no such hold", null);
-                        }
-                        return isHeld();
-                    });
-        }
-        synchronized (this) {
-            if (until - System.nanoTime() >= leaseNanos - leaseNanos / 3) {
-                return CompletableFuture.completedFuture(true);
-            }
-        }
-        return looked(() -> commands.check(giveUp)).thenApply(held -> held != null);
+    /** Asks for the cap, which the session has to know. Completes with whether the server has the hold. */
+    CompletableFuture<Boolean> learnCap(Deadline giveUp) {
+        return bound.keeper().learnCap(bound, giveUp);
+    }
+
+    /** When it was asked at this time, the server said how long it lasts. */
+    synchronized void isLeft(long asked, long left) {
+        number++;
+        beat.validity().asked(number, asked);
+        beat.left(number, left, System.nanoTime());
     }
 
     LockLostException lostOr(String otherwise) {
@@ -489,20 +466,15 @@ public final class Hold implements AutoCloseable {
 
     // Keeping it alive
 
-    /** Returns the lease to renew by. The caller holds the monitor. */
-    private long shortest() {
-        return Math.min(leaseNanos, lengths.sure());
-    }
-
-    private long renewalNanos() {
-        return request.lease.kind == Lease.Kind.FIXED ? Long.MAX_VALUE : shortest() / 3;
-    }
-
-    /** Schedules {@link #tick} after this time, or at the end of the lease. The caller holds the monitor. */
-    private void schedule(long nanos) {
+    /** Schedules {@link #tick} for what is due next. The caller holds the monitor. */
+    private void schedule() {
         stopTimer();
         if (state == State.HELD) {
-            timer = core.schedule(this::tick, Math.min(nanos, until() - System.nanoTime()));
+            long left = until() - System.nanoTime();
+            long due = session != null ? leaseNanos / 3
+                    : beat.next() == Heartbeat.Next.NOTHING ? left
+                    : beat.at() - System.nanoTime();
+            timer = core.schedule(this::tick, Math.min(due, left));
         }
     }
 
@@ -515,90 +487,177 @@ public final class Hold implements AutoCloseable {
 
     private void tick() {
         boolean lapsed;
+        Heartbeat.Next due = Heartbeat.Next.NOTHING;
         synchronized (this) {
             if (state != State.HELD) {
                 return;
             }
-            lapsed = until() - System.nanoTime() <= 0;
-            if (!lapsed) {
-                schedule(Long.MAX_VALUE);
+            long now = System.nanoTime();
+            lapsed = until() - now <= 0;
+            if (session == null && beat.at() - now <= 0) {
+                due = beat.next();
             }
         }
         if (lapsed) {
             lose(session == null ? "its lease ended" : "its session was not confirmed in time, or its cap was reached", null);
-        } else if (thread != null && !thread.isAlive()) {
+            return;
+        }
+        if (thread != null && request.lease.kind != Lease.Kind.FIXED && !thread.isAlive()) {
             // The thread ended without unlocking.
             releaseAsync();
-        } else if (session != null) {
-            synchronized (this) {
-                schedule(renewalNanos());
-            }
-        } else if (request.lease.kind != Lease.Kind.FIXED) {
-            CompletableFuture<Long> renewal =
-                    request.isSession() && request.replicas == null ? look() : renewed();
-            renewal.whenComplete((ok, failed) -> {
-                Throwable reason = Futures.cause(failed);
-                boolean isForNow = Unanswered.mayRepeat(reason) || Unanswered.writesNothing(reason);
-                if (failed != null && !isForNow && !(reason instanceof TooFewReplicasException)) {
-                    lose("it cannot be renewed", reason);
-                    return;
-                }
-                synchronized (this) {
-                    schedule(failed == null ? renewalNanos() : Math.min(shortest() / 30, LONGEST_PAUSE_NANOS));
-                }
-            });
+            return;
+        }
+        switch (due) {
+            case RENEW:
+                keepAlive();
+                break;
+            case GIVE_UP:
+                cut();
+                break;
+            case CHECK:
+                checkCap();
+                break;
+            default:
+        }
+        synchronized (this) {
+            schedule();
         }
     }
 
-    private CompletableFuture<Long> renewed() {
+    /** Renews the hold. The server renews a session, so the client only checks that the server and the hold exist. */
+    private void keepAlive() {
         long millis;
+        boolean isOther;
         synchronized (this) {
             millis = Math.max(TimeUnit.NANOSECONDS.toMillis(leaseNanos), staysMillis());
+            isOther = isOnOther;
         }
-        long nanos = TimeUnit.MILLISECONDS.toNanos(millis);
-        long sent = sends(nanos);
-        return commands.renew(binding.connection(), millis).whenComplete(this::answered).thenCompose(ok -> {
-            if (ok == null) {
+        DedicatedConnection own = isOther ? null : binding.connection();
+        if (request.isSession() && request.replicas == null) {
+            look(own);
+            return;
+        }
+        CompletableFuture<Long> renewal;
+        int copy = sends(millis);
+        renewal = own != null ? commands.renew(own, millis) : commands.renewed(isOther, millis);
+        answers(copy, renewal).whenComplete((ok, failed) -> {
+            if (failed == null && ok == null) {
                 lose("the server has no such hold", null);
-            } else if (ok == CUT) {
-                return looked(() -> commands.check(core.patience()));
-            } else {
-                heldUntil(sent, nanos);
+            } else if (failed != null) {
+                loseUnlessForNow(Futures.cause(failed));
             }
-            return CompletableFuture.completedFuture(ok);
         });
+    }
+
+    private void look(DedicatedConnection own) {
+        long sent;
+        synchronized (this) {
+            sent = System.nanoTime();
+            beat.looks(sent);
+        }
+        looked(() -> commands.check(own)).whenComplete((left, failed) -> {
+            synchronized (this) {
+                if (failed == null) {
+                    isOnOther = false;
+                    beat.looked(sent, System.nanoTime());
+                    schedule();
+                }
+            }
+            if (failed != null) {
+                cut();
+                loseUnlessForNow(Futures.cause(failed));
+            }
+        });
+    }
+
+    private void checkCap() {
+        looked(() -> commands.check(core.patience())).whenComplete((left, failed) -> {
+            if (failed != null) {
+                cut();
+            }
+        });
+    }
+
+    private void loseUnlessForNow(Throwable reason) {
+        boolean isForNow = Unanswered.mayRepeat(reason) || Unanswered.writesNothing(reason)
+                || reason instanceof UnavailableException || reason instanceof TooFewReplicasException;
+        if (!isForNow) {
+            lose("it cannot be renewed", reason);
+        }
+    }
+
+    /** What was sent last has no answer. */
+    private synchronized void cut() {
+        if (state == State.HELD) {
+            isOnOther = true;
+            beat.cut(System.nanoTime());
+            schedule();
+        }
+    }
+
+    /** Notes a renewal that is about to be sent. If it is shorter, it may end the hold before its answer is read. */
+    private synchronized int sends(long millis) {
+        number++;
+        if (session == null) {
+            beat.sent(number, TimeUnit.MILLISECONDS.toNanos(millis), System.nanoTime());
+            schedule();
+        }
+        return number;
+    }
+
+    /** Sends one copy of a renewal, after it is noted. */
+    private CompletableFuture<Long> copy(long millis, Supplier<CompletableFuture<Long>> renewal) {
+        int copy = sends(millis);
+        return answers(copy, renewal.get());
+    }
+
+    private CompletableFuture<Long> answers(int copy, CompletableFuture<Long> renewal) {
+        return renewal.whenComplete((ok, failed) -> answered(copy, ok, Futures.cause(failed)));
     }
 
     /** Notes what became of a renewal that was sent once. */
-    private synchronized void answered(Long ok, Throwable failed) {
-        Throwable reason = Futures.cause(failed);
-        if (failed == null || reason instanceof TooFewReplicasException
-                || reason instanceof ServerException && request.names.size() == 1) {
-            lengths.answered(failed == null);
+    private synchronized void answered(int copy, Long ok, Throwable reason) {
+        if (session != null || state != State.HELD || reason == null && ok == null) {
+            return;
         }
+        long now = System.nanoTime();
+        if (reason == null && ok == CUT) {
+            beat.capped(copy, now);
+        } else if (reason == null) {
+            isOnOther = false;
+            beat.ok(copy, now);
+        } else if (reason instanceof TooFewReplicasException
+                || reason instanceof ServerException && request.names.size() == 1) {
+            beat.refused(copy, now);
+        } else if (copy == number) {
+            isOnOther = true;
+            beat.cut(now);
+        }
+        schedule();
     }
 
-    /** Checks the hold. The server renews a session, so the client only checks that the server and the hold exist. */
-    private CompletableFuture<Long> look() {
-        return looked(() -> commands.check(binding.connection()));
-    }
-
+    /** Asks the server how long it lasts. Completes with {@code null}, and the hold is lost, if the server has it not. */
     private CompletableFuture<Long> looked(Supplier<CompletableFuture<Long>> check) {
-        long sent = System.nanoTime();
+        int asked;
+        synchronized (this) {
+            asked = ++number;
+            if (session == null) {
+                beat.asked(asked, System.nanoTime());
+            }
+        }
         return check.get().thenApply(left -> {
             if (left == null) {
                 lose("the server has no such hold", null);
-            } else {
-                heldUntil(sent, TimeUnit.MILLISECONDS.toNanos(left));
+                return null;
+            }
+            synchronized (this) {
+                if (session == null && state == State.HELD) {
+                    beat.left(asked, TimeUnit.MILLISECONDS.toNanos(left), System.nanoTime());
+                    schedule();
+                }
             }
             return left;
         });
-    }
-
-    private synchronized void heldUntil(long sent, long nanos) {
-        if (state == State.HELD) {
-            until = sent + Math.min(nanos, lengths.sure());
-        }
     }
 
     /** Marks the hold as lost, unless it is released or lost already. Returns the exception to throw. */

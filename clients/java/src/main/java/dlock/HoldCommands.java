@@ -67,9 +67,12 @@ final class HoldCommands {
                 acknowledged(taken, millis).whenComplete((renewed, failed) -> taken.giveBack()));
     }
 
-    /** The same, but repeats unanswered commands. */
-    CompletableFuture<Core.Answer<Long>> renew(long millis) {
-        return core.repeat(() -> renew(null, millis), core.patience());
+    /** The same. {@code onOther}: on another connection than the shared one, which may lead to a server that hangs. */
+    CompletableFuture<Long> renewed(boolean onOther, long millis) {
+        return !onOther || request.replicas != null
+                ? renew(null, millis)
+                : core.backend.dedicated(request.first()).thenCompose(taken ->
+                        each(taken, name -> renewalOf(name, millis)).whenComplete((renewed, failed) -> taken.giveBack()));
     }
 
     /** Renews the hold, then waits for the replicas. */

@@ -176,18 +176,22 @@ final class Request {
     }
 
     /** Waits for the lock without a limit. */
-    Limit unlimited(Core core) {
-        return Limit.none(patienceMillis == 0 ? core.patienceMillis : patienceMillis);
+    Limits unlimited(Core core) {
+        return Limits.none(patience(core), System.nanoTime());
     }
 
     /** Waits for the lock for this time. */
-    Limit limited(Core core, long nanos) {
-        return Limit.of(nanos, unlimited(core));
+    Limits limited(Core core, long nanos) {
+        return Limits.of(nanos, patience(core), System.nanoTime());
     }
 
     /** Waits for the lock for this time. */
-    Limit limited(Core core, Duration wait) {
-        return Limit.of(wait, unlimited(core));
+    Limits limited(Core core, Duration wait) {
+        return Limits.of(wait, patience(core), System.nanoTime());
+    }
+
+    private long patience(Core core) {
+        return patienceMillis == 0 ? core.patienceMillis : patienceMillis;
     }
 
     /** Whether the hold is bound to a connection. */

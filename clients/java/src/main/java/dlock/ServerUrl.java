@@ -3,8 +3,11 @@ package dlock;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
 
 /**
  * A parsed URL. See {@link DLockClient.Builder#url} for its syntax. A part that is not understood is refused: a program
@@ -12,7 +15,7 @@ import java.util.Locale;
  */
 final class ServerUrl {
     private static final String SENTINEL = "-sentinel";
-    private static final String DATABASE = "db=";
+    private static final Set<String> PARAMETERS = Set.of("db", "username", "password");
 
     final List<Address> addresses;
     final boolean tls;
@@ -32,8 +35,9 @@ final class ServerUrl {
         this.database = database;
     }
 
-    static ServerUrl parse(String url) {
-        if (url.chars().anyMatch(c -> c <= ' ' || c == 0x7f) || url.indexOf('#', url.lastIndexOf('@') + 1) >= 0) {
+    static ServerUrl parse(String text) {
+        String url = text.trim();
+        if (url.chars().anyMatch(c -> c <= ' ' || c == 0x7f) || url.indexOf('#') >= 0) {
             throw new IllegalArgumentException("a URL has no white space and no #");
         }
         int schemeEnd = url.indexOf("://");
@@ -47,30 +51,52 @@ final class ServerUrl {
         if (!tls && !base.equals("redis") && !base.equals("valkey")) {
             throw new IllegalArgumentException("unknown scheme " + scheme + "://");
         }
-        String rest = url.substring(schemeEnd + 3);
-        int at = rest.lastIndexOf('@');
-        int question = rest.indexOf('?', at + 1);
-        String query = question < 0 ? "" : rest.substring(question + 1);
-        String place = question < 0 ? rest : rest.substring(0, question);
-        if (question >= 0 && !query.startsWith(DATABASE)) {
-            throw new IllegalArgumentException("a URL has no parameter but " + DATABASE + "NUMBER, not \"" + query + "\"");
-        }
-        int slash = place.indexOf('/', at + 1);
-        String hosts = place.substring(at + 1, slash < 0 ? place.length() : slash);
-        String path = slash < 0 ? "" : place.substring(slash + 1);
+        String[] queried = split(url.substring(schemeEnd + 3), '?');
+        String[] placed = split(queried[0], '/');
+        String path = placed[1].endsWith("/") ? placed[1].substring(0, placed[1].length() - 1) : placed[1];
         String primary = null;
         if (sentinel) {
-            int end = path.indexOf('/');
-            primary = decoded(end < 0 ? path : path.substring(0, end));
-            path = end < 0 ? "" : path.substring(end + 1);
+            String[] named = split(path, '/');
+            primary = decoded(named[0]);
+            path = named[1];
             if (primary.isEmpty()) {
                 throw new IllegalArgumentException(
                         "a Sentinel URL ends with the name of the primary: redis-sentinel://HOST:26379/NAME");
             }
         }
-        String[] login = login(at < 0 ? "" : rest.substring(0, at), at >= 0);
-        return new ServerUrl(addresses(hosts, sentinel ? 26379 : 6379), tls, primary, login[0], login[1],
-                database(path, question < 0 ? null : query.substring(DATABASE.length())));
+        int at = placed[0].indexOf('@');
+        Map<String, String> said = parameters(queried[1]);
+        login(at < 0 ? "" : placed[0].substring(0, at), said);
+        if (!path.isEmpty() && number(path) != number(said.getOrDefault("db", path))) {
+            throw new IllegalArgumentException("two databases: " + path + " and " + said.get("db"));
+        }
+        return new ServerUrl(addresses(placed[0].substring(at + 1), sentinel ? 26379 : 6379), tls, primary,
+                said.get("username"), said.containsKey("username") ? said.getOrDefault("password", "") : said.get("password"),
+                number(said.getOrDefault("db", path.isEmpty() ? "0" : path)));
+    }
+
+    /** Returns what is before and behind the first such character. */
+    private static String[] split(String text, char by) {
+        int at = text.indexOf(by);
+        return at < 0
+                ? new String[] {text, ""}
+                : new String[] {text.substring(0, at), text.substring(at + 1)};
+    }
+
+    /** Returns the parameters. Each is there once. */
+    private static Map<String, String> parameters(String query) {
+        Map<String, String> said = new HashMap<>();
+        for (String parameter : query.isEmpty() ? new String[0] : query.split("&", -1)) {
+            String[] parts = split(parameter, '=');
+            if (!PARAMETERS.contains(parts[0]) || parts[1].isEmpty() || said.put(parts[0], decoded(parts[1])) != null) {
+                throw new IllegalArgumentException("a URL has the parameters " + PARAMETERS + ", each once, not \""
+                        + parts[0] + "\"");
+            }
+            if (parts[1].indexOf('+') >= 0) {
+                throw new IllegalArgumentException("a + in a parameter is written %2B, and a blank %20");
+            }
+        }
+        return said;
     }
 
     private static List<Address> addresses(String hosts, int port) {
@@ -81,25 +107,21 @@ final class ServerUrl {
         return List.copyOf(addresses);
     }
 
-    /** Returns user and password, each {@code null} if there is none. */
-    private static String[] login(String login, boolean isThere) {
+    /** Adds the login to what the parameters say. */
+    private static void login(String login, Map<String, String> said) {
         int colon = login.indexOf(':');
-        if (isThere && colon < 0) {
-            throw new IllegalArgumentException("a login is USER:PASSWORD or :PASSWORD");
+        String user = decoded(colon < 0 ? login : login.substring(0, colon));
+        String password = colon < 0 ? "" : decoded(login.substring(colon + 1));
+        if (user.isEmpty() && password.isEmpty()) {
+            return;
         }
-        return isThere
-                ? new String[] {colon == 0 ? null : decoded(login.substring(0, colon)), decoded(login.substring(colon + 1))}
-                : new String[2];
-    }
-
-    /** Returns the database that the path or the parameter names. Both must agree. */
-    private static int database(String path, String parameter) {
-        int byPath = path.isEmpty() ? 0 : number(path);
-        int byParameter = parameter == null ? byPath : number(parameter);
-        if (!path.isEmpty() && byPath != byParameter) {
-            throw new IllegalArgumentException("two databases: " + byPath + " and " + byParameter);
+        if (said.containsKey("username") || said.containsKey("password")) {
+            throw new IllegalArgumentException("two logins");
         }
-        return byParameter;
+        if (!user.isEmpty()) {
+            said.put("username", user);
+        }
+        said.put("password", password);
     }
 
     private static int number(String text) {
@@ -109,8 +131,12 @@ final class ServerUrl {
         return Integer.parseInt(text);
     }
 
-    /** Decodes percent escapes. Unlike in a form, {@code +} is a plus sign. */
+    /** Decodes percent escapes, which are UTF-8. Unlike in a form, {@code +} is a plus sign. */
     private static String decoded(String text) {
-        return URLDecoder.decode(text.replace("+", "%2B"), StandardCharsets.UTF_8);
+        String decoded = URLDecoder.decode(text.replace("+", "%2B"), StandardCharsets.UTF_8);
+        if (decoded.indexOf('\uFFFD') >= 0) {
+            throw new IllegalArgumentException("a URL is UTF-8");
+        }
+        return decoded;
     }
 }

@@ -150,15 +150,16 @@ final class Servers implements Backend {
         }
 
         @Override
-        public CompletableFuture<Object> request(LongFunction<byte[][]> command, Limit limit) {
+        public CompletableFuture<Object> request(LongFunction<byte[][]> command, Limits limit, boolean waits) {
             if (route.asking) {
                 connection.send(Words.command("ASKING"));
             }
-            CompletableFuture<Object> sent = connection.send(command.apply(limit.end.block()));
+            long block = waits ? limit.block(System.nanoTime()) : NOT_AT_ALL;
+            CompletableFuture<Object> sent = connection.send(command.apply(block));
             reply = sent;
             route.node.watch(connection, sent, limit.hearMillis(), this::whereNow);
-            if (!limit.end.isNever()) {
-                Node.limited(connection, sent, limit.end.leftMillis() + timeoutMillis);
+            if (block != 0) {
+                Node.limited(connection, sent, Math.max(0, block) + timeoutMillis);
             }
             return noted(key, sent);
         }

@@ -94,7 +94,7 @@ final class CommandsTest {
         public Object call(byte[]... arguments) {
             // Owners and request ids are new each time.
             String command = Arrays.stream(arguments).map(Words::text).collect(Collectors.joining(" "))
-                    .replaceAll("\\b[0-9a-f]{24}:\\w+", "*").replaceAll("REQUEST \\w+", "REQUEST *");
+                    .replaceAll("\\S+:\\d+:[0-9a-f]{16}", "*").replaceAll("REQUEST \\w+", "REQUEST *");
             commands.add(command);
             if (command.startsWith("DLOCK.RELEASE")) {
                 return command.contains("PERMITS") ? 0L : 1L;

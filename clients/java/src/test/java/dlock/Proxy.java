@@ -8,6 +8,7 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
@@ -24,6 +25,9 @@ final class Proxy implements AutoCloseable {
     /** How long replies take, and how long the server does not hear of the end of a connection, in ms. */
     volatile long repliesTake;
     volatile long endsTake;
+    /** The next answer on a connection after a command that contains one of these takes {@link #slowTakes} ms. */
+    volatile String[] slow = {};
+    volatile long slowTakes;
     /** Opened by {@link #deliver}. */
     private final CountDownLatch delivery = new CountDownLatch(1);
     /** Whether a command is kept back by {@link #keepFrom}. */
@@ -131,8 +135,12 @@ final class Proxy implements AutoCloseable {
                     lost.incrementAndGet();
                     break;
                 }
+                if (fromClient && Arrays.stream(slow).anyMatch(text::contains)) {
+                    slow = new String[0];
+                    cutting.set(2);
+                }
                 if (!fromClient) {
-                    Thread.sleep(repliesTake);
+                    Thread.sleep(repliesTake + (cutting.compareAndSet(2, 0) ? slowTakes : 0));
                 }
                 if (fromClient || !silent) {
                     out.write(buffer, 0, count);

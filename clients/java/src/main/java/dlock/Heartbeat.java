@@ -1,0 +1,130 @@
+package dlock;
+
+import java.util.concurrent.TimeUnit;
+
+/**
+ * When a hold is renewed: a third of its lease after the last renewal that succeeded was sent. A renewal without an answer
+ * is given up after a sixth, and sent again on another connection.
+ *
+ * <p>The events are those of {@link Validity}, which it passes on.
+ */
+final class Heartbeat {
+    /** The next thing to do. */
+    enum Next {
+        /** Renew it. */
+        RENEW,
+        /** Give up the renewal that is on its way. */
+        GIVE_UP,
+        /** Ask how long it lasts: a cap has cut the renewal. */
+        CHECK,
+        /** Nothing: nobody renews it. */
+        NOTHING
+    }
+
+    private static final long SHORTEST_PATIENCE = TimeUnit.MILLISECONDS.toNanos(50);
+    private static final long LONGEST_PATIENCE = TimeUnit.MILLISECONDS.toNanos(2000);
+    private static final long SHORTEST_PAUSE = TimeUnit.MILLISECONDS.toNanos(10);
+    private static final long LONGEST_PAUSE = TimeUnit.MILLISECONDS.toNanos(500);
+
+    private final Validity validity;
+    private final boolean renews;
+    /** The lease of the last command. */
+    private long wanted;
+    private boolean isCapped;
+    private Next next;
+    private long at;
+
+    /** {@code sent}: when the grant was asked for. {@code renews}: whether anybody renews it. */
+    Heartbeat(Validity validity, long lease, long sent, boolean renews, long now) {
+        this.validity = validity;
+        this.renews = renews;
+        this.wanted = lease;
+        is(Next.RENEW, sent + lease() / 3, now);
+    }
+
+    Validity validity() {
+        return validity;
+    }
+
+    Next next() {
+        return next;
+    }
+
+    /** Returns when it is due. */
+    long at() {
+        return at;
+    }
+
+    void sent(int number, long lease, long now) {
+        wanted = lease;
+        validity.sent(number, lease, now);
+        is(Next.GIVE_UP, now + patience(lease()), now);
+    }
+
+    void ok(int number, long now) {
+        long sent = validity.ok(number, now);
+        is(Next.RENEW, sent + lease() / 3, now);
+    }
+
+    /** The renewal has no answer, and may still be executed. */
+    void cut(long now) {
+        validity.pass(now);
+        pause(now);
+    }
+
+    /** It was not executed. */
+    void refused(int number, long now) {
+        validity.answered(number, now);
+        pause(now);
+    }
+
+    /** A cap has cut it. */
+    void capped(int number, long now) {
+        validity.answered(number, now);
+        isCapped = true;
+        is(Next.CHECK, now, now);
+    }
+
+    void asked(int number, long now) {
+        validity.asked(number, now);
+        if (next == Next.CHECK) {
+            is(Next.NOTHING, validity.until(), now);
+        }
+    }
+
+    void left(int number, long left, long now) {
+        validity.left(number, left, now);
+        is(isCapped ? Next.NOTHING : next, at, now);
+        isCapped = false;
+    }
+
+    /** The server renews it, and is about to be asked whether it does. */
+    void looks(long now) {
+        is(Next.GIVE_UP, now + patience(lease()), now);
+    }
+
+    /** It was asked then, and has it. */
+    void looked(long sent, long now) {
+        is(Next.RENEW, sent + lease() / 3, now);
+    }
+
+    private void pause(long now) {
+        long pause = Math.min(lease() / 30, (validity.until() - now) / 8);
+        is(Next.RENEW, now + Math.max(SHORTEST_PAUSE, Math.min(pause, LONGEST_PAUSE)), now);
+    }
+
+    /** Something is due then, or at the end of the hold, or at once if the time has passed. */
+    private void is(Next what, long when, long now) {
+        next = renews ? what : Next.NOTHING;
+        at = Validity.later(now, Validity.earlier(when, validity.until()));
+    }
+
+    private long lease() {
+        return Math.min(wanted, validity.sure());
+    }
+
+    /** Returns how long a renewal of this lease waits for its answer. */
+    static long patience(long lease) {
+        return Math.max(SHORTEST_PATIENCE, Math.min(lease / 6, LONGEST_PATIENCE));
+    }
+}

@@ -1,0 +1,158 @@
+package dlock;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Until when a hold is certain. Every command that sets its lease counts from the moment before it was sent, and of
+ * several that the server may execute in any order, the shortest counts.
+ *
+ * <p>Times are those of one clock that only goes forward, in nanoseconds. The rules are those of
+ * {@code tests/clients/histories}.
+ */
+final class Validity {
+    /** The server and the client count whole milliseconds. */
+    static final long GRAIN = TimeUnit.MILLISECONDS.toNanos(2);
+
+    private enum State {
+        HELD,
+        RELEASED,
+        LOST
+    }
+
+    /** A command that sets the lease, and has no answer. */
+    private static final class Command {
+        final long sent;
+        final long lease;
+
+        Command(long sent, long lease) {
+            this.sent = sent;
+            this.lease = lease;
+        }
+    }
+
+    private final Map<Integer, Command> open = new HashMap<>();
+    /** Whether a copy of the acquisition may still be executed. */
+    private final boolean isAskedTwice;
+    /** By the number of a {@code CHECK}: when it was sent; and how many commands were sent before, or -1 beside open ones. */
+    private final Map<Integer, long[]> asked = new HashMap<>();
+    private long commands;
+    /** The shortest lease of the commands since the last time when none was open. */
+    private long shortest;
+    private long sure;
+    private long until;
+    private State state = State.HELD;
+
+    /** {@code isAskedTwice}: an earlier copy of the acquisition may still be executed. */
+    Validity(long lease, long sent, boolean isAskedTwice, long now) {
+        this.isAskedTwice = isAskedTwice;
+        shortest = lease;
+        sure = lease;
+        until = sent + lease - GRAIN;
+        pass(now);
+    }
+
+    /** Returns until when the hold is certain. */
+    long until() {
+        return until;
+    }
+
+    /** Returns a lease such that the server has no shorter one. */
+    long sure() {
+        return sure;
+    }
+
+    boolean isLost() {
+        return state == State.LOST;
+    }
+
+    boolean isReleased() {
+        return state == State.RELEASED;
+    }
+
+    /** Time has passed. Returns whether it is held. */
+    boolean pass(long now) {
+        if (state == State.HELD && until - now <= 0) {
+            state = State.LOST;
+        }
+        return state == State.HELD;
+    }
+
+    /** A command that sets this lease is about to be sent. */
+    void sent(int number, long lease, long now) {
+        if (!pass(now)) {
+            return;
+        }
+        shortest = isOpen() ? Math.min(shortest, lease) : lease;
+        open.put(number, new Command(now, lease));
+        commands++;
+        sure = Math.min(sure, lease);
+        until = earlier(until, now + lease - GRAIN);
+        pass(now);
+    }
+
+    /** It was executed. Returns when it was sent. */
+    long ok(int number, long now) {
+        Command command = open.remove(number);
+        if (command == null || !pass(now)) {
+            return now;
+        }
+        sure = shortest;
+        until = later(until, command.sent + sure - GRAIN);
+        return command.sent;
+    }
+
+    /** It was not executed, or for a shorter time than it asked for. */
+    void answered(int number, long now) {
+        open.remove(number);
+        pass(now);
+    }
+
+    /** A {@code CHECK} is about to be sent. */
+    void asked(int number, long now) {
+        pass(now);
+        asked.put(number, new long[] {now, isOpen() ? -1 : commands});
+    }
+
+    /** The server has it for so long. */
+    void left(int number, long left, long now) {
+        long[] at = asked.remove(number);
+        if (at == null || !pass(now)) {
+            return;
+        }
+        // Without a command beside it, the server is right in both directions.
+        until = at[1] == commands && !isOpen()
+                ? at[0] + left - GRAIN
+                : later(until, at[0] + Math.min(left, sure) - GRAIN);
+        pass(now);
+    }
+
+    /** The server has a lease of at least this, unless a shorter one is on its way. */
+    void raised(long lease) {
+        if (!isOpen()) {
+            sure = Math.max(sure, lease);
+        }
+    }
+
+    /** The server has no such hold, or it cannot be kept. */
+    void lose() {
+        state = state == State.HELD ? State.LOST : state;
+    }
+
+    void release() {
+        state = State.RELEASED;
+    }
+
+    private boolean isOpen() {
+        return isAskedTwice || !open.isEmpty();
+    }
+
+    static long earlier(long one, long other) {
+        return one - other < 0 ? one : other;
+    }
+
+    static long later(long one, long other) {
+        return one - other > 0 ? one : other;
+    }
+}

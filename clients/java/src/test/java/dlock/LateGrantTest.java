@@ -1,0 +1,156 @@
+package dlock;
+
+import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Function;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** Grants whose answers are late: a hold that a caller gets is one that the server has, and it stays. */
+final class LateGrantTest {
+    private static final Duration LEASE = Duration.ofMillis(1500);
+
+    private TestServer server;
+    private Proxy proxy;
+    private DLockClient client;
+
+    @BeforeEach
+    void start() {
+        server = TestServer.start();
+        proxy = new Proxy(server);
+        client = DLockClient.connect(proxy.url());
+        client.lock("warm").lock();
+        client.lock("warm").unlock();
+    }
+
+    @AfterEach
+    void stop() {
+        proxy.speak();
+        client.close();
+        proxy.close();
+        server.close();
+    }
+
+    private static List<Function<Duration, Lease>> kinds() {
+        return List.of(Lease::renewed, Lease::fixed, Lease::session);
+    }
+
+    /** Waits for longer than a third of the lease, then gets its grant so late. What follows is not delayed. */
+    private Hold granted(String name, Lease lease, long late) throws Exception {
+        server.run("DLOCK.ACQUIRE", name, "other");
+        CompletableFuture<Hold> waiting = client.lock(name).withLease(lease).acquireAsync();
+        server.untilWaiting(name, 1);
+        Thread.sleep(700);
+        proxy.repliesTake = late;
+        server.run("DLOCK.RELEASE", name, "other");
+        Thread.sleep(300);
+        proxy.repliesTake = 0;
+        return waiting.get(20, TimeUnit.SECONDS);
+    }
+
+    /** The time that remains is not longer than the server's. */
+    private void isTrue(Hold hold, String name) {
+        long remaining = hold.remaining().toMillis();
+        long before = System.nanoTime();
+        long left = (long) server.run("PTTL", name);
+        long took = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - before) + 1;
+        assertTrue(hold.isHeld(), "it is over when it is returned");
+        assertTrue(remaining <= left + took, remaining + " ms remain, and the server has " + left);
+    }
+
+    @Test
+    void a_grant_that_is_read_after_its_lease_is_asked_for_again() throws Exception {
+        for (int i = 0; i < 2; i++) {
+            String name = "after:" + i;
+            Hold hold = granted(name, kinds().get(i).apply(LEASE), 2000);
+            isTrue(hold, name);
+            hold.release();
+        }
+    }
+
+    @Test
+    void a_grant_that_is_read_late_has_its_whole_lease_and_stays() throws Exception {
+        for (int i = 0; i < kinds().size(); i++) {
+            String name = "late:" + i;
+            Hold hold = granted(name, kinds().get(i).apply(LEASE), 1300);
+            isTrue(hold, name);
+            assertTrue(hold.remaining().toMillis() > 700, hold.remaining() + " remain of kind " + i);
+            if (i != 1) {
+                Thread.sleep(2 * LEASE.toMillis());
+                assertTrue(hold.isHeld() && hold.check(), "kind " + i + " is lost");
+            }
+            hold.release();
+        }
+    }
+
+    /** The answer that confirms the grant is late, too. */
+    @Test
+    void what_confirms_a_grant_counts_from_its_sending() throws Exception {
+        for (int i = 0; i < 2; i++) {
+            String name = "confirm:" + i;
+            server.run("DLOCK.ACQUIRE", name, "other");
+            CompletableFuture<Hold> waiting =
+                    client.lock(name).withLease(kinds().get(i).apply(LEASE)).acquireAsync();
+            server.untilWaiting(name, 1);
+            Thread.sleep(700);
+            proxy.slowTakes = 1700;
+            proxy.slow = new String[] {"DLOCK.CHECK", "DLOCK.RENEW"};
+            server.run("DLOCK.RELEASE", name, "other");
+            Hold hold = waiting.get(20, TimeUnit.SECONDS);
+            isTrue(hold, name);
+            hold.release();
+        }
+    }
+
+    /** A repeat is answered with the grant of the first copy, whose lease began earlier. */
+    @Test
+    void a_repeat_counts_from_the_first_copy() throws Exception {
+        for (int i = 0; i < kinds().size(); i++) {
+            String name = "repeat:" + i;
+            proxy.silence();
+            CompletableFuture<Hold> asking =
+                    client.lock(name).withLease(kinds().get(i).apply(Duration.ofSeconds(9))).acquireAsync();
+            if (i == 2) {
+                // Without an answer to its greeting it asks for nothing.
+                Thread.sleep(200);
+                proxy.speak();
+            } else {
+                soon("the first copy is granted", () -> server.count(name) == 1);
+                Thread.sleep(1500);
+                proxy.cut();
+                proxy.speak();
+            }
+            Hold hold = asking.get(20, TimeUnit.SECONDS);
+            isTrue(hold, name);
+            hold.release();
+        }
+    }
+
+    /** A server has said that the lock is held, so it is not unreachable, however late its next answer is. */
+    @Test
+    void a_short_wait_is_refused_though_the_answer_to_it_is_late() throws Exception {
+        server.run("DLOCK.ACQUIRE", "short", "other");
+        proxy.repliesTake = 85;
+        for (Lease lease : List.of(Lease.fixed(LEASE), Lease.session(LEASE))) {
+            DLock lock = client.lock("short").withLease(lease);
+            if (lease.kind == Lease.Kind.SESSION) {
+                // It connects first.
+                assertEquals(Optional.empty(), lock.tryAcquire(Duration.ofMillis(300)));
+            } else {
+                assertFalse(lock.tryLock(100, TimeUnit.MILLISECONDS));
+                assertEquals(Optional.empty(), lock.tryAcquire(Duration.ofMillis(100)));
+            }
+        }
+        proxy.repliesTake = 0;
+        server.untilWaiting("short", 0);
+    }
+}
