@@ -16,7 +16,7 @@ use std::fs::{metadata, read_dir};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::ffi::MainThread;
+use crate::ffi::UnderLock;
 use crate::ffi::context::{Context, is_held_still, log_warning};
 use crate::ffi::hooks::{ignore_turns_for_aof, watch_turns_for_aof};
 use crate::state::wake_now;
@@ -31,11 +31,11 @@ enum Phase {
     Ended,
 }
 
-static PHASE: MainThread<Cell<Phase>> = MainThread::new(Cell::new(Phase::Whole));
+static PHASE: UnderLock<Cell<Phase>> = UnderLock::new(Cell::new(Phase::Whole));
 
 /// The files and their sizes, while they are loaded. The folder is relative to the server's working directory, which is
 /// that of its data.
-static FILES: MainThread<RefCell<(PathBuf, Sizes)>> = MainThread::new(RefCell::new((PathBuf::new(), Sizes::new())));
+static FILES: UnderLock<RefCell<(PathBuf, Sizes)>> = UnderLock::new(RefCell::new((PathBuf::new(), Sizes::new())));
 
 type Sizes = BTreeMap<OsString, u64>;
 

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use dlock_core::ClientId;
 use dlock_core::engine::Peer;
 
-use crate::ffi::MainThread;
+use crate::ffi::UnderLock;
 use crate::ffi::clients::{address_of, name_of};
 
 /// A client that was looked up.
@@ -17,7 +17,7 @@ struct Known {
 
 /// The clients that were looked up, each at the place that its id has: the server makes a system call for an address.
 /// Ids are not used again, and a connection keeps its address.
-static KNOWN: MainThread<RefCell<Vec<Known>>> = MainThread::new(RefCell::new(Vec::new()));
+static KNOWN: UnderLock<RefCell<Vec<Known>>> = UnderLock::new(RefCell::new(Vec::new()));
 
 /// How many addresses are kept: some 40 KiB.
 const PLACES: u64 = 512;

@@ -7,12 +7,12 @@ use dlock_core::args::Limits;
 use dlock_core::engine::{LogSettings, Settings};
 use dlock_core::settings::{Range, Setting as Which};
 
-use crate::ffi::MainThread;
+use crate::ffi::UnderLock;
 use crate::ffi::config::{Setting, load, register};
 use crate::ffi::context::Context;
 
 /// Each at its discriminant.
-static SETTINGS: MainThread<[Setting; Which::ALL.len()]> = MainThread::new(all());
+static SETTINGS: UnderLock<[Setting; Which::ALL.len()]> = UnderLock::new(all());
 
 /// Returns the operator's settings, as the engine wants them.
 pub fn settings() -> Settings {

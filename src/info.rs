@@ -1,5 +1,6 @@
 //! `INFO dlock`.
 
+use dlock_core::doubt;
 use dlock_core::engine::Histogram;
 
 use crate::ffi::info::Section;
@@ -20,6 +21,7 @@ pub fn write(section: &mut Section) {
     for (name, percentiles) in percentiles {
         section.text(name, &percentiles);
     }
+    section.number("internal_errors", doubt::count());
 }
 
 /// Returns percentiles, as `INFO latencystats` writes them.

@@ -11,6 +11,7 @@ use dlock_core::engine::{Event, Output};
 use crate::error::Error;
 use crate::ffi::command::ErrorReply;
 use crate::ffi::context::Context;
+use crate::ffi::guarded;
 use crate::ffi::spec::Spec;
 use crate::ffi::strings::KeyName;
 use crate::state::{OutputList, Outputs, ServerEngine, outputs, recycle};
@@ -79,7 +80,8 @@ fn send_events(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: &OutputL
 fn send_answers(mut outputs: OutputList) {
     for output in outputs.drain(..) {
         if let Output::Answer(waiter, answer) = output {
-            waiter.end(answer);
+            // If one of them panics, the others get theirs.
+            guarded("answer to a waiter", (), || waiter.end(answer));
         }
     }
     recycle(outputs);

@@ -8,13 +8,14 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
 use dlock_core::engine::{Engine, Event, Output};
-use dlock_core::{Name, Now};
+use dlock_core::{Name, Now, doubt};
 
 use crate::clients;
 use crate::config::{log_settings, settings};
-use crate::ffi::MainThread;
+use crate::ffi::clients::is_connected;
 use crate::ffi::context::{machine_time, now};
 use crate::ffi::hooks::{is_timer_set_by, set_timer};
+use crate::ffi::{UnderLock, guarded};
 use crate::waiter::Waiter;
 
 /// The engine of this server.
@@ -39,7 +40,7 @@ struct State {
     spare: Cell<OutputList>,
 }
 
-static STATE: MainThread<State> = MainThread::new(State {
+static STATE: UnderLock<State> = UnderLock::new(State {
     engine: RefCell::new(None),
     inbox: RefCell::new(Vec::new()),
     has_notes: Cell::new(false),
@@ -85,8 +86,8 @@ pub fn engine() -> Result<RefMut<'static, ServerEngine>, Busy> {
     let state: &'static State = &STATE;
     let engine = state.engine.try_borrow_mut().map_err(|_| Busy)?;
     let mut engine = RefMut::map(engine, |engine| engine.get_or_insert_with(new_engine));
-    if state.has_notes.get() {
-        empty_inbox(state, &mut engine);
+    if state.has_notes.get() || doubt::is_raised() {
+        catch_up(state, &mut engine);
     }
     Ok(engine)
 }
@@ -146,8 +147,8 @@ pub fn tell(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
     match STATE.engine.try_borrow_mut() {
         Ok(mut engine) => {
             if let Some(engine) = engine.as_mut() {
-                if STATE.has_notes.get() {
-                    empty_inbox(&STATE, engine);
+                if STATE.has_notes.get() || doubt::is_raised() {
+                    catch_up(&STATE, engine);
                 }
                 note(engine, now());
                 arm(engine);
@@ -173,11 +174,23 @@ fn keep_note(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
     STATE.has_notes.set(true);
 }
 
+/// Tells the engine what happened while it worked. If something was lost, by a panic or a broken invariant, looks at every
+/// client and every lock again.
 #[inline(never)]
-fn empty_inbox(state: &State, engine: &mut ServerEngine) {
+fn catch_up(state: &State, engine: &mut ServerEngine) {
     state.has_notes.set(false);
     let now = now();
-    state.inbox.take().into_iter().for_each(|note| note(engine, now));
+    for note in state.inbox.take() {
+        guarded("note", (), || note(engine, now));
+    }
+    if doubt::take() {
+        set_settings(engine);
+        engine.look_at_all_again();
+        // A command that came without a client has the client 0.
+        for client in engine.clients().into_iter().filter(|client| client.0 != 0 && !is_connected(client.0)) {
+            engine.lose_client(client, now);
+        }
+    }
 }
 
 /// Sets the timer for what is due next, if it is not set for then or earlier.

@@ -17,6 +17,8 @@ mod panic;
 mod release;
 mod renew;
 mod session;
+#[cfg(debug_assertions)]
+mod thread;
 
 use crate::error::Error;
 use crate::ffi::command::{Command, register};
@@ -49,6 +51,8 @@ const INTERNAL: &[Listed] = &[
     listed::<meddle::Meddle>(),
     #[cfg(debug_assertions)]
     listed::<panic::Panic>(),
+    #[cfg(debug_assertions)]
+    listed::<thread::Thread>(),
 ];
 
 struct Listed {

@@ -1,4 +1,5 @@
-//! `DLOCK.PANIC key [AFTER reply|part|block]`, only in debug builds: shows that a panic does not end the server.
+//! `DLOCK.PANIC key [AFTER reply|part|block | IN entry skipped]`, only in debug builds: shows that a panic does not end the
+//! server.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -7,9 +8,10 @@ use crate::error::Error;
 use crate::ffi::blocking::{Blocked, Ticket, block};
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
+use crate::ffi::meddler::panic_in;
 use crate::ffi::spec::{KeyUse, Keys, Spec};
 
-/// Panics: before the reply, after it, after a part of it, or when the client is blocked.
+/// Panics: before the reply, after it, after a part of it, when the client is blocked, or in a later call of the server.
 pub struct Panic;
 
 impl Command for Panic {
@@ -27,7 +29,13 @@ impl Command for Panic {
 
     #[allow(clippy::panic, reason = "the purpose of the command")]
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
-        match arguments.after_key().nth(1) {
+        let words: Vec<&[u8]> = arguments.after_key().collect();
+        if let [b"IN", entry, skipped] = words[..] {
+            panic_in(entry, String::from_utf8_lossy(skipped).parse().unwrap_or(0));
+            context.reply_status("OK");
+            return Ok(());
+        }
+        match words.get(1).copied() {
             Some(b"reply") => context.reply_status("OK"),
             Some(b"part") => {
                 context.reply_map(2);

@@ -8,8 +8,8 @@ use redis_module::raw;
 use smallvec::SmallVec;
 
 use super::context::{Context, log_notice};
-use super::main_thread::MainThread;
 use super::strings::{KeyName, bytes_of};
+use super::under_lock::UnderLock;
 
 /// Adds the ACL category `dlock`, where the server has categories of modules.
 pub fn add_category(context: &Context<'_>) {
@@ -29,7 +29,7 @@ pub fn has_categories() -> bool {
     HAS_CATEGORIES.get()
 }
 
-static HAS_CATEGORIES: MainThread<Cell<bool>> = MainThread::new(Cell::new(false));
+static HAS_CATEGORIES: UnderLock<Cell<bool>> = UnderLock::new(Cell::new(false));
 
 /// Returns the name of the user whose command is running: in a script, the caller's. `None` if there is none, because
 /// another module sent the command.
@@ -65,7 +65,7 @@ type CheckInDb = unsafe extern "C" fn(
     *mut c_int,
 ) -> c_int;
 
-static CHECK_IN_DB: MainThread<Cell<Option<CheckInDb>>> = MainThread::new(Cell::new(None));
+static CHECK_IN_DB: UnderLock<Cell<Option<CheckInDb>>> = UnderLock::new(Cell::new(None));
 
 /// Looks up what the bindings do not have. Called once, during the load.
 pub fn look_up_check() {

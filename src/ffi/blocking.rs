@@ -18,8 +18,8 @@ use super::acl::has_categories;
 use super::context::Context;
 use super::guard::guarded;
 use super::hooks;
-use super::main_thread::MainThread;
 use super::strings::KeyName;
+use super::under_lock::UnderLock;
 
 /// The module's view of a client that waits.
 pub trait Ticket: 'static {
@@ -76,10 +76,10 @@ enum Turns {
     Ended,
 }
 
-static TURNS: MainThread<Cell<Turns>> = MainThread::new(Cell::new(Turns::Unknown));
+static TURNS: UnderLock<Cell<Turns>> = UnderLock::new(Cell::new(Turns::Unknown));
 
 /// The clients to unblock at the end of the turn, in order.
-static ANSWERED: MainThread<RefCell<Vec<Rc<dyn Ticket>>>> = MainThread::new(RefCell::new(Vec::new()));
+static ANSWERED: UnderLock<RefCell<Vec<Rc<dyn Ticket>>>> = UnderLock::new(RefCell::new(Vec::new()));
 
 /// Unblocks a client, which its ticket answers. Until then nothing that the callbacks use may be borrowed: on some
 /// servers they run inside this call.
@@ -121,7 +121,7 @@ fn turn_ends_or_begins(is_end: bool) {
     TURNS.set(if is_end { Turns::Ended } else { Turns::Running });
     if is_end {
         let mut answered = ANSWERED.take();
-        answered.drain(..).for_each(|ticket| unblock_now(&*ticket));
+        answered.drain(..).for_each(|ticket| guarded("end of a wait", (), || unblock_now(&*ticket)));
         // Its memory is used again.
         if answered.capacity() <= 64 && ANSWERED.borrow().is_empty() {
             ANSWERED.replace(answered);

@@ -25,6 +25,12 @@ pub fn address_of(id: u64) -> Option<Vec<u8>> {
     Some([open.as_bytes(), host, port.as_bytes()].concat())
 }
 
+/// Returns whether such a client is connected.
+pub fn is_connected(id: u64) -> bool {
+    // SAFETY: with no place for the answer the function only says whether there is such a client.
+    unsafe { api!(RedisModule_GetClientInfoById(std::ptr::null_mut(), id)) == super::OK }
+}
+
 /// Returns the name of a connected client, if it has given itself one.
 pub fn name_of(id: u64) -> Option<Vec<u8>> {
     // SAFETY: the function is optional, and checked; the kept context is live, and the name is copied and freed once.

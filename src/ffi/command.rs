@@ -9,7 +9,7 @@ use redis_module::raw;
 use super::acl::has_categories;
 use super::command_docs::{document, flags_of};
 use super::context::Context;
-use super::guard::guarded;
+use super::guard::{caught, guarded};
 use super::spec::{KeyUse, Keys, Spec};
 use super::strings::{KeyName, bytes_of, c_string};
 
@@ -149,22 +149,22 @@ unsafe extern "C" fn entry<C: Command>(
     arguments: *mut *mut raw::RedisModuleString,
     count: c_int,
 ) -> c_int {
-    // SAFETY: the server passes the context of this call.
-    let mut context = unsafe { Context::new(context) };
-    let is_done = guarded(C::SPEC.name, false, || {
+    // SAFETY: the server passes the context of this call, and `count` live strings.
+    let (mut context, arguments) = unsafe {
         let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: the server passes `count` live strings.
-        let arguments = Arguments(unsafe { std::slice::from_raw_parts(arguments, count) });
-        match C::SPEC.keys {
-            // SAFETY: the context is that of this call.
-            Keys::Numbered(key_use) if unsafe { api!(RedisModule_IsKeysPositionRequest(context.raw)) } != 0 => {
-                report_keys(&context, &arguments, key_use);
-            }
-            Keys::None | Keys::First(_) | Keys::Numbered(_) => {
-                if let Err(error) = C::run(&mut context, &arguments) {
-                    context.reply_error(&error.text(C::SPEC.name));
-                }
-            }
+        (Context::new(context), Arguments(std::slice::from_raw_parts(arguments, count)))
+    };
+    if let Keys::Numbered(key_use) = C::SPEC.keys
+        // SAFETY: the context is that of this call.
+        && unsafe { api!(RedisModule_IsKeysPositionRequest(context.raw)) } != 0
+    {
+        // A server may ask on a thread of its own.
+        caught(C::SPEC.name, (), || report_keys(&context, &arguments, key_use));
+        return super::OK;
+    }
+    let is_done = guarded(C::SPEC.name, false, || {
+        if let Err(error) = C::run(&mut context, &arguments) {
+            context.reply_error(&error.text(C::SPEC.name));
         }
         true
     });

@@ -250,9 +250,7 @@ impl Context<'_> {
             return None;
         }
         let id = self.client_id();
-        // SAFETY: with no place for the answer the function only says whether such a client is connected.
-        let known = unsafe { api!(RedisModule_GetClientInfoById(std::ptr::null_mut(), id)) };
-        Some(id).filter(|_| known == super::OK)
+        Some(id).filter(|id| super::clients::is_connected(*id))
     }
 
     fn client_id(&self) -> u64 {

@@ -12,10 +12,10 @@ use redis_module::native_types::RedisType;
 use redis_module::raw;
 
 use super::context::{Context, log_warning};
-use super::guard::guarded;
+use super::guard::{caught, guarded};
 use super::hooks::{self, Origin};
-use super::main_thread::MainThread;
 use super::strings::{bytes_of, c_string};
+use super::under_lock::UnderLock;
 
 /// The type of a lock key, as `TYPE` prints it.
 ///
@@ -143,7 +143,7 @@ pub(super) fn into_value(lock: Box<Lock>) -> *mut Lock {
 pub(super) extern "C" fn free(value: *mut c_void) {
     LOCKS.fetch_sub(1, Ordering::Relaxed);
     // SAFETY: made by `into_value`; the server frees it once and forgets it.
-    guarded("free", (), || drop(unsafe { Box::from_raw(value.cast::<Lock>()) }));
+    caught("free", (), || drop(unsafe { Box::from_raw(value.cast::<Lock>()) }));
 }
 
 extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
@@ -160,7 +160,7 @@ struct Running {
 }
 
 /// The innermost one; null if there is none.
-static RUNNING: MainThread<Cell<*const Running>> = MainThread::new(Cell::new(null()));
+static RUNNING: UnderLock<Cell<*const Running>> = UnderLock::new(Cell::new(null()));
 
 /// Has the call forgotten, also if it panics: the one around it runs again.
 struct Forgotten<'a>(&'a Cell<*const Running>, *const Running);
@@ -190,7 +190,9 @@ pub(super) unsafe fn unlinking<T>(
 /// Tells the engine that a lock's key is removed or replaced. Those who wait for it are served after the running
 /// command.
 extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
-    on_lock("unlink", (), value, |lock| {
+    guarded("unlink", (), || {
+        // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it during the callback.
+        let lock = unsafe { &*value.cast::<Lock>() };
         // A lock that has no hold any more is removed by the module itself, which knows.
         if !lock.is_empty() {
             removed(key, lock);
@@ -240,10 +242,11 @@ extern "C" fn aux_load(io: *mut raw::RedisModuleIO, _version: c_int, _when: c_in
     super::OK
 }
 
-/// Runs the guarded `body` of a callback on the lock that it is about.
+/// Runs the `body` of a callback on the lock that it is about. It uses no state of the module: the server may save on another
+/// thread.
 fn on_lock<T>(entry: &str, fallback: T, value: *const c_void, body: impl FnOnce(&Lock) -> T) -> T {
     // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it during the callback.
-    guarded(entry, fallback, || body(unsafe { &*value.cast::<Lock>() }))
+    caught(entry, fallback, || body(unsafe { &*value.cast::<Lock>() }))
 }
 
 fn save_bytes(io: *mut raw::RedisModuleIO, write: impl FnOnce(&mut Vec<u8>)) {
@@ -270,7 +273,7 @@ fn load_bytes(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
 
 fn log_io(io: *mut raw::RedisModuleIO, message: &str) {
     let text = c_string(message);
-    let is_logged = guarded("log", false, || {
+    let is_logged = caught("log", false, || {
         // SAFETY: the message is an argument, never the format.
         unsafe { api!(RedisModule_LogIOError(io, c"warning".as_ptr(), c"%s".as_ptr(), text.as_ptr())) };
         true

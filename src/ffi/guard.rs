@@ -2,21 +2,56 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::context::log_warning;
+use dlock_core::doubt;
 
-/// Runs `body`; if it panics, logs that `entry` did and returns `fallback`.
+use super::context::log_warning;
+use super::hooks;
+use super::under_lock::Inside;
+
+/// Runs `body` with the right to use the module's state; if it panics, logs that `entry` did and returns `fallback`.
 ///
-/// The guard cannot undo: code behind it computes first and assigns last.
+/// The guard cannot undo: code behind it computes first and assigns last. Nobody knows which event a panic has lost, so the
+/// engine looks at every lock again.
 pub fn guarded<T>(entry: &str, fallback: T, body: impl FnOnce() -> T) -> T {
+    let Some(inside) = Inside::enter() else {
+        // Against the rules of the module interface.
+        log_warning(&format!("dlock: {entry} was called by a thread without the server's lock. Please report this"));
+        doubt::raise();
+        hooks::wake_main_thread();
+        return fallback;
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        #[cfg(debug_assertions)]
+        super::meddler::panic_if_planned(entry);
+        body()
+    }));
+    let result = result.unwrap_or_else(|panic| {
+        report(entry, &*panic);
+        doubt::raise();
+        hooks::look_again(entry == hooks::TIMER_ENTRY);
+        fallback
+    });
+    drop(inside);
+    result
+}
+
+/// Runs a `body` that uses no state of the module, on any thread, with the server's lock or without; if it panics, logs that
+/// `entry` did and returns `fallback`.
+pub(super) fn caught<T>(entry: &str, fallback: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        let reason = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no reason given");
-        log_warning(&format!("dlock: panic in {entry}: {reason}. Please report this; the server continues"));
+        report(entry, &*panic);
         fallback
     })
+}
+
+#[cold]
+fn report(entry: &str, panic: &(dyn std::any::Any + Send)) {
+    let reason = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no reason given");
+    log_warning(&format!("dlock: panic in {entry}: {reason}. Please report this; the server continues"));
 }
 
 /// Logs a panic's location in the server's log, and nothing else.

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dlock_core::engine::Input;
 use dlock_core::{ClientId, Lock, Token};
@@ -10,7 +11,7 @@ use redis_module::raw;
 
 use super::context::{Context, Flags};
 use super::guard::guarded;
-use super::main_thread::MainThread;
+use super::under_lock::{UnderLock, is_main_thread};
 
 /// The module's functions that the server calls. Only `timer` writes keys.
 #[derive(Clone, Copy)]
@@ -53,7 +54,7 @@ pub enum Origin {
     Restored,
 }
 
-static HOOKS: MainThread<Cell<Hooks>> = MainThread::new(Cell::new(Hooks {
+static HOOKS: UnderLock<Cell<Hooks>> = UnderLock::new(Cell::new(Hooks {
     removed: |_, _, _, _| (),
     loaded: |_, _| Ok(()),
     restored: |_, _| (),
@@ -137,7 +138,7 @@ struct Watchers {
 }
 
 /// The server keeps one subscriber of a module for each event: both watchers share it.
-static WATCHERS: MainThread<Cell<Watchers>> = MainThread::new(Cell::new(Watchers { aof: false, waits: None }));
+static WATCHERS: UnderLock<Cell<Watchers>> = UnderLock::new(Cell::new(Watchers { aof: false, waits: None }));
 
 /// Makes the server call the hook `aof_turn_ends` from now on. Called in an event or in a timer.
 pub fn watch_turns_for_aof() {
@@ -265,7 +266,7 @@ unsafe fn flushed_db(data: *mut c_void) -> Option<c_int> {
 }
 
 /// The context for timers that are set where the server gives none.
-static DETACHED: MainThread<Cell<*mut raw::RedisModuleCtx>> = MainThread::new(Cell::new(null_mut()));
+static DETACHED: UnderLock<Cell<*mut raw::RedisModuleCtx>> = UnderLock::new(Cell::new(null_mut()));
 
 /// Creates the context that timers are set with. Called once, during the load.
 pub fn keep_context(context: &Context<'_>) {
@@ -285,7 +286,7 @@ pub fn server_flags() -> Flags {
 }
 
 /// The module's one timer: the time it is set for, in unix ms, and the server's handle.
-static TIMER: MainThread<Cell<Option<(u64, raw::RedisModuleTimerID)>>> = MainThread::new(Cell::new(None));
+static TIMER: UnderLock<Cell<Option<(u64, raw::RedisModuleTimerID)>>> = UnderLock::new(Cell::new(None));
 
 /// Returns whether the timer is set for this time (unix ms) or earlier.
 #[inline]
@@ -295,7 +296,12 @@ pub fn is_timer_set_by(at_ms: u64) -> bool {
 
 /// Sets the timer for `at_ms` (unix ms), which is in `delay_ms`. With 0 it runs in this turn of the event loop, or in
 /// the next if the timers of this one have run, outside of any command.
+///
+/// The server keeps its timers for the thread of the event loop: another thread has that one set it.
 pub fn set_timer(at_ms: u64, delay_ms: i64) {
+    if !is_main_thread() {
+        return wake_main_thread();
+    }
     // SAFETY: the context is kept since the load. A timer that runs has taken itself out of `TIMER` first, so this one has
     // not run yet; the callback is a function of this module, which is never unloaded.
     let timer = unsafe {
@@ -308,9 +314,50 @@ pub fn set_timer(at_ms: u64, delay_ms: i64) {
 }
 
 unsafe extern "C" fn timer_runs(context: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    guarded("timer", (), || {
+    guarded(TIMER_ENTRY, (), || {
         TIMER.set(None);
         // SAFETY: the context is live for the call.
         (hooks().timer)(&mut unsafe { Context::new(context) });
     });
+}
+
+/// The name under which a panic in the timer is logged.
+pub(super) const TIMER_ENTRY: &str = "timer";
+/// When the timer tries again after it has panicked, in ms: it may panic again.
+const AFTER_PANIC_MS: u64 = 1000;
+
+/// Has the timer run soon, after a panic: the engine looks at every lock then.
+pub(super) fn look_again(is_timer: bool) {
+    // During the load there is no timer yet, and no lock.
+    if DETACHED.get().is_null() {
+        return;
+    }
+    if is_timer {
+        // The one that runs is the server's to free.
+        TIMER.set(None);
+        let at = super::context::machine_time().ms().get() + AFTER_PANIC_MS;
+        set_timer(at, AFTER_PANIC_MS.cast_signed());
+    } else {
+        set_timer(0, 0);
+    }
+}
+
+/// Whether the thread of the event loop was woken, and has not run since.
+static IS_WOKEN: AtomicBool = AtomicBool::new(false);
+
+/// Has the thread of the event loop set the timer for what is due. Any thread may call it, at any time.
+pub(super) fn wake_main_thread() {
+    if IS_WOKEN.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    // SAFETY: the function is for any thread; the callback is a function of this module, which is never unloaded.
+    let is_posted = unsafe { api!(RedisModule_EventLoopAddOneShot(Some(main_thread_runs), null_mut())) };
+    if is_posted != super::OK {
+        IS_WOKEN.store(false, Ordering::Release);
+    }
+}
+
+extern "C" fn main_thread_runs(_data: *mut c_void) {
+    IS_WOKEN.store(false, Ordering::Release);
+    guarded("wake-up", (), || set_timer(0, 0));
 }

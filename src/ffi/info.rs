@@ -7,8 +7,8 @@ use redis_module::raw;
 
 use super::context::Context;
 use super::guard::guarded;
-use super::main_thread::MainThread;
 use super::strings::c_string;
+use super::under_lock::UnderLock;
 
 /// The section while it is written. Where the client has asked for other sections, the server drops what is added.
 pub struct Section(*mut raw::RedisModuleInfoCtx);
@@ -29,7 +29,7 @@ impl Section {
     }
 }
 
-static WRITE: MainThread<Cell<fn(&mut Section)>> = MainThread::new(Cell::new(|_| ()));
+static WRITE: UnderLock<Cell<fn(&mut Section)>> = UnderLock::new(Cell::new(|_| ()));
 
 /// Lets `write` write the section, in place of what the crate `redis-module` has registered: that makes a backtrace in
 /// the server's crash report, which allocates in a signal handler, and ends the report on Valkey 8.1 and later.

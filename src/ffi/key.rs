@@ -51,6 +51,10 @@ impl<'k> Key<'k> {
             Access::Write => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
         };
         let context = context.raw;
+        #[cfg(debug_assertions)]
+        if access == Access::Write {
+            super::meddler::panic_if_planned("open");
+        }
         // SAFETY: context and name are live for 'k, and so for the handle. If the server removes an expired key, its
         // callback only notes that.
         let open = || unsafe { api!(RedisModule_OpenKey(context, name.raw(), mode.cast_signed())) };

@@ -2,16 +2,17 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
+use std::sync::Mutex;
 
 use redis_module::raw;
 
 use super::command::Arguments;
 use super::context::Context;
 use super::guard::guarded;
-use super::main_thread::MainThread;
 use super::strings::{KeyName, bytes_of, c_string};
+use super::under_lock::UnderLock;
 
-static PLAN: MainThread<RefCell<Option<Plan>>> = MainThread::new(RefCell::new(None));
+static PLAN: UnderLock<RefCell<Option<Plan>>> = UnderLock::new(RefCell::new(None));
 
 struct Plan {
     /// The key whose own expiry does not count.
@@ -56,4 +57,82 @@ unsafe extern "C" fn expired(
         }
     });
     super::OK
+}
+
+/// The entry whose next call panics, and how many calls before it do not.
+static PANIC: Mutex<Option<(String, u64)>> = Mutex::new(None);
+
+/// Has the next call of this entry panic, after `skipped` others.
+pub fn panic_in(entry: &[u8], skipped: u64) {
+    if let Ok(mut plan) = PANIC.lock() {
+        *plan = Some((String::from_utf8_lossy(entry).into_owned(), skipped));
+    }
+}
+
+/// Panics if that was planned for this call.
+#[allow(clippy::panic, reason = "the purpose of the function")]
+pub(super) fn panic_if_planned(entry: &str) {
+    let is_it = |plan: &mut (String, u64)| {
+        let is_named = plan.0 == entry;
+        let is_due = is_named && plan.1 == 0;
+        plan.1 = plan.1.saturating_sub(u64::from(is_named));
+        is_due
+    };
+    let is_due = PANIC.lock().is_ok_and(|mut plan| plan.take_if(is_it).is_some());
+    if is_due {
+        panic!("DLOCK.PANIC was sent");
+    }
+}
+
+/// The reply of the last command in a thread, as the protocol has it.
+static LAST: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+
+/// Returns that reply; `None` as long as it runs.
+pub fn last_in_thread() -> Option<Vec<u8>> {
+    LAST.lock().ok()?.clone()
+}
+
+/// Runs a command in a thread that has taken the server's lock, as a module with threads does.
+pub fn run_in_thread(words: Vec<Vec<u8>>) {
+    if let Ok(mut last) = LAST.lock() {
+        *last = None;
+    }
+    std::thread::spawn(move || {
+        let Some((name, rest)) = words.split_first() else { return };
+        let name = c_string(&String::from_utf8_lossy(name));
+        // SAFETY: the functions are optional, and checked. The context is this thread's own, used with the lock and freed
+        // once; the words outlive the call. The reply is ours, and freed once; null is no reply.
+        unsafe {
+            let (Some(create), Some(free), Some(lock), Some(unlock), Some(protocol)) = (
+                raw::RedisModule_GetThreadSafeContext,
+                raw::RedisModule_FreeThreadSafeContext,
+                raw::RedisModule_ThreadSafeContextLock,
+                raw::RedisModule_ThreadSafeContextUnlock,
+                raw::RedisModule_CallReplyProto,
+            ) else {
+                return;
+            };
+            let context = create(std::ptr::null_mut());
+            lock(context);
+            let rest: Vec<KeyName<'_>> = rest.iter().map(|word| KeyName::new(word)).collect();
+            let raw_words: Vec<_> = rest.iter().map(KeyName::raw).collect();
+            let reply =
+                api!(RedisModule_Call(context, name.as_ptr(), c"!v".as_ptr(), raw_words.as_ptr(), raw_words.len()));
+            let mut text = b"no reply".to_vec();
+            if !reply.is_null() {
+                let mut len = 0;
+                let bytes = protocol(reply, &raw mut len);
+                if !bytes.is_null() {
+                    text = std::slice::from_raw_parts(bytes.cast(), len).to_vec();
+                }
+                api!(RedisModule_FreeCallReply(reply));
+            }
+            drop(rest);
+            unlock(context);
+            free(context);
+            if let Ok(mut last) = LAST.lock() {
+                *last = Some(text);
+            }
+        }
+    });
 }

@@ -22,7 +22,7 @@
 //! | `info` | the section of `INFO` |
 //! | `scan` | whether a database has a lock |
 //! | `meddler` | another module, for tests: only in debug builds |
-//! | `main_thread` | module state, which only the thread of the event loop may use |
+//! | `under_lock` | module state, which only the thread may use that has the server's lock |
 //!
 //! Functions of the server are optional pointers, filled at load. Functions that every supported server has are called by
 //! [`api!`]: the module is not loaded if one of them is missing ([`missing`]). The others are checked where they are used.
@@ -97,20 +97,20 @@ mod guard;
 pub mod hooks;
 pub mod info;
 pub mod key;
-mod main_thread;
 #[cfg(debug_assertions)]
 pub mod meddler;
 pub mod rights;
 pub mod scan;
 pub mod spec;
 pub mod strings;
+mod under_lock;
 
 use std::ffi::c_int;
 
 use redis_module::raw;
 
 pub use guard::{guarded, log_panics};
-pub use main_thread::{MainThread, this_is_the_main_thread};
+pub use under_lock::{UnderLock, this_is_the_main_thread};
 
 /// The result of a function of the module API on success.
 const OK: c_int = constant(raw::REDISMODULE_OK);

@@ -71,6 +71,7 @@ mod several_kept;
 mod several_liveness;
 mod several_requests;
 mod several_waiting;
+mod threads;
 mod tokens;
 mod topology;
 mod upgrade;

@@ -19,6 +19,7 @@
 //! | `effect` | the one way a lock changes |
 //! | `clock` | the token clock of a server |
 //! | `cluster_slot` | the slot of a key in a cluster |
+//! | [`doubt`] | faults that a server survives |
 //! | `codec` | bytes of a lock (RDB) and of an effect (replication) |
 //! | `sink` | where these bytes go |
 //! | `engine` | waiting, sessions, visits, deadlocks: everything that concerns more than one command |
@@ -31,6 +32,7 @@ pub mod args;
 mod clock;
 mod cluster_slot;
 mod codec;
+pub mod doubt;
 mod effect;
 pub mod engine;
 mod holds;
@@ -58,9 +60,10 @@ pub use types::{
 pub use view::{LockMode, Summary};
 
 /// Reports a state that cannot be reached: a debug build panics. A release build goes on without the step at hand, because
-/// a server must not end.
-#[inline]
+/// a server must not end, and has the engine look at every lock again.
+#[cold]
 #[track_caller]
 fn broken(invariant: &str) {
     debug_assert!(false, "broken invariant: {invariant}");
+    doubt::raise();
 }

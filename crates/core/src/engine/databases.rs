@@ -18,6 +18,8 @@ pub(super) struct Databases {
     epoch: u64,
     /// When each slot of the cluster left or arrived last; empty before the first does.
     slots: Vec<u64>,
+    /// The last time from which on every record must be looked at again.
+    doubted: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -76,6 +78,27 @@ impl Databases {
         self.slots.get(usize::from(record.slot_in_cluster())).is_some_and(|moved| record.epoch < *moved)
     }
 
+    /// Records that every record must be looked at again. Nothing that they know is void.
+    pub(super) fn doubt(&mut self) {
+        self.epoch += 1;
+        self.doubted = self.epoch;
+        self.recheck_all();
+    }
+
+    /// Returns whether a record was not looked at since [`Databases::doubt`].
+    pub(super) fn is_doubted(&self, record: &Record) -> bool {
+        record.epoch < self.doubted
+    }
+
+    fn recheck_all(&mut self) {
+        for (db, database) in &mut self.databases {
+            database.to_recheck = database.records.len();
+            if !self.to_recheck.contains(db) {
+                self.to_recheck.push(*db);
+            }
+        }
+    }
+
     /// Records that slots, from the first to the last of each range, left or arrived: the records of their keys must be
     /// checked. A cluster has one database with records, or a few.
     pub(super) fn invalidate_slots(&mut self, ranges: &[(u16, u16)]) {
@@ -91,12 +114,7 @@ impl Databases {
                 }
             }
         }
-        for (db, database) in &mut self.databases {
-            database.to_recheck = database.records.len();
-            if !self.to_recheck.contains(db) {
-                self.to_recheck.push(*db);
-            }
-        }
+        self.recheck_all();
     }
 
     /// Records that a database, or all (`None`), was emptied or changed places: its records must be checked. O(1) for

@@ -83,6 +83,26 @@ impl<T> Engine<T> {
         }
     }
 
+    /// Looks at every lock again, a piece at a time: an event may have been lost, or work left undone.
+    pub fn look_at_all_again(&mut self) {
+        self.parts.backlog.not_before = UnixMs::ZERO;
+        self.registry.databases_mut().doubt();
+    }
+
+    /// Returns the clients that have sessions of their connections, or wait. Those that are gone may have gone unheard.
+    pub fn clients(&self) -> BTreeSet<ClientId> {
+        let waiting = self.parts.waiters.iter().map(|(_, waiter)| waiter.client);
+        self.parts.sessions.connections().chain(waiting).collect()
+    }
+
+    /// Takes in that a client is gone, of which no event told: its session ends, and it waits no more.
+    pub fn lose_client(&mut self, client: ClientId, now: Now) {
+        self.input(Input::ClientGone(client), now);
+        let of_client = |(_, waiter): &(WaiterId, &super::waiters::Waiter<T>)| waiter.client == client;
+        let waits: Vec<WaiterId> = self.parts.waiters.iter().filter(of_client).map(|(id, _)| id).collect();
+        waits.into_iter().for_each(|id| drop(self.abandon(id)));
+    }
+
     /// Forgets all sessions: the server is no primary any more, or has not been one.
     pub(super) fn forget_sessions(&mut self) {
         self.parts.sessions.forget_ended();
@@ -133,10 +153,8 @@ impl<T> Engine<T> {
         }
         let mut entries: SmallVec<[LogEntry; 1]> = SmallVec::new();
         for id in records.iter().take(LOOKS) {
-            let Some((record, is_stale)) = self.registry.look_at(*id) else { continue };
-            if is_stale {
-                self.parts.forget_lock(record);
-            }
+            let Some((record, since)) = self.registry.look_at(*id) else { continue };
+            self.parts.take_in(record, since);
             let live = record.bound.of_session(key).filter(|binding| now < binding.deadline);
             entries.extend(live.take(AT_ONCE - entries.len()).map(|binding| {
                 let entry = LogEntry { session: name.cloned(), ..LogEntry::new(LogEvent::SessionEnd, now) };

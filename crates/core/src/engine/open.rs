@@ -22,8 +22,8 @@ impl<T> Engine<T> {
     /// Brings a record up to date.
     #[inline(never)]
     pub(super) fn refresh(&mut self, id: RecordId) -> Option<&mut Record> {
-        let (record, is_stale) = self.registry.look_at(id)?;
-        self.parts.refresh(record, is_stale);
+        let (record, since) = self.registry.look_at(id)?;
+        self.parts.refresh(record, since);
         Some(record)
     }
 

@@ -5,6 +5,7 @@ use super::budget::Budget;
 use super::fault::Fault;
 use super::outbox::{Outbox, Output};
 use super::record::Record;
+use super::registry::Since;
 use super::session_holds::SessionEnd;
 use super::sessions::{Sessions, Wanted};
 use super::waiters::Waiters;
@@ -70,12 +71,23 @@ impl<T> Parts<T> {
     }
 
     /// Brings a record up to date with what happened to its database and to the clients of its holds.
-    pub(super) fn refresh(&mut self, record: &mut Record, is_stale: bool) {
-        if is_stale {
-            self.forget_lock(record);
-        }
+    pub(super) fn refresh(&mut self, record: &mut Record, since: Since) {
+        self.take_in(record, since);
         for (key, end) in self.sessions.take_ended_of(record) {
             self.end_session_on(record, key, end);
+        }
+    }
+
+    /// Takes in what has happened since the last look at a record.
+    pub(super) fn take_in(&mut self, record: &mut Record, since: Since) {
+        match since {
+            Since::Nothing => {}
+            // It may say something wrong about when it is due: it is due now.
+            Since::Doubted => {
+                self.backlog.unschedule(record);
+                self.mark_due(record);
+            }
+            Since::Void => self.forget_lock(record),
         }
     }
 

@@ -13,6 +13,16 @@ use super::record::{Attention, Record, RecordId};
 use super::session_holds::SessionHolds;
 use crate::Name;
 
+/// The events on a lock since its record was looked at last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    Nothing,
+    /// Nobody knows: an event may have been lost.
+    Doubted,
+    /// Its database was emptied or has changed places, or the slot of its key has moved: what it knew is void.
+    Void,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Registry {
     /// Boxed: the places of those that are gone stay.
@@ -64,13 +74,16 @@ impl Registry {
         self.records.values().map(|record| &**record)
     }
 
-    /// Returns a record to look at, and whether its database was emptied or has changed places since the last look:
-    /// then what it knew is void.
-    pub(super) fn look_at(&mut self, id: RecordId) -> Option<(&mut Record, bool)> {
+    /// Returns a record to look at, and what has happened since the last look.
+    pub(super) fn look_at(&mut self, id: RecordId) -> Option<(&mut Record, Since)> {
         let record = self.records.get_mut(id)?;
-        let is_stale = self.databases.is_stale(record);
+        let since = match (self.databases.is_stale(record), self.databases.is_doubted(record)) {
+            (true, _) => Since::Void,
+            (false, true) => Since::Doubted,
+            (false, false) => Since::Nothing,
+        };
         record.epoch = self.databases.now();
-        Some((record, is_stale))
+        Some((record, since))
     }
 
     /// Returns whether the database of a record was emptied or has changed places since the last look, or the slot of its

@@ -109,6 +109,11 @@ impl Sessions {
         self.locks.remove(&key).map(|locks| locks.records)
     }
 
+    /// Returns the connections that have holds.
+    pub(super) fn connections(&self) -> impl Iterator<Item = ClientId> {
+        self.locks.keys().filter_map(|key| key.connection())
+    }
+
     /// Returns the locks that a session has holds on.
     pub(super) fn locks_of(&self, key: SessionKey) -> impl Iterator<Item = RecordId> {
         self.locks.get(&key).into_iter().flat_map(|locks| locks.records.iter().copied())

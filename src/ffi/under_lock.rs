@@ -1,0 +1,81 @@
+//! Module state, which only the thread may use that has the server's lock.
+//!
+//! Nearly always that is the thread of the event loop. Another module may take the lock on a thread of its own
+//! (`RM_ThreadSafeContextLock`): what this thread does to keys, settings and clients calls hooks and commands of this module
+//! there. The server calls some functions without the lock, too (`free` on a thread of its own, the save of a forked child):
+//! these are entered by [`super::guard::caught`] and use no state.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A value that only the thread which is inside of the module may use. Another thread that reaches for it panics.
+pub struct UnderLock<T>(T);
+
+// SAFETY: `deref` lets only the thread through that is inside, and `Inside::enter` lets one in at a time. The
+// next one that enters sees all that the last has written.
+unsafe impl<T> Sync for UnderLock<T> {}
+
+/// The thread that is inside of the module; 0 if none is.
+static INSIDE: AtomicU64 = AtomicU64::new(0);
+
+/// The thread that loaded the module, and runs the event loop; 0 before.
+static MAIN: AtomicU64 = AtomicU64::new(0);
+
+/// The calling thread is inside of the module until this is dropped.
+pub(super) struct Inside {
+    is_outermost: bool,
+}
+
+impl Inside {
+    /// Enters the module; `None` if another thread is inside. The server's lock makes them come one after the other.
+    #[inline]
+    pub(super) fn enter() -> Option<Inside> {
+        let me = this_thread();
+        match INSIDE.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Some(Inside { is_outermost: true }),
+            Err(inside) if inside == me => Some(Inside { is_outermost: false }),
+            Err(_) => None,
+        }
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_outermost {
+            INSIDE.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Declares the calling thread to be that of the event loop. Called once, during the load.
+pub fn this_is_the_main_thread() {
+    MAIN.store(this_thread(), Ordering::Relaxed);
+}
+
+/// Returns whether the calling thread runs the event loop.
+pub(super) fn is_main_thread() -> bool {
+    MAIN.load(Ordering::Relaxed) == this_thread()
+}
+
+#[inline]
+fn this_thread() -> u64 {
+    // SAFETY: the function takes nothing and cannot fail.
+    unsafe { libc::pthread_self() }
+}
+
+impl<T> UnderLock<T> {
+    /// Wraps a value.
+    pub const fn new(value: T) -> UnderLock<T> {
+        UnderLock(value)
+    }
+}
+
+impl<T> std::ops::Deref for UnderLock<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        assert!(INSIDE.load(Ordering::Relaxed) == this_thread(), "dlock state was reached from outside of the module");
+        &self.0
+    }
+}

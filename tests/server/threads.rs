@@ -1,0 +1,186 @@
+//! Another module in the same server runs commands in a thread of its own that has the server's lock, and a panic of the
+//! module loses an event: no lock stays behind.
+
+use std::time::Duration;
+
+use crate::support::replica::counter;
+use crate::support::{Client, Server, Setup, lock_info, req, soon};
+
+fn server() -> (Server, Client) {
+    Setup::new().hooks().start().with_client()
+}
+
+/// Runs a command in a thread. Returns its reply, as the protocol has it.
+fn in_thread(client: &mut Client, command: &str) -> String {
+    client.ok(format!("DLOCK.THREAD {command}"));
+    let mut reply = redis::Value::Nil;
+    soon("the thread has run", || {
+        reply = client.run("DLOCK.THREAD");
+        reply != redis::Value::Nil
+    });
+    match reply {
+        redis::Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).trim_end().to_owned(),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// A client that waits for the key.
+fn waiter(server: &Server, client: &mut Client) -> Client {
+    let before = lock_info(client, "k").map_or(0, |info| info.waiters);
+    let mut waiter = server.client();
+    waiter.send("DLOCK.ACQUIRE k waiter PX 3600000 BLOCK 60000");
+    soon("it waits", || lock_info(client, "k").is_some_and(|info| info.waiters == before + 1));
+    waiter
+}
+
+#[test]
+fn what_frees_a_lock_in_a_thread_serves_its_queue() {
+    let (server, mut client) = server();
+    for command in [
+        "DEL k",
+        "UNLINK k",
+        "RENAME k other",
+        "MOVE k 3",
+        "PEXPIREAT k 1",
+        "FLUSHDB",
+        "FLUSHALL",
+        "FLUSHALL ASYNC",
+        "SWAPDB 0 5",
+        "DLOCK.RELEASE k holder",
+        "CLIENT KILL ID",
+    ] {
+        let mut holder = server.client();
+        holder.int("DLOCK.ACQUIRE k holder PX 3600000 SESSION");
+        let mut waiter = waiter(&server, &mut client);
+        let id = holder.int("CLIENT ID");
+        let command = if command.ends_with(" ID") { format!("{command} {id}") } else { command.to_owned() };
+        let reply = in_thread(&mut client, &command);
+        assert!(!reply.starts_with('-'), "{command}: {reply}");
+        let granted = waiter.poll(Duration::from_secs(10));
+        assert!(matches!(granted, Some(redis::Value::Int(_))), "{command}: {granted:?}");
+        soon("nothing is bound", || counter(&mut client, "sessions") == 0);
+        client.ok("FLUSHALL");
+    }
+    assert_eq!(counter(&mut client, "internal_errors"), 0);
+    assert!(!server.log().contains("panic"), "{}", server.log());
+}
+
+#[test]
+fn commands_in_a_thread_are_commands() {
+    let (server, mut client) = server();
+    let token = in_thread(&mut client, "DLOCK.ACQUIRE k a PX 3600000");
+    let token: i64 = token.strip_prefix(':').expect("a token").parse().unwrap();
+    assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);
+    assert_eq!(in_thread(&mut client, "DLOCK.RENEW k a PX 60000"), ":1");
+    assert_eq!(in_thread(&mut client, "DLOCK.ACQUIRE k b BLOCK 1000"), "$-1");
+    assert!(in_thread(&mut client, "DLOCK.INFO k").contains("exclusive"));
+    assert!(in_thread(&mut client, &format!("DLOCK.CHECK k {token}")).starts_with(':'));
+    assert!(in_thread(&mut client, "DLOCK.MACQUIRE 2 x y c PX 60000").starts_with(':'));
+    assert!(in_thread(&mut client, "DLOCK.ACQUIRE z a SESSION").starts_with("-ERR SESSION"));
+    assert!(in_thread(&mut client, "DLOCK.LOG LEN").starts_with(':'));
+    assert!(in_thread(&mut client, "DLOCK.HELP").starts_with('*'));
+    assert!(in_thread(&mut client, "INFO dlock").contains("dlock_grants:3"));
+    assert!(in_thread(&mut client, "DEBUG RELOAD").starts_with('+'));
+    assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);
+    assert_eq!(in_thread(&mut client, "CONFIG SET dlock.max-lease 1000"), "+OK");
+    assert!(client.error("DLOCK.ACQUIRE other a PX 2000").contains("dlock.max-lease"));
+    assert_eq!(in_thread(&mut client, "CONFIG SET dlock.log-max-len 0"), "+OK");
+    assert_eq!(client.int("DLOCK.LOG LEN"), 0);
+    // A waiter gets its answer from the release in a thread.
+    let mut waiter = server.client();
+    waiter.send("DLOCK.ACQUIRE k w PX 1000 BLOCK 60000");
+    soon("it waits", || lock_info(&mut client, "k").is_some_and(|info| info.waiters == 1));
+    assert_eq!(in_thread(&mut client, "DLOCK.RELEASE k a"), ":1");
+    assert!(matches!(waiter.poll(Duration::from_secs(10)), Some(redis::Value::Int(_))));
+    assert_eq!(counter(&mut client, "internal_errors"), 0);
+}
+
+/// 65 readers are more than a visit settles: the rest only counts as released.
+#[test]
+fn what_a_thread_removed_is_not_taken_for_what_came_after_it() {
+    let (server, mut client) = server();
+    for command in ["DEL k", "FLUSHALL", "SWAPDB 0 7", "RENAME k other"] {
+        let mut session = server.client();
+        let id = session.int("CLIENT ID");
+        session.pour((0..100).map(|n| format!("DLOCK.RLOCK k r{n} PX 3600000 SESSION")));
+        in_thread(&mut client, command);
+        let token = client.int("DLOCK.RLOCK k new PX 3600000");
+        client.send(format!("CLIENT KILL ID {id}"));
+        client.send("DLOCK.ACQUIRE k writer");
+        client.read().expect("the client is killed");
+        assert_eq!(client.read(), Ok(redis::Value::Nil), "{command}");
+        assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0, "{command}");
+        client.ok("FLUSHALL");
+    }
+}
+
+#[test]
+fn what_lapses_where_a_thread_meets_it_is_counted() {
+    let (_server, mut client) = server();
+    client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+    for command in ["EXISTS k", "DLOCK.ACQUIRE k b PX 1", "GET k"] {
+        let before = counter(&mut client, "lapses");
+        client.int("DLOCK.ACQUIRE k a PX 1");
+        client.pass_ms(20);
+        in_thread(&mut client, command);
+        soon("it is counted", || counter(&mut client, "lapses") > before);
+        client.ok("FLUSHALL");
+    }
+}
+
+#[test]
+fn a_lost_event_leaves_nobody_behind() {
+    // The entry that panics, how often it runs before, and the event.
+    for (entry, skipped, act) in [
+        ("unlink", 0, "DEL k"),
+        ("server event", 1, "FLUSHALL"),
+        ("server event", 0, "SWAPDB 0 5"),
+        ("server event", 0, "hang up"),
+        ("timer", 0, "DEL k"),
+        ("timer", 0, "hang up"),
+        ("open", 0, "DEL k"),
+        ("open", 0, "hang up"),
+        ("note", 0, "DLOCK.MEDDLE k"),
+    ] {
+        let (mut server, mut client) = server();
+        server.tolerate("panic");
+        let mut holder = server.client();
+        holder.int("DLOCK.ACQUIRE k holder PX 3600000 SESSION");
+        let mut waiter = waiter(&server, &mut client);
+        client.ok(req!["DLOCK.PANIC", "k", "IN", entry, skipped]);
+        match act {
+            "hang up" => drop(holder),
+            "DLOCK.MEDDLE k" => {
+                // The key expires while the engine works, and another module deletes the lock meanwhile.
+                client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+                client.ok("DLOCK.MEDDLE k");
+                client.int("DLOCK.ACQUIRE x a PX 1");
+                client.pass_ms(20);
+                client.int("DLOCK.ACQUIRE x a PX 1000");
+            }
+            command => drop(client.run(command)),
+        }
+        let granted = waiter.poll(Duration::from_secs(10));
+        assert!(matches!(granted, Some(redis::Value::Int(_))), "{entry}, {act}: {granted:?}");
+        assert_eq!(counter(&mut client, "internal_errors"), 1, "{entry}, {act}");
+        soon("nothing is bound", || counter(&mut client, "sessions") == 0);
+    }
+}
+
+#[test]
+fn a_client_that_went_unheard_gets_no_lock() {
+    for entry in ["disconnect", "free of a waiter"] {
+        let (mut server, mut client) = server();
+        server.tolerate("panic");
+        client.int("DLOCK.ACQUIRE k holder PX 3600000");
+        let (ghost, mut second) = (waiter(&server, &mut client), waiter(&server, &mut client));
+        for entry in ["disconnect", entry] {
+            client.ok(req!["DLOCK.PANIC", "k", "IN", entry, 0]);
+        }
+        drop(ghost);
+        soon("it panicked", || counter(&mut client, "internal_errors") == 1);
+        assert_eq!(client.int("DLOCK.RELEASE k holder"), 1);
+        let granted = second.poll(Duration::from_secs(10));
+        assert!(matches!(granted, Some(redis::Value::Int(_))), "{entry}: {granted:?}");
+    }
+}
