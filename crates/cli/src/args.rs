@@ -13,14 +13,12 @@ use dlock_client::LogEntry;
 use crate::output::for_people;
 use crate::run::options::Run;
 use crate::servers::Servers;
+use crate::steps::{AcquireOptions, Held};
 use crate::values::{duration, lock_name};
 
 /// Run commands under a lock of Redis or Valkey, and look at locks.
-///
-/// The server needs the dlock module. A lock is a key of its own type. Commands that wait for it are in a queue in the
-/// server.
 #[derive(Parser)]
-#[command(name = "dlock", version, after_help = "Exit codes and more examples: dlock run --help")]
+#[command(name = "dlock", version, before_help = EXAMPLES, after_help = MORE, help_template = EXAMPLES_FIRST)]
 pub struct Cli {
     #[command(flatten)]
     pub servers: Servers,
@@ -38,6 +36,23 @@ pub enum Command {
     /// command gets TERM, and KILL at least 1 s before the lease ends. When `dlock run` is killed, the command is
     /// killed too.
     Run(Box<Run>),
+    /// Acquire a lock and keep it after this command has ended
+    ///
+    /// For steps of a pipeline, maintenance, and agents. Prints the owner and the token, which dlock renew and dlock
+    /// release need.
+    Acquire(AcquireOptions),
+    /// Renew a lock of dlock acquire
+    #[command(after_help = crate::steps::RENEW_HELP)]
+    Renew {
+        #[command(flatten)]
+        held: Held,
+        /// How long it stays from now on [default: its lease]
+        #[arg(short, long, value_name = "TIME", value_parser = duration)]
+        lease: Option<Duration>,
+    },
+    /// Release a lock of dlock acquire, or another one in the name of its owner
+    #[command(after_help = crate::steps::RELEASE_HELP)]
+    Release(Held),
     /// Show who holds a lock and who waits for it
     #[command(after_help = "Exit code: 0 it is held, 1 it is free.")]
     Info {
@@ -93,20 +108,13 @@ pub enum Command {
         #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = duration)]
         interval: Duration,
     },
-    /// Release a lock in the name of its owner
-    #[command(after_help = "Exit code: 0 it was released, 1 that owner did not hold it.")]
-    Release {
-        /// The lock
-        #[arg(value_parser = lock_name())]
-        name: OsString,
-        /// Its owner, as `dlock info` shows it
-        owner: OsString,
-    },
     /// Take a lock away from whoever holds it, after asking
     ///
     /// Shows the holders first. Only they lose the lock, and the next waiter gets it. A former holder learns of it at
     /// its next renewal. Until then, both may work as if they held the lock: the fencing token tells them apart.
-    #[command(after_help = "Exit code: 0 it is free, 1 it was left alone.")]
+    #[command(
+        after_help = "The server logs who broke it (dlock log).\n\nExit code: 0 it was taken or was free, 1 it was left alone."
+    )]
     Break {
         /// The lock
         #[arg(value_parser = lock_name())]
@@ -114,6 +122,9 @@ pub enum Command {
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Hand over to a replica, as planned, without granting a lock twice
     ///
@@ -178,7 +189,7 @@ pub struct LogOptions {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     pub count: u64,
 
-    /// Only these events: wait, timeout, hold, lapse, cap, session-end, delete, flush, deadlock
+    /// Only these events: wait, timeout, hold, lapse, cap, session-end, break, delete, flush, deadlock
     #[arg(short, long = "event", value_name = "EVENT", value_delimiter = ',')]
     pub events: Vec<String>,
 
@@ -285,6 +296,17 @@ Examples:
   dlock failover -s redis-sentinel://a,b,c/main
   dlock failover -s redis://a --to b:6379
   dlock failover -s redis://node-4:7000      # a replica of a cluster takes over";
+
+const EXAMPLES: &str = "\
+Examples:
+  dlock run backup -- /usr/local/bin/backup --full    # one at a time, on all machines together
+  dlock run --once 1d report -- make report           # in the crontab of each machine: one of them runs it
+  dlock acquire deploy:web --lease 1h                 # across the steps of a pipeline
+  dlock info backup                                   # who holds it, and who waits
+  dlock top";
+
+const MORE: &str = "\
+The server (-s URL, or DLOCK_URL) needs the dlock module. dlock COMMAND --help has more examples, and the exit codes.";
 
 /// The template of a help page that begins with examples.
 pub const EXAMPLES_FIRST: &str = "\

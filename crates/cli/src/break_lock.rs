@@ -1,22 +1,18 @@
-//! `dlock release` and `dlock break`: taking a lock from its holder.
+//! `dlock break`: taking a lock from its holders.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use dlock_client::{Client, Error, LockInfo};
+use dlock_client::{Client, Error, HoldInfo, LockInfo};
+use serde_json::json;
 
-use crate::output::{print, say, shown};
+use crate::holds::{Hold, Holds};
+use crate::output::{print, say, shown, text, time, who};
+use crate::waiting::holders;
 use crate::{exit, fail, list};
 
-pub async fn release(client: &Client, name: &[u8], owner: &[u8]) -> Result<u8, Error> {
-    if client.evict(name, owner, None).await? {
-        return Ok(0);
-    }
-    Ok(fail(exit::NOT_GOT, &format!("{} is not held by {}", shown(name), shown(owner))))
-}
-
-pub async fn break_lock(client: &Client, name: &[u8], yes: bool) -> Result<u8, Error> {
-    let Some(lock) = client.info(name).await? else {
-        print(&format!("{} is free", shown(name)));
+pub async fn break_lock(client: &Client, name: &[u8], yes: bool, as_json: bool) -> Result<u8, Error> {
+    let Some(lock) = client.info(name).await?.filter(|lock| lock.holders > 0) else {
+        print(&if as_json { told(name, &[], None) } else { format!("{} is free", shown(name)) });
         return Ok(0);
     };
     if !yes {
@@ -27,11 +23,42 @@ pub async fn break_lock(client: &Client, name: &[u8], yes: bool) -> Result<u8, E
             return Ok(exit::NOT_GOT);
         }
     }
-    // Those who were shown, by their tokens: whoever got in meanwhile keeps it.
-    for hold in &lock.holds {
-        client.evict(name, &hold.owner, Some(hold.token)).await?;
-    }
+    let (taken, next) = take(client, &lock).await?;
+    print(&if as_json { told(name, &taken, next.as_ref()) } else { sentence(&lock, &taken, next.as_ref()) });
     Ok(0)
+}
+
+/// Takes a lock from those holders, by their tokens: an owner that got in meanwhile keeps it. Returns those who lost it,
+/// and the lock as it is then, if another owner has it.
+pub async fn take<'a>(client: &Client, lock: &'a LockInfo) -> Result<(Vec<&'a HoldInfo>, Option<LockInfo>), Error> {
+    let holds = Holds::of(client)?;
+    let mut taken = Vec::new();
+    for hold in &lock.holds {
+        if holds.take_away(Hold { name: &lock.name, owner: &hold.owner, token: Some(hold.token) }).await? {
+            taken.push(hold);
+        }
+    }
+    // The lock has been taken, even if nobody can be told who has it now.
+    let next = client.info(&lock.name).await.ok().flatten().filter(|next| next.holders > 0);
+    Ok((taken, next))
+}
+
+/// Says who lost a lock, and who has it now.
+pub fn sentence(lock: &LockInfo, taken: &[&HoldInfo], next: Option<&LockInfo>) -> String {
+    let name = shown(&lock.name);
+    let next = next.map_or("it is free now".to_owned(), |next| format!("{} has it now", holders(next)));
+    let from: Vec<_> = taken.iter().map(|hold| format!("{} (held {})", who(&hold.owner), time(hold.age))).collect();
+    match from.as_slice() {
+        [] => format!("{name} was released meanwhile; {next}"),
+        from => format!("took {name} from {}; {next}", from.join(" and ")),
+    }
+}
+
+fn told(name: &[u8], taken: &[&HoldInfo], next: Option<&LockInfo>) -> String {
+    let hold = |hold: &HoldInfo| json!({"owner": text(&hold.owner), "token": hold.token, "held": hold.age.as_millis()});
+    let taken: Vec<_> = taken.iter().map(|one| hold(one)).collect();
+    let holders: Vec<_> = next.iter().flat_map(|next| &next.holds).map(hold).collect();
+    json!({"name": text(name), "taken": taken, "holders": holders}).to_string()
 }
 
 /// Shows the lock and asks. On standard error, which is on the terminal if anything is.
@@ -39,11 +66,8 @@ fn confirmed(lock: &LockInfo) -> bool {
     for line in list::describe(lock) {
         say(&line);
     }
-    let _ = write!(
-        io::stderr(),
-        "\nTake the lock away? Its holders are not stopped, they learn of it when they next renew. [y/N] "
-    );
-    let _ = io::stderr().flush();
+    let question = "Take the lock away? Its holders are not stopped, they learn of it when they next renew. [y/N] ";
+    let _ = write!(io::stderr(), "\n{question}").and_then(|()| io::stderr().flush());
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dlock_client::{Client, Error, HoldMode, LockInfo};
+use dlock_client::{Client, Error, HoldInfo, HoldMode, LockInfo, WaiterInfo};
 
 use crate::args::Drawing;
 use crate::exit;
-use crate::output::{complain, print, shown, time};
+use crate::output::{complain, place, print, shown, time};
 
 /// That one owner waits for another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,12 +47,12 @@ impl Why {
 }
 
 pub async fn graph(clients: &[Client], pattern: &[u8], drawing: Drawing) -> Result<u8, Error> {
-    let (mut edges, mut missing) = (Vec::new(), Vec::new());
+    let (mut all, mut missing) = (Vec::new(), Vec::new());
     for client in clients {
         match client.survey(pattern, 0).await {
             Ok(found) => {
                 for (server, locks) in found.answers {
-                    locks.iter().for_each(|lock| edges.extend(edges_of(&server, lock)));
+                    all.extend(locks.into_iter().map(|lock| (server.clone(), lock)));
                 }
                 missing.extend(found.missing);
             }
@@ -61,9 +61,10 @@ pub async fn graph(clients: &[Client], pattern: &[u8], drawing: Drawing) -> Resu
             Err(error) => return Err(error),
         }
     }
+    let mut edges: Vec<_> = all.iter().flat_map(|(server, lock)| edges_of(server, lock)).collect();
     let cycles = mark_cycles(&mut edges);
     let lines = match drawing {
-        Drawing::Text => as_text(&edges, &cycles),
+        Drawing::Text => as_trees(&all, &edges, &cycles),
         Drawing::Dot => as_dot(&edges),
         Drawing::Mermaid => as_mermaid(&edges),
     };
@@ -154,29 +155,68 @@ fn path(next: &BTreeMap<&[u8], BTreeSet<&[u8]>>, from: &[u8], to: &[u8]) -> Opti
     None
 }
 
-fn as_text(edges: &[Edge], cycles: &[Vec<Vec<u8>>]) -> Vec<String> {
-    if edges.is_empty() {
+/// Draws a tree for each lock that is waited for: its holders, and below them the queue. Owners that wait for each other
+/// in a circle are named pair by pair.
+fn as_trees(locks: &[(String, LockInfo)], edges: &[Edge], cycles: &[Vec<Vec<u8>>]) -> Vec<String> {
+    let waited: Vec<_> = locks.iter().filter(|(_, lock)| !lock.queue.is_empty()).collect();
+    if waited.is_empty() {
         return vec!["nobody waits".to_owned()];
     }
-    let several = edges.iter().map(|edge| &edge.server).collect::<BTreeSet<_>>().len() > 1;
-    let mut lines: Vec<_> = edges
-        .iter()
-        .map(|edge| {
-            let place = if several { format!("{} on {}", shown(&edge.lock), edge.server) } else { shown(&edge.lock) };
-            let why = match edge.why {
-                Why::Held => format!("which holds {place}"),
-                Why::Permits => format!("which has permits of {place}"),
-                Why::Ahead => format!("which is ahead for {place}"),
-            };
-            let mark = if edge.in_cycle { "  (cycle)" } else { "" };
-            format!("{} waits {} for {}, {why}{mark}", shown(&edge.from), time(edge.waiting), shown(&edge.to))
-        })
-        .collect();
+    let several = locks.iter().map(|(server, _)| server).collect::<BTreeSet<_>>().len() > 1;
+    let mut lines = Vec::new();
+    for (server, lock) in waited {
+        lines.push(if several { format!("{} on {server}", shown(&lock.name)) } else { shown(&lock.name) });
+        lines.extend(held(lock));
+        lines.extend(queued(lock));
+    }
+    for edge in edges.iter().filter(|edge| edge.in_cycle) {
+        lines.push(pair(edge, several));
+    }
     for cycle in cycles {
         let owners: Vec<_> = cycle.iter().map(|owner| shown(owner)).collect();
         lines.push(format!("DEADLOCK: {}", owners.join(" -> ")));
     }
     lines
+}
+
+/// Returns a line for each holder.
+fn held(lock: &LockInfo) -> Vec<String> {
+    let line = |hold: &HoldInfo| {
+        let what = match hold.mode {
+            HoldMode::Shared if hold.count > 1 => format!("{} permits of", hold.count),
+            HoldMode::Shared => "shared by".to_owned(),
+            _ => "held by".to_owned(),
+        };
+        format!("├─ {what} {} for {}", shown(&hold.owner), time(hold.age))
+    };
+    lock.holds.iter().map(line).collect()
+}
+
+/// Returns a line for each waiter, in the order of the queue.
+fn queued(lock: &LockInfo) -> Vec<String> {
+    let last = lock.queue.len();
+    let line = |(number, waiter): (usize, &WaiterInfo)| {
+        let branch = if number == last { "└─" } else { "├─" };
+        let wants = match (waiter.mode, waiter.limit, waiter.keys) {
+            (HoldMode::Shared, Some(limit), _) => format!(", wants {} of {limit}", waiter.permits),
+            (HoldMode::Shared, None, _) => ", to share it".to_owned(),
+            (_, _, 2..) => format!(", wants {} locks", waiter.keys),
+            _ => String::new(),
+        };
+        let (owner, waits) = (shown(&waiter.owner), time(waiter.waiting));
+        format!("{branch} {number}. {owner} waits {waits}{wants}  client {}", place(waiter))
+    };
+    (1..).zip(&lock.queue).map(line).collect()
+}
+
+fn pair(edge: &Edge, several: bool) -> String {
+    let place = if several { format!("{} on {}", shown(&edge.lock), edge.server) } else { shown(&edge.lock) };
+    let why = match edge.why {
+        Why::Held => format!("which holds {place}"),
+        Why::Permits => format!("which has permits of {place}"),
+        Why::Ahead => format!("which is ahead for {place}"),
+    };
+    format!("{} waits {} for {}, {why}  (cycle)", shown(&edge.from), time(edge.waiting), shown(&edge.to))
 }
 
 fn as_dot(edges: &[Edge]) -> Vec<String> {

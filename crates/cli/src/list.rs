@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::args::Format;
 use crate::exit;
-use crate::output::{self, columns, complain, print, shown, table, time};
+use crate::output::{self, columns, complain, place, print, shown, table, time};
 
 pub async fn info(client: &Client, name: &[u8], format: Format) -> Result<u8, Error> {
     let lock = client.info(name).await?;
@@ -63,7 +63,7 @@ pub fn describe(lock: &LockInfo) -> Vec<String> {
         let queue = lock.queue.iter().map(|waiter| {
             let limit = waiter.limit.map_or("-".to_owned(), |limit| limit.to_string());
             let (mode, permits, keys) = (waiter.mode.to_string(), waiter.permits.to_string(), waiter.keys.to_string());
-            [shown(&waiter.owner), mode, permits, limit, keys, time(waiter.waiting), waiter.client.to_string()]
+            [shown(&waiter.owner), mode, permits, limit, keys, time(waiter.waiting), place(waiter)]
         });
         lines.push(String::new());
         lines.extend(columns(&std::iter::once(heading).chain(queue).collect::<Vec<_>>()));

@@ -9,6 +9,7 @@ mod exit;
 mod exposition;
 mod failover;
 mod graph;
+mod holds;
 mod list;
 mod log;
 mod manual;
@@ -20,6 +21,7 @@ mod parent_death;
 mod run;
 mod servers;
 mod signals;
+mod steps;
 mod top;
 mod values;
 mod waiting;
@@ -87,6 +89,7 @@ async fn dispatch(cli: Cli) -> u8 {
             Err(error) => Err(error),
         },
         Command::Agent(options) => agent::agent(&cli.servers, options).await,
+        Command::Acquire(options) => steps::acquire(&cli.servers, options).await,
         command => match cli.servers.open() {
             Ok(client) => ask_server(&client, command).await,
             Err(error) => Err(error),
@@ -101,11 +104,13 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
         Command::Ls { pattern, format } => list::ls(client, bytes(&pattern), format).await,
         Command::Watch { name, output } => watch::watch(client, bytes(&name), output.json).await,
         Command::Top { pattern, interval } => top::top(client, bytes(&pattern), interval).await,
-        Command::Release { name, owner } => break_lock::release(client, bytes(&name), bytes(&owner)).await,
-        Command::Break { name, yes } => break_lock::break_lock(client, bytes(&name), yes).await,
+        Command::Renew { held, lease } => steps::renew(client, &held, lease).await,
+        Command::Release(held) => steps::release(client, &held).await,
+        Command::Break { name, yes, json } => break_lock::break_lock(client, bytes(&name), yes, json).await,
         Command::Failover(options) => failover::failover(client, &options).await,
         // What `dispatch` does itself.
         Command::Run(_)
+        | Command::Acquire(_)
         | Command::Log(_)
         | Command::Graph { .. }
         | Command::Metrics(_)

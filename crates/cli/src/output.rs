@@ -50,6 +50,8 @@ fn waiter(waiter: &WaiterInfo) -> Value {
         "mode": waiter.mode.to_string(),
         "waiting": millis(waiter.waiting),
         "client": waiter.client,
+        "addr": waiter.addr,
+        "client_name": waiter.name.as_deref().map(text),
         "permits": waiter.permits,
         "limit": waiter.limit,
         "keys": waiter.keys,
@@ -185,6 +187,13 @@ pub fn who(owner: &[u8]) -> String {
 fn is_uuid(text: &str) -> bool {
     let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
     digits == 32 && matches!(text.len(), 32 | 36)
+}
+
+/// Names the connection of a waiter: its id, and its address and name as far as this user may see them.
+pub fn place(waiter: &WaiterInfo) -> String {
+    let addr = waiter.addr.as_ref().map(|addr| shown(addr.as_bytes()));
+    let name = waiter.name.as_deref().map(shown);
+    [Some(waiter.client.to_string()), addr, name].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Cuts a text to this length. The last character then says that there was more.

@@ -11,9 +11,9 @@ use crate::values::duration;
 /// The server, or the servers of a quorum.
 #[derive(Args)]
 pub struct Servers {
-    /// The URL of the server, or those of a quorum.
-    // The help stands apart: rustdoc would take its brackets for links.
-    #[arg(short, long, global = true, value_name = "URL", env = "DLOCK_URL", hide_env_values = true, help = URLS)]
+    /// The URL of the server, or of each server of a quorum
+    // The long help stands apart: rustdoc would take its brackets for links.
+    #[arg(short, long, global = true, value_name = "URL", env = "DLOCK_URL", hide_env_values = true, long_help = URLS)]
     #[arg(default_value = "redis://127.0.0.1:6379", help_heading = "Connection")]
     pub server: Vec<String>,
 
@@ -34,32 +34,34 @@ pub struct Servers {
 
     /// Trust this certificate authority (PEM) instead of those that the system trusts (rediss:// only)
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_CACERT")]
-    #[arg(help_heading = "Connection")]
+    #[arg(help_heading = "Connection", hide_short_help = true)]
     pub cacert: Option<PathBuf>,
 
     /// The user for the Sentinels, with --sentinel-password [default: the default user]
     #[arg(long, global = true, value_name = "USER", env = "DLOCK_SENTINEL_USER", requires = "sentinel_password")]
-    #[arg(help_heading = "Connection")]
+    #[arg(help_heading = "Connection", hide_short_help = true)]
     pub sentinel_user: Option<String>,
 
-    /// The password for the Sentinels. Other users see it in the list of processes, unless it is in the environment
+    /// The password for the Sentinels
+    ///
+    /// Other users see it in the list of processes, unless it is in the environment.
     #[arg(long, global = true, value_name = "PASSWORD", env = "DLOCK_SENTINEL_PASSWORD", hide_env_values = true)]
-    #[arg(help_heading = "Connection")]
+    #[arg(help_heading = "Connection", hide_short_help = true)]
     pub sentinel_password: Option<String>,
 
     /// Trust this certificate authority (PEM) for Sentinels that use TLS
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_SENTINEL_CACERT")]
-    #[arg(help_heading = "Connection")]
+    #[arg(help_heading = "Connection", hide_short_help = true)]
     pub sentinel_cacert: Option<PathBuf>,
 
     /// The certificate to present to a server that asks for one (PEM; rediss:// only)
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_CERT")]
-    #[arg(help_heading = "Connection")]
+    #[arg(help_heading = "Connection", hide_short_help = true)]
     pub cert: Option<PathBuf>,
 
     /// The key of that certificate (PEM; rediss:// only)
     #[arg(long, global = true, value_name = "FILE", env = "DLOCK_KEY")]
-    #[arg(help_heading = "Connection")]
+    #[arg(help_heading = "Connection", hide_short_help = true)]
     pub key: Option<PathBuf>,
 }
 
@@ -149,6 +151,8 @@ impl Servers {
 }
 
 const URLS: &str = "\
+The URL of the server, or of each server of a quorum
+
 redis://[user:password@]host[:port][/db] (rediss:// for TLS), any nodes of a cluster (redis://host,host), or \
 redis-sentinel://host[:26379][,host…]/name[/db]. Several (-s URL -s URL -s URL, or separated by blanks in the \
 environment) are a quorum of independent servers, named in the same order everywhere";

@@ -161,7 +161,7 @@ impl Told<'_> {
         std::env::var_os("DLOCK_OWNER").is_some() && self.names.iter().any(is_there)
     }
 
-    fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         self.names.iter().map(|name| shown(name)).collect::<Vec<_>>().join(" ")
     }
 }

@@ -127,6 +127,10 @@ pub struct WaiterInfo {
     pub waiting: Duration,
     /// The id of the connection that it waits on.
     pub client: i64,
+    /// The address of that connection. `None` if this user may not see it (`CLIENT LIST`), or the server is older.
+    pub addr: Option<String>,
+    /// The name of that connection, if it has one and this user may see it.
+    pub name: Option<Vec<u8>>,
     /// How many entries it asks for.
     pub permits: u64,
     /// The limit of the semaphore, if it is one.
@@ -198,6 +202,8 @@ impl WaiterInfo {
             mode: fields.hold_mode()?,
             waiting: fields.millis("waiting")?,
             client: fields.take("client")?,
+            addr: fields.take("addr")?,
+            name: fields.take::<Option<Vec<u8>>>("name")?.filter(|name| !name.is_empty()),
             permits: fields.take("permits")?,
             limit: fields.take("limit")?,
             keys: fields.take("keys")?,

@@ -13,6 +13,7 @@
 mod ended;
 mod failover;
 mod flock;
+mod gpus;
 mod inherited;
 mod limits;
 mod manual;
@@ -33,6 +34,7 @@ mod run;
 mod scrapes;
 mod seen;
 mod signals;
+mod steps;
 mod terminal;
 #[cfg(feature = "tls")]
 mod tls;

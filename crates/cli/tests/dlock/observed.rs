@@ -154,25 +154,33 @@ fn graph_shows_who_waits_for_whom() {
     client.int("DLOCK.ACQUIRE job alice PX 600000");
     let _bob = server.waiter("DLOCK.ACQUIRE job bob BLOCK 0");
     let _carol = server.waiter("DLOCK.ACQUIRE job carol BLOCK 0");
-    client.int("DLOCK.SACQUIRE pool dave 1 PX 600000");
-    let _erin = server.waiter("DLOCK.SACQUIRE pool erin 1 BLOCK 0");
+    client.int("DLOCK.SACQUIRE pool dave 2 PERMITS 2 PX 600000");
+    let mut erin = server.client();
+    erin.ok("CLIENT SETNAME web-3");
+    let id = erin.int("CLIENT ID");
+    server.enters_queue(&mut erin, "DLOCK.SACQUIRE pool erin 2 BLOCK 0");
     let text = run(&server, &["graph"]).stdout;
-    let timeless: Vec<String> = text
-        .lines()
-        .map(|line| {
-            let words = line.split(' ').enumerate().filter(|(at, _)| *at != 2).map(|(_, word)| word);
-            words.collect::<Vec<_>>().join(" ")
-        })
-        .collect();
+    // Without times and addresses.
+    let is_fixed = |word: &&str| !word.starts_with(|c: char| c.is_ascii_digit()) || word.ends_with('.') || *word == "2";
+    let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().filter(is_fixed).collect::<Vec<_>>()).collect();
+    let lines: Vec<_> = lines.iter().map(|words| words.join(" ")).collect();
     assert_eq!(
-        timeless,
+        lines,
         [
-            "bob waits for alice, which holds job",
-            "carol waits for alice, which holds job",
-            "carol waits for bob, which is ahead for job",
-            "erin waits for dave, which has permits of pool",
+            "job",
+            "├─ held by alice for",
+            "├─ 1. bob waits client",
+            "└─ 2. carol waits client",
+            "pool",
+            "├─ 2 permits of dave for",
+            "└─ 1. erin waits wants of 2 client web-3",
         ]
     );
+    assert!(text.contains(&format!("client {id} 127.0.0.1:")), "{text}");
+    let info = run(&server, &["info", "pool", "--table"]).stdout;
+    assert!(info.lines().last().is_some_and(|line| line.ends_with(" web-3") && line.contains(" 127.0.0.1:")), "{info}");
+    let info: Value = serde_json::from_str(&run(&server, &["info", "pool"]).stdout).expect("JSON");
+    assert_eq!((&info["queue"][0]["client"], &info["queue"][0]["client_name"]), (&id.into(), &"web-3".into()));
     let dot = run(&server, &["graph", "--format", "dot", "job"]).stdout;
     assert!(dot.starts_with("digraph waits {") && dot.contains("\"bob\" -> \"alice\" [label=\"job held "), "{dot}");
     assert!(!dot.contains("erin"), "{dot}");

@@ -88,10 +88,29 @@ fn break_asks_or_is_told_not_to() {
     assert_eq!(refused.code, Some(64));
     assert!(refused.stderr.contains("--yes"), "{}", refused.stderr);
     assert_eq!(lock_info(&mut client, "doc").expect("a lock").holders, 2);
-    assert_eq!(outcome(dlock(&server).with(["break", "--yes", "doc"])).code, Some(0));
+    let broken = outcome(dlock(&server).with(["break", "--yes", "doc"]));
+    assert_eq!(broken.code, Some(0));
+    let (before, after) = broken.stdout.split_once(" and b (held ").expect("both");
+    assert!(before.starts_with("took doc from a (held ") && after.ends_with("); next has it now\n"), "{broken:?}");
     next.granted();
     assert_eq!(server.holders("doc"), ["next"]);
     assert_eq!(outcome(dlock(&server).with(["break", "--yes", "free"])).code, Some(0));
+}
+
+#[test]
+fn break_tells_programs_who_lost_the_lock_and_who_has_it() {
+    let (server, mut client) = Server::start().with_client();
+    let token = client.int("DLOCK.ACQUIRE job alice PX 600000");
+    let (told, code) = json(&server, &["break", "--yes", "--json", "job"]);
+    assert_eq!(code, Some(0));
+    assert_eq!((&told["taken"][0]["owner"], &told["taken"][0]["token"]), (&"alice".into(), &token.into()));
+    assert!(told["holders"].as_array().expect("a list").is_empty(), "{told}");
+    let (told, _) = json(&server, &["break", "--yes", "--json", "job"]);
+    assert!(told["taken"].as_array().expect("a list").is_empty(), "it was free: {told}");
+    // A client that only waits for several locks is no holder.
+    client.int("DLOCK.ACQUIRE other bob PX 600000");
+    let _several = server.waiter("DLOCK.MACQUIRE 2 other job carol BLOCK 0");
+    assert_eq!(outcome(dlock(&server).with(["break", "--yes", "job"])).stdout, "job is free\n");
 }
 
 #[test]

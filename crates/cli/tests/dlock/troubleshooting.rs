@@ -63,17 +63,19 @@ fn replay(steps: &[Step], servers: &[&Server]) {
 /// The lines in words, without what differs each time: times, tokens, addresses, client ids.
 fn timeless(text: &str) -> Vec<Vec<String>> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let kind = |word: &str, is_last: bool| {
+    let is_address = |word: &str| word.starts_with("127.0.0.1:");
+    let kind = |word: &str, next: Option<&&str>| {
         let number = word.trim_end_matches(|c: char| "smhd".contains(c));
         let is_time = number.len() < word.len() && is_digits(&number.replace(['.', 'm', 'h', 'd'], ""));
         match word {
             _ if is_time => "TIME",
-            _ if word.starts_with("127.0.0.1:") => "ADDRESS",
+            _ if is_address(word) => "ADDRESS",
             _ if is_owner(word) => "OWNER",
             _ if word.len() == 16 && is_digits(word) => "TOKEN",
             _ if word.len() == 10 && is_digits(&word.replace('-', "")) => "DATE",
             _ if word.len() == 12 && is_digits(&word.replace([':', '.'], "")) => "CLOCK",
-            _ if is_last && is_digits(word) => "NUMBER",
+            // The id of a client, with or without its address.
+            _ if is_digits(word) && next.is_none_or(|next| is_address(next)) => "NUMBER",
             word => word,
         }
         .to_owned()
@@ -82,7 +84,7 @@ fn timeless(text: &str) -> Vec<Vec<String>> {
     lines
         .map(|line| {
             let words: Vec<_> = line.split_whitespace().collect();
-            words.iter().enumerate().map(|(at, word)| kind(word, at + 1 == words.len())).collect()
+            words.iter().enumerate().map(|(at, word)| kind(word, words.get(at + 1))).collect()
         })
         .collect()
 }

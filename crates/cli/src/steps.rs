@@ -1,0 +1,288 @@
+//! `dlock acquire`, `dlock renew` and `dlock release`: a lock that outlives the process that acquired it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use dlock_client::{Client, Error, Guard};
+use serde_json::json;
+
+use crate::holds::{Hold, Holds, Renewed};
+use crate::output::{self, for_people, millis, print, shown, text, time};
+use crate::servers::Servers;
+use crate::signals::{Children, Signals};
+use crate::values::{duration, lock_name};
+use crate::waiting::{Told, acquired, label};
+use crate::{exit, fail};
+
+/// `dlock acquire`.
+#[derive(Args)]
+#[command(before_help = ACQUIRE_EXAMPLES, after_help = ACQUIRE_CODES, help_template = crate::args::EXAMPLES_FIRST)]
+pub struct AcquireOptions {
+    /// The lock
+    #[arg(value_parser = lock_name())]
+    name: OsString,
+
+    /// How long the lock stays: nothing renews it, unless dlock renew does
+    #[arg(short, long, value_name = "TIME", value_parser = some_time)]
+    lease: Duration,
+
+    /// How long to wait in the queue [default: without limit]
+    #[arg(short, long, visible_alias = "timeout", value_name = "TIME", value_parser = duration)]
+    #[arg(conflicts_with = "no_wait", help_heading = "Waiting")]
+    wait: Option<Duration>,
+
+    /// Do not wait in the queue
+    #[arg(short, long, visible_alias = "nonblock", alias = "nb", help_heading = "Waiting")]
+    no_wait: bool,
+
+    /// The exit code if the lock was not acquired
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::NOT_GOT, help_heading = "Waiting")]
+    conflict_exit_code: u8,
+
+    /// Print nothing if the lock was not acquired, and nothing while it waits
+    #[arg(short, long, help_heading = "Waiting")]
+    quiet: bool,
+
+    /// The holder as others see it [default: HOST:PID]
+    #[arg(long, value_name = "TEXT", value_parser = plain)]
+    label: Option<String>,
+
+    /// Share the lock with others that use --shared
+    #[arg(long, conflicts_with = "limit")]
+    shared: bool,
+
+    /// Let at most N hold this lock at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+
+    /// Print JSON, on a terminal too (elsewhere it always is)
+    #[arg(long, conflicts_with = "env")]
+    json: bool,
+
+    /// Print DLOCK_NAME, DLOCK_OWNER and DLOCK_TOKEN, for eval; with =file as lines NAME=VALUE
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "shell")]
+    env: Option<Lines>,
+}
+
+/// For whom to print variables.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Lines {
+    /// A shell that evaluates them
+    Shell,
+    /// A file of an environment, such as $GITHUB_ENV
+    File,
+}
+
+/// `dlock renew` and `dlock release`.
+#[derive(Args)]
+pub struct Held {
+    /// The lock
+    #[arg(value_parser = lock_name())]
+    name: OsString,
+
+    /// Its owner, as dlock acquire and dlock info print it [default: $DLOCK_OWNER]
+    owner: Option<OsString>,
+
+    /// Only the hold with this token [default: with the owner of the environment, $DLOCK_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<u64>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Acquires a lock and leaves it to its lease.
+pub async fn acquire(servers: &Servers, options: AcquireOptions) -> Result<u8, Error> {
+    if servers.are_several() {
+        let why = "dlock acquire needs one server: over a quorum, only a running process keeps a lock";
+        return Err(Error::Invalid(why.to_owned()));
+    }
+    if options.env == Some(Lines::File) && options.name.as_bytes().iter().any(u8::is_ascii_control) {
+        return Err(Error::Invalid("this name does not fit into a line".to_owned()));
+    }
+    let client = servers.open()?;
+    let taken = Children::take().and_then(|children| Ok((children, Signals::take()?)));
+    let (mut children, mut signals) = match taken {
+        Ok(taken) => taken,
+        Err(error) => return Ok(fail(exit::UNAVAILABLE, &error.to_string())),
+    };
+    let label = options.label.clone().unwrap_or_else(label);
+    let told = options.told(&client, &label);
+    let guard = match acquired(options.terms(&client, &label), &told, &mut signals, &mut children).await {
+        Ok(guard) => guard,
+        Err(code) => return Ok(code),
+    };
+    options.tell(&guard).iter().for_each(|line| print(line));
+    if output::is_broken() {
+        // Nobody knows the owner.
+        let _ = guard.release().await;
+        return Ok(fail(exit::OUTPUT, &format!("{}: released, since nobody reads its owner", told.shown())));
+    }
+    // Dropped, it would release the lock.
+    std::mem::forget(guard);
+    Ok(0)
+}
+
+impl AcquireOptions {
+    fn terms(&self, client: &Client, label: &str) -> dlock_client::Acquire {
+        let name = self.name.as_bytes();
+        let acquire = match self.limit {
+            Some(limit) => client.semaphore(name, limit).acquire_many(1),
+            None if self.shared => client.read(name),
+            None => client.acquire(name),
+        };
+        let acquire = acquire.lease(self.lease).no_renewal().owner_label(label);
+        match (self.no_wait, self.wait) {
+            (_, Some(wait)) => acquire.wait(wait),
+            (true, None) => acquire.no_wait(),
+            (false, None) => acquire,
+        }
+    }
+
+    fn told<'a>(&'a self, client: &'a Client, label: &'a str) -> Told<'a> {
+        Told {
+            client,
+            names: vec![self.name.as_bytes()],
+            label,
+            limit: self.limit,
+            is_once: false,
+            is_quiet: self.quiet,
+            conflict: self.conflict_exit_code,
+            replicas_take: Duration::ZERO,
+        }
+    }
+
+    fn tell(&self, guard: &Guard) -> Vec<String> {
+        let (name, owner, token) = (self.name.as_bytes(), guard.owner(), guard.token().to_string());
+        let variables = |assign: fn(&str, &[u8]) -> String| {
+            let all = [("NAME", name), ("OWNER", owner.as_bytes()), ("TOKEN", token.as_bytes())];
+            all.map(|(variable, value)| assign(variable, value)).to_vec()
+        };
+        match self.env {
+            Some(Lines::Shell) => variables(|name, value| format!("export DLOCK_{name}='{}'", quoted(value))),
+            Some(Lines::File) => variables(|name, value| format!("DLOCK_{name}={}", String::from_utf8_lossy(value))),
+            None if for_people(self.json) => vec![
+                format!("{} is held for {}", shown(name), time(self.lease)),
+                format!("owner  {owner}"),
+                format!("token  {token}"),
+            ],
+            None => {
+                let lease = millis(self.lease);
+                vec![json!({"name": text(name), "owner": owner, "token": guard.token(), "lease": lease}).to_string()]
+            }
+        }
+    }
+}
+
+/// Renews the hold of an owner. Exit code 1: there is none.
+pub async fn renew(client: &Client, held: &Held, lease: Option<Duration>) -> Result<u8, Error> {
+    let (owner, token) = held.whose()?;
+    let hold = Hold { name: held.name.as_bytes(), owner: owner.as_bytes(), token };
+    let renewed = Holds::of(client)?.renew(hold, lease).await?;
+    if renewed == Renewed::Not {
+        return Ok(held.not_theirs(&owner, token));
+    }
+    let is_cut = renewed == Renewed::Cut;
+    if held.json {
+        let name = text(hold.name);
+        print(&json!({"name": name, "owner": text(hold.owner), "renewed": true, "cut": is_cut}).to_string());
+    } else if is_cut {
+        output::say(&format!("dlock: {}: renewed for less: its cap ends it", shown(hold.name)));
+    }
+    Ok(0)
+}
+
+/// Releases the hold of an owner. Exit code 1: there is none.
+pub async fn release(client: &Client, held: &Held) -> Result<u8, Error> {
+    let (owner, token) = held.whose()?;
+    let hold = Hold { name: held.name.as_bytes(), owner: owner.as_bytes(), token };
+    if !Holds::of(client)?.release(hold).await? {
+        return Ok(held.not_theirs(&owner, token));
+    }
+    if held.json {
+        print(&json!({"name": text(hold.name), "owner": text(hold.owner), "released": true}).to_string());
+    } else if for_people(false) {
+        print(&format!("{} is released by {}", shown(hold.name), shown(hold.owner)));
+    }
+    Ok(0)
+}
+
+impl Held {
+    /// Returns the owner, and the token that goes with it: one of the environment is the token of that owner.
+    fn whose(&self) -> Result<(OsString, Option<u64>), Error> {
+        if let Some(owner) = &self.owner {
+            return Ok((owner.clone(), self.token));
+        }
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let owner = variable("DLOCK_OWNER")
+            .ok_or_else(|| Error::Invalid("name the owner, or set DLOCK_OWNER (dlock acquire --env)".to_owned()))?;
+        let token = match (self.token, variable("DLOCK_TOKEN")) {
+            (Some(token), _) => Some(token),
+            (None, None) => None,
+            (None, Some(text)) => match text.to_str().and_then(|text| text.parse().ok()) {
+                Some(token) => Some(token),
+                None => return Err(Error::Invalid("DLOCK_TOKEN is not a number".to_owned())),
+            },
+        };
+        Ok((owner, token))
+    }
+
+    fn not_theirs(&self, owner: &OsStr, token: Option<u64>) -> u8 {
+        let token = token.map_or(String::new(), |token| format!(" with token {token}"));
+        let (name, owner) = (shown(self.name.as_bytes()), shown(owner.as_bytes()));
+        fail(exit::NOT_GOT, &format!("{name} is not held by {owner}{token}"))
+    }
+}
+
+/// Returns a value between single quotes of a shell.
+fn quoted(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).replace('\'', r"'\''")
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time < Duration::from_millis(1) => Err("at least 1ms".to_owned()),
+        time => Ok(time),
+    }
+}
+
+fn plain(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("it is empty".to_owned()),
+        text if text.chars().any(char::is_control) => Err("no control characters".to_owned()),
+        text if text.len() > MAX_LABEL => Err(format!("at most {MAX_LABEL} bytes")),
+        text => Ok(text.to_owned()),
+    }
+}
+
+/// The longest label of an owner.
+const MAX_LABEL: usize = 256;
+
+const ACQUIRE_EXAMPLES: &str = "\
+Examples:
+  dlock acquire maintenance --lease 2h --label \"alice: new disks\"
+  lock=$(dlock acquire deploy:web --lease 1h --wait 10m --env) || exit; eval \"$lock\"
+  dlock acquire deploy:web --lease 1h --env=file >> \"$GITHUB_ENV\"";
+
+const ACQUIRE_CODES: &str = "\
+dlock renew and dlock release take the owner from DLOCK_OWNER, and refuse a lock of another owner. A command that runs
+under a lock for as long as it takes needs none of this: dlock run.
+
+Exit code: 0; 1 the lock was not acquired (another code with -E), 64 the command line is invalid, 69 no server answers or
+it returns an error, 74 nobody could be told the owner, and the lock was released.";
+
+pub const RENEW_HELP: &str = "\
+Examples:
+  dlock renew deploy:web --lease 1h      # in the same environment as dlock acquire --env
+
+Exit code: 0; 1 that owner does not hold it.";
+
+pub const RELEASE_HELP: &str = "\
+Examples:
+  dlock release deploy:web               # in the same environment as dlock acquire --env
+  dlock release deploy:web ci-7:8a19685554eee661
+
+Exit code: 0 it was released, 1 that owner did not hold it.";

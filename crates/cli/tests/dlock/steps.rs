@@ -1,0 +1,232 @@
+//! A lock across steps: `dlock acquire`, `dlock renew` and `dlock release`.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::process::{Notes, Outcome, Running, With, dlock, outcome};
+use dlock_testkit::{Server, lock_info, soon};
+
+#[track_caller]
+fn run(server: &Server, arguments: &[&str]) -> Outcome {
+    outcome(dlock(server).with(arguments))
+}
+
+/// What `dlock` prints for programs.
+#[track_caller]
+fn json(server: &Server, arguments: &[&str]) -> Value {
+    let done = run(server, arguments);
+    assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    serde_json::from_str(&done.stdout).expect("JSON")
+}
+
+/// The outcome of a script of a shell in which `dlock` is this one.
+fn shell(server: &Server, script: &str) -> Outcome {
+    let fields = dlock(server);
+    let folder = Path::new(fields.get_program()).parent().expect("a folder").display().to_string();
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).env_remove("DLOCK_OWNER").env_remove("DLOCK_TOKEN").stdin(Stdio::null());
+    command.envs(fields.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap_or_default()));
+    outcome(command)
+}
+
+#[test]
+fn a_lock_is_acquired_renewed_and_released_by_processes_of_their_own() {
+    let (server, mut client) = Server::start().with_client();
+    let lock = json(&server, &["acquire", "deploy", "--lease", "2h", "--label", "ci run 7"]);
+    let owner = lock["owner"].as_str().expect("an owner");
+    assert!(owner.starts_with("ci run 7:"), "{lock}");
+    let info = lock_info(&mut client, "deploy FULL").expect("a lock");
+    assert_eq!((&lock["name"], &lock["token"]), (&"deploy".into(), &info.holds()[0].token.into()));
+    assert!((7_100_000..=7_200_000).contains(&info.holds()[0].ttl), "nothing has shortened it");
+    let token = lock["token"].to_string();
+
+    let renewed = json(&server, &["renew", "deploy", owner, "--token", &token, "--lease", "3h", "--json"]);
+    assert_eq!((&renewed["renewed"], &renewed["name"]), (&true.into(), &"deploy".into()));
+    assert!(client.int("PTTL deploy") > 7_200_000);
+    // Without a time, it has the lease that it was given last.
+    client.int("PEXPIRE deploy 600000");
+    json(&server, &["renew", "deploy", owner, "--json"]);
+    assert!(client.int("PTTL deploy") > 7_200_000);
+
+    let released = json(&server, &["release", "deploy", owner, "--token", &token, "--json"]);
+    assert_eq!(released["released"], true);
+    assert!(server.holders("deploy").is_empty());
+}
+
+#[test]
+fn what_is_not_theirs_is_refused() {
+    let (server, mut client) = Server::start().with_client();
+    let lock = json(&server, &["acquire", "deploy", "--lease", "1h"]);
+    let (owner, token) = (lock["owner"].as_str().expect("an owner"), lock["token"].as_u64().expect("a token"));
+    let other = (token + 1).to_string();
+    for (arguments, why) in [
+        (&["renew", "deploy", "alice"][..], "deploy is not held by alice"),
+        (&["renew", "deploy", owner, "--token", &other], "with token"),
+        (&["release", "deploy", "alice"], "deploy is not held by alice"),
+        (&["release", "deploy", owner, "--token", &other], "with token"),
+        (&["renew", "other", owner], "other is not held by"),
+    ] {
+        let refused = run(&server, arguments);
+        assert_eq!(refused.code, Some(1), "{arguments:?}");
+        assert!(refused.stderr.contains(why), "{arguments:?}: {}", refused.stderr);
+    }
+    assert_eq!(server.holders("deploy"), [owner]);
+    // The lock of a former owner is another one's.
+    client.int("DEL deploy");
+    client.int("DLOCK.ACQUIRE deploy bob PX 600000");
+    for command in ["renew", "release"] {
+        assert_eq!(run(&server, &[command, "deploy", owner]).code, Some(1));
+    }
+    assert_eq!(server.holders("deploy"), ["bob"]);
+}
+
+#[test]
+fn an_acquisition_waits_or_is_refused_and_names_the_holder() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE deploy alice PX 600000");
+    for (options, code) in [(&["--no-wait"][..], 1), (&["--wait", "100ms"], 1), (&["--no-wait", "-E", "9"], 9)] {
+        let refused = run(&server, &[&["acquire", "deploy", "--lease", "1h"][..], options].concat());
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(code), ""), "{options:?}");
+        assert!(refused.stderr.contains("held by alice"), "{}", refused.stderr);
+    }
+    let mut command = dlock(&server).with(["acquire", "deploy", "--lease", "1h", "--wait", "1m"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let waits = Running::start(command);
+    soon("it waits", || server.queue("deploy").len() == 1);
+    client.int("DLOCK.RELEASE deploy alice");
+    let granted: Value = serde_json::from_str(&waits.outcome().stdout).expect("JSON");
+    assert_eq!(server.holders("deploy"), [granted["owner"].as_str().expect("an owner")]);
+}
+
+#[test]
+fn an_acquisition_that_is_ended_or_cannot_be_told_holds_nothing() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE deploy alice PX 600000");
+    let mut waits = Running::start(dlock(&server).with(["acquire", "deploy", "--lease", "1h"]));
+    soon("it waits", || server.queue("deploy").len() == 1);
+    waits.signal(libc::SIGTERM);
+    assert_eq!(waits.outcome().signal, Some(libc::SIGTERM));
+    soon("it has left", || server.queue("deploy").is_empty());
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is full");
+    let mut command = dlock(&server).with(["acquire", "free", "--lease", "1h"]);
+    command.stdout(full);
+    assert_eq!(Running::start(command).outcome().code, Some(74));
+    assert!(server.holders("free").is_empty(), "nobody knows its owner");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = dlock(&server).with(["acquire", "free", "--lease", "1h"]);
+    command.stdout(writer);
+    assert_eq!(Running::start(command).outcome().code, Some(74));
+    assert!(server.holders("free").is_empty(), "nobody knows its owner");
+}
+
+#[test]
+fn the_environment_names_the_owner_to_the_next_step() {
+    let server = Server::start();
+    let script = "lock=$(dlock acquire \"it's a $HOME\" --lease 1h --label \"o'brien\" --env) || exit 9
+        eval \"$lock\"; dlock info \"it's a $HOME\" >/dev/null || exit 8
+        echo \"$DLOCK_NAME|$DLOCK_OWNER|$DLOCK_TOKEN\"
+        dlock renew \"$DLOCK_NAME\" --lease 2h || exit 7
+        dlock release \"$DLOCK_NAME\" || exit 6
+        dlock release \"$DLOCK_NAME\"; echo $?";
+    let done = shell(&server, script);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let home = std::env::var("HOME").unwrap_or_default();
+    assert!(done.stdout.starts_with(&format!("it's a {home}|o'brien:")) && done.stdout.ends_with("\n1\n"), "{done:?}");
+    // A token of the environment belongs to the owner of the environment.
+    server.client().int("DLOCK.ACQUIRE job bob PX 600000");
+    let done = shell(&server, "DLOCK_OWNER=alice DLOCK_TOKEN=5 dlock release job bob");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    // Lines of a file, which no shell reads.
+    let lines = run(&server, &["acquire", "job", "--lease", "1h", "--label", "a b", "--env=file"]).stdout;
+    let names: Vec<_> = lines.lines().filter_map(|line| line.split_once('=')).collect();
+    assert_eq!(names[0], ("DLOCK_NAME", "job"));
+    assert!(names[1].0 == "DLOCK_OWNER" && names[1].1.starts_with("a b:") && names[2].0 == "DLOCK_TOKEN", "{lines}");
+}
+
+#[test]
+fn command_lines_that_name_too_little_are_refused() {
+    let server = Server::start();
+    for arguments in [
+        &["acquire", "job"][..],
+        &["acquire", "job", "--lease", "0"],
+        &["acquire", "job", "--lease", "1h", "--label", "a\nb"],
+        &["acquire", "a\nb", "--lease", "1h", "--env=file"],
+        &["acquire", "job", "--lease", "1h", "-s", "redis://a", "-s", "redis://b", "--longest-lease", "2h"],
+        &["renew", "job"],
+        &["release", "job"],
+    ] {
+        let refused = run(&server, arguments);
+        assert_eq!(refused.code, Some(64), "{arguments:?}: {}", refused.stderr);
+    }
+    assert!(server.holders("job").is_empty());
+}
+
+/// The block of docs/recipes/steps/README.md in that language.
+fn recipe(language: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipes/steps/README.md");
+    let text = std::fs::read_to_string(page).expect("a page");
+    let begin = format!("\n```{language}\n");
+    text.split(&begin).nth(1).and_then(|rest| rest.split("\n```").next()).expect("a block").to_owned()
+}
+
+/// The scripts of the steps of a job of GitHub Actions.
+fn steps(block: &str) -> Vec<String> {
+    let mut steps: Vec<String> = Vec::new();
+    for line in block.lines() {
+        if let Some((_, script)) = line.split_once("run: ") {
+            steps.push(script.trim_start_matches('|').to_owned());
+        } else if let Some(last) = steps.last_mut().filter(|_| line.starts_with("          ")) {
+            *last += &format!("\n{}", line.trim());
+        }
+    }
+    steps
+}
+
+#[test]
+fn the_steps_of_the_page_for_github_actions_hold_one_lock() {
+    let (server, notes) = (Server::start(), Notes::new());
+    std::fs::write(notes.path("env"), "").expect("a file");
+    let steps = steps(&recipe("yaml"));
+    assert!(steps.len() >= 4, "{steps:#?}");
+    for (at, step) in steps.iter().enumerate() {
+        let step = step.replace("${{ github.run_id }}", "4711").replace("./", ": ");
+        let environment = notes.read("env").lines().map(|line| format!("export '{line}'\n")).collect::<String>();
+        let file = format!("GITHUB_ENV='{}'; set -e\n", notes.path("env").display());
+        let done = shell(&server, &format!("{environment}{file}{step}"));
+        assert_eq!(done.code, Some(0), "{step}: {done:?}");
+        let is_held = server.holders("deploy:web").iter().any(|owner| owner.contains("4711"));
+        assert_eq!(is_held, at + 1 < steps.len(), "after {step}");
+    }
+}
+
+#[test]
+fn terraform_plans_and_applies_under_one_lock_that_ends_with_the_script() {
+    let (server, mut client) = Server::start().with_client();
+    let notes = Notes::new();
+    // A stand-in that notes who has the lock.
+    let log = notes.path("log").display().to_string();
+    let terraform = format!("terraform() {{ dlock info terraform:prod >/dev/null; echo \"$1 $?\" >>'{log}'; }}\n");
+    let script = |before_apply: &str| {
+        let recipe = recipe("sh").replace("dlock renew", &format!("{before_apply}\ndlock renew"));
+        shell(&server, &format!("USER=alice; {terraform}{recipe}"))
+    };
+    let done = script("");
+    assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
+    assert_eq!(notes.read("log"), "plan 0\napply 0\n");
+    assert!(server.holders("terraform:prod").is_empty());
+    // Another owner has taken the lock before the plan is applied.
+    let steal = format!(
+        "dlock break terraform:prod --yes; {} -p {} DLOCK.ACQUIRE terraform:prod bob PX 600000",
+        crate::pages::cli(),
+        server.port()
+    );
+    let lost = script(&steal);
+    assert_eq!(lost.code, Some(1), "{lost:?}");
+    assert_eq!(notes.read("log"), "plan 0\napply 0\nplan 0\n", "nothing is applied");
+    assert_eq!(server.holders("terraform:prod"), ["bob"]);
+    client.int("DEL terraform:prod");
+}
