@@ -117,6 +117,34 @@ class Delay(CuttingProxy):
             _end(client, upstream)
 
 
+class Stall(CuttingProxy):
+    """Passes everything on, but keeps replies back while it is told to: as for a program that is paused."""
+
+    def __init__(self, port: int | None = None) -> None:
+        super().__init__(port)
+        self._flows = threading.Event()
+        self._flows.set()
+
+    def stall(self) -> None:
+        """From now on, replies are kept back."""
+        self._flows.clear()
+
+    def flow(self) -> None:
+        """They arrive."""
+        self._flows.set()
+
+    def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
+        threading.Thread(target=_pass_on, args=(client, upstream), daemon=True).start()
+        try:
+            while data := upstream.recv(65536):
+                self._flows.wait()
+                client.sendall(data)
+        except OSError:
+            pass
+        finally:
+            _end(client, upstream)
+
+
 class Slow(CuttingProxy):
     """Passes everything on, in each direction after a time."""
 

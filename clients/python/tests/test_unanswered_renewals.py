@@ -13,8 +13,7 @@ import redis
 
 import redis_dlock
 from cutting import CuttingProxy, Delay
-from kit import PATIENCE, Kit, command, info, soon
-from redis_dlock.watch import Validity
+from kit import PATIENCE, Kit, Plain, command, info, soon
 from servers import Server
 from test_lost import is_lost, lost_already
 
@@ -232,12 +231,26 @@ async def test_a_renewal_that_too_few_replicas_have_may_have_shortened_it(kit: K
         assert lock.remaining <= 5
 
 
-def test_a_look_beside_a_renewal_does_not_undo_it() -> None:
-    now = time.monotonic()
-    validity = Validity(now, 600.0, float("inf"), ask_first=False)
-    validity.set_to(now + 1.1, now + 1, 3.0, float("inf"))
-    # It was sent before, and its reply was read after the renewal.
-    validity.confirmed(now, 600.0)
-    assert validity.until <= now + 4
-    validity.confirmed(now + 2, 60.0)
-    assert validity.until > now + 50, "the next one counts"
+async def test_of_two_renewals_at_once_the_shorter_counts(kit: Kit, client: redis.Redis) -> None:
+    """The server may have executed either last."""
+    way = Delay()
+    try:
+        own = kit.client_of(way.address)
+        lock = kit.extra("job", client=own, timeout=600, thread_local=False)
+        assert await lock.acquire()
+        way.keep("PX")
+        if isinstance(lock, Plain):
+            shorter = asyncio.create_task(asyncio.to_thread(lock._inner.extend, 3, replace_ttl=True))
+        else:
+            shorter = asyncio.create_task(lock.extend(3, replace_ttl=True))
+        await asyncio.to_thread(way.keeps.wait, 10)
+        assert await lock.extend(600, replace_ttl=True)
+        assert lock.remaining <= 3, "the other one may still be executed"
+        way.deliver()
+        assert await shorter
+        assert client.pttl("job") <= 3000
+        assert lock.remaining <= 3
+        assert await lock.extend(600, replace_ttl=True)
+        assert lock.remaining > 500, "the next one counts"
+    finally:
+        way.close()

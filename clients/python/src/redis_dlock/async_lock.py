@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from types import TracebackType
@@ -19,7 +20,8 @@ from .attempt import LATE, Attempt
 from .base import LockBase, least
 from .bindings import Binding
 from .commands import milliseconds, rest_of
-from .holds import Hold, PerTask, PerThread, Shared
+from .errors import ReplicasError
+from .holds import Hold, PerTask, PerThread, Shared, task
 
 L = TypeVar("L", bound="DLock")
 
@@ -31,7 +33,9 @@ class DLock(LockBase[Line], Lock):
         self._wire = Wire(self.redis, self.name)
 
     def _memory(self) -> Shared[Line] | PerThread[Line] | PerTask[Line]:
-        return PerTask() if self.reentrant else super()._memory()
+        if self.reentrant:
+            return PerTask()
+        return PerThread(task) if self.thread_local else Shared(task)
 
     async def __aenter__(self: L) -> L:
         if await self.acquire():
@@ -62,35 +66,34 @@ class DLock(LockBase[Line], Lock):
         attempt = self._attempt(blocking, blocking_timeout, token)
         try:
             while True:
-                sent = time.monotonic()
                 try:
                     await self._wire.acquire(attempt)
                     break
                 except ResponseError as error:
                     self._refused(error)
-                if not (left := attempt.left()):
+                if not (left := attempt.left(time.monotonic())):
                     return False
                 await asyncio.sleep(min(self.sleep, left))
-            if attempt.token is None:
+            if attempt.token is None or attempt.abandoned:
                 return False
-            await self._keep(attempt, sent)
+            await self._keep(attempt)
             return True
         except BaseException:
             await in_background(self._forget(attempt))
             raise
 
-    async def _keep(self, attempt: Attempt, sent: float) -> None:
-        before = self._remember(attempt, sent)
-        if before is not None:
-            await self._let_go(before)
+    async def _keep(self, attempt: Attempt) -> None:
+        hold, replaced = self._remember(attempt)
+        for each in replaced:
+            await self._let_go(each)
         if self.auto_renewal or self.on_lost is not None or attempt.connection is not None or self._named is not None:
-            self._watch(self._held())
+            self._watch(hold)
 
     async def _forget(self, attempt: Attempt) -> None:
         """Acquiring failed: whatever it has got already is given back."""
-        hold = self._hold
-        if hold is not None and hold.owner == attempt.owner and hold.token == attempt.token is not None:
-            self._hold = None
+        hold = self.local.find(attempt.owner, attempt.token) if attempt.token is not None else None
+        if hold is not None:
+            self.local.forget(hold)
             await self._let_go(hold)
         await self._wire.give_up(attempt)
 
@@ -102,20 +105,24 @@ class DLock(LockBase[Line], Lock):
             self._refused(error)
         if attempt.token == hold.token:
             if self._entered(hold):
-                await self._prolong(hold, attempt.gives_up() + LATE)
+                # Without an answer, the time that was known before counts.
+                with contextlib.suppress(*redis_py.LOST, ResponseError):
+                    await self._ask_until(hold, attempt.gives_up() + LATE)
             return True
         await self._wire.give_up(attempt)
         await self._let_go(hold)
-        raise self._lost_before_entry()
+        raise self._lost_before_entry(hold)
 
-    async def _prolong(self, hold: Hold[Line], until: float) -> None:
-        """Asks until when an entered hold lasts. Without an answer, the time that was known before counts."""
-        sent = time.monotonic()
+    async def _ask_until(self, hold: Hold[Line], until: float) -> int | None:
+        """Asks until when a hold lasts, and counts with that. Returns the ms that are left."""
+        question = hold.validity.sends(time.monotonic())
         try:
-            left = (await self._left_now(hold, until) or 0) / 1000
-            hold.until = sent + min(left, hold.shortest)
-        except (*redis_py.LOST, ResponseError):
-            pass
+            left = await self._left_now(hold, until)
+        except BaseException:
+            hold.validity.refused(question)
+            raise
+        hold.validity.answered(time.monotonic(), question, (left or 0) / 1000)
+        return left
 
     # Each of the following takes 5 s at most, without an answer. Then redis-py's `ConnectionError` or `TimeoutError` is
     # raised.
@@ -216,27 +223,29 @@ class DLock(LockBase[Line], Lock):
         if self._named is not None:
             lease = self._named.lease(lease)
         lease = max(lease, rest_of(hold.stays_until))
-        sent, shortest = time.monotonic(), hold.shortest
-        refused = self._renewing(hold, sent, lease)
+        sent = self._renewing(hold, lease)
+        left: int | None = None
         try:
             renewals = self._target.renew(hold.owner, hold.token, lease)
-            replies, repeated = await self._wire.renew(renewals, self._replicas, until, refused)
+            replies, repeated = await self._wire.renew(
+                renewals, self._replicas, until, lambda: hold.validity.refused(sent)
+            )
             if repeated:
-                shortest = min(shortest, lease / 1000)
+                hold.validity.repeated(sent)
             renewed = least(replies)
             if renewed == 0:
                 # A cap of the server cut it: it lasts for less than was asked.
-                sent = time.monotonic()
-                renewed = await self._left_now(hold, until)
-                lease = renewed or 0
-        except ResponseError as error:
-            if not redis_py.wrong_type(error):
+                renewed = left = await self._ask_until(hold, until)
+        except BaseException as error:
+            if not isinstance(error, ResponseError) or not redis_py.wrong_type(error):
+                arrives = not isinstance(error, ReplicasError)
+                hold.validity.unanswered(time.monotonic(), sent, arrives=arrives)
                 raise
             renewed = None
         if renewed is None:
             hold.gone()
             raise self._no_longer_owned(doing)
-        self._renewed(hold, sent, lease, shortest)
+        self._renewed(hold, sent, lease, left)
         return True
 
     # Losing

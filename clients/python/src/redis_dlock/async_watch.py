@@ -18,11 +18,11 @@ from .async_wire import Wire
 from .base import logger
 from .errors import ReplicasError
 from .holds import Hold
-from .watch import Terms, Validity
+from .heartbeat import Heartbeat, Terms
 
 _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError, asyncio.TimeoutError)
-# After one of these, nothing of the look arrives later.
-_SETTLED = (*redis_py.MOVING, redis_py.Unreachable, ReplicasError)
+# After one of these, the server has not executed the look, and will not.
+_UNSENT = (*redis_py.MOVING, redis_py.Unreachable)
 
 
 class Watch:
@@ -50,12 +50,7 @@ class Watch:
         # Why the server refused the last look, if it did.
         self._refused: Exception | None = None
         self._line: Line | None = None
-        # The server renews a session, however long ago it was granted.
-        ask_first = hold.queued and hold.connection is None
-        self._validity = Validity(
-            hold.since, terms.lease, hold.cap, until=hold.until, shortest=hold.shortest, every=terms.every,
-            ask_first=ask_first,
-        )
+        self._beats = Heartbeat(hold.validity, time.monotonic(), hold.since, terms.lease, terms.every)
         self._task = start(self._run())
         weakref.finalize(hold, self.stop).atexit = False
 
@@ -66,7 +61,7 @@ class Watch:
 
     def until(self) -> float:
         """Returns until when the hold is certain."""
-        return -math.inf if self.is_lost else self._validity.until
+        return -math.inf if self.is_lost else self._beats.validity.until
 
     def stop(self) -> None:
         """Ends the watch, without waiting for it. The session keeps its connection from now on."""
@@ -74,20 +69,19 @@ class Watch:
         if not self._loop.is_closed():
             self._task.cancel()
 
-    def renewing(self, sent: float, lease: float) -> Callable[[], None]:
-        """The caller renews the hold. Returns what to call if the server refuses it."""
-        undo = self._validity.renewing(time.monotonic(), sent, lease)
+    def changed(self) -> None:
+        """The caller renews the hold, so that less is certain until the server answers."""
+        self._beats.changed(time.monotonic())
         self._wake()
-        return undo
 
-    def renewed(self, sent: float, lease: float, shortest: float) -> None:
+    def renewed(self, sent: float, lease: float) -> None:
         """The caller has renewed the hold."""
-        self._validity.set_to(time.monotonic(), sent, lease, shortest)
+        self._beats.renewed(time.monotonic(), lease)
         self._wake()
 
     def look_now(self) -> None:
         """The server said that it has no such hold."""
-        self._validity.due = time.monotonic()
+        self._beats.due = time.monotonic()
         self._wake()
 
     def _wake(self) -> None:
@@ -112,36 +106,39 @@ class Watch:
             if session is not None and session.closed:
                 return
             now = time.monotonic()
-            if now >= self._validity.until:
+            if now >= self._beats.validity.until:
                 why = "its lease ended"
                 return await self._lose(why if self._refused is None else f"{why}: {self._refused}")
             if ended is not None and ended.done():
-                self._binds, self._validity.due = True, now
-            if now < self._validity.due:
+                self._binds, self._beats.due = True, now
+            if now < self._beats.due:
                 continue
             bound = self._binds
-            renews = self._terms.renew is not None and session is None
-            if renews:
-                self._validity.renews(now)
+            renews = bound or self._terms.renew is not None
+            sent = self._beats.look(now, renews=renews)
             try:
                 look = self._bind() if bound else self._look()
-                left = await within(max(0.0, self._validity.until - now), look)
+                left = await within(max(0.0, self._beats.validity.until - now), look)
             except _UNKNOWN as error:
-                renews = renews and not isinstance(error, _SETTLED)
-                self._validity.failed(time.monotonic(), binds=self._binds and not bound, renews=renews)
+                self._beats.failed(
+                    time.monotonic(), sent, binds=self._binds and not bound, executed=not isinstance(error, _UNSENT),
+                    arrives=not isinstance(error, ReplicasError),
+                )
                 continue
             except (ResponseError, LockError) as error:
                 if isinstance(error, ResponseError) and redis_py.wrong_type(error):
                     return await self._lose("the key is no lock any more")
                 # Not now, or not here: the server that has it may have it until its lease ends.
                 self._refused = error
-                self._validity.failed(time.monotonic(), binds=self._binds and not bound, renews=False)
+                self._beats.failed(
+                    time.monotonic(), sent, binds=self._binds and not bound, executed=False, arrives=False
+                )
                 continue
             if left is None:
                 why = "the connection of its session ended" if self._binds else "the server has no such hold"
                 return await self._lose(why)
             self._binds, self._refused = False, None
-            self._validity.confirmed(now, left)
+            self._beats.confirmed(time.monotonic(), sent, left)
 
     async def _sleep(self, ended: asyncio.Task[None] | None) -> None:
         if self._changed.done():
@@ -149,14 +146,14 @@ class Watch:
         events: set[asyncio.Future[None]] = {self._changed}
         if ended is not None:
             events.add(ended)
-        pause = max(0.0, self._validity.due - time.monotonic())
+        pause = max(0.0, self._beats.due - time.monotonic())
         await asyncio.wait(events, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
 
     async def _look(self) -> float | None:
         """Returns the seconds left, or None if the hold is gone."""
         now = time.monotonic()
         if self._session is not None:
-            seconds = self._validity.patience_of_session(now, self._terms.replicas)
+            seconds = self._beats.patience_of_session(now, self._terms.extra())
             try:
                 replies = await self._session.exchange(*self._terms.commands(), within=seconds)
             except (*redis_py.LOST, ReadOnlyError):
@@ -164,7 +161,7 @@ class Watch:
                 self._binds = True
                 raise
             return self._terms.left(replies)
-        seconds = self._validity.patience(now)
+        seconds = self._beats.patience(now)
         line = await self._own(seconds)
         try:
             return self._terms.left(await line.exchange(*self._terms.commands(), within=seconds))
@@ -180,7 +177,7 @@ class Watch:
 
     async def _bind(self) -> float | None:
         """Binds the session to a new connection. Returns the seconds left, or None if the hold is gone."""
-        seconds = self._validity.patience_of_session(time.monotonic())
+        seconds = self._beats.patience_of_session(time.monotonic())
         line = await self._wire.open(time.monotonic() + seconds)
         before: Line | None = None
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -46,13 +46,20 @@ class Wire:
         except BaseException as error:
             attempt.abandoned = True
             clearing = self._abandon(attempt, work)
-            await in_background(clearing, 0.0 if isinstance(error, redis_py.LOST) else redis_py.CLEANING_SEEN)
-            raise
+            lost = isinstance(error, redis_py.LOST)
+            await in_background(clearing, 0.0 if lost else redis_py.CLEANING_SEEN)
+            if not lost or not attempt.is_not_granted(time.monotonic()):
+                raise
 
     async def _acquire(self, attempt: Attempt) -> None:
-        await self._repeat_acquiring(attempt)
-        if attempt.token is not None and attempt.replicas is not None:
-            await self._confirm(attempt, attempt.replicas)
+        goes_round = True
+        while goes_round:
+            attempt.queues_again = False
+            await self._repeat_acquiring(attempt)
+            if attempt.token is not None and attempt.replicas is not None:
+                await self._confirm(attempt, attempt.replicas)
+            await self._settle(attempt)
+            goes_round = attempt.goes_round(time.monotonic())
         if attempt.token is None:
             for line in attempt.parts():
                 await line.done()
@@ -125,15 +132,43 @@ class Wire:
             for talk in attempt.forgive():
                 await talk.done()
 
+    async def _settle(self, attempt: Attempt) -> None:
+        """Asks for a grant that counts from long ago: the server may have given the lock to another since."""
+        outage = redis_py.Outage()
+        while attempt.is_old(sent := time.monotonic()):
+            until = attempt.asks(sent)
+            try:
+                attempt.confirmed(sent, await self._question(attempt, min(until, sent + redis_py.STEP)))
+                attempt.hears(time.monotonic())
+            except (*redis_py.LOST, redis_py.Unreachable) as error:
+                await asyncio.sleep(outage.pause(until - time.monotonic(), error))
+                if attempt.session:
+                    return attempt.repeats()
+            if attempt.token is None and attempt.connection is not None:
+                await attempt.connection.close()
+                attempt.connection = None
+
+    async def _question(self, attempt: Attempt, until: float) -> list[Any]:
+        """Returns the replies to the question for a grant."""
+        commands = attempt.confirms()
+        if attempt.session:
+            return list(await attempt.connection.exchange(*commands, within=until - time.monotonic()))
+
+        async def exchanged() -> list[Any]:
+            async with self._talk(until) as talk:
+                return await talk.exchange(*commands, within=until - time.monotonic())
+
+        return list(await self._follow(lambda: _in_time(exchanged(), until), lambda: until))
+
     async def _once(self, attempt: Attempt) -> None:
         attempt.check()
         if attempt.named is not None:
-            attempt.enters(await attempt.named.home(self._name, attempt.step()))
+            attempt.enters(await attempt.named.home(self._name, attempt.step(time.monotonic())))
         if not attempt.session and (not attempt.waits or self._lends(attempt)):
             with redis_py.Crowd(self._source()):
                 async with self._talk(_step(attempt), attempt) as talk:
                     await _try(talk, attempt)
-            if attempt.token is not None or attempt.left() == 0:
+            if attempt.token is not None or attempt.left(time.monotonic()) == 0:
                 return
         await self._wait(attempt)
 
@@ -146,8 +181,9 @@ class Wire:
         """Waits on a connection of its own; when it moves on, the one where it waited before comes second."""
         lines: list[Line] = []
         try:
-            reply = await self._ask_to_wait(attempt, lines)
-            attempt.queued = True
+            if attempt.session and not attempt.is_refused and await self._granted_at_once(attempt, lines):
+                return
+            reply = await self._send(lines[0], attempt) if lines else await self._ask_to_wait(attempt, lines)
             while True:
                 while not await self._answers(lines[0], reply, attempt):
                     before = reply
@@ -160,10 +196,9 @@ class Wire:
                     else:
                         attempt.late.append(line)
                 _judge(attempt, reply.result())
-                if attempt.token is not None or not attempt.goes_on():
+                if attempt.token is not None or not attempt.goes_on(time.monotonic()):
                     break
-                [reply] = await lines[0].send(attempt.command())
-                attempt.unanswered = True
+                reply = await self._send(lines[0], attempt)
             if attempt.session and attempt.token is not None:
                 attempt.connection = lines[0]
         finally:
@@ -171,25 +206,40 @@ class Wire:
                 if not attempt.keeps(line):
                     await line.done()
 
+    async def _granted_at_once(self, attempt: Attempt, lines: list[Line]) -> bool:
+        """Returns whether a session need not wait: it was granted, or its time is over. If it waits, the server has said
+        before that the lock is held: then a late end of the wait is no outage."""
+        lines.insert(0, await self.open(_step(attempt)))
+        attempt.sends(time.monotonic())
+        _judge(attempt, *await replies(await lines[0].send(attempt.first()), _step(attempt)))
+        if attempt.token is not None:
+            attempt.connection = lines[0]
+        return attempt.token is not None or attempt.left(time.monotonic()) == 0
+
     async def _ask_to_wait(self, attempt: Attempt, lines: list[Line]) -> Reply:
         lines.insert(0, await self.open(_step(attempt)))
-        attempt.unanswered = True
-        [reply] = await lines[0].send(attempt.command())
+        return await self._send(lines[0], attempt)
+
+    async def _send(self, line: Line, attempt: Attempt) -> Reply:
+        """Sends the command that waits."""
+        attempt.sends(time.monotonic())
+        [reply] = await line.send(attempt.command(time.monotonic()))
         return reply
 
     async def _answers(self, line: Line, reply: Reply, attempt: Attempt) -> bool:
         """Waits for a reply. Returns False when it is time for another connection."""
-        pause = attempt.moves_on()
-        moves = math.inf if pause is None else time.monotonic() + pause
+        now = time.monotonic()
+        pause = attempt.moves_on(now)
+        moves = math.inf if pause is None else now + pause
         # The caller of the attempt sees to the limit of a wait.
-        latest = math.inf if attempt.limit() is not None else attempt.answer_by() or math.inf
+        latest = math.inf if attempt.limit() is not None else attempt.answer_by(now) or math.inf
         missed = False
         while True:
             asks = attempt.heartbeat() if not missed else time.monotonic() + attempt.outage / 30
             pause = min(moves, latest, asks) - time.monotonic()
             await asyncio.wait({reply}, timeout=max(0.0, pause))
             if reply.done():
-                attempt.hears()
+                attempt.hears(time.monotonic())
                 return True
             now = time.monotonic()
             if now >= latest or now >= attempt.gives_up() and attempt.limit() is None:
@@ -206,14 +256,14 @@ class Wire:
 
     async def _probe(self, reply: Reply, attempt: Attempt) -> object:
         """Returns the address of a server that answers. None: none does, or the wait has ended meanwhile."""
-        until = attempt.probe()
+        until = attempt.probe(time.monotonic())
         asking = start(self._ping(until))
         try:
             left = max(0.0, until - time.monotonic())
             await asyncio.wait({asking, reply}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not asking.done() or asking.exception() is not None:
                 return None
-            attempt.hears()
+            attempt.hears(time.monotonic())
             return asking.result()
         finally:
             asking.cancel()
@@ -237,8 +287,9 @@ class Wire:
             # A blocked connection got the grant. Redis before 7.0.12 does not count that as a write of this
             # connection, so that `WAIT` would not wait for it. A renewal is such a write.
             renewals = attempt.target.renew(attempt.owner, attempt.token, attempt.lease)
-            until = attempt.limit() or time.monotonic() + redis_py.STEP + replicas.patience()
-            await self._renew_with(renewals, replicas, until, attempt.connection)
+            sent = time.monotonic()
+            until = attempt.limit() or sent + redis_py.STEP + replicas.patience()
+            attempt.replicated(sent, await self._renew_with(renewals, replicas, until, attempt.connection))
         elif attempt.acknowledged < replicas.count:
             raise ReplicasError(replicas.too_few(attempt.acknowledged))
 
@@ -348,11 +399,7 @@ class Wire:
                 async with self._talk(step, fresh=repeats.fresh) as talk:
                     return await on(talk, step)
 
-            try:
-                # Even the lock of a pool may be kept by a task that waits for a server.
-                return await within(step + 2 * BUSY - time.monotonic(), exchanged())
-            except asyncio.TimeoutError:
-                raise TimeoutError("no connection in time") from None
+            return await _in_time(exchanged(), step)
 
         while True:
             try:
@@ -414,10 +461,18 @@ class Wire:
         return await self.open(until)
 
 
+async def _in_time(work: Coroutine[Any, Any, list[Any]], until: float) -> list[Any]:
+    """Returns the result of an exchange. Even the lock of a pool may be kept by a task that waits for a server."""
+    try:
+        return await within(until + 2 * BUSY - time.monotonic(), work)
+    except asyncio.TimeoutError:
+        raise TimeoutError("no connection in time") from None
+
+
 def _step(attempt: Attempt) -> float:
     """Returns until when a connection may be made, or a command that does not wait be answered. The caller of the
     attempt sees to the limit of a wait."""
-    return attempt.step() if attempt.limit() is None else time.monotonic() + redis_py.STEP
+    return attempt.step(time.monotonic()) if attempt.limit() is None else time.monotonic() + redis_py.STEP
 
 
 def _leave_behind(attempt: Attempt, debt: Debt) -> None:
@@ -431,7 +486,7 @@ async def _try(talk: Talk, attempt: Attempt) -> None:
     commands = [attempt.first()]
     if attempt.replicas is not None:
         commands.append(attempt.replicas.wait())
-    attempt.unanswered = True
+    attempt.sends(time.monotonic())
     first, *others = await talk.send(*commands)
     _judge(attempt, *await replies([first], _step(attempt)))
     if attempt.replicas is not None:
@@ -444,7 +499,9 @@ def _judge(attempt: Attempt, reply: Any) -> None:
     if isinstance(reply, ResponseError) and attempt.is_unknown(reply):
         raise ConnectionError(str(reply)) from reply
     if not isinstance(reply, redis_py.LOST):
-        attempt.hears()
+        attempt.hears(time.monotonic())
         attempt.unanswered = False
     [granted] = redis_py.results([reply])
     attempt.token, attempt.slot = token_and_slot(granted)
+    if attempt.token is None:
+        attempt.refuses()

@@ -17,10 +17,11 @@ from .attempt import Attempt, Replicas
 from .bindings import Binding, Cap
 from .commands import Command, Mode, Name, Target, check_cap, check_names, rest_of
 from .errors import DeadlockError
-from .holds import Hold, PerTask, PerThread, Shared
+from .heartbeat import Terms
+from .holds import Hold, PerTask, PerThread, Shared, thread
 from .scripts import Scripts
 from .session import SessionBase
-from .watch import Terms
+from .validity import Sent, Validity
 
 C = TypeVar("C")
 
@@ -151,19 +152,15 @@ class LockBase(Scripts, Generic[C]):
         """The rest of the construction."""
 
     def _memory(self) -> Shared[C] | PerThread[C] | PerTask[C]:
-        return PerThread() if self.thread_local else Shared()
+        return PerThread(thread) if self.thread_local else Shared(thread)
 
     @property
     def _hold(self) -> Hold[C] | None:
         hold: Hold[C] | None = self.local.hold
         if hold is not None and hold.elsewhere():
-            self.local.hold = None
+            self.local.forget(hold)
             return None
         return hold
-
-    @_hold.setter
-    def _hold(self, hold: Hold[C] | None) -> None:
-        self.local.hold = hold
 
     def _held(self) -> Hold[C]:
         hold = self._hold
@@ -205,13 +202,15 @@ class LockBase(Scripts, Generic[C]):
         """Returns a new acquisition, with an owner of its own unless the caller named one."""
         blocking = self.blocking if blocking is None else blocking
         patience = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        waits = blocking and patience != 0
+        now = time.monotonic()
+        # A limit that has passed already is no limit of its own: the lock is asked for once.
+        waits = blocking and (patience is None or patience > 0)
         owner = uuid.uuid4().hex.encode() if token is None else redis_py.encoder(self.redis).encode(token)
-        ends = None if patience is None or not waits else time.monotonic() + patience
+        ends = None if patience is None or not waits else now + patience
         session = not self.timeout if self.session is None else self.session is True
         attempt = Attempt(
             self._target, owner, self._first_lease(), session, ends, waits, self.wait_slice, self._replicas, self.outage,
-            self._cap,
+            self._cap, began=now,
         )
         attempt.named = self._named
         return attempt
@@ -219,7 +218,8 @@ class LockBase(Scripts, Generic[C]):
     def _entry(self, hold: Hold[C]) -> Attempt:
         """Returns a re-entry. It never waits, and leaves the binding to a connection as it is."""
         target = Target((self.name,), self.mode, reentrant=True)
-        return Attempt(target, hold.owner, self._lease(), session=False, ends=None, waits=False)
+        lease, now = self._lease(), time.monotonic()
+        return Attempt(target, hold.owner, lease, session=False, ends=None, waits=False, began=now)
 
     def _first_lease(self) -> int | None:
         """Returns the lease of a grant. The end of this process must not shorten the time that the lock stays."""
@@ -235,11 +235,11 @@ class LockBase(Scripts, Generic[C]):
 
     def _again(self) -> Hold[C] | None:
         """Returns the hold that would be entered again."""
-        hold = self._hold
-        return hold if self.reentrant and hold is not None and hold.token is not None else None
+        hold: Hold[C] | None = self.local.own() if self.reentrant else None
+        return hold if hold is not None and hold.token is not None and not hold.elsewhere() else None
 
-    def _lost_before_entry(self) -> LockNotOwnedError:
-        self._hold = None
+    def _lost_before_entry(self, hold: Hold[C]) -> LockNotOwnedError:
+        self.local.forget(hold)
         return self._not_owned("Cannot enter a lock again that's no longer owned")
 
     # Reading errors
@@ -266,17 +266,16 @@ class LockBase(Scripts, Generic[C]):
 
     # Releasing and renewing
 
-    def _remember(self, attempt: Attempt, sent: float) -> Hold[C] | None:
-        """Remembers a grant whose command was sent at that time. Returns the hold that was remembered before."""
-        before = self._hold
-        since = time.monotonic() if attempt.queued else sent
-        ends = self.timeout and attempt.connection is None and self._named is None
-        until = since + max(self.timeout, self.at_least or 0.0) if self.timeout and ends else math.inf
-        self._hold = Hold(
-            attempt.owner, attempt.token, attempt.connection, since, attempt.queued,
-            asked=attempt.began if attempt.queued else sent,
-            until=until,
-            cap=math.inf if self.max_hold is None else since + self.max_hold,
+    def _remember(self, attempt: Attempt) -> tuple[Hold[C], list[Hold[C]]]:
+        """Remembers a grant. Returns its hold, and those that it replaces."""
+        assert attempt.sent is not None
+        since = attempt.sent
+        lasts = attempt.lasts
+        if lasts is None:
+            lasts = math.inf if attempt.lease is None else attempt.lease / 1000
+        hold: Hold[C] = Hold(
+            attempt.owner, attempt.token, attempt.connection, since,
+            Validity(since + lasts, math.inf if self.max_hold is None else since + self.max_hold),
             entries=self._target.permits,
             slot=attempt.slot,
             late=attempt.parts(),
@@ -285,19 +284,20 @@ class LockBase(Scripts, Generic[C]):
             # The grant came before now.
             stays_until=time.monotonic() + self.at_least if self.at_least else -math.inf,
         )
-        return before
+        return hold, self.local.add(hold, alone=self.mode != "read")
 
     def _entered(self, hold: Hold[C]) -> bool:
         """Takes a re-entry into the memory. Returns whether the server must be asked how long it lasts: a cap may have cut
         it."""
         hold.entries += 1
-        return bool(self.timeout) and hold.watch is None and hold.connection is None
+        return bool(self.timeout) and hold.watch is None
 
     def _take_over(self, owner: str | bytes) -> None:
         encoded: bytes = redis_py.encoder(self.redis).encode(owner)
         hold = self._hold
         if hold is None or hold.owner != encoded:
-            self._hold = Hold(encoded, entries=self._target.permits)
+            self.local.token = encoded
+            self._held().entries = self._target.permits
 
     def _to_release(self) -> Hold[C]:
         hold = self._hold
@@ -332,7 +332,7 @@ class LockBase(Scripts, Generic[C]):
         if reply == 0 and not stays:
             hold.entries -= entries
             return True
-        self._hold = None
+        self.local.forget(hold)
         return False
 
     def _no_longer_owned(self, doing: str) -> LockNotOwnedError:
@@ -362,19 +362,18 @@ class LockBase(Scripts, Generic[C]):
             hold.gone()
         return left
 
-    def _renewing(self, hold: Hold[C], sent: float, lease: int) -> Callable[[], None]:
-        """A renewal is sent. Returns what to call if the server refuses it."""
-        if self._named is not None or lease <= 0:
-            return _nothing  # The named session decides, or the server refuses it for certain.
-        return hold.renewing(sent, lease / 1000)
-
-    def _renewed(self, hold: Hold[C], sent: float, lease: int, shortest: float) -> None:
-        """The server has renewed the hold. `shortest`: see `Hold`."""
-        hold.shortest = shortest
-        if hold.connection is None and self._named is None:
-            hold.until = sent + min(lease / 1000, shortest)
+    def _renewing(self, hold: Hold[C], lease: int) -> Sent:
+        """A renewal is about to be sent. The server refuses one that ends at once."""
+        sent = hold.validity.sends(time.monotonic(), lease / 1000 if lease > 0 else math.inf)
         if hold.watch is not None:
-            hold.watch.renewed(sent, lease / 1000, shortest)
+            hold.watch.changed()
+        return sent
+
+    def _renewed(self, hold: Hold[C], sent: Sent, lease: int, left: int | None) -> None:
+        """The server has renewed the hold. `left`: the ms that a cap has left of it; None: it lasts as long as asked."""
+        hold.validity.answered(time.monotonic(), sent, None if left is None else left / 1000)
+        if hold.watch is not None:
+            hold.watch.renewed(sent.at, (lease if left is None else left) / 1000)
 
     def _terms(self, hold: Hold[C], token: int) -> Terms:
         renews = self.auto_renewal or self._replicas is not None and hold.connection is not None
@@ -389,8 +388,8 @@ class LockBase(Scripts, Generic[C]):
 
     def _join(self, hold: Hold[C], home: SessionBase, token: int) -> Binding:
         bind = functools.partial(self._target.bind, hold.owner, token)
-        asks, earliest = self._target.ask(hold.owner), hold.asked + (self._lease() or 0) / 1000
-        cap = Cap(asks, self.mode, token, hold.cap, earliest)
+        asks = self._target.ask(hold.owner)
+        cap = Cap(asks, self.mode, token, hold.validity.cap, hold.validity.until)
         binding = Binding(home, self._target.names[0], bind, cap, self._printed(), self.on_lost)
         home.join(binding, hold.openings)
         return binding

@@ -119,21 +119,16 @@ class Binding:
         """The server said that it has no such hold. The next heartbeat finds out."""
         self._session.missing()
 
-    def renewing(self, sent: float, lease: float) -> Callable[[], None]:
-        """The session decides how long it lasts."""
-        return _nothing
+    def changed(self) -> None:
+        """The caller renews the hold; the session decides how long it lasts."""
 
-    def renewed(self, sent: float, lease: float, shortest: float) -> None:
+    def renewed(self, sent: float, lease: float) -> None:
         """The server has renewed the lease; the session decides all the same."""
         self.cap.reaches(sent + lease)
 
     def release_later(self, commands: list[Command]) -> None:
         """A release failed. The session repeats it."""
         self._session.owe(Owed(self.key, None, lambda token: commands, 0))
-
-
-def _nothing() -> None:
-    """Undoes nothing."""
 
 
 class Owed:

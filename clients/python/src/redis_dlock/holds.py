@@ -1,9 +1,8 @@
-"""The memory that a lock object has of its lock: for each thread, for all threads, or for each task."""
+"""The memory that a lock object has of its locks: one hold for each acquisition."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import threading
 import time
@@ -12,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
+
+from .validity import Validity
 
 C = TypeVar("C")
 
@@ -26,19 +27,10 @@ class Hold(Generic[C]):
     token: int | None = None
     # The connection that a session hold is bound to.
     connection: C | None = None
-    # When the command that was granted was sent, by `time.monotonic()`; for a grant after a wait, when it was read.
+    # When the command was sent that it counts from.
     since: float = 0.0
-    queued: bool = False
-    # The grant is not older.
-    asked: float = 0.0
-    # When it ends by itself unless it is renewed, by `time.monotonic()`. For a session, and while it is watched, the
-    # watch knows.
-    until: float = math.inf
-    # The shortest lease in seconds of the renewals that were sent and not answered. One may still arrive, and cut a longer
-    # lease that was confirmed meanwhile.
-    shortest: float = math.inf
-    # When it ends, whatever renews it, as far as is known.
-    cap: float = math.inf
+    # Until when it is certain. A hold of a named session asks its binding.
+    validity: Validity = field(default_factory=lambda: Validity(float("inf")))
     # The number of entries; of a semaphore: of permits.
     entries: int = 1
     # The number that came with a permit.
@@ -50,7 +42,7 @@ class Hold(Generic[C]):
     # Renews the lock, or notices its loss. Of a hold of a named session: its binding.
     watch: Any = None
     # It is not released before, by `time.monotonic()`.
-    stays_until: float = -math.inf
+    stays_until: float = -float("inf")
     # Its named session, on the server that granted it.
     home: Any = None
     # How often its named session had been opened before it was acquired.
@@ -62,31 +54,15 @@ class Hold(Generic[C]):
 
     def ends(self) -> float:
         """Returns until when it is certain, as far as is known here."""
-        return self.until if self.watch is None else float(self.watch.until())
+        return self.validity.until if self.watch is None else float(self.watch.until())
 
     def ended(self) -> bool:
         """Returns whether it is lost, or must be assumed lost, as far as is known here."""
-        if self.watch is not None:
-            return bool(self.watch.is_lost)
-        return time.monotonic() >= self.until
-
-    def renewing(self, sent: float, lease: float) -> Callable[[], None]:
-        """A renewal is sent that may shorten the lease. Until it is answered, no more than the shorter lease is certain.
-        Returns what to call if the server refuses it."""
-        until, shortest = self.until, self.shortest
-        self.until, self.shortest = min(until, sent + lease), min(shortest, lease)
-        undo: Callable[[], None] | None = None if self.watch is None else self.watch.renewing(sent, lease)
-
-        def refused() -> None:
-            self.until, self.shortest = until, shortest
-            if undo is not None:
-                undo()
-
-        return refused
+        return time.monotonic() >= self.ends()
 
     def gone(self) -> None:
         """The server has no such hold."""
-        self.until = -math.inf
+        self.validity.gone()
         if self.watch is not None:
             self.watch.look_now()
 
@@ -102,47 +78,138 @@ class Hold(Generic[C]):
         return self.process != os.getpid() and (self.connection is not None or self.watch is not None)
 
 
-class _Slot(Generic[C]):
-    """Where the hold is kept. `token` is what redis-py calls it: the owner."""
-
-    hold: Hold[C] | None = None
-
-    @property
-    def token(self) -> bytes | None:
-        """The owner. As with redis-py's lock, setting it takes over a hold that was acquired elsewhere."""
-        return None if self.hold is None else self.hold.owner
-
-    @token.setter
-    def token(self, owner: bytes | None) -> None:
-        self.hold = None if owner is None else Hold(owner)
+class _Thread:
+    """Stands for a thread: thread ids are given again."""
 
 
-class Shared(_Slot[C], SimpleNamespace):
-    """One hold, for every user of the lock object."""
+_threads = threading.local()
 
 
-class PerThread(_Slot[C], threading.local):
-    """A hold for each thread."""
+def thread() -> object:
+    """Returns what stands for the thread that calls."""
+    try:
+        return _threads.me
+    except AttributeError:
+        _threads.me = _Thread()
+        return _threads.me
 
 
-class PerTask(_Slot[C], SimpleNamespace):
-    """A hold for each asyncio task, so that only the task that has a reentrant lock enters it again."""
+def task() -> object:
+    """Returns the asyncio task that calls, or what stands for its thread."""
+    try:
+        return asyncio.current_task() or thread()
+    except RuntimeError:
+        return thread()
 
-    def __init__(self) -> None:
-        self._holds: weakref.WeakKeyDictionary[asyncio.Task[object], Hold[C]] = weakref.WeakKeyDictionary()
+
+class _Entry(Generic[C]):
+    """A hold, and who acquired it."""
+
+    __slots__ = ("_caller", "hold")
+
+    def __init__(self, caller: object, hold: Hold[C]) -> None:
+        self._caller = weakref.ref(caller)
+        self.hold = hold
+
+    def is_of(self, caller: object) -> bool:
+        return self._caller() is caller
+
+    def is_left(self) -> bool:
+        """Returns whether it has ended, and whoever acquired it cannot ask for it any more."""
+        caller = self._caller()
+        over = caller is None or isinstance(caller, asyncio.Task) and caller.done()
+        return over and self.hold.ended()
+
+
+class _Memory(Generic[C]):
+    """The holds of the callers: threads or tasks. A caller that has none uses the latest one of the others."""
+
+    # Lists, which one step of the interpreter changes: no lock is needed that an interrupt could leave locked.
+    _entries: list[_Entry[C]]
+    _caller: Callable[[], object]
+
+    def own(self) -> Hold[C] | None:
+        """Returns the latest hold of the caller."""
+        caller = self._caller()
+        return next((each.hold for each in reversed(list(self._entries)) if each.is_of(caller)), None)
 
     @property
     def hold(self) -> Hold[C] | None:
-        """The hold of the current task."""
-        task = asyncio.current_task()
-        return None if task is None else self._holds.get(task)
+        """The hold that a call means."""
+        own = self.own()
+        if own is not None:
+            return own
+        entries = list(self._entries)
+        return entries[-1].hold if entries else None
 
-    @hold.setter
-    def hold(self, hold: Hold[C] | None) -> None:
-        task = asyncio.current_task()
-        if task is None:
+    def find(self, owner: bytes, token: int | None) -> Hold[C] | None:
+        """Returns the hold of this grant."""
+        found = (each.hold for each in list(self._entries) if each.hold.owner == owner and each.hold.token == token)
+        return next(found, None)
+
+    def add(self, hold: Hold[C], *, alone: bool) -> list[Hold[C]]:
+        """Remembers a hold of the caller. Returns those that it replaces. `alone`: none of the caller's can be left."""
+        caller = self._caller()
+        old = [
+            each for each in list(self._entries)
+            if each.is_left() or each.is_of(caller) and (alone or each.hold.ended())
+        ]
+        self._entries.append(_Entry(caller, hold))
+        for each in old:
+            self._drop(each)
+        return [each.hold for each in old]
+
+    def forget(self, hold: Hold[C]) -> None:
+        """Forgets this hold, and no other one."""
+        for each in list(self._entries):
+            if each.hold is hold:
+                self._drop(each)
+
+    def _drop(self, entry: _Entry[C]) -> None:
+        try:
+            self._entries.remove(entry)
+        except ValueError:
+            pass  # Another thread did it.
+
+    @property
+    def token(self) -> bytes | None:
+        """The owner, as redis-py calls it. As with redis-py's lock, setting it takes over a hold that was acquired
+        elsewhere."""
+        hold = self.hold
+        return None if hold is None else hold.owner
+
+    @token.setter
+    def token(self, owner: bytes | None) -> None:
+        hold = self.hold
+        if hold is not None:
+            self.forget(hold)
+        if owner is not None:
+            self._entries.append(_Entry(self._caller(), Hold(owner)))
+
+
+class Shared(_Memory[C], SimpleNamespace):
+    """For every user of the lock object."""
+
+    def __init__(self, caller: Callable[[], object]) -> None:
+        self._entries, self._caller = [], caller
+
+
+class PerThread(_Memory[C], threading.local):
+    """For each thread by itself."""
+
+    def __init__(self, caller: Callable[[], object]) -> None:
+        self._entries, self._caller = [], caller
+
+
+class PerTask(_Memory[C], SimpleNamespace):
+    """For each asyncio task by itself, so that only the task that has a reentrant lock enters it again."""
+
+    def __init__(self) -> None:
+        self._all: weakref.WeakKeyDictionary[Any, list[_Entry[C]]] = weakref.WeakKeyDictionary()
+        self._caller = task
+
+    @property
+    def _entries(self) -> list[_Entry[C]]:  # type: ignore[override]
+        if not isinstance(self._caller(), asyncio.Task):
             raise RuntimeError("a reentrant lock is used by tasks")
-        if hold is None:
-            self._holds.pop(task, None)
-        else:
-            self._holds[task] = hold
+        return self._all.setdefault(self._caller(), [])

@@ -147,9 +147,6 @@ class SessionBase:
             self._bindings.discard(binding)
             self.check()
         hurries = binding.cap.is_near(self.timeout)
-        if hurries:
-            # The grant may be older than is known. Until a heartbeat has asked, it counts as new.
-            binding.cap.reaches(time.monotonic() + self.timeout)
         if openings != self.openings and binding.unbound is None:
             binding.unbound, hurries = self._until, True
         if hurries:

@@ -19,11 +19,11 @@ from .errors import ReplicasError
 from .holds import Hold
 from .sync_wire import Wire
 from .talk import Line
-from .watch import Terms, Validity
+from .heartbeat import Heartbeat, Terms
 
 _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError)
-# After one of these, nothing of the look arrives later.
-_SETTLED = (*redis_py.MOVING, redis_py.Unreachable, ReplicasError)
+# After one of these, the server has not executed the look, and will not.
+_UNSENT = (*redis_py.MOVING, redis_py.Unreachable)
 
 
 class Watch:
@@ -48,12 +48,7 @@ class Watch:
         # Why the server refused the last look, if it did.
         self._refused: Exception | None = None
         self._line: Line | None = None
-        # The server renews a session, however long ago it was granted.
-        ask_first = hold.queued and hold.connection is None
-        self._validity = Validity(
-            hold.since, terms.lease, hold.cap, until=hold.until, shortest=hold.shortest, every=terms.every,
-            ask_first=ask_first,
-        )
+        self._beats = Heartbeat(hold.validity, time.monotonic(), hold.since, terms.lease, terms.every)
         self._stopped = False
         self._waker: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -73,27 +68,26 @@ class Watch:
 
     def until(self) -> float:
         """Returns until when the hold is certain."""
-        return -math.inf if self.is_lost else self._validity.until
+        return -math.inf if self.is_lost else self._beats.validity.until
 
     def stop(self) -> None:
         """Ends the watch, without waiting for it. The session keeps its connection from now on."""
         self._stopped = True
         self._wake()
 
-    def renewing(self, sent: float, lease: float) -> Callable[[], None]:
-        """The caller renews the hold. Returns what to call if the server refuses it."""
-        undo = self._validity.renewing(time.monotonic(), sent, lease)
+    def changed(self) -> None:
+        """The caller renews the hold, so that less is certain until the server answers."""
+        self._beats.changed(time.monotonic())
         self._wake()
-        return undo
 
-    def renewed(self, sent: float, lease: float, shortest: float) -> None:
+    def renewed(self, sent: float, lease: float) -> None:
         """The caller has renewed the hold."""
-        self._validity.set_to(time.monotonic(), sent, lease, shortest)
+        self._beats.renewed(time.monotonic(), lease)
         self._wake()
 
     def look_now(self) -> None:
         """The server said that it has no such hold."""
-        self._validity.due = time.monotonic()
+        self._beats.due = time.monotonic()
         self._wake()
 
     def _wake(self) -> None:
@@ -123,36 +117,39 @@ class Watch:
             if self._stopped or session is not None and session.closed:
                 return
             now = time.monotonic()
-            if now >= self._validity.until:
+            if now >= self._beats.validity.until:
                 why = "its lease ended"
                 return self._lose(why if self._refused is None else f"{why}: {self._refused}")
             if session is not None and not self._binds and not session.is_open():
-                self._binds, self._validity.due = True, now
-            if now < self._validity.due:
+                self._binds, self._beats.due = True, now
+            if now < self._beats.due:
                 continue
             bound = self._binds
-            renews = self._terms.renew is not None and session is None
-            if renews:
-                self._validity.renews(now)
+            renews = bound or self._terms.renew is not None
+            sent = self._beats.look(now, renews=renews)
             try:
                 left = self._bind() if bound else self._look()
             except _UNKNOWN as error:
-                renews = renews and not isinstance(error, _SETTLED)
-                self._validity.failed(time.monotonic(), binds=self._binds and not bound, renews=renews)
+                self._beats.failed(
+                    time.monotonic(), sent, binds=self._binds and not bound, executed=not isinstance(error, _UNSENT),
+                    arrives=not isinstance(error, ReplicasError),
+                )
                 continue
             except (ResponseError, LockError) as error:
                 if isinstance(error, ResponseError) and redis_py.wrong_type(error):
                     return self._lose("the key is no lock any more")
                 # Not now, or not here: the server that has it may have it until its lease ends.
                 self._refused = error
-                self._validity.failed(time.monotonic(), binds=self._binds and not bound, renews=False)
+                self._beats.failed(
+                    time.monotonic(), sent, binds=self._binds and not bound, executed=False, arrives=False
+                )
                 continue
             if self._stopped:
                 return
             if left is None:
                 return self._lose("the connection of its session ended" if self._binds else "the server has no such hold")
             self._binds, self._refused = False, None
-            self._validity.confirmed(now, left)
+            self._beats.confirmed(time.monotonic(), sent, left)
 
     def _sleep(self, wakes: socket.socket) -> None:
         """Waits until something is due, or the watch is woken, or the connection of the session has something."""
@@ -164,7 +161,7 @@ class Watch:
                     selector.register(sock, selectors.EVENT_READ)
                 except (OSError, ValueError):
                     return  # Another thread closes it at this moment.
-            ready = [key.fileobj for key, _ in selector.select(max(0.0, self._validity.due - time.monotonic()))]
+            ready = [key.fileobj for key, _ in selector.select(max(0.0, self._beats.due - time.monotonic()))]
         if wakes in ready:
             wakes.recv(64)
 
@@ -172,14 +169,14 @@ class Watch:
         """Returns the seconds left, or None if the hold is gone."""
         now = time.monotonic()
         if self._session is not None:
-            within = self._validity.patience_of_session(now, self._terms.replicas)
+            within = self._beats.patience_of_session(now, self._terms.extra())
             try:
                 return self._terms.left(self._session.exchange(*self._terms.commands(), within=within))
             except (*redis_py.LOST, ReadOnlyError):
                 # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
                 self._binds = True
                 raise
-        within = self._validity.patience(now)
+        within = self._beats.patience(now)
         line = self._own(within)
         try:
             return self._terms.left(line.exchange(*self._terms.commands(), within=within))
@@ -196,7 +193,7 @@ class Watch:
 
     def _bind(self) -> float | None:
         """Binds the session to a new connection. Returns the seconds left, or None if the hold is gone."""
-        within = self._validity.patience_of_session(time.monotonic())
+        within = self._beats.patience_of_session(time.monotonic())
         line = self._wire.open(time.monotonic() + within)
         adopted = False
         try:

@@ -66,15 +66,21 @@ class Wire:
     def acquire(self, attempt: Attempt) -> None:
         """Sets the attempt's token if the lock was granted, and for a session the connection it is bound to."""
         try:
-            self._repeat_acquiring(attempt)
-            if attempt.token is not None and attempt.replicas is not None:
-                self._confirm(attempt, attempt.replicas)
+            goes_round = True
+            while goes_round:
+                attempt.queues_again = False
+                self._repeat_acquiring(attempt)
+                if attempt.token is not None and attempt.replicas is not None:
+                    self._confirm(attempt, attempt.replicas)
+                self._settle(attempt)
+                goes_round = attempt.goes_round(time.monotonic())
             if attempt.token is None:
                 for line in attempt.parts():
                     line.done()
         except redis_py.LOST:
             self.give_up(attempt, seen=0.0)
-            raise
+            if not attempt.is_not_granted(time.monotonic()):
+                raise
         except BaseException:
             self.give_up(attempt)
             raise
@@ -134,14 +140,42 @@ class Wire:
             for talk in attempt.forgive():
                 talk.done()
 
+    def _settle(self, attempt: Attempt) -> None:
+        """Asks for a grant that counts from long ago: the server may have given the lock to another since."""
+        outage = redis_py.Outage()
+        while attempt.is_old(sent := time.monotonic()):
+            until = attempt.asks(sent)
+            try:
+                attempt.confirmed(sent, self._question(attempt, min(until, sent + redis_py.STEP)))
+                attempt.hears(time.monotonic())
+            except (*redis_py.LOST, redis_py.Unreachable) as error:
+                time.sleep(outage.pause(until - time.monotonic(), error))
+                if attempt.session:
+                    return attempt.repeats()
+            if attempt.token is None and attempt.connection is not None:
+                attempt.connection.close()
+                attempt.connection = None
+
+    def _question(self, attempt: Attempt, until: float) -> list[Any]:
+        """Returns the replies to the question for a grant."""
+        commands = attempt.confirms()
+        if attempt.session:
+            return list(attempt.connection.exchange(*commands, within=until - time.monotonic()))
+        return list(self._follow(lambda: self._exchanged(commands, until), lambda: until))
+
+    def _exchanged(self, commands: list[Command], until: float) -> list[Any]:
+        with self._talk(until) as talk:
+            return talk.exchange(*commands, within=until - time.monotonic())
+
     def _once(self, attempt: Attempt) -> None:
         attempt.check()
         if attempt.named is not None:
-            attempt.enters(attempt.named.home(self._name, attempt.step()))
+            attempt.enters(attempt.named.home(self._name, attempt.step(time.monotonic())))
         if not attempt.session and (not attempt.waits or self._lends(attempt)):
-            with redis_py.Crowd(self._source()), self._talk(attempt.step(), attempt) as talk:
+            step = attempt.step(time.monotonic())
+            with redis_py.Crowd(self._source()), self._talk(step, attempt) as talk:
                 _try(talk, attempt)
-            if attempt.token is not None or attempt.left() == 0:
+            if attempt.token is not None or attempt.left(time.monotonic()) == 0:
                 return
         self._wait(attempt)
 
@@ -154,17 +188,22 @@ class Wire:
         """Waits on a connection of its own; when it moves on, the one where it waited before comes second."""
         lines: list[Line] = []
         try:
-            self._ask_to_wait(attempt, lines)
-            attempt.queued = True
+            if attempt.session and not attempt.is_refused and self._granted_at_once(attempt, lines):
+                return
+            if lines:
+                _send(lines[0], attempt)
+            else:
+                self._ask_to_wait(attempt, lines)
             while True:
                 while not self._answers(lines[0], attempt):
                     # This takes over the place in the queue. The first gets nil, or the same token.
                     self._ask_to_wait(attempt, lines)
                     _leave(lines.pop(), attempt)
-                if _read(lines[0], attempt, time.monotonic()) is not None or not attempt.goes_on():
+                if _read(lines[0], attempt, time.monotonic()) is not None:
                     break
-                lines[0].send(attempt.command())
-                attempt.unanswered = True
+                if not attempt.goes_on(time.monotonic()):
+                    break
+                _send(lines[0], attempt)
             if attempt.session and attempt.token is not None:
                 attempt.connection = lines[0]
         finally:
@@ -172,21 +211,31 @@ class Wire:
                 if not attempt.keeps(line):
                     line.done()
 
+    def _granted_at_once(self, attempt: Attempt, lines: list[Line]) -> bool:
+        """Returns whether a session need not wait: it was granted, or its time is over. If it waits, the server has said
+        before that the lock is held: then a late end of the wait is no outage."""
+        lines.insert(0, self.open(attempt.step(time.monotonic())))
+        attempt.sends(time.monotonic())
+        lines[0].send(attempt.first())
+        if _read(lines[0], attempt, attempt.step(time.monotonic())) is not None:
+            attempt.connection = lines[0]
+        return attempt.token is not None or attempt.left(time.monotonic()) == 0
+
     def _ask_to_wait(self, attempt: Attempt, lines: list[Line]) -> None:
-        lines.insert(0, self.open(attempt.step()))
-        attempt.unanswered = True
-        lines[0].send(attempt.command())
+        lines.insert(0, self.open(attempt.step(time.monotonic())))
+        _send(lines[0], attempt)
 
     def _answers(self, line: Line, attempt: Attempt) -> bool:
         """Waits for a reply. Returns False when it is time for another connection."""
-        pause = attempt.moves_on()
-        moves = math.inf if pause is None else time.monotonic() + pause
-        latest = attempt.answer_by() or math.inf
+        now = time.monotonic()
+        pause = attempt.moves_on(now)
+        moves = math.inf if pause is None else now + pause
+        latest = attempt.answer_by(now) or math.inf
         missed = False
         while True:
             asks = attempt.heartbeat() if not missed else time.monotonic() + attempt.outage / 30
             if line.answers(min(moves, latest, asks)):
-                attempt.hears()
+                attempt.hears(time.monotonic())
                 return True
             now = time.monotonic()
             if now >= latest or now >= attempt.gives_up() and attempt.limit() is None:
@@ -203,7 +252,7 @@ class Wire:
 
     def _probe(self, line: Line, attempt: Attempt) -> object:
         """Returns the address of a server that answers. None: none does, or the wait has ended meanwhile."""
-        until = attempt.probe()
+        until = attempt.probe(time.monotonic())
         asking = Work(lambda: self._ping(until))
         asking.start()
         try:
@@ -211,7 +260,7 @@ class Wire:
                 if time.monotonic() >= until or line.answers(time.monotonic()):
                     return None
             there = asking.outcome()
-            attempt.hears()
+            attempt.hears(time.monotonic())
             return there
         except (*redis_py.LOST, redis_py.Unreachable):
             return None
@@ -236,8 +285,9 @@ class Wire:
             # A blocked connection got the grant. Redis before 7.0.12 does not count that as a write of this
             # connection, so that `WAIT` would not wait for it. A renewal is such a write.
             renewals = attempt.target.renew(attempt.owner, attempt.token, attempt.lease)
-            until = attempt.limit() or time.monotonic() + redis_py.STEP + replicas.patience()
-            self._renew_with(renewals, replicas, until, attempt.connection)
+            sent = time.monotonic()
+            until = attempt.limit() or sent + redis_py.STEP + replicas.patience()
+            attempt.replicated(sent, self._renew_with(renewals, replicas, until, attempt.connection))
         elif attempt.acknowledged < replicas.count:
             raise ReplicasError(replicas.too_few(attempt.acknowledged))
 
@@ -411,17 +461,23 @@ def _try(talk: Talk, attempt: Attempt) -> None:
     commands = [attempt.first()]
     if attempt.replicas is not None:
         commands.append(attempt.replicas.wait())
-    attempt.unanswered = True
+    attempt.sends(time.monotonic())
     talk.send(*commands)
-    _read(talk, attempt, attempt.step())
+    _read(talk, attempt, attempt.step(time.monotonic()))
     if attempt.replicas is not None:
         [attempt.acknowledged] = redis_py.results([talk.read(time.monotonic() + attempt.replicas.patience())])
+
+
+def _send(talk: Talk, attempt: Attempt) -> None:
+    """Sends the command that waits."""
+    attempt.sends(time.monotonic())
+    talk.send(attempt.command(time.monotonic()))
 
 
 def _read(talk: Talk, attempt: Attempt, until: float) -> int | None:
     """Reads the reply to an acquiring command into the attempt."""
     reply = talk.read(until)
-    attempt.hears()
+    attempt.hears(time.monotonic())
     if isinstance(reply, ResponseError) and attempt.is_unknown(reply):
         raise ConnectionError(str(reply)) from reply
     if not isinstance(reply, ResponseError):
@@ -430,4 +486,6 @@ def _read(talk: Talk, attempt: Attempt, until: float) -> int | None:
         attempt.token, _ = token_and_slot(reply)
     attempt.unanswered = False
     redis_py.results([reply])
+    if attempt.token is None:
+        attempt.refuses()
     return attempt.token
