@@ -38,21 +38,18 @@ func (c *Client) acquire(ctx context.Context, t target, options []Option) (*Lock
 		return nil, &failure{ErrClosed, t.name, nil}
 	}
 	defer c.work.Done()
-	a := newAttempt(ctx, c, t, terms)
+	a := newAcquisition(ctx, c, t, terms)
 	a.io, a.over = c.untilCanceled(ctx)
 	defer a.over()
 	defer a.end()
 	lock, err := a.lock()
-	if err != nil && a.unread {
-		a.debts = append(a.debts, a.owner)
-	}
 	a.settle()
 	return lock, err
 }
 
-// attempt is one acquisition, however often it is sent. A repeat carries the same owner and REQUEST, so that it gets the
-// grant or the place in the queue of the first.
-type attempt struct {
+// acquisition carries out an attempt: it sends what the attempt decides, and tells it the answers.
+type acquisition struct {
+	attempt
 	client *Client
 	target target
 	terms  terms
@@ -61,18 +58,13 @@ type attempt struct {
 	over   func()
 
 	owner, request string
-	began          time.Time
-	// When waiting ends. Zero: never.
-	ends  time.Time
-	waits bool
-	// When a server answered last.
-	heard time.Time
+	// What was granted.
+	token int64
+	slot  int
+	// When the cap of the grant ends it, if that is known.
+	cap time.Time
 	// The last failure.
 	cause error
-	// A command was sent whose reply was not read.
-	unread bool
-	// A wait was sent again although its connection had not ended.
-	moved bool
 	// Connections of waits that were given up, until the server has closed them.
 	parted []*conn
 	// Owners that may have been granted the lock, and do not want it.
@@ -83,189 +75,160 @@ type attempt struct {
 	// the grant that it has not read is in their way.
 	inside bool
 	// The session that keeps the lock, on the server that was asked last. Nil: none does, or none was asked.
-	bound *binding
+	bound *seat
 }
 
-// grant is what the server has answered.
-type grant struct {
-	token int64
-	// The number of the place in a semaphore. -1: none was asked for.
-	slot int
-	// When the command was sent.
-	sent time.Time
-}
-
-func newAttempt(ctx context.Context, c *Client, t target, terms terms) *attempt {
+func newAcquisition(ctx context.Context, c *Client, t target, terms terms) *acquisition {
 	now := time.Now()
-	a := &attempt{
-		client: c, target: t, terms: terms, ctx: ctx,
-		owner: newOwner(terms.label), request: "1", began: now, heard: now, waits: !terms.limited || terms.wait > 0,
+	deadline, _ := ctx.Deadline()
+	return &acquisition{
+		attempt: newAttempt(now, limitsFrom(now, terms, deadline), terms.lease),
+		client:  c, target: t, terms: terms, ctx: ctx, owner: newOwner(terms.label), request: "1",
 	}
-	if terms.limited {
-		a.ends = now.Add(terms.wait)
-	}
-	if deadline, ok := ctx.Deadline(); ok && (a.ends.IsZero() || deadline.Before(a.ends)) {
-		a.ends = deadline
-	}
-	if !a.waits {
-		a.ends = now.Add(defaultAnswer)
-		if deadline, ok := ctx.Deadline(); ok {
-			a.ends = earlier(a.ends, deadline)
-		}
-	}
-	return a
 }
-
-// givesUp returns when it stops looking for a server.
-func (a *attempt) givesUp() time.Time {
-	if a.ends.IsZero() {
-		return a.heard.Add(a.terms.outage)
-	}
-	return a.ends
-}
-
-// answerBy returns until when a connection may be made, or a command that does not wait be answered.
-func (a *attempt) answerBy() time.Time {
-	return earlier(time.Now().Add(step), a.givesUp().Add(late))
-}
-
-// left returns the time of waiting that is left.
-func (a *attempt) left() time.Duration { return max(0, time.Until(a.ends)) }
 
 // lock returns the lock, or the error to give to the caller.
-func (a *attempt) lock() (*Lock, error) {
-	for {
-		g, err := a.run()
-		if err != nil {
-			return nil, a.explained(err)
+func (a *acquisition) lock() (*Lock, error) {
+	next := a.again()
+	for failures := 0; next.do < endsGranted; {
+		if next.fresh {
+			a.renewsOwner()
 		}
-		if g == nil {
-			return nil, &failure{ErrNotGranted, a.target.name, limitOf(a.ctx)}
+		began := time.Now()
+		var failure error
+		switch next.do {
+		case confirms:
+			next, failure = a.confirm(failures > 0)
+		default:
+			next, failure = a.ask(next, failures > 0)
 		}
-		lock, err := a.held(g)
-		if err == nil {
-			return lock, nil
+		if failure == nil {
+			failures = 0
+			continue
 		}
-		if !errors.Is(err, ErrLost) || a.io.Err() != nil {
-			return nil, err
+		a.cause = failure
+		if time.Since(began) > longestPause {
+			failures = 0 // There was a server for some time.
 		}
-		if !a.waits || !a.ends.IsZero() && a.left() == 0 {
-			return nil, &failure{ErrNotGranted, a.target.name, err}
+		if next.do < endsGranted {
+			next = a.pauses(next, failures)
 		}
-		// The lease had ended before the grant was read. The next request is a new one.
-		if a.unread {
-			a.debts = append(a.debts, a.owner)
-		}
-		a.owner, a.unread = newOwner(a.terms.label), false
+		failures++
 	}
+	return a.outcome(next)
+}
+
+// pauses waits before what failed is sent again.
+func (a *acquisition) pauses(next turn, failures int) turn {
+	err := pause(a.io, failures, a.givesUp(a.heard))
+	switch {
+	case a.io.Err() != nil:
+		return a.isCanceled()
+	case err != nil:
+		return a.isOver(time.Now())
+	}
+	return next
+}
+
+// outcome returns the lock, or the error to give to the caller.
+func (a *acquisition) outcome(last turn) (*Lock, error) {
+	if last.cleanup != cleansNothing {
+		a.debts = append(a.debts, a.owner)
+	}
+	name := a.target.name
+	if a.cause == nil {
+		a.cause = errOver
+	}
+	switch last.do {
+	case endsGranted:
+		return a.held()
+	case endsRefused:
+		return nil, &failure{ErrNotGranted, name, limitOf(a.ctx)}
+	case endsCanceled:
+		return nil, fmt.Errorf("dlock: %s: %w", name, context.Cause(a.io))
+	case endsUnreachable:
+		return nil, &failure{&outage{a.cause, limitOf(a.ctx)}, name, nil}
+	}
+	return nil, explained(name, a.cause)
+}
+
+// held makes the lock of a grant.
+func (a *acquisition) held() (*Lock, error) {
+	l := newLock(a.ctx, a.client, a.target, a.terms, a.since, len(a.copies) > 0 || a.isRenewalOpen)
+	l.owner, l.token, l.slot = a.owner, a.token, a.slot
+	if !a.cap.IsZero() {
+		l.binding.caps(a.cap)
+		l.lease.until = earlier(l.lease.until, a.cap)
+	}
+	if a.bound != nil {
+		a.client.sessions.add(a.bound, l)
+	}
+	if err := l.keep(); err != nil {
+		a.debts = append(a.debts, a.owner)
+		return nil, err
+	}
+	return l, nil
+}
+
+// renewsOwner makes the next request a new one.
+func (a *acquisition) renewsOwner() { a.owner = newOwner(a.terms.label) }
+
+// forsake leaves an owner behind whose command may be executed later. The releases behind it undo that.
+func (a *acquisition) forsake() {
+	a.debts = append(a.debts, a.owner)
+	a.forsakes()
+	a.renewsOwner()
 }
 
 // usesSession returns whether a session keeps the lock. Renewals that replicas acknowledge are sent one by one, and a
 // session would keep a lock that stays, or whose work hangs.
-func (a *attempt) usesSession() bool {
+func (a *acquisition) usesSession() bool {
 	t := a.terms
 	return a.client.session > 0 && !t.fixed && t.replicas == 0 && t.atLeast == 0 && t.beat == 0
 }
 
 // end leaves the session, and the place at the gate.
-func (a *attempt) end() {
+func (a *acquisition) end() {
 	a.unbind()
 	if a.inside {
 		a.client.gates.leave(gateName(a.target.keys))
 	}
 }
 
-func (a *attempt) unbind() {
+func (a *acquisition) unbind() {
 	if a.bound != nil {
 		a.client.sessions.leave(a.bound)
 		a.bound = nil
 	}
 }
 
-// held makes the lock of a grant. After a long wait it renews it first: the lease began somewhere in that time.
-func (a *attempt) held(g *grant) (*Lock, error) {
-	l := newLock(a, g)
-	// The lease, and the earliest cap, count from the grant, which came somewhere in that time.
-	proof := a.terms.lease
-	if a.bound != nil && a.client.isOver() {
-		proof = min(proof, a.client.session) // It is bound to the session only after this.
-	}
-	if time.Since(g.sent) > proof/3 {
-		if err := l.confirm(a.io, later(a.answerBy(), time.Now().Add(late))); err != nil {
-			l.lose(err)
-			// Of several locks, some may be held.
-			a.unread = !errors.Is(err, ErrLost) || len(a.target.keys) > 1
-			return nil, err
-		}
-	}
-	if a.bound != nil {
-		a.client.sessions.add(a.bound, l)
-	}
-	return l, l.keep()
-}
-
-func (a *attempt) explained(err error) error {
-	var over *canceled
-	switch {
-	case errors.As(err, &over):
-		return fmt.Errorf("dlock: %s: %w", a.target.name, over.cause)
-	case errors.Is(err, ErrUnreachable):
-		return &failure{&outage{a.cause, limitOf(a.ctx)}, a.target.name, nil}
-	case a.io.Err() != nil:
-		return fmt.Errorf("dlock: %s: %w", a.target.name, err)
-	}
-	return explained(a.target.name, err)
-}
-
-// run repeats after a lost connection, for as long as it may look for a server. No grant: a server has refused it.
-func (a *attempt) run() (*grant, error) {
-	for tries := 0; ; tries++ {
-		began := time.Now()
-		g, err := a.once(tries)
-		if err == nil {
-			return g, nil
-		}
-		if a.io.Err() != nil {
-			return nil, context.Cause(a.io)
-		}
-		if isAnswer(err) || errors.Is(err, ErrClosed) || errors.Is(err, ErrTooFewReplicas) {
-			return nil, err
-		}
-		a.cause = err
-		if time.Since(began) > longestPause {
-			tries = 0 // There was a server for some time.
-		}
-		if pause(a.io, tries, a.givesUp()) != nil {
-			return nil, unanswered(a.io, err)
-		}
-	}
-}
-
-func (a *attempt) once(tries int) (*grant, error) {
-	if !a.waits {
-		return a.try(tries > 0)
+// ask sends the acquiring command, as the attempt says: without waiting, or to wait in the queue.
+func (a *acquisition) ask(next turn, again bool) (turn, error) {
+	if a.isTry {
+		return a.try(again)
 	}
 	place := gateName(a.target.keys)
+	// Most locks are free. If others of this client wait for it, it is not, unless it was granted to this one before.
+	if next.do == tries && (a.inside || again || !a.client.gates.isBusy(place)) {
+		return a.try(again)
+	}
 	if !a.inside {
-		// Most locks are free. If others of this client wait for it, it is not, unless it was granted to this one before.
-		if tries > 0 || !a.client.gates.isBusy(place) {
-			if g, err := a.try(tries > 0); g != nil || err != nil {
-				return g, err
-			}
-		}
 		if err := a.enter(place); err != nil {
-			return nil, err
+			if a.io.Err() != nil {
+				return a.isCanceled(), err
+			}
+			return a.isOver(time.Now()), err
 		}
 		a.inside = true
 	}
-	if !a.ends.IsZero() && a.left() == 0 {
-		return a.try(tries > 0) // The answer before may be old.
+	if a.left(time.Now()) == 0 {
+		return a.try(again) // The answer before may be old.
 	}
-	return a.wait(tries > 0)
+	return a.wait(again)
 }
 
 // enter waits until the client has a place in the queue of the server for it, or its time is over.
-func (a *attempt) enter(place string) error {
+func (a *acquisition) enter(place string) error {
 	err := a.inTurn(a.client.lastHeard, 0, func(until time.Time) error {
 		ctx, cancel := context.WithDeadlineCause(a.io, until, errBusy)
 		defer cancel()
@@ -279,12 +242,12 @@ func (a *attempt) enter(place string) error {
 
 // inTurn waits for what the client has a limited number of, for as long as the attempt may, and somewhat more. Those that
 // have it hear the server, and the others with them.
-func (a *attempt) inTurn(lastHeard func() time.Time, more time.Duration, enter func(until time.Time) error) error {
+func (a *acquisition) inTurn(lastHeard func() time.Time, more time.Duration, enter func(until time.Time) error) error {
 	for {
 		if a.ends.IsZero() {
-			a.heard = later(a.heard, lastHeard())
+			a.hears(lastHeard())
 		}
-		err := enter(a.givesUp().Add(more))
+		err := enter(a.givesUp(a.heard).Add(more))
 		if err == nil {
 			return nil // The caller will leave, even if it has been canceled meanwhile.
 		}
@@ -297,9 +260,12 @@ func (a *attempt) inTurn(lastHeard func() time.Time, more time.Duration, enter f
 	}
 }
 
+// answerBy returns until when a connection may be made, or a command that does not wait be answered.
+func (a *acquisition) answerBy() time.Time { return a.limits.answerBy(time.Now(), a.heard) }
+
 // open returns a connection to the server that has the lock, with the function that returns it to its pool, and makes the
 // next command name the session there.
-func (a *attempt) open(again bool, get func(*pool) (*conn, func(), error)) (*conn, func(), error) {
+func (a *acquisition) open(again bool, get func(*pool) (*conn, func(), error)) (*conn, func(), error) {
 	p, err := a.client.poolOf(a.io, a.target.keys[0], again, a.answerBy())
 	if err != nil {
 		return nil, nil, err
@@ -316,18 +282,18 @@ func (a *attempt) open(again bool, get func(*pool) (*conn, func(), error)) (*con
 }
 
 // bind makes the next command name the session on a server.
-func (a *attempt) bind(p *pool) error {
+func (a *acquisition) bind(p *pool) error {
 	a.unbind()
 	if !a.usesSession() {
 		return nil
 	}
-	b, err := a.client.sessions.join(a.io, p, earlier(a.answerBy(), a.givesUp()))
+	b, err := a.client.sessions.join(a.io, p, earlier(a.answerBy(), a.givesUp(a.heard)))
 	a.bound = b
 	return err
 }
 
 // take returns a connection of the pool, with a place in it.
-func (a *attempt) take(p *pool) (*conn, func(), error) {
+func (a *acquisition) take(p *pool) (*conn, func(), error) {
 	err := a.inTurn(p.lastHeard, late, func(until time.Time) error { return enter(a.io, p.places, until) })
 	if err != nil {
 		return nil, nil, err
@@ -341,44 +307,51 @@ func (a *attempt) take(p *pool) (*conn, func(), error) {
 }
 
 // try asks once, without waiting.
-func (a *attempt) try(again bool) (*grant, error) {
+func (a *acquisition) try(again bool) (turn, error) {
 	c, give, err := a.open(again, a.take)
 	if err != nil {
-		return nil, err
+		return a.unsent(err)
 	}
 	defer give()
-	sent := time.Now()
-	a.unread = true
+	number := a.sends(time.Now())
 	replies, err := c.exchange(a.io, a.answerBy(), a.target.releaseAll(a.owner), a.command(""))
 	if err != nil {
-		a.forsake(c, err)
-		return nil, err
+		if a.io.Err() == nil {
+			c.pool.distrust()
+		}
+		if isSilence(err) {
+			a.forsake()
+		}
+		return a.unread(err)
 	}
 	if !isStarting(replies[0]) {
 		c.pool.hears()
 	}
-	g, err := a.read(replies[0], sent)
-	if g == nil || err != nil {
-		return nil, err
-	}
-	return g, a.confirm(c, g, false)
+	return a.read(c, number, replies[0], false)
 }
 
-var errNoSession = errors.New("the session of the client has ended")
+// unsent says that nothing was sent.
+func (a *acquisition) unsent(err error) (turn, error) {
+	switch {
+	case a.io.Err() != nil:
+		return a.isCanceled(), err
+	case isAnswer(err), errors.Is(err, ErrClosed):
+		a.cause = err
+		return a.hasFailed(0), err
+	}
+	return a.repeats(time.Now()), err
+}
 
-// forsake leaves an owner behind whose command may be executed later. The releases behind it undo that.
-func (a *attempt) forsake(c *conn, err error) {
-	if a.io.Err() == nil {
-		c.pool.distrust()
+// unread says that what was sent has no answer.
+func (a *acquisition) unread(err error) (turn, error) {
+	if a.io.Err() != nil {
+		return a.isCanceled(), err
 	}
-	if isSilence(err) {
-		a.debts = append(a.debts, a.owner)
-		a.owner, a.unread = newOwner(a.terms.label), false
-	}
+	return a.isCut(time.Now()), err
 }
 
 // command returns the acquiring command. `block` is empty if it does not wait.
-func (a *attempt) command(block string) command {
+func (a *acquisition) command(block string) command {
 	options := []string{"PX", millis(a.terms.lease), "REQUEST", a.request}
 	if a.bound != nil && !a.client.isOver() {
 		options = append(options, "SESSIONID", a.bound.id)
@@ -392,55 +365,143 @@ func (a *attempt) command(block string) command {
 	return a.target.acquire(a.owner, options...)
 }
 
-// read takes the reply to an acquiring command. No grant: it is refused.
-func (a *attempt) read(reply any, sent time.Time) (*grant, error) {
+var errNoSession = errors.New("the session of the client has ended")
+
+// read takes the reply to an acquiring command.
+func (a *acquisition) read(c *conn, number int, reply any, waited bool) (turn, error) {
+	now := time.Now()
 	if answer, ok := reply.(ServerError); ok {
-		if err := a.client.repeatable(a.target.keys[0], []any{answer}); err != nil {
-			return nil, err
-		}
-		a.heard = time.Now()
-		if answer.Code() == "NOSESSION" && a.bound != nil {
-			a.client.sessions.ended(a.bound)
-			return nil, errNoSession
-		}
-		// The outcome of a wait that was ended by hand is unknown.
-		a.unread = answer.Code() == "UNBLOCKED"
-		return nil, answer
+		return a.isError(now, number, answer)
 	}
 	a.client.hears()
-	a.heard = time.Now()
-	a.unread = false
-	switch value := reply.(type) {
-	case nil:
-		return nil, nil
-	case int64:
-		a.unread = true // until there is a lock that knows the token
-		return &grant{token: value, slot: -1, sent: sent}, nil
-	case []any:
-		if g := withSlot(value, sent); g != nil {
-			a.unread = true
-			return g, nil
+	if reply == nil {
+		return a.isNil(now, number, waited), nil
+	}
+	token, slot, ok := granted(reply)
+	if !ok {
+		return a.isCut(now), errProtocol
+	}
+	a.token, a.slot = token, slot
+	if err := a.acknowledged(c, waited); err != nil {
+		if isAnswer(err) || errors.Is(err, ErrTooFewReplicas) {
+			a.cause = err
+			return a.hasFailed(0), err
 		}
+		return a.unread(err)
 	}
-	a.unread = true
-	return nil, errProtocol
+	isDoubted := a.bound != nil && !a.client.isOver() && !a.client.sessions.isFresh(a.bound)
+	return a.isGranted(time.Now(), number, isDoubted), nil
 }
 
-// withSlot reads the reply [token, slot]. Nil: it is another one.
-func withSlot(reply []any, sent time.Time) *grant {
-	if len(reply) != 2 {
-		return nil
+// isError takes an error that the server answered.
+func (a *acquisition) isError(now time.Time, number int, answer ServerError) (turn, error) {
+	if err := a.client.repeatable(a.target.keys[0], []any{answer}); err != nil {
+		if answer.Code() == "UNBLOCKED" { // The outcome is unknown.
+			return a.isCut(now), err
+		}
+		return a.isElsewhere(now, number), err
 	}
-	token, isToken := reply[0].(int64)
-	slot, isSlot := reply[1].(int64)
-	if !isToken || !isSlot {
-		return nil
+	a.isAnswered(now)
+	if answer.Code() == "NOSESSION" && a.bound != nil {
+		a.client.sessions.ended(a.bound)
+		return a.isElsewhere(now, number), errNoSession
 	}
-	return &grant{token: token, slot: int(slot), sent: sent}
+	a.cause = answer
+	if answer.Code() == "UNBLOCKED" { // A wait that was ended by hand: the outcome is unknown.
+		number = 0
+	}
+	return a.hasFailed(number), answer
 }
 
-// settle releases behind the caller what its owners may have been granted.
-func (a *attempt) settle() {
+// granted reads the reply to a grant: a token, or [token, slot]. The slot is -1 if none was asked for.
+func granted(reply any) (token int64, slot int, ok bool) {
+	switch value := reply.(type) {
+	case int64:
+		return value, -1, true
+	case []any:
+		if len(value) != 2 {
+			break
+		}
+		token, isToken := value[0].(int64)
+		slot, isSlot := value[1].(int64)
+		return token, int(slot), isToken && isSlot
+	}
+	return 0, -1, false
+}
+
+// confirm renews the grant: the wait was long, and the lease began somewhere in it. The session has to be confirmed, too.
+func (a *acquisition) confirm(again bool) (turn, error) {
+	key := a.target.keys[0]
+	p, err := a.client.poolOf(a.io, key, again, a.confirmBy())
+	if err == nil && a.usesSession() {
+		a.unbind()
+		a.bound, err = a.client.sessions.join(a.io, p, a.confirmBy())
+	}
+	if err != nil {
+		return a.unsent(err)
+	}
+	var session []string
+	if a.bound != nil && !a.client.isOver() {
+		session = []string{"SESSIONID", a.bound.id}
+	}
+	commands := a.target.renew(a.owner, a.token, a.terms.lease, session...)
+	commands = append(commands, a.target.look(a.token)...)
+	sent := time.Now()
+	number := a.attempt.renews(sent)
+	replies, err := a.client.once(a.io, key, again, a.confirmBy(), step, commands...)
+	if err == nil {
+		err = firstError(replies)
+	}
+	if err != nil {
+		return a.unconfirmed(number, err)
+	}
+	now := time.Now()
+	left, isHeld := leastOf(replies[len(a.target.keys):])
+	if contains(replies, nil) || !isHeld {
+		if len(a.target.keys) > 1 {
+			a.debts = append(a.debts, a.owner) // Some may be held.
+		}
+		return a.isGone(now), nil
+	}
+	if contains(replies[:len(a.target.keys)], int64(0)) {
+		a.cap = endOf(sent, left)
+	}
+	most := endOf(sent, left)
+	if a.bound != nil && !a.client.isOver() {
+		most = earlier(most, a.client.sessions.endOf(a.bound))
+	}
+	return a.isConfirmed(now, number, most), nil
+}
+
+// confirmBy returns until when the answer to a renewal of the grant is waited for: somewhat longer than the limit, since the
+// grant may have come at the limit.
+func (a *acquisition) confirmBy() time.Time {
+	return later(a.answerBy(), time.Now().Add(late))
+}
+
+// unconfirmed says that a renewal of the grant failed.
+func (a *acquisition) unconfirmed(number int, err error) (turn, error) {
+	now := time.Now()
+	switch {
+	case a.io.Err() != nil:
+		return a.isCanceled(), err
+	case isNoSession(err):
+		a.client.sessions.ended(a.bound)
+		return a.isElsewhere(now, number), err
+	case isOverwritten(err):
+		return a.isGone(now), nil
+	case isAnswer(err) && !writesNothing(err), errors.Is(err, ErrClosed):
+		a.cause = err
+		return a.hasFailed(number), err
+	case isUnread(err):
+		a.isRenewalOpen = true
+		return a.isCut(now), err
+	}
+	return a.isElsewhere(now, number), err
+}
+
+// settle releases in the background what the owners of the acquisition may have been granted.
+func (a *acquisition) settle() {
 	if len(a.debts) == 0 {
 		for _, each := range a.parted {
 			each.close()

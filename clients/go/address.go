@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // An address says where a server is, who the client is there, and which database it uses. Whatever is not understood is
@@ -16,11 +17,11 @@ import (
 // parse returns the settings, and the host with its port. Options override the address.
 func parse(address string, options []ClientOption) (settings, string, error) {
 	s := settings{pool: 16, waiters: 16, session: defaultSession}
-	host := address
-	if strings.Contains(address, "://") {
-		parsed, err := url.Parse(address)
-		if err != nil {
-			return s, "", errors.New("dlock: the address is no valid URL") // Its text may have a password.
+	host := strings.TrimSpace(address) // Files and variables have blanks at the ends.
+	if strings.Contains(host, "://") {
+		parsed, err := url.Parse(host)
+		if err != nil || !utf8.ValidString(parsed.Path) || strings.ContainsAny(host, " \t\r\n") {
+			return s, "", errNoURL
 		}
 		var more []ClientOption
 		if host, more, err = fromURL(parsed); err != nil {
@@ -40,6 +41,9 @@ func parse(address string, options []ClientOption) (settings, string, error) {
 	_, err = s.terms(nil)
 	return s, host, err
 }
+
+// errNoURL does not show the address, which may have a password.
+var errNoURL = errors.New("dlock: the address is no valid URL")
 
 // withPort returns "host:port". The port is the usual one unless it is given.
 func withPort(address, usual string) (string, error) {
@@ -82,74 +86,85 @@ func digits(text string) (int, error) {
 // fromURL returns the host, and what else a URL says.
 func fromURL(parsed *url.URL) (string, []ClientOption, error) {
 	var options []ClientOption
-	path := strings.TrimSuffix(strings.TrimPrefix(parsed.Path, "/"), "/")
+	database := strings.TrimSuffix(strings.TrimPrefix(parsed.Path, "/"), "/")
 	switch parsed.Scheme {
 	case "redis", "valkey":
 	case "rediss", "valkeys":
 		options = append(options, WithTLS(nil))
 	case "unix":
-		if parsed.Path == "" || parsed.Host != "" {
+		if database == "" || parsed.Host != "" {
 			return "", nil, errors.New("dlock: the address has no path of a socket: unix:///run/dlock.sock")
 		}
 		options, parsed.Host = append(options, WithDialer(unixDialer(parsed.Path))), "localhost"
-		path = ""
+		database = ""
 	default:
 		return "", nil, fmt.Errorf("dlock: the scheme %q is none of redis, rediss, valkey, valkeys and unix", parsed.Scheme)
 	}
-	if parsed.Opaque != "" || parsed.Fragment != "" {
-		return "", nil, errors.New("dlock: the address is no valid URL")
+	host := parsed.Host
+	if parsed.Opaque != "" || parsed.Fragment != "" || strings.HasPrefix(host, ":") || strings.HasSuffix(host, ":") {
+		return "", nil, errNoURL
 	}
-	if path != "" {
-		number, err := digits(path)
+	if bare := strings.Trim(host, "[]"); strings.Count(bare, ":") > 1 && bare == host {
+		return "", nil, errors.New("dlock: an IPv6 address in a URL has brackets")
+	}
+	query, err := queryOf(parsed)
+	if err != nil {
+		return "", nil, err
+	}
+	if given, ok := query["db"]; ok && database != "" && given != database {
+		return "", nil, fmt.Errorf("dlock: the address names the databases %q and %q", database, given)
+	} else if ok {
+		database = given
+	}
+	if database != "" || query["db"] != "" {
+		number, err := digits(database)
 		if err != nil {
-			return "", nil, fmt.Errorf("dlock: the database %q is no number", path)
+			return "", nil, fmt.Errorf("dlock: the database %q is no number", database)
 		}
 		options = append(options, WithDatabase(number))
 	}
-	more, err := fromQuery(parsed)
-	return parsed.Host, append(options, more...), err
+	login, err := loginOf(parsed.User, query)
+	return host, append(options, login...), err
 }
 
-// fromQuery returns what the part behind the "?" says, as redis-py reads it, and the user. A database there overrides the
-// one in the path, and a user in front of the host the one in the query.
-func fromQuery(parsed *url.URL) ([]ClientOption, error) {
-	var options []ClientOption
-	var user, password string
+// queryOf returns the settings behind the "?", each of which is one that is known.
+func queryOf(parsed *url.URL) (map[string]string, error) {
 	query, err := url.ParseQuery(parsed.RawQuery)
-	if err != nil {
-		return nil, errors.New("dlock: the address is no valid URL")
+	if err != nil || strings.Contains(parsed.RawQuery, "+") { // a blank for some programs, and a plus for others
+		return nil, errNoURL
 	}
+	known := map[string]string{}
 	for name, values := range query {
-		if len(values) != 1 {
+		switch {
+		case len(values) != 1:
 			return nil, fmt.Errorf("dlock: the address sets %q more than once", name)
-		}
-		switch name {
-		case "db":
-			number, err := digits(values[0])
-			if err != nil || values[0] == "" {
-				return nil, fmt.Errorf("dlock: the database %q is no number", values[0])
-			}
-			options = append(options, WithDatabase(number))
-		case "username":
-			user = values[0]
-		case "password":
-			password = values[0]
-		default:
+		case name != "db" && name != "username" && name != "password":
 			return nil, fmt.Errorf("dlock: the setting %q of the address is none of db, username and password", name)
+		case values[0] == "" && name == "db" || !utf8.ValidString(values[0]):
+			return nil, fmt.Errorf("dlock: the setting %q of the address has no value", name)
 		}
+		known[name] = values[0]
 	}
-	if parsed.User != nil {
-		if name := parsed.User.Username(); name != "" {
-			user = name
+	return known, nil
+}
+
+// loginOf returns who the client is: in front of the host, or in the query.
+func loginOf(info *url.Userinfo, query map[string]string) ([]ClientOption, error) {
+	user, password := query["username"], query["password"]
+	if info != nil && info.String() != "" && info.String() != ":" {
+		if user != "" || password != "" {
+			return nil, errors.New("dlock: the address names two logins")
 		}
-		if secret, ok := parsed.User.Password(); ok {
-			password = secret
-		}
+		user = info.Username()
+		password, _ = info.Password()
 	}
-	if user != "" || password != "" {
-		options = append(options, WithAuth(user, password))
+	switch {
+	case user == "" && password == "":
+		return nil, nil
+	case !utf8.ValidString(user + password):
+		return nil, errNoURL
 	}
-	return options, nil
+	return []ClientOption{WithAuth(user, password)}, nil
 }
 
 func unixDialer(path string) func(context.Context, string, string) (net.Conn, error) {

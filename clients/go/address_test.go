@@ -4,54 +4,26 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 )
 
-// What each form of an address means: host, user, password, database, and whether it is encrypted or a socket.
+// What an address without a scheme means: host, user, password, database.
 var addresses = map[string]string{
-	"server":                         "server:6379 - - 0",
-	"server:6380":                    "server:6380 - - 0",
-	"127.0.0.1":                      "127.0.0.1:6379 - - 0",
-	":6380":                          ":6380 - - 0",
-	"redis://:6380/1":                ":6380 - - 1",
-	"::1":                            "[::1]:6379 - - 0",
-	"[::1]":                          "[::1]:6379 - - 0",
-	"[::1]:6380":                     "[::1]:6380 - - 0",
-	"redis://server":                 "server:6379 - - 0",
-	"redis://server/":                "server:6379 - - 0",
-	"redis://server:6380/2":          "server:6380 - - 2",
-	"redis://server/2/":              "server:6379 - - 2",
-	"redis://server?db=2":            "server:6379 - - 2",
-	"redis://server/?db=2":           "server:6379 - - 2",
-	"redis://server/1?db=2":          "server:6379 - - 2",
-	"redis://server/1?db=0":          "server:6379 - - 0",
-	"REDIS://server?db=2":            "server:6379 - - 2",
-	"Rediss://server":                "server:6379 - - 0 TLS",
-	"rediss://server:6380/3":         "server:6380 - - 3 TLS",
-	"valkey://server/4":              "server:6379 - - 4",
-	"valkeys://server":               "server:6379 - - 0 TLS",
-	"redis://[::1]:6380/1":           "[::1]:6380 - - 1",
-	"redis://:secret@server":         "server:6379 - secret 0",
-	"redis://worker:secret@server/1": "server:6379 worker secret 1",
-	"redis://worker@server":          "server:6379 worker - 0",
-	"redis://w%40x:s%2F%3Ac@server":  "server:6379 w@x s/:c 0",
-	"redis://server?password=secret": "server:6379 - secret 0",
-	"redis://server?username=a&password=b&db=7":          "server:6379 a b 7",
-	"redis://worker:secret@server?username=a&password=b": "server:6379 worker secret 0",
-	"unix:///run/dlock.sock":                             "localhost:6379 - - 0 /run/dlock.sock",
-	"unix:///run/dlock.sock?db=3":                        "localhost:6379 - - 3 /run/dlock.sock",
-	"unix://:secret@/run/dlock.sock?db=3":                "localhost:6379 - secret 3 /run/dlock.sock",
-	"UNIX:///run/2?password=p":                           "localhost:6379 - p 0 /run/2",
+	"server":         "server:6379 db=0",
+	" server:6380\n": "server:6380 db=0",
+	"127.0.0.1":      "127.0.0.1:6379 db=0",
+	":6380":          ":6380 db=0",
+	"::1":            "[::1]:6379 db=0",
+	"[::1]":          "[::1]:6379 db=0",
+	"[::1]:6380":     "[::1]:6380 db=0",
 }
 
 var noAddresses = []string{
-	"", "redis://", "redis:///2", "http://server", "server:port", "server:0", "server:65536", "server:-1",
-	"redis://server:65536", "redis://server:port", "server ", " server", "server/2", "user@server", "redis:server",
-	"redis://server ", "redis://server/x", "redis://server/-1", "redis://server/+2", "redis://server/ 2", "redis://server/2/3",
-	"redis://server/2?x=1", "redis://server?database=2", "redis://server?db=x", "redis://server?db=-1", "redis://server?db=",
-	"redis://server?db=2&db=3", "redis://server?DB=2", "redis://server?socket_timeout=5", "rediss://server?ssl_cert_reqs=none",
-	"redis://server?db=2;x=1", "redis://server#2", "redis://server?db=%zz", "redis://one,two", "[::1", "a:b:c",
-	"unix://", "unix://run/dlock.sock", "unix:///run/dlock.sock?path=x", "redis://server?protocol=3",
+	"", "server:port", "server:0", "server:65536", "server:-1", "server:", "ser ver", "server/2", "user@server", "one,two",
+	"[::1", "a:b:c", "redis-sentinel://a/main", "redis://a,b", "redis+unix:///run/dlock.sock",
 }
 
 // understood returns what a client does with an address.
@@ -60,22 +32,55 @@ func understood(address string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	or := func(text string) string {
-		if text == "" {
-			return "-"
-		}
-		return text
+	if dial := s.access.dial; dial != nil {
+		_, err := dial(context.Background(), "", "")
+		host = err.(*net.OpError).Addr.String()
 	}
-	text := fmt.Sprintf("%s %s %s %d", host, or(s.access.user), or(s.access.password), s.access.database)
+	text := host
 	if s.access.tls != nil {
-		text += " TLS"
+		text += " tls"
 	}
-	if s.access.dial != nil {
-		if _, err := s.access.dial(context.Background(), "", ""); err != nil {
-			text += " " + err.(*net.OpError).Addr.String()
+	if s.access.user != "" {
+		text += " user=" + s.access.user
+	}
+	if s.access.user != "" || s.access.password != "" {
+		text += " password=" + s.access.password
+	}
+	return fmt.Sprintf("%s db=%d", text, s.access.database), nil
+}
+
+// The table that all packages share.
+func TestURLsMeanWhatTheTableSays(t *testing.T) {
+	text, err := os.ReadFile("../../tests/clients/tables/urls.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for number, line := range strings.Split(string(text), "\n") {
+		kind, rest, _ := strings.Cut(line, " ")
+		quoted, meaning, isRow := strings.Cut(rest, " => ")
+		if !isRow || kind != "server" && kind != "socket" {
+			continue
+		}
+		address, err := strconv.Unquote(quoted)
+		if err != nil {
+			t.Fatalf("line %d: %v", number+1, err)
+		}
+		if !strings.Contains(address, "://") {
+			continue // A host is an address here.
+		}
+		rows++
+		got, err := understood(address)
+		if err != nil {
+			got = "refused"
+		}
+		if got != meaning {
+			t.Errorf("%q is %q, and not %q: %v", address, got, meaning, err)
 		}
 	}
-	return text, nil
+	if rows < 100 {
+		t.Errorf("only %d rows", rows)
+	}
 }
 
 func TestAddressesAreUnderstoodOrRefused(t *testing.T) {

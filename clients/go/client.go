@@ -336,17 +336,3 @@ func pause(ctx context.Context, tries int, until time.Time) error {
 	}
 	return nil
 }
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}

@@ -134,12 +134,22 @@ func explained(name string, err error) error {
 
 // explainedHold does the same for a hold. If the key has another type, the hold has gone with the key.
 func explainedHold(name string, err error) error {
-	var answer ServerError
-	if errors.As(err, &answer) && answer.Code() == "WRONGTYPE" {
-		return &failure{ErrLost, name, answer}
+	switch {
+	case errors.Is(err, ErrLost):
+		return err
+	case isOverwritten(err):
+		return &failure{ErrLost, name, err}
 	}
 	return explained(name, err)
 }
+
+// isOverwritten returns whether a key has another type.
+func isOverwritten(err error) bool {
+	var answer ServerError
+	return errors.As(err, &answer) && answer.Code() == "WRONGTYPE"
+}
+
+var errNoHold = errors.New("the server has no such hold")
 
 // limitOf returns [context.DeadlineExceeded] if the deadline of ctx has passed, or is about to: the last answer may
 // come a moment earlier.

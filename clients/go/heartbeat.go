@@ -1,216 +1,83 @@
 package dlock
 
-import (
-	"context"
-	"errors"
-	"slices"
-	"time"
+import "time"
+
+// due is what a heartbeat does next.
+type due struct {
+	what beat
+	at   time.Time
+}
+
+type beat int
+
+const (
+	// Nothing more is renewed.
+	rests beat = iota
+	// The lease is renewed.
+	renews
+	// A renewal is on its way. Without an answer, it is given up, and sent again on another connection.
+	awaits
+	// The server is asked how long the hold lasts: a cap has made it shorter than what was asked for.
+	checks
 )
 
-// run keeps the session open, until it has nothing to do for a while.
-func (h *home) run(ctx context.Context) {
-	failures := 0
-	for {
-		if err := h.turn(ctx, failures > 0); err == nil {
-			failures = 0
-		} else {
-			failures++
-		}
-		next, done := h.next(failures)
-		if done {
-			break
-		}
-		h.rest(ctx, next, failures > 0)
-		if ctx.Err() != nil {
-			h.end()
-			break
-		}
-	}
-	h.close()
+// heartbeat decides when a hold, or a session, is renewed. Nothing here reads a clock.
+type heartbeat struct {
+	next due
+	// When the next renewal is due without the one that is on its way.
+	renewal time.Time
+	capped  bool
 }
 
-// close closes the session. If the server does not answer, it ends by itself.
-func (h *home) close() {
-	for range 2 { // The connection may have been broken since the last heartbeat.
-		_, err := h.exchange(h.all.client.last, command{"DLOCK.SESSION", h.id, "CLOSE"})
-		if err == nil || isSilence(err) {
-			break
-		}
-	}
-	if h.conn != nil {
-		h.conn.close()
+// lease returns the lease that the times of the heartbeat are parts of.
+func (v *validity) lease() time.Duration { return min(v.wanted, v.sure) }
+
+// confirmed is told of a grant, or of a renewal that was executed, whose command was sent then.
+func (h *heartbeat) confirmed(v *validity, now, sent time.Time) {
+	h.plans(v, later(now, sent.Add(wholeMillis(v.lease()/3))))
+}
+
+// sends is told of a renewal that is about to be sent.
+func (h *heartbeat) sends(v *validity, now time.Time) {
+	if !h.capped {
+		h.next = due{awaits, earlier(now.Add(answerWithin(v.lease())), v.until)}
 	}
 }
 
-// rest waits for the next turn. After a failure nobody makes it shorter: thousands may want the session.
-func (h *home) rest(ctx context.Context, pause time.Duration, failed bool) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	wake := h.wake
-	if failed {
-		wake = nil
+// failed is told that a renewal was refused, or that its answer did not come.
+func (h *heartbeat) failed(v *validity, now time.Time) {
+	h.plans(v, now.Add(retryAfter(v.lease(), v.until.Sub(now))))
+}
+
+// isCapped is told that a cap has made a lease shorter than what was asked for: the end of it is the end of the hold.
+func (h *heartbeat) isCapped(now time.Time) { h.next, h.capped = due{checks, now}, true }
+
+// checked is told how long the hold lasts.
+func (h *heartbeat) checked(v *validity) {
+	if h.capped {
+		h.next = due{}
+		return
 	}
-	select {
-	case <-timer.C:
-	case <-wake:
-	case <-ctx.Done():
+	if h.next.what == renews {
+		h.plans(v, h.renewal)
 	}
 }
 
-// exchange sends commands on the connection of the session: a heartbeat waits behind nothing that the program does.
-func (h *home) exchange(ctx context.Context, commands ...command) ([]any, error) {
-	until := time.Now().Add(h.patience())
-	if h.conn != nil && (!h.conn.isClean() || h.conn.isStale()) {
-		h.conn.close()
-		h.conn = nil
+func (h *heartbeat) plans(v *validity, at time.Time) {
+	if !h.capped {
+		h.renewal = earlier(at, v.until)
+		h.next = due{renews, h.renewal}
 	}
-	if h.conn == nil {
-		c, err := h.pool.make(ctx, until)
-		if err != nil {
-			return nil, err
-		}
-		h.conn = c
-	}
-	replies, err := h.conn.exchange(ctx, until, nil, commands...)
-	if h.conn.isLent() {
-		h.conn.close()
-		h.conn = nil
-	}
-	if err == nil && !slices.ContainsFunc(replies, isStarting) {
-		h.pool.hears()
-	}
-	return replies, err
 }
 
-// patience returns how long an exchange may take: if one hangs, there is time for others on new connections.
-func (h *home) patience() time.Duration {
-	h.all.mu.Lock()
-	defer h.all.mu.Unlock()
-	return min(step, max(h.interval(), 100*time.Millisecond))
+// answerWithin returns how long the answer to a renewal is waited for.
+func answerWithin(lease time.Duration) time.Duration {
+	return min(max(wholeMillis(lease/6), 50*time.Millisecond), 2*time.Second)
 }
 
-// end takes it out of the sessions, with the client.
-func (h *home) end() {
-	h.all.mu.Lock()
-	defer h.all.mu.Unlock()
-	h.retire(ErrClosed)
+// retryAfter returns the pause after a renewal that failed, if the hold is certain for so long.
+func retryAfter(lease, certain time.Duration) time.Duration {
+	return min(max(wholeMillis(min(lease/30, certain/8)), 10*time.Millisecond), 500*time.Millisecond)
 }
 
-func (h *home) retire(why error) {
-	if h.all.homes[h.pool.address] == h {
-		delete(h.all.homes, h.pool.address)
-	}
-	h.isOpen, h.refused = false, why
-	if h.ending != nil {
-		h.ending.Stop()
-	}
-	h.tell()
-}
-
-// next returns the pause until the next turn, or that it has nothing to do any more.
-func (h *home) next(failures int) (time.Duration, bool) {
-	h.all.mu.Lock()
-	defer h.all.mu.Unlock()
-	if len(h.locks) == 0 && h.users == 0 && len(h.debts) == 0 && time.Since(h.used) > h.all.time {
-		h.retire(nil)
-		return 0, true
-	}
-	beat := h.interval()
-	h.planned = h.confirmed.Add(beat)
-	if failures > 0 {
-		h.planned = time.Now().Add(min(beat/4, backoff(failures-1)))
-	}
-	return max(0, time.Until(h.planned)), false
-}
-
-// interval returns the time between heartbeats: two of them may fail. The caller holds all.mu.
-func (h *home) interval() time.Duration {
-	reach := h.all.time
-	for l := range h.locks {
-		reach = min(reach, l.reach())
-	}
-	return reach / 3
-}
-
-// turn opens the session or sends a heartbeat, binds the locks that are not bound, and pays the debts. After a failure it
-// looks whether its locks are elsewhere now.
-func (h *home) turn(ctx context.Context, failed bool) error {
-	if failed {
-		h.relocate(ctx)
-	}
-	check, err := h.beat(ctx)
-	if err != nil {
-		return err
-	}
-	if err := h.bind(ctx, check); err != nil {
-		return err
-	}
-	if err := h.learn(ctx); err != nil {
-		return err
-	}
-	return h.pay(ctx)
-}
-
-// beat returns whether locks have to be checked: the server has fewer than there should be.
-func (h *home) beat(ctx context.Context) (bool, error) {
-	h.all.mu.Lock()
-	opens := !h.isOpen
-	due := opens || time.Since(h.confirmed) >= h.interval()
-	expected := 0
-	for l := range h.locks {
-		if l.bound {
-			expected += len(l.target.keys)
-		}
-	}
-	h.all.mu.Unlock()
-	if !due {
-		return false, nil
-	}
-	how := "XX"
-	if opens {
-		how = "NX"
-	}
-	sent := time.Now()
-	replies, err := h.exchange(ctx, command{"DLOCK.SESSION", h.id, "PX", millis(h.all.time), how})
-	if err != nil {
-		if isAnswer(err) { // to the login
-			h.all.mu.Lock()
-			defer h.all.mu.Unlock()
-			h.refused = err
-			h.tell()
-		}
-		return false, err
-	}
-	return h.heard(replies[0], opens, sent, expected)
-}
-
-func (h *home) heard(reply any, opens bool, sent time.Time, expected int) (bool, error) {
-	h.all.mu.Lock()
-	defer h.all.mu.Unlock()
-	switch answer := reply.(type) {
-	case int64:
-		h.all.client.hears()
-		h.isOpen, h.confirmed, h.refused = true, sent, nil
-		if opens {
-			h.generation++
-		}
-		h.tell()
-		return !opens && answer < int64(expected), nil
-	case nil:
-		// It was opened before, and that reply was lost. Another id has no such doubts.
-		h.id = unique()
-		return false, errors.New("the session is open already")
-	case ServerError:
-		if answer.Code() == "NOSESSION" {
-			h.lost()
-			h.nudge()
-			return false, answer
-		}
-		if !answer.mayRepeat() {
-			h.refused = answer
-			h.tell()
-		}
-		return false, answer
-	}
-	return false, errProtocol
-}
+func wholeMillis(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }

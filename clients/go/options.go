@@ -9,24 +9,11 @@ import (
 	"time"
 )
 
-// The defaults, and the times of docs/time-limits.md.
+// The defaults, and what the server takes.
 const (
-	defaultLease  = 30 * time.Second
-	defaultOutage = 30 * time.Second
+	defaultLease = 30 * time.Second
 	// How long a session lives after its last heartbeat.
 	defaultSession = 10 * time.Second
-	// How long a command that does not wait may take in all.
-	defaultAnswer = time.Second
-	// How long an unlock looks for a server if its context has no deadline.
-	unlockLimit = 3 * time.Second
-	// How long cleaning up behind an acquisition may take.
-	cleanupLimit = 3 * time.Second
-	// How much longer than the limit of a wait the answer of the server is waited for.
-	late = 150 * time.Millisecond
-	// How long one connection may take to be made, or to answer a command that does not wait.
-	step = time.Second
-	// A wait that hears nothing asks the server at least this often whether it still answers.
-	longestProbe = 5 * time.Second
 
 	shortestLease = 300 * time.Millisecond
 	longestLease  = 365 * 24 * time.Hour

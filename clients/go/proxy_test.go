@@ -16,6 +16,9 @@ type proxy struct {
 	repliesTake, endsTake atomic.Int64
 	// Of one connection, what it carries from a command on is kept.
 	keeps atomic.Pointer[kept]
+	// Nothing passes before then, in nanoseconds since 1970. It is set behind a reply that has a word in it.
+	silentUntil atomic.Int64
+	falls       atomic.Pointer[fall]
 
 	mu   sync.Mutex
 	to   string
@@ -62,6 +65,36 @@ func (p *proxy) accept() {
 	}
 }
 
+// fall is what happens at the next reply that has a word in it: it passes, and silence follows for some time; or it is lost,
+// with its connection after that time.
+type fall struct {
+	at     []byte
+	lasts  time.Duration
+	isLost bool
+}
+
+// fallsSilent lets the next reply with this word pass, and nothing more for some time.
+func (p *proxy) fallsSilent(word string, lasts time.Duration) {
+	p.falls.Store(&fall{[]byte(word), lasts, false})
+}
+
+// loses loses the next reply with this word, and its connection some time later.
+func (p *proxy) loses(word string, later time.Duration) {
+	p.falls.Store(&fall{[]byte(word), later, true})
+}
+
+func (p *proxy) silence(lasts time.Duration) { p.silentUntil.Store(time.Now().Add(lasts).UnixNano()) }
+
+func (p *proxy) awaitSound() {
+	for {
+		left := time.Until(time.Unix(0, p.silentUntil.Load()))
+		if left <= 0 {
+			return
+		}
+		time.Sleep(left)
+	}
+}
+
 type kept struct {
 	from    []byte
 	arrives chan struct{}
@@ -98,6 +131,7 @@ func (p *proxy) pass(client net.Conn) {
 			if k := p.keeps.Load(); k != nil && bytes.Contains(buffer[:n], k.from) && p.keeps.CompareAndSwap(k, nil) {
 				<-k.arrives
 			}
+			p.awaitSound()
 			server.Write(buffer[:n])
 		}
 		time.Sleep(time.Duration(p.endsTake.Load()))
@@ -110,6 +144,14 @@ func (p *proxy) pass(client net.Conn) {
 			return
 		}
 		time.Sleep(time.Duration(p.repliesTake.Load()))
+		p.awaitSound()
+		if f := p.falls.Load(); f != nil && bytes.Contains(buffer[:n], f.at) && p.falls.CompareAndSwap(f, nil) {
+			if f.isLost {
+				time.Sleep(f.lasts)
+				return
+			}
+			p.silence(f.lasts)
+		}
 		client.Write(buffer[:n]) // It may have ended, and the server has not seen that yet.
 	}
 }

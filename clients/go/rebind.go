@@ -2,7 +2,6 @@ package dlock
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -56,50 +55,62 @@ func (h *home) those(which func(*Lock) bool) []*Lock {
 // bind binds the locks that are not bound, or all of them. Those that the server does not have are lost.
 func (h *home) bind(ctx context.Context, all bool) error {
 	h.all.mu.Lock()
-	generation := h.generation
+	to := &seat{h, h.open}
 	h.all.mu.Unlock()
-	return h.each(ctx, h.those(func(l *Lock) bool { return all || !l.bound }),
+	if to.opening == nil {
+		return nil
+	}
+	numbers := map[*Lock]int{}
+	defer func() {
+		for l, number := range numbers {
+			l.isUnread(number)
+		}
+	}()
+	return h.each(ctx, h.those(func(l *Lock) bool { return all || l.binding.to == nil }),
 		func(l *Lock) []command {
 			lease := l.wantedLease()
-			l.sends(lease)
-			return l.target.renew(l.owner, l.token, lease, "SESSIONID", h.id)
+			h.all.asks(l, to)
+			numbers[l] = l.sends(lease)
+			return l.target.renew(l.owner, l.token, lease, "SESSIONID", to.id)
 		},
-		func(l *Lock, replies []any, sent time.Time) error {
-			return h.bound(l, replies, generation, sent)
+		func(l *Lock, replies []any, _ time.Time) error {
+			number := numbers[l]
+			delete(numbers, l)
+			return h.bound(l, replies, to, number)
 		})
 }
 
 // bound takes the replies to the renewals of a lock.
-func (h *home) bound(l *Lock, replies []any, generation int, sent time.Time) error {
+func (h *home) bound(l *Lock, replies []any, to *seat, number int) error {
 	err := firstError(replies)
-	l.answered(err == nil)
 	switch {
 	case err == nil && contains(replies, nil):
-		l.lose(errors.New("the server has no such hold"))
+		l.lose(errNoHold)
 		return nil
 	case err == nil:
-		h.all.mu.Lock()
-		defer h.all.mu.Unlock()
-		l.bound, l.proved = h.isOpen && h.generation == generation, sent
-		if !contains(replies, int64(0)) {
-			l.reaches(sent)
+		if contains(replies, int64(0)) {
+			l.isRefused(number)
+		} else {
+			l.isRenewed(number)
 		}
+		h.all.proves(l, to)
 		return nil
 	case err.(ServerError).Code() == "WRONGTYPE":
 		l.lose(err)
 		return nil
 	}
+	l.isRefused(number)
 	// Not now, or not here: the hold may be there until its lease ends.
-	h.unbind(l, err.(ServerError), generation)
+	h.unbind(l, err.(ServerError), to)
 	return err
 }
 
-func (h *home) unbind(l *Lock, answer ServerError, generation int) {
+func (h *home) unbind(l *Lock, answer ServerError, to *seat) {
 	h.all.client.router.redirect(l.target.keys[0], answer)
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
-	l.unbind()
-	if answer.Code() == "NOSESSION" && h.generation == generation {
+	l.binding.unbinds()
+	if answer.Code() == "NOSESSION" && h.open == to.opening {
 		h.lost()
 	}
 }
@@ -115,7 +126,7 @@ func contains(replies []any, reply any) bool {
 
 // learn asks for the caps of locks that have been held for a heartbeat. A cap never changes.
 func (h *home) learn(ctx context.Context) error {
-	return h.each(ctx, h.those(func(l *Lock) bool { return l.bound && !l.known }),
+	return h.each(ctx, h.those(func(l *Lock) bool { return l.binding.to != nil && !l.binding.known }),
 		func(l *Lock) []command {
 			var commands []command
 			for _, key := range l.target.keys {
@@ -203,7 +214,7 @@ func (h *home) give(l *Lock, p *pool) {
 	if _, mine := h.locks[l]; !mine {
 		return
 	}
-	l.unbind()
+	l.binding.unbinds()
 	delete(h.locks, l)
 	to := h.all.at(p)
 	to.locks[l] = struct{}{}

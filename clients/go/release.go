@@ -28,11 +28,11 @@ func (l *Lock) Unlock(ctx context.Context) error {
 
 func (l *Lock) unlock(ctx context.Context) error {
 	l.mu.Lock()
-	if l.state == isReleased {
+	if l.lease.state == isReleased {
 		l.mu.Unlock()
 		return &failure{ErrReleased, l.target.name, nil}
 	}
-	wasLost := l.state == isLost
+	wasLost := l.lease.state == isLost
 	l.ends(isReleased)
 	l.mu.Unlock()
 	wasHeld := time.Now().Before(l.certainUntil())
@@ -67,7 +67,7 @@ func (l *Lock) unlock(ctx context.Context) error {
 	for _, reply := range replies {
 		// If the lock was held when this began, a second try that finds nothing finds what the first has done.
 		if reply == nil && (unread == 0 || !wasHeld) {
-			return &failure{ErrLost, l.target.name, errors.New("the server has no such hold")}
+			return &failure{ErrLost, l.target.name, errNoHold}
 		}
 	}
 	return nil

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// confirm waits for the replicas. A grant that too few have is released.
-func (a *attempt) confirm(c *conn, g *grant, blocked bool) error {
+// acknowledged waits for the replicas. A grant that too few have is released.
+func (a *acquisition) acknowledged(c *conn, waited bool) error {
 	if a.terms.replicas == 0 {
 		return nil
 	}
 	var commands []command
-	if blocked {
+	if waited {
 		// Redis before 7.0.12 does not count a grant to a blocked connection as its write, for which WAIT would wait.
 		// A renewal is one.
-		commands = a.target.renew(a.owner, g.token, a.terms.lease)
+		commands = a.target.renew(a.owner, a.token, a.terms.lease)
 	}
 	timeout := a.terms.replicasTimeout
 	if !a.ends.IsZero() {
-		timeout = min(timeout, max(a.left(), 50*time.Millisecond))
+		timeout = min(timeout, max(a.left(time.Now()), 50*time.Millisecond))
 	}
 	until := time.Now().Add(timeout + late)
 	// No release is sent behind: it may come when the repeat has the grant.
@@ -28,11 +28,11 @@ func (a *attempt) confirm(c *conn, g *grant, blocked bool) error {
 	if err == nil {
 		err = tooFew(replies, a.terms.replicas)
 	} else {
-		a.isRenewalOpen = a.isRenewalOpen || blocked
+		a.isRenewalOpen = a.isRenewalOpen || waited
 	}
 	if errors.Is(err, ErrTooFewReplicas) {
 		if _, err := c.exchange(a.io, a.answerBy(), nil, a.target.releaseAll(a.owner)...); err == nil {
-			a.unread = false
+			a.copies = nil
 		}
 		return &failure{ErrTooFewReplicas, a.target.name, err}
 	}

@@ -21,23 +21,21 @@ type sessions struct {
 type home struct {
 	all  *sessions
 	pool *pool
-	id   string
+	// The name of the next opening.
+	id string
 	// Something is new for the goroutine.
 	wake chan struct{}
 	// The connection for its exchanges, which are those of the goroutine.
 	conn *conn
 
 	// The rest is guarded by all.mu.
-	isOpen bool
-	// When the last heartbeat that succeeded was sent.
-	confirmed time.Time
+	// The session as it is open. Nil: it is not.
+	open *opening
 	// When the goroutine has its next turn.
 	planned time.Time
 	// Looks for locks that are lost, then.
 	ending *time.Timer
 	ends   time.Time
-	// How often it was opened.
-	generation int
 	// Why it cannot be opened: what the server answered.
 	refused error
 	// Closed when one of the former changes.
@@ -55,22 +53,21 @@ type debt struct {
 	commands []command
 }
 
-// binding is the session that an acquiring command names.
-type binding struct {
-	home       *home
-	id         string
-	generation int
+// seat is the session that a command names.
+type seat struct {
+	home *home
+	*opening
 }
 
-// join returns the session on a server, open. Each call needs one of leave.
-func (s *sessions) join(ctx context.Context, p *pool, until time.Time) (*binding, error) {
+// join returns the session on a server, open, and confirmed lately. Each call needs one of leave.
+func (s *sessions) join(ctx context.Context, p *pool, until time.Time) (*seat, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.at(p)
 	h.users++
 	for {
-		if h.isOpen && time.Since(h.confirmed) < s.time/2 {
-			return &binding{h, h.id, h.generation}, nil
+		if h.open != nil && h.open.isFresh(time.Now()) {
+			return &seat{h, h.open}, nil
 		}
 		h.refused = nil
 		changed := h.changed
@@ -102,11 +99,25 @@ func waitUntil(ctx context.Context, changed <-chan struct{}, until time.Time) er
 }
 
 // leave ends what join began.
-func (s *sessions) leave(b *binding) {
+func (s *sessions) leave(b *seat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.home.users--
 	b.home.used = time.Now()
+}
+
+// isFresh returns whether the session of an acquisition is still the same, and lives for long enough.
+func (s *sessions) isFresh(b *seat) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return b.home.open == b.opening && b.isFresh(time.Now())
+}
+
+// endOf returns until when a session is certain.
+func (s *sessions) endOf(b *seat) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return b.life.until
 }
 
 // at returns the home at an address, and begins it if there is none. The caller holds s.mu.
@@ -124,15 +135,16 @@ func (s *sessions) at(p *pool) *home {
 }
 
 // add makes a session keep a lock that was granted under it. Nobody else has the lock yet.
-func (s *sessions) add(b *binding, l *Lock) {
+func (s *sessions) add(b *seat, l *Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := b.home
 	h.locks[l] = struct{}{}
-	l.home, l.bound = h, h.isOpen && h.generation == b.generation && !s.client.isOver()
-	if !l.known {
-		l.cap = l.until // A lease beyond the cap is refused.
+	l.home = h
+	if !s.client.isOver() {
+		l.binding.binds(b.opening, h.open)
 	}
+	l.binding.isUncut(l.lease.until) // A lease beyond the cap is refused.
 	h.sees(l)
 }
 
@@ -163,17 +175,17 @@ func (s *sessions) removeLost(l *Lock) {
 func (s *sessions) keeps(l *Lock) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return l.home != nil && l.bound
+	return l.home != nil && l.binding.to != nil
 }
 
-// bindingOf returns the session that keeps a lock now. Nil: none does.
-func (s *sessions) bindingOf(l *Lock) *binding {
+// seatOf returns the session that keeps a lock now. Nil: none does.
+func (s *sessions) seatOf(l *Lock) *seat {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.home == nil {
 		return nil
 	}
-	return &binding{l.home, l.home.id, l.home.generation}
+	return &seat{l.home, l.home.open}
 }
 
 // owe makes a session see to it that releases are answered.
@@ -186,10 +198,10 @@ func (s *sessions) owe(p *pool, key string, commands []command) {
 }
 
 // ended is told that the server does not know a session.
-func (s *sessions) ended(b *binding) {
+func (s *sessions) ended(b *seat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b.home.generation == b.generation {
+	if b.opening != nil && b.home.open == b.opening {
 		b.home.lost()
 		b.home.nudge()
 	}
@@ -204,9 +216,10 @@ func (h *home) nudge() {
 
 // lost says that the session has ended. The caller holds all.mu.
 func (h *home) lost() {
-	h.isOpen = false
+	h.open.isOver = true
+	h.open = nil
 	for l := range h.locks {
-		l.unbind()
+		l.binding.unbinds()
 	}
 }
 

@@ -60,6 +60,28 @@ func (t target) renew(owner string, token int64, lease time.Duration, more ...st
 	return t.each("DLOCK.RENEW", owner, words...)
 }
 
+// look returns what asks how much is left of a hold.
+func (t target) look(token int64) []command {
+	commands := make([]command, len(t.keys))
+	for i, key := range t.keys {
+		commands[i] = command{"DLOCK.CHECK", key, strconv.FormatInt(token, 10)}
+	}
+	return commands
+}
+
+// leastOf returns the shortest time that replies to it say is left. False: a hold is not there.
+func leastOf(replies []any) (time.Duration, bool) {
+	left := longestLease
+	for _, reply := range replies {
+		ms, ok := reply.(int64)
+		if !ok {
+			return 0, false
+		}
+		left = min(left, time.Duration(ms)*time.Millisecond)
+	}
+	return left, true
+}
+
 func (t target) each(verb, owner string, words ...string) []command {
 	commands := make([]command, len(t.keys))
 	for i, key := range t.keys {

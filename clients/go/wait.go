@@ -14,37 +14,28 @@ var (
 )
 
 // wait waits in the queue of the server, on a connection of its own.
-func (a *attempt) wait(again bool) (*grant, error) {
+func (a *acquisition) wait(again bool) (turn, error) {
 	c, give, err := a.open(again, a.connect)
 	if err != nil {
-		return nil, err
+		return a.unsent(err)
 	}
 	defer give()
-	if !a.ends.IsZero() && a.left() == 0 {
-		return nil, errOver
+	now := time.Now()
+	if a.left(now) == 0 {
+		return a.isOver(now), errOver
 	}
-	block := "0"
-	if !a.ends.IsZero() {
-		block = strconv.FormatInt(max(1, int64((a.left()+time.Millisecond-1)/time.Millisecond)), 10)
-	}
-	sent := time.Now()
-	a.unread = true
+	block := strconv.FormatInt(a.block(now).Milliseconds(), 10)
+	number := a.sends(now)
 	reply, err := a.await(c, a.command(block))
 	if err != nil {
-		return nil, a.parts(c, err)
+		a.parts(c, err)
+		return a.unread(err)
 	}
-	g, err := a.read(reply, sent)
-	if g == nil && err == nil && a.moved && (a.ends.IsZero() || a.left() > 0) {
-		return nil, errMoved // The wait that was left behind has taken the place, and ended with its connection.
-	}
-	if g == nil || err != nil {
-		return nil, err
-	}
-	return g, a.confirm(c, g, true)
+	return a.read(c, number, reply, true)
 }
 
 // connect returns a connection for the wait alone. A limited number is made at a time.
-func (a *attempt) connect(p *pool) (*conn, func(), error) {
+func (a *acquisition) connect(p *pool) (*conn, func(), error) {
 	c := p.pop()
 	if c == nil {
 		queued := time.Now()
@@ -61,27 +52,26 @@ func (a *attempt) connect(p *pool) (*conn, func(), error) {
 }
 
 // parts leaves a connection on which no reply came.
-func (a *attempt) parts(c *conn, err error) error {
+func (a *acquisition) parts(c *conn, err error) {
 	switch {
 	case errors.Is(err, errMoved):
 		// The repeat takes over the place, so nothing may be released behind this one.
-		a.moved = true
 		c.close()
 	case isSilence(err), errors.Is(err, errSilent):
 		if c.part(a.target.releaseAll(a.owner)) {
 			a.parted = append(a.parted, c)
 		}
+		a.forsake()
 	default:
 		c.close()
 	}
 	if a.io.Err() == nil {
 		c.pool.distrust()
 	}
-	return err
 }
 
 // await sends a command and waits for its reply, for as long as the server is there.
-func (a *attempt) await(c *conn, wait command) (any, error) {
+func (a *acquisition) await(c *conn, wait command) (any, error) {
 	var limit time.Time
 	if !a.ends.IsZero() {
 		limit = a.ends.Add(late)
@@ -90,7 +80,7 @@ func (a *attempt) await(c *conn, wait command) (any, error) {
 	if err := c.send(limit, wait); err != nil {
 		return nil, err
 	}
-	w := &watch{attempt: a, conn: c}
+	w := &watch{acquisition: a, conn: c}
 	ctx, cancel := context.WithCancel(a.io)
 	ended := make(chan struct{})
 	go func() {
@@ -100,7 +90,7 @@ func (a *attempt) await(c *conn, wait command) (any, error) {
 	defer func() {
 		cancel()
 		<-ended
-		a.heard = later(a.heard, w.heard)
+		a.hears(w.heard)
 	}()
 	stop := c.endsWith(a.io)
 	defer func() { c.spoiled = !stop() || c.spoiled }()
@@ -129,8 +119,8 @@ func (a *attempt) await(c *conn, wait command) (any, error) {
 // watch asks the server of a wait now and then whether it is still there: a reply to BLOCK does not come from one that
 // hangs.
 type watch struct {
-	attempt *attempt
-	conn    *conn
+	acquisition *acquisition
+	conn        *conn
 	// When the server answered last. The attempt's, until the watch has ended.
 	heard time.Time
 	// Why the wait must not go on there.
@@ -138,9 +128,9 @@ type watch struct {
 }
 
 func (w *watch) run(ctx context.Context) {
-	a := w.attempt
+	a := w.acquisition
 	w.heard = a.heard
-	every := min(longestProbe, a.terms.outage/3)
+	every := a.probeEvery()
 	missed := false
 	for {
 		next := time.Until(w.heard.Add(every))
@@ -173,7 +163,7 @@ func (w *watch) run(ctx context.Context) {
 
 // probe returns the address of a server that answers, and when it answered last. Others may have heard it meanwhile.
 func (w *watch) probe(ctx context.Context, again bool) (string, time.Time, error) {
-	a := w.attempt
+	a := w.acquisition
 	answer := min(a.terms.outage/3, defaultAnswer)
 	until := time.Now().Add(answer)
 	if a.ends.IsZero() {

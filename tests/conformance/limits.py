@@ -88,10 +88,14 @@ class Bench:
             self.replica.close()
 
 
-def took(answer: Answer, since: float, wanted: str) -> Cell:
-    """Returns how long an acquisition took, and its result if it is not the wanted one."""
+# Of a wait that was refused before the outage: the server has said no.
+OVER = ("refused", "unreachable")
+
+
+def took(answer: Answer, since: float, *wanted: str) -> Cell:
+    """Returns how long an acquisition took, and its result if it is none of the wanted ones."""
     got = answer.get(timeout=90)
-    note = "" if got["result"] == wanted else f"{got['result']} "
+    note = "" if got["result"] in wanted else f"{got['result']} "
     return note, got["at"] - since
 
 
@@ -117,7 +121,7 @@ def hung(bench: Bench) -> list[Cell]:
     waiting, began = bench.acquire("q", 1000), time.monotonic()
     bench.queued(1)
     bench.server.freeze()
-    cells = [took(waiting, began, "unreachable")]
+    cells = [took(waiting, began, *OVER)]
     cells.insert(0, took(bench.acquire("l", 1000), time.monotonic(), "unreachable"))
     cells.insert(0, took(bench.acquire("t", 0), time.monotonic(), "unreachable"))
     if not bench.cancels:
@@ -136,7 +140,7 @@ def killed(bench: Bench) -> list[Cell]:
     waiting, began = bench.acquire("l", 1000), time.monotonic()
     bench.queued(1)
     bench.stop()
-    return [took(waiting, began, "unreachable")]
+    return [took(waiting, began, *OVER)]
 
 
 def failed_over(bench: Bench) -> list[Cell]:

@@ -5,39 +5,30 @@ import (
 	"time"
 )
 
-// until returns until when a lock is held for certain.
+// until returns until when a lock is held for certain that a session keeps.
 func (s *sessions) until(l *Lock) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return l.certain()
 }
 
-// certain is for callers that hold sessions.mu. While the session is open, the server keeps two thirds of the lease ahead.
+// certain is for callers that hold sessions.mu.
 func (l *Lock) certain() time.Time {
-	proved := l.proved
-	if l.bound {
-		proved = later(proved, l.home.confirmed)
-	}
-	return earlier(proved.Add(l.reach()), l.cap)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.binding.certain(&l.lease)
 }
 
-// reach returns for how long a proof is good.
+// reach returns for how long a heartbeat is good.
 func (l *Lock) reach() time.Duration {
 	return min(l.client.sessions.time, l.sureLease()*2/3)
-}
-
-// reaches notes that a cap has not cut a renewal that was sent then. The caller holds sessions.mu.
-func (l *Lock) reaches(sent time.Time) {
-	if !l.known {
-		l.cap = later(l.cap, endOf(sent, l.sureLease()))
-	}
 }
 
 // caps notes when the cap of a lock ends it.
 func (s *sessions) caps(l *Lock, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.cap, l.known = at, true
+	l.binding.caps(at)
 	if l.home != nil {
 		l.home.sees(l)
 	}
@@ -50,27 +41,36 @@ func (s *sessions) sees(l *Lock) {
 	l.home.sees(l)
 }
 
-// proves notes that a lock was bound by a command that was sent then.
-func (s *sessions) proves(l *Lock, b *binding, sent time.Time) {
+// asks is told of a command that renews a lock, and may bind it, before it is sent.
+func (s *sessions) asks(l *Lock, b *seat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.proved = later(l.proved, sent)
-	l.reaches(sent)
-	l.bound = l.home == b.home && l.home.isOpen && l.home.generation == b.generation
+	if b.opening != nil {
+		l.binding.asks(b.opening)
+	}
 	l.home.sees(l)
 }
 
-// unbind says that later heartbeats prove nothing about a lock. The former ones still do. The caller holds sessions.mu.
-func (l *Lock) unbind() {
-	if l.bound {
-		l.proved = later(l.proved, l.home.confirmed)
+// proves notes that a lock was bound. Without a session: renewed where none keeps it.
+func (s *sessions) proves(l *Lock, b *seat) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case b.opening == nil:
+		l.binding.isRenewed()
+	case l.home == b.home:
+		l.binding.binds(b.opening, l.home.open)
 	}
-	l.bound = false
+	l.mu.Lock()
+	until := l.lease.until
+	l.mu.Unlock()
+	l.binding.isUncut(until)
+	l.home.sees(l)
 }
 
 // sees makes the heartbeats frequent enough for a lock, and watches its end. The caller holds all.mu.
 func (h *home) sees(l *Lock) {
-	if !l.bound || h.confirmed.Add(l.reach()/3).Before(h.planned) {
+	if l.binding.to == nil || l.binding.to.confirmed.Add(l.reach()/3).Before(h.planned) {
 		h.nudge()
 	}
 	h.endsBy(l.certain())
@@ -92,9 +92,21 @@ func (h *home) endsBy(at time.Time) {
 // expire says which locks are lost because no heartbeat succeeded in time.
 func (h *home) expire() {
 	h.all.mu.Lock()
+	over := h.over(time.Now())
+	h.all.mu.Unlock()
+	h.lose(over)
+}
+
+func (h *home) lose(locks []*Lock) {
+	for _, l := range locks {
+		l.lose(errors.New("no heartbeat of its session has succeeded in time"))
+	}
+}
+
+// over returns the locks that are certain no longer, and sets the timer for the others. The caller holds all.mu.
+func (h *home) over(now time.Time) []*Lock {
 	var over []*Lock
 	var first time.Time
-	now := time.Now()
 	for l := range h.locks {
 		switch at := l.certain(); {
 		case !now.Before(at):
@@ -107,8 +119,5 @@ func (h *home) expire() {
 	if !first.IsZero() {
 		h.endsBy(first)
 	}
-	h.all.mu.Unlock()
-	for _, l := range over {
-		l.lose(errors.New("no heartbeat of its session has succeeded in time"))
-	}
+	return over
 }

@@ -1,0 +1,123 @@
+package dlock
+
+import "time"
+
+// opening is one life of a session on a server: from when it was opened until the server no longer knows it.
+type opening struct {
+	id string
+	// Its lease is the timeout of the session, and its renewals are the heartbeats.
+	life validity
+	beat heartbeat
+	// When the last heartbeat that succeeded was sent.
+	confirmed time.Time
+	// The server no longer knows it. It has ended what it kept, or has forgotten it (a restart, another server).
+	isOver bool
+}
+
+// opened returns an opening that a command has opened that was sent then.
+func opened(now, sent time.Time, id string, timeout time.Duration) *opening {
+	o := &opening{id: id, confirmed: sent, life: newValidity(now, sent, timeout, false)}
+	o.beat.confirmed(&o.life, now, sent)
+	return o
+}
+
+// beats notes a heartbeat, before it is sent, and returns its number.
+func (o *opening) beats(now time.Time) int {
+	number := o.life.sends(now, o.life.wanted)
+	o.beat.sends(&o.life, now)
+	return number
+}
+
+// isConfirmed takes the answer to a heartbeat.
+func (o *opening) isConfirmed(now time.Time, number int) {
+	if sent, ok := o.life.executed(number); ok {
+		o.confirmed = later(o.confirmed, sent)
+		o.beat.confirmed(&o.life, now, sent)
+	}
+}
+
+// isCut says that a heartbeat got no answer.
+func (o *opening) isCut(now time.Time, number int) {
+	o.life.unread(number)
+	o.beat.failed(&o.life, now)
+}
+
+// isFresh returns whether the session will last for long enough to begin a hold under it.
+func (o *opening) isFresh(now time.Time) bool {
+	return !o.isOver && now.Sub(o.confirmed) < o.life.wanted/2
+}
+
+// binding says which session keeps a hold, and which may end it. Nothing here reads a clock.
+type binding struct {
+	// The session that keeps the hold: its heartbeats prove that the hold is there. Nil: none does.
+	to *opening
+	// What the session proved that kept it before, and when that may have ended it. Zero: never.
+	proved, ends time.Time
+	// The session that a command names which was not answered: it may end the hold, too.
+	asked *opening
+	// A cap ends the hold then, whatever renews it. Until `known`, this is the earliest that a cap can be.
+	cap   time.Time
+	known bool
+}
+
+// asks is told of a command that binds the hold, before it is sent.
+func (b *binding) asks(to *opening) {
+	if b.to == to || b.asked == to {
+		return
+	}
+	if b.asked != nil && (b.ends.IsZero() || b.asked.life.until.Before(b.ends)) {
+		b.ends = b.asked.life.until
+	}
+	b.asked = to
+}
+
+// binds takes the answer that the hold is bound to a session. `current`: the one that is open now.
+func (b *binding) binds(to, current *opening) {
+	b.asked = nil
+	b.to, b.ends = to, time.Time{}
+	if to != current {
+		b.unbinds()
+	}
+}
+
+// isRenewed takes the answer that the hold was renewed where no session keeps it.
+func (b *binding) isRenewed() { b.ends = time.Time{} }
+
+// unbinds says that later heartbeats prove nothing about the hold. The former ones still do.
+func (b *binding) unbinds() {
+	if b.to != nil {
+		b.proved, b.ends = later(b.proved, b.to.confirmed), b.to.life.until
+		b.to = nil
+	}
+}
+
+// certain returns until when the hold is certain, of which the lease alone says this. While a session lives, the server keeps
+// two thirds of the lease ahead. When the session ends, so does the hold.
+func (b *binding) certain(lease *validity) time.Time {
+	proved := b.proved
+	if b.to != nil {
+		proved = later(proved, b.to.confirmed)
+	}
+	at := later(lease.until, proved.Add(lease.sure*2/3))
+	for _, each := range []*opening{b.to, b.asked} {
+		if each != nil {
+			at = earlier(at, each.life.until)
+		}
+	}
+	for _, end := range []time.Time{b.ends, b.cap} {
+		if !end.IsZero() {
+			at = earlier(at, end)
+		}
+	}
+	return at
+}
+
+// caps notes when the cap ends the hold.
+func (b *binding) caps(at time.Time) { b.cap, b.known = at, true }
+
+// isUncut notes that no cap has cut a lease which is certain until then.
+func (b *binding) isUncut(until time.Time) {
+	if !b.known {
+		b.cap = later(b.cap, until)
+	}
+}

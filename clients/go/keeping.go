@@ -1,0 +1,328 @@
+package dlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// keep begins to watch the lease, and to renew it. It fails if the client is closed.
+func (l *Lock) keep() error {
+	c := l.client
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.held[l] = struct{}{}
+	}
+	c.mu.Unlock()
+	if closed {
+		l.lose(ErrClosed)
+		return &failure{ErrClosed, l.target.name, nil}
+	}
+	if l.err() != nil {
+		c.forget(l) // Its session has lost it before.
+	}
+	if c.sessions.seatOf(l) != nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending = time.AfterFunc(time.Until(l.lease.until), l.checkEnd)
+	if l.terms.beat > 0 {
+		l.beat = time.AfterFunc(l.terms.beat, func() {
+			l.lose(fmt.Errorf("its work has given no sign of life for %v", l.terms.beat))
+		})
+	}
+	if l.terms.fixed {
+		return nil
+	}
+	ctx, stop := context.WithCancel(c.ctx)
+	l.unkeep = stop
+	c.behind(func() { l.renewAlways(ctx) })
+	return nil
+}
+
+// Beat is the sign of life of the work that [WithBeat] demands. It sends nothing. The error says why the lock is not held.
+func (l *Lock) Beat() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lease.state == isHeld && l.beat != nil {
+		l.beat.Reset(l.terms.beat)
+	}
+	return l.err()
+}
+
+func (l *Lock) checkEnd() {
+	l.mu.Lock()
+	left := time.Until(l.lease.until)
+	if l.lease.state == isHeld && left > 0 {
+		l.ending.Reset(left)
+	}
+	l.mu.Unlock()
+	if left <= 0 {
+		l.lose(errors.New("its lease has ended"))
+	}
+}
+
+// renewAlways renews the lease whenever the heartbeat says so.
+func (l *Lock) renewAlways(ctx context.Context) {
+	for {
+		next := l.due()
+		var due <-chan time.Time
+		if next.what != rests {
+			due = time.After(time.Until(next.at))
+		}
+		select {
+		case <-due:
+		case <-l.extended:
+			continue
+		case <-ctx.Done():
+			return
+		}
+		switch err := l.confirm(ctx, l.answerBy()); {
+		case err == nil:
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ErrUnreachable), errors.Is(err, ErrTooFewReplicas), writesNothing(err):
+		default:
+			l.lose(err)
+			return
+		}
+	}
+}
+
+// due returns what the heartbeat does next.
+func (l *Lock) due() due {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.beats.next
+}
+
+// answerBy returns until when a renewal that is sent now may take.
+func (l *Lock) answerBy() time.Time {
+	if l.terms.replicas > 0 {
+		return time.Now().Add(min(l.sureLease()/3, l.patience()))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return earlier(time.Now().Add(answerWithin(l.lease.lease())), l.lease.until)
+}
+
+// patience returns how long a renewal that somebody waits for may take.
+func (l *Lock) patience() time.Duration {
+	if l.terms.replicas > 0 {
+		return l.terms.replicasTimeout + defaultAnswer
+	}
+	return defaultAnswer
+}
+
+// Extend sets the lease again, counted from now. 0 keeps its length. If an answer is lost, the lock counts from then on
+// with the shortest lease that the server may have.
+func (l *Lock) Extend(ctx context.Context, lease time.Duration) error {
+	if lease != 0 && (lease < shortestLease || lease > longestLease) {
+		return fmt.Errorf("dlock: a lease is between %v and %v, not %v", shortestLease, longestLease, lease)
+	}
+	if err := l.err(); err != nil {
+		return err
+	}
+	if lease != 0 {
+		l.mu.Lock()
+		l.wanted = lease
+		l.mu.Unlock()
+	}
+	until := time.Now().Add(l.patience())
+	if deadline, ok := ctx.Deadline(); ok {
+		until = earlier(until, deadline)
+	}
+	err := l.confirm(ctx, until)
+	select {
+	case l.extended <- struct{}{}:
+	default:
+	}
+	if errors.Is(err, ErrLost) {
+		l.lose(err)
+	}
+	return err
+}
+
+// confirm renews the lease.
+func (l *Lock) confirm(ctx context.Context, until time.Time) error {
+	sessions := &l.client.sessions
+	lease := max(l.wantedLease(), time.Until(l.stays)) // A renewal does not shorten the time that the lock stays.
+	at := sessions.seatOf(l)
+	replies, number, err := l.renew(ctx, until, lease, at)
+	if at != nil && at.opening != nil && isNoSession(err) {
+		// The server does not know the session. It is opened again, and binds the lock then.
+		sessions.ended(at)
+		at = &seat{home: at.home}
+		replies, number, err = l.renew(ctx, until, lease, at)
+	}
+	if err != nil {
+		return explainedHold(l.target.name, err)
+	}
+	if contains(replies[:len(l.target.keys)], int64(0)) {
+		// A cap has cut it (MAXHOLD, dlock.max-hold). The server knows how much is left.
+		l.isCapped(number)
+		if err := l.check(ctx, until); err != nil {
+			return err
+		}
+	} else {
+		l.isRenewed(number)
+	}
+	if at != nil {
+		sessions.proves(l, at)
+	}
+	return nil
+}
+
+// renew sends renewals until one is answered, and returns the replies and its number. Each of them counts from its own
+// sending.
+func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, at *seat) ([]any, int, error) {
+	var session []string
+	if at != nil && at.opening != nil {
+		session = []string{"SESSIONID", at.id}
+	}
+	commands := l.target.renew(l.owner, l.token, lease, session...)
+	for tries := 0; ; tries++ {
+		number := l.sends(lease)
+		if at != nil {
+			l.client.sessions.asks(l, at)
+		}
+		replies, err := l.askOnce(ctx, tries > 0, until, commands)
+		if err == nil {
+			return l.answered(replies, number)
+		}
+		if isUnread(err) || len(commands) > 1 {
+			l.isUnread(number)
+		} else {
+			l.isRefused(number)
+		}
+		if isAnswer(err) || errors.Is(err, ErrClosed) {
+			return nil, 0, err
+		}
+		if l.terms.replicas > 0 || pause(ctx, tries, until) != nil {
+			return nil, 0, unanswered(ctx, err)
+		}
+	}
+}
+
+// answered looks at the replies to a renewal. It is of no use if the server has no such hold, or if too few replicas have it.
+func (l *Lock) answered(replies []any, number int) ([]any, int, error) {
+	err := firstError(replies[:len(l.target.keys)])
+	if err == nil && contains(replies[:len(l.target.keys)], nil) {
+		err = &failure{ErrLost, l.target.name, errNoHold}
+	}
+	if err == nil && l.terms.replicas > 0 {
+		err = tooFew(replies, l.terms.replicas)
+	}
+	if err != nil {
+		l.isRefused(number)
+	}
+	return replies, number, err
+}
+
+// askOnce sends renewals, and asks the replicas.
+func (l *Lock) askOnce(ctx context.Context, again bool, until time.Time, commands []command) ([]any, error) {
+	key, answer := l.target.keys[0], step
+	if l.terms.replicas > 0 {
+		timeout := min(l.terms.replicasTimeout, max(time.Millisecond, time.Until(until)))
+		commands, answer = append(commands[:len(commands):len(commands)], waitFor(l.terms.replicas, timeout)), l.patience()
+	}
+	return l.client.once(ctx, key, again, until, answer, commands...)
+}
+
+func isNoSession(err error) bool {
+	var answer ServerError
+	return errors.As(err, &answer) && answer.Code() == "NOSESSION"
+}
+
+// check asks the server until when the lock is held.
+func (l *Lock) check(ctx context.Context, until time.Time) error {
+	commands := l.target.look(l.token)
+	var sent time.Time
+	var number int
+	l.changes(func(now time.Time) { sent, number = now, l.lease.asks(now) })
+	replies, _, err := l.client.ask(ctx, l.target.keys[0], until, commands...)
+	if err != nil {
+		l.changes(func(time.Time) { l.lease.refused(number) })
+		return explainedHold(l.target.name, err)
+	}
+	left, isThere := leastOf(replies)
+	if !isThere {
+		return &failure{ErrLost, l.target.name, errNoHold}
+	}
+	l.changes(func(time.Time) {
+		l.lease.left(number, left)
+		l.beats.checked(&l.lease)
+	})
+	l.client.sessions.caps(l, endOf(sent, left))
+	return nil
+}
+
+// wantedLease returns the length that the next renewal asks for.
+func (l *Lock) wantedLease() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wanted
+}
+
+// sureLease returns the shortest lease that the server may have.
+func (l *Lock) sureLease() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lease.sure
+}
+
+// sends notes a renewal, before it is sent, and returns its number. If it is shorter, it may end the lock before its answer
+// is read.
+func (l *Lock) sends(lease time.Duration) (number int) {
+	l.changes(func(now time.Time) {
+		number = l.lease.sends(now, lease)
+		l.beats.sends(&l.lease, now)
+	})
+	return number
+}
+
+// isRenewed takes the answer that a renewal was executed.
+func (l *Lock) isRenewed(number int) {
+	l.changes(func(now time.Time) {
+		if sent, ok := l.lease.executed(number); ok {
+			l.beats.confirmed(&l.lease, now, sent)
+		}
+	})
+}
+
+// isRefused takes the answer that it was not.
+func (l *Lock) isRefused(number int) {
+	l.changes(func(now time.Time) {
+		l.lease.refused(number)
+		l.beats.failed(&l.lease, now)
+	})
+}
+
+// isUnread says that it has no answer.
+func (l *Lock) isUnread(number int) {
+	l.changes(func(now time.Time) {
+		l.lease.unread(number)
+		l.beats.failed(&l.lease, now)
+	})
+}
+
+// isCapped takes the answer that a cap has cut it.
+func (l *Lock) isCapped(number int) {
+	l.changes(func(now time.Time) {
+		l.lease.refused(number)
+		l.beats.isCapped(now)
+	})
+}
+
+// changes carries out what changes the lease, and sets the timer of its end.
+func (l *Lock) changes(what func(now time.Time)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	what(time.Now())
+	if l.lease.state == isHeld && l.ending != nil {
+		l.ending.Reset(time.Until(l.lease.until))
+	}
+}

@@ -1,0 +1,92 @@
+package dlock
+
+import "time"
+
+// The time limits of docs/time-limits.md. Nothing here reads a clock: each limit is a deadline that a step of the work is
+// given.
+const (
+	defaultOutage = 30 * time.Second
+	// How long a command that does not wait may take in all.
+	defaultAnswer = time.Second
+	// How long an unlock looks for a server if its context has no deadline.
+	unlockLimit = 3 * time.Second
+	// How long what is done in the background after an acquisition may take.
+	cleanupLimit = 3 * time.Second
+	// How much longer than the limit of a wait the answer of the server is waited for.
+	late = 150 * time.Millisecond
+	// How long one connection may take to be made, or to answer a command that does not wait.
+	step = time.Second
+	// A wait that hears nothing asks the server at least this often whether it still answers.
+	longestProbe = 5 * time.Second
+)
+
+// limits are those of one acquisition.
+type limits struct {
+	// When waiting ends. Zero: never.
+	ends time.Time
+	// It does not wait for the lock, only for an answer.
+	isTry bool
+	// How long a wait without an end looks for a server, from the last answer of one.
+	outage time.Duration
+}
+
+// limitsFrom returns the limits of an acquisition that begins now. A deadline of the caller counts, too.
+func limitsFrom(now time.Time, t terms, deadline time.Time) limits {
+	l := limits{outage: t.outage, isTry: t.limited && t.wait == 0}
+	switch {
+	case l.isTry:
+		l.ends = now.Add(defaultAnswer)
+	case t.limited:
+		l.ends = now.Add(t.wait)
+	}
+	if !deadline.IsZero() && (l.ends.IsZero() || deadline.Before(l.ends)) {
+		l.ends = deadline
+	}
+	return l
+}
+
+// givesUp returns when the acquisition stops looking for a server, one of which answered last at `heard`.
+func (l limits) givesUp(heard time.Time) time.Time {
+	if l.ends.IsZero() {
+		return heard.Add(l.outage)
+	}
+	return l.ends
+}
+
+// answerBy returns until when a connection may be made, or a command that does not wait be answered.
+func (l limits) answerBy(now, heard time.Time) time.Time {
+	return earlier(now.Add(step), l.givesUp(heard).Add(late))
+}
+
+// left returns the time of waiting that is left. An acquisition without an end always has some.
+func (l limits) left(now time.Time) time.Duration {
+	if l.ends.IsZero() {
+		return longestLease
+	}
+	return max(0, l.ends.Sub(now))
+}
+
+// block returns what BLOCK is sent with, in whole milliseconds. 0: without a limit.
+func (l limits) block(now time.Time) time.Duration {
+	if l.ends.IsZero() {
+		return 0
+	}
+	return max(time.Millisecond, (l.left(now) + time.Millisecond - 1).Truncate(time.Millisecond))
+}
+
+// probeEvery returns how often a wait that hears nothing asks whether the server still answers.
+func (l limits) probeEvery() time.Duration { return min(longestProbe, l.outage/3) }
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

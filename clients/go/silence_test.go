@@ -1,0 +1,116 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	dlock "dlock.example/dlock/clients/go"
+)
+
+// aGrant is what the reply to a grant begins with: a token is a time in microseconds.
+const aGrant = ":17"
+
+func TestSilenceAfterTheGrantDoesNotEndTheWait(t *testing.T) {
+	t.Parallel()
+	for name, option := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			p := startProxy(t, s.address())
+			client, o := newClient(t, p.address(), option), newOther(s)
+			o.holds()
+			granted := make(chan *dlock.Lock, 1)
+			go func() {
+				lock, err := client.Lock(context.Background(), "job", dlock.WithLease(3*time.Second), dlock.WithWait(patience))
+				if err != nil {
+					t.Error(err)
+				}
+				granted <- lock
+			}()
+			s.waiters(1)
+			time.Sleep(1500 * time.Millisecond) // More than a third of the lease: the grant has to be confirmed.
+			p.fallsSilent(aGrant, 2500*time.Millisecond)
+			o.releases()
+			lock := <-granted
+			if lock == nil {
+				t.FailNow()
+			}
+			if lock.Remaining() <= 0 {
+				t.Errorf("lost: %v", context.Cause(lock.Context()))
+			}
+			release(t, lock)
+			s.isFree("job")
+		})
+	}
+}
+
+// A hold ends with its session, however short before it was granted. The heartbeat is what counts, not the grant.
+func TestALockIsNotBelievedLongerThanItsSession(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := startProxy(t, s.address())
+	const session = 3 * time.Second
+	client := newClient(t, p.address(), dlock.WithSession(session))
+	acquire(t, client, "first", dlock.WithLease(forLong))
+	time.Sleep(session/3 - 200*time.Millisecond) // The next heartbeat is about to be sent.
+	lock := acquire(t, client, "job", dlock.WithLease(forLong))
+	p.silence(patience)
+	defer p.silence(0)
+	lost := make(chan time.Time, 1)
+	go func() {
+		<-lock.Context().Done()
+		lost <- time.Now()
+	}()
+	newOther(s).call("DLOCK.ACQUIRE", "job", "next", "PX", "60000", "BLOCK", "0")
+	granted := time.Now()
+	if left := lock.Remaining(); left > 0 {
+		t.Errorf("believed for %v more, while another one has it", left)
+	}
+	if told := <-lost; told.After(granted.Add(50 * time.Millisecond)) {
+		t.Errorf("told %v after another one has it", told.Sub(granted))
+	}
+}
+
+// The answer to a repeat is the grant of the copy before it, whose lease began earlier.
+func TestAGrantToARepeatCountsFromTheFirstCopy(t *testing.T) {
+	t.Parallel()
+	for name, option := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			p := startProxy(t, s.address())
+			client := newClient(t, p.address(), option)
+			release(t, acquire(t, client, "job"))
+			p.loses(aGrant, 800*time.Millisecond)
+			lock := acquire(t, client, "job", dlock.WithLease(6*time.Second), dlock.WithoutRenewal())
+			left := lock.Remaining()
+			ttl, err := strconv.Atoi(s.call("PTTL", "job")[1:])
+			if err != nil || left <= 0 || left > time.Duration(ttl)*time.Millisecond+200*time.Millisecond {
+				t.Errorf("believed for %v, of %d ms: %v", left, ttl, err)
+			}
+			release(t, lock)
+		})
+	}
+}
+
+// A busy machine, or server, is late with the end of a wait. That is no outage: it has said no.
+func TestAWaitThatWasRefusedIsNotGrantedWhateverComesLate(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := startProxy(t, s.address())
+	client := newClient(t, p.address())
+	newOther(s).holds()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := client.Lock(context.Background(), "job", dlock.WithWait(time.Second))
+		ended <- err
+	}()
+	s.waiters(1)
+	p.silence(2 * time.Second)
+	if err := <-ended; !errors.Is(err, dlock.ErrNotGranted) {
+		t.Errorf("the error is %v", err)
+	}
+}
