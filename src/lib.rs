@@ -25,6 +25,7 @@ mod waiter;
 use redis_module::{Context, RedisString, Status, redis_module};
 
 use crate::ffi::acl::{add_category, look_up_check};
+use crate::ffi::clients::find_connections;
 use crate::ffi::data_type::DISTRLOCK;
 use crate::ffi::hooks::{keep_context, set_hooks, set_options, subscribe_to_server_events};
 use crate::ffi::info::register_info;
@@ -60,7 +61,7 @@ fn load(context: &Context, arguments: &[RedisString]) -> Status {
     }
 }
 
-fn register_all(context: &ffi::context::Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
+fn register_all(context: &mut ffi::context::Context<'_>, arguments: &[&[u8]]) -> Result<(), String> {
     set_hooks(hooks::HOOKS);
     set_options(context);
     config::register_all(context, arguments)?;
@@ -69,5 +70,7 @@ fn register_all(context: &ffi::context::Context<'_>, arguments: &[&[u8]]) -> Res
     look_up_check();
     commands::register_commands(context)?;
     keep_context(context);
-    subscribe_to_server_events(context)
+    subscribe_to_server_events(context)?;
+    find_connections(context);
+    Ok(())
 }

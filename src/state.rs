@@ -12,7 +12,7 @@ use dlock_core::{Name, Now, doubt};
 
 use crate::clients;
 use crate::config::{log_settings, settings};
-use crate::ffi::clients::is_connected;
+use crate::ffi::clients::{forget_lost_connections, is_connected};
 use crate::ffi::context::{machine_time, now};
 use crate::ffi::hooks::{is_timer_set_by, set_timer};
 use crate::ffi::{UnderLock, guarded};
@@ -186,6 +186,7 @@ fn catch_up(state: &State, engine: &mut ServerEngine) {
     if doubt::take() {
         set_settings(engine);
         engine.look_at_all_again();
+        forget_lost_connections();
         // A command that came without a client has the client 0.
         for client in engine.clients().into_iter().filter(|client| client.0 != 0 && !is_connected(client.0)) {
             engine.lose_client(client, now);

@@ -168,7 +168,7 @@ pub(super) fn client(
     if *session == BindTo::Connection {
         return context.connected_client(flags).map(ClientId).ok_or(Error::NoConnection);
     }
-    Ok(ClientId(if waits { context.sender(flags) } else { 0 }))
+    Ok(ClientId(if waits { context.waiting_client(flags) } else { 0 }))
 }
 
 /// Returns the binding to a session of the user that runs the command.

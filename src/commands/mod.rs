@@ -14,6 +14,8 @@ mod meddle;
 mod options;
 #[cfg(debug_assertions)]
 mod panic;
+#[cfg(debug_assertions)]
+mod promise;
 mod release;
 mod renew;
 mod session;
@@ -51,6 +53,8 @@ const INTERNAL: &[Listed] = &[
     listed::<meddle::Meddle>(),
     #[cfg(debug_assertions)]
     listed::<panic::Panic>(),
+    #[cfg(debug_assertions)]
+    listed::<promise::Promise>(),
     #[cfg(debug_assertions)]
     listed::<thread::Thread>(),
 ];

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
-use crate::ffi::meddler::{last_in_thread, run_in_thread};
+use crate::ffi::meddler::{last_reply, run_in_thread};
 use crate::ffi::spec::{Keys, Spec};
 
 /// Runs a command in a thread.
@@ -26,7 +26,7 @@ impl Command for Thread {
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let words: Vec<Vec<u8>> = arguments.all().map(<[u8]>::to_vec).collect();
         if words.is_empty() {
-            match last_in_thread() {
+            match last_reply() {
                 Some(reply) => context.reply_bytes(&reply),
                 None => context.reply_nil(),
             }

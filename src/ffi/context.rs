@@ -236,11 +236,15 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the id of the client that sent the command; 0 where that cannot be told: in a transaction, a script or a
-    /// module's call. There the command may run as a client without a connection, and Valkey 9.1 crashes when it is
-    /// asked for the address of such a client.
+    /// Returns the id of the client that sent the command, for the log; 0 where that cannot be told: in a transaction, a script
+    /// or a module's call. A module's call that may block has a client without a connection.
     pub fn sender(&self, flags: Flags) -> u64 {
         if flags.can_block() { self.client_id() } else { 0 }
+    }
+
+    /// Returns the id of the client that may wait; 0 if it is no connection.
+    pub fn waiting_client(&self, flags: Flags) -> u64 {
+        Some(self.sender(flags)).filter(|id| super::clients::is_connected(*id)).unwrap_or(0)
     }
 
     /// Returns the id of the client whose command is running, if that is a connection: not a script's or a module's.
@@ -268,6 +272,23 @@ impl Context<'_> {
             let value = api!(RedisModule_ServerInfoGetFieldC(info, field.as_ptr()));
             let text = (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned());
             api!(RedisModule_FreeServerInfo(self.raw, info));
+            text
+        }
+    }
+
+    /// Returns what `CLIENT LIST` prints; `None` if there is no such command.
+    pub fn client_list(&mut self) -> Option<Vec<u8>> {
+        // SAFETY: the format announces errors as replies and a C string, which outlives the call. The reply is ours, and
+        // freed once; its bytes are copied before. Functions that take a reply take null for none.
+        unsafe {
+            let reply = api!(RedisModule_Call(self.raw, c"CLIENT".as_ptr(), c"Ec".as_ptr(), c"LIST".as_ptr()));
+            if reply.is_null() {
+                return None;
+            }
+            let mut len = 0;
+            let bytes = api!(RedisModule_CallReplyStringPtr(reply, &raw mut len));
+            let text = (!bytes.is_null()).then(|| std::slice::from_raw_parts(bytes.cast(), len).to_vec());
+            api!(RedisModule_FreeCallReply(reply));
             text
         }
     }
@@ -365,9 +386,9 @@ impl Context<'_> {
 }
 
 /// Gives `body` the module's own view of the context of a load or of an event.
-pub fn with_own<T>(context: &redis_module::Context, body: impl FnOnce(&Context) -> T) -> T {
+pub fn with_own<T>(context: &redis_module::Context, body: impl FnOnce(&mut Context) -> T) -> T {
     // SAFETY: the context that the crate hands out lives for the call.
-    body(&unsafe { Context::new(context.get_raw()) })
+    body(&mut unsafe { Context::new(context.get_raw()) })
 }
 
 /// Writes a warning to the server's log.

@@ -9,6 +9,7 @@ use dlock_core::engine::Input;
 use dlock_core::{ClientId, Lock, Token};
 use redis_module::raw;
 
+use super::clients::note_connection;
 use super::context::{Context, Flags};
 use super::guard::guarded;
 use super::under_lock::{UnderLock, is_main_thread};
@@ -225,8 +226,14 @@ unsafe fn pass_on(context: &mut Context<'_>, id: u64, sub_event: u64, data: *mut
                 (hooks().load_ends)();
                 Input::Loaded
             }
-            (raw::REDISMODULE_EVENT_CLIENT_CHANGE, raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED) => {
-                Input::ClientGone(ClientId((*data.cast::<raw::RedisModuleClientInfo>()).id))
+            (raw::REDISMODULE_EVENT_CLIENT_CHANGE, change) => {
+                let id = (*data.cast::<raw::RedisModuleClientInfo>()).id;
+                let is_gone = change == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED;
+                note_connection(id, !is_gone);
+                if !is_gone {
+                    return;
+                }
+                Input::ClientGone(ClientId(id))
             }
             (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, _) => Input::RoleChanged,
             _ => return,

@@ -84,12 +84,75 @@ pub(super) fn panic_if_planned(entry: &str) {
     }
 }
 
-/// The reply of the last command in a thread, as the protocol has it.
+/// The reply of the last command in a thread, or of the last one that was called as one that may block, as the protocol has
+/// it.
 static LAST: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
 /// Returns that reply; `None` as long as it runs.
-pub fn last_in_thread() -> Option<Vec<u8>> {
+pub fn last_reply() -> Option<Vec<u8>> {
     LAST.lock().ok()?.clone()
+}
+
+/// Calls a command as one that may block: there is no client behind it. Its reply is the last one when it is there. Returns
+/// whether the server has such calls.
+pub fn call_as_one_that_may_block(context: &Context<'_>, words: &[Vec<u8>]) -> bool {
+    if let Ok(mut last) = LAST.lock() {
+        *last = None;
+    }
+    let Some((name, rest)) = words.split_first() else { return false };
+    let name = c_string(&String::from_utf8_lossy(name));
+    let rest: Vec<KeyName<'_>> = rest.iter().map(|word| KeyName::new(word)).collect();
+    let raw_words: Vec<_> = rest.iter().map(KeyName::raw).collect();
+    // SAFETY: the function is optional, and checked. The format announces a vector of strings with its length; they outlive
+    // the call. The reply is ours, and freed once; null is no reply. The handler is never unloaded.
+    unsafe {
+        let Some(on_promise) = raw::RedisModule_CallReplyPromiseSetUnblockHandler else { return false };
+        let reply =
+            api!(RedisModule_Call(context.raw, name.as_ptr(), c"!vK".as_ptr(), raw_words.as_ptr(), raw_words.len()));
+        if reply.is_null() {
+            return false;
+        }
+        if api!(RedisModule_CallReplyType(reply)) == super::constant(raw::REDISMODULE_REPLY_PROMISE) {
+            on_promise(reply, Some(came), std::ptr::null_mut());
+        } else {
+            keep_last(reply);
+        }
+        api!(RedisModule_FreeCallReply(reply));
+    }
+    true
+}
+
+unsafe extern "C" fn came(
+    _context: *mut raw::RedisModuleCtx,
+    reply: *mut raw::RedisModuleCallReply,
+    _data: *mut std::ffi::c_void,
+) {
+    // SAFETY: the server gives the reply away, live.
+    unsafe {
+        keep_last(reply);
+        api!(RedisModule_FreeCallReply(reply));
+    }
+}
+
+/// # Safety
+/// `reply` must be live, or null.
+unsafe fn keep_last(reply: *mut raw::RedisModuleCallReply) {
+    let mut text = b"no reply".to_vec();
+    // SAFETY: by the caller's promise; the bytes are copied.
+    unsafe {
+        if let Some(protocol) = raw::RedisModule_CallReplyProto
+            && !reply.is_null()
+        {
+            let mut len = 0;
+            let bytes = protocol(reply, &raw mut len);
+            if !bytes.is_null() {
+                text = std::slice::from_raw_parts(bytes.cast(), len).to_vec();
+            }
+        }
+    }
+    if let Ok(mut last) = LAST.lock() {
+        *last = Some(text);
+    }
 }
 
 /// Runs a command in a thread that has taken the server's lock, as a module with threads does.
@@ -103,12 +166,11 @@ pub fn run_in_thread(words: Vec<Vec<u8>>) {
         // SAFETY: the functions are optional, and checked. The context is this thread's own, used with the lock and freed
         // once; the words outlive the call. The reply is ours, and freed once; null is no reply.
         unsafe {
-            let (Some(create), Some(free), Some(lock), Some(unlock), Some(protocol)) = (
+            let (Some(create), Some(free), Some(lock), Some(unlock)) = (
                 raw::RedisModule_GetThreadSafeContext,
                 raw::RedisModule_FreeThreadSafeContext,
                 raw::RedisModule_ThreadSafeContextLock,
                 raw::RedisModule_ThreadSafeContextUnlock,
-                raw::RedisModule_CallReplyProto,
             ) else {
                 return;
             };
@@ -118,21 +180,13 @@ pub fn run_in_thread(words: Vec<Vec<u8>>) {
             let raw_words: Vec<_> = rest.iter().map(KeyName::raw).collect();
             let reply =
                 api!(RedisModule_Call(context, name.as_ptr(), c"!v".as_ptr(), raw_words.as_ptr(), raw_words.len()));
-            let mut text = b"no reply".to_vec();
+            keep_last(reply);
             if !reply.is_null() {
-                let mut len = 0;
-                let bytes = protocol(reply, &raw mut len);
-                if !bytes.is_null() {
-                    text = std::slice::from_raw_parts(bytes.cast(), len).to_vec();
-                }
                 api!(RedisModule_FreeCallReply(reply));
             }
             drop(rest);
             unlock(context);
             free(context);
-            if let Ok(mut last) = LAST.lock() {
-                *last = Some(text);
-            }
         }
     });
 }

@@ -1,9 +1,11 @@
-//! Another module in the same server runs commands in a thread of its own that has the server's lock, and a panic of the
-//! module loses an event: no lock stays behind.
+//! Another module in the same server runs commands in a thread of its own that has the server's lock, or calls some that may
+//! block; and a panic of the module loses an event: no lock stays behind.
 
 use std::time::Duration;
 
+use crate::support::process::module_path;
 use crate::support::replica::counter;
+use crate::support::skip::skipped;
 use crate::support::{Client, Server, Setup, lock_info, req, soon};
 
 fn server() -> (Server, Client) {
@@ -13,8 +15,13 @@ fn server() -> (Server, Client) {
 /// Runs a command in a thread. Returns its reply, as the protocol has it.
 fn in_thread(client: &mut Client, command: &str) -> String {
     client.ok(format!("DLOCK.THREAD {command}"));
+    last_reply(client)
+}
+
+/// Returns the reply of the last command in a thread, or of one that may block.
+fn last_reply(client: &mut Client) -> String {
     let mut reply = redis::Value::Nil;
-    soon("the thread has run", || {
+    soon("the reply is there", || {
         reply = client.run("DLOCK.THREAD");
         reply != redis::Value::Nil
     });
@@ -183,4 +190,66 @@ fn a_client_that_went_unheard_gets_no_lock() {
         let granted = second.poll(Duration::from_secs(10));
         assert!(matches!(granted, Some(redis::Value::Int(_))), "{entry}: {granted:?}");
     }
+}
+
+/// Behind such a call there is a client without a connection.
+#[test]
+fn calls_that_may_block_have_no_client() {
+    let (server, mut client) = server();
+    client.int("DLOCK.ACQUIRE k holder PX 3600000");
+    if client.text("DLOCK.PROMISE DLOCK.CHECK k 1") == "NONE" {
+        return skipped("this server has no calls that may block");
+    }
+    client.ok("CONFIG SET dlock.log-hold 0");
+    client.ok("CONFIG SET dlock.log-wait 0");
+    let mut call = |command: &str| {
+        client.ok(format!("DLOCK.PROMISE {command}"));
+        last_reply(&mut client)
+    };
+    // The log asks who it was: after a deadlock, a release, a wait.
+    assert!(call("DLOCK.ACQUIRE k holder BLOCK 0").starts_with("-DEADLOCK"));
+    assert!(call("DLOCK.MACQUIRE 2 k x holder BLOCK 0").starts_with("-DEADLOCK"));
+    assert_eq!(call("DLOCK.ACQUIRE k other BLOCK 20"), "$-1");
+    assert_eq!(call("DLOCK.RELEASE k holder"), ":1");
+    for command in ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK"] {
+        assert!(call(&format!("DLOCK.{command} s a SESSION BLOCK 0")).starts_with("-ERR SESSION needs"), "{command}");
+        assert!(call(&format!("DLOCK.{command} s a SESSION")).starts_with("-ERR SESSION needs"), "{command}");
+    }
+    assert!(call("DLOCK.SACQUIRE s a 3 SESSION").starts_with("-ERR SESSION needs"));
+    assert!(call("DLOCK.MACQUIRE 2 s t a SESSION").starts_with("-ERR SESSION needs"));
+    assert!(call("DLOCK.ACQUIRE s a").starts_with(':'));
+    assert!(call("DLOCK.RENEW s a SESSION").starts_with("-ERR SESSION needs"));
+    assert_eq!(counter(&mut client, "sessions"), 0);
+    // Nor has a call in a transaction.
+    client.ok("MULTI");
+    client.queued("DLOCK.CALL DLOCK.ACQUIRE m a SESSION");
+    let replies = client.run("EXEC");
+    assert!(format!("{replies:?}").contains("SESSION needs"), "{replies:?}");
+    // One that waits shows without a client, survives a look at all clients, and gets the lock.
+    client.ok("DLOCK.PROMISE DLOCK.ACQUIRE s b PX 3600000 BLOCK 0");
+    client.ok("DLOCK.PROMISE DLOCK.MACQUIRE 2 s t c PX 3600000 BLOCK 0");
+    let shown = lock_info(&mut client, "s FULL").unwrap();
+    assert_eq!(shown.waiters, 2);
+    client.run("DLOCK.LOG GET -1");
+    client.run("INFO everything");
+    client.run("CLIENT LIST");
+    assert_eq!(client.int("DLOCK.RELEASE s a"), 1);
+    soon("the first has it", || lock_info(&mut client, "s FULL").is_some_and(|info| info.holds()[0].owner == b"b"));
+    assert_eq!(client.int("DLOCK.RELEASE s b"), 1);
+    assert!(last_reply(&mut client).starts_with(':'));
+    assert!(server.log().lines().all(|line| !line.contains("panic")));
+}
+
+/// The module knows its clients also where they were there first.
+#[test]
+fn a_client_that_was_connected_before_the_load_may_have_a_session() {
+    let (server, mut client) = Setup::plain().conf("enable-module-command yes").start().with_client();
+    let module = module_path();
+    let mut second = server.client();
+    client.ok(req!["MODULE", "LOAD", module.to_str().unwrap()]);
+    second.int("DLOCK.ACQUIRE k a PX 3600000 SESSION");
+    client.int("DLOCK.ACQUIRE j a PX 3600000 SESSION");
+    drop(second);
+    soon("it is released", || lock_info(&mut client, "k").is_none());
+    assert_eq!(counter(&mut client, "sessions"), 1);
 }
