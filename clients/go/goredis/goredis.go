@@ -6,6 +6,7 @@ package goredis
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	dlock "dlock.example/dlock/clients/go"
@@ -14,13 +15,22 @@ import (
 
 // Connections returns the connections of the pool of a client, which may be one that Sentinels lead to the primary. Each
 // wait for a lock keeps one: PoolSize must have room for them.
+//
+// The locks are in the database of the client's options, also on a connection on which the program has selected another one.
 func Connections(rdb *redis.Client) func(context.Context) (dlock.Conn, error) {
-	return func(context.Context) (dlock.Conn, error) { return &conn{rdb: rdb}, nil }
+	s := &source{rdb: rdb}
+	return func(context.Context) (dlock.Conn, error) { return &conn{source: s}, nil }
+}
+
+type source struct {
+	rdb *redis.Client
+	// The user may not select a database, and so has not selected another one.
+	isBound atomic.Bool
 }
 
 // conn takes its connection with the first commands: how long go-redis waits for a reply is fixed then.
 type conn struct {
-	rdb  *redis.Client
+	*source
 	only *redis.Conn
 }
 
@@ -37,6 +47,10 @@ func (c *conn) Do(ctx context.Context, commands ...[]string) ([]any, error) {
 		c.only = c.rdb.WithTimeout(timeout).Conn()
 	}
 	pipe := c.only.Pipeline()
+	var selected *redis.StatusCmd
+	if !c.isBound.Load() {
+		selected = pipe.Select(ctx, c.rdb.Options().DB)
+	}
 	sent := make([]*redis.Cmd, len(commands))
 	for i, words := range commands {
 		arguments := make([]any, len(words))
@@ -47,6 +61,12 @@ func (c *conn) Do(ctx context.Context, commands ...[]string) ([]any, error) {
 	}
 	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
 		return nil, err
+	}
+	if selected != nil && selected.Err() != nil {
+		if !redis.HasErrorPrefix(selected.Err(), "NOPERM") {
+			return nil, selected.Err()
+		}
+		c.isBound.Store(true)
 	}
 	replies := make([]any, len(sent))
 	for i, each := range sent {

@@ -20,3 +20,17 @@ func TestOverGoRedis(t *testing.T) {
 		})
 	}
 }
+
+func TestLocksAreInTheDatabaseOfTheClient(t *testing.T) {
+	lending.TestDatabase(t, func(address string, database int) lending.Spoilable {
+		rdb := redis.NewClient(&redis.Options{Addr: address, DB: database, PoolSize: 40})
+		spoil := func(number int) {
+			c := rdb.Conn()
+			defer c.Close()
+			if err := c.Select(context.Background(), number).Err(); err != nil {
+				t.Error(err)
+			}
+		}
+		return lending.Spoilable{Open: goredis.Connections(rdb), Spoil: spoil, End: func() { rdb.Close() }}
+	})
+}

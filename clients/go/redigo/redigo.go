@@ -6,6 +6,8 @@ package redigo
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"time"
 
 	dlock "dlock.example/dlock/clients/go"
@@ -14,17 +16,77 @@ import (
 
 // Connections returns the connections of a pool. Each wait for a lock keeps one: MaxActive must have room for them, if it
 // is set.
+//
+// The locks are in the database of new connections of the pool, also on one on which the program has selected another
+// database. To learn which that is, the first use makes a connection, and asks CLIENT INFO. Where that is refused, give back
+// no connection on which you have selected another database.
 func Connections(pool *redis.Pool) func(context.Context) (dlock.Conn, error) {
+	s := &source{pool: pool}
 	return func(ctx context.Context) (dlock.Conn, error) {
+		database, err := s.database(ctx)
+		if err != nil {
+			return nil, err
+		}
 		c, err := pool.GetContext(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return conn{c}, nil
+		return conn{c, s, database}, nil
 	}
 }
 
-type conn struct{ redis.Conn }
+type source struct {
+	pool  *redis.Pool
+	mu    sync.Mutex
+	known bool
+	name  string
+}
+
+// database returns that of new connections. Empty: it cannot be known.
+func (s *source) database(ctx context.Context) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known {
+		return s.name, nil
+	}
+	c, err := s.dial(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	info, err := redis.String(redis.DoContext(c, ctx, "CLIENT", "INFO"))
+	var answer redis.Error
+	if err != nil && !errors.As(err, &answer) {
+		return "", err
+	}
+	for _, word := range strings.Fields(info) {
+		if number, ok := strings.CutPrefix(word, "db="); ok {
+			s.name = number
+		}
+	}
+	s.known = true
+	return s.name, nil
+}
+
+func (s *source) dial(ctx context.Context) (redis.Conn, error) {
+	if s.pool.DialContext != nil {
+		return s.pool.DialContext(ctx)
+	}
+	return s.pool.Dial()
+}
+
+// cannotSelect notes that the user may not select a database, and so has not selected another one.
+func (s *source) cannotSelect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.name = ""
+}
+
+type conn struct {
+	redis.Conn
+	source   *source
+	database string
+}
 
 // Do implements [dlock.Conn]. The read timeout of redigo does not count: a wait may take longer.
 func (c conn) Do(ctx context.Context, commands ...[]string) ([]any, error) {
@@ -33,10 +95,22 @@ func (c conn) Do(ctx context.Context, commands ...[]string) ([]any, error) {
 		defer close(ended)
 		end(c.Conn)
 	})
+	if c.database != "" {
+		commands = append([][]string{{"SELECT", c.database}}, commands...)
+	}
 	replies, err := c.exchange(commands)
 	if !stop() {
 		<-ended
 		return nil, ctx.Err()
+	}
+	if err == nil && c.database != "" {
+		if answer, isError := replies[0].(redis.Error); isError {
+			if !strings.HasPrefix(string(answer), "NOPERM") {
+				return nil, answer
+			}
+			c.source.cannotSelect()
+		}
+		replies = replies[1:]
 	}
 	return replies, err
 }

@@ -22,3 +22,19 @@ func TestOverRedigo(t *testing.T) {
 		return redigo.Connections(pool), func() { pool.Close() }
 	})
 }
+
+func TestLocksAreInTheDatabaseOfTheClient(t *testing.T) {
+	lending.TestDatabase(t, func(address string, database int) lending.Spoilable {
+		pool := &redis.Pool{MaxIdle: 40, DialContext: func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, "tcp", address, redis.DialDatabase(database))
+		}}
+		spoil := func(number int) {
+			c := pool.Get()
+			defer c.Close()
+			if _, err := c.Do("SELECT", number); err != nil {
+				t.Error(err)
+			}
+		}
+		return lending.Spoilable{Open: redigo.Connections(pool), Spoil: spoil, End: func() { pool.Close() }}
+	})
+}
