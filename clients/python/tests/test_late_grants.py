@@ -46,10 +46,11 @@ def maker(kind: str, kit: Kit, way: Stall) -> Any:
     own = getattr(kit, "way")
     its = own._inner if isinstance(own, Plain) else own
     module: Any = redis_dlock.asyncio if isinstance(kit, AsyncioKit) else redis_dlock
-    settings: dict[str, Any] = {
+    known: dict[str, dict[str, Any]] = {
         "lease": {}, "renewed": {"auto_renewal": True}, "reentrant": {"reentrant": True}, "write": {"mode": "write"},
         "sliced": {"wait_slice": 60.0}, "at least": {"at_least": LEASE}, "capped": {"timeout": 60.0, "max_hold": 60.0},
-    }.get(kind, {})
+    }
+    settings = known.get(kind, {})
     if kind == "semaphore":
         made = module.DSemaphore(its, "job", 1, timeout=LEASE).permit()
     elif kind == "several":

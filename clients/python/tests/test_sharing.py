@@ -47,7 +47,7 @@ async def test_tasks_use_one_lock_object_in_turn(client: redis.Redis, settings: 
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=NAMES)
-@pytest.mark.parametrize("thread_local", [False, True], ids=["shared", "for each"])
+@pytest.mark.parametrize("thread_local", [False, True], ids=["shared", "each"])
 def test_threads_use_one_lock_object_in_turn(
     client: redis.Redis, settings: dict[str, Any], thread_local: bool
 ) -> None:
@@ -97,7 +97,7 @@ async def test_a_hold_that_was_lost_is_not_the_next_one(client: redis.Redis) -> 
         await asyncio.wait_for(second(), 20)
 
 
-@pytest.mark.parametrize("thread_local", [False, True], ids=["shared", "for each"])
+@pytest.mark.parametrize("thread_local", [False, True], ids=["shared", "each"])
 def test_a_reentrant_lock_lets_no_other_thread_in(client: redis.Redis, thread_local: bool) -> None:
     lock = redis_dlock.DLock(client, "job", timeout=30, reentrant=True, thread_local=thread_local)
     assert lock.acquire() and lock.acquire(blocking=False)

@@ -22,6 +22,7 @@ from .bindings import Binding
 from .commands import milliseconds, rest_of
 from .errors import ReplicasError
 from .holds import Hold, PerTask, PerThread, Shared, task
+from .options import check_lease
 
 L = TypeVar("L", bound="DLock")
 
@@ -47,8 +48,8 @@ class DLock(LockBase[Line], Lock):
     ) -> None:
         try:
             await self.release()
-        except LockError as error:
-            self._exit(error)
+        except Exception as error:  # noqa: BLE001 - `_exit` raises it, unless the body has failed
+            self._exit(value, error)
 
     async def acquire(
         self,
@@ -147,6 +148,7 @@ class DLock(LockBase[Line], Lock):
             return self._left_of(hold, await self._wire.ask(self._left(hold), until))
         except ResponseError as error:
             if redis_py.wrong_type(error):
+                hold.gone()
                 return None
             raise
 
@@ -163,6 +165,7 @@ class DLock(LockBase[Line], Lock):
 
         Raises the errors of `release`.
         """
+        check_lease("seconds", seconds)
         self._to_release().stays_until = time.monotonic() + seconds if seconds > 0 else -math.inf
         await self.release()
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import socket
-import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError, LockNotOwnedError, TimeoutError
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError, TimeoutError
 
 from . import observed as holders
-from . import redis_py
+from . import owners, redis_py
 from .async_lock import DLock
 from .async_talk import Talk, start, within
 from .async_wire import Wire
@@ -86,7 +84,7 @@ class Link:
     async def wait(self, seconds: float) -> None:
         """Waits for a change, for this time at most."""
         try:
-            await self._listening.read_response(timeout=seconds, disconnect_on_error=False)
+            await self._listening.read_response(disable_decoding=True, timeout=seconds, disconnect_on_error=False)
         except (asyncio.TimeoutError, TimeoutError):
             pass
 
@@ -123,7 +121,8 @@ class Election:
         **settings: Any,
     ) -> None:
         """The parameters are those of `redis_dlock.Election`."""
-        self.candidate = candidate or f"{socket.gethostname()}:{uuid.uuid4().hex}"
+        redis_py.check_client(redis, asyncio=True)
+        self.candidate = candidate or owners.new().decode()
         self.is_leader = False
         self._redis, self._name = redis, name
         self._on_started, self._on_stopped = on_started, on_stopped
@@ -171,5 +170,5 @@ class Election:
         finally:
             try:
                 await lock.release()
-            except (LockError, *redis_py.LOST):
+            except (LockError, ResponseError, *redis_py.LOST):
                 pass  # The lease has ended, or ends it.

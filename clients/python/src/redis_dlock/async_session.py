@@ -15,9 +15,9 @@ from . import redis_py
 from .async_talk import start
 from .async_wire import Wire
 from .attempt import LATE, TRY
-from .base import logger
 from .bindings import Round
 from .commands import Command, Name
+from .errors import attach, logger
 from .session import SessionBase
 
 S = TypeVar("S", bound="Session")
@@ -83,9 +83,15 @@ class Session(SessionBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except Exception as error:
+            if value is None:
+                raise
+            attach(value, error, "The session was not closed")
 
     def _prepare(self) -> None:
+        redis_py.check_client(self.redis, asyncio=True)
         self._wakes = asyncio.Event()
 
     def _signal(self) -> asyncio.Future[LockNotOwnedError]:

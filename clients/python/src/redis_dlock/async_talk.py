@@ -67,7 +67,10 @@ class Talk:
         try:
             while self._owed or self._stays:
                 try:
-                    reply = await self.connection.read_response(timeout=_ALWAYS, disconnect_on_error=False)
+                    # Owners and names are bytes, whatever the client decodes.
+                    reply = await self.connection.read_response(
+                        disable_decoding=True, timeout=_ALWAYS, disconnect_on_error=False
+                    )
                 except ResponseError as answer:
                     reply = answer
                 if self._owed and not (future := self._owed.popleft()).done():

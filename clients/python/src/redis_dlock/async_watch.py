@@ -15,8 +15,7 @@ from redis.exceptions import LockError, LockNotOwnedError, ReadOnlyError, Respon
 from . import redis_py
 from .async_talk import Line, start, within
 from .async_wire import Wire
-from .base import logger
-from .errors import ReplicasError
+from .errors import ReplicasError, logger
 from .holds import Hold
 from .heartbeat import Heartbeat, Terms
 

@@ -26,6 +26,7 @@ class Wire:
     """The way to the server that has a key."""
 
     def __init__(self, client: Any, name: Any) -> None:
+        redis_py.check_client(client, asyncio=True)
         self._client = client
         self._name = name
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import math
 import time
 import uuid
@@ -12,20 +11,19 @@ from typing import Any, Generic, TypeVar
 
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
-from . import commands, info, redis_py
+from . import commands, info, owners, redis_py
 from .attempt import Attempt, Replicas
 from .bindings import Binding, Cap
-from .commands import Command, Mode, Name, Target, check_cap, check_names, rest_of
-from .errors import DeadlockError
+from .commands import Command, Mode, Name, Target, rest_of
+from .errors import DeadlockError, attach, logger
 from .heartbeat import Terms
 from .holds import Hold, PerTask, PerThread, Shared, thread
+from .options import check_cap, check_label, check_lease, check_limit, check_names, check_seconds
 from .scripts import Scripts
 from .session import SessionBase
 from .validity import Sent, Validity
 
 C = TypeVar("C")
-
-logger = logging.getLogger("redis_dlock")
 
 
 class LockBase(Scripts, Generic[C]):
@@ -59,6 +57,7 @@ class LockBase(Scripts, Generic[C]):
         outage: float = 30.0,
         max_hold: float | None = None,
         at_least: float | None = None,
+        label: str | None = None,
     ) -> None:
         """The parameters up to `raise_on_release_error` are those of redis-py's lock. These work differently:
 
@@ -101,6 +100,8 @@ class LockBase(Scripts, Generic[C]):
 
         `at_least`: the lock stays this many seconds after the grant, even if it is released earlier, or if this process
         ends. Work that takes longer needs a `timeout` and `auto_renewal`. Not for sessions, which end with their locks.
+
+        `label`: what `dlock info` calls the owner; a random end follows. Without it: host, process and number.
         """
         if mode not in ("exclusive", "read", "write"):
             raise ValueError(f"mode is exclusive, read or write, not {mode!r}")
@@ -109,6 +110,11 @@ class LockBase(Scripts, Generic[C]):
             raise ValueError("the session belongs to a client with another pool")
         if auto_renewal and not timeout and named is None:
             raise ValueError("auto_renewal needs a timeout: without one, the server renews the lock")
+        check_lease("timeout", timeout)
+        check_lease("at_least", at_least)
+        check_limit("blocking_timeout", blocking_timeout)
+        check_seconds(replicas_timeout=replicas_timeout, wait_slice=wait_slice)
+        check_label(label)
         if replicas < 0 or replicas_timeout <= 0:
             raise ValueError("replicas is 0 or more, replicas_timeout is more than 0")
         if outage <= 0:
@@ -138,6 +144,7 @@ class LockBase(Scripts, Generic[C]):
         self.outage = outage
         self.max_hold = max_hold
         self.at_least = at_least
+        self.label = label
         self._cap = None if max_hold is None else commands.milliseconds(max_hold)
         self._replicas = Replicas(replicas, replicas_timeout) if replicas else None
         self._target = self._what()
@@ -205,7 +212,8 @@ class LockBase(Scripts, Generic[C]):
         now = time.monotonic()
         # A limit that has passed already is no limit of its own: the lock is asked for once.
         waits = blocking and (patience is None or patience > 0)
-        owner = uuid.uuid4().hex.encode() if token is None else redis_py.encoder(self.redis).encode(token)
+        check_limit("blocking_timeout", patience)
+        owner = owners.new(self.label) if token is None else redis_py.encoder(self.redis).encode(token)
         ends = None if patience is None or not waits else now + patience
         session = not self.timeout if self.session is None else self.session is True
         attempt = Attempt(
@@ -394,15 +402,14 @@ class LockBase(Scripts, Generic[C]):
         home.join(binding, hold.openings)
         return binding
 
-    def _exit(self, error: LockError) -> None:
-        """A release at the end of a `with` block has failed."""
-        if self.raise_on_release_error:
+    def _exit(self, body: BaseException | None, error: Exception) -> None:
+        """A release at the end of a `with` block has failed. The error of the body wins."""
+        if body is not None:
+            attach(body, error, f"The release of {self._printed()} failed")
+        elif self.raise_on_release_error or not isinstance(error, LockError):
             raise error
-        logger.warning("%s was released, or no longer owned, before the end of its block: %s", self._printed(), error)
-
-
-def _nothing() -> None:
-    """Undoes nothing."""
+        else:
+            logger.warning("%s was released, or no longer owned, before the end of its block: %s", self._printed(), error)
 
 
 def least(replies: list[Any]) -> int | None:

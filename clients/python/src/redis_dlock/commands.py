@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Union
 
@@ -19,13 +18,10 @@ _ENTER = {"exclusive": "DLOCK.ACQUIRE", "write": "DLOCK.WLOCK", "read": "DLOCK.R
 
 
 def milliseconds(seconds: float) -> int:
-    """Returns whole milliseconds, truncated as in redis-py."""
+    """Returns whole milliseconds, truncated as in redis-py. Raises `ValueError` for `inf`."""
+    if not math.isfinite(seconds):
+        raise ValueError(f"a number of seconds, not {seconds}")
     return int(seconds * 1000)
-
-
-# The shortest timeout of a session and cap of its holds, and the longest cap, in seconds.
-SHORTEST = 0.3
-_LONGEST_CAP = 31_536_000.0
 
 
 def rest_of(until: float) -> int:
@@ -142,21 +138,3 @@ def wait(replicas: int, seconds: float) -> Command:
 def code(error: Exception) -> str:
     """Returns the code of an error reply: its first word."""
     return str(error).split(" ", 1)[0]
-
-
-def check_names(names: Iterable[Name]) -> None:
-    """Raises `ValueError` if a name is empty: a variable that is not set must not become a lock."""
-    if not all(map(len, names)):
-        raise ValueError("name is empty")
-
-
-def check_cap(max_hold: float | None, timeout: float | None, *, binds: bool) -> None:
-    """Raises `ValueError` if the server would refuse the cap."""
-    if max_hold is None:
-        return
-    if not 0.001 <= max_hold <= _LONGEST_CAP:
-        raise ValueError("max_hold is 0.001 to 31536000 seconds")
-    if timeout and timeout > max_hold:
-        raise ValueError("timeout is max_hold at most")
-    if binds and max_hold < SHORTEST:
-        raise ValueError("max_hold of a session is 0.3 or more")

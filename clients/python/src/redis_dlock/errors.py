@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 from redis.exceptions import LockError
+
+logger = logging.getLogger("redis_dlock")
 
 
 class DeadlockError(LockError):
@@ -18,3 +22,12 @@ class ReplicasError(LockError):
 
     A grant is released before this error is raised. After a renewal the lock is still held.
     """
+
+
+def attach(body: BaseException, error: Exception, what: str) -> None:
+    """The body of a `with` block has failed, and so has its end: the body's error is the one that counts, and the other
+    one is a note of it."""
+    note = f"{what}: {type(error).__name__}: {error}"
+    logger.warning("%s", note)
+    if hasattr(body, "add_note"):
+        body.add_note(note)

@@ -25,8 +25,12 @@ class Work(Generic[T]):
         self._decided = threading.Lock()
 
     def start(self) -> None:
-        """Starts the thread."""
-        threading.Thread(target=self._run, name="redis_dlock", daemon=True).start()
+        """Starts the thread. If the interpreter begins none any more, does the work here: Python 3.12.0 to 3.12.2 refuse
+        threads in `atexit` handlers, and in threads that outlive the main one."""
+        try:
+            threading.Thread(target=self._run, name="redis_dlock", daemon=True).start()
+        except RuntimeError:
+            self._run()
 
     def _run(self) -> None:
         try:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
-import uuid
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
 from typing import Any
 
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError, LockNotOwnedError
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from redis.retry import Retry
 
 from . import observed as holders
-from . import redis_py
+from . import owners, redis_py
 from .commands import Name
-from .errors import DeadlockError
+from .errors import DeadlockError, attach
 from .observed import Holder
 from .sync import DLock
 from .sync_wire import Wire
@@ -144,7 +143,7 @@ class Link:
                 selector.register(each, selectors.EVENT_READ)
             ready = [key.fileobj for key, _ in selector.select(seconds)]
         if self._listening._sock in ready:
-            self._listening.read_response()
+            self._listening.read_response(disable_decoding=True)
 
     def close(self) -> None:
         """Closes both."""
@@ -190,7 +189,8 @@ class Election:
         `candidate`: the owner name by which observers know this process; it must be unique. `settings` are those of
         `DLock`.
         """
-        self.candidate = candidate or f"{socket.gethostname()}:{uuid.uuid4().hex}"
+        redis_py.check_client(redis, asyncio=False)
+        self.candidate = candidate or owners.new().decode()
         self._redis, self._name = redis, name
         self._on_started, self._on_stopped = on_started, on_stopped
         self._settings = {"timeout": timeout, "auto_renewal": True, "thread_local": False, **settings}
@@ -235,16 +235,25 @@ class Election:
             else:
                 self._on_started(term)
             term.ended.wait()
+        except BaseException as error:
+            self._finish(lock, term, error)
+            raise
+        self._finish(lock, term, None)
+
+    def _finish(self, lock: DLock, term: Term, failure: BaseException | None) -> None:
+        term.ended.set()
+        try:
+            if self._on_stopped is not None:
+                self._on_stopped(term)
+        except Exception as error:
+            if failure is None:
+                raise
+            attach(failure, error, "on_stopped failed")
         finally:
-            term.ended.set()
             try:
-                if self._on_stopped is not None:
-                    self._on_stopped(term)
-            finally:
-                try:
-                    lock.release()
-                except (LockError, *redis_py.LOST):
-                    pass  # The lease has ended, or ends it.
+                lock.release()
+            except (LockError, ResponseError, *redis_py.LOST):
+                pass  # The lease has ended, or ends it.
 
     def _lost(self, error: Exception) -> None:
         self._end()

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from redis.exceptions import LockError
 
+from .info import fields
+
 P = TypeVar("P")
+
+
+def is_full(reply: Any, limit: int) -> bool:
+    """Returns whether a permit is not to be had at once, from the reply to `DLOCK.INFO`."""
+    told = fields(reply)
+    if not told:
+        return False
+    shared = told["mode"] in ("shared", b"shared")
+    return not shared and bool(told["count"]) or int(told["count"]) >= limit or int(told["waiters"]) > 0
 
 
 class Permits(Generic[P]):

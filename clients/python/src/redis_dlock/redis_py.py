@@ -11,6 +11,8 @@ import time
 import weakref
 from typing import Any, Protocol
 
+import redis
+import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.connection import BlockingConnectionPool, ConnectionPool
 from redis.exceptions import (
@@ -93,8 +95,9 @@ class Repeats:
 
     def __init__(self, policy: Any, until: float) -> None:
         self._retries: int = policy.get_retries()
-        self._backoff = copy.deepcopy(policy._backoff)
-        self._backoff.reset()
+        # Copied for the first repeat: an interpreter that ends cannot copy any more.
+        self._told: Any = policy._backoff
+        self._backoff: Any = None
         self._until = until
         self._failures = 0
 
@@ -114,10 +117,16 @@ class Repeats:
         repeats, self._failures = self._failures, self._failures + 1
         if 0 <= self._retries < repeats or isinstance(reason, (AuthenticationError, AuthorizationError)):
             raise reason
-        pause = float(self._backoff.compute(repeats)) if repeats else 0.0
+        pause = self._compute(repeats) if repeats else 0.0
         if time.monotonic() + pause >= self._until:
             raise reason
         return pause
+
+    def _compute(self, repeats: int) -> float:
+        if self._backoff is None:
+            self._backoff = copy.deepcopy(self._told)
+            self._backoff.reset()
+        return float(self._backoff.compute(repeats))
 
 
 class Crowd:
@@ -142,6 +151,15 @@ class Crowd:
     def __exit__(self, *failure: object) -> None:
         if lends(self._pool):
             self._present.get(self._pool, set()).discard(self)
+
+
+def check_client(client: Any, *, asyncio: bool) -> None:
+    """Raises `TypeError` for a client of the other kind: that of threads, or of asyncio."""
+    of_asyncio = isinstance(client, (redis.asyncio.Redis, redis.asyncio.RedisCluster))
+    if of_asyncio and not asyncio:
+        raise TypeError("a client of redis.asyncio: use the classes of redis_dlock.asyncio with it")
+    if asyncio and isinstance(client, (redis.Redis, redis.RedisCluster)):
+        raise TypeError("not a client of redis.asyncio: use the classes of redis_dlock with it")
 
 
 def encoder(client: Any) -> Encoder:

@@ -9,6 +9,7 @@ from typing import Any, Union
 from redis.exceptions import LockError
 
 from .commands import Name
+from .options import check_lease
 
 # A name, or what makes one of the arguments of the call.
 Names = Union[Name, Callable[..., Name]]
@@ -41,6 +42,7 @@ def client_of(redis: Any) -> Any:
 
 def kept(period: float, settings: dict[str, Any]) -> float:
     """Returns how many seconds the lock of a run stays."""
+    check_lease("period", period)
     if period < _SHORTEST:
         raise ValueError("period is 1 second or more")
     if settings.get("session") or settings.get("at_least"):

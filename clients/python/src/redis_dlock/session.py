@@ -15,7 +15,8 @@ from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from . import redis_py
 from .attempt import TRY, Attempt, Debt
 from .bindings import Binding, Owed, Round
-from .commands import SHORTEST, Command, code, milliseconds
+from .commands import Command, code, milliseconds
+from .options import SHORTEST
 
 # The lease of each lock is at least this many times the session's timeout. The server renews it when a third has passed,
 # so a hold that lost its session outlives the client's belief in it.

@@ -10,9 +10,13 @@ from typing import Any, TypeVar
 
 from redis.exceptions import LockError
 
-from .commands import Name, Target, check_names
-from .permits import Permits
+from . import redis_py
+from .commands import Name, Target
+from .options import check_names
+from .errors import attach
+from .permits import Permits, is_full
 from .sync import DLock
+from .sync_wire import Wire
 
 A = TypeVar("A", bound="AllOf")
 
@@ -47,7 +51,7 @@ class Permit(DLock):
 
 
 class DSemaphore:
-    """A semaphore with the interface of `threading.Semaphore`: at most `limit` permits are taken at a time, by all
+    """A semaphore with the interface of `threading.BoundedSemaphore`: at most `limit` permits are taken at a time, by all
     programs together.
 
         with DSemaphore(redis, "downloads", 5, timeout=30) as permit:
@@ -63,8 +67,9 @@ class DSemaphore:
         """`timeout` and the other settings are those of `DLock`; each acquisition has a lease of its own. `slots`: each
         permit has a number, too, which no other one has at the same time (`permit.slot`)."""
         if limit < 1:
-            raise ValueError("limit is 1 or more")
+            raise ValueError("limit is 1 or more: each request has its own, and none could be granted with 0")
         check_names([name])
+        redis_py.check_client(redis, asyncio=False)
         self.redis = redis
         self.name = name
         self.limit = limit
@@ -84,11 +89,18 @@ class DSemaphore:
 
     def acquire(self, blocking: bool = True, timeout: float | None = None, *, permits: int = 1) -> bool:
         """Takes permits, and returns whether it did. `timeout` is the number of seconds to wait; None: no limit."""
+        if not blocking and timeout is not None:
+            raise ValueError("a try has no timeout")
         permit = self.permit(permits)
         if not permit.acquire(blocking=blocking, blocking_timeout=timeout):
             return False
         self._taken.add(permit, permits)
         return True
+
+    def locked(self) -> bool:
+        """Returns whether no permit is to be had at once."""
+        [found] = Wire(self.redis, self.name).ask([("DLOCK.INFO", self.name)], redis_py.latest())
+        return is_full(found, self.limit)
 
     def release(self, n: int = 1) -> None:
         """Gives back n permits: of this thread, if it has some. Raises `LockError` (a `ValueError`) if
@@ -112,8 +124,14 @@ class DSemaphore:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for permit, _ in self._taken.take(1):
-            permit.__exit__(kind, value, traceback)
+        try:
+            for permit, _ in self._taken.take(1):
+                permit.__exit__(kind, value, traceback)
+        except LockError as error:
+            # The block has given it back itself.
+            if value is None:
+                raise
+            attach(value, error, "The permit was not released")
 
 
 class AllOf(DLock):

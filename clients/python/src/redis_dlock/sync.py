@@ -19,6 +19,7 @@ from .bindings import Binding
 from .commands import milliseconds, rest_of
 from .errors import ReplicasError
 from .holds import Hold
+from .options import check_lease
 from .sync_watch import Watch
 from .sync_wire import Wire
 from .talk import Line
@@ -45,8 +46,8 @@ class DLock(LockBase[Line], Lock):
     ) -> None:
         try:
             self.release()
-        except LockError as error:
-            self._exit(error)
+        except Exception as error:  # noqa: BLE001 - `_exit` raises it, unless the body has failed
+            self._exit(value, error)
 
     def acquire(
         self,
@@ -151,6 +152,7 @@ class DLock(LockBase[Line], Lock):
             return self._left_of(hold, self._wire.ask(self._left(hold), until))
         except ResponseError as error:
             if redis_py.wrong_type(error):
+                hold.gone()
                 return None
             raise
 
@@ -167,6 +169,7 @@ class DLock(LockBase[Line], Lock):
 
         Raises the errors of `release`.
         """
+        check_lease("seconds", seconds)
         self._to_release().stays_until = time.monotonic() + seconds if seconds > 0 else -math.inf
         self.release()
 

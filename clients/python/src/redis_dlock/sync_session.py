@@ -12,9 +12,9 @@ from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import redis_py
 from .attempt import LATE, TRY
-from .base import logger
 from .bindings import Round
 from .commands import Command, Name
+from .errors import attach, logger
 from .session import SessionBase
 from .sync_wire import Wire
 
@@ -89,9 +89,15 @@ class Session(SessionBase):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except Exception as error:
+            if value is None:
+                raise
+            attach(value, error, "The session was not closed")
 
     def _prepare(self) -> None:
+        redis_py.check_client(self.redis, asyncio=False)
         self._wakes = threading.Event()
 
     def _signal(self) -> threading.Event:

@@ -14,8 +14,7 @@ from typing import Any
 from redis.exceptions import LockError, LockNotOwnedError, ReadOnlyError, ResponseError
 
 from . import redis_py
-from .base import logger
-from .errors import ReplicasError
+from .errors import ReplicasError, logger
 from .holds import Hold
 from .sync_wire import Wire
 from .talk import Line
@@ -55,10 +54,14 @@ class Watch:
         weakref.finalize(hold, self.stop).atexit = False
 
     def start(self) -> None:
-        """Starts the thread, unless it was."""
+        """Starts the thread, unless it was. If the interpreter begins none any more, nothing renews the hold: it ends
+        with its lease, or with the connection of its session."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                return
             self._thread = thread
 
     @property

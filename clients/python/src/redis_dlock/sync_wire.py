@@ -58,6 +58,7 @@ class Wire:
     """The way to the server that has a key."""
 
     def __init__(self, client: Any, name: Any) -> None:
+        redis_py.check_client(client, asyncio=False)
         self._client = client
         self._name = name
 
@@ -94,10 +95,7 @@ class Wire:
         if (debt := attempt.owes()) is not None:
             clearing = Work(lambda: self._clear(attempt, debt))
             _clearings.add(clearing)
-            try:
-                clearing.start()
-            except RuntimeError:
-                return  # The interpreter ends, and its connections with it.
+            clearing.start()
             clearing.wait(time.monotonic() + seen)
 
     def _clear(self, attempt: Attempt, debt: Debt) -> None:

@@ -64,7 +64,8 @@ class Talk:
             if sock is not None:
                 # The rest of a reply must not take longer, either.
                 sock.settimeout(max(_PART, until - time.monotonic()))
-            reply = self.connection.read_response()
+            # Owners and names are bytes, whatever the client decodes.
+            reply = self.connection.read_response(disable_decoding=True)
         except ResponseError as error:
             reply = error
         finally:

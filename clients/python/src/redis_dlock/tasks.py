@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from redis.exceptions import LockError, ResponseError
+from redis.exceptions import ResponseError
 
 from . import redis_py, runs
-from .base import logger
+from .errors import attach, logger
 from .runs import Names, Refused
 from .sync import DLock
 
@@ -108,11 +108,11 @@ def _run(lock: DLock, function: Callable[[], Any], done: Callable[[], None]) -> 
     outer = runs.RUNNING.set(lock)
     try:
         result = function()
-    except BaseException:
+    except BaseException as failure:
         try:
             lock.release()
-        except (*_UNANSWERED, LockError) as error:
-            logger.warning("%s was not released after a failure: %s", lock._printed(), error)
+        except Exception as error:  # noqa: BLE001 - that of the function counts
+            attach(failure, error, f"The release of {lock._printed()} failed")
         raise
     finally:
         runs.RUNNING.reset(outer)

@@ -1,0 +1,77 @@
+"""What a caller may say, and what is refused. Pure: reads no clock and sends nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from .commands import Name
+
+# The shortest timeout of a session and cap of its holds, and the longest lease and cap, in seconds.
+SHORTEST = 0.3
+_LONGEST = 31_536_000.0
+# The longest owner that is made here, in bytes, and the random bytes at its end.
+_LONGEST_OWNER = 64
+RANDOM = 8
+
+
+def check_names(names: Iterable[Name]) -> None:
+    """Raises `ValueError` if a name is empty: a variable that is not set must not become a lock."""
+    if not all(map(len, names)):
+        raise ValueError("name is empty")
+
+
+def check_seconds(**times: Any) -> None:
+    """Raises `ValueError` for a time in seconds that is `inf`, or no number at all."""
+    for name, seconds in times.items():
+        if seconds is not None and not math.isfinite(seconds):
+            raise ValueError(f"{name} is a number of seconds, not {seconds}")
+
+
+def check_limit(name: str, seconds: Any) -> None:
+    """Raises `ValueError` if a time limit is no number. `inf` is no limit."""
+    if seconds is not None and math.isnan(seconds):
+        raise ValueError(f"{name} is a number of seconds, not {seconds}")
+
+
+def check_lease(name: str, seconds: float | None) -> None:
+    """Raises `ValueError` for a lease that no server gives."""
+    check_seconds(**{name: seconds})
+    if seconds is not None and seconds > _LONGEST:
+        raise ValueError(f"{name} is 31536000 seconds (365 days) at most")
+
+
+def check_cap(max_hold: float | None, timeout: float | None, *, binds: bool) -> None:
+    """Raises `ValueError` if the server would refuse the cap."""
+    if max_hold is None:
+        return
+    if not 0.001 <= max_hold <= _LONGEST:
+        raise ValueError("max_hold is 0.001 to 31536000 seconds")
+    if timeout and timeout > max_hold:
+        raise ValueError("timeout is max_hold at most")
+    if binds and max_hold < SHORTEST:
+        raise ValueError("max_hold of a session is 0.3 or more")
+
+
+def check_label(label: str | None) -> None:
+    """Raises `ValueError` for a label that makes no owner."""
+    if label is None:
+        return
+    longest = _LONGEST_OWNER - 2 * RANDOM - 1
+    if not label or len(label.encode()) > longest:
+        raise ValueError(f"label is 1 to {longest} bytes")
+    if not label.isprintable():
+        raise ValueError("label is printable")
+
+
+def owner_of_process(host: str, process: int, number: int, random: bytes) -> bytes:
+    """Returns an owner that says where it is: `HOST:PID:NUMBER:RANDOM`, 64 bytes at most."""
+    plain = "".join(each if each.isascii() and (each.isalnum() or each in ".-_") else "-" for each in host.strip())
+    end = f":{process}:{number}:{random.hex()}"
+    return ((plain or "host")[: _LONGEST_OWNER - len(end)] + end).encode()
+
+
+def owner_of_label(label: str, random: bytes) -> bytes:
+    """Returns an owner that the caller named: `LABEL:RANDOM`."""
+    return f"{label}:{random.hex()}".encode()

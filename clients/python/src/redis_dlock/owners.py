@@ -1,0 +1,19 @@
+"""Names of owners: another one for each acquisition."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+
+from . import options
+
+_numbers = itertools.count(1)
+
+
+def new(label: str | None = None) -> bytes:
+    """Returns a new owner, which `dlock info` shows."""
+    random = os.urandom(options.RANDOM)
+    if label is not None:
+        return options.owner_of_label(label, random)
+    return options.owner_of_process(socket.gethostname(), os.getpid(), next(_numbers), random)

@@ -1,0 +1,82 @@
+"""Locks while the interpreter ends: in `atexit` handlers, in threads that outlive the main one, in `__del__`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import redis
+
+from kit import address, info
+
+PROGRAM = '''
+import atexit, sys, threading, _thread
+import redis
+from redis_dlock import DLock, DSemaphore, Session
+client = redis.Redis(port=int(sys.argv[1]))
+%s
+'''
+# As Python 3.12.0 to 3.12.2 do from the first `atexit` handler on.
+REFUSES = '''
+def refuse(*args, **kwargs):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+def no_threads():
+    threading._start_new_thread = _thread.start_new_thread = refuse
+    if hasattr(threading, "_start_joinable_thread"):
+        threading._start_joinable_thread = refuse
+'''
+
+
+def run(program: str, port: int) -> tuple[str, str]:
+    """Returns what a program prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM % program, str(port)], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.stdout.strip(), done.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        'DLock(client, "job", timeout=20)', 'DLock(client, "job")', 'DLock(client, "job", timeout=20, auto_renewal=True)',
+        'DLock(client, "job", timeout=20, blocking_timeout=5)', 'DSemaphore(client, "job", 1, timeout=20)',
+        'DLock(client, "job", timeout=20, replicas_timeout=1)',
+    ],
+)
+@pytest.mark.parametrize("refuses", [False, True], ids=["threads", "no threads"])
+def test_in_an_exit_handler(client: redis.Redis, made: str, refuses: bool) -> None:
+    starts = f"{REFUSES}\natexit.register(last)\natexit.register(no_threads)" if refuses else "atexit.register(last)"
+    program = f'def last():\n    with {made}:\n        print("ok", flush=True)\n{starts}'
+    out, error = run(program, address()["port"])
+    assert (out, error) == ("ok", "")
+    assert not info(client, "job")
+
+
+def test_a_wait_in_an_exit_handler(client: redis.Redis) -> None:
+    client.execute_command("DLOCK.ACQUIRE", "job", "other", "PX", 700)  # type: ignore[no-untyped-call]
+    program = (
+        'def last():\n    with DLock(client, "job", timeout=20):\n        print("ok")\n'
+        f"{REFUSES}\natexit.register(last)\natexit.register(no_threads)"
+    )
+    assert run(program, address()["port"]) == ("ok", "")
+
+
+def test_in_a_thread_that_outlives_the_main_one(client: redis.Redis) -> None:
+    program = (
+        f'{REFUSES}\ndef work():\n    threading.main_thread().join()\n    no_threads()\n'
+        '    with DLock(client, "job", timeout=20):\n        print("ok")\nthreading.Thread(target=work).start()'
+    )
+    assert run(program, address()["port"]) == ("ok", "")
+
+
+@pytest.mark.parametrize("settings", ["timeout=20", "", "timeout=20, auto_renewal=True"])
+def test_a_release_when_the_object_goes(client: redis.Redis, settings: str) -> None:
+    """The last thing that the interpreter does with a global object."""
+    program = (
+        "class Holder:\n    def __init__(self):\n"
+        f'        self.lock = DLock(client, "job", {settings})\n        assert self.lock.acquire()\n'
+        '    def __del__(self):\n        self.lock.release()\n        print("ok")\nholder = Holder()'
+    )
+    assert run(program, address()["port"]) == ("ok", "")
+    assert not info(client, "job")
