@@ -36,32 +36,11 @@ final class Granting {
     private int failures;
     private Future<?> timer;
     /** What was granted, until its outcome. */
-    private Grants granted;
+    private Confirmation granted;
     private boolean isOver;
 
     /** Whether an interrupted request may still be in the queue, because the server did not answer. */
     private boolean unsettled;
-
-    /** A grant, and what is needed to keep it. */
-    private static final class Grants {
-        final Request request;
-        final Acquisition.Grant grant;
-        final HoldCommands commands;
-        /** How often the named session had been opened before the request. */
-        final long openings;
-        /** The hold; of a grant that a named session does not keep, only from its outcome on. */
-        Hold hold;
-        /** When it was asked how long it lasts, and for how long: a cap is shorter than the lease. 0: it is not. */
-        long asked;
-        long left;
-
-        Grants(Request request, Acquisition.Grant grant, HoldCommands commands, long openings) {
-            this.request = request;
-            this.grant = grant;
-            this.commands = commands;
-            this.openings = openings;
-        }
-    }
 
     /** A decision, which depends on the time. */
     private interface Decision {
@@ -124,7 +103,7 @@ final class Granting {
                 later(pauseMillis, this::confirm);
                 return;
             case GRANTED:
-                deliver(action.until);
+                deliver();
                 return;
             default:
                 end(action);
@@ -256,12 +235,12 @@ final class Granting {
             return;
         }
         HoldCommands commands = new HoldCommands(core, its, at.owner(), grant.token);
+        Confirmation confirmation = new Confirmation(its, grant, commands, openings, thread);
         Attempt.Action action;
         synchronized (this) {
-            Grants grants = new Grants(its, grant, commands, openings);
             action = attempt.granted(copy, System.nanoTime());
             if (action != null) {
-                granted = grants;
+                granted = confirmation;
             }
         }
         if (action == null) {
@@ -353,7 +332,7 @@ final class Granting {
 
     /** Renews a grant that may be old, or asks for its cap if a named session keeps it. */
     private void confirm() {
-        Grants its;
+        Confirmation its;
         int copy;
         boolean isAgain;
         synchronized (this) {
@@ -365,14 +344,11 @@ final class Granting {
             copy = ++number;
             attempt.sent(copy, System.nanoTime());
         }
-        CompletableFuture<Long> answer = its.request.lease.session == null
-                ? renewal(its, isAgain)
-                : asHold(its).learnCap(limits.giveUp()).thenApply(known -> known ? (Long) 1L : null);
-        answer.whenComplete((reply, failed) -> {
+        its.confirm(isAgain, limits.giveUp(), attempt).whenComplete((isThere, failed) -> {
             Throwable reason = Futures.cause(failed);
             if (failed == null) {
                 heard();
-                confirmed(its, copy, reply);
+                decide(now -> isThere ? attempt.ok(copy, now) : attempt.gone(now), 0);
             } else if (Unanswered.mayRepeat(reason) || Unanswered.writesNothing(reason)
                     || reason instanceof UnavailableException) {
                 long pause = troubled(reason);
@@ -383,35 +359,9 @@ final class Granting {
         });
     }
 
-    /** Renews the grant. Without an answer it is tried again, on another connection. */
-    private CompletableFuture<Long> renewal(Grants its, boolean onOther) {
-        long millis = its.request.firstLeaseMillis();
-        long nanos = TimeUnit.MILLISECONDS.toNanos(millis);
-        long patience = TimeUnit.NANOSECONDS.toMillis(Heartbeat.patience(nanos))
-                + (its.request.replicas == null ? 0 : its.request.replicas.millis);
-        return Futures.within(its.commands.renewed(onOther, millis), patience, "no reply");
-    }
-
-    private void confirmed(Grants its, int copy, Long reply) {
-        if (reply != null && reply == Hold.CUT) {
-            long asked = System.nanoTime();
-            its.commands.check(limits.giveUp()).whenComplete((left, failed) -> {
-                if (failed != null) {
-                    decide(attempt::cut, troubled(Futures.cause(failed)));
-                } else {
-                    its.asked = asked;
-                    its.left = TimeUnit.MILLISECONDS.toNanos(left == null ? 0 : left);
-                    decide(now -> left == null ? attempt.gone(now) : attempt.ok(copy, now), 0);
-                }
-            });
-            return;
-        }
-        decide(now -> reply == null ? attempt.gone(now) : attempt.ok(copy, now), 0);
-    }
-
     /** The grant is over. The next request has another id, and another owner if a copy of this one may come late. */
     private void isGone(Attempt.Cleanup before) {
-        Grants its;
+        Confirmation its;
         Acquisition last;
         synchronized (this) {
             its = granted;
@@ -421,32 +371,23 @@ final class Granting {
             asking = new Acquisition(core, request, isLate || thread == null ? core.freshOwner() : last.owner(),
                     isLate || thread == null, limits);
         }
-        drop(its, last, "the server has no such hold");
-    }
-
-    private CompletableFuture<?> drop(Grants its, Acquisition last, String why) {
-        if (its != null && its.hold != null) {
-            its.hold.lose(why, null);
+        if (its.hold() != null) {
+            its.hold().lose("the server has no such hold", null);
         }
-        return its != null ? last.giveBack(its.grant) : last.abandon(true);
-    }
-
-    private synchronized Hold asHold(Grants its) {
-        if (its.hold == null) {
-            long lease = TimeUnit.MILLISECONDS.toNanos(its.request.firstLeaseMillis());
-            its.hold = new Hold(its.commands, its.grant, attempt.since(), attempt.isOpen(), thread, its.openings, lease);
+        if (before == Attempt.Cleanup.NONE) {
+            last.giveBack(its.grant);
+        } else {
+            if (its.grant.connection != null) {
+                its.grant.connection.leave();
+            }
+            last.abandon(true);
         }
-        return its.hold;
     }
 
-    private void deliver(long until) {
-        Grants its;
+    private void deliver() {
+        Hold hold;
         synchronized (this) {
-            its = granted;
-        }
-        Hold hold = asHold(its);
-        if (its.asked != 0) {
-            hold.isLeft(its.asked, its.left);
+            hold = granted.asHold(attempt);
         }
         IllegalStateException closed = request.lease.session == null ? null : request.lease.session.closed();
         if (closed != null) {
@@ -464,7 +405,7 @@ final class Granting {
 
     private void end(Attempt.Action action) {
         Throwable why;
-        Grants its;
+        Confirmation its;
         Acquisition last;
         synchronized (this) {
             why = trouble;
@@ -479,8 +420,8 @@ final class Granting {
             result.completeExceptionally(core.unavailable(why == null ? limits.silence() : why));
         }
         CompletableFuture<?> left;
-        if (action.cleanup == Attempt.Cleanup.RELEASE && its.hold != null) {
-            left = its.hold.free();
+        if (action.cleanup == Attempt.Cleanup.RELEASE && its.hold() != null) {
+            left = its.hold().free();
         } else if (action.cleanup == Attempt.Cleanup.RELEASE) {
             left = last.giveBack(its.grant);
         } else {

@@ -4,11 +4,9 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
-import java.util.function.Supplier;
 
 /**
  * A lock, several locks or permits that were granted, until they are released or lost. Any thread may use it.
@@ -23,8 +21,6 @@ import java.util.function.Supplier;
  * renewal that succeeded was sent, by a clock that only goes forward.
  */
 public final class Hold implements AutoCloseable {
-    /** The reply to a renewal that a cap has cut: it lasts for less than was asked. */
-    static final long CUT = 0;
     /** How long a session tries a release that failed before, each time. */
     private static final long RELEASING_MILLIS = 1000;
 
@@ -41,6 +37,7 @@ public final class Hold implements AutoCloseable {
     /** The named session, and what it knows of the hold; else {@code null}. */
     private final Session session;
     private final Bound bound;
+    private final Keeping keeping;
     /** The thread to which the hold belongs, or {@code null}. */
     private final Thread thread;
     /** The number of a permit, or {@code null}. */
@@ -50,31 +47,15 @@ public final class Hold implements AutoCloseable {
     // Guarded by this.
     private State state = State.HELD;
     private LockLostException lost;
-    /** The lease that the next renewal asks for. */
-    private long leaseNanos;
-    /** Until when it is certain and when it is renewed; {@code null}: a named session keeps it. */
-    private final Heartbeat beat;
-    /** The number of the last command that concerns its lease. */
-    private int number;
-    /** Whether the last renewal had no answer, so that the next one is sent on another connection. */
-    private boolean isOnOther;
     /** It stays at least until then, even if it is released earlier. */
     private final long staysUntil;
     private long permits;
-    private Future<?> timer;
 
     /**
-     * {@code since}: when the command was sent that set this lease. {@code isAskedTwice}: an earlier copy of the
-     * acquisition may still be executed. {@code openings}: how often the named session had been opened before.
+     * {@code validity}: until when it is certain, which counts from {@code since}; {@code null}: a named session keeps it,
+     * which had been opened {@code openings} times before.
      */
-    Hold(
-            HoldCommands commands,
-            Acquisition.Grant grant,
-            long since,
-            boolean isAskedTwice,
-            Thread thread,
-            long openings,
-            long lease) {
+    Hold(HoldCommands commands, Acquisition.Grant grant, Validity validity, long since, Thread thread, long openings) {
         this.core = commands.core;
         this.request = commands.request;
         this.commands = commands;
@@ -82,16 +63,14 @@ public final class Hold implements AutoCloseable {
         this.thread = thread;
         this.permits = request.permits;
         this.slot = grant.slot;
-        this.leaseNanos = TimeUnit.MILLISECONDS.toNanos(request.leaseMillis());
         long now = System.nanoTime();
         // The grant came before now.
         this.staysUntil = now + TimeUnit.MILLISECONDS.toNanos(request.time.leastMillis);
         this.session = request.lease.session;
-        boolean renews = request.lease.kind != Lease.Kind.FIXED;
-        this.beat = session != null ? null
-                : new Heartbeat(new Validity(lease, since, isAskedTwice, now), leaseNanos, since, renews, now);
         this.bound = session == null ? null : new Bound(session, commands, this::lose);
+        this.keeping = new Keeping(this, commands, bound, validity, since, binding::connection);
         if (session != null) {
+            long lease = TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis());
             if (now - since <= lease / 3) {
                 // The server refuses a lease beyond the cap. After a wait nobody knows when it began.
                 bound.capAt(since + lease);
@@ -100,16 +79,9 @@ public final class Hold implements AutoCloseable {
         }
     }
 
-    /** Returns until when the lock is certainly held. */
-    private long until() {
-        return session == null ? beat.validity().until() : bound.keeper().until(bound);
-    }
-
     /** Starts to keep the hold alive. */
     Hold keep() {
-        synchronized (this) {
-            schedule();
-        }
+        keeping.start();
         core.keep(this);
         if (!isHeld()) {
             // It was lost in the meantime.
@@ -151,7 +123,7 @@ public final class Hold implements AutoCloseable {
 
     /** Returns the time for which the lock is certainly held, unless a client deletes it. Zero if lost or released. */
     public synchronized Duration remaining() {
-        return Duration.ofNanos(state == State.HELD ? Math.max(0, until() - System.nanoTime()) : 0);
+        return Duration.ofNanos(state == State.HELD ? Math.max(0, keeping.until() - System.nanoTime()) : 0);
     }
 
     /** Returns whether the lock is held, without asking the server. */
@@ -210,17 +182,14 @@ public final class Hold implements AutoCloseable {
         }
         long time = Math.max(millis, staysMillis());
         Long renewed = Futures.join(
-                core.repeat(() -> copy(time, () -> commands.renew(null, time)), core.patience())).reply;
-        if (renewed != null && renewed == CUT) {
-            renewed = Futures.join(looked(() -> commands.check(core.patience())));
+                core.repeat(() -> keeping.copy(time, () -> commands.renew(null, time)), core.patience())).reply;
+        if (renewed != null && renewed == Keeping.CUT) {
+            renewed = Futures.join(keeping.looked(() -> commands.check(core.patience())));
         }
         if (renewed == null || !isHeld()) {
             throw lose("the server has no such hold", null);
         }
-        synchronized (this) {
-            leaseNanos = TimeUnit.MILLISECONDS.toNanos(millis);
-            schedule();
-        }
+        keeping.wants(millis);
     }
 
     /**
@@ -253,7 +222,7 @@ public final class Hold implements AutoCloseable {
     }
 
     /** Returns for how long it has to stay, or 0. */
-    private long staysMillis() {
+    long staysMillis() {
         long left = request.time.leastMillis == 0 ? 0 : staysUntil - System.nanoTime();
         return left <= 0 ? 0 : TimeUnit.NANOSECONDS.toMillis(left) + 1;
     }
@@ -269,8 +238,8 @@ public final class Hold implements AutoCloseable {
                 return CompletableFuture.completedFuture(false);
             }
             state = State.RELEASED;
-            stopTimer();
         }
+        keeping.end();
         core.forget(this);
         return commands.leaveTo(millis);
     }
@@ -301,25 +270,18 @@ public final class Hold implements AutoCloseable {
         if (stays > 0) {
             return commands.leaveTo(some, stays);
         }
-        Deadline lapse = lapse();
-        CompletableFuture<Boolean> released = commands.releaseAll(some, lapse);
+        return patiently(released(some, lapse()));
+    }
+
+    /** Releases some names. A session would keep what no server answers to, so it repeats that. */
+    private CompletableFuture<Boolean> released(List<String> some, Deadline end) {
+        CompletableFuture<Boolean> released = commands.releaseAll(some, end);
         released.whenComplete((ok, failed) -> {
             if (failed != null && session != null) {
-                // The session would keep them.
                 bound.keeper().owe(() -> commands.releaseAll(some, Deadline.afterMillis(RELEASING_MILLIS)));
             }
         });
-        return patiently(released);
-    }
-
-    /** Releases it, and has the session repeat that if no server answers. */
-    private void releaseOwing() {
-        Supplier<CompletableFuture<?>> release = () -> commands.releaseAll(Deadline.afterMillis(RELEASING_MILLIS));
-        release.get().whenComplete((ok, failed) -> {
-            if (failed != null) {
-                bound.keeper().owe(release);
-            }
-        });
+        return released;
     }
 
     private synchronized boolean isReleased() {
@@ -342,20 +304,16 @@ public final class Hold implements AutoCloseable {
             if (wasHeld) {
                 state = State.RELEASED;
             }
-            stopTimer();
         }
+        keeping.end();
         core.forget(this);
         DedicatedConnection own = binding.end();
         Deadline lapse = lapse();
         if (session != null) {
             bound.keeper().leave(bound);
         }
-        CompletableFuture<Boolean> released = commands.releaseAll(lapse).thenApply(all -> all && wasHeld);
+        CompletableFuture<Boolean> released = released(commands.names(), lapse).thenApply(all -> all && wasHeld);
         released.whenComplete((ok, failed) -> {
-            if (failed != null && session != null) {
-                // The session would keep it.
-                bound.keeper().owe(() -> commands.releaseAll(Deadline.afterMillis(RELEASING_MILLIS)));
-            }
             if (own != null && failed == null) {
                 own.giveBack();
             } else if (own != null) {
@@ -380,7 +338,7 @@ public final class Hold implements AutoCloseable {
 
     /** Returns a time at which the hold has certainly lapsed on the server. */
     private synchronized Deadline lapse() {
-        return Deadline.afterNanos(Math.max(0, until() - System.nanoTime()) + TimeUnit.SECONDS.toNanos(1));
+        return Deadline.afterNanos(Math.max(0, keeping.until() - System.nanoTime()) + TimeUnit.SECONDS.toNanos(1));
     }
 
     /** Releases some of the permits, but not all. */
@@ -395,8 +353,9 @@ public final class Hold implements AutoCloseable {
         return permits;
     }
 
-    Thread thread() {
-        return thread;
+    /** Whether it belongs to a thread that has ended. */
+    boolean isOfDeadThread() {
+        return thread != null && !thread.isAlive();
     }
 
     /** Releases one entry, but not the last. */
@@ -429,30 +388,14 @@ public final class Hold implements AutoCloseable {
      * asked how much is left.
      */
     private CompletableFuture<Void> entered(long sent, long nanos) {
-        synchronized (this) {
-            if (state != State.HELD || session != null) {
-                return CompletableFuture.completedFuture(null);
-            }
-            leaseNanos = Math.max(leaseNanos, nanos);
-            beat.validity().raised(nanos);
-            // Replicas have not acknowledged the longer lease.
-            if (request.lease.kind != Lease.Kind.FIXED || request.replicas != null || until() - sent >= nanos) {
-                return CompletableFuture.completedFuture(null);
-            }
-        }
-        return looked(() -> commands.check(core.patience())).thenApply(left -> null);
+        return keeping.raised(sent, nanos)
+                ? CompletableFuture.completedFuture(null)
+                : keeping.looked(() -> commands.check(core.patience())).thenApply(left -> null);
     }
 
     /** Asks for the cap, which the session has to know. Completes with whether the server has the hold. */
     CompletableFuture<Boolean> learnCap(Deadline giveUp) {
         return bound.keeper().learnCap(bound, giveUp);
-    }
-
-    /** When it was asked at this time, the server said how long it lasts. */
-    synchronized void isLeft(long asked, long left) {
-        number++;
-        beat.validity().asked(number, asked);
-        beat.left(number, left, System.nanoTime());
     }
 
     LockLostException lostOr(String otherwise) {
@@ -462,202 +405,6 @@ public final class Hold implements AutoCloseable {
             }
         }
         return new LockLostException(request + ": " + otherwise, null);
-    }
-
-    // Keeping it alive
-
-    /** Schedules {@link #tick} for what is due next. The caller holds the monitor. */
-    private void schedule() {
-        stopTimer();
-        if (state == State.HELD) {
-            long left = until() - System.nanoTime();
-            long due = session != null ? leaseNanos / 3
-                    : beat.next() == Heartbeat.Next.NOTHING ? left
-                    : beat.at() - System.nanoTime();
-            timer = core.schedule(this::tick, Math.min(due, left));
-        }
-    }
-
-    private void stopTimer() {
-        if (timer != null) {
-            timer.cancel(false);
-            timer = null;
-        }
-    }
-
-    private void tick() {
-        boolean lapsed;
-        Heartbeat.Next due = Heartbeat.Next.NOTHING;
-        synchronized (this) {
-            if (state != State.HELD) {
-                return;
-            }
-            long now = System.nanoTime();
-            lapsed = until() - now <= 0;
-            if (session == null && beat.at() - now <= 0) {
-                due = beat.next();
-            }
-        }
-        if (lapsed) {
-            lose(session == null ? "its lease ended" : "its session was not confirmed in time, or its cap was reached", null);
-            return;
-        }
-        if (thread != null && request.lease.kind != Lease.Kind.FIXED && !thread.isAlive()) {
-            // The thread ended without unlocking.
-            releaseAsync();
-            return;
-        }
-        switch (due) {
-            case RENEW:
-                keepAlive();
-                break;
-            case GIVE_UP:
-                cut();
-                break;
-            case CHECK:
-                checkCap();
-                break;
-            default:
-        }
-        synchronized (this) {
-            schedule();
-        }
-    }
-
-    /** Renews the hold. The server renews a session, so the client only checks that the server and the hold exist. */
-    private void keepAlive() {
-        long millis;
-        boolean isOther;
-        synchronized (this) {
-            millis = Math.max(TimeUnit.NANOSECONDS.toMillis(leaseNanos), staysMillis());
-            isOther = isOnOther;
-        }
-        DedicatedConnection own = isOther ? null : binding.connection();
-        if (request.isSession() && request.replicas == null) {
-            look(own);
-            return;
-        }
-        CompletableFuture<Long> renewal;
-        int copy = sends(millis);
-        renewal = own != null ? commands.renew(own, millis) : commands.renewed(isOther, millis);
-        answers(copy, renewal).whenComplete((ok, failed) -> {
-            if (failed == null && ok == null) {
-                lose("the server has no such hold", null);
-            } else if (failed != null) {
-                loseUnlessForNow(Futures.cause(failed));
-            }
-        });
-    }
-
-    private void look(DedicatedConnection own) {
-        long sent;
-        synchronized (this) {
-            sent = System.nanoTime();
-            beat.looks(sent);
-        }
-        looked(() -> commands.check(own)).whenComplete((left, failed) -> {
-            synchronized (this) {
-                if (failed == null) {
-                    isOnOther = false;
-                    beat.looked(sent, System.nanoTime());
-                    schedule();
-                }
-            }
-            if (failed != null) {
-                cut();
-                loseUnlessForNow(Futures.cause(failed));
-            }
-        });
-    }
-
-    private void checkCap() {
-        looked(() -> commands.check(core.patience())).whenComplete((left, failed) -> {
-            if (failed != null) {
-                cut();
-            }
-        });
-    }
-
-    private void loseUnlessForNow(Throwable reason) {
-        boolean isForNow = Unanswered.mayRepeat(reason) || Unanswered.writesNothing(reason)
-                || reason instanceof UnavailableException || reason instanceof TooFewReplicasException;
-        if (!isForNow) {
-            lose("it cannot be renewed", reason);
-        }
-    }
-
-    /** What was sent last has no answer. */
-    private synchronized void cut() {
-        if (state == State.HELD) {
-            isOnOther = true;
-            beat.cut(System.nanoTime());
-            schedule();
-        }
-    }
-
-    /** Notes a renewal that is about to be sent. If it is shorter, it may end the hold before its answer is read. */
-    private synchronized int sends(long millis) {
-        number++;
-        if (session == null) {
-            beat.sent(number, TimeUnit.MILLISECONDS.toNanos(millis), System.nanoTime());
-            schedule();
-        }
-        return number;
-    }
-
-    /** Sends one copy of a renewal, after it is noted. */
-    private CompletableFuture<Long> copy(long millis, Supplier<CompletableFuture<Long>> renewal) {
-        int copy = sends(millis);
-        return answers(copy, renewal.get());
-    }
-
-    private CompletableFuture<Long> answers(int copy, CompletableFuture<Long> renewal) {
-        return renewal.whenComplete((ok, failed) -> answered(copy, ok, Futures.cause(failed)));
-    }
-
-    /** Notes what became of a renewal that was sent once. */
-    private synchronized void answered(int copy, Long ok, Throwable reason) {
-        if (session != null || state != State.HELD || reason == null && ok == null) {
-            return;
-        }
-        long now = System.nanoTime();
-        if (reason == null && ok == CUT) {
-            beat.capped(copy, now);
-        } else if (reason == null) {
-            isOnOther = false;
-            beat.ok(copy, now);
-        } else if (reason instanceof TooFewReplicasException
-                || reason instanceof ServerException && request.names.size() == 1) {
-            beat.refused(copy, now);
-        } else if (copy == number) {
-            isOnOther = true;
-            beat.cut(now);
-        }
-        schedule();
-    }
-
-    /** Asks the server how long it lasts. Completes with {@code null}, and the hold is lost, if the server has it not. */
-    private CompletableFuture<Long> looked(Supplier<CompletableFuture<Long>> check) {
-        int asked;
-        synchronized (this) {
-            asked = ++number;
-            if (session == null) {
-                beat.asked(asked, System.nanoTime());
-            }
-        }
-        return check.get().thenApply(left -> {
-            if (left == null) {
-                lose("the server has no such hold", null);
-                return null;
-            }
-            synchronized (this) {
-                if (session == null && state == State.HELD) {
-                    beat.left(asked, TimeUnit.MILLISECONDS.toNanos(left), System.nanoTime());
-                    schedule();
-                }
-            }
-            return left;
-        });
     }
 
     /** Marks the hold as lost, unless it is released or lost already. Returns the exception to throw. */
@@ -671,10 +418,10 @@ public final class Hold implements AutoCloseable {
             state = State.LOST;
             loss = new LockLostException(request + " was lost: " + why, cause);
             lost = loss;
-            stopTimer();
             told = new ArrayList<>(listeners);
             listeners.clear();
         }
+        keeping.end();
         core.forget(this);
         if (session != null) {
             bound.keeper().leave(bound);
@@ -686,7 +433,7 @@ public final class Hold implements AutoCloseable {
         binding.leaveOthers();
         if (session != null && bound.keeper().isOpen()) {
             // The server may still have it, and the session would keep it.
-            releaseOwing();
+            released(commands.names(), Deadline.afterMillis(RELEASING_MILLIS));
         } else if (commands.names().size() > 1) {
             // Releases the other locks of the set.
             commands.releaseAll(lapse());

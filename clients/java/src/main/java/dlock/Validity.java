@@ -140,8 +140,8 @@ final class Validity {
         state = state == State.HELD ? State.LOST : state;
     }
 
-    void release() {
-        state = State.RELEASED;
+    void release(long now) {
+        state = pass(now) ? State.RELEASED : state;
     }
 
     private boolean isOpen() {

@@ -1,0 +1,284 @@
+package dlock;
+
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Supplier;
+
+/** Keeps a hold alive until its release or loss: does what its {@link Heartbeat} says is due, and tells it the answers. */
+final class Keeping {
+    /** The reply to a renewal that a cap has cut: it lasts for less than was asked. */
+    static final long CUT = 0;
+
+    private final Hold hold;
+    private final Core core;
+    private final Request request;
+    private final HoldCommands commands;
+    /** The connection that the hold is bound to now, or {@code null}. */
+    private final Supplier<DedicatedConnection> connection;
+    /** The named session, and what it knows of the hold; else {@code null}. */
+    private final Session session;
+    private final Bound bound;
+
+    // Guarded by this. It calls nothing of the hold meanwhile.
+    /** Until when it is certain and when it is renewed; {@code null}: a named session keeps it. */
+    private final Heartbeat beat;
+    /** The lease that the next renewal asks for. */
+    private long leaseNanos;
+    /** The number of the last command that concerns its lease. */
+    private int number;
+    /** Whether the last renewal had no answer, so that the next one is sent on another connection. */
+    private boolean isOnOther;
+    private boolean isOver;
+    private Future<?> timer;
+
+    /** {@code validity}: until when it is certain; {@code null}: a named session keeps it. {@code since}: from when on. */
+    Keeping(Hold hold, HoldCommands commands, Bound bound, Validity validity, long since,
+            Supplier<DedicatedConnection> connection) {
+        this.hold = hold;
+        this.core = commands.core;
+        this.request = commands.request;
+        this.commands = commands;
+        this.connection = connection;
+        this.bound = bound;
+        this.session = request.lease.session;
+        this.leaseNanos = TimeUnit.MILLISECONDS.toNanos(request.leaseMillis());
+        boolean renews = request.lease.kind != Lease.Kind.FIXED;
+        this.beat = validity == null ? null : new Heartbeat(validity, leaseNanos, since, renews, System.nanoTime());
+    }
+
+    /** Returns until when the lock is certainly held. */
+    long until() {
+        if (session != null) {
+            return bound.keeper().until(bound);
+        }
+        synchronized (this) {
+            return beat.validity().until();
+        }
+    }
+
+    synchronized void start() {
+        schedule();
+    }
+
+    /** It is released or lost. */
+    synchronized void end() {
+        isOver = true;
+        stop();
+    }
+
+    /** The hold has this lease from now on. */
+    synchronized void wants(long millis) {
+        leaseNanos = TimeUnit.MILLISECONDS.toNanos(millis);
+        schedule();
+    }
+
+    /**
+     * It was entered again with this lease. Returns false if the server has to be asked how long it lasts: nobody renews
+     * it, and a cap may have cut it.
+     */
+    synchronized boolean raised(long sent, long nanos) {
+        if (isOver || session != null) {
+            return true;
+        }
+        leaseNanos = Math.max(leaseNanos, nanos);
+        beat.validity().raised(nanos);
+        // Replicas have not acknowledged the longer lease.
+        return request.lease.kind != Lease.Kind.FIXED || request.replicas != null
+                || beat.validity().until() - sent >= nanos;
+    }
+
+    /** Schedules {@link #tick} for what is due next. The caller holds the monitor. */
+    private void schedule() {
+        stop();
+        if (!isOver) {
+            long left = until() - System.nanoTime();
+            long due = session != null ? leaseNanos / 3
+                    : beat.next() == Heartbeat.Next.NOTHING ? left
+                    : beat.at() - System.nanoTime();
+            timer = core.schedule(this::tick, Math.min(due, left));
+        }
+    }
+
+    private void stop() {
+        if (timer != null) {
+            timer.cancel(false);
+            timer = null;
+        }
+    }
+
+    private void tick() {
+        boolean lapsed;
+        Heartbeat.Next due = Heartbeat.Next.NOTHING;
+        synchronized (this) {
+            if (isOver) {
+                return;
+            }
+            long now = System.nanoTime();
+            lapsed = until() - now <= 0;
+            if (session == null && beat.at() - now <= 0) {
+                due = beat.next();
+            }
+        }
+        if (lapsed) {
+            hold.lose(session == null ? "its lease ended" : "its session was not confirmed in time, or its cap was reached", null);
+            return;
+        }
+        if (request.lease.kind != Lease.Kind.FIXED && hold.isOfDeadThread()) {
+            // The thread ended without unlocking.
+            hold.releaseAsync();
+            return;
+        }
+        switch (due) {
+            case RENEW:
+                keepAlive();
+                break;
+            case GIVE_UP:
+                cut();
+                break;
+            case CHECK:
+                checkCap();
+                break;
+            default:
+        }
+        synchronized (this) {
+            schedule();
+        }
+    }
+
+    /** Renews the hold. The server renews a session, so the client only checks that the server and the hold exist. */
+    private void keepAlive() {
+        long millis;
+        boolean isOther;
+        synchronized (this) {
+            millis = Math.max(TimeUnit.NANOSECONDS.toMillis(leaseNanos), hold.staysMillis());
+            isOther = isOnOther;
+        }
+        DedicatedConnection own = isOther ? null : connection.get();
+        if (request.isSession() && request.replicas == null) {
+            look(own);
+            return;
+        }
+        CompletableFuture<Long> renewal;
+        int copy = sends(millis);
+        renewal = own != null ? commands.renew(own, millis) : commands.renewed(isOther, millis);
+        answers(copy, renewal).whenComplete((ok, failed) -> {
+            if (failed == null && ok == null) {
+                hold.lose("the server has no such hold", null);
+            } else if (failed != null) {
+                loseUnlessForNow(Futures.cause(failed));
+            }
+        });
+    }
+
+    private void look(DedicatedConnection own) {
+        long sent;
+        synchronized (this) {
+            sent = System.nanoTime();
+            beat.looks(sent);
+        }
+        looked(() -> commands.check(own)).whenComplete((left, failed) -> {
+            synchronized (this) {
+                if (failed == null) {
+                    isOnOther = false;
+                    beat.looked(sent, System.nanoTime());
+                    schedule();
+                }
+            }
+            if (failed != null) {
+                cut();
+                loseUnlessForNow(Futures.cause(failed));
+            }
+        });
+    }
+
+    private void checkCap() {
+        looked(() -> commands.check(core.patience())).whenComplete((left, failed) -> {
+            if (failed != null) {
+                cut();
+            }
+        });
+    }
+
+    private void loseUnlessForNow(Throwable reason) {
+        boolean isForNow = Unanswered.mayRepeat(reason) || Unanswered.writesNothing(reason)
+                || reason instanceof UnavailableException || reason instanceof TooFewReplicasException;
+        if (!isForNow) {
+            hold.lose("it cannot be renewed", reason);
+        }
+    }
+
+    /** What was sent last has no answer. */
+    private synchronized void cut() {
+        if (!isOver) {
+            isOnOther = true;
+            beat.cut(System.nanoTime());
+            schedule();
+        }
+    }
+
+    /** Notes a renewal that is about to be sent. If it is shorter, it may end the hold before its answer is read. */
+    private synchronized int sends(long millis) {
+        number++;
+        if (session == null) {
+            beat.sent(number, TimeUnit.MILLISECONDS.toNanos(millis), System.nanoTime());
+            schedule();
+        }
+        return number;
+    }
+
+    /** Sends one copy of a renewal, after it is noted. */
+    CompletableFuture<Long> copy(long millis, Supplier<CompletableFuture<Long>> renewal) {
+        int copy = sends(millis);
+        return answers(copy, renewal.get());
+    }
+
+    private CompletableFuture<Long> answers(int copy, CompletableFuture<Long> renewal) {
+        return renewal.whenComplete((ok, failed) -> answered(copy, ok, Futures.cause(failed)));
+    }
+
+    /** Notes what became of a renewal that was sent once. */
+    private synchronized void answered(int copy, Long ok, Throwable reason) {
+        if (session != null || isOver || reason == null && ok == null) {
+            return;
+        }
+        long now = System.nanoTime();
+        if (reason == null && ok == CUT) {
+            beat.capped(copy, now);
+        } else if (reason == null) {
+            isOnOther = false;
+            beat.ok(copy, now);
+        } else if (reason instanceof TooFewReplicasException
+                || reason instanceof ServerException && request.names.size() == 1) {
+            beat.refused(copy, now);
+        } else if (copy == number) {
+            isOnOther = true;
+            beat.cut(now);
+        }
+        schedule();
+    }
+
+    /** Asks the server how long it lasts. Completes with {@code null}, and the hold is lost, if the server has it not. */
+    CompletableFuture<Long> looked(Supplier<CompletableFuture<Long>> check) {
+        int asked;
+        synchronized (this) {
+            asked = ++number;
+            if (session == null) {
+                beat.asked(asked, System.nanoTime());
+            }
+        }
+        return check.get().thenApply(left -> {
+            if (left == null) {
+                hold.lose("the server has no such hold", null);
+                return null;
+            }
+            synchronized (this) {
+                if (session == null && !isOver) {
+                    beat.left(asked, TimeUnit.MILLISECONDS.toNanos(left), System.nanoTime());
+                    schedule();
+                }
+            }
+            return left;
+        });
+    }
+}
