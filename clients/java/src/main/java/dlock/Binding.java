@@ -1,138 +1,64 @@
 package dlock;
 
-import java.util.ArrayList;
-import java.util.List;
-import java.util.concurrent.CompletableFuture;
-import java.util.function.BiConsumer;
-import java.util.function.BooleanSupplier;
-
-/** The connection that a session hold is bound to. If it ends, the hold is bound to a new one. */
+/**
+ * Whether a session keeps a hold, and until when the hold is certain: as long as the session, while it is bound; else as
+ * long as the session was when the binding ended; and never beyond a cap of the hold.
+ *
+ * <p>Times are those of one clock that only goes forward, in nanoseconds.
+ */
 final class Binding {
-    private final HoldCommands commands;
-    private final BooleanSupplier isHeld;
-    private final BiConsumer<String, Throwable> lost;
+    private boolean isUnbound;
+    private long certain;
+    private boolean hasCap;
+    private long cap;
+    private boolean isCapKnown;
 
-    // Guarded by this.
-    private DedicatedConnection connection;
-    /**
-     * Connections on which a command that binds is unanswered. If it arrives later, it moves the hold there, so they stay
-     * open for as long as the hold: their end would release it.
-     */
-    private final List<DedicatedConnection> late = new ArrayList<>();
-    private boolean isOver;
-
-    /**
-     * {@code connection}: {@code null} if the hold is not bound. {@code lost}: called with the reason if the hold
-     * cannot be bound again.
-     */
-    Binding(
-            HoldCommands commands,
-            DedicatedConnection connection,
-            BooleanSupplier isHeld,
-            BiConsumer<String, Throwable> lost) {
-        this.commands = commands;
-        this.connection = connection;
-        this.isHeld = isHeld;
-        this.lost = lost;
-    }
-
-    /** Starts to watch the connection. */
-    void watch() {
-        DedicatedConnection bound = connection();
-        if (bound != null) {
-            bound.whenEnded(() -> unbound(bound));
+    /** The server has no such binding, or may have none: the session was opened again, or the hold is on another node. */
+    void unbind(long until) {
+        if (!isUnbound) {
+            isUnbound = true;
+            certain = until;
         }
     }
 
-    /** Returns the connection, or {@code null} if there is none now. */
-    synchronized DedicatedConnection connection() {
-        return connection;
+    void bind() {
+        isUnbound = false;
     }
 
-    /** Ends the binding, and returns its connection. The caller disposes of it. */
-    synchronized DedicatedConnection end() {
-        DedicatedConnection bound = connection;
-        connection = null;
-        isOver = true;
-        return bound;
+    boolean isUnbound() {
+        return isUnbound;
     }
 
-    /** Ends the connections to which the hold may be bound instead, after its release. */
-    void leaveOthers() {
-        List<DedicatedConnection> left;
-        synchronized (this) {
-            left = new ArrayList<>(late);
-            late.clear();
-        }
-        left.forEach(DedicatedConnection::leave);
+    /** No cap ends the hold before this time. Whether one does later has to be asked in time. */
+    void capNotBefore(long time) {
+        hasCap = true;
+        cap = time;
     }
 
-    private void keepOpen(DedicatedConnection taken) {
-        synchronized (this) {
-            if (!isOver) {
-                late.add(taken);
-                return;
-            }
-        }
-        taken.leave();
+    /** The server has said when the cap is. {@code has}: whether there is one. */
+    void capIs(boolean has, long time) {
+        isCapKnown = true;
+        hasCap = has;
+        cap = time;
     }
 
-    private void unbound(DedicatedConnection ended) {
-        synchronized (this) {
-            if (connection != ended) {
-                return;
-            }
-            connection = null;
-        }
-        bindAgain(0);
+    /** Returns whether the cap has to be asked for, to know it at this time. */
+    boolean needsCap(long time) {
+        return !isCapKnown && isCapped(time);
     }
 
-    private void bindAgain(int before) {
-        commands.core.backend.dedicated(commands.request.first()).whenComplete((taken, failed) -> {
-            if (failed != null) {
-                bindLater(before, Futures.cause(failed));
-                return;
-            }
-            CompletableFuture<Long> binding = commands.bind(taken);
-            binding.whenComplete((reply, refused) -> {
-                if (refused != null) {
-                    if (Futures.cause(refused) instanceof Unanswered) {
-                        keepOpen(taken);
-                    } else {
-                        taken.leave();
-                    }
-                    bindLater(before, Futures.cause(refused));
-                } else if (reply == null) {
-                    taken.leave();
-                    lost.accept("its connection ended", null);
-                } else {
-                    bound(taken);
-                }
-            });
-        });
+    /** Returns until when the hold is certain, if its session is until then. */
+    long until(long session) {
+        long end = isUnbound ? Validity.earlier(certain, session) : session;
+        return hasCap ? Validity.earlier(cap, end) : end;
     }
 
-    private void bindLater(int before, Throwable reason) {
-        if (Unanswered.mayRepeat(reason) && isHeld.getAsBoolean() && !commands.core.isClosed()) {
-            // The timer of the lease ends these tries.
-            Futures.after(Core.pauseMillis(before)).thenRun(() -> bindAgain(before + 1));
-        } else {
-            lost.accept("its connection ended", reason);
-        }
+    /** Returns whether it was not bound again in time. */
+    boolean hasEnded(long now) {
+        return isUnbound && certain - now <= 0;
     }
 
-    private void bound(DedicatedConnection taken) {
-        boolean late;
-        synchronized (this) {
-            late = isOver;
-            if (!late) {
-                connection = taken;
-            }
-        }
-        if (late) {
-            taken.leave();
-        } else {
-            taken.whenEnded(() -> unbound(taken));
-        }
+    boolean isCapped(long now) {
+        return hasCap && cap - now <= 0;
     }
 }

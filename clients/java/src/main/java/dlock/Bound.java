@@ -6,13 +6,8 @@ import java.util.function.BiConsumer;
 final class Bound {
     final HoldCommands commands;
     final BiConsumer<String, Throwable> lose;
-    /** Whether it must be bound again, and until when it is certain meanwhile. Guarded by the session. */
-    boolean isUnbound;
-    long certain;
-    /** Until when no cap ends it, if that is known or has to be asked for in time. Guarded by the session. */
-    boolean hasCap;
-    long cap;
-    boolean isCapKnown;
+    /** Guarded by the session. */
+    Binding binding = new Binding();
 
     /** The session that keeps it. In a cluster, another one if its slot moves. */
     volatile Session keeper;
@@ -29,19 +24,5 @@ final class Bound {
 
     String name() {
         return commands.request.first();
-    }
-
-    /** No cap ends the hold before this time. Called before the session has it. */
-    void capAt(long time) {
-        hasCap = true;
-        cap = time;
-    }
-
-    boolean hasEnded(long now) {
-        return isUnbound && certain - now <= 0;
-    }
-
-    boolean isCapped(long now) {
-        return hasCap && cap - now <= 0;
     }
 }

@@ -153,21 +153,7 @@ public final class DLockClient implements AutoCloseable {
 
     /** Settings of a client. */
     public static final class Builder {
-        private String url = "redis://127.0.0.1:6379";
-        private Driver driver;
-        private Duration longestWait = Duration.ofSeconds(1);
-        private String user;
-        private Supplier<String> password;
-        private String sentinelUser;
-        private String sentinelPassword;
-        private SSLContext sslContext;
-        private String clientName = "dlock-java";
-        private String owner;
-        private Lease lease = Lease.renewed(Duration.ofSeconds(30));
-        private Duration timeout = Duration.ofSeconds(5);
-        private Duration patience = Duration.ofSeconds(30);
-        private Duration besideOldLocks = Duration.ZERO;
-        private Executor executor;
+        private final Options options = new Options();
 
         private Builder() {}
 
@@ -185,7 +171,7 @@ public final class DLockClient implements AutoCloseable {
          * <p>{@link #connect} refuses what else a URL says.
          */
         public Builder url(String servers) {
-            this.url = Objects.requireNonNull(servers);
+            options.url = Objects.requireNonNull(servers);
             return this;
         }
 
@@ -202,8 +188,8 @@ public final class DLockClient implements AutoCloseable {
          * @param name {@code null}: the default user
          */
         public Builder credentials(String name, Supplier<String> secret) {
-            this.user = name;
-            this.password = Objects.requireNonNull(secret);
+            options.user = name;
+            options.password = Objects.requireNonNull(secret);
             return this;
         }
 
@@ -212,14 +198,14 @@ public final class DLockClient implements AutoCloseable {
          * bytes. The default is {@code HOST:PID}. Everybody who may read a lock can read it.
          */
         public Builder owner(String label) {
-            this.owner = Owners.checked(label);
+            options.owner = Owners.checked(label);
             return this;
         }
 
         /** Sets the user and password for the Sentinels. By default the client does not log in to them. */
         public Builder sentinelCredentials(String name, String secret) {
-            this.sentinelUser = name;
-            this.sentinelPassword = Objects.requireNonNull(secret);
+            options.sentinelUser = name;
+            options.sentinelPassword = Objects.requireNonNull(secret);
             return this;
         }
 
@@ -228,19 +214,19 @@ public final class DLockClient implements AutoCloseable {
          * URL with TLS. The server's certificate must be valid for the host to which the client connects.
          */
         public Builder sslContext(SSLContext context) {
-            this.sslContext = Objects.requireNonNull(context);
+            options.sslContext = Objects.requireNonNull(context);
             return this;
         }
 
         /** Sets the name of the connections in {@code CLIENT LIST}. */
         public Builder clientName(String name) {
-            this.clientName = Objects.requireNonNull(name);
+            options.clientName = Objects.requireNonNull(name);
             return this;
         }
 
         /** Sends commands through another Redis client, instead of own connections. */
         public Builder driver(Driver other) {
-            this.driver = Objects.requireNonNull(other);
+            options.driver = Objects.requireNonNull(other);
             return this;
         }
 
@@ -249,19 +235,19 @@ public final class DLockClient implements AutoCloseable {
          * default is 1 second. A longer wait consists of several calls: each takes over the place of the previous one.
          */
         public Builder longestWait(Duration time) {
-            this.longestWait = atLeast(time, 10);
+            options.longestWait = Options.atLeast(time, 10);
             return this;
         }
 
         /** Sets the default lease: renewed, 30 seconds. */
         public Builder lease(Lease other) {
-            this.lease = Objects.requireNonNull(other);
+            options.lease = Objects.requireNonNull(other);
             return this;
         }
 
         /** Sets the timeout for connecting, and for replies to commands that do not wait: 5 seconds. */
         public Builder timeout(Duration time) {
-            this.timeout = atLeast(time, 1);
+            options.timeout = Options.atLeast(time, 1);
             return this;
         }
 
@@ -271,7 +257,7 @@ public final class DLockClient implements AutoCloseable {
          * 30 seconds. An acquisition with a limit uses its limit instead.
          */
         public Builder patience(Duration time) {
-            this.patience = atLeast(time, 1);
+            options.patience = Options.atLeast(time, 1);
             return this;
         }
 
@@ -282,13 +268,13 @@ public final class DLockClient implements AutoCloseable {
          * @param pause the time between two tries on such a key
          */
         public Builder besideOldLocks(Duration pause) {
-            this.besideOldLocks = atLeast(pause, 1);
+            options.besideOldLocks = Options.atLeast(pause, 1);
             return this;
         }
 
         /** Sets the executor that runs listeners, completes futures and resolves host names. */
         public Builder executor(Executor other) {
-            this.executor = Objects.requireNonNull(other);
+            options.executor = Objects.requireNonNull(other);
             return this;
         }
 
@@ -299,15 +285,18 @@ public final class DLockClient implements AutoCloseable {
          * @throws ServerException the server refuses the user
          */
         public DLockClient connect() {
-            ExecutorService own = executor == null ? Executors.newCachedThreadPool(Builder::daemon) : null;
-            Executor runs = executor == null ? own : executor;
+            Executor given = options.executor;
+            ExecutorService own = given == null ? Executors.newCachedThreadPool(Builder::daemon) : null;
+            Executor runs = given == null ? own : given;
             DLockClient client = null;
             try {
-                Backend backend = driver == null ? servers(runs) : new DriverBackend(driver, longestWait.toMillis());
-                String label = owner == null ? Owners.labelOf(host(), ProcessHandle.current().pid()) : owner;
-                Owners owners = new Owners(label, new SecureRandom().nextLong());
-                Core core = new Core(backend, owners, patience.toMillis(), besideOldLocks.toMillis(), runs);
-                client = new DLockClient(core, lease, own);
+                Backend backend = options.driver == null
+                        ? servers(runs) : new DriverBackend(options.driver, options.driversWaitMillis());
+                Owners owners = options.owners(
+                        Builder::host, ProcessHandle.current().pid(), new SecureRandom().nextLong());
+                Core core = new Core(
+                        backend, owners, options.patience.toMillis(), options.besideOldLocks.toMillis(), runs);
+                client = new DLockClient(core, options.lease, own);
                 return client;
             } finally {
                 if (client == null && own != null) {
@@ -327,17 +316,11 @@ public final class DLockClient implements AutoCloseable {
         }
 
         private Backend servers(Executor runs) {
-            ServerUrl where = ServerUrl.parse(url);
-            if (sslContext != null && !where.tls) {
-                throw new IllegalArgumentException("an SSLContext, but a URL without TLS");
-            }
-            TlsSettings tls = where.tls ? new TlsSettings(sslContext == null ? defaultContext() : sslContext) : null;
-            String login = password == null ? where.user : user;
-            Profile profile = password == null
-                    ? new Profile(login, where.password, where.database, clientName, tls)
-                    : new Profile(login, password, where.database, clientName, tls);
-            Profile sentinelProfile = new Profile(sentinelUser, sentinelPassword, 0, clientName, tls);
-            Servers servers = new Servers(where, profile, sentinelProfile, timeout.toMillis(), runs);
+            ServerUrl where = options.servers();
+            SSLContext context = options.sslContext;
+            TlsSettings tls = where.tls ? new TlsSettings(context == null ? defaultContext() : context) : null;
+            Servers servers = new Servers(
+                    where, options.profile(where, tls), options.sentinelProfile(tls), options.timeout.toMillis(), runs);
             boolean started = false;
             try {
                 Futures.join(servers.start());
@@ -356,13 +339,6 @@ public final class DLockClient implements AutoCloseable {
             } catch (NoSuchAlgorithmException e) {
                 throw new IllegalStateException(e);
             }
-        }
-
-        private static Duration atLeast(Duration time, long millis) {
-            if (time.toMillis() < millis) {
-                throw new IllegalArgumentException(time + " is shorter than " + millis + " ms");
-            }
-            return time;
         }
 
         private static Thread daemon(Runnable run) {

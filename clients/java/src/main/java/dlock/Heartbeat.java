@@ -108,6 +108,11 @@ final class Heartbeat {
         is(Next.RENEW, sent + lease() / 3, now);
     }
 
+    /** It is due at once. */
+    void hurry(long now) {
+        is(Next.RENEW, now, now);
+    }
+
     private void pause(long now) {
         long pause = Math.min(lease() / 30, (validity.until() - now) / 8);
         is(Next.RENEW, now + Math.max(SHORTEST_PAUSE, Math.min(pause, LONGEST_PAUSE)), now);

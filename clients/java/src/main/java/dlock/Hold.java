@@ -33,7 +33,7 @@ public final class Hold implements AutoCloseable {
     private final Core core;
     private final Request request;
     private final HoldCommands commands;
-    private final Binding binding;
+    private final BoundConnection binding;
     /** The named session, and what it knows of the hold; else {@code null}. */
     private final Session session;
     private final Bound bound;
@@ -59,7 +59,7 @@ public final class Hold implements AutoCloseable {
         this.core = commands.core;
         this.request = commands.request;
         this.commands = commands;
-        this.binding = new Binding(commands, grant.connection, this::isHeld, this::lose);
+        this.binding = new BoundConnection(commands, grant.connection, this::isHeld, this::lose);
         this.thread = thread;
         this.permits = request.permits;
         this.slot = grant.slot;
@@ -73,7 +73,7 @@ public final class Hold implements AutoCloseable {
             long lease = TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis());
             if (now - since <= lease / 3) {
                 // The server refuses a lease beyond the cap. After a wait nobody knows when it began.
-                bound.capAt(since + lease);
+                bound.binding.capNotBefore(since + lease);
             }
             session.join(bound, openings);
         }

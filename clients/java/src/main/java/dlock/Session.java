@@ -48,8 +48,6 @@ public final class Session implements AutoCloseable {
     private static final long LONGEST_PATIENCE_MILLIS = 2000;
     /** For how long opening and closing look for a server. */
     private static final long TRY_MILLIS = 1100;
-    /** The longest pause after a heartbeat that failed. */
-    private static final long LONGEST_PAUSE_MILLIS = 1000;
     /** For how many locks the server is asked at once. */
     private static final int AT_ONCE = 100;
 
@@ -74,9 +72,9 @@ public final class Session implements AutoCloseable {
     // Guarded by this. It calls nothing of a hold meanwhile.
     /** Why it is not open, or {@code null}. */
     private String notOpen = "it was not opened";
-    /** Until when the server has it for certain, and when the next heartbeat is due, by {@link System#nanoTime}. */
-    private long until;
-    private long due;
+    /** Until when the server has it for certain, and when the next heartbeat is due; {@code null}: it was not opened. */
+    private Heartbeat beat;
+    private int beats;
     private boolean isBeaten;
     private boolean isBusy;
     private boolean isStarted;
@@ -273,8 +271,7 @@ public final class Session implements AutoCloseable {
     synchronized void adopt(Bound bound, long certain) {
         bindings.add(bound);
         bound.keeper = this;
-        bound.isUnbound = true;
-        bound.certain = certain;
+        bound.binding.unbind(certain);
         missing();
     }
 
@@ -308,12 +305,12 @@ public final class Session implements AutoCloseable {
         if (notOpen != null || nodes != null) {
             return notOpen;
         }
-        return until - System.nanoTime() > 0 ? null : LATE;
+        return beat.validity().pass(System.nanoTime()) ? null : LATE;
     }
 
     /** The server does not know it. The next heartbeat, which opens it again, is due. */
     synchronized void missing() {
-        due = System.nanoTime();
+        beat.hurry(System.nanoTime());
         isBeaten = true;
         schedule();
     }
@@ -326,9 +323,9 @@ public final class Session implements AutoCloseable {
         if (reason() == null) {
             bindings.add(bound);
             if (before != openings) {
-                unbind(bound);
+                bound.binding.unbind(until());
                 missing();
-            } else if (bound.hasCap && bound.cap - until < 0) {
+            } else if (bound.binding.until(until()) - until() < 0) {
                 schedule();
             }
         }
@@ -349,11 +346,11 @@ public final class Session implements AutoCloseable {
 
     /** Returns until when the hold is certain; the present if it is lost. */
     synchronized long until(Bound bound) {
-        if (!bindings.contains(bound)) {
-            return System.nanoTime();
-        }
-        long end = bound.isUnbound && bound.certain - until < 0 ? bound.certain : until;
-        return bound.hasCap && bound.cap - end < 0 ? bound.cap : end;
+        return bindings.contains(bound) ? bound.binding.until(until()) : System.nanoTime();
+    }
+
+    private long until() {
+        return beat == null ? System.nanoTime() : beat.validity().until();
     }
 
     /** Asks for the cap of a hold. Completes with whether the server has the hold. */
@@ -364,10 +361,9 @@ public final class Session implements AutoCloseable {
                 return false;
             }
             synchronized (this) {
-                bound.isCapKnown = true;
-                bound.hasCap = left != Long.MAX_VALUE;
-                bound.cap = bound.hasCap ? asked + TimeUnit.MILLISECONDS.toNanos(left) : 0;
-                if (bound.hasCap) {
+                boolean hasCap = left != Long.MAX_VALUE;
+                bound.binding.capIs(hasCap, hasCap ? asked + TimeUnit.MILLISECONDS.toNanos(left) - Validity.GRAIN : 0);
+                if (hasCap) {
                     schedule();
                 }
             }
@@ -383,7 +379,7 @@ public final class Session implements AutoCloseable {
         long soon = System.nanoTime() + 2 * timeoutNanos;
         List<Bound> unknown = new ArrayList<>();
         synchronized (this) {
-            bindings.stream().filter(bound -> !bound.isCapKnown && bound.isCapped(soon)).forEach(unknown::add);
+            bindings.stream().filter(bound -> bound.binding.needsCap(soon)).forEach(unknown::add);
         }
         Deadline giveUp = Deadline.afterMillis(Math.max(SHORTEST_PATIENCE_MILLIS, timeoutMillis / 6));
         return inTurn(unknown, 0, bound -> learnCap(bound, giveUp).handle((known, failed) -> null));
@@ -399,6 +395,7 @@ public final class Session implements AutoCloseable {
             known = new ArrayList<>(bindings);
             isNew = openings == 0;
         }
+        int number = beats();
         long sent = System.nanoTime();
         CompletableFuture<Long> count = isNew
                 ? CompletableFuture.completedFuture(null)
@@ -408,7 +405,7 @@ public final class Session implements AutoCloseable {
                     }
                     throw Futures.rethrown(failed);
                 });
-        return count.thenCompose(bound -> bound == null ? reopen(known) : confirmed(sent, known, bound));
+        return count.thenCompose(bound -> bound == null ? reopen(known) : confirmed(number, sent, known, bound));
     }
 
     private CompletableFuture<Void> reopen(List<Bound> known) {
@@ -419,24 +416,28 @@ public final class Session implements AutoCloseable {
             // The server has none of the bindings, and the holds are certain only for as long as they were.
             openings++;
             id = whole == null ? id : UUID.randomUUID().toString();
-            bindings.forEach(this::unbind);
+            bindings.forEach(bound -> bound.binding.unbind(until()));
         }
+        int number = beats();
         long sent = System.nanoTime();
         return heartbeat("NX").thenCompose(bound -> {
             if (bound != null) {
-                return confirmed(sent, known, bound);
+                return confirmed(number, sent, known, bound);
             }
             // An earlier attempt has opened it, and its reply was lost.
-            long again = System.nanoTime();
-            return heartbeat("XX").thenCompose(more -> confirmed(again, known, more));
+            int again = beats();
+            long sentAgain = System.nanoTime();
+            return heartbeat("XX").thenCompose(more -> confirmed(again, sentAgain, known, more));
         });
     }
 
-    private void unbind(Bound bound) {
-        if (!bound.isUnbound) {
-            bound.isUnbound = true;
-            bound.certain = until;
+    /** A heartbeat is about to be sent. Returns its number. */
+    private synchronized int beats() {
+        beats++;
+        if (beat != null) {
+            beat.sent(beats, timeoutNanos, System.nanoTime());
         }
+        return beats;
     }
 
     private CompletableFuture<Long> heartbeat(String option) {
@@ -476,22 +477,26 @@ public final class Session implements AutoCloseable {
     }
 
     /** Notes a heartbeat that was sent then. {@code count}: how many bindings the server has, of all the known ones. */
-    private CompletableFuture<Void> confirmed(long sent, List<Bound> known, long count) {
+    private CompletableFuture<Void> confirmed(int number, long sent, List<Bound> known, long count) {
         List<Bound> again = new ArrayList<>();
         List<Supplier<CompletableFuture<?>>> releases;
         synchronized (this) {
             if (isStarted && reason() != null) {
                 return CompletableFuture.completedFuture(null);
             }
-            until = sent + timeoutNanos;
-            due = sent + timeoutNanos / 3;
+            long now = System.nanoTime();
+            if (beat == null) {
+                beat = new Heartbeat(new Validity(timeoutNanos, sent, false, now), timeoutNanos, sent, true, now);
+            } else {
+                beat.ok(number, now);
+            }
             notOpen = null;
             known.retainAll(bindings);
             long expected = known.stream().mapToLong(bound -> bound.commands.names().size()).sum();
             if (count < expected) {
                 again.addAll(known);
             } else {
-                bindings.stream().filter(bound -> bound.isUnbound).forEach(again::add);
+                bindings.stream().filter(bound -> bound.binding.isUnbound()).forEach(again::add);
             }
             releases = new ArrayList<>(owed);
         }
@@ -505,7 +510,7 @@ public final class Session implements AutoCloseable {
     /** Asks for some holds at once, then for the next, until the next heartbeat is due. */
     private CompletableFuture<Void> inTurn(List<Bound> all, int from, Function<Bound, CompletableFuture<Void>> ask) {
         synchronized (this) {
-            if (from >= all.size() || due - System.nanoTime() <= 0) {
+            if (from >= all.size() || beat.at() - System.nanoTime() <= 0) {
                 return CompletableFuture.completedFuture(null);
             }
         }
@@ -522,12 +527,12 @@ public final class Session implements AutoCloseable {
                 lose(List.of(bound), "the server has no such hold", null);
             } else if (failed == null) {
                 synchronized (this) {
-                    bound.isUnbound = false;
+                    bound.binding.bind();
                 }
             } else if (whole != null) {
                 core.backend.distrust(bound.name());
                 synchronized (this) {
-                    unbind(bound);
+                    bound.binding.unbind(until());
                 }
                 if (isMissing(Futures.cause(failed))) {
                     whole.nodes.move(this, bound);
@@ -564,13 +569,12 @@ public final class Session implements AutoCloseable {
             return;
         }
         long now = System.nanoTime();
-        long next = until - now;
+        long next = until() - now;
         for (Bound bound : bindings) {
-            next = bound.isUnbound ? Math.min(next, bound.certain - now) : next;
-            next = bound.hasCap ? Math.min(next, bound.cap - now) : next;
+            next = Math.min(next, bound.binding.until(until()) - now);
         }
-        if (!isBusy && (!isManual || isBeaten)) {
-            next = Math.min(next, due - now);
+        if (beat != null && !isBusy && (!isManual || isBeaten)) {
+            next = Math.min(next, beat.at() - now);
         }
         timer = core.schedule(this::turn, next);
     }
@@ -585,18 +589,18 @@ public final class Session implements AutoCloseable {
                 return;
             }
             long now = System.nanoTime();
-            isLate = until - now <= 0;
+            isLate = !beat.validity().pass(now);
             if (!isLate && isIdle()) {
                 core.tell(this::end);
                 return;
             }
-            isDue = !isLate && !isBusy && due - now <= 0 && (!isManual || isBeaten);
+            isDue = !isLate && !isBusy && beat.at() - now <= 0 && (!isManual || isBeaten);
             if (isLate) {
                 notOpen = LATE;
                 late.addAll(bindings);
             } else {
-                bindings.stream().filter(bound -> bound.hasEnded(now)).forEach(late::add);
-                bindings.stream().filter(bound -> bound.isCapped(now)).forEach(capped::add);
+                bindings.stream().filter(bound -> bound.binding.hasEnded(now)).forEach(late::add);
+                bindings.stream().filter(bound -> bound.binding.isCapped(now)).forEach(capped::add);
             }
             if (isDue) {
                 isBeaten = false;
@@ -621,9 +625,8 @@ public final class Session implements AutoCloseable {
     private synchronized void went(Throwable failed) {
         isBusy = false;
         failure = failed;
-        if (failed != null || bindings.stream().anyMatch(bound -> bound.isUnbound)) {
-            long pause = TimeUnit.MILLISECONDS.toNanos(Math.min(timeoutMillis / 30, LONGEST_PAUSE_MILLIS));
-            due = System.nanoTime() + pause;
+        if (failed != null || bindings.stream().anyMatch(bound -> bound.binding.isUnbound())) {
+            beat.cut(System.nanoTime());
             isBeaten = true;
         }
         schedule();

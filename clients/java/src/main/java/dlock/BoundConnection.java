@@ -1,0 +1,138 @@
+package dlock;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.BiConsumer;
+import java.util.function.BooleanSupplier;
+
+/** The connection that a session hold is bound to. If it ends, the hold is bound to a new one. */
+final class BoundConnection {
+    private final HoldCommands commands;
+    private final BooleanSupplier isHeld;
+    private final BiConsumer<String, Throwable> lost;
+
+    // Guarded by this.
+    private DedicatedConnection connection;
+    /**
+     * Connections on which a command that binds is unanswered. If it arrives later, it moves the hold there, so they stay
+     * open for as long as the hold: their end would release it.
+     */
+    private final List<DedicatedConnection> late = new ArrayList<>();
+    private boolean isOver;
+
+    /**
+     * {@code connection}: {@code null} if the hold is not bound. {@code lost}: called with the reason if the hold
+     * cannot be bound again.
+     */
+    BoundConnection(
+            HoldCommands commands,
+            DedicatedConnection connection,
+            BooleanSupplier isHeld,
+            BiConsumer<String, Throwable> lost) {
+        this.commands = commands;
+        this.connection = connection;
+        this.isHeld = isHeld;
+        this.lost = lost;
+    }
+
+    /** Starts to watch the connection. */
+    void watch() {
+        DedicatedConnection bound = connection();
+        if (bound != null) {
+            bound.whenEnded(() -> unbound(bound));
+        }
+    }
+
+    /** Returns the connection, or {@code null} if there is none now. */
+    synchronized DedicatedConnection connection() {
+        return connection;
+    }
+
+    /** Ends the binding, and returns its connection. The caller disposes of it. */
+    synchronized DedicatedConnection end() {
+        DedicatedConnection bound = connection;
+        connection = null;
+        isOver = true;
+        return bound;
+    }
+
+    /** Ends the connections to which the hold may be bound instead, after its release. */
+    void leaveOthers() {
+        List<DedicatedConnection> left;
+        synchronized (this) {
+            left = new ArrayList<>(late);
+            late.clear();
+        }
+        left.forEach(DedicatedConnection::leave);
+    }
+
+    private void keepOpen(DedicatedConnection taken) {
+        synchronized (this) {
+            if (!isOver) {
+                late.add(taken);
+                return;
+            }
+        }
+        taken.leave();
+    }
+
+    private void unbound(DedicatedConnection ended) {
+        synchronized (this) {
+            if (connection != ended) {
+                return;
+            }
+            connection = null;
+        }
+        bindAgain(0);
+    }
+
+    private void bindAgain(int before) {
+        commands.core.backend.dedicated(commands.request.first()).whenComplete((taken, failed) -> {
+            if (failed != null) {
+                bindLater(before, Futures.cause(failed));
+                return;
+            }
+            CompletableFuture<Long> binding = commands.bind(taken);
+            binding.whenComplete((reply, refused) -> {
+                if (refused != null) {
+                    if (Futures.cause(refused) instanceof Unanswered) {
+                        keepOpen(taken);
+                    } else {
+                        taken.leave();
+                    }
+                    bindLater(before, Futures.cause(refused));
+                } else if (reply == null) {
+                    taken.leave();
+                    lost.accept("its connection ended", null);
+                } else {
+                    bound(taken);
+                }
+            });
+        });
+    }
+
+    private void bindLater(int before, Throwable reason) {
+        if (Unanswered.mayRepeat(reason) && isHeld.getAsBoolean() && !commands.core.isClosed()) {
+            // The timer of the lease ends these tries.
+            Futures.after(Core.pauseMillis(before)).thenRun(() -> bindAgain(before + 1));
+        } else {
+            lost.accept("its connection ended", reason);
+        }
+    }
+
+    private void bound(DedicatedConnection taken) {
+        boolean late;
+        synchronized (this) {
+            late = isOver;
+            if (!late) {
+                connection = taken;
+            }
+        }
+        if (late) {
+            taken.leave();
+        } else {
+            taken.whenEnded(() -> unbound(taken));
+        }
+    }
+}

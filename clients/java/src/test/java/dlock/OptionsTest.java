@@ -1,0 +1,66 @@
+package dlock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.security.NoSuchAlgorithmException;
+import java.time.Duration;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.function.Consumer;
+import javax.net.ssl.SSLContext;
+import org.junit.jupiter.api.Test;
+
+/** Settings that would have no effect are refused, before anything is sent. */
+final class OptionsTest {
+    private static final Driver DRIVER = words -> {
+        throw new AssertionError("it is asked");
+    };
+
+    @Test
+    void settings_that_contradict_each_other_are_refused() throws NoSuchAlgorithmException {
+        SSLContext context = SSLContext.getDefault();
+        Map<String, Consumer<DLockClient.Builder>> wrong = new LinkedHashMap<>();
+        wrong.put("a driver and a URL", builder -> builder.driver(DRIVER).url("redis://127.0.0.1:1/6"));
+        wrong.put("a driver and a login", builder -> builder.driver(DRIVER).credentials("user", "password"));
+        wrong.put("a driver and Sentinels", builder -> builder.driver(DRIVER).sentinelCredentials("user", "password"));
+        wrong.put("a driver and TLS", builder -> builder.driver(DRIVER).sslContext(context));
+        wrong.put("TLS without TLS", builder -> builder.url("redis://127.0.0.1:1").sslContext(context));
+        wrong.put("Sentinels without Sentinels",
+                builder -> builder.url("redis://127.0.0.1:1").sentinelCredentials("user", "password"));
+        wrong.put("a driver's wait without one",
+                builder -> builder.url("redis://127.0.0.1:1").longestWait(Duration.ofSeconds(3)));
+        wrong.forEach((what, settings) -> {
+            DLockClient.Builder builder = DLockClient.builder();
+            settings.accept(builder);
+            assertThrows(IllegalArgumentException.class, builder::connect, what);
+        });
+        DLockClient.builder().driver(DRIVER).longestWait(Duration.ofSeconds(3)).owner("label").connect().close();
+    }
+
+    /** A hold of a session is certain for as long as the session, while it is bound, and not beyond its cap. */
+    @Test
+    void a_binding_is_certain_until() {
+        Binding binding = new Binding();
+        assertEquals(100, binding.until(100));
+        binding.unbind(100);
+        binding.unbind(150);
+        assertEquals(100, binding.until(200));
+        assertTrue(binding.hasEnded(100) && !binding.hasEnded(99));
+        binding.bind();
+        assertEquals(200, binding.until(200));
+        assertFalse(binding.hasEnded(100));
+        binding.capNotBefore(120);
+        assertEquals(120, binding.until(200));
+        assertTrue(binding.needsCap(120) && !binding.needsCap(119) && binding.isCapped(120));
+        binding.capIs(false, 0);
+        assertEquals(200, binding.until(200));
+        assertFalse(binding.needsCap(1000) || binding.isCapped(1000));
+        binding.capIs(true, 150);
+        binding.unbind(180);
+        assertEquals(150, binding.until(200));
+        assertTrue(binding.isCapped(150) && !binding.needsCap(150));
+    }
+}
