@@ -331,6 +331,7 @@ final class LostConnectionsTest {
         proxy.loseReplyTo("RACQUIRE");
         assertFalse(lock.tryLock());
         server.run("DLOCK.RELEASE", "first", "other");
-        assertTrue(server.isFree("first"));
+        // The lost copy might have been granted late, so it is looked after.
+        soon("nothing is left", () -> server.isFree("first"));
     }
 }
