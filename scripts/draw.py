@@ -5,8 +5,10 @@ import re
 import sys
 from html import escape
 
-# The escape sequences of `dlock top`: bold and reverse, and the end of them.
-STYLES = {"0": None, "1": "b", "7": "r", "39": None, "49": None}
+# The escape sequences of `dlock top`: bold, underlined, reverse, yellow and red.
+STYLES = {"1": "b", "4": "u", "7": "r", "38;5;11": "y", "93": "y", "38;5;9": "a", "91": "a"}
+# Those that end some: all, the color, and that of the background, which has none.
+ENDS = {"0": set("burya"), "39": set("ya"), "49": set()}
 COLORS = ["#0969da", "#9a6700", "#8250df", "#1a7f37", "#cf222e", "#bf3989", "#0e7490", "#6e7781"]
 DARK = ["#4493f8", "#d29922", "#ab7df8", "#3fb950", "#f85149", "#db61a2", "#39c5cf", "#9198a1"]
 
@@ -24,10 +26,11 @@ def terminal(screen, title):
         column, y = 0, 24 + row * height
         for part in re.split(r"(\x1b\[[0-9;]*m)", line):
             if sequence := re.fullmatch(r"\x1b\[([0-9;]*)m", part):
-                for code in (sequence[1] or "0").split(";"):
-                    if code not in STYLES:
+                # The number of a color belongs to the two before it.
+                for code in re.findall(r"38;5;\d+|\d+", sequence[1] or "0"):
+                    if code not in STYLES and code not in ENDS:
                         sys.exit(f"pictures: unknown escape sequence {code}")
-                    style = style | {STYLES[code]} if STYLES[code] else set()
+                    style = style - ENDS[code] if code in ENDS else style | {STYLES[code]}
                 continue
             if "r" in style and part:
                 x, length = 12 + column * width, len(part) * width
@@ -42,6 +45,7 @@ def terminal(screen, title):
 <style>
 text {{ font: 13px ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace; fill: #d1d7e0 }}
 rect {{ fill: #0d1117 }} rect.r {{ fill: #d1d7e0 }} text.r {{ fill: #0d1117 }} text.b {{ font-weight: 700 }}
+text.u {{ text-decoration: underline }} text.y {{ fill: #d29922 }} text.a {{ fill: #f85149 }}
 </style>
 <rect width="{across}" height="{down}" rx="8"/>
 {chr(10).join(shapes)}

@@ -98,7 +98,7 @@ pub enum Command {
     /// Serve what servers count, and their most contended locks, to Prometheus
     #[command(after_help = METRICS_HELP)]
     Metrics(MetricsOptions),
-    /// Show locks on a terminal, again and again; q ends it, h shows the keys
+    /// Show locks live on a terminal; q quits, ? helps
     #[command(after_help = "Goes through all keys of the server (SCAN) each time.")]
     Top {
         /// Names, with * and ? as in KEYS

@@ -11,6 +11,9 @@ use crate::args::LogOptions;
 use crate::exit;
 use crate::output::{Reader, columns, complain, is_broken, millis, moment, print, say, shown, text, time};
 
+/// An entry in columns.
+pub type Row = [String; COLUMNS];
+
 /// An entry, and the server that has it.
 type Entry = (String, LogEntry);
 
@@ -40,11 +43,12 @@ pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> 
     if options.follow { follow(clients, options, seen, people).await } else { Ok(exit_code(missing.is_empty())) }
 }
 
-/// Returns the newest entries of all servers, for the pane of `dlock top`: as lines, the newest first.
-pub async fn newest(client: &Client, count: u64) -> Result<Vec<String>, Error> {
+/// Returns the newest entries of all servers, for the pane of `dlock top`: the newest first, of one lock if one is named.
+pub async fn newest(client: &Client, count: u64, name: Option<&[u8]>) -> Result<Vec<Row>, Error> {
     let (mut entries, _) = read(std::slice::from_ref(client), count).await?;
+    entries.retain(|(_, entry)| name.is_none_or(|name| entry.key.as_deref() == Some(name)));
     entries.sort_by_key(|(_, entry)| std::cmp::Reverse((entry.time, entry.id)));
-    Ok(columns(&entries.iter().map(row).collect::<Vec<_>>()))
+    Ok(entries.iter().map(row).collect())
 }
 
 /// Prints what is new, until it is ended.
@@ -156,7 +160,7 @@ fn as_json((server, entry): &Entry) -> Value {
     })
 }
 
-fn row((_, entry): &Entry) -> [String; COLUMNS] {
+fn row((_, entry): &Entry) -> Row {
     let or_dash = |cell: Option<String>| cell.filter(|cell| !cell.is_empty()).unwrap_or_else(|| "-".to_owned());
     let addr = entry.addr.as_ref().map(|addr| shown(addr.as_bytes()));
     let from = match (addr, entry.name.as_deref().map(shown).filter(|name| !name.is_empty())) {
@@ -185,7 +189,7 @@ fn exit_code(complete: bool) -> u8 {
     if complete { 0 } else { exit::UNAVAILABLE }
 }
 
-const COLUMNS: usize = 8;
+pub const COLUMNS: usize = 8;
 const HEADING: [&str; COLUMNS] = ["TIME (UTC)", "EVENT", "LOCK", "OWNER", "WAITED", "HELD", "TOKEN", "CLIENT"];
 const WIDTHS: [usize; COLUMNS] = [23, 11, 20, 20, 6, 6, 16, 0];
 

@@ -1,20 +1,24 @@
 //! `dlock top`: locks on a terminal, drawn again and again.
 
+mod columns;
+mod data;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use crossterm::style::{Attribute, Print, SetAttribute};
+use crossterm::style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor};
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{cursor, execute, queue};
-use dlock_client::{Client, Error};
+use dlock_client::{Client, Error, LockInfo};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::sleep;
 
-use crate::{exit, fail, log};
-use view::{Data, Look, View};
+use crate::break_lock::{sentence, take};
+use crate::{exit, fail};
+use data::{Data, Look};
+use view::{Next, Style, View};
 
 pub async fn top(client: &Client, pattern: &[u8], interval: Duration) -> Result<u8, Error> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
@@ -22,7 +26,7 @@ pub async fn top(client: &Client, pattern: &[u8], interval: Duration) -> Result<
     }
     let interval = interval.max(MIN_INTERVAL);
     // Before the screen is taken, so that a wrong URL is told where it can be read.
-    let data = look(client, pattern, Look::default()).await?;
+    let data = Data::ask(client, pattern, &Look::default()).await?;
     let screen = match Screen::take() {
         Ok(screen) => screen,
         Err(error) => return Ok(fail(exit::UNAVAILABLE, &error.to_string())),
@@ -30,56 +34,73 @@ pub async fn top(client: &Client, pattern: &[u8], interval: Duration) -> Result<
     let mut view = View::default();
     view.show(Ok(data));
     let (mut events, (asks, mut found)) = (read_events(), ask_in_background(client, pattern));
-    let mut is_asked = false;
+    let (mut is_asked, mut asked) = (false, Look::default());
     let mut pause = Box::pin(sleep(interval));
     while screen.draw(&mut view).is_ok() {
         tokio::select! {
-            event = events.recv() => match event {
-                Some(event) if handle(&mut view, &event, &screen) => {}
-                _ => break,
+            event = events.recv() => match event.map(|event| handle(&mut view, &event, &screen)) {
+                None | Some(Next::End) => break,
+                Some(Next::Take(lock)) => _ = asks.send(Ask::Take(lock)).await,
+                // A lock that is opened is read at once.
+                Some(Next::Go) if !is_asked && view.look() != asked => pause = Box::pin(sleep(Duration::ZERO)),
+                Some(Next::Go) => {}
             },
             // A server that is slow is not asked twice at the same time.
-            () = &mut pause, if !is_asked => is_asked = asks.send(view.look()).await.is_ok(),
-            Some(data) = found.recv() => {
-                view.show(data);
-                is_asked = false;
-                pause = Box::pin(sleep(interval));
+            () = &mut pause, if !is_asked => {
+                asked = view.look();
+                is_asked = asks.send(Ask::Look(asked.clone())).await.is_ok();
+            }
+            Some(answer) = found.recv() => {
+                match answer {
+                    Answer::Look(data) => {
+                        view.show(*data);
+                        is_asked = false;
+                    }
+                    Answer::Taken(message) => {
+                        view.tell(message);
+                        asked = Look::default();
+                    }
+                }
+                let rest = if view.look() == asked { interval } else { Duration::ZERO };
+                pause = Box::pin(sleep(rest));
             }
         }
     }
     Ok(0)
 }
 
+enum Ask {
+    Look(Look),
+    /// Take the lock from these holders.
+    Take(Box<LockInfo>),
+}
+
+enum Answer {
+    Look(Box<Result<Data, Error>>),
+    /// The outcome in a sentence.
+    Taken(String),
+}
+
 /// Asks the servers whenever it is told to, while the keys are still heard.
-fn ask_in_background(client: &Client, pattern: &[u8]) -> (Sender<Look>, Receiver<Result<Data, Error>>) {
+fn ask_in_background(client: &Client, pattern: &[u8]) -> (Sender<Ask>, Receiver<Answer>) {
     let (client, pattern) = (client.clone(), pattern.to_vec());
-    let (asks, mut asked) = channel(1);
+    let (asks, mut asked) = channel(4);
     let (finds, found) = channel(1);
     tokio::spawn(async move {
-        while let Some(wanted) = asked.recv().await {
-            if finds.send(look(&client, &pattern, wanted).await).await.is_err() {
+        while let Some(ask) = asked.recv().await {
+            let answer = match ask {
+                Ask::Look(look) => Answer::Look(Box::new(Data::ask(&client, &pattern, &look).await)),
+                Ask::Take(lock) => Answer::Taken(match take(&client, &lock).await {
+                    Ok((taken, next)) => sentence(&lock, &taken, next.as_ref()),
+                    Err(error) => error.to_string(),
+                }),
+            };
+            if finds.send(answer).await.is_err() {
                 return;
             }
         }
     });
     (asks, found)
-}
-
-async fn look(client: &Client, pattern: &[u8], wanted: Look) -> Result<Data, Error> {
-    let mut found = client.survey(pattern, 1).await?;
-    if found.answers.is_empty()
-        && let Some((_, error)) = found.missing.pop()
-    {
-        return Err(error);
-    }
-    // A user who may not read the log still sees the locks.
-    let log = if wanted.log {
-        log::newest(client, LOG).await.unwrap_or_else(|error| vec![error.to_string()])
-    } else {
-        Vec::new()
-    };
-    let addresses = if wanted.addresses { client.addresses().await?.answers } else { Vec::new() };
-    Ok(Data::new(found, log, addresses))
 }
 
 /// Reads the events of the terminal, on a thread: reading blocks.
@@ -95,15 +116,17 @@ fn read_events() -> Receiver<Event> {
     events
 }
 
-/// Returns false if the key ends it.
-fn handle(view: &mut View, event: &Event, screen: &Screen) -> bool {
+fn handle(view: &mut View, event: &Event, screen: &Screen) -> Next {
     match event {
-        Event::Key(KeyEvent { kind: KeyEventKind::Release, .. }) => true,
-        Event::Key(KeyEvent { code: KeyCode::Char('c'), modifiers: KeyModifiers::CONTROL, .. }) => false,
+        Event::Key(KeyEvent { kind: KeyEventKind::Release, .. }) => Next::Go,
+        Event::Key(KeyEvent { code: KeyCode::Char('c'), modifiers: KeyModifiers::CONTROL, .. }) => Next::End,
         Event::Key(key) => view.press(key.code),
         // Lines of the old size may have been wrapped.
-        Event::Resize(..) => screen.clear().is_ok(),
-        _ => true,
+        Event::Resize(..) => match screen.clear() {
+            Ok(()) => Next::Go,
+            Err(_) => Next::End,
+        },
+        _ => Next::Go,
     }
 }
 
@@ -126,13 +149,27 @@ impl Screen {
         let (width, height) = terminal::size()?;
         let cut = |line: &str| line.chars().take(usize::from(width)).collect::<String>();
         let mut out = io::stdout().lock();
-        for (row, line) in (0..height).zip(view.lines(usize::from(height))) {
-            let look = if line.is_title { Attribute::Reverse } else { Attribute::Reset };
-            queue!(out, cursor::MoveTo(0, row), SetAttribute(look), Print(cut(&line.text)))?;
-            queue!(out, SetAttribute(Attribute::Reset), Clear(ClearType::UntilNewLine))?;
+        for (row, line) in (0..height).zip(view.lines(usize::from(width), usize::from(height))) {
+            queue!(out, cursor::MoveTo(0, row))?;
+            style(&mut out, line.style)?;
+            queue!(out, Print(cut(&line.text)))?;
+            queue!(out, SetAttribute(Attribute::Reset), ResetColor, Clear(ClearType::UntilNewLine))?;
         }
         out.flush()
     }
+}
+
+/// Sets the look of what follows. With `NO_COLOR` in the environment, there are no colors.
+fn style(out: &mut impl Write, style: Style) -> io::Result<()> {
+    let color = match style {
+        Style::Waited => Color::Yellow,
+        Style::Long | Style::Alert => Color::Red,
+        Style::Head => return queue!(out, SetAttribute(Attribute::Bold)),
+        Style::Title => return queue!(out, SetAttribute(Attribute::Underlined)),
+        Style::Selected => return queue!(out, SetAttribute(Attribute::Reverse)),
+        Style::Plain => return Ok(()),
+    };
+    queue!(out, SetForegroundColor(color))
 }
 
 impl Drop for Screen {
@@ -144,6 +181,3 @@ impl Drop for Screen {
 
 /// A faster one would be nothing but load.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
-
-/// How many entries of the log are read, which is more than a pane shows.
-const LOG: u64 = 20;

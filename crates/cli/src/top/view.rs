@@ -1,58 +1,19 @@
-//! What `dlock top` shows: sorted, filtered, scrolled.
+//! What `dlock top` shows: sorted, filtered, scrolled, and one lock opened.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 use crossterm::event::KeyCode;
-use dlock_client::{Error, LockInfo, PerServer};
+use dlock_client::{Error, LockInfo};
 
-use crate::output::{shown, table};
-
-/// The answers of the servers.
-#[derive(Default)]
-pub struct Data {
-    locks: Vec<Lock>,
-    missing: Vec<String>,
-    log: Vec<String>,
-}
-
-struct Lock {
-    info: LockInfo,
-    /// Of the first holder's session, and of the first waiter.
-    addresses: Vec<String>,
-}
-
-/// The questions to the servers, besides locks.
-#[derive(Clone, Copy, Default)]
-pub struct Look {
-    pub log: bool,
-    pub addresses: bool,
-}
-
-impl Data {
-    pub fn new(
-        found: PerServer<Vec<LockInfo>>,
-        log: Vec<String>,
-        addresses: Vec<(String, HashMap<i64, String>)>,
-    ) -> Self {
-        let addresses: HashMap<_, _> = addresses.into_iter().collect();
-        let locks = found.answers.into_iter().flat_map(|(server, locks)| {
-            let known = addresses.get(&server);
-            locks.into_iter().map(move |info| {
-                let session = info.holds.first().and_then(|hold| hold.session);
-                let ids = session.into_iter().chain(info.queue.first().map(|waiter| waiter.client));
-                let addresses = ids.filter_map(|id| known?.get(&id).cloned()).collect();
-                Lock { info, addresses }
-            })
-        });
-        Self { locks: locks.collect(), missing: found.missing.into_iter().map(|(server, _)| server).collect(), log }
-    }
-}
+use super::columns::{of_locks, of_log};
+use super::data::{Data, Id, Lock, Look};
+use crate::list::describe;
+use crate::output::shown;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Sort {
-    #[default]
     Name,
+    #[default]
     Waiters,
     Wait,
     Hold,
@@ -69,6 +30,14 @@ impl Sort {
     }
 }
 
+/// The reaction to a key.
+pub enum Next {
+    Go,
+    End,
+    /// The question was answered with yes: take this lock from these holders.
+    Take(Box<LockInfo>),
+}
+
 #[derive(Default)]
 pub struct View {
     data: Data,
@@ -77,16 +46,44 @@ pub struct View {
     filter: String,
     is_typing: bool,
     shows_log: bool,
-    shows_keys: bool,
+    shows_help: bool,
+    /// The row that is selected, among those that fit the filter.
+    selected: usize,
+    /// The lock in it, which stays selected when rows move.
+    follows: Option<Id>,
     /// The first row that is shown, and how many are.
     offset: usize,
     page: usize,
+    /// The lock that is opened.
+    open: Option<Id>,
+    /// Asks whether to break the opened lock, as soon as it has been read.
+    wants_break: bool,
+    /// The lock as it was shown with the question.
+    question: Option<Box<LockInfo>>,
+    /// The outcome of the last action.
+    message: Option<String>,
 }
 
 /// A line of the screen.
 pub struct Line {
     pub text: String,
-    pub is_title: bool,
+    pub style: Style,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    Plain,
+    /// The first line.
+    Head,
+    /// The heading of a table.
+    Title,
+    Selected,
+    /// Requests wait for this lock.
+    Waited,
+    /// They have waited for long.
+    Long,
+    /// An error, or a question.
+    Alert,
 }
 
 impl View {
@@ -97,51 +94,113 @@ impl View {
             Err(error) => self.error = Some(error.to_string()),
         }
         self.arrange();
+        if self.wants_break
+            && let Some(lock) = self.opened()
+        {
+            if lock.holders > 0 {
+                self.question = Some(Box::new(lock.clone()));
+            } else {
+                self.message = Some(format!("{} is free", shown(&lock.name)));
+            }
+            self.wants_break = false;
+        }
+    }
+
+    /// Takes the outcome of an action.
+    pub fn tell(&mut self, message: String) {
+        self.message = Some(message);
     }
 
     /// Returns the questions whose answers it shows.
     pub fn look(&self) -> Look {
-        Look { log: self.shows_log, addresses: self.filter.contains("addr:") }
+        Look { log: self.shows_log, addresses: self.filter.contains("addr:"), open: self.open.clone() }
     }
 
-    /// Returns false if the key ends it.
-    pub fn press(&mut self, key: KeyCode) -> bool {
+    fn opened(&self) -> Option<&LockInfo> {
+        let opened = self.data.opened.as_ref().filter(|opened| Some(&opened.id) == self.open.as_ref())?;
+        opened.info.as_ref()
+    }
+
+    pub fn press(&mut self, key: KeyCode) -> Next {
         if self.is_typing {
-            match key {
-                KeyCode::Char(c) => self.filter.push(c),
-                KeyCode::Backspace => _ = self.filter.pop(),
-                KeyCode::Enter => self.is_typing = false,
-                KeyCode::Esc => {
-                    self.filter.clear();
-                    self.is_typing = false;
-                }
-                _ => {}
-            }
-            return true;
+            self.type_filter(key);
+            return Next::Go;
         }
+        if let Some(lock) = self.question.take() {
+            if key == KeyCode::Char('y') {
+                return Next::Take(lock);
+            }
+            self.message = Some(format!("{} was left alone", shown(&lock.name)));
+            return Next::Go;
+        }
+        self.message = None;
+        match key {
+            KeyCode::Char('q') => return Next::End,
+            KeyCode::Char('h' | '?') => self.shows_help = !self.shows_help,
+            KeyCode::Esc if self.shows_help => self.shows_help = false,
+            KeyCode::Esc if self.open.is_some() => (self.open, self.wants_break) = (None, false),
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Char('b') => {
+                self.open = self.open.take().or_else(|| self.selected_id());
+                self.wants_break = self.open.is_some();
+            }
+            KeyCode::Enter => self.open = self.open.take().or_else(|| self.selected_id()),
+            _ if self.open.is_none() => self.press_in_list(key),
+            _ => {}
+        }
+        Next::Go
+    }
+
+    fn type_filter(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Char(c) => self.filter.push(c),
+            KeyCode::Backspace => _ = self.filter.pop(),
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.is_typing = false;
+            }
+            _ => {}
+        }
+        (self.selected, self.offset, self.follows) = (0, 0, None);
+    }
+
+    fn press_in_list(&mut self, key: KeyCode) {
         let page = self.page.max(1);
         match key {
-            KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('n') => self.sort_by(Sort::Name),
             KeyCode::Char('w') => self.sort_by(Sort::Waiters),
             KeyCode::Char('t') => self.sort_by(Sort::Wait),
             KeyCode::Char('o') => self.sort_by(Sort::Hold),
             KeyCode::Char('l') => self.shows_log = !self.shows_log,
-            KeyCode::Char('h' | '?') => self.shows_keys = !self.shows_keys,
             KeyCode::Char('/') => self.is_typing = true,
-            KeyCode::Down | KeyCode::Char('j') => self.offset += 1,
-            KeyCode::Up | KeyCode::Char('k') => self.offset = self.offset.saturating_sub(1),
-            KeyCode::PageDown | KeyCode::Char(' ') => self.offset += page,
-            KeyCode::PageUp => self.offset = self.offset.saturating_sub(page),
-            KeyCode::Home | KeyCode::Char('g') => self.offset = 0,
-            KeyCode::End | KeyCode::Char('G') => self.offset = usize::MAX,
+            KeyCode::Down | KeyCode::Char('j') => self.select(self.selected + 1, self.offset),
+            KeyCode::Up | KeyCode::Char('k') => self.select(self.selected.saturating_sub(1), self.offset),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.select(self.selected + page, self.offset + page),
+            KeyCode::PageUp => self.select(self.selected.saturating_sub(page), self.offset.saturating_sub(page)),
+            KeyCode::Home | KeyCode::Char('g') => self.select(0, 0),
+            KeyCode::End | KeyCode::Char('G') => self.select(usize::MAX, usize::MAX),
             _ => {}
         }
-        true
+    }
+
+    fn fits(&self) -> Vec<&Lock> {
+        self.data.locks.iter().filter(|lock| lock.matches(&self.filter)).collect()
+    }
+
+    fn selected_id(&self) -> Option<Id> {
+        self.fits().get(self.selected).map(|lock| lock.id())
+    }
+
+    fn select(&mut self, row: usize, offset: usize) {
+        let count = self.fits().len();
+        self.selected = row.min(count.saturating_sub(1));
+        self.offset = offset;
+        self.follows = self.selected_id();
     }
 
     fn sort_by(&mut self, sort: Sort) {
-        (self.sort, self.offset) = (sort, 0);
+        (self.sort, self.selected, self.offset, self.follows) = (sort, 0, 0, None);
         self.arrange();
     }
 
@@ -152,76 +211,145 @@ impl View {
         match self.sort {
             Sort::Name => {}
             Sort::Waiters => locks.sort_by_key(|lock| Reverse(lock.info.waiters)),
-            Sort::Wait => locks.sort_by_key(|lock| Reverse(lock.info.queue.first().map(|waiter| waiter.waiting))),
+            Sort::Wait => locks.sort_by_key(|lock| Reverse(lock.wait())),
             Sort::Hold => locks.sort_by_key(|lock| Reverse(lock.info.holds.first().map(|hold| hold.age))),
+        }
+        let row = self.follows.as_ref().and_then(|id| self.fits().iter().position(|lock| lock.id() == *id));
+        if let Some(row) = row.filter(|row| *row != self.selected) {
+            self.selected = row;
         }
     }
 
     /// Draws all lines of the screen, from its top.
-    pub fn lines(&mut self, height: usize) -> Vec<Line> {
-        let log = if self.shows_log { (height / 3).max(2) } else { 0 };
-        // Two lines of state, the heading, and the log.
-        self.page = height.saturating_sub(3 + log);
-        let fits: Vec<_> = self.data.locks.iter().filter(|lock| matches(&self.filter, lock)).collect();
-        self.offset = self.offset.min(fits.len().saturating_sub(self.page));
-        let mut lines = vec![plain(self.summary()), plain(self.prompt())];
-        let rows: Vec<_> = fits.iter().skip(self.offset).take(self.page).map(|lock| &lock.info).collect();
-        for (row, text) in table(rows).into_iter().enumerate() {
-            lines.push(Line { text, is_title: row == 0 });
-        }
-        lines.resize_with(height.saturating_sub(log), || plain(String::new()));
-        if log > 0 {
-            lines.push(Line { text: "LOG, newest first".to_owned(), is_title: true });
-            lines.extend(self.data.log.iter().take(log - 1).cloned().map(plain));
-            lines.resize_with(height, || plain(String::new()));
+    pub fn lines(&mut self, width: usize, height: usize) -> Vec<Line> {
+        let mut lines = vec![self.summary(), self.prompt()];
+        if self.shows_help {
+            lines.extend(HELP.lines().map(plain));
+        } else if let Some(id) = self.open.clone() {
+            lines.extend(self.opened_lines(&id, width));
+        } else {
+            self.list(&mut lines, width, height);
         }
         lines.truncate(height);
+        lines.resize_with(height, || plain(""));
         lines
     }
 
-    fn summary(&self) -> String {
+    fn list(&mut self, lines: &mut Vec<Line>, width: usize, height: usize) {
+        let log = if self.shows_log { (height / 3).max(3) } else { 0 };
+        // Two lines of state, the heading, and the log.
+        self.page = height.saturating_sub(3 + log);
+        let count = self.fits().len();
+        self.selected = self.selected.min(count.saturating_sub(1));
+        let last = self.offset.min(count.saturating_sub(self.page));
+        self.offset = last.min(self.selected).max((self.selected + 1).saturating_sub(self.page));
+        let shown: Vec<_> = self.fits().into_iter().skip(self.offset).take(self.page).collect();
+        let (heading, rows) = of_locks(shown.iter().map(|lock| &lock.info), width);
+        lines.push(Line { text: heading, style: Style::Title });
+        for (row, (text, lock)) in rows.into_iter().zip(&shown).enumerate() {
+            let style = if self.offset + row == self.selected { Style::Selected } else { lock.style() };
+            lines.push(Line { text, style });
+        }
+        if shown.is_empty() {
+            lines.push(plain(&self.nothing()));
+        }
+        lines.resize_with(height.saturating_sub(log), || plain(""));
+        if log > 0 {
+            lines.push(Line { text: "LOG, newest first".to_owned(), style: Style::Head });
+            lines.extend(log_lines(&self.data.log, width).into_iter().take(log - 1));
+        }
+    }
+
+    /// Says why there is no row.
+    fn nothing(&self) -> String {
+        match (self.data.locks.len(), self.filter.as_str()) {
+            (0, _) | (_, "") => "no locks".to_owned(),
+            (count, filter) => {
+                format!("none of {count} locks fits {}: Esc removes the filter", shown(filter.as_bytes()))
+            }
+        }
+    }
+
+    /// Draws the lock that is opened: its holders, its queue, and its entries in the log.
+    fn opened_lines(&self, id: &Id, width: usize) -> Vec<Line> {
+        let read = self.data.opened.as_ref().filter(|opened| opened.id == *id);
+        let mut lines = vec![plain("")];
+        let Some(opened) = read else { return lines };
+        match &opened.info {
+            Some(lock) => lines.extend(describe(lock).iter().map(|line| plain(line))),
+            None => lines.push(plain(&format!("{} is free", shown(&id.1)))),
+        }
+        lines.push(plain(""));
+        lines.push(Line { text: "LOG of this lock, newest first".to_owned(), style: Style::Head });
+        lines.extend(log_lines(&opened.log, width));
+        lines
+    }
+
+    fn summary(&self) -> Line {
         if let Some(error) = &self.error {
-            return format!("dlock top: {error} (q: quit)");
+            return Line { text: format!("dlock top: {error} (q: quit)"), style: Style::Alert };
         }
         let waiters: u64 = self.data.locks.iter().map(|lock| lock.info.waiters).sum();
         let missing = match self.data.missing.as_slice() {
             [] => String::new(),
             missing => format!(", missing: {}", missing.join(" ")),
         };
-        format!("dlock top: {} locks, {waiters} waiting{missing} (q: quit, h: keys)", self.data.locks.len())
+        let (count, servers, clock) = (self.data.locks.len(), self.data.servers(), &self.data.clock);
+        let text =
+            format!("dlock top: {count} locks, {waiters} waiting{missing}  {servers}  {clock} UTC  (?: help, q: quit)");
+        Line { text, style: Style::Head }
     }
 
-    fn prompt(&self) -> String {
+    fn prompt(&self) -> Line {
         if self.is_typing {
-            return format!("filter (name, owner:NAME, addr:ADDRESS): {}_", shown(self.filter.as_bytes()));
+            let filter = shown(self.filter.as_bytes());
+            return plain(&format!("filter (name, owner:NAME, addr:ADDRESS): {filter}_"));
         }
-        if self.shows_keys {
-            return "sort: n name, w waiters, t wait, o hold; /: filter; l: log; arrows, PgUp, PgDn, Home, End"
-                .to_owned();
+        if let Some(lock) = &self.question {
+            let (name, holders) = (shown(&lock.name), crate::waiting::holders(lock));
+            let text = format!("take {name} from {holders}? It is not stopped, it learns of it when it renews. [y/N]");
+            return Line { text, style: Style::Alert };
         }
-        let mut state = Vec::new();
-        if self.sort != Sort::Name {
-            state.push(format!("sorted by {}", self.sort.name()));
+        if let Some(message) = &self.message {
+            return Line { text: message.clone(), style: Style::Head };
         }
+        if self.shows_help || self.open.is_some() {
+            return plain(if self.shows_help { "Esc: back" } else { "b: break, Esc: back" });
+        }
+        let mut state = vec![format!("sorted by {}", self.sort.name())];
         if !self.filter.is_empty() {
-            state.push(format!("only {}", shown(self.filter.as_bytes())));
+            state.push(format!("only {} (Esc: all)", shown(self.filter.as_bytes())));
         }
-        if self.offset > 0 {
-            state.push(format!("from row {}", self.offset + 1));
+        let count = self.fits().len();
+        if count > self.page {
+            state.push(format!("row {} of {count}", self.selected + 1));
         }
-        state.join(", ")
+        plain(&state.join(", "))
     }
 }
 
-/// Returns whether a lock has everything that the filter names: parts of its name, of its owner, of an address.
-fn matches(filter: &str, lock: &Lock) -> bool {
-    filter.split_whitespace().all(|word| match word.split_once(':') {
-        Some(("owner", part)) => lock.info.holds.iter().any(|hold| shown(&hold.owner).contains(part)),
-        Some(("addr", part)) => lock.addresses.iter().any(|address| address.contains(part)),
-        _ => shown(&lock.info.name).contains(word),
-    })
+fn log_lines(log: &Result<Vec<crate::log::Row>, String>, width: usize) -> Vec<Line> {
+    match log {
+        Err(why) => vec![Line { text: why.clone(), style: Style::Alert }],
+        Ok(rows) => {
+            let style = |row| if row == 0 { Style::Title } else { Style::Plain };
+            let lines = of_log(rows, width).into_iter().enumerate();
+            lines.map(|(row, text)| Line { text, style: style(row) }).collect()
+        }
+    }
 }
 
-fn plain(text: String) -> Line {
-    Line { text, is_title: false }
+fn plain(text: &str) -> Line {
+    Line { text: text.to_owned(), style: Style::Plain }
 }
+
+const HELP: &str = "
+arrows, PgUp, PgDn, Home, End   select a lock
+Enter                           open it: all holders, its queue, its log
+b                               break it, after a question
+w, t, o, n                      sort by waiters, wait, age of the hold, name
+/                               filter: parts of the name, owner:NAME, addr:ADDRESS
+l                               the newest entries of the log
+Esc                             back: close what is open, then remove the filter
+?, h                            this help
+q, Ctrl-C                       quit";

@@ -227,12 +227,16 @@ fn top_sorts_scrolls_and_filters_10000_locks() {
     terminal.dlock("top --interval 100ms");
     terminal.shows("all locks", |screen| screen.starts_with("dlock top: 10000 locks, 3 waiting"));
     let top = |screen: &str| names(screen).first().cloned().unwrap_or_default();
+    terminal.shows("those that are waited for first", |screen| {
+        names(screen).len() == 17 && names(screen)[..3] == ["lock:9999", "lock:5000", "lock:0000"]
+    });
+    terminal.key("n");
     terminal.shows("them by name", |screen| names(screen).len() == 17 && top(screen) == "lock:0000");
 
     terminal.key("PageDown");
-    terminal.shows("the next page", |screen| top(screen) == "lock:0017" && screen.contains("from row 18"));
+    terminal.shows("the next page", |screen| top(screen) == "lock:0017" && screen.contains("row 18 of 10000"));
     terminal.key("Down");
-    terminal.shows("one more", |screen| top(screen) == "lock:0018");
+    terminal.shows("the next lock", |screen| top(screen) == "lock:0017" && screen.contains("row 19 of 10000"));
     terminal.key("End");
     terminal.shows("the end", |screen| names(screen).last().is_some_and(|name| name == "lock:9999"));
     terminal.key("Home");
@@ -293,4 +297,136 @@ fn top_sorts_scrolls_and_filters_10000_locks() {
     terminal.shows("that it is back", |screen| screen.starts_with("dlock top: 10001 locks") && top(screen) == "a");
     terminal.key("q");
     terminal.shows("the shell again", |screen| screen.trim_end().ends_with('$') && !screen.contains("dlock top:"));
+}
+
+#[test]
+fn a_run_says_whom_it_waits_for_and_nothing_where_nobody_looks() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE deploy:x vm3:3352:8a19685554eee661 PX 600000");
+    let _first = server.waiter("DLOCK.ACQUIRE deploy:x first BLOCK 0");
+    let terminal = Terminal::open(&server);
+    terminal.dlock("run --wait 1m deploy:x -- true");
+    terminal.shows("the holder and its place", |screen| {
+        screen.contains("dlock: waiting for deploy:x, held by vm3:3352 for ") && screen.contains("s, 1 ahead")
+    });
+    terminal.key("C-c");
+    terminal.enter("clear");
+    terminal.dlock("run --quiet --wait 1500ms deploy:x -- true; echo code $?");
+    terminal.shows("its end", |screen| screen.contains("code 1"));
+    assert!(!terminal.screen().contains("waiting for"), "{}", terminal.screen());
+    let silent = crate::process::outcome(dlock(&server).with(["run", "--wait", "1500ms", "deploy:x", "--", "true"]));
+    assert_eq!(silent.stderr.lines().count(), 1, "{silent:?}");
+    assert!(silent.stderr.contains("the lock is held by vm3:3352 for "), "{silent:?}");
+}
+
+#[test]
+fn top_opens_a_lock_and_breaks_it_after_a_question() {
+    let (server, mut client) = Server::conf("dlock.log-wait 0").with_client();
+    client.int("DLOCK.ACQUIRE quiet other PX 600000");
+    for reader in ["alice", "bob"] {
+        client.int(format!("DLOCK.RLOCK doc {reader} PX 600000"));
+    }
+    let mut next = server.client();
+    next.ok("CLIENT SETNAME web-3");
+    server.enters_queue(&mut next, "DLOCK.WLOCK doc carol PX 600000 BLOCK 0");
+    let _last = server.waiter("DLOCK.WLOCK doc dave PX 600000 BLOCK 0");
+    let terminal = Terminal::open(&server);
+    terminal.dlock("top --interval 100ms");
+    let address = format!("127.0.0.1:{}", server.port());
+    terminal.shows("locks, server and clock", |screen| {
+        let head = screen.lines().next().unwrap_or_default();
+        names(screen) == ["doc", "quiet"]
+            && head.contains(&address)
+            && head.contains(" UTC")
+            && head.contains("?: help")
+    });
+    terminal.key("Down");
+    terminal.key("Enter");
+    terminal.shows("the second one", |screen| row(screen, "other").is_some() && screen.contains("quiet: exclusive"));
+    terminal.key("Escape");
+    terminal.shows("the list", |screen| names(screen) == ["doc", "quiet"]);
+    terminal.key("Up");
+    terminal.key("Enter");
+    terminal.shows("holders and the queue", |screen| {
+        let waiter = screen.lines().find(|line| line.starts_with("carol")).unwrap_or_default();
+        row(screen, "alice").is_some() && row(screen, "bob").is_some() && waiter.ends_with(" web-3")
+    });
+    // Any key but y leaves it alone.
+    for key in ["n", "Escape", "Enter", "b"] {
+        terminal.key("b");
+        terminal.shows("the question", |screen| screen.contains("take doc from alice and 1 other?"));
+        terminal.key(key);
+        terminal.shows("that nothing was done", |screen| screen.contains("doc was left alone"));
+    }
+    assert_eq!(server.holders("doc"), ["alice", "bob"]);
+    terminal.key("b");
+    terminal.shows("the question", |screen| screen.contains("take doc from alice and 1 other?"));
+    terminal.key("y");
+    terminal.shows("who has it now", |screen| {
+        screen.contains("took doc from alice (held ") && screen.contains("; carol has it now")
+    });
+    next.granted();
+    terminal.shows("the log of this lock", |screen| {
+        let mut log = screen.lines().skip_while(|line| !line.starts_with("LOG of this lock")).skip(1);
+        let heading: Vec<_> = log.next().unwrap_or_default().split_whitespace().collect();
+        heading == ["TIME", "(UTC)", "EVENT", "LOCK", "OWNER", "WAITED", "HELD", "CLIENT"]
+            && log.any(|line| line.contains("  wait ") && line.contains("carol") && line.ends_with("web-3"))
+    });
+    terminal.key("Escape");
+    terminal.shows("the list", |screen| names(screen).len() == 2);
+    terminal.key("q");
+    terminal.shows("the shell again", |screen| screen.trim_end().ends_with('$') && !screen.contains("dlock top:"));
+}
+
+#[test]
+fn top_goes_back_by_escape_and_says_that_nothing_fits() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE job me PX 600000");
+    let terminal = Terminal::open(&server);
+    terminal.dlock("top --interval 100ms");
+    terminal.shows("the lock", |screen| names(screen) == ["job"]);
+    terminal.key("/");
+    terminal.tmux(&["send-keys", "-l", "stock"]);
+    terminal.key("Enter");
+    terminal.shows("that nothing fits", |screen| screen.contains("none of 1 locks fits stock: Esc removes the filter"));
+    terminal.key("?");
+    terminal.shows("help", |screen| screen.contains("break it, after a question"));
+    terminal.key("Escape");
+    terminal.shows("the filter", |screen| screen.contains("only stock") && screen.contains("none of 1"));
+    terminal.key("Escape");
+    terminal.shows("all again", |screen| names(screen) == ["job"] && !screen.contains("only stock"));
+    // With nothing to go back from, it stays.
+    terminal.key("Escape");
+    client.int("DEL job");
+    terminal.shows("that it goes on", |screen| screen.contains("no locks"));
+    terminal.key("q");
+    terminal.shows("the shell again", |screen| screen.trim_end().ends_with('$') && !screen.contains("dlock top:"));
+}
+
+#[test]
+fn top_fits_narrow_terminals_and_never_cuts_the_number_of_waiters() {
+    let (server, mut client) = Server::conf("dlock.log-wait 0").with_client();
+    let owner = "a-machine-with-a-long-name.example.com:21625:8a19685554eee661";
+    client.int(format!("DLOCK.ACQUIRE service:payments:customer:4711 {owner} PX 600000"));
+    client.int("DLOCK.RLOCK doc 81f32df3c89540e1b7c061c86bc493e4 PX 600000");
+    client.int("DLOCK.RLOCK doc 91f32df3c89540e1b7c061c86bc493e4 PX 600000");
+    let waiters: Vec<_> =
+        (0..3).map(|n| format!("DLOCK.ACQUIRE service:payments:customer:4711 w{n} BLOCK 0")).collect();
+    let _waiters = server.waiters(waiters);
+    let terminal = Terminal::open(&server);
+    terminal.dlock("top --interval 100ms");
+    for width in [70_usize, 80, 110, 200] {
+        terminal.tmux(&["resize-window", "-x", &width.to_string(), "-y", "20"]);
+        terminal.shows("all columns that matter", |screen| {
+            let heading = screen.lines().nth(2).unwrap_or_default();
+            let at = heading.find("WAITERS").unwrap_or(usize::MAX);
+            let waits = screen.lines().nth(3).unwrap_or_default();
+            let waits: String = waits.chars().skip(at).take("WAITERS".len()).collect();
+            let doc = screen.lines().nth(4).unwrap_or_default();
+            let fits = screen.lines().all(|line| line.chars().count() <= width);
+            let is_wide = width < 110 || heading.ends_with("PERMITS") && screen.contains("customer:4711");
+            fits && is_wide && waits.trim() == "3" && doc.starts_with("doc") && doc.contains("… +1")
+        });
+    }
+    terminal.key("q");
 }
