@@ -30,6 +30,8 @@ pub enum Error {
     Subcommand(String),
     /// The user may not see the log.
     NotForUser,
+    /// The user may not name the sessions of others.
+    NotOperator,
     /// The engine is at work.
     Busy,
 }
@@ -47,6 +49,9 @@ impl ErrorReply for Error {
             Error::NotForClients => "NOPERM dlock.apply is accepted only from replication and from files",
             Error::NotForUser => {
                 "NOPERM this user has no permissions to run SLOWLOG, which dlock.log needs on this server"
+            }
+            Error::NotOperator => {
+                "NOPERM this user has no permissions to run CLIENT KILL, which USER needs for another user's sessions"
             }
             Error::NoConnection => "ERR SESSION needs a client connection",
             Error::Busy => "ERR dlock is busy: a module must not run its commands from a notification",

@@ -1,9 +1,9 @@
 //! The server's keys, as the engine reaches them.
 
-use dlock_core::engine::{Keyspace, OpenKey, Permission, WrongType};
+use dlock_core::engine::{Keyspace, OpenKey, Permission, UserState, WrongType};
 use dlock_core::{Lock, Name, Now, Uptime};
 
-use crate::ffi::acl::User;
+use crate::ffi::acl::{User, user_name, user_state};
 use crate::ffi::context::{Context, Stopwatch, machine_time, uptime};
 use crate::ffi::key::{self, Access, Key};
 use crate::ffi::strings::KeyName;
@@ -99,6 +99,14 @@ impl Keyspace for ServerKeys<'_, '_> {
         // Exactly what `INFO` would show: its rights may be those of one selector, and the key's those of another.
         let may_read = user.as_ref().is_some_and(|user| user.may_run([b"DLOCK.INFO", name.key]));
         (may_read, stopwatch.ns())
+    }
+
+    fn user(&mut self) -> Option<Vec<u8>> {
+        user_name(self.context)
+    }
+
+    fn user_state(&mut self, user: &[u8]) -> UserState {
+        user_state(user)
     }
 
     fn now(&self) -> Now {

@@ -1,7 +1,8 @@
 //! How answers are written.
 
 use dlock_core::engine::{
-    BoundHold, Grant, Inspection, LogEntry, LogEvent, Peer, ShownHold, ShownSession, ShownWaiter, SlotAnswer,
+    BoundHold, Grant, Inspection, LogEntry, LogEvent, OpenSession, Peer, ShownHold, ShownSession, ShownWaiter,
+    SlotAnswer,
 };
 use dlock_core::{ClientId, LockMode, Mode, Owner, SessionId, Token};
 
@@ -124,6 +125,15 @@ pub fn bound_hold(context: &Context<'_>, hold: &BoundHold) {
     context.reply_bytes(&hold.owner.text());
     context.reply_bytes(mode_name(hold.mode));
     context.reply_integer(hold.token.get());
+}
+
+/// Replies with an open session.
+pub fn open_session(context: &Context<'_>, session: &OpenSession) {
+    context.reply_array(4);
+    context.reply_bytes(&session.user);
+    context.reply_bytes(session.id.as_bytes());
+    context.reply_integer(session.holds as u64);
+    context.reply_integer(session.left);
 }
 
 fn mode_name(mode: Mode) -> &'static [u8] {

@@ -1,14 +1,15 @@
-//! `DLOCK.SESSION id PX ms [NX | XX]`, `DLOCK.SESSION id CLOSE` and `DLOCK.SESSION id LIST [COUNT n]`
+//! `DLOCK.SESSION id PX ms [NX | XX]`, `DLOCK.SESSION id CLOSE [USER name]`, `DLOCK.SESSION id LIST [USER name] [COUNT n]` and
+//! `DLOCK.SESSION LIST [COUNT n]`
 //!
 //! Replies with the number of holds that are bound to the session, or lists them; nil with `NX` if it is open, and with
-//! `CLOSE` and `LIST` if the server does not know it.
+//! `CLOSE` and `LIST` if the user has no such session. Without an id, lists the sessions.
 
 use dlock_core::NoSession;
-use dlock_core::args::{Session as Args, SessionAction};
-use dlock_core::engine::{BoundHold, Fault, Heartbeat};
+use dlock_core::args::Session as Args;
+use dlock_core::engine::{BoundHold, Fault, Heartbeat, OpenSession};
 
 use crate::error::Error;
-use crate::ffi::acl::{User, user_name};
+use crate::ffi::acl::{User, user_name, user_state};
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now, uptime};
 use crate::ffi::spec::{Argument, Keys, Spec};
@@ -16,14 +17,19 @@ use crate::outputs::begin;
 use crate::reply;
 use crate::state::engine;
 
-/// Opens a named session, keeps it open, ends it, or shows its holds.
+/// Opens a named session, keeps it open, ends it, or shows its holds; or shows the sessions.
 pub struct Session;
 
 /// The reply to a call.
 enum Reply {
     Holds(Option<usize>),
     List(Option<Vec<BoundHold>>),
+    Sessions(Vec<OpenSession>),
 }
+
+const ID: Argument = Argument::Text("id");
+const USER: Argument = Argument::NamedText("USER", "name");
+const COUNT: Argument = Argument::Number("COUNT", "count");
 
 impl Command for Session {
     type Error = Error;
@@ -32,48 +38,51 @@ impl Command for Session {
         flags: "fast",
         categories: "dlock fast connection",
         keys: Keys::None,
-        arity: -3,
-        summary: "Opens a named session, keeps it open, ends it, or lists its holds.",
-        complexity: "O(1), O(N) with N the number of holds listed",
-        arguments: &[
-            Argument::Text("id"),
-            Argument::Choice(
-                "action",
-                &[
-                    Argument::Group(
-                        "heartbeat",
-                        &[
-                            Argument::Number("PX", "milliseconds"),
-                            Argument::OneOf("condition", &[Argument::Word("NX"), Argument::Word("XX")]),
-                        ],
-                    ),
-                    Argument::Word("CLOSE"),
-                    Argument::Group("list", &[Argument::Word("LIST"), Argument::Number("COUNT", "count")]),
-                ],
-            ),
-        ],
+        arity: -2,
+        summary: "Opens a named session, keeps it open, ends it, or lists its holds; or lists the sessions.",
+        complexity: "O(log N) with N the number of sessions, O(M) with M the number of holds or sessions listed",
+        arguments: &[Argument::Choice(
+            "action",
+            &[
+                Argument::Group(
+                    "heartbeat",
+                    &[
+                        ID,
+                        Argument::Required(&Argument::Number("PX", "milliseconds")),
+                        Argument::OneOf("condition", &[Argument::Word("NX"), Argument::Word("XX")]),
+                    ],
+                ),
+                Argument::Group("close", &[ID, Argument::Required(&Argument::Word("CLOSE")), USER]),
+                Argument::Group("holds", &[ID, Argument::Required(&Argument::Word("LIST")), USER, COUNT]),
+                Argument::Group("sessions", &[Argument::Word("LIST"), COUNT]),
+            ],
+        )],
     };
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
-        let Args { id, action } = Args::parse(arguments.all())?;
+        let args = Args::parse(arguments.all())?;
         if !context.flags().is_primary() {
             return Err(Error::ReadOnly);
         }
-        let user = user_name(context).ok_or(Fault::NoSession(NoSession::Userless))?;
-        let may_end_all = match action {
-            SessionAction::Keep(..) => false,
-            SessionAction::Close | SessionAction::List(_) => may_kill(context),
-        };
-        let by = Some(user.as_slice()).filter(|_| !may_end_all);
+        let own = user_name(context).ok_or(Fault::NoSession(NoSession::Userless))?;
+        // A user that may close connections may look after the sessions of all.
+        let names_other = matches!(&args, Args::Close(_, Some(user)) | Args::List(_, Some(user), _) if **user != *own);
+        let may_kill = (names_other || matches!(args, Args::ListAll(_))) && may_kill(context);
+        if names_other && !may_kill {
+            return Err(Error::NotOperator);
+        }
         let now = now();
         let mut engine = engine()?;
-        let done = match action {
-            SessionAction::Keep(timeout, only) => {
-                let beat = Heartbeat { id: &id, user: &user, timeout, only };
-                engine.keep_session(beat, (uptime(), now)).map(Reply::Holds)
+        let done = match args {
+            Args::Keep(id, timeout, only) => {
+                let beat = Heartbeat { id: &id, user: &own, timeout, only };
+                engine.keep_session(beat, (uptime(), now), || user_state(&own)).map(Reply::Holds)
             }
-            SessionAction::Close => engine.close_session(&id, by, now).map(Reply::Holds),
-            SessionAction::List(most) => engine.list_session(&id, by, most, now).map(Reply::List),
+            Args::Close(id, user) => Ok(Reply::Holds(engine.close_session(&id, user.unwrap_or(&own), now))),
+            Args::List(id, user, most) => Ok(Reply::List(engine.list_session(&id, user.unwrap_or(&own), most, now))),
+            Args::ListAll(most) => {
+                Ok(Reply::Sessions(engine.list_sessions(Some(own.as_slice()).filter(|_| !may_kill), most, uptime())))
+            }
         };
         let rest = begin(context, &[], engine);
         let replied = done.map_err(Error::from).map(|done| match done {
@@ -83,13 +92,17 @@ impl Command for Session {
                 context.reply_array(holds.len());
                 holds.iter().for_each(|hold| reply::bound_hold(context, hold));
             }
+            Reply::Sessions(sessions) => {
+                context.reply_array(sessions.len());
+                sessions.iter().for_each(|session| reply::open_session(context, session));
+            }
         });
         rest.finish(context, &Self::SPEC, replied);
         Ok(())
     }
 }
 
-/// Returns whether the user may end sessions: every user that may close connections.
+/// Returns whether the user may close connections.
 fn may_kill(context: &mut Context<'_>) -> bool {
     User::of(context).is_some_and(|user| user.may_run([b"CLIENT".as_slice(), b"KILL", b"ID", b"1"]))
 }

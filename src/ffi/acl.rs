@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
+use dlock_core::engine::UserState;
 use redis_module::raw;
 use smallvec::SmallVec;
 
@@ -50,6 +51,15 @@ pub fn user_name(context: &mut Context<'_>) -> Option<Vec<u8>> {
     }
 }
 
+/// Returns what the ACL knows of the user of this name. Runs no command.
+pub fn user_state(name: &[u8]) -> UserState {
+    match User::named(&KeyName::new(name), 0) {
+        None => UserState::Unknown,
+        Some(user) if user.is_disabled() => UserState::Disabled,
+        Some(_) => UserState::Enabled,
+    }
+}
+
 /// A user of the ACL, in the database of a command.
 pub struct User {
     raw: *mut raw::RedisModuleUser,
@@ -91,7 +101,7 @@ impl User {
     pub(super) fn named(name: &KeyName<'_>, db: c_int) -> Option<User> {
         // SAFETY: the function is optional, and checked; the name is live for the call, and the copy is freed once.
         let user = unsafe { raw::RedisModule_GetModuleUserFromUserName?(name.raw()) };
-        (!user.is_null()).then_some(User { raw: user, db })
+        (!user.is_null()).then(|| User { raw: user, db })
     }
 
     /// Returns whether the user may run this command, on the keys that it names.

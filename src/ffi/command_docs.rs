@@ -110,6 +110,7 @@ impl Texts {
             Argument::OneOf(name, choices) => self.list(name, ONE_OF, choices, optional),
             Argument::Choice(name, choices) => self.list(name, ONE_OF, choices, none),
             Argument::Group(name, parts) => self.list(name, GROUP, parts, optional),
+            Argument::Required(part) => raw::RedisModuleCommandArg { flags: none.cast_signed(), ..self.document(part) },
         }
     }
 

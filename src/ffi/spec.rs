@@ -62,8 +62,10 @@ pub enum Argument {
     OneOf(&'static str, &'static [Argument]),
     /// Exactly one of these, under one name.
     Choice(&'static str, &'static [Argument]),
-    /// These together, under one name; optional.
+    /// These together, under one name; optional. The first is required in it.
     Group(&'static str, &'static [Argument]),
+    /// In a group, another part that is required.
+    Required(&'static Argument),
 }
 
 impl Spec {
@@ -82,7 +84,7 @@ impl Spec {
 impl Argument {
     fn syntax(&self) -> String {
         match self {
-            Argument::Text(_) | Argument::BareNumber(_) | Argument::Choice(..) => self.bare(),
+            Argument::Text(_) | Argument::BareNumber(_) | Argument::Choice(..) | Argument::Required(_) => self.bare(),
             Argument::Word(_)
             | Argument::Number(..)
             | Argument::MayBeNumber(_)
@@ -99,6 +101,7 @@ impl Argument {
                 (*name).to_owned()
             }
             Argument::Number(word, name) | Argument::NamedText(word, name) => format!("{word} {name}"),
+            Argument::Required(part) => part.bare(),
             Argument::OneOf(_, parts) | Argument::Choice(_, parts) => {
                 parts.iter().map(Argument::bare).collect::<Vec<_>>().join(" | ")
             }

@@ -217,6 +217,13 @@ pub const COMMANDS: &[Command] = &[
                    s LIST COUNT
                    s LIST COUNT -1
                    s LIST COUNT x
+                   s LIST COUNT 1 COUNT 1
+                   s LIST USER
+                   s CLOSE USER
+                   LIST COUNT
+                   LIST COUNT -1
+                   LIST COUNT 1 COUNT 1
+                   LIST COUNT 1 x
                    s PX 300 XX",
     },
     Command { name: "apply", kind: Kind::Internal, shortest: "{key} x", options: &[], mistakes: "k x" },

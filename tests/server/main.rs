@@ -40,6 +40,7 @@ mod messages;
 mod modes;
 mod named_sessions;
 mod named_sessions_failures;
+mod named_sessions_users;
 mod observe;
 mod options;
 mod panic_guard;

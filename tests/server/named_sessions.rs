@@ -83,14 +83,3 @@ fn what_was_bound_elsewhere_is_not_released_by_the_old_sessions_end() {
     client.nil("DLOCK.ACQUIRE k b");
     assert_eq!(client.int("DLOCK.SESSION t PX 60000 XX"), 1);
 }
-
-#[test]
-fn another_user_cannot_use_a_session() {
-    let (_server, mut client) = Server::start().with_client();
-    open(&mut client, 60000);
-    client.ok("ACL SETUSER other on nopass allkeys +@all -client|kill");
-    client.ok("AUTH other any");
-    for command in ["DLOCK.SESSION s PX 60000", "DLOCK.SESSION s CLOSE", "DLOCK.ACQUIRE k a SESSIONID s"] {
-        assert!(client.error(command).starts_with("NOPERM"), "{command}");
-    }
-}

@@ -162,22 +162,6 @@ fn heartbeats_go_through_whatever_refuses_writes() {
 }
 
 #[test]
-fn a_session_outlives_its_user() {
-    let (server, mut client) = Server::start().with_client();
-    client.ok("ACL SETUSER someone on nopass ~* &* +@all -client|kill");
-    let mut theirs = server.client();
-    theirs.ok("AUTH someone x");
-    theirs.int("DLOCK.SESSION s PX 60000 NX");
-    theirs.int("DLOCK.ACQUIRE k a PX 60000 SESSIONID s");
-    assert_eq!(client.int("ACL DELUSER someone"), 1);
-    assert!(client.error("DLOCK.SESSION s PX 60000 XX").starts_with("NOPERM"));
-    client.nil("DLOCK.ACQUIRE k b");
-    // `default` may end connections, and so all sessions, too.
-    assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 1);
-    client.int("DLOCK.ACQUIRE k b");
-}
-
-#[test]
 fn no_more_sessions_than_the_limit() {
     let (_server, mut client) = Server::conf("dlock.max-sessions 2").with_client();
     client.int("DLOCK.SESSION s PX 60000");

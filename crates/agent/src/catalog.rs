@@ -111,11 +111,11 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
     command(
         "DLOCK.SESSION",
-        -3,
+        -2,
         (0, 0),
         FAST,
         "Opens, keeps, lists or closes a named session.",
-        "id PX ms [NX | XX] | id CLOSE | id LIST [COUNT n]",
+        "id PX ms [NX | XX] | id CLOSE [USER name] | id LIST [USER name] [COUNT n] | LIST [COUNT n]",
     ),
     command(
         "DLOCK.WLOCK",

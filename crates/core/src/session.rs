@@ -51,8 +51,6 @@ pub struct NamedId(pub(crate) u64);
 pub enum NoSession {
     /// The server does not know it, or it has ended.
     Unknown,
-    /// Another user has opened it.
-    Foreign,
     /// The command has no user: a module has called it.
     Userless,
 }

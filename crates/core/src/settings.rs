@@ -40,6 +40,8 @@ settings! {
     MaxWaiters: "max-waiters", 10_000, 0, 1_000_000;
     /// How many named sessions may be open; 0: no limit.
     MaxSessions: "max-sessions", 10_000, 0, 1_000_000;
+    /// How many of them one user may have open; 0: nine tenths of them.
+    MaxSessionsPerUser: "max-sessions-per-user", 0, 0, 1_000_000;
     /// How long a hold stays after its session ended; 0: it is released at once.
     SessionGrace: "session-grace", 0, 0, 3_600_000;
     /// How many entries the log keeps.
@@ -72,6 +74,8 @@ pub struct Settings {
     pub max_waiters: Option<usize>,
     /// How many named sessions may be open; `None`: no limit.
     pub max_sessions: Option<usize>,
+    /// How many of them one user may have open; `None`: no limit.
+    pub max_sessions_per_user: Option<usize>,
     /// How long a hold stays after its session ended; `None`: it is released at once.
     pub session_grace: Option<Lease>,
 }
@@ -79,16 +83,24 @@ pub struct Settings {
 impl Settings {
     /// Returns settings without limits and without grace.
     pub const fn new(default_lease: Lease) -> Settings {
-        Settings { default_lease, max_waiters: None, max_sessions: None, session_grace: None }
+        Settings {
+            default_lease,
+            max_waiters: None,
+            max_sessions: None,
+            max_sessions_per_user: None,
+            session_grace: None,
+        }
     }
 
     /// Returns what these values mean. Each is in its range.
     pub fn of(value: impl Fn(Setting) -> i64) -> Settings {
+        let max_sessions = limit(value(Setting::MaxSessions));
         Settings {
             // `dlock.max-lease` if that is smaller than the default.
             default_lease: lease(value(Setting::DefaultLease)).min(lease(value(Setting::MaxLease))),
             max_waiters: limit(value(Setting::MaxWaiters)),
-            max_sessions: limit(value(Setting::MaxSessions)),
+            max_sessions,
+            max_sessions_per_user: limit(value(Setting::MaxSessionsPerUser)).or(max_sessions.map(share)),
             session_grace: may_be_lease(value(Setting::SessionGrace)),
         }
     }
@@ -158,6 +170,11 @@ fn may_be_lease(value: i64) -> Option<Lease> {
 
 fn limit(value: i64) -> Option<usize> {
     usize::try_from(value).ok().filter(|max| *max > 0)
+}
+
+/// Returns the share of one user: nine tenths of a limit, rounded up. A limit below ten is too small to be shared.
+pub(crate) const fn share(max: usize) -> usize {
+    max - max / 10
 }
 
 const YEAR_MS: i64 = Lease::MAX.get().cast_signed();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dlock_core::engine::{KeyEnd, OpenKey, Permission, Signal, WrongType, replay, replay_release};
+use dlock_core::engine::{KeyEnd, OpenKey, Permission, Signal, UserState, WrongType, replay, replay_release};
 use dlock_core::{
     Effect, Entries, Keyspace, Lock, Memory, Mode, Name, Now, Owner, Release, RequestId, Token, UnixMs, Uptime,
     decode_effect, decode_lock, encode_effect, encode_lock,
@@ -37,6 +37,10 @@ pub struct MemoryKeyspace {
     pub permissions: BTreeMap<KeyName, Permission>,
     /// Whether the client of the running command may read only the keys that it names.
     pub is_blind: bool,
+    /// The user of the running command.
+    pub user: Option<Vec<u8>>,
+    /// Users that cannot log in.
+    pub lost_users: BTreeMap<Vec<u8>, UserState>,
     /// Whether the server removes nothing by its own clock: it is a replica, or loads a file.
     pub keeps_expired: bool,
     /// The `RELEASE` that runs: it may be replicated as it came.
@@ -336,6 +340,14 @@ impl Keyspace for MemoryKeyspace {
 
     fn may_read(&mut self, _name: Name<'_>) -> (bool, u64) {
         (!self.is_blind, 0)
+    }
+
+    fn user(&mut self) -> Option<Vec<u8>> {
+        self.user.clone()
+    }
+
+    fn user_state(&mut self, user: &[u8]) -> UserState {
+        self.lost_users.get(user).copied().unwrap_or(UserState::Enabled)
     }
 
     fn now(&self) -> Now {

@@ -151,14 +151,14 @@ impl Model {
         if reply != naive::Reply::Number(1) {
             return plain(reply);
         }
-        let holds = self.holds_of(session);
+        let holds = self.holds_of(client, session);
         self.naive.keep(client, session, None, LONG_SESSION_MS);
         holds
     }
 
     /// The end of a named session, by command: whoever waited for a hold of it is sent away.
     pub fn close(&mut self, client: Client, session: SessionNo) -> Reply {
-        let holds = self.holds_of(session);
+        let holds = self.holds_of(client, session);
         let reply = self.naive.close_session(client, session);
         if reply != naive::Reply::Number(1) {
             return plain(reply);
@@ -181,8 +181,8 @@ impl Model {
     }
 
     /// Returns how many holds a named session has: what lapsed or was flushed may still count.
-    fn holds_of(&self, session: SessionNo) -> Reply {
-        let number = self.naive.session(session).map(|session| session.number);
+    fn holds_of(&self, client: Client, session: SessionNo) -> Reply {
+        let number = self.naive.session(client, session).map(|session| session.number);
         let bound = self.holds().filter(|(_, hold)| number.is_some() && hold.session == number).count();
         Reply::AtLeast(i64::try_from(bound).unwrap_or(i64::MAX))
     }

@@ -99,15 +99,16 @@ fn provoked() -> BTreeMap<String, Vec<String>> {
     stranger.ok("ACL SETUSER stranger on nopass allkeys +@all");
     stranger.ok("AUTH stranger any");
     stranger.int("DLOCK.SESSION foreign PX 3600000");
+    client.ok("CONFIG SET dlock.max-sessions-per-user 1");
+    add("session", stranger.error("DLOCK.SESSION one-more PX 300"));
     client.ok("CONFIG SET dlock.max-sessions 1");
     add("session", client.error("DLOCK.SESSION one-more PX 300"));
-    for (command, request) in [
-        ("session", "DLOCK.SESSION foreign PX 300"),
-        ("acquire", "DLOCK.ACQUIRE k a SESSIONID foreign"),
-        ("renew", "DLOCK.RENEW k a SESSIONID foreign"),
-    ] {
-        add(command, client.error(request));
-    }
+    client.ok("ACL SETUSER stranger -client|kill");
+    add("session", stranger.error("DLOCK.SESSION s CLOSE USER default"));
+    client.ok("CONFIG SET dlock.max-sessions 10");
+    client.ok("CONFIG SET dlock.max-sessions-per-user 0");
+    client.ok("ACL SETUSER stranger off");
+    add("session", stranger.error("DLOCK.SESSION one-more PX 300"));
     let later = client.now() + 600_000;
     add("renew", client.error(format!("DLOCK.RENEW bound a PXAT {later}")));
     let long_name = "n".repeat(65537);

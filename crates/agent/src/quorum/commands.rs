@@ -116,7 +116,7 @@ impl Quorum {
 
     pub(super) fn session(&self, request: &Request) -> Reply {
         match args::Session::parse(request.after(1)) {
-            Ok(said) => self.sessions.answer(said.id, said.action, &self.table),
+            Ok(said) => self.sessions.answer(said, &self.table),
             Err(what) => Reply::error(what.text(&request.name())),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use dlock_core::args::SessionAction;
+use dlock_core::args::Session as Said;
 use dlock_core::engine::OpenIf;
 use dlock_core::{Lease, Mode, SessionId};
 
@@ -37,10 +37,12 @@ impl Sessions {
     }
 
     /// Answers `DLOCK.SESSION`.
-    pub fn answer(&self, id: SessionId, action: SessionAction, table: &Table) -> Reply {
-        match action {
-            SessionAction::Keep(timeout, only) => self.keep(id, timeout, only),
-            SessionAction::Close => match self.take(&id) {
+    pub fn answer(&self, said: Said<'_>, table: &Table) -> Reply {
+        match said {
+            Said::Keep(id, timeout, only) => self.keep(id, timeout, only),
+            // The agent has one user.
+            Said::Close(_, Some(user)) | Said::List(_, Some(user), _) if user != USER => Reply::Nil,
+            Said::Close(id, _) => match self.take(&id) {
                 Some(anchor) => {
                     let count = anchor.holds().len();
                     table.end(&anchor);
@@ -48,11 +50,23 @@ impl Sessions {
                 }
                 None => Reply::Nil,
             },
-            SessionAction::List(count) => match self.find(&id) {
+            Said::ListAll(count) => Reply::Array(self.list(count)),
+            Said::List(id, _, count) => match self.find(&id) {
                 Some((anchor, _)) => Reply::Array(anchor.holds().iter().take(count).map(|hold| listed(hold)).collect()),
                 None => Reply::Nil,
             },
         }
+    }
+
+    fn list(&self, count: usize) -> Vec<Reply> {
+        let sessions = self.open();
+        let mut open: Vec<_> = sessions.iter().filter(|(_, open)| !open.anchor.has_ended()).take(count).collect();
+        open.sort_unstable_by_key(|(id, _)| *id);
+        let listed = open.into_iter().map(|(id, open)| {
+            let (holds, left) = (Reply::number(open.anchor.holds().len()), Reply::number(open.left.as_millis()));
+            Reply::Array(vec![Reply::bulk(USER), Reply::bulk(id.as_bytes()), holds, left])
+        });
+        listed.collect()
     }
 
     fn keep(&self, id: SessionId, timeout: Lease, only: OpenIf) -> Reply {
@@ -145,6 +159,9 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
 
 pub(crate) const NO_SESSION: &str =
     "NOSESSION no such session, or it has ended: open it with DLOCK.SESSION id PX milliseconds";
+
+/// The user that all sessions belong to.
+const USER: &[u8] = b"default";
 
 /// The most sessions that are open.
 const MOST: usize = 10_000;

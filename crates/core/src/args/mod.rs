@@ -20,6 +20,6 @@ pub use log::{Log, Subcommand};
 pub use malformed::{BadLease, CapBy, Excerpt, Malformed, Syntax};
 pub use release::Release;
 pub use renew::Renew;
-pub use session::{Session, SessionAction};
+pub use session::Session;
 
 pub use crate::settings::Limits;

@@ -1,56 +1,67 @@
-//! `SESSION id PX ms [NX | XX]`, `SESSION id CLOSE` and `SESSION id LIST [COUNT n]`
+//! `SESSION id PX ms [NX | XX]`, `SESSION id CLOSE [USER name]`, `SESSION id LIST [USER name] [COUNT n]` and
+//! `SESSION LIST [COUNT n]`
 
-use super::words::{Words, is, one_of, unknown};
+use super::words::{Words, is, once, one_of, unknown};
 use super::{Malformed, Syntax};
 use crate::engine::OpenIf;
 use crate::{Lease, SessionId};
 
 /// The arguments of `SESSION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Session {
-    /// The session.
-    pub id: SessionId,
-    /// The action on it.
-    pub action: SessionAction,
+pub enum Session<'call> {
+    /// Opens a session, or keeps it open for so long.
+    Keep(SessionId, Lease, OpenIf),
+    /// Ends a session: the command's user has it, or the one that is named.
+    Close(SessionId, Option<&'call [u8]>),
+    /// Shows the holds of a session, of the command's user or of the one that is named: at most this many.
+    List(SessionId, Option<&'call [u8]>, usize),
+    /// Shows the open sessions, at most this many.
+    ListAll(usize),
 }
 
-/// What `SESSION` does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionAction {
-    /// Opens it, or keeps it open for so long.
-    Keep(Lease, OpenIf),
-    /// Ends it.
-    Close,
-    /// Shows its holds, at most this many.
-    List(usize),
-}
-
-impl Session {
-    /// Reads the words after the command's name.
+impl<'call> Session<'call> {
+    /// Reads the words after the command's name. A session may have the id `LIST`: behind the list of all sessions follows
+    /// `COUNT` or nothing.
     ///
     /// # Errors
     /// A [`Malformed`]: the first wrong word.
-    pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>) -> Result<Session, Malformed> {
+    pub fn parse(words: impl Iterator<Item = &'call [u8]>) -> Result<Session<'call>, Malformed> {
         let mut words = Words::new(words);
-        let id = SessionId::new(words.required()?).ok_or(Malformed::SessionId)?;
-        let word = words.required()?;
-        let action = if is(word, "CLOSE") {
-            SessionAction::Close
-        } else if is(word, "LIST") {
-            list(&mut words)?
-        } else if is(word, "PX") {
-            return keep(words, id);
-        } else {
-            return Err(unknown(word));
+        let id = words.required()?;
+        let action = match words.word() {
+            None if is(id, "LIST") => return Ok(Session::ListAll(DEFAULT_COUNT)),
+            Some(word) if is(id, "LIST") && is(word, "COUNT") => {
+                let count = count(&mut words)?;
+                return words.word().map_or(Ok(Session::ListAll(count)), |word| Err(again(word, &["COUNT"])));
+            }
+            // An id that is invalid is reported before a missing word.
+            None => return SessionId::new(id).map_or(Err(Malformed::SessionId), |_| Err(Malformed::Arity)),
+            Some(action) => action,
         };
-        match words.word() {
-            None => Ok(Session { id, action }),
-            Some(word) => Err(unknown(word)),
+        let id = SessionId::new(id).ok_or(Malformed::SessionId)?;
+        if is(action, "CLOSE") {
+            let mut user = None;
+            while let Some(word) = words.word() {
+                if !is(word, "USER") {
+                    return Err(unknown(word));
+                }
+                once(&mut user, words.value("USER")?, "USER")?;
+            }
+            Ok(Session::Close(id, user))
+        } else if is(action, "LIST") {
+            list(words, id)
+        } else if is(action, "PX") {
+            keep(words, id)
+        } else {
+            Err(unknown(action))
         }
     }
 }
 
-fn keep<'call>(mut words: Words<impl Iterator<Item = &'call [u8]>>, id: SessionId) -> Result<Session, Malformed> {
+fn keep<'call>(
+    mut words: Words<impl Iterator<Item = &'call [u8]>>,
+    id: SessionId,
+) -> Result<Session<'call>, Malformed> {
     let ms = u64::try_from(words.integer("PX")?).ok().filter(|ms| (MIN_MS..=MAX_MS).contains(ms));
     let timeout = ms.and_then(Lease::new).ok_or(Malformed::SessionTimeout)?;
     let mut only = None;
@@ -59,22 +70,39 @@ fn keep<'call>(mut words: Words<impl Iterator<Item = &'call [u8]>>, id: SessionI
             one_of(&mut only, (OpenIf::New, "NX"))?;
         } else if is(word, "XX") {
             one_of(&mut only, (OpenIf::Open, "XX"))?;
-        } else if is(word, "PX") {
-            return Err(Malformed::Syntax(Syntax::Twice("PX")));
+        } else {
+            return Err(again(word, &["PX"]));
+        }
+    }
+    Ok(Session::Keep(id, timeout, only.map_or(OpenIf::Any, |(only, _)| only)))
+}
+
+fn list<'call>(
+    mut words: Words<impl Iterator<Item = &'call [u8]>>,
+    id: SessionId,
+) -> Result<Session<'call>, Malformed> {
+    let (mut user, mut most) = (None, None);
+    while let Some(word) = words.word() {
+        if is(word, "USER") {
+            once(&mut user, words.value("USER")?, "USER")?;
+        } else if is(word, "COUNT") {
+            once(&mut most, count(&mut words)?, "COUNT")?;
         } else {
             return Err(unknown(word));
         }
     }
-    Ok(Session { id, action: SessionAction::Keep(timeout, only.map_or(OpenIf::Any, |(only, _)| only)) })
+    Ok(Session::List(id, user, most.unwrap_or(DEFAULT_COUNT)))
 }
 
-fn list<'call>(words: &mut Words<impl Iterator<Item = &'call [u8]>>) -> Result<SessionAction, Malformed> {
-    let Some(word) = words.word() else { return Ok(SessionAction::List(DEFAULT_COUNT)) };
-    if !is(word, "COUNT") {
-        return Err(unknown(word));
-    }
+fn count<'call>(words: &mut Words<impl Iterator<Item = &'call [u8]>>) -> Result<usize, Malformed> {
     let count = usize::try_from(words.integer("COUNT")?).map_err(|_| Malformed::Count)?;
-    Ok(SessionAction::List(if count == 0 { MOST_SHOWN } else { count.min(MOST_SHOWN) }))
+    Ok(if count == 0 { MOST_SHOWN } else { count.min(MOST_SHOWN) })
+}
+
+/// Returns the error of a word that is one of these options, which are given already, or no option at all.
+fn again(word: &[u8], given: &[&'static str]) -> Malformed {
+    let given = given.iter().find(|option| is(word, option));
+    given.map_or_else(|| unknown(word), |option| Malformed::Syntax(Syntax::Twice(option)))
 }
 
 /// The shortest and the longest time between two heartbeats, in ms.

@@ -35,6 +35,10 @@ pub enum Fault {
     NoSession(NoSession),
     /// `dlock.max-sessions` named sessions are open already.
     TooManySessions,
+    /// The user has `dlock.max-sessions-per-user` named sessions open already.
+    TooManySessionsOfUser,
+    /// A disabled user opens a named session.
+    DisabledUser,
     /// The key is leaving for another node of the cluster.
     TryAgain,
     /// The user of a request that waited no longer may run the command, or write one of its keys; or is deleted or
@@ -62,11 +66,14 @@ impl fmt::Display for Fault {
             Fault::NoSession(NoSession::Unknown) => {
                 "NOSESSION no such session, or it has ended: open it with DLOCK.SESSION id PX milliseconds"
             }
-            Fault::NoSession(NoSession::Foreign) => "NOPERM this session belongs to another user",
             Fault::NoSession(NoSession::Userless) => {
                 "NOPERM a named session needs a user, which a module's call does not have"
             }
             Fault::TooManySessions => "ERR max number of named sessions reached: dlock.max-sessions",
+            Fault::TooManySessionsOfUser => {
+                "ERR max number of named sessions of one user reached: dlock.max-sessions-per-user"
+            }
+            Fault::DisabledUser => "NOPERM this user is disabled and cannot open a session",
             Fault::TryAgain => "TRYAGAIN The lock has moved to another node while the client waited",
             Fault::NoRights => {
                 "NOPERM this user was deleted or disabled while the client waited, or lost its permissions to run the \

@@ -1,5 +1,7 @@
 //! A request that is not granted at once: it is refused, or it waits.
 
+use std::rc::Rc;
+
 use smallvec::SmallVec;
 
 use super::budget::Budget;
@@ -10,8 +12,10 @@ use super::keyspace::Keyspace;
 use super::outbox::{Answer, Event, Outbox, Output};
 use super::queue::{Rank, WaiterId};
 use super::record::RecordId;
+use super::waiters::Sender;
 use super::{Call, Engine};
 use crate::lock::Refusal;
+use crate::settings::share;
 use crate::{Name, Request};
 
 /// The outcome of a request.
@@ -71,6 +75,11 @@ pub(super) fn wait_or_refuse<T>(
     Err(outbox.deadlock(call, request, why.to_owned()))
 }
 
+/// Returns the sender of the running command.
+fn sender<S: Keyspace>(space: &mut S, call: &Call<'_>) -> Sender {
+    Sender { client: call.client, user: space.user().map(Rc::from), since: call.now }
+}
+
 impl<T> Engine<T> {
     /// Makes a request for these locks wait, as was decided on it. Their keys are closed.
     pub(super) fn carry_out<S: Keyspace>(
@@ -84,7 +93,7 @@ impl<T> Engine<T> {
     ) -> Result<Entered, Fault> {
         match (decided, wait) {
             (Decided::Entered(entered), _) => Ok(entered),
-            (Decided::TakeOver(first), Some(wait)) => Ok(self.take_over(first, call, request, wait)),
+            (Decided::TakeOver(first), Some(wait)) => Ok(self.take_over(space, first, (call, request), wait)),
             (Decided::Join(rank), Some(wait)) => self.join(space, call, names, request, rank, (wait, budget)),
             (Decided::TakeOver(_) | Decided::Join(_), None) => {
                 debug_assert!(false, "a request that may not wait is refused");
@@ -94,17 +103,18 @@ impl<T> Engine<T> {
     }
 
     /// Gives the place of the first request to the one that came again, with its own arguments. The first gets nil.
-    fn take_over(
+    fn take_over<S: Keyspace>(
         &mut self,
+        space: &mut S,
         id: WaiterId,
-        call: &Call<'_>,
-        request: &Request,
+        (call, request): (&Call<'_>, &Request),
         wait: impl FnOnce(WaiterId) -> T,
     ) -> Entered {
         self.note_timeout(id, call.now);
         let Some(waiter) = self.parts.waiters.get(id) else { return Entered::Refused };
         let records = waiter.records.clone();
-        if let Some(first) = self.parts.waiters.take_over(id, request, call.client, wait) {
+        let sender = sender(space, call);
+        if let Some(first) = self.parts.waiters.take_over(id, request, sender, wait) {
             self.parts.outbox.stats.replays += 1;
             self.parts.outbox.push(Output::Answer(first, Answer::Nil));
         }
@@ -123,12 +133,13 @@ impl<T> Engine<T> {
         (wait, budget): (impl FnOnce(WaiterId) -> T, &mut Budget),
     ) -> Result<Entered, Fault> {
         let records: SmallVec<[RecordId; 1]> = names.iter().map(|name| self.find_or_create(*name)).collect();
-        let places = self.parts.waiters.places() + records.len();
-        if self.parts.settings.max_waiters.is_some_and(|max| places > max) {
+        let sender = sender(space, call);
+        if self.parts.settings.max_waiters.is_some_and(|max| !self.has_room(max, records.len(), sender.user.as_deref()))
+        {
             records.iter().for_each(|id| self.drop_if_idle(*id));
             return Err(Fault::TooManyWaiters);
         }
-        let id = self.parts.waiters.add(request, (call.client, call.now), rank, records.clone(), wait);
+        let id = self.parts.waiters.add(request, sender, rank, records.clone(), wait);
         for record in &records {
             if let Some(record) = self.registry.get_mut(*record) {
                 self.parts.waiters.join(id, &mut record.queue);
@@ -145,6 +156,13 @@ impl<T> Engine<T> {
         self.parts.outbox.stats.waits += 1;
         (0..records.len()).for_each(|index| self.parts.outbox.push_own_event(index, Event::Wait));
         Ok(Entered::Waiting(id))
+    }
+
+    /// Returns whether this many places are free of `max`, and of the share of the request's user: one user cannot take the
+    /// places of all.
+    fn has_room(&self, max: usize, wanted: usize, user: Option<&[u8]>) -> bool {
+        let of_user = user.map_or(0, |user| self.parts.waiters.places_of(user) + wanted);
+        self.parts.waiters.places() + wanted <= max && of_user <= share(max)
     }
 
     /// Returns the cycle of owners that a request which has just joined its queues closes, in words.

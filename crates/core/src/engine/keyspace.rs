@@ -1,5 +1,6 @@
 //! The server's keys, as the engine sees them, and an open lock.
 
+use super::named::UserState;
 use crate::{Applied, Bond, Effect, Expiry, Lock, Memory, Name, Now, UnixMs, Uptime};
 
 /// The keys of a server, and what else the engine asks of it.
@@ -33,6 +34,12 @@ pub trait Keyspace {
     /// Returns whether the client of the running command may run `INFO` on this key, and how many ns it took to find out: a user
     /// may have many patterns. Timers may read every key.
     fn may_read(&mut self, name: Name<'_>) -> (bool, u64);
+
+    /// Returns the name of the user whose command is running; `None` if it has none, and in timers.
+    fn user(&mut self) -> Option<Vec<u8>>;
+
+    /// Returns what the server knows of a user. Runs no command.
+    fn user_state(&mut self, user: &[u8]) -> UserState;
 
     /// Returns the machine's time.
     fn now(&self) -> Now;

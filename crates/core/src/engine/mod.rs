@@ -73,6 +73,7 @@ pub use join::Entered;
 pub use keyspace::{GRACE_MS, KeyEnd, Keyspace, OpenKey, OpenLock, Permission, Replication, Signal, WrongType, replay};
 pub use load::{BYTES_A_RENEWAL, MAX_BOUND_KEY, MAX_RENEWALS};
 pub use log::{Log, LogEntry, LogEvent, Lost, Peer};
+pub use named::{OpenSession, UserState};
 pub use named_session::{BoundHold, Heartbeat, OpenIf};
 pub use outbox::{Answer, Event, Output};
 pub use queue::WaiterId;

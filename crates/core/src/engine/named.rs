@@ -1,4 +1,5 @@
-//! The named sessions of a server: who has opened each, and when it ends unless another heartbeat comes.
+//! The named sessions of a server: whose each is, and when it ends unless another heartbeat comes. An id belongs to the user
+//! that opens it: two users may have sessions of one id.
 //!
 //! # Implementation details
 //! Session time advances by the machine's monotonic clock, but by [`MAX_STEP_US`] at most between two turns of the timer, and
@@ -6,30 +7,39 @@
 //! session whose heartbeats wait to be read: after one, the timer ends none before its next turn. A heartbeat only notes the
 //! new end. The agenda may keep an earlier time (`listed`); [`NamedSessions::next_overdue`] corrects it when that has come.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::rc::Rc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 
 use super::budget::LOOKED_AT_ONCE;
 use super::load::Load;
 use crate::session::NamedId;
-use crate::{NoSession, Now, SessionId, UnixMs, Uptime};
+use crate::{Now, SessionId, UnixMs, Uptime};
 
 /// How often the timer runs while a session is open, in ms.
 const BEAT_MS: u64 = 50;
 /// How much session time passes at most between two turns of the timer, in µs.
 const MAX_STEP_US: u64 = 100_000;
+/// How many users are checked in one go, a turn of the timer while a session is open.
+const USERS_AT_ONCE: usize = 256;
 
 /// Session time, in µs since the engine began.
 type SessionUs = u64;
 
 #[derive(Clone, Debug)]
 pub(super) struct NamedSessions {
-    ids: HashMap<SessionId, NamedId, FixedState>,
     open: HashMap<NamedId, NamedSession, FixedState>,
-    /// The watchdog's work for the sessions of each user together.
-    loads: HashMap<Box<[u8]>, Load, FixedState>,
+    /// The users that have open sessions.
+    users: BTreeMap<Rc<[u8]>, UserSessions>,
+    /// The user that was checked last, and when that was: the next users are checked [`BEAT_MS`] later.
+    checked: (Option<Rc<[u8]>>, Uptime),
+    /// The users that were found to be deleted or disabled, whose sessions end.
+    lost_users: Vec<Rc<[u8]>>,
+    hasher: FixedState,
     /// When each is looked at: at its end, or earlier.
     agenda: BTreeSet<(SessionUs, NamedId)>,
     /// How many have been opened so far.
@@ -45,10 +55,44 @@ pub(super) struct NamedSessions {
     skipped_a_turn: bool,
 }
 
+/// The sessions of one user.
+#[derive(Clone, Debug)]
+struct UserSessions {
+    ids: HashMap<SessionId, NamedId, FixedState>,
+    /// The watchdog's work for them together.
+    load: Load,
+    /// Whether the server knew the user when the last one was opened: then the user can be deleted.
+    is_known: bool,
+}
+
+/// The server's knowledge of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserState {
+    /// It is known, and may log in.
+    Enabled,
+    /// An operator has switched it off.
+    Disabled,
+    /// There is no such user: it was deleted, or another module has made it.
+    Unknown,
+}
+
+/// An open session, as `LIST` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenSession {
+    /// Its user.
+    pub user: Rc<[u8]>,
+    /// Its id.
+    pub id: SessionId,
+    /// How many holds are bound to it.
+    pub holds: usize,
+    /// In how many ms it ends without another heartbeat.
+    pub left: u64,
+}
+
 #[derive(Clone, Debug)]
 struct NamedSession {
     id: SessionId,
-    user: Box<[u8]>,
+    user: Rc<[u8]>,
     ends: SessionUs,
     /// Its place in the agenda.
     listed: SessionUs,
@@ -61,9 +105,11 @@ struct NamedSession {
 impl NamedSessions {
     pub(super) fn new(hasher: FixedState) -> NamedSessions {
         NamedSessions {
-            ids: HashMap::with_hasher(hasher.clone()),
             open: HashMap::with_hasher(hasher.clone()),
-            loads: HashMap::with_hasher(hasher),
+            users: BTreeMap::new(),
+            checked: (None, Uptime::default()),
+            lost_users: Vec::new(),
+            hasher,
             agenda: BTreeSet::new(),
             opened: 0,
             now: 0,
@@ -82,7 +128,7 @@ impl NamedSessions {
     /// Returns when the timer runs next for sessions: now, if one has ended; [`UnixMs::MAX`]: not at all.
     #[inline]
     pub(super) fn wake_at(&self) -> UnixMs {
-        if self.is_due { UnixMs::ZERO } else { self.wake_at }
+        if self.is_due() { UnixMs::ZERO } else { self.wake_at }
     }
 
     fn rest(&mut self, now: Now) {
@@ -117,16 +163,33 @@ impl NamedSessions {
         self.now + uptime.us().saturating_sub(self.advanced.us()).min(MAX_STEP_US)
     }
 
-    /// Returns the open session with this id.
-    pub(super) fn find(&self, id: &[u8]) -> Option<NamedId> {
-        self.ids.get(id).copied()
+    /// Returns the open session of this user with this id.
+    pub(super) fn find(&self, id: &[u8], user: &[u8]) -> Option<NamedId> {
+        self.users.get(user)?.ids.get(id).copied()
     }
 
-    /// Returns the open session with this id, for this user; `None`: for anybody.
-    pub(super) fn find_for(&self, id: &[u8], user: Option<&[u8]>) -> Result<NamedId, NoSession> {
-        let named = self.find(id).ok_or(NoSession::Unknown)?;
-        let session = self.open.get(&named).ok_or(NoSession::Unknown)?;
-        if user.is_none_or(|user| *user == *session.user) { Ok(named) } else { Err(NoSession::Foreign) }
+    /// Returns how many sessions a user has open.
+    pub(super) fn count_of(&self, user: &[u8]) -> usize {
+        self.users.get(user).map_or(0, |of_user| of_user.ids.len())
+    }
+
+    /// Returns the open sessions of a user, or of all, ordered by user and id: at most this many, and about as many bytes of
+    /// names.
+    pub(super) fn list(&self, user: Option<&[u8]>, (most, bytes): (usize, usize), uptime: Uptime) -> Vec<OpenSession> {
+        let now = self.time_at(uptime);
+        let (mut listed, mut bytes) = (Vec::new(), bytes);
+        let users = self.users.iter().filter(|(name, _)| user.is_none_or(|user| *user == ***name));
+        let named = users.flat_map(|(_, of_user)| of_user.ids.values());
+        for session in named.filter_map(|named| self.open.get(named)).take(most) {
+            let (user, id, holds) = (Rc::clone(&session.user), session.id.clone(), session.holds);
+            bytes = bytes.saturating_sub(user.len() + id.as_bytes().len());
+            listed.push(OpenSession { user, id, holds, left: session.ends.saturating_sub(now) / 1000 });
+            if bytes == 0 {
+                break;
+            }
+        }
+        listed.sort_unstable_by(|one, other| (&one.user, &one.id).cmp(&(&other.user, &other.id)));
+        listed
     }
 
     /// Returns whether a session is open.
@@ -148,7 +211,7 @@ impl NamedSessions {
     /// each limited by itself, its user could open as many as it needs.
     pub(super) fn load_of_user(&self, named: NamedId) -> Load {
         let user = self.open.get(&named).map(|session| &session.user);
-        user.and_then(|user| self.loads.get(user)).copied().unwrap_or(0)
+        user.and_then(|user| self.users.get(user)).map_or(0, |of_user| of_user.load)
     }
 
     /// Returns whether both sessions are open, and of one user.
@@ -169,13 +232,20 @@ impl NamedSessions {
         if load != 0 {
             debug_assert!(session.load.checked_add_signed(load).is_some(), "a session has less load than none");
             session.load = session.load.saturating_add_signed(load);
-            let of_user = self.loads.entry_ref(&session.user).or_default();
-            *of_user = of_user.saturating_add_signed(load);
+            if let Some(of_user) = self.users.get_mut(&session.user) {
+                of_user.load = of_user.load.saturating_add_signed(load);
+            }
         }
     }
 
-    /// Opens a session.
-    pub(super) fn open(&mut self, id: &SessionId, user: &[u8], ms: u64, (uptime, now): (Uptime, Now)) {
+    /// Opens a session. `is_known`: the server knows the user.
+    pub(super) fn open(
+        &mut self,
+        id: &SessionId,
+        (user, is_known): (&[u8], bool),
+        ms: u64,
+        (uptime, now): (Uptime, Now),
+    ) {
         let id = id.clone();
         if self.open.is_empty() {
             self.advanced = uptime;
@@ -184,8 +254,12 @@ impl NamedSessions {
         self.opened += 1;
         let named = NamedId(self.opened);
         let ends = self.time_at(uptime) + ms * 1000;
-        self.ids.insert(id.clone(), named);
-        self.open.insert(named, NamedSession { id, user: user.into(), ends, listed: ends, holds: 0, load: 0 });
+        let user = self.users.get_key_value(user).map_or_else(|| user.into(), |(user, _)| Rc::clone(user));
+        let new = || UserSessions { ids: HashMap::with_hasher(self.hasher.clone()), load: 0, is_known };
+        let of_user = self.users.entry(Rc::clone(&user)).or_insert_with(new);
+        of_user.is_known = is_known;
+        of_user.ids.insert(id.clone(), named);
+        self.open.insert(named, NamedSession { id, user, ends, listed: ends, holds: 0, load: 0 });
         self.agenda.insert((ends, named));
         self.wake_at = self.wake_at.min(now.ms_later(BEAT_MS));
     }
@@ -206,18 +280,60 @@ impl NamedSessions {
     pub(super) fn close(&mut self, named: NamedId) -> Option<SessionId> {
         let session = self.open.remove(&named)?;
         self.agenda.remove(&(session.listed, named));
-        self.ids.remove(session.id.as_bytes());
-        if let Some(of_user) = self.loads.get_mut(&session.user) {
-            *of_user = of_user.saturating_sub(session.load);
-            if *of_user == 0 {
-                self.loads.remove(&session.user);
+        if let Some(of_user) = self.users.get_mut(&session.user) {
+            of_user.load = of_user.load.saturating_sub(session.load);
+            of_user.ids.remove(session.id.as_bytes());
+            if of_user.ids.is_empty() {
+                self.users.remove(&session.user);
             }
         }
         Some(session.id)
     }
 
+    /// Returns the users to check now, each in its turn: whoever is deleted or disabled tells nobody.
+    pub(super) fn users_to_check(&mut self) -> SmallVec<[Rc<[u8]>; 4]> {
+        let (last, at) = &self.checked;
+        if self.advanced.us().saturating_sub(at.us()) < BEAT_MS * 1000 {
+            return SmallVec::new();
+        }
+        let behind = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.users.range::<[u8], _>((behind, Bound::Unbounded));
+        let next: SmallVec<[Rc<[u8]>; 4]> = next.take(USERS_AT_ONCE).map(|(user, _)| Rc::clone(user)).collect();
+        // Behind the last user comes the first.
+        self.checked = (next.last().filter(|_| next.len() == USERS_AT_ONCE).cloned(), self.advanced);
+        next
+    }
+
+    /// Takes in what the server says about a user: of one that was deleted or disabled, the sessions end.
+    pub(super) fn note_user(&mut self, user: &Rc<[u8]>, state: UserState) {
+        let is_known = self.users.get(user).is_some_and(|of_user| of_user.is_known);
+        let is_lost = match state {
+            UserState::Enabled => false,
+            UserState::Disabled => true,
+            UserState::Unknown => is_known,
+        };
+        if is_lost && !self.lost_users.contains(user) {
+            self.lost_users.push(Rc::clone(user));
+        }
+    }
+
+    /// Returns a session of a user that was deleted or disabled.
+    fn next_of_lost_user(&mut self) -> Option<NamedId> {
+        while let Some(user) = self.lost_users.last() {
+            let named = self.users.get(user).and_then(|of_user| of_user.ids.values().next().copied());
+            if named.is_some() {
+                return named;
+            }
+            self.lost_users.pop();
+        }
+        None
+    }
+
     /// Returns a session that ends in this turn. Looks at a few: there may be more while [`NamedSessions::is_due`].
     pub(super) fn next_overdue(&mut self) -> Option<NamedId> {
+        if let Some(named) = self.next_of_lost_user() {
+            return Some(named);
+        }
         for _ in 0..LOOKED_AT_ONCE {
             let Some((at, named)) = self.agenda.first().copied().filter(|(at, _)| *at <= self.now) else { break };
             let session = self.open.get_mut(&named)?;
@@ -233,8 +349,9 @@ impl NamedSessions {
     }
 
     /// Returns whether sessions may end in this turn, and one has to be checked.
+    #[inline]
     pub(super) fn is_due(&self) -> bool {
-        self.is_due
+        self.is_due || !self.lost_users.is_empty()
     }
 
     fn is_overdue(&self) -> bool {
@@ -244,9 +361,9 @@ impl NamedSessions {
     /// Forgets all: the server is no primary any more. Returns whether there was one.
     pub(super) fn forget(&mut self) -> bool {
         let had_some = !self.open.is_empty();
-        self.ids.clear();
         self.open.clear();
-        self.loads.clear();
+        self.users.clear();
+        self.lost_users.clear();
         self.agenda.clear();
         (self.wake_at, self.is_due) = (UnixMs::MAX, false);
         had_some
@@ -260,12 +377,12 @@ impl NamedSessions {
         };
         let is_right = |(named, session): (&NamedId, &NamedSession)| {
             (session.load, session.holds) == bound(*named)
-                && self.ids.get(session.id.as_bytes()) == Some(named)
+                && self.find(session.id.as_bytes(), &session.user) == Some(*named)
                 && self.agenda.contains(&(session.listed, *named))
                 && session.listed <= session.ends
         };
-        self.loads.iter().all(|(user, load)| of_user(user) == *load)
-            && self.open.len() == self.ids.len()
+        self.users.iter().all(|(user, sessions)| of_user(user) == sessions.load && !sessions.ids.is_empty())
+            && self.open.len() == self.users.values().map(|sessions| sessions.ids.len()).sum::<usize>()
             && self.open.len() == self.agenda.len()
             && self.open.iter().all(is_right)
             && (self.open.is_empty() || self.wake_at != UnixMs::MAX)

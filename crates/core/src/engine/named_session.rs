@@ -5,8 +5,11 @@ use std::rc::Rc;
 use super::Engine;
 use super::budget::{Budget, REJECTED_AT_ONCE};
 use super::fault::Fault;
+use super::keyspace::Keyspace;
+use super::named::{OpenSession, UserState};
 use super::outbox::Answer;
 use super::session_holds::SessionEnd;
+use crate::settings::Settings;
 use crate::{Lease, Mode, NamedId, NoSession, Now, Owner, SessionId, SessionKey, Token, Uptime};
 
 /// A heartbeat, or the opening of a session.
@@ -55,59 +58,67 @@ const LISTED: usize = 20_000;
 
 impl<T> Engine<T> {
     /// Opens a named session, or keeps it open. Returns how many holds are bound to it; `None` if it is open and `only` is
-    /// [`OpenIf::New`]. O(1), O(log n) to open one.
+    /// [`OpenIf::New`]. `state` says what the server knows of the user, when a session is opened. O(log n).
     ///
     /// # Errors
-    /// [`Fault::NoSession`] and [`Fault::TooManySessions`].
-    pub fn keep_session(&mut self, beat: Heartbeat<'_>, (uptime, now): (Uptime, Now)) -> Result<Option<usize>, Fault> {
+    /// [`Fault::NoSession`], [`Fault::DisabledUser`], [`Fault::TooManySessions`] and [`Fault::TooManySessionsOfUser`].
+    pub fn keep_session(
+        &mut self,
+        beat: Heartbeat<'_>,
+        (uptime, now): (Uptime, Now),
+        state: impl FnOnce() -> UserState,
+    ) -> Result<Option<usize>, Fault> {
         let named = &mut self.parts.sessions.named;
         let ms = beat.timeout.get();
         named.come_back(now);
-        match (named.find_for(beat.id.as_bytes(), Some(beat.user)), beat.only) {
-            (Ok(_), OpenIf::New) => Ok(None),
-            (Ok(open), OpenIf::Any | OpenIf::Open) => {
+        match (named.find(beat.id.as_bytes(), beat.user), beat.only) {
+            (Some(_), OpenIf::New) => Ok(None),
+            (Some(open), OpenIf::Any | OpenIf::Open) => {
                 named.beat(open, ms, uptime);
                 Ok(Some(named.holds(open)))
             }
-            (Err(NoSession::Unknown), OpenIf::Any | OpenIf::New) => {
-                if self.parts.settings.max_sessions.is_some_and(|max| named.len() >= max) {
+            (None, OpenIf::Open) => Err(Fault::NoSession(NoSession::Unknown)),
+            (None, OpenIf::Any | OpenIf::New) => {
+                let Settings { max_sessions, max_sessions_per_user, .. } = self.parts.settings;
+                if max_sessions.is_some_and(|max| named.len() >= max) {
                     return Err(Fault::TooManySessions);
                 }
-                named.open(beat.id, beat.user, ms, (uptime, now));
+                if max_sessions_per_user.is_some_and(|max| named.count_of(beat.user) >= max) {
+                    return Err(Fault::TooManySessionsOfUser);
+                }
+                let is_known = match state() {
+                    UserState::Enabled => true,
+                    UserState::Unknown => false,
+                    UserState::Disabled => return Err(Fault::DisabledUser),
+                };
+                named.open(beat.id, (beat.user, is_known), ms, (uptime, now));
                 Ok(Some(0))
             }
-            (Err(why), _) => Err(Fault::NoSession(why)),
         }
     }
 
-    /// Ends a named session at once, and releases its holds, whatever the grace. `user`: `None` may end those of all.
-    /// Returns how many holds were bound to it; `None` if there is no such session.
-    ///
-    /// # Errors
-    /// [`Fault::NoSession`]: it is another user's.
-    pub fn close_session(&mut self, id: &SessionId, user: Option<&[u8]>, now: Now) -> Result<Option<usize>, Fault> {
-        let Some(named) = self.find_session(id, user)? else { return Ok(None) };
+    /// Ends a named session of a user at once, and releases its holds, whatever the grace. Returns how many holds were bound
+    /// to it; `None` if there is no such session.
+    pub fn close_session(&mut self, id: &SessionId, user: &[u8], now: Now) -> Option<usize> {
+        let named = self.parts.sessions.named.find(id.as_bytes(), user)?;
         let holds = self.parts.sessions.named.holds(named);
         self.end_named(named, SessionEnd { at: now.ms(), grace: None });
         // In a pause, and in a transaction, no timer sends them away before the next command.
         let (waiting, sent_away) = (self.parts.waiters.len(), self.parts.sessions.sent_away);
         self.reject_orphans(REJECTED_AT_ONCE.saturating_sub(sent_away));
         self.parts.sessions.sent_away = sent_away + waiting - self.parts.waiters.len();
-        Ok(Some(holds))
+        Some(holds)
     }
 
-    /// Returns the live holds that are bound to a named session, at most this many; `None` if there is no such session.
-    ///
-    /// # Errors
-    /// [`Fault::NoSession`]: it is another user's.
-    pub fn list_session(
-        &mut self,
-        id: &SessionId,
-        user: Option<&[u8]>,
-        most: usize,
-        now: Now,
-    ) -> Result<Option<Vec<BoundHold>>, Fault> {
-        let Some(named) = self.find_session(id, user)? else { return Ok(None) };
+    /// Returns the open named sessions of a user, or of all: at most this many.
+    pub fn list_sessions(&self, user: Option<&[u8]>, most: usize, uptime: Uptime) -> Vec<OpenSession> {
+        self.parts.sessions.named.list(user, (most, LISTED_BYTES), uptime)
+    }
+
+    /// Returns the live holds that are bound to a named session of a user, at most this many; `None` if there is no such
+    /// session.
+    pub fn list_session(&mut self, id: &SessionId, user: &[u8], most: usize, now: Now) -> Option<Vec<BoundHold>> {
+        let named = self.parts.sessions.named.find(id.as_bytes(), user)?;
         let key = SessionKey::Named(named);
         let (mut listed, mut steps, mut bytes) = (Vec::new(), LISTED, 0);
         for id in self.parts.sessions.locks_of(key) {
@@ -133,24 +144,25 @@ impl<T> Engine<T> {
                 }
             }
         }
-        Ok(Some(listed))
+        Some(listed)
     }
 
     /// Looks a named session up for a request of this user; `None`: the request has none.
     pub fn look_up_session(&self, id: &SessionId, user: Option<&[u8]>) -> Result<NamedId, NoSession> {
         let user = user.ok_or(NoSession::Userless)?;
-        self.parts.sessions.named.find_for(id.as_bytes(), Some(user))
+        self.parts.sessions.named.find(id.as_bytes(), user).ok_or(NoSession::Unknown)
     }
 
-    fn find_session(&self, id: &SessionId, user: Option<&[u8]>) -> Result<Option<NamedId>, Fault> {
-        match self.parts.sessions.named.find_for(id.as_bytes(), user) {
-            Ok(named) => Ok(Some(named)),
-            Err(NoSession::Unknown) => Ok(None),
-            Err(why) => Err(Fault::NoSession(why)),
+    /// Asks the server about some of the users that have named sessions: the sessions of a user that was deleted or disabled
+    /// end.
+    pub(super) fn check_users<S: Keyspace>(&mut self, space: &mut S) {
+        for user in self.parts.sessions.named.users_to_check() {
+            let state = space.user_state(&user);
+            self.parts.sessions.named.note_user(&user, state);
         }
     }
 
-    /// Ends the named sessions whose time has passed, and sends those away that waited to be bound to them: some, if there
+    /// Ends the named sessions whose time has passed or whose user is lost, and sends those away that waited to be bound to them: some, if there
     /// are many. Returns whether there was one.
     pub(super) fn end_overdue(&mut self, now: Now, budget: &mut Budget) -> bool {
         let has_orphans = self.reject_orphans(REJECTED_AT_ONCE);

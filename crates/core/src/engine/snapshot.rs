@@ -152,6 +152,7 @@ impl<T> Engine<T> {
             expect(times == 1, "a waiter is not among the waits of its owner once")?;
         }
         expect(waiters.knows_sessions(), "a session's waits are known wrong")?;
+        expect(waiters.knows_places(), "the places of a user are counted wrong")?;
         expect(waiters.count_by_owner() == waiters.len(), "an owner has a wait that is gone")
     }
 

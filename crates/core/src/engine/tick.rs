@@ -36,7 +36,10 @@ impl<T> Engine<T> {
         self.parts.backlog.not_before = UnixMs::ZERO;
         self.parts.sessions.sent_away = 0;
         match role {
-            Role::Primary => self.parts.sessions.named.advance(space.uptime(), start),
+            Role::Primary => {
+                self.parts.sessions.named.advance(space.uptime(), start);
+                self.check_users(space);
+            }
             Role::HeldStill => {
                 self.parts.sessions.named.stand_still(space.uptime());
                 self.parts.backlog.not_before = retry(start);

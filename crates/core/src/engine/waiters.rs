@@ -1,6 +1,7 @@
 //! The requests that wait, by id and by owner, and how many places they take in queues.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -18,6 +19,8 @@ pub(super) struct Waiter<T> {
     pub ticket: T,
     pub request: Request,
     pub client: ClientId,
+    /// The user of the client; `None`: it has none.
+    pub user: Option<Rc<[u8]>>,
     /// Since when it waits, in unix µs.
     pub since_us: u64,
     pub place: Place,
@@ -45,6 +48,14 @@ impl<T> Waiter<T> {
     }
 }
 
+/// The client that sends a request, its user, and the time.
+pub(super) struct Sender {
+    pub client: ClientId,
+    /// `None`: the client has none.
+    pub user: Option<Rc<[u8]>>,
+    pub since: Now,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Waiters<T> {
     waiters: SlotMap<WaiterId, Waiter<T>>,
@@ -55,6 +66,8 @@ pub(super) struct Waiters<T> {
     arrivals: u64,
     /// How many places in queues are taken: a request for several locks takes several.
     places: usize,
+    /// The same for the requests of each user.
+    places_of: HashMap<Rc<[u8]>, usize, FixedState>,
     queues: usize,
     searches: u64,
 }
@@ -63,10 +76,11 @@ impl<T> Waiters<T> {
     pub(super) fn new(hasher: FixedState) -> Waiters<T> {
         Waiters {
             waiters: SlotMap::with_key(),
-            by_owner: HashMap::with_hasher(hasher),
+            by_owner: HashMap::with_hasher(hasher.clone()),
             by_session: BTreeSet::new(),
             arrivals: 0,
             places: 0,
+            places_of: HashMap::with_hasher(hasher),
             queues: 0,
             searches: 0,
         }
@@ -80,6 +94,21 @@ impl<T> Waiters<T> {
     /// Returns how many places in queues they take.
     pub(super) fn places(&self) -> usize {
         self.places
+    }
+
+    /// Returns how many places the requests of a user take.
+    pub(super) fn places_of(&self, user: &[u8]) -> usize {
+        self.places_of.get(user).copied().unwrap_or(0)
+    }
+
+    /// Counts that the requests of a user take more places, or fewer.
+    fn count_places_of(&mut self, user: Option<&Rc<[u8]>>, more: isize) {
+        let Some(user) = user else { return };
+        let places = self.places_of.entry_ref(user).or_default();
+        *places = places.saturating_add_signed(more);
+        if *places == 0 {
+            self.places_of.remove(user);
+        }
     }
 
     /// Returns how many queues have a waiter.
@@ -143,7 +172,7 @@ impl<T> Waiters<T> {
     pub(super) fn add(
         &mut self,
         request: &Request,
-        (client, since): (ClientId, Now),
+        Sender { client, user, since }: Sender,
         rank: Rank,
         records: SmallVec<[RecordId; 1]>,
         ticket: impl FnOnce(WaiterId) -> T,
@@ -154,6 +183,7 @@ impl<T> Waiters<T> {
             ticket: ticket(id),
             request: request.clone(),
             client,
+            user,
             since_us: since.us(),
             place,
             records,
@@ -173,6 +203,8 @@ impl<T> Waiters<T> {
         self.queues += usize::from(queue.is_empty());
         self.places += 1;
         queue.join(waiter.place, id, waiter.mode(), waiter.is_multiple());
+        let user = waiter.user.clone();
+        self.count_places_of(user.as_ref(), 1);
     }
 
     /// Takes a request out. It still has its places in queues: [`Waiters::leave`] frees each.
@@ -194,6 +226,7 @@ impl<T> Waiters<T> {
     pub(super) fn leave(&mut self, waiter: &Waiter<T>, queue: &mut Queue) {
         queue.leave(waiter.place);
         self.places -= 1;
+        self.count_places_of(waiter.user.as_ref(), -1);
         self.queues -= usize::from(queue.is_empty());
     }
 
@@ -202,7 +235,7 @@ impl<T> Waiters<T> {
         &mut self,
         id: WaiterId,
         request: &Request,
-        client: ClientId,
+        Sender { client, user, .. }: Sender,
         ticket: impl FnOnce(WaiterId) -> T,
     ) -> Option<T> {
         let waiter = self.waiters.get_mut(id)?;
@@ -214,7 +247,12 @@ impl<T> Waiters<T> {
             self.by_session.insert((named, id));
         }
         (waiter.client, waiter.request) = (client, request.clone());
-        Some(std::mem::replace(&mut waiter.ticket, ticket(id)))
+        let first = std::mem::replace(&mut waiter.ticket, ticket(id));
+        let before = std::mem::replace(&mut waiter.user, user.clone());
+        let places = isize::try_from(waiter.records.len()).unwrap_or(0);
+        self.count_places_of(before.as_ref(), -places);
+        self.count_places_of(user.as_ref(), places);
+        Some(first)
     }
 
     /// Remembers which of its locks is in the way of a request: the next look begins there.
@@ -233,6 +271,17 @@ impl<T> Waiters<T> {
     pub(super) fn mark_met(&mut self, id: WaiterId) -> bool {
         let searches = self.searches;
         self.waiters.get_mut(id).is_some_and(|waiter| std::mem::replace(&mut waiter.search, searches) != searches)
+    }
+
+    /// Returns whether the places of users are those of their requests.
+    #[cfg(feature = "check")]
+    pub(super) fn knows_places(&self) -> bool {
+        let of_user = |user: &Rc<[u8]>| -> usize {
+            let of_user = self.waiters.values().filter(|waiter| waiter.user.as_ref() == Some(user));
+            of_user.map(|waiter| waiter.records.len()).sum()
+        };
+        let users = self.waiters.values().filter_map(|waiter| waiter.user.clone()).collect::<BTreeSet<_>>();
+        users.len() == self.places_of.len() && users.iter().all(|user| self.places_of(user) == of_user(user))
     }
 
     #[cfg(feature = "check")]

@@ -1,6 +1,6 @@
 //! The watchdog extends a limited number of a client's leases per second, and no more are bound.
 
-use dlock_core::engine::{Entered, Fault, Heartbeat, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, OpenIf};
+use dlock_core::engine::{Entered, Fault, Heartbeat, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, OpenIf, UserState};
 use dlock_core::{BindTo, Keyspace, Lease, LeaseChoice, NamedId, Reach, Renew, RenewToken, Request, SessionId, Want};
 
 use crate::{Server, is_granted, name, owner};
@@ -109,7 +109,7 @@ fn open(server: &mut Server, id: &str, user: &[u8]) -> NamedId {
     let (id, timeout) = (SessionId::new(id.as_bytes()).unwrap(), Lease::new(60_000).unwrap());
     let beat = Heartbeat { id: &id, user, timeout, only: OpenIf::New };
     let times = (server.space.uptime(), server.space.now());
-    assert_eq!(server.engine.keep_session(beat, times), Ok(Some(0)));
+    assert_eq!(server.engine.keep_session(beat, times, || UserState::Enabled), Ok(Some(0)));
     server.engine.look_up_session(&id, Some(user)).unwrap()
 }
 
@@ -135,7 +135,7 @@ fn the_named_sessions_of_a_user_count_together() {
     let moved = server.engine.renew(&mut server.space, call, &request, BindTo::Named(Ok(second)));
     assert_eq!(moved, Ok(Some(Reach::Asked)), "it counts as before");
     let (id, now) = (SessionId::new(b"first").unwrap(), server.space.now());
-    assert!(server.engine.close_session(&id, Some(b"user"), now).unwrap().is_some());
+    assert!(server.engine.close_session(&id, b"user", now).is_some());
     assert!(is_granted(&acquire(&mut server, "more", SESSION, &ask(second))));
     server.engine.audit().unwrap();
 }
@@ -152,7 +152,7 @@ fn a_list_of_holds_on_long_names_is_cut() {
         assert!(is_granted(&acquire(&mut server, &name, SESSION, &ask)));
     }
     let (id, now) = (SessionId::new(b"s").unwrap(), server.space.now());
-    let listed = server.engine.list_session(&id, Some(b"user"), 10_000, now).unwrap().unwrap();
+    let listed = server.engine.list_session(&id, b"user", 10_000, now).unwrap();
     assert!((17..=18).contains(&listed.len()), "{}", listed.len());
 }
 
@@ -212,5 +212,5 @@ fn requests_that_waited_for_one_session_keep_its_limit() {
     }
     server.tick();
     let (id, now) = (SessionId::new(b"s").unwrap(), server.space.now());
-    assert_eq!(server.engine.close_session(&id, Some(b"user"), now), Ok(Some(2000)));
+    assert_eq!(server.engine.close_session(&id, b"user", now), Some(2000));
 }

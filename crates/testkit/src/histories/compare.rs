@@ -4,6 +4,7 @@ use dlock_core::engine::{Detail, ShownSession};
 use dlock_core::{Keyspace, LockMode, Mode, UnixMs};
 
 use super::naive::{Counts, Hold, Request};
+use super::named::Session;
 use super::ops::{KEYS, KeyNo};
 use super::plain;
 use super::world::World;
@@ -105,7 +106,7 @@ impl World {
                     (hold.token, hold.owner, hold.mode, hold.count),
                     shown.ttl,
                     shown.cap,
-                    shown.session.as_ref().map(|session| self.number_of(session)),
+                    shown.session.as_ref().map(|session| self.number_of(session, &shown.hold)),
                 )
             })
             .collect();
@@ -154,13 +155,23 @@ impl World {
         assert_eq!(self.server.engine.check(name(&key_name), &lock, expiry, now, plain::token(7)), None);
     }
 
-    /// Returns the number of a session.
-    fn number_of(&self, session: &ShownSession) -> u64 {
+    /// Returns the number of the session of a hold. Sessions of two users may have the same id.
+    fn number_of(&self, session: &ShownSession, hold: &dlock_core::Hold) -> u64 {
         match session {
             ShownSession::Connection(client) => client.0,
             ShownSession::Named(id) => {
-                let open = self.naive.sessions.iter().find(|session| plain::session(session.id) == *id);
-                open.unwrap_or_else(|| panic!("a hold is bound to {id:?}: {:?}", self.naive)).number
+                let hold = plain::hold(hold);
+                let numbers: Vec<_> = (0..KEYS.len())
+                    .flat_map(|key| self.naive.live(key))
+                    .filter(|other| (other.owner, other.mode, other.token) == (hold.owner, hold.mode, hold.token))
+                    .filter_map(|other| other.session)
+                    .collect();
+                let has_id = |session: &&Session| plain::session(session.id) == *id;
+                let mut open = self.naive.sessions.iter().filter(has_id);
+                let same = open.clone().find(|session| numbers.contains(&session.number));
+                same.or_else(|| open.next())
+                    .unwrap_or_else(|| panic!("a hold is bound to {id:?}: {:?}", self.naive))
+                    .number
             }
         }
     }

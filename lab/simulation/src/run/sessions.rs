@@ -81,7 +81,7 @@ impl Run {
             // The client was here before.
             assert_eq!(self.send_beat(client, id, server, OpenIf::Open), Reply::Number(1), "it is open");
         }
-        let number = self.servers.all[server].world.model().session(id).expect("it is open").number;
+        let number = self.servers.all[server].world.model().session(user_of(client), id).expect("it is open").number;
         let bond = Named { id, server, run: self.servers.run(server), number };
         self.clients.all[client].sessions[node] = Some(Session { bond, until: 0, next_beat: 0 });
         self.has_beaten(client, node);
@@ -170,7 +170,7 @@ impl Run {
         }
     }
 
-    /// A client with another user beats a session, and closes it, and is refused.
+    /// A client with another user beats a session of that id, and closes it: it has no part in the session of the first.
     pub(super) fn meddle(&mut self, client: usize, with: usize) {
         if user_of(client) == user_of(with) {
             return;

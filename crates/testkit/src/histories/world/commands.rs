@@ -222,7 +222,7 @@ fn reply_of(fault: &Fault) -> Reply {
         // Histories have few locks.
         Fault::SessionLoad | Fault::SessionKey => panic!("{fault:?}"),
         Fault::NoSession(_) => Reply::NoSession,
-        Fault::TooManySessions => panic!("{fault:?}"),
+        Fault::TooManySessions | Fault::TooManySessionsOfUser | Fault::DisabledUser => panic!("{fault:?}"),
         Fault::TooManyEntries | Fault::NoToken | Fault::TryAgain | Fault::NoRights => panic!("{fault:?}"),
     }
 }

@@ -1,13 +1,13 @@
 //! Named sessions, on the engine and on the model.
 
 use dlock_core::Keyspace;
-use dlock_core::engine::{Fault, Heartbeat, OpenIf, Role};
+use dlock_core::engine::{Fault, Heartbeat, OpenIf, Role, UserState};
 
 use super::World;
 use super::turn::split;
 use crate::histories::how::How;
 use crate::histories::naive::Reply;
-use crate::histories::named::{MAX_STEP_US, User};
+use crate::histories::named::MAX_STEP_US;
 use crate::histories::ops::{ClientNo, KEYS, KeyNo, LONG_SESSION_MS, SHORT_SESSION_MS, SessionNo};
 use crate::histories::plain;
 
@@ -33,7 +33,7 @@ impl World {
         let (session, user) = (plain::session(id), self.naive.user_of(client));
         let beat = Heartbeat { id: &session, user: plain::user(user), timeout: plain::lease(timeout), only };
         let times = (self.server.space.uptime(), self.server.space.now());
-        let reply = match self.server.engine.keep_session(beat, times) {
+        let reply = match self.server.engine.keep_session(beat, times, || UserState::Enabled) {
             Ok(None) => Reply::Nil,
             Ok(Some(_)) => Reply::Number(1),
             Err(Fault::NoSession(_)) => Reply::NoSession,
@@ -55,7 +55,7 @@ impl World {
     /// Most clients open the session that they name.
     pub(super) fn open_for(&mut self, client: ClientNo, how: &How) {
         if let Some(id) = how.named
-            && self.naive.session(id).is_none()
+            && self.naive.session(self.clients[client], id).is_none()
             && !how.blocks
         {
             self.beat(client, id, OpenIf::Any, [SHORT_SESSION_MS, LONG_SESSION_MS][id]);
@@ -70,11 +70,9 @@ impl World {
     pub fn close_named(&mut self, client: u64, id: SessionNo) -> Reply {
         let (session, now) = (plain::session(id), self.server.space.now());
         let user = plain::user(self.naive.user_of(client));
-        let reply = match self.server.engine.close_session(&session, Some(user), now) {
-            Ok(None) => Reply::Nil,
-            Ok(Some(_)) => Reply::Number(1),
-            Err(Fault::NoSession(_)) => Reply::NoSession,
-            Err(fault) => panic!("{fault:?}"),
+        let reply = match self.server.engine.close_session(&session, user, now) {
+            None => Reply::Nil,
+            Some(_) => Reply::Number(1),
         };
         assert_eq!(reply, self.naive.close_session(client, id), "{id} {:?}", self.naive);
         // Those that waited for the session.
@@ -123,9 +121,8 @@ impl World {
     pub(in crate::histories) fn compare_sessions(&mut self) {
         for session in self.naive.sessions.clone() {
             let (id, now) = (plain::session(session.id), self.server.space.now());
-            let user = Some(plain::user(session.user));
-            let listed = self.server.engine.list_session(&id, user, usize::MAX, now);
-            let listed = listed.expect("its user asks").expect("it is open");
+            let listed = self.server.engine.list_session(&id, plain::user(session.user), usize::MAX, now);
+            let listed = listed.expect("it is open");
             let is_seen = |key: &KeyNo| self.naive.keys[*key].unnoticed.is_none();
             let mut listed: Vec<_> = listed
                 .iter()
@@ -141,10 +138,14 @@ impl World {
             listed.sort_unstable();
             wanted.sort_unstable();
             assert_eq!(listed, wanted, "{session:?} {:?}", self.naive);
-            for other in [0, 1].into_iter().filter(|other: &User| *other != session.user) {
-                let refused = self.server.engine.list_session(&id, Some(plain::user(other)), usize::MAX, now);
-                assert!(matches!(refused, Err(Fault::NoSession(_))), "another user lists {session:?}");
-            }
+        }
+        for user in [0, 1] {
+            let listed =
+                self.server.engine.list_sessions(Some(plain::user(user)), usize::MAX, self.server.space.uptime());
+            let listed: Vec<_> = listed.into_iter().map(|session| session.id).collect();
+            let mut open: Vec<_> = self.naive.sessions.iter().filter(|session| session.user == user).collect();
+            open.sort_unstable_by_key(|session| plain::session(session.id));
+            assert_eq!(listed, open.iter().map(|session| plain::session(session.id)).collect::<Vec<_>>());
         }
     }
 }
