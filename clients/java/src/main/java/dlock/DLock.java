@@ -343,23 +343,23 @@ public final class DLock implements Lock {
     private Hold await(Granting granting) {
         try {
             return granting.await();
-        } catch (UnavailableException e) {
-            core.currentOwner().leaveUnsettled();
-            throw e;
+        } finally {
+            settle(granting);
         }
     }
 
     private Hold awaitInterruptibly(Granting granting) throws InterruptedException {
         try {
             return granting.awaitInterruptibly();
-        } catch (UnavailableException e) {
+        } finally {
+            settle(granting);
+        }
+    }
+
+    /** A thread gets another owner name if a request under the present one may still be executed. */
+    private void settle(Granting granting) {
+        if (granting.isUnsettled()) {
             core.currentOwner().leaveUnsettled();
-            throw e;
-        } catch (InterruptedException e) {
-            if (granting.isUnsettled()) {
-                core.currentOwner().leaveUnsettled();
-            }
-            throw e;
         }
     }
 

@@ -39,9 +39,6 @@ final class Granting {
     private Confirmation granted;
     private boolean isOver;
 
-    /** Whether an interrupted request may still be in the queue, because the server did not answer. */
-    private boolean unsettled;
-
     /** A decision, which depends on the time. */
     private interface Decision {
         Attempt.Action at(long now);
@@ -395,10 +392,14 @@ final class Granting {
         }
         listeners.forEach(hold::onLost);
         hold.keep();
+        if (result.isDone()) {
+            hold.free().whenComplete((done, failed) -> cleaned.complete(null));
+            return;
+        }
+        cleaned.complete(null);
         if (!result.complete(hold)) {
             hold.free();
         }
-        cleaned.complete(null);
     }
 
     // The end
@@ -412,13 +413,6 @@ final class Granting {
             its = granted;
             last = asking;
         }
-        if (action.step == Attempt.Step.REFUSED) {
-            result.complete(null);
-        } else if (action.step == Attempt.Step.FAILED && why instanceof RuntimeException && !(why instanceof Unanswered)) {
-            result.completeExceptionally(why);
-        } else {
-            result.completeExceptionally(core.unavailable(why == null ? limits.silence() : why));
-        }
         CompletableFuture<?> left;
         if (action.cleanup == Attempt.Cleanup.RELEASE && its.hold() != null) {
             left = its.hold().free();
@@ -428,6 +422,13 @@ final class Granting {
             left = last.abandon(action.cleanup == Attempt.Cleanup.LEAVE);
         }
         left.whenComplete((done, failed) -> cleaned.complete(null));
+        if (action.step == Attempt.Step.REFUSED) {
+            result.complete(null);
+        } else if (action.step == Attempt.Step.FAILED && why instanceof RuntimeException && !(why instanceof Unanswered)) {
+            result.completeExceptionally(why);
+        } else {
+            result.completeExceptionally(core.unavailable(why == null ? limits.silence() : why));
+        }
     }
 
     /** Ends the acquisition because the client is closed. Completes when nothing is left of it. Never fails. */
@@ -459,13 +460,13 @@ final class Granting {
         } catch (InterruptedException e) {
             CompletableFuture<Void> left = abandon();
             Futures.awaitUninterruptibly(left, Deadline.afterMillis(LEAVING_MILLIS));
-            unsettled = !left.isDone();
             throw e;
         }
     }
 
+    /** Returns whether a request may still be executed, because it was not answered. */
     boolean isUnsettled() {
-        return unsettled;
+        return !cleaned.isDone();
     }
 
     /** Waits for the result. An interrupt does not end the wait; the thread's interrupt status is kept. */
