@@ -63,14 +63,18 @@ class Link:
     """Two connections: the server sends what it has to say about the keys of one to the other."""
 
     def __init__(self, wire: Wire) -> None:
-        source = wire._source()
+        self._wire = wire
+        self._asking: Any = None
+        self._listening: Any = None
+
+    async def open(self) -> None:
+        """Connects both."""
+        await self._wire._look(redis_py.latest())
+        source = self._wire._source()
         settings = holders.settings_of(source, Retry(NoBackoff(), 0))
         self._asking = source.connection_class(**settings)
         self._listening = source.connection_class(**settings)
         self._questions = Talk(self._asking)
-
-    async def open(self) -> None:
-        """Connects both."""
         await self._listening.connect()
         [number] = await Talk(self._listening).exchange(("CLIENT", "ID"))
         await Talk(self._listening).exchange(("SUBSCRIBE", holders.INVALIDATED))
@@ -90,8 +94,9 @@ class Link:
 
     async def close(self) -> None:
         """Closes both."""
-        await self._asking.disconnect(nowait=True)
-        await self._listening.disconnect(nowait=True)
+        for each in (self._asking, self._listening):
+            if each is not None:
+                await each.disconnect(nowait=True)
 
 
 @dataclass(frozen=True)

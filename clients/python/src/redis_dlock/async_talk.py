@@ -13,7 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
-from . import redis_py
+from . import profile, redis_py
 from .commands import Command
 
 # No time limit, in seconds: redis-py takes none from us.
@@ -122,7 +122,7 @@ class Line(Talk):
 
     def __init__(self, source: Any, until: float) -> None:
         seconds = max(0.01, until - time.monotonic())
-        settings = redis_py.own_settings(source, Retry(NoBackoff(), 0), seconds)
+        settings = profile.own_settings(source, Retry(NoBackoff(), 0), seconds)
         super().__init__(source.connection_class(**settings))
         self.closed = False
         Line._open.add(self)

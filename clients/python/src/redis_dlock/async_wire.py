@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from redis.asyncio.retry import Retry
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, NoPermissionError, ResponseError, TimeoutError
 
-from . import redis_py
+from . import profile, redis_py
 from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start, within
 from .attempt import Attempt, Debt, Replicas
 from .commands import Command, token_and_slot
@@ -29,6 +29,8 @@ class Wire:
         redis_py.check_client(client, asyncio=True)
         self._client = client
         self._name = name
+        # What makes connections for a client with a single connection. Known from its last acquisition.
+        self._own_source: Any = None
 
     # Acquiring
 
@@ -163,6 +165,7 @@ class Wire:
 
     async def _once(self, attempt: Attempt) -> None:
         attempt.check()
+        await self._look(_step(attempt))
         if attempt.named is not None:
             attempt.enters(await attempt.named.home(self._name, attempt.step(time.monotonic())))
         if not attempt.session and (not attempt.waits or self._lends(attempt)):
@@ -368,6 +371,8 @@ class Wire:
     async def exchange(self, sent: list[Command], until: float, *, fresh: bool) -> list[Any]:
         """Returns the replies of a primary, even errors. Does not wait for the pool: if that has no open connection to
         spare, makes one beside it. `fresh`: does so anyway."""
+        if self._own_source is None:
+            await self._look(until)
         source = self._source()
         if not fresh and redis_py.has_open_connection(source):
             lent = await within(until - time.monotonic(), source.get_connection(), source.release)
@@ -385,9 +390,25 @@ class Wire:
 
     def _source(self) -> Any:
         """Returns what knows how to connect to the server of the key: the pool, or the node of the cluster."""
+        if self._own_source is not None:
+            return self._own_source
         if not redis_py.in_cluster(self._client):
             return self._client.connection_pool
         return self._client.get_node_from_key(self._name)
+
+    async def _look(self, until: float) -> None:
+        """Asks a client with a single connection for its state, which the program may have changed."""
+        if not redis_py.is_single(self._client):
+            return
+        try:
+            told = await within(until - time.monotonic(), self._client.execute_command("CLIENT", "INFO"))
+        except NoPermissionError as error:
+            raise profile.unknown(error) from error
+        except asyncio.TimeoutError:
+            raise redis_py.Unreachable(ConnectionError("no answer in time")) from None
+        except redis_py.LOST as error:
+            raise redis_py.Unreachable(error) from error
+        self._own_source = profile.source_of(self._client.connection_pool, told)
 
     async def _repeat(self, on: Callable[[Talk, float], Awaitable[list[Any]]], until: float) -> list[Any]:
         """Returns what an exchange returns. Repeats it after a lost connection; raises its error then, or at that time."""
@@ -395,6 +416,8 @@ class Wire:
 
         async def once() -> list[Any]:
             step = repeats.step()
+            if self._own_source is None:
+                await self._look(step)
 
             async def exchanged() -> list[Any]:
                 async with self._talk(step, fresh=repeats.fresh) as talk:

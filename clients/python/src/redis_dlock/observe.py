@@ -117,6 +117,7 @@ class Link:
     """Two connections: the server sends what it has to say about the keys of one to the other."""
 
     def __init__(self, wire: Wire) -> None:
+        wire._look(redis_py.latest())
         source = wire._source()
         settings = holders.settings_of(source, Retry(NoBackoff(), 0))
         self._asking = source.connection_class(**settings)

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from . import commands, redis_py
+from . import commands, profile, redis_py
 from .commands import Command, Name
 from .info import fields
 
@@ -53,7 +53,7 @@ def read(reply: Any) -> tuple[Holder | None, float]:
 
 def settings_of(source: Any, retry: Any) -> dict[str, Any]:
     """Returns the settings of a watch's connections. Version 2 of the protocol sends changes as messages."""
-    settings = redis_py.own_settings(source, retry, ANSWER)
+    settings = profile.own_settings(source, retry, ANSWER)
     # Notifications of maintenance need version 3.
     settings = {name: value for name, value in settings.items() if "maint_notifications" not in name}
     return {**settings, "protocol": 2}

@@ -197,6 +197,11 @@ def refresh(cluster: Any, doubtful: str) -> Any:
     return nodes.initialize()
 
 
+def is_single(client: Any) -> bool:
+    """Returns whether all commands of the client go over one connection, whose state the program may change."""
+    return bool(getattr(client, "_single_connection_client", False) or getattr(client, "single_connection_client", False))
+
+
 def lends(source: Any) -> bool:
     """Returns whether it is a pool. The nodes of asyncio's cluster client lend no connections."""
     return hasattr(source, "get_connection")
@@ -227,6 +232,8 @@ def _is_open(connection: Any) -> bool:
 def open_connection(pool: Any) -> Any:
     """Returns an open connection of a pool of threads, at once. None: it has none to spare. To make one would take as
     long as a server hangs."""
+    if not lends(pool):
+        return None
     if type(pool).get_connection not in _GETTERS:
         return pool.get_connection() if has_open_connection(pool) else None
     try:
@@ -296,23 +303,6 @@ def _readable(sock: Any) -> bool:
 def address(connection: Any) -> object:
     """Returns the address that a connection leads to."""
     return [getattr(connection, name, None) for name in ("host", "port", "path")]
-
-
-def own_settings(source: Any, retry: Any, within: float) -> dict[str, Any]:
-    """Returns the settings for a connection outside of the pool: those of the pool, but it does not retry by itself,
-    and neither connecting nor a step of the handshake takes longer than this many seconds."""
-    settings = dict(source.connection_kwargs)
-    settings["retry"] = retry
-    settings.pop("retry_on_error", None)
-    settings.pop("retry_on_timeout", None)
-    # It would ask in the middle of an exchange, without regard to the limit of the exchange.
-    settings["health_check_interval"] = 0
-    told = settings.get("socket_timeout")
-    settings["socket_timeout"] = min(told or within, within)
-    if "path" not in settings:
-        told = settings.get("socket_connect_timeout") or told
-        settings["socket_connect_timeout"] = min(told or within, within)
-    return settings
 
 
 def pool_is_full(error: Exception) -> bool:

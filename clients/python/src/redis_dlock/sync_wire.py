@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, NoPermissionError, ResponseError, TimeoutError
 from redis.retry import Retry
 
-from . import redis_py
+from . import profile, redis_py
 from .attempt import Attempt, Debt, Replicas
 from .commands import Command, token_and_slot
 from .errors import ReplicasError
@@ -61,6 +61,8 @@ class Wire:
         redis_py.check_client(client, asyncio=False)
         self._client = client
         self._name = name
+        # What makes connections for a client with a single connection. Known from its last acquisition.
+        self._own_source: Any = None
 
     # Acquiring
 
@@ -167,6 +169,7 @@ class Wire:
 
     def _once(self, attempt: Attempt) -> None:
         attempt.check()
+        self._look(attempt.step(time.monotonic()))
         if attempt.named is not None:
             attempt.enters(attempt.named.home(self._name, attempt.step(time.monotonic())))
         if not attempt.session and (not attempt.waits or self._lends(attempt)):
@@ -357,6 +360,8 @@ class Wire:
     def exchange(self, sent: list[Command], until: float, *, fresh: bool) -> list[Any]:
         """Returns the replies of a primary, even errors. Does not wait for the pool: if that has no open connection to
         spare, makes one beside it. `fresh`: does so anyway."""
+        if self._own_source is None:
+            self._look(until)
         pool = self._source()
         lent = None if fresh else redis_py.open_connection(pool)
         talk = self.open(until) if lent is None else Talk(lent, pool.release)
@@ -371,10 +376,24 @@ class Wire:
 
     def _source(self) -> Any:
         """Returns the pool that knows how to connect to the server of the key."""
+        if self._own_source is not None:
+            return self._own_source
         if not redis_py.in_cluster(self._client):
             return self._client.connection_pool
         node = self._client.get_node_from_key(self._name)
         return self._client.get_redis_connection(node).connection_pool
+
+    def _look(self, until: float) -> None:
+        """Asks a client with a single connection for its state, which the program may have changed."""
+        if not redis_py.is_single(self._client):
+            return
+        try:
+            told = limited(lambda: self._client.execute_command("CLIENT", "INFO"), until)
+        except NoPermissionError as error:
+            raise profile.unknown(error) from error
+        except redis_py.LOST as error:
+            raise redis_py.Unreachable(error) from error
+        self._own_source = profile.source_of(self._client.connection_pool, told)
 
     def _repeat(self, on: Callable[[Talk, float], list[Any]], until: float) -> list[Any]:
         """Returns what an exchange returns. Repeats it after a lost connection; raises its error then, or at that time."""
@@ -382,6 +401,8 @@ class Wire:
 
         def once() -> list[Any]:
             step = repeats.step()
+            if self._own_source is None:
+                self._look(step)
             with self._talk(step, fresh=repeats.fresh) as talk:
                 return on(talk, step)
 
@@ -424,7 +445,7 @@ class Wire:
             asked, attempt.lent = asked or attempt.lent, True
         try:
             lent = redis_py.open_connection(pool)
-            if lent is None and not asked:
+            if lent is None and not asked and redis_py.lends(pool):
                 soon = min(until, time.monotonic() + redis_py.LENDING)
                 lent = limited(pool.get_connection, soon, pool.release, lambda work: _stuck.update({pool: work}))
         except redis_py.LOST as error:

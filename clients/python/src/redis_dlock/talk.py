@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from redis.retry import Retry
 
-from . import redis_py
+from . import profile, redis_py
 from .commands import Command
 from .limited import limited
 
@@ -113,7 +113,7 @@ class Line(Talk):
 
     def __init__(self, source: Any, until: float) -> None:
         within = max(0.01, until - time.monotonic())
-        settings = redis_py.own_settings(source, Retry(NoBackoff(), 0), within)
+        settings = profile.own_settings(source, Retry(NoBackoff(), 0), within)
         super().__init__(source.connection_class(**settings))
         # Held during an exchange: the watch of a session and its release share the connection.
         self.busy = threading.RLock()
