@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import selectors
 import socket
 import threading
@@ -156,17 +157,29 @@ class Watch:
 
     def _sleep(self, wakes: socket.socket) -> None:
         """Waits until something is due, or the watch is woken, or the connection of the session has something."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(wakes, selectors.EVENT_READ)
-            sock = getattr(self._session.connection, "_sock", None) if self._session is not None else None
-            if sock is not None and not self._binds:
-                try:
-                    selector.register(sock, selectors.EVENT_READ)
-                except (OSError, ValueError):
-                    return  # Another thread closes it at this moment.
-            ready = [key.fileobj for key, _ in selector.select(max(0.0, self._beats.due - time.monotonic()))]
+        seen = self._descriptor()
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(wakes, selectors.EVENT_READ)
+                if seen is not None:
+                    selector.register(seen, selectors.EVENT_READ)
+                ready = [key.fileobj for key, _ in selector.select(max(0.0, self._beats.due - time.monotonic()))]
+        finally:
+            if seen is not None:
+                os.close(seen)
         if wakes in ready:
             wakes.recv(64)
+
+    def _descriptor(self) -> int | None:
+        """Returns a descriptor of its own for the connection of the session: a release reads on the connection at the same
+        time, and eventlet lets only one look at a descriptor."""
+        sock = getattr(self._session.connection, "_sock", None) if self._session is not None else None
+        if sock is None or self._binds:
+            return None
+        try:
+            return os.dup(sock.fileno())
+        except OSError:
+            return None  # Another thread closes it at this moment.
 
     def _look(self) -> float | None:
         """Returns the seconds left, or None if the hold is gone."""
