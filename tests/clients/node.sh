@@ -7,11 +7,11 @@ export DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 home=$(scripts/node) || { echo "$home"; exit 77; }
 PATH=$PWD/target/languages/node/bin:$PATH
 
-rm -rf "$home/test" "$home/examples" "$home/checkout"
+rm -rf "$home/test" "$home/examples" "$home/checkout" "$home/histories"
 mkdir "$home/checkout"
 cp -r clients/node/{src,tsconfig.json,cluster-key-slot.d.ts} "$home/checkout/"
 cp -r clients/node/{test,examples} "$home/"
-cp clients/node/README.md docs/permissions.md "$home/"
+cp -r clients/node/README.md docs/permissions.md tests/clients/histories "$home/"
 cd "$home"
 tsc=node_modules/.bin/tsc
 # The types of the source; then programs that use the package, as modules and as CommonJS, and those of its README.

@@ -166,7 +166,7 @@ export declare class Session implements AsyncDisposable {
 export interface Lock extends AsyncDisposable {
   /** The name, or the names joined by spaces if several were locked together. */
   readonly resource: string;
-  /** Who holds it, another one for each acquisition: `HOST:PID:NUMBER:RANDOM`, or {@link LockOptions.owner} and a random end. */
+  /** The owner, another one for each acquisition: `HOST:PID:NUMBER:RANDOM`, or {@link LockOptions.owner} and a random end. */
   readonly owner: string;
   /** The fencing token: greater than that of every earlier grant. Pass it to whatever the lock protects. */
   readonly token: number;
@@ -215,7 +215,7 @@ export declare class DLock {
    * @throws {NoAnswer} the server could not be reached, or did not answer, in that time
    */
   acquire(resource: string, options?: LockOptions): Promise<Lock>;
-  /** Acquires a lock without waiting, unless `wait` is given. null: it is held by somebody else. */
+  /** Acquires a lock without waiting, unless `wait` is given. null: another owner holds it. */
   tryAcquire(resource: string, options?: LockOptions): Promise<Lock | null>;
   /** Acquires a lock for reading: `acquire` with `mode: 'read'`. */
   read(resource: string, options?: LockOptions): Promise<Lock>;
@@ -327,7 +327,7 @@ export interface SemaphoreOptions extends Omit<LockOptions, 'mode'> {
   slot?: boolean;
 }
 
-/** The lock was not granted within the time to wait. */
+/** The lock was not granted within the time to wait, and a server has said so at least once. */
 export declare class NotGranted extends Error {
   constructor(resource: string);
   readonly resource: string;

@@ -4,8 +4,8 @@
 const { ask, soon } = require('./ask.js');
 const { Attempts } = require('./attempts.js');
 const { LockLost, NoAnswer, TooFewReplicas, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
+const { Heartbeat } = require('./heartbeat.js');
 const { learnCaps } = require('./info.js');
-const { Lengths } = require('./lengths.js');
 const { checkLease, firstLease } = require('./options.js');
 const { waitFor } = require('./queue.js');
 const { Bound, timer, unlessAborted, within } = require('./time.js');
@@ -21,7 +21,8 @@ const { Bound, timer, unlessAborted, within } = require('./time.js');
  * @property {string} owner
  * @property {number} token
  * @property {number | undefined} slot
- * @property {number} sent when the command that was granted was sent
+ * @property {number} sent since when the lease counts
+ * @property {boolean} isOpen another copy of the command may still be executed
  * @property {import('./options.js').Terms} terms
  * @property {Connection | undefined} own the connection that a session is bound to
  * @property {Connection[]} late others on which the request is unanswered
@@ -36,11 +37,10 @@ class Lock {
   #granted;
   /** The lease that the next renewal asks for. */
   #lease;
-  #lengths;
+  /** Until when it is held for certain, and when it is to be renewed. */
+  #beats;
   /** It stays at least until then, even if it is released earlier. */
   #staysUntil;
-  /** Held until then for certain, by performance.now(). */
-  #until;
   #lost = new AbortController();
   /** Why it is lost. */
   #why = '';
@@ -68,17 +68,58 @@ class Lock {
   constructor(granted) {
     this.#granted = granted;
     this.#lease = granted.terms.lease;
-    this.#lengths = new Lengths(this.#lease);
     this.#late = granted.late;
     // The grant came before now.
     this.#staysUntil = performance.now() + granted.terms.atLeast;
-    this.#until = granted.sent + firstLease(granted.terms);
+    this.#beats = this.#since(granted.sent, granted.isOpen);
     if (granted.named) this.#join(granted.named);
-    this.#watchEnd();
-    if (!granted.own) return;
-    this.#bindTo(granted.own);
-    this.keep();
+    if (granted.own) this.#bindTo(granted.own);
   }
+
+  /**
+   * @param {number} sent
+   * @param {boolean} isOpen
+   */
+  #since(sent, isOpen) {
+    return new Heartbeat(performance.now(), { lease: firstLease(this.#granted.terms), sent, isOpen });
+  }
+
+  // For its acquisition
+
+  /** It is the program's from now on. */
+  begin() {
+    this.#watchEnd();
+    if (this.#own || this.#granted.terms.renew) this.keep();
+  }
+
+  /**
+   * Its lease counts from then.
+   *
+   * @param {number} sent
+   * @param {boolean} isOpen a command that sets the lease may still be executed
+   */
+  restart(sent, isOpen) {
+    this.#beats = this.#since(sent, isOpen);
+  }
+
+  /**
+   * Whether the server has the hold, of which too little is certain. Its lease begins again.
+   *
+   * @param {import('./time.js').Bound} bound ends the asking
+   */
+  async confirm(bound) {
+    if (this.#binding) return (await this.#learnCap(this.#binding, bound)) && !this.#isOver;
+    this.restart(performance.now(), false);
+    try {
+      await this.extend();
+      return !this.#isOver;
+    } catch (error) {
+      if (error instanceof LockLost) return false;
+      throw error;
+    }
+  }
+
+  // For the program
 
   get resource() {
     return this.#granted.target.resource;
@@ -107,12 +148,11 @@ class Lock {
   /** @param {number} [lease] */
   async extend(lease = this.#lease) {
     checkLease(lease);
-    const before = this.#lengths.sure;
     try {
       await this.#extend(this.#granted.terms.named?.leaseOf(lease) ?? lease);
     } finally {
       // The next renewal is due earlier, or later.
-      if (this.#isKept && this.#lengths.sure !== before) this.keep();
+      if (this.#isKept) this.keep();
     }
   }
 
@@ -120,23 +160,23 @@ class Lock {
   async #extend(lease) {
     if (this.signal.aborted) throw new LockLost(this.resource, `it was lost before: ${this.#why}`, this.signal.reason);
     if (this.#isOver) throw new LockLost(this.resource, 'it was released');
-    const sent = performance.now();
+    const now = performance.now();
     const { answer, replicas, replicasTimeout, atLeast } = this.#granted.terms;
     const longest = answer + (replicas > 0 ? replicasTimeout : 0);
-    const time = atLeast > 0 ? Math.max(lease, Math.ceil(this.#staysUntil - sent)) : lease;
-    this.#lengths.sends(time);
+    const time = atLeast > 0 ? Math.max(lease, Math.ceil(this.#staysUntil - now)) : lease;
     // It may be executed without an answer.
-    if (sent + time < this.#until) this.#confirmed(sent, time);
-    const { replies, repeated } = await this.#within(this.signal, (bound) => this.#renew(time, bound), longest).catch(
-      (error) => {
-        if (error instanceof TooFewReplicas) this.#lengths.answered(false);
-        throw isWrongType(error) ? this.#lose(OVERWRITTEN, error) : error;
-      },
-    );
-    if (!repeated) this.#lengths.answered(true);
+    const sent = this.#beats.sends(now, time);
+    this.#watchEnd();
+    const renewal = this.#within(this.signal, (bound) => this.#renew(time, bound), longest);
+    const { replies, repeated } = await renewal.catch((error) => {
+      if (error instanceof TooFewReplicas) this.#beats.refused(performance.now(), sent);
+      else this.#beats.cut(performance.now());
+      throw isWrongType(error) ? this.#lose(OVERWRITTEN, error) : error;
+    });
+    if (repeated) this.#beats.repeats(sent);
     if (replies.includes(null)) throw this.#lose('the server has no such hold');
     this.#lease = lease;
-    await this.#renewed(replies, sent, time);
+    await this.#renewed(replies, sent);
   }
 
   async release() {
@@ -152,8 +192,7 @@ class Lock {
    */
   async releaseIn(ms) {
     const { client, target, owner, token } = this.#granted;
-    this.#over.abort();
-    this.#stopTimers();
+    this.#end();
     const commands = target.renew(owner, token, ms);
     try {
       const { replies } = await this.#within(undefined, (bound) => ask(client, commands, bound));
@@ -166,8 +205,7 @@ class Lock {
 
   /** Releases it at once, `atLeast` or not. */
   async free() {
-    this.#over.abort();
-    this.#stopTimers();
+    this.#end();
     this.#leave();
     try {
       const { replies, repeated } = await this.#within(undefined, (bound) => this.#release(bound));
@@ -183,7 +221,7 @@ class Lock {
     }
   }
 
-  /** What fails here would hide how the block ended: without an answer, the lease ends the lock. */
+  /** Fails with nothing, since that would hide how the block ended: without an answer, the lease ends the lock. */
   async [Symbol.asyncDispose]() {
     await this.release().catch(() => {});
   }
@@ -193,28 +231,8 @@ class Lock {
     clearTimeout(this.#keeping);
     if (this.#binding || this.#isOver) return; // its session does
     this.#isKept = true;
-    this.#keeping = timer(() => void this.#refresh(), this.#shortest / 3);
-  }
-
-  /**
-   * Whether the lock is still held, with at least two thirds of the lease left: asked of the server if the command that
-   * was granted waited longer than that.
-   *
-   * @param {import('./time.js').Bound} bound ends the asking
-   */
-  async confirm(bound) {
-    const isFresh = performance.now() - this.#granted.sent <= this.#lease / 3;
-    if (this.#binding) return (isFresh || (await this.#learnCap(this.#binding, bound))) && !this.#isOver;
-    if (isFresh) return true;
-    clearTimeout(this.#ending);
-    try {
-      await unlessAborted(this.extend(), bound.signal);
-      return true;
-    } catch (error) {
-      this.free().catch(() => {}); // then the lease ends it
-      if (error instanceof LockLost) return false;
-      throw error;
-    }
+    if (this.#beats.due === Infinity) return; // a cap is its end
+    this.#keeping = timer(() => void this.#refresh(), this.#beats.due - performance.now());
   }
 
   /**
@@ -227,13 +245,7 @@ class Lock {
     const send = async (/** @type {string[][]} */ commands) => [
       ...(await ask(this.#granted.client, commands, bound)).replies,
     ];
-    try {
-      await learnCaps([binding], send);
-    } catch (error) {
-      this.free().catch(() => {});
-      throw error;
-    }
-    if (!binding.isCapKnown) this.free().catch(() => {});
+    await learnCaps([binding], send);
     return binding.isCapKnown;
   }
 
@@ -257,7 +269,7 @@ class Lock {
     const { client, target, owner, token, terms } = this.#granted;
     const commands = target.renew(owner, token, lease);
     if (terms.replicas === 0) return ask(client, commands, bound);
-    const exchange = [...commands, waitFor(terms)];
+    const exchange = [...commands, waitFor({ terms })];
     const attempts = new Attempts(client, target.keys[0] ?? '', bound);
     let tries = 0;
     const send = (/** @type {Connection} */ connection) => {
@@ -298,26 +310,28 @@ class Lock {
         return;
       }
       if (this.#granted.terms.session) void this.#bind();
-      this.#keeping = timer(() => void this.#refresh(), Math.min(this.#shortest / 30, 1000));
+      this.keep();
     }
   }
 
   /**
    * @param {unknown[]} replies to renewals, none of them null
-   * @param {number} sent
-   * @param {number} lease
+   * @param {import('./validity.js').Sent} sent
    */
-  async #renewed(replies, sent, lease) {
+  async #renewed(replies, sent) {
     if (!replies.some((reply) => Number(reply) === 0)) {
-      this.#confirmed(sent, lease);
+      this.#beats.executed(performance.now(), sent);
+      this.#watchEnd();
       return;
     }
     // A cap cut it: it lasts for less than was asked, and the server knows for how long.
+    this.#beats.capped(performance.now(), sent);
     const { client, target, token } = this.#granted;
-    const asked = performance.now();
+    const asked = this.#beats.asks(performance.now());
     const { replies: left } = await this.#within(this.signal, (bound) => ask(client, target.check(token), bound));
     if (left.includes(null)) throw this.#lose('the server has no such hold');
-    this.#confirmed(asked, Math.min(...left.map(Number)));
+    this.#beats.left(performance.now(), asked, Math.min(...left.map(Number)));
+    this.#watchEnd();
   }
 
   /**
@@ -327,13 +341,19 @@ class Lock {
    */
   async #look(own) {
     const { target, token, terms } = this.#granted;
-    const sent = performance.now();
+    const asked = this.#beats.asks(performance.now());
     // A later reply is read all the same, so that the session goes on.
     const look = () => own.exchange(target.check(token));
     // Half of the lease is left to bind it elsewhere.
-    const left = await this.#within(this.#over.signal, look, Math.min(terms.answer, this.#shortest / 6));
+    const left = await this.#within(this.#over.signal, look, Math.min(terms.answer, this.#lease / 6)).catch((error) => {
+      this.#beats.cut(performance.now());
+      throw error;
+    });
     if (left.includes(null)) throw this.#lose('the server has no such hold');
-    this.#confirmed(sent, Math.min(...left.map(Number)));
+    const now = performance.now();
+    this.#beats.left(now, asked, Math.min(...left.map(Number)));
+    this.#beats.looked(now, asked);
+    this.#watchEnd();
   }
 
   /** @param {Connection} own the connection that the session is bound to from now on */
@@ -362,21 +382,20 @@ class Lock {
         // Only to a server that answers: a hung one would read it after the connection was given up, bind the lock to
         // that, and release it with it, after a later try has succeeded.
         await this.#within(bound.signal, ({ signal }) => connection.exchange(target.check(token), signal));
-        const [sent, lease] = [performance.now(), this.#lease];
-        this.#lengths.sends(lease);
+        const lease = this.#lease;
+        const sent = this.#beats.sends(performance.now(), lease);
         const commands = target.renew(owner, token, lease).map((renewal) => [...renewal, 'SESSION']);
         const exchange = connection.exchange(commands);
         const replies = await this.#within(bound.signal, ({ signal }) => unlessAborted(exchange, signal)).catch((error) => {
           if (connection.isUnread) this.#keepOpen(connection, attempts);
           throw error;
         });
-        this.#lengths.answered(true);
         if (replies.includes(null)) throw this.#lose('its session ended with its connection');
         const before = this.#own;
         attempts.give(connection);
         this.#bindTo(connection);
         before?.close();
-        await this.#renewed(replies, sent, lease);
+        await this.#renewed(replies, sent);
       });
     } catch (error) {
       if (!this.#isOver) this.#lose('its session could not be bound to a new connection', error);
@@ -404,23 +423,9 @@ class Lock {
     for (const connection of this.#late) connection.close();
   }
 
-  /**
-   * @param {number} sent
-   * @param {number} left
-   */
-  #confirmed(sent, left) {
-    this.#until = sent + Math.min(left, this.#lengths.sure);
-    this.#watchEnd();
-  }
-
-  /** The lease to renew by. */
-  get #shortest() {
-    return Math.min(this.#lease, this.#lengths.sure);
-  }
-
   /** Until when it is held for certain. */
   get #certain() {
-    return this.#binding ? this.#binding.heart.untilOf(this.#binding) : this.#until;
+    return this.#binding ? this.#binding.heart.untilOf(this.#binding) : this.#beats.until;
   }
 
   /** @param {{ heart: Heart, id: string, openings: number }} named the session that keeps it */
@@ -445,8 +450,8 @@ class Lock {
   #watchEnd() {
     clearTimeout(this.#ending);
     if (this.#isOver || this.#binding) return;
-    const left = this.#until - performance.now();
-    const end = () => (this.#until <= performance.now() ? this.#lose('its lease ended') : this.#watchEnd());
+    const left = this.#beats.until - performance.now();
+    const end = () => (this.#beats.until <= performance.now() ? this.#lose('its lease ended') : this.#watchEnd());
     this.#ending = timer(end, left);
   }
 
@@ -461,12 +466,20 @@ class Lock {
   #lose(why, cause) {
     const lost = new LockLost(this.resource, why, cause);
     this.#why = this.signal.aborted ? this.#why : why;
+    this.#beats.gone();
     if (!this.#isOver) this.#lost.abort(lost);
     this.#over.abort();
     this.#stopTimers();
     this.#leave();
     this.#closeAll();
     return lost;
+  }
+
+  /** It is released from now on, whatever answers still come. */
+  #end() {
+    this.#beats.release(performance.now());
+    this.#over.abort();
+    this.#stopTimers();
   }
 
   #stopTimers() {

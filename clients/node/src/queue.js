@@ -6,6 +6,8 @@
 
 const { Silent } = require('./attempts.js');
 const { soon } = require('./ask.js');
+const { isAnswer } = require('./errors.js');
+const { GRACE } = require('./limits.js');
 const { firstLease } = require('./options.js');
 const { pause } = require('./time.js');
 
@@ -20,18 +22,18 @@ const { pause } = require('./time.js');
  * @property {string} owner
  * @property {string[]} command without BLOCK, with a REQUEST
  * @property {import('./options.js').Terms} terms
- * @property {number} end when waiting ends, may be Infinity
- * @property {number} until when replicas must have acknowledged
  * @property {import('./time.js').Bound} bound
  * @property {import('./heart.js').Heart | undefined} heart of its named session
+ * @property {import('./attempt.js').Attempt} attempt
+ * @property {import('./attempt.js').Step} step the next one
  *
  * @typedef {object} Grant
  * @property {number} token
  * @property {number | undefined} slot
- * @property {number} sent when the command was sent
  * @property {Connection} [connection] the one that waited, still open
  * @property {number} acknowledged by how many replicas; 0 if they are not asked
  * @property {boolean} [isLate] connections may still get the same grant
+ * @property {import('./attempt.js').Copy} [copy] the attempt does not know of the grant yet
  */
 
 /** After this many ms, a wait asks whether the server is still there, and how long that may take. */
@@ -45,29 +47,53 @@ const LEAST_FOR_REPLICAS = 50;
 /**
  * @param {Request} request
  * @param {Connection} connection
- * @returns {Promise<Grant | null>} null: not granted in time
+ * @returns {Promise<Grant | null>} null: refused
  */
 async function waitOn(request, connection) {
-  const { target, owner, command, terms, end, until } = request;
-  const sent = performance.now();
-  const block = blockUntil(end, sent);
-  // Without a signal: what comes after the end of the request is heard out, so that it can be undone.
-  const blocking = async () =>
-    grantedBy((await alive(request, connection, connection.exchange([[...command, ...block]])))[0]);
-  if (terms.replicas === 0) {
-    const granted = await blocking();
-    return granted && { ...granted, sent, connection, acknowledged: 0 };
+  const { attempt } = request;
+  while (request.step.what !== 'refused') {
+    const { what, block = 0 } = request.step;
+    const copy = attempt.sends(performance.now());
+    try {
+      const { granted, acknowledged } = await asked(request, connection, what === 'wait' ? ['BLOCK', String(block)] : []);
+      const now = performance.now();
+      if (granted) {
+        request.step = attempt.granted(now, copy);
+        return { ...granted, connection, acknowledged: await acknowledged() };
+      }
+      request.step = attempt.nil(now, copy, what === 'wait');
+    } catch (error) {
+      const now = performance.now();
+      request.step = isAnswer(error) ? attempt.refused(now, copy) : attempt.cut(now);
+      throw error;
+    }
   }
-  const atOnce = await alive(request, connection, connection.exchangeOrFail([command, waitFor(terms, until)]));
-  const free = grantedBy(atOnce[0]);
-  if (free) return { ...free, sent, connection, acknowledged: Number(atOnce[1]) };
-  const granted = block.length === 0 ? null : await blocking();
-  if (!granted) return null;
-  // Redis before 7.0.12 does not count a grant to a blocked connection as its write, so that WAIT would not wait for
-  // it. A renewal is such a write.
-  const renewals = target.renew(owner, granted.token, firstLease(terms));
-  const replies = await connection.exchangeOrFail([...renewals, waitFor(terms, until)], request.bound.signal);
-  return { ...granted, sent, connection, acknowledged: Number(replies.at(-1)) };
+  return null;
+}
+
+/**
+ * Sends the command, and lets replicas acknowledge the grant.
+ *
+ * @param {Request} request
+ * @param {Connection} connection
+ * @param {string[]} block
+ * @returns {Promise<{ granted: ReturnType<typeof grantedBy>, acknowledged: () => Promise<number> }>}
+ */
+async function asked(request, connection, block) {
+  const { target, owner, command, terms, bound } = request;
+  // Without a signal: what comes after the end of the request is heard out, so that it can be undone.
+  if (terms.replicas === 0 || block.length > 0) {
+    const [reply] = await alive(request, connection, connection.exchange([[...command, ...block]]));
+    const granted = grantedBy(reply);
+    if (terms.replicas === 0 || !granted) return { granted, acknowledged: async () => 0 };
+    // Redis before 7.0.12 does not count a grant to a blocked connection as its write, so that WAIT would not wait for
+    // it. A renewal is such a write.
+    const renewals = target.renew(owner, granted.token, firstLease(terms));
+    const exchange = () => connection.exchangeOrFail([...renewals, waitFor(request)], bound.signal);
+    return { granted, acknowledged: async () => Number((await exchange()).at(-1)) };
+  }
+  const [reply, number] = await alive(request, connection, connection.exchangeOrFail([command, waitFor(request)]));
+  return { granted: grantedBy(reply), acknowledged: async () => Number(number) };
 }
 
 /**
@@ -77,15 +103,20 @@ async function waitOn(request, connection) {
  * @param {Request} request
  * @returns {Promise<Grant | null>} null: not granted in time
  */
-async function askAgain({ client, target, command, end, bound }) {
+async function askAgain(request) {
+  const { client, target, command, bound, attempt } = request;
   for (;;) {
-    const sent = performance.now();
+    const copy = attempt.sends(performance.now());
     const reply = await soon(client.send(command, target.keys[0] ?? '').then((reply) => ({ reply })), bound);
     const granted = reply ? grantedBy(reply.reply) : null;
-    if (granted) return { ...granted, sent, acknowledged: 0 };
-    const left = end - performance.now();
-    if (left <= 0) return null;
-    await pause(Math.min(AGAIN, left), bound.signal);
+    const now = performance.now();
+    if (granted) {
+      request.step = attempt.granted(now, copy);
+      return { ...granted, acknowledged: 0 };
+    }
+    request.step = reply ? attempt.nil(now, copy) : attempt.cut(now);
+    if (request.step.what !== 'wait' && request.step.what !== 'try') return null;
+    await pause(Math.min(AGAIN, request.step.block || AGAIN), bound.signal);
   }
 }
 
@@ -138,21 +169,11 @@ async function isThere({ client, target, bound }, connection) {
 }
 
 /**
- * @param {{ replicas: number, replicasTimeout: number }} terms
- * @param {number} [until]
+ * @param {{ terms: { replicas: number, replicasTimeout: number }, bound?: import('./time.js').Bound }} request
  */
-function waitFor({ replicas, replicasTimeout }, until = Infinity) {
-  const left = Math.max(until - performance.now(), LEAST_FOR_REPLICAS);
+function waitFor({ terms: { replicas, replicasTimeout }, bound }) {
+  const left = Math.max((bound?.left ?? Infinity) - GRACE, LEAST_FOR_REPLICAS);
   return ['WAIT', String(replicas), String(Math.ceil(Math.min(replicasTimeout, left)))];
-}
-
-/**
- * @param {number} end
- * @param {number} now
- */
-function blockUntil(end, now) {
-  if (end === Infinity) return ['BLOCK', '0']; // forever
-  return end > now ? ['BLOCK', String(Math.ceil(end - now))] : [];
 }
 
 module.exports = { askAgain, grantedBy, waitFor, waitOn };

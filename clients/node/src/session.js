@@ -94,7 +94,7 @@ class Session {
     await Promise.all(hearts.map((heart) => heart.close()));
   }
 
-  /** What fails here would hide how the block ended: without an answer, the server frees the locks after the timeout. */
+  /** Fails with nothing, since that would hide how the block ended: the server frees the locks after the timeout. */
   async [Symbol.asyncDispose]() {
     await this.close().catch(() => {});
   }

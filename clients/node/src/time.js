@@ -106,6 +106,11 @@ class Bound {
     return this.#controller.signal;
   }
 
+  /** The ms until its end. Not known if it ends with a silence of the server. */
+  get left() {
+    return this.#silence === Infinity ? this.#end - performance.now() : Infinity;
+  }
+
   /** The server has answered, whatever it said. */
   heard() {
     if (this.#silence !== Infinity) this.#end = performance.now() + this.#silence;

@@ -102,7 +102,7 @@ withEachClient(({ open, run, key }) => {
   });
 
   const { signal: never } = new AbortController();
-  /** What work does with its signal, as with what Node.js offers. */
+  /** Work that follows its signal, by what Node.js offers and by hand. */
   const WORK = {
     'timers/promises': (signal) => pause(600_000, undefined, { signal }),
     'events.once': (signal) => once(new EventEmitter(), 'never', { signal }),

@@ -66,9 +66,61 @@ withEachClient(({ key, run, open, close }) => {
     await untilWaiting(server.run, 'job', 1);
     server.freeze();
     await settles(acquiring, 2250 + LATE, 'queued');
-    await assert.rejects(acquiring, NoAnswer);
+    await assert.rejects(acquiring, NotGranted, 'the server has refused it once');
     server.thaw();
     await untilWaiting(server.run, 'job', 0);
+  });
+
+  for (const wait of [30_000, Infinity]) {
+    for (const session of [false, true]) {
+      const what = `${wait === Infinity ? 'without' : 'with'} a limit${session ? ', of a session' : ''}`;
+      test(`silence after the grant ends no wait ${what}`, async () => {
+        const server = await start();
+        const line = await wire(server.port);
+        const dlock = new DLock(await open({ at: line.port }), { lease: 9000 });
+        await server.run('DLOCK.ACQUIRE', 'job', 'other', 'PX', '60000');
+        const acquiring = dlock.acquire('job', { wait, session });
+        acquiring.catch(() => {});
+        await untilWaiting(server.run, 'job', 1);
+        await sleep(3200); // longer than a third of the lease, so that the grant is confirmed
+        line.keep('DLOCK.RENEW');
+        await server.run('DLOCK.RELEASE', 'job', 'other');
+        await until('it is being confirmed', () => line.kept() > 0);
+        server.freeze();
+        line.deliver();
+        await sleep(2500);
+        server.thaw();
+        const lock = await acquiring;
+        assert(!lock.signal.aborted && lock.remaining > 0);
+        const info = await lookAt(server.run, 'job');
+        assert.equal(info.token, lock.token);
+        assert(lock.remaining <= Number(await server.run('PTTL', 'job')) + LATE);
+        assert.equal(await lock.release(), true);
+        await server.stop();
+      });
+    }
+  }
+
+  test('a grant that is still certain when the limit passes is kept', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    const dlock = new DLock(await open({ at: line.port }), { lease: 9000 });
+    await server.run('DLOCK.ACQUIRE', 'job', 'other', 'PX', '60000');
+    const acquiring = dlock.acquire('job', { wait: 3600 });
+    acquiring.catch(() => {});
+    await untilWaiting(server.run, 'job', 1);
+    await sleep(3200);
+    line.keep('DLOCK.RENEW');
+    await server.run('DLOCK.RELEASE', 'job', 'other');
+    await until('it is being confirmed', () => line.kept() > 0);
+    server.freeze();
+    await settles(acquiring, 600 + 150 + LATE, 'the limit');
+    const lock = await acquiring;
+    assert(lock.remaining > 4000 && lock.remaining < 9000 - 3200, `${lock.remaining} ms are left`);
+    server.thaw();
+    line.deliver();
+    assert.equal(await lock.release(), true);
+    await server.stop();
   });
 
   test('a renewal that the server refuses for now is tried again', async () => {

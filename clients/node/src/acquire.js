@@ -1,0 +1,382 @@
+'use strict';
+/** Acquires a lock: sends what the attempt asks for, and hears what comes of it. */
+
+const { ask, soon } = require('./ask.js');
+const { Attempt } = require('./attempt.js');
+const { AFTERWARDS, Attempts } = require('./attempts.js');
+const { inDatabase } = require('./clients.js');
+const { NoAnswer, NotGranted, TooFewReplicas, Unlike, explained, isAnswer, mayRepeat, writesNothing } = require('./errors.js');
+const { GRACE } = require('./limits.js');
+const { Lock } = require('./lock.js');
+const { firstLease } = require('./options.js');
+const { newOwner } = require('./owners.js');
+const { askAgain, grantedBy, waitOn } = require('./queue.js');
+const { isNoSession } = require('./session.js');
+const { Bound, pause, timer, unlessAborted } = require('./time.js');
+
+/**
+ * @typedef {import('./clients.js').Client} Client
+ * @typedef {import('./options.js').Terms} Terms
+ * @typedef {import('./queue.js').Grant} Grant
+ * @typedef {import('./queue.js').Request} Request
+ * @typedef {import('./target.js').Target} Target
+ */
+
+/** How late the server may see that a connection has ended: on the same machine, and at most, in ms. */
+const SEES_AN_END = [20, 1000];
+/** The pause after a grant could not be confirmed, in ms. */
+const PAUSE = 25;
+
+/**
+ * @param {Client} client
+ * @param {Target} target
+ * @param {Terms} terms
+ * @returns {Promise<Lock>}
+ */
+async function acquire(client, target, terms) {
+  const { wait, answer, outage, signal } = terms;
+  const limits = wait === Infinity ? { silence: outage } : { ms: (wait || answer) + GRACE };
+  const bound = new Bound(limits, signal, (cause) => new NoAnswer(target.resource, cause));
+  const acquisition = new Acquisition(client, target, terms, bound);
+  const running = acquisition.run();
+  try {
+    return await unlessAborted(running, bound.signal);
+  } catch (error) {
+    if (!bound.signal.aborted || error !== bound.signal.reason) throw error;
+    const lock = acquisition.over();
+    if (lock) return lock;
+    running.then((late) => void late.free().catch(() => {}), () => {});
+    throw acquisition.isRefused ? new NotGranted(target.resource) : error;
+  } finally {
+    bound.close();
+  }
+}
+
+class Acquisition {
+  #client;
+  #target;
+  #terms;
+  #bound;
+  #attempt;
+  /** @type {import('./attempt.js').Step} */
+  #step;
+  /** A grant that is being confirmed. @type {Lock | undefined} */
+  #confirming;
+  /** How it ended with its time, or with the caller's signal. @type {import('./attempt.js').Step | undefined} */
+  #end;
+
+  /**
+   * @param {Client} client
+   * @param {Target} target
+   * @param {Terms} terms
+   * @param {Bound} bound
+   */
+  constructor(client, target, terms, bound) {
+    this.#client = client;
+    this.#target = target;
+    this.#terms = terms;
+    this.#bound = bound;
+    const { wait, answer } = terms;
+    const limit = wait === Infinity ? 'none' : wait || 'try';
+    this.#attempt = new Attempt(performance.now(), { limit, lease: firstLease(terms), patience: answer });
+    this.#step = this.#attempt.first();
+  }
+
+  /** Whether its time was over, and a server had refused it. */
+  get isRefused() {
+    return this.#end?.what === 'refused';
+  }
+
+  /** @returns {Promise<Lock>} */
+  async run() {
+    for (;;) {
+      const lock = await this.#requestInSession();
+      this.#confirming = lock;
+      if (await this.#isConfirmed(lock)) {
+        lock.begin();
+        return lock;
+      }
+      // Its place in the queue is lost with the grant.
+      this.#confirming = undefined;
+      lock.free().catch(() => {});
+      if (this.#step.what === 'refused') throw new NotGranted(this.#target.resource);
+    }
+  }
+
+  /** Its time is over, or nobody wants it any more: the grant, if that is certain all the same. */
+  over() {
+    this.#end ??= this.#terms.signal?.aborted ? this.#attempt.cancel() : this.#attempt.over(performance.now());
+    const lock = this.#confirming;
+    if (!lock || this.#end.what !== 'granted') return undefined;
+    lock.restart(this.#attempt.since, true);
+    lock.begin();
+    return lock;
+  }
+
+  /**
+   * Asks the server whether it still has a grant that may be old, until it answers.
+   *
+   * @param {Lock} lock
+   */
+  async #isConfirmed(lock) {
+    const [attempt, bound] = [this.#attempt, this.#bound];
+    try {
+      while (this.#step.what === 'confirm') {
+        const copy = attempt.sends(performance.now());
+        const isThere = await this.#asked(lock);
+        const now = performance.now();
+        if (isThere === undefined) {
+          this.#step = attempt.cut(now);
+          await pause(PAUSE, bound.signal);
+        } else this.#step = isThere ? attempt.confirmed(now, copy) : attempt.gone(now);
+      }
+    } catch (error) {
+      // With its time over, it may be certain nevertheless.
+      if (!bound.signal.aborted || !this.over()) lock.free().catch(() => {});
+      throw error;
+    }
+    return this.#step.what === 'granted';
+  }
+
+  /**
+   * Whether the server has the hold. undefined: it has not answered.
+   *
+   * @param {Lock} lock
+   */
+  async #asked(lock) {
+    const bound = this.#bound;
+    try {
+      const isThere = await unlessAborted(lock.confirm(bound), bound.signal);
+      bound.heard();
+      return isThere;
+    } catch (error) {
+      bound.signal.throwIfAborted();
+      if (error instanceof TooFewReplicas || (!mayRepeat(error) && !writesNothing(error))) throw error;
+      bound.cause = error instanceof NoAnswer ? error.cause : error;
+      return undefined;
+    }
+  }
+
+  /**
+   * The same as `#request`. If the server does not know the session, it is opened again.
+   *
+   * @returns {Promise<Lock>}
+   */
+  async #requestInSession() {
+    const { named } = this.#terms;
+    if (!named) return this.#request();
+    const [bound, [key = '']] = [this.#bound, this.#target.keys];
+    for (;;) {
+      const heart = await named.at(key, bound);
+      try {
+        return await heart.during(() => this.#request(heart));
+      } catch (error) {
+        if (!isNoSession(error)) throw error;
+        bound.cause = error;
+      }
+      await named.missing(heart, key, bound.signal);
+    }
+  }
+
+  /**
+   * A fresh owner and a REQUEST, so that it may be sent again, and given up without a trace.
+   *
+   * @param {import('./heart.js').Heart} [heart] of its named session
+   * @returns {Promise<Lock>}
+   */
+  async #request(heart) {
+    const [client, target, terms, bound] = [this.#client, this.#target, this.#terms, this.#bound];
+    const owner = newOwner(terms.owner);
+    void client.learn(); // its reply comes before that of the command
+    const selected = client.database();
+    const inThis = () => inDatabase(client, selected ?? client.database());
+    const named = heart && { heart, id: heart.id, openings: heart.openings };
+    const command = commandOf(target, owner, terms, named?.id);
+    const attempts = new Attempts(client, target.keys[0] ?? '', bound);
+    try {
+      const request = { client, target, owner, command, terms, bound, heart, attempt: this.#attempt, step: this.#step };
+      const grant = await grantOf(request, attempts);
+      this.#step = request.step;
+      bound.signal.throwIfAborted();
+      if (!grant) throw new NotGranted(target.resource);
+      return this.#granted(grant, { owner, named, attempts, client: grant.connection ? undefined : inThis() });
+    } catch (error) {
+      if (bound.signal.aborted) this.over();
+      await this.#undo(error, { owner, heart, attempts, client: inThis() });
+      throw error;
+    }
+  }
+
+  /**
+   * @param {Grant} grant
+   * @param {{ owner: string, named: import('./lock.js').Granted['named'], attempts: Attempts, client: Client | undefined }} of
+   */
+  #granted({ token, slot, connection, acknowledged, isLate }, { owner, named, attempts, client }) {
+    const [target, terms, attempt] = [this.#target, this.#terms, this.#attempt];
+    if (acknowledged < terms.replicas) throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
+    const own = terms.session ? connection : undefined;
+    if (own) attempts.give(own);
+    const late = own ? attempts.giveRest() : [];
+    const place = client ?? inDatabase(this.#client, connection?.database);
+    const [sent, isOpen] = [attempt.since, attempt.isOpen];
+    const lock = new Lock({ client: place, target, owner, token, slot, sent, isOpen, terms, own, late, named });
+    if (!isLate) attempts.end();
+    return lock;
+  }
+
+  /**
+   * Leaves nothing behind: it may have been granted nevertheless.
+   *
+   * @param {unknown} error
+   * @param {{ owner: string, heart: import('./heart.js').Heart | undefined, attempts: Attempts, client: Client }} of
+   */
+  async #undo(error, { owner, heart, attempts, client }) {
+    if (error instanceof NotGranted && !this.#attempt.isOpen) {
+      attempts.end();
+      return;
+    }
+    const undone = this.#target.releaseAll(owner);
+    attempts.end(undone);
+    const released = cleanUp(client, undone, heart);
+    if (attempts.hasLeft) void cleanUpAgain(client, undone, heart, released);
+    if (error instanceof TooFewReplicas) await unlessAborted(released, this.#bound.signal);
+  }
+}
+
+/**
+ * @param {Target} target
+ * @param {string} owner
+ * @param {Terms} terms
+ * @param {string | undefined} session the id of a named one
+ */
+function commandOf(target, owner, terms, session) {
+  const command = [...target.acquire(owner), 'PX', String(firstLease(terms)), 'REQUEST', '1'];
+  if (terms.maxHold !== Infinity) command.push('MAXHOLD', String(terms.maxHold));
+  if (terms.session) command.push('SESSION');
+  if (session !== undefined) command.push('SESSIONID', session);
+  return command;
+}
+
+/**
+ * @param {Request} request
+ * @param {Attempts} attempts
+ * @returns {Promise<Grant | null>}
+ */
+async function grantOf(request, attempts) {
+  const { client, target, command, terms, bound, attempt } = request;
+  const needsOwn = terms.session || terms.replicas > 0;
+  const own = () =>
+    attempts.run((connection) => waitOn(request, connection)).catch((error) => {
+      if (error instanceof Unlike && !needsOwn) return askAgain(request);
+      throw error;
+    });
+  if (needsOwn || request.step.what === 'wait') return unlessAborted(own(), bound.signal);
+  // Most locks are free: no connection for those.
+  const copy = attempt.sends(performance.now());
+  /** @type {unknown} */
+  let failure;
+  const shared = client.send(command, target.keys[0] ?? '').then((reply) => ({ granted: grantedBy(reply) }));
+  shared.catch((error) => (failure = error));
+  const first = await soon(shared, bound).catch((error) => {
+    if (isAnswer(error)) attempt.error(copy);
+    throw error;
+  });
+  const now = performance.now();
+  if (first?.granted) {
+    request.step = attempt.granted(now, copy);
+    return { ...first.granted, acknowledged: 0 };
+  }
+  if (first) request.step = attempt.nil(now, copy);
+  else request.step = isAnswer(failure) ? attempt.refused(now, copy) : attempt.cut(now);
+  if (request.step.what === 'refused') return null;
+  if (first) return unlessAborted(own(), bound.signal);
+  attempts.isSuspect = true;
+  return firstOf(request, attempts, own(), lateOf(request, copy, shared));
+}
+
+/**
+ * The grant that the silent client of the program still gets. A nil only says that nothing waits there.
+ *
+ * @param {Request} request
+ * @param {import('./attempt.js').Copy} copy
+ * @param {Promise<{ granted: ReturnType<typeof grantedBy> }>} shared
+ * @returns {Promise<Grant | null>}
+ */
+async function lateOf({ attempt, terms }, copy, shared) {
+  try {
+    const { granted } = await shared;
+    if (granted) return { ...granted, acknowledged: 0, copy };
+    attempt.nil(performance.now(), copy);
+    if (terms.wait === 0) return null;
+  } catch (error) {
+    if (isAnswer(error)) attempt.refused(performance.now(), copy);
+    if (!mayRepeat(error)) throw explained(error);
+  }
+  return new Promise(() => {});
+}
+
+/**
+ * @param {Request} request
+ * @param {Attempts} attempts
+ * @param {Promise<Grant | null>} other on connections of one's own
+ * @param {Promise<Grant | null>} late
+ */
+async function firstOf(request, attempts, other, late) {
+  const grant = await unlessAborted(Promise.race([other, late]), request.bound.signal);
+  if (grant?.copy) request.step = request.attempt.granted(performance.now(), grant.copy);
+  for (const each of [other, late]) each.then((extra) => extra && dropped(request, extra, grant), () => {});
+  if (grant?.connection) return grant;
+  attempts.endLater();
+  return grant && { ...grant, isLate: true };
+}
+
+/**
+ * Releases what was granted to a repeat after the grant that counts was over.
+ *
+ * @param {Request} request
+ * @param {Grant} extra
+ * @param {Grant | null} counted
+ */
+function dropped({ client, target, owner, heart }, extra, counted) {
+  if (extra.token !== counted?.token) cleanUp(client, target.release(owner, extra.token), heart);
+}
+
+/**
+ * The replies, if they come in time.
+ *
+ * @param {Client} client
+ * @param {string[][]} releases
+ * @param {import('./heart.js').Heart} [heart] of the grant's session
+ */
+async function cleanUp(client, releases, heart) {
+  const bound = new Bound({ ms: AFTERWARDS }, undefined, () => new Error('not cleaned up in time'));
+  try {
+    return (await ask(client, releases, bound)).replies;
+  } catch {
+    heart?.owe(releases); // without a session, the lease ends it
+    return undefined;
+  } finally {
+    bound.close();
+  }
+}
+
+/**
+ * Releases once more what was not held yet: the server may grant to a connection whose end it has not seen, or has seen
+ * in the same turn of its loop.
+ *
+ * @param {Client} client
+ * @param {string[][]} releases
+ * @param {import('./heart.js').Heart | undefined} heart
+ * @param {Promise<unknown[] | undefined>} before the replies to the release before
+ */
+async function cleanUpAgain(client, releases, heart, before) {
+  let replies = await before;
+  for (const late of SEES_AN_END) {
+    if (!replies?.includes(null)) return;
+    await new Promise((resolve) => timer(() => resolve(undefined), late));
+    if (client.isClosed()) return;
+    replies = await cleanUp(client, releases, heart);
+  }
+}
+
+exports.acquire = acquire;

@@ -1,0 +1,212 @@
+'use strict';
+/**
+ * One acquisition: what to send next, and how it ends. Pure, as `validity`: each event gives the next step.
+ *
+ * Copies of the acquiring command have one owner and one REQUEST. A copy without an answer is open: it may be waiting,
+ * may have been granted, and may still be executed.
+ */
+
+/** Both sides count whole milliseconds. */
+const ROUNDED = 2;
+
+/**
+ * @typedef {object} Copy a command that was sent
+ * @property {number} at
+ *
+ * @typedef {'none' | 'leave' | 'release'} Cleanup nothing, or leave the queue and release what was granted, or release
+ *   the grant that is known
+ *
+ * @typedef {object} Step `try`: send without BLOCK; `wait`: with it; `confirm`: renew the grant. The rest are outcomes
+ * @property {'try' | 'wait' | 'confirm' | 'granted' | 'refused' | 'unreachable' | 'canceled' | 'failed'} what
+ * @property {number} [block] 0: without a limit
+ * @property {boolean} [isFresh] with a new owner: the last grant is over
+ * @property {number} [until] when it is certain
+ * @property {Cleanup} [cleanup]
+ */
+
+class Attempt {
+  #end;
+  #limit;
+  #lease;
+  /** @type {Set<Copy>} */
+  #open = new Set();
+  /** Since when the grant counts, if there is one. @type {number | undefined} */
+  #since;
+  /** Whether there was any answer, and whether that was a nil. */
+  #isAnswered = false;
+  #isRefused = false;
+
+  /**
+   * @param {number} now
+   * @param {{ limit: number | 'try' | 'none', lease: number, patience?: number }} how `patience`: how long one that does
+   *   not wait is tried
+   */
+  constructor(now, { limit, lease, patience = 1000 }) {
+    this.#limit = limit;
+    this.#lease = lease;
+    this.#end = now + (limit === 'none' ? Infinity : limit === 'try' ? patience : limit);
+  }
+
+  /** Since when a grant counts: the earliest copy that may have been granted was sent then. */
+  get since() {
+    return this.#since ?? Infinity;
+  }
+
+  /** Whether a copy may still be executed. */
+  get isOpen() {
+    return this.#open.size > 0;
+  }
+
+  /** @returns {Step} */
+  first() {
+    return { what: 'try' };
+  }
+
+  /**
+   * The command that was asked for is about to be sent.
+   *
+   * @param {number} now
+   * @returns {Copy}
+   */
+  sends(now) {
+    const copy = { at: now };
+    if (this.#since === undefined) this.#open.add(copy);
+    return copy;
+  }
+
+  /**
+   * @param {number} now
+   * @param {Copy} copy
+   * @returns {Step}
+   */
+  granted(now, copy) {
+    this.#isAnswered = true;
+    this.#open.delete(copy);
+    this.#since = Math.min(this.#since ?? copy.at, copy.at);
+    for (const { at } of this.#open) this.#since = Math.min(this.#since, at);
+    if (now - this.#since <= this.#lease / 3) return this.#granted(this.#since);
+    return { what: 'confirm' };
+  }
+
+  /**
+   * @param {number} now
+   * @param {Copy} copy
+   * @param {boolean} [isWait] it was sent with BLOCK
+   * @returns {Step}
+   */
+  nil(now, copy, isWait = false) {
+    this.#isAnswered = this.#isRefused = true;
+    this.#since = undefined;
+    this.#open.delete(copy);
+    // While another copy is open, that one has taken the place of this one.
+    if (this.#limit === 'try' || (isWait && !this.isOpen)) return this.#ended('refused');
+    return this.#waitOr(now);
+  }
+
+  /**
+   * @param {number} now
+   * @param {Copy} copy that confirms: executed
+   * @returns {Step}
+   */
+  confirmed(now, copy) {
+    this.#since = copy.at;
+    return now < copy.at + this.#lease - ROUNDED ? this.#granted(copy.at) : { what: 'confirm' };
+  }
+
+  /**
+   * @param {number} now
+   * @returns {Step} the server has no such hold any more
+   */
+  gone(now) {
+    this.#since = undefined;
+    const step = this.#again(now);
+    if (step.what !== 'try' && step.what !== 'wait') return this.#ended('refused');
+    this.#open.clear();
+    return { ...step, isFresh: true };
+  }
+
+  /**
+   * No answer: the copy may still be executed.
+   *
+   * @param {number} now
+   * @returns {Step}
+   */
+  cut(now) {
+    return this.#since === undefined ? this.#again(now) : { what: 'confirm' };
+  }
+
+  /**
+   * @param {number} now
+   * @param {Copy} copy not executed, to be tried elsewhere
+   * @returns {Step}
+   */
+  refused(now, copy) {
+    this.#open.delete(copy);
+    return this.cut(now);
+  }
+
+  /**
+   * @param {Copy} copy refused for good
+   * @returns {Step}
+   */
+  error(copy) {
+    this.#open.delete(copy);
+    return this.#ended('failed');
+  }
+
+  /**
+   * The limit has passed, or no server has answered for too long.
+   *
+   * @param {number} now
+   * @returns {Step}
+   */
+  over(now) {
+    if (this.#since !== undefined) {
+      return now < this.#since + this.#lease - ROUNDED ? this.#granted(this.#since) : this.#ended('unreachable');
+    }
+    return this.#ended(this.#isRefused && this.#limit !== 'none' ? 'refused' : 'unreachable');
+  }
+
+  /** @returns {Step} */
+  cancel() {
+    return this.#ended('canceled');
+  }
+
+  /**
+   * @param {number} now
+   * @returns {Step}
+   */
+  #again(now) {
+    const isTry = this.#limit === 'try' || !this.#isAnswered;
+    if (!isTry) return this.#waitOr(now);
+    return now < this.#end ? { what: 'try' } : this.over(now);
+  }
+
+  /**
+   * @param {number} now
+   * @returns {Step}
+   */
+  #waitOr(now) {
+    if (this.#limit === 'none') return { what: 'wait', block: 0 };
+    const left = Math.ceil(this.#end - now);
+    return left > 0 ? { what: 'wait', block: left } : this.over(now);
+  }
+
+  /**
+   * @param {number} since
+   * @returns {Step}
+   */
+  #granted(since) {
+    return { what: 'granted', until: since + this.#lease - ROUNDED };
+  }
+
+  /**
+   * @param {'refused' | 'unreachable' | 'canceled' | 'failed'} what
+   * @returns {Step}
+   */
+  #ended(what) {
+    return { what, cleanup: this.#since !== undefined ? 'release' : this.isOpen ? 'leave' : 'none' };
+  }
+}
+
+exports.Attempt = Attempt;

@@ -1,0 +1,186 @@
+'use strict';
+/** When a hold, or a named session, is to be renewed. Pure, as `validity`. */
+
+const { Validity } = require('./validity.js');
+
+/**
+ * @typedef {import('./validity.js').Sent} Sent
+ * @typedef {import('./validity.js').Asked} Asked
+ */
+
+/** A renewal that has no answer is given up after this part of the lease, but not before and not after so many ms. */
+const PATIENCE = 6;
+const [SHORTEST_PATIENCE, LONGEST_PATIENCE] = [50, 2000];
+/** After a failure, the next one follows after this part of the lease, or of what is left. */
+const [PAUSE, PART_OF_LEFT] = [30, 8];
+const [SHORTEST_PAUSE, LONGEST_PAUSE] = [10, 500];
+
+class Heartbeat {
+  #validity;
+  /** The lease that the program wants. */
+  #wanted;
+  #due;
+  /** When a renewal that is on its way counts as cut. @type {number | undefined} */
+  #again;
+  /** A cap has cut a renewal. Nothing is renewed any more. */
+  isCapped = false;
+
+  /**
+   * @param {number} now
+   * @param {{ lease: number, sent: number, isOpen?: boolean }} granted
+   */
+  constructor(now, granted) {
+    this.#validity = new Validity(now, granted);
+    this.#wanted = granted.lease;
+    this.#due = Math.max(now, granted.sent + third(this.#lease));
+  }
+
+  get until() {
+    return this.#validity.until;
+  }
+
+  get isLost() {
+    return this.#validity.isLost;
+  }
+
+  get isReleased() {
+    return this.#validity.isReleased;
+  }
+
+  /** When the next renewal is due. */
+  get due() {
+    return this.isCapped ? Infinity : Math.min(this.#due, this.until);
+  }
+
+  /** When the renewal that is on its way counts as cut. */
+  get again() {
+    return Math.min(this.#again ?? Infinity, this.until);
+  }
+
+  get #lease() {
+    return Math.min(this.#wanted, this.#validity.sure);
+  }
+
+  /**
+   * @param {number} now
+   * @param {number} lease
+   */
+  sends(now, lease) {
+    const sent = this.#validity.sends(now, lease);
+    this.#wanted = lease;
+    this.#again = now + within(Math.floor(this.#lease / PATIENCE), SHORTEST_PATIENCE, LONGEST_PATIENCE);
+    return sent;
+  }
+
+  /** @param {Sent} sent */
+  repeats(sent) {
+    this.#validity.repeats(sent);
+  }
+
+  /**
+   * @param {number} now
+   * @param {Sent} sent
+   */
+  executed(now, sent) {
+    this.#validity.executed(now, sent);
+    this.#next(now, sent.at);
+  }
+
+  /**
+   * @param {number} now
+   * @param {Sent} sent
+   */
+  refused(now, sent) {
+    this.#validity.refused(now, sent);
+    this.#pause(now);
+  }
+
+  /**
+   * The command may still be executed, at any time.
+   *
+   * @param {number} now
+   */
+  cut(now) {
+    this.#validity.at(now);
+    this.#pause(now);
+  }
+
+  /**
+   * @param {number} now
+   * @param {Sent} sent executed, but a cap made the lease shorter: ask how long the hold lasts
+   */
+  capped(now, sent) {
+    this.#validity.refused(now, sent);
+    this.isCapped = true;
+  }
+
+  /** @param {number} now */
+  asks(now) {
+    return this.#validity.asks(now);
+  }
+
+  /**
+   * @param {number} now
+   * @param {Asked} asked
+   * @param {number} ms
+   */
+  left(now, asked, ms) {
+    this.#validity.left(now, asked, ms);
+  }
+
+  /**
+   * The server renews by itself: it is asked again after a third, not renewed.
+   *
+   * @param {number} now
+   * @param {Asked} asked
+   */
+  looked(now, asked) {
+    this.#next(now, asked.at);
+  }
+
+  gone() {
+    this.#validity.gone();
+  }
+
+  /** @param {number} now */
+  release(now) {
+    this.#validity.release(now);
+  }
+
+  /** @param {number} now */
+  at(now) {
+    this.#validity.at(now);
+  }
+
+  /**
+   * @param {number} now
+   * @param {number} since
+   */
+  #next(now, since) {
+    this.#again = undefined;
+    this.#due = Math.max(now, since + third(this.#lease));
+  }
+
+  /** @param {number} now */
+  #pause(now) {
+    this.#again = undefined;
+    const part = Math.min(Math.floor(this.#lease / PAUSE), Math.floor((this.until - now) / PART_OF_LEFT));
+    this.#due = now + within(part, SHORTEST_PAUSE, LONGEST_PAUSE);
+  }
+}
+
+/** @param {number} lease */
+function third(lease) {
+  return Math.floor(lease / 3);
+}
+
+/**
+ * @param {number} value
+ * @param {number} least
+ * @param {number} most
+ */
+function within(value, least, most) {
+  return Math.min(Math.max(value, least), most);
+}
+
+exports.Heartbeat = Heartbeat;

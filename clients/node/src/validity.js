@@ -1,0 +1,156 @@
+'use strict';
+/**
+ * Until when a hold is certain. Pure: times come in as arguments, in ms by a clock that only goes forward.
+ *
+ * The server ends a lease by its own clock, and the client knows only when it sent a command and when it read the answer.
+ * So a lease counts from the moment before its command was sent. A command without an answer may be executed at any
+ * time, and commands on several connections in any order, so the shortest of their leases counts.
+ */
+
+/** Both sides count whole milliseconds. */
+const ROUNDED = 2;
+
+/**
+ * @typedef {object} Sent a command that sets the lease
+ * @property {number} at
+ * @property {number} lease
+ *
+ * @typedef {object} Asked a question how much is left
+ * @property {number} at
+ * @property {number} sends the number of commands that set the lease before it
+ * @property {boolean} isAlone all of them have their answers
+ */
+
+class Validity {
+  /** The hold is certain for every moment before. */
+  until;
+  /** The server has no shorter lease. */
+  sure;
+  isLost = false;
+  isReleased = false;
+  /** The commands without an answer. @type {Set<Sent>} */
+  #open = new Set();
+  /** The shortest lease since the first of them was sent. */
+  #shortest;
+  #sends = 0;
+
+  /**
+   * @param {number} now
+   * @param {{ lease: number, sent: number, isOpen?: boolean }} granted `isOpen`: another copy of the command may still be
+   *   executed
+   */
+  constructor(now, { lease, sent, isOpen = false }) {
+    this.sure = this.#shortest = lease;
+    this.until = sent + lease - ROUNDED;
+    if (isOpen) this.#open.add({ at: sent, lease });
+    this.at(now);
+  }
+
+  /** Whether it claims anything. */
+  get isHeld() {
+    return !this.isLost && !this.isReleased;
+  }
+
+  /**
+   * A command that sets the lease is about to be sent.
+   *
+   * @param {number} now
+   * @param {number} lease
+   * @returns {Sent}
+   */
+  sends(now, lease) {
+    const sent = { at: now, lease };
+    this.#shortest = this.#open.size === 0 ? lease : Math.min(this.#shortest, lease);
+    this.#open.add(sent);
+    this.#sends += 1;
+    this.sure = Math.min(this.sure, lease);
+    this.until = Math.min(this.until, now + lease - ROUNDED);
+    this.at(now);
+    return sent;
+  }
+
+  /**
+   * The command was sent once more, and one of the two has the answer. The other one may be executed later.
+   *
+   * @param {Sent} sent
+   */
+  repeats({ at, lease }) {
+    this.#open.add({ at, lease });
+  }
+
+  /**
+   * @param {number} now
+   * @param {Sent} sent has its answer: executed
+   */
+  executed(now, sent) {
+    this.at(now);
+    this.#open.delete(sent);
+    this.sure = this.#shortest;
+    this.#extends(sent.at + this.sure);
+  }
+
+  /**
+   * @param {number} now
+   * @param {Sent} sent has its answer, from which no time follows: not executed, or cut by a cap, or of too few servers
+   */
+  refused(now, sent) {
+    this.at(now);
+    this.#open.delete(sent);
+  }
+
+  /**
+   * A question how much is left is about to be sent.
+   *
+   * @param {number} now
+   * @returns {Asked}
+   */
+  asks(now) {
+    this.at(now);
+    return { at: now, sends: this.#sends, isAlone: this.#open.size === 0 };
+  }
+
+  /**
+   * @param {number} now
+   * @param {Asked} asked
+   * @param {number} ms are left
+   */
+  left(now, asked, ms) {
+    this.at(now);
+    if (!this.isHeld) return;
+    // Otherwise it may have overtaken a shorter lease.
+    if (asked.isAlone && asked.sends === this.#sends) this.until = asked.at + ms - ROUNDED;
+    else this.#extends(asked.at + Math.min(ms, this.sure));
+    this.at(now);
+  }
+
+  /** The server has no such hold. */
+  gone() {
+    if (!this.isReleased) this.isLost = true;
+  }
+
+  /**
+   * A release is about to be sent, or the program has dropped the hold.
+   *
+   * @param {number} now
+   */
+  release(now) {
+    this.at(now);
+    if (!this.isLost) this.isReleased = true;
+  }
+
+  /**
+   * Time has passed.
+   *
+   * @param {number} now
+   */
+  at(now) {
+    if (this.isHeld && now >= this.until) this.isLost = true;
+  }
+
+  /** @param {number} end of a lease, by the server's counting */
+  #extends(end) {
+    if (this.isHeld) this.until = Math.max(this.until, end - ROUNDED);
+  }
+}
+
+exports.Validity = Validity;
