@@ -18,6 +18,7 @@ pub async fn hand_over(
 ) -> Result<String, Stop> {
     let (primary, replica) = pair(operator, node, options).await?;
     replica.check().await?;
+    steps.notes_module(&primary.node).await?;
     steps.say(&format!("primary {}, replica {}", primary.address(), replica.address()));
     steps.caught_up(Phase::Checks, &primary.node, std::slice::from_ref(&replica), options.timeout).await?;
     steps.send(&replica.node, &["CLUSTER", "FAILOVER"]).await?;

@@ -15,7 +15,7 @@ use dlock_client::{Client, Error, Operator};
 use nix::sys::signal::Signal;
 
 use crate::args::FailoverOptions;
-use crate::output::print;
+use crate::output::{print, say};
 use crate::{exit, fail};
 pub use server::address;
 use server::info;
@@ -56,6 +56,7 @@ pub async fn failover(client: &Client, options: &FailoverOptions) -> Result<u8, 
         Ok(_) if options.dry_run => 0,
         Ok(primary) => {
             print(&format!("{primary} is the primary now"));
+            steps.left_to_do().iter().for_each(|left| say(&format!("dlock: {left}")));
             0
         }
         Err(stop) => code(stop),

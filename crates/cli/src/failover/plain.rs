@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_client::{Node, Operator};
 
 use super::Stop;
-use super::server::{REPLY, Server, best, has_module, info};
+use super::server::{REPLY, Server, best, info};
 use super::steps::{Phase, Steps, Waited};
 use crate::args::FailoverOptions;
 
@@ -20,9 +20,7 @@ pub async fn hand_over(
     if !known.is_primary() {
         return Err(Stop::Usage(format!("{} is a replica: name its primary {}", primary.address(), known.primary())));
     }
-    if !has_module(primary).await? {
-        return Err(Stop::Kept(format!("the primary {} has no dlock module", primary.address())));
-    }
+    steps.notes_module(primary).await?;
     let clients: String = primary.ask(&["CLIENT", "LIST", "TYPE", "normal"], REPLY).await?;
     if clients.contains(" name=sentinel-") {
         let what = "Sentinels watch this server and would undo it: name them";

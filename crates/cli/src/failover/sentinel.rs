@@ -7,7 +7,7 @@ use dlock_client::{Error, Node, Operator};
 
 use super::Stop;
 use super::by_hand;
-use super::server::{REPLY, Server, has_module, info};
+use super::server::{REPLY, Server, info};
 use super::steps::{Phase, Steps, Waited};
 use crate::args::FailoverOptions;
 
@@ -40,6 +40,7 @@ pub async fn hand_over(
         return Err(Stop::Usage(why.to_owned()));
     }
     let watched = look(operator, name, sentinels).await?;
+    steps.notes_module(&watched.primary.node).await?;
     let replicas: Vec<_> = watched.replicas.iter().map(Server::address).collect();
     steps.say(&format!("primary {}, replicas {}", watched.primary.address(), replicas.join(" ")));
     steps.caught_up(Phase::Checks, &watched.primary.node, &watched.replicas, options.timeout).await?;
@@ -75,9 +76,6 @@ async fn look(operator: &Operator, name: &str, all: Vec<Node>) -> Result<Watched
     if !info(&primary.node).await?.is_primary() {
         let what = "is a replica: Sentinel notices that by itself and promotes a replica";
         return Err(Stop::Kept(format!("{}, which Sentinel calls the primary, {what}", primary.address())));
-    }
-    if !has_module(&primary.node).await? {
-        return Err(Stop::Kept(format!("the primary {} has no dlock module", primary.address())));
     }
     let known: Vec<Fields> = sentinel.ask(&["SENTINEL", "REPLICAS", name], REPLY).await?;
     let replicas = candidates(operator, &known).await?;

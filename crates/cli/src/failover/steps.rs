@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::Stop;
-use super::server::{REPLY, Server, info};
+use super::server::{REPLY, Server, has_module, info};
 use crate::output::{print, say};
 use crate::signals::Signals;
 
@@ -21,6 +21,8 @@ pub struct Steps {
     dry_run: bool,
     begin: Instant,
     signals: Signals,
+    /// The old primary, if it has no module: it must not follow a server that has locks.
+    bare: Option<String>,
 }
 
 /// Whether anything has been changed.
@@ -39,11 +41,26 @@ pub enum Waited {
 
 impl Steps {
     pub fn begin(dry_run: bool) -> io::Result<Self> {
-        Ok(Self { dry_run, begin: Instant::now(), signals: Signals::take()? })
+        Ok(Self { dry_run, begin: Instant::now(), signals: Signals::take()?, bare: None })
     }
 
     pub fn is_dry(&self) -> bool {
         self.dry_run
+    }
+
+    /// Looks whether the primary has the module. One that has none holds no locks, and hands over like any other.
+    pub async fn notes_module(&mut self, primary: &Node) -> Result<(), Error> {
+        if !has_module(primary).await? {
+            self.bare = Some(primary.address());
+        }
+        Ok(())
+    }
+
+    /// Returns the work that is left after the handover, if there is any.
+    pub fn left_to_do(&self) -> Option<String> {
+        let address = self.bare.as_ref()?;
+        let why = "a server without it does not understand the locks of its primary";
+        Some(format!("{address} has no dlock module: restart it with the module before the first lock is taken, {why}"))
     }
 
     /// Tells the operator how far it has come.

@@ -95,3 +95,22 @@ fn blanks_around_the_server_name_no_other_one() {
         assert!(done.stderr.contains("DLOCK_URL"), "{}", done.stderr);
     }
 }
+
+#[test]
+fn the_database_of_a_url_is_the_one_that_a_redis_client_takes_or_the_url_is_refused() {
+    let server = Server::start();
+    for (end, database) in [("/2", 2), ("?db=2", 2), ("/?db=2", 2)] {
+        let url = format!("redis://127.0.0.1:{}{end}", server.port());
+        let script = format!("redis-cli -p {} -n {database} EXISTS job", server.port());
+        let mut command = bare().with(["run", "-s", &url, "job", "--", "sh", "-c", &script]);
+        command.env("PATH", path_with_redis_cli());
+        let done = outcome(command);
+        assert!(done.code == Some(64) || done.stdout == "1\n", "{end}: {done:?}");
+    }
+}
+
+fn path_with_redis_cli() -> String {
+    let cli = crate::pages::cli();
+    let folder = std::path::Path::new(&cli).parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+    format!("{folder}:{}", std::env::var("PATH").unwrap_or_default())
+}

@@ -68,6 +68,12 @@ impl Setup {
         self
     }
 
+    /// Loads the module from the next start on.
+    pub fn with_module(mut self) -> Self {
+        self.module = Some(module_path());
+        self
+    }
+
     /// Starts a server without the module.
     pub fn plain() -> Self {
         Self {

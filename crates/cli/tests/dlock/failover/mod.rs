@@ -6,6 +6,7 @@ mod load;
 mod measured;
 mod permissions;
 mod refused;
+mod rollout;
 
 use std::process::Command;
 
