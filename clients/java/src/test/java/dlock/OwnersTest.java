@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.nio.charset.StandardCharsets;
 import java.util.HashSet;
 import java.util.Set;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** Owners say where a lock is held. */
@@ -29,6 +30,7 @@ final class OwnersTest {
     }
 
     @Test
+    @Tag("server")
     void a_label_of_the_user_is_shown() throws Exception {
         try (TestServer server = TestServer.start();
                 DLockClient client = DLockClient.builder().url(server.url()).owner("billing-é").connect()) {
@@ -39,6 +41,7 @@ final class OwnersTest {
     }
 
     @Test
+    @Tag("server")
     void an_owner_names_the_host_and_the_process() throws Exception {
         try (TestServer server = TestServer.start(); DLockClient client = server.client();
                 DLockClient other = server.client()) {

@@ -12,6 +12,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** Every connection of a client is in the same database, by the user and the password of now. */
@@ -27,6 +28,7 @@ final class ProfileTest {
     }
 
     @Test
+    @Tag("server")
     void those_that_wait_too() throws Exception {
         try (TestServer server = TestServer.start();
                 DLockClient client = DLockClient.connect(server.url() + "?db=6")) {
@@ -46,6 +48,7 @@ final class ProfileTest {
     }
 
     @Test
+    @Tag("server")
     void a_password_that_was_changed_is_used_by_the_next_wait() throws Exception {
         try (TestServer server = TestServer.start()) {
             server.run("ACL", "SETUSER", "app", "on", ">one", "~*", "&*", "+@all");
