@@ -32,21 +32,21 @@ func understood(address string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if dial := s.access.dial; dial != nil {
+	if dial := s.profile.dial; dial != nil {
 		_, err := dial(context.Background(), "", "")
 		host = err.(*net.OpError).Addr.String()
 	}
 	text := host
-	if s.access.tls != nil {
+	if s.profile.tls != nil {
 		text += " tls"
 	}
-	if s.access.user != "" {
-		text += " user=" + s.access.user
+	if s.profile.user != "" {
+		text += " user=" + s.profile.user
 	}
-	if s.access.user != "" || s.access.password != "" {
-		text += " password=" + s.access.password
+	if s.profile.user != "" || s.profile.password != "" {
+		text += " password=" + s.profile.password
 	}
-	return fmt.Sprintf("%s db=%d", text, s.access.database), nil
+	return fmt.Sprintf("%s db=%d", text, s.profile.database), nil
 }
 
 // The table that all packages share.

@@ -67,7 +67,7 @@ func newClient(s settings, r router) *Client {
 		beating: beating, stopToBeat: stopToBeat,
 		gates: gates{size: s.waiters}, pools: map[string]*pool{}, held: map[*Lock]struct{}{},
 	}
-	c.access.last = last
+	c.profile.last = last
 	c.sessions = sessions{client: c, time: s.session, homes: map[string]*home{}}
 	return c
 }
@@ -226,7 +226,7 @@ func (c *Client) poolAt(address string) (*pool, error) {
 	}
 	p := c.pools[address]
 	if p == nil {
-		p = newPool(&c.access, address, c.pool)
+		p = newPool(&c.profile, address, c.pool)
 		c.pools[address] = p
 	}
 	return p, nil

@@ -24,16 +24,16 @@ func NewCluster(nodes []string, options ...ClientOption) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.access.database != 0 {
+	if s.profile.database != 0 {
 		return nil, errors.New("dlock: a cluster has only database 0")
 	}
-	r := &cluster{access: s.access, seeds: addresses, directory: newDirectory()}
+	r := &cluster{profile: s.profile, seeds: addresses, directory: newDirectory()}
 	return newClient(s, r), nil
 }
 
 // cluster is the router that knows the nodes by their slots.
 type cluster struct {
-	access    access
+	profile   profile
 	seeds     []string
 	directory directory
 
@@ -83,7 +83,7 @@ func (c *cluster) known() []string {
 }
 
 func (c *cluster) ask(ctx context.Context, address string, until time.Time) error {
-	at, err := c.access.connect(ctx, address, until)
+	at, err := c.profile.connect(ctx, address, until)
 	if err != nil {
 		return err
 	}

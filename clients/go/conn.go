@@ -1,14 +1,10 @@
 package dlock
 
 import (
-	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -44,78 +40,6 @@ type link interface {
 
 // past is a deadline that ends any reading or writing at once.
 var past = time.Unix(1, 0)
-
-// access is how a server is reached.
-type access struct {
-	user, password string
-	database       int
-	tls            *tls.Config
-	dial           func(ctx context.Context, network, address string) (net.Conn, error)
-	// Instead of all that: another client, and what ends the use of its connections.
-	open func(ctx context.Context) (Conn, error)
-	last context.Context
-}
-
-// connect makes a connection and logs in, until then at most.
-func (a *access) connect(ctx context.Context, address string, until time.Time) (*conn, error) {
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	if a.open != nil {
-		return a.borrow(ctx)
-	}
-	dial := a.dial
-	if dial == nil {
-		dial = (&net.Dialer{}).DialContext
-	}
-	raw, err := dial(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	if a.tls != nil {
-		if raw, err = a.encrypted(ctx, raw, address); err != nil {
-			return nil, err
-		}
-	}
-	c := &conn{link: &wire{raw, bufio.NewReader(raw)}, used: time.Now()}
-	if hello := a.hello(); len(hello) > 0 {
-		replies, err := c.exchange(ctx, until, nil, hello...)
-		if err == nil {
-			err = firstError(replies)
-		}
-		if err != nil {
-			c.close()
-			return nil, err
-		}
-	}
-	return c, nil
-}
-
-func (a *access) encrypted(ctx context.Context, raw net.Conn, address string) (net.Conn, error) {
-	config := a.tls.Clone()
-	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(address)
-	}
-	secure := tls.Client(raw, config)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		raw.Close()
-		return nil, err
-	}
-	return secure, nil
-}
-
-// hello returns what is sent first on each connection.
-func (a *access) hello() []command {
-	var commands []command
-	if a.user != "" {
-		commands = append(commands, command{"AUTH", a.user, a.password})
-	} else if a.password != "" {
-		commands = append(commands, command{"AUTH", a.password})
-	}
-	if a.database != 0 {
-		commands = append(commands, command{"SELECT", strconv.Itoa(a.database)})
-	}
-	return commands
-}
 
 // exchange sends commands in one piece and returns the replies, each of which may be a ServerError. It ends with ctx and
 // at the time given, whichever comes first. After any error, the connection is closed, with `undo` behind the commands

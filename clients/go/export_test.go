@@ -8,7 +8,7 @@ import (
 // Wired returns connections to a server as if they were those of another client.
 func Wired(address string) func(context.Context) (Conn, error) {
 	return func(ctx context.Context) (Conn, error) {
-		c, err := (&access{}).connect(ctx, address, time.Now().Add(step))
+		c, err := (&profile{}).connect(ctx, address, time.Now().Add(step))
 		return wired{c}, err
 	}
 }

@@ -33,16 +33,16 @@ func Over(open func(ctx context.Context) (Conn, error), options ...ClientOption)
 	if open == nil {
 		return nil, errors.New("dlock: the function that returns connections is nil")
 	}
-	if a := s.access; a.user != "" || a.password != "" || a.database != 0 || a.tls != nil || a.dial != nil {
+	if !s.profile.isPlain() {
 		return nil, errors.New("dlock: users, databases, TLS and dialers are those of the other client")
 	}
-	s.access.open = open
+	s.profile.open = open
 	return newClient(s, fixed("another client")), nil
 }
 
 // isOver returns whether the connections are those of another client. There, an acquisition that is given up may still be
 // executed later. So acquisitions do not name the session, which would keep such a hold; the session binds them afterwards.
-func (c *Client) isOver() bool { return c.access.open != nil }
+func (c *Client) isOver() bool { return c.profile.open != nil }
 
 // lent is a connection of another client. Its commands are carried out by a goroutine, so that the caller can give up.
 type lent struct {
@@ -61,37 +61,23 @@ type lent struct {
 }
 
 // borrow gets a connection of the other client. If it comes too late, it is given back.
-func (a *access) borrow(ctx context.Context) (*conn, error) {
-	type result struct {
-		conn Conn
-		err  error
-	}
-	got := make(chan result, 1)
-	go func() {
-		c, err := a.open(ctx)
+func (p *profile) borrow(ctx context.Context) (*conn, error) {
+	lends := func() (Conn, error) {
+		c, err := p.open(ctx)
 		if ctx.Err() != nil && err == nil {
 			c.Close()
 			err = ctx.Err()
 		}
-		got <- result{c, err}
-	}()
-	select {
-	case r := <-got:
-		if r.err != nil {
-			return nil, r.err
-		}
-		l := &lent{conn: r.conn, moved: make(chan struct{}), answered: make(chan struct{})}
-		close(l.answered)
-		l.ctx, l.cancel = context.WithCancel(a.last)
-		return &conn{link: l, used: time.Now()}, nil
-	case <-ctx.Done():
-		go func() {
-			if r := <-got; r.err == nil {
-				r.conn.Close()
-			}
-		}()
-		return nil, ctx.Err()
+		return c, err
 	}
+	c, err := within(ctx, lends, func(c Conn) { c.Close() })
+	if err != nil {
+		return nil, err
+	}
+	l := &lent{conn: c, moved: make(chan struct{}), answered: make(chan struct{})}
+	close(l.answered)
+	l.ctx, l.cancel = context.WithCancel(p.last)
+	return &conn{link: l, used: time.Now()}, nil
 }
 
 func (l *lent) start(commands []command, until time.Time) error {

@@ -105,7 +105,7 @@ func (t *terms) check() error {
 type ClientOption func(*settings) error
 
 type settings struct {
-	access   access
+	profile  profile
 	defaults []Option
 	pool     int
 	waiters  int
@@ -117,7 +117,19 @@ type settings struct {
 // WithAuth logs in as an ACL user. With an empty user, it is the password of the server.
 func WithAuth(user, password string) ClientOption {
 	return func(s *settings) error {
-		s.access.user, s.access.password = user, password
+		s.profile.user, s.profile.password = user, password
+		return nil
+	}
+}
+
+// WithLogin asks a function who the client is, for each new connection: a password that is replaced now and then, or a token
+// that expires. With an empty user, the password is that of the server.
+func WithLogin(login func(ctx context.Context) (user, password string, err error)) ClientOption {
+	return func(s *settings) error {
+		if login == nil {
+			return errors.New("dlock: the function that tells the login is nil")
+		}
+		s.profile.login = login
 		return nil
 	}
 }
@@ -128,7 +140,7 @@ func WithDatabase(number int) ClientOption {
 		if number < 0 {
 			return errors.New("dlock: the number of a database is negative")
 		}
-		s.access.database = number
+		s.profile.database = number
 		return nil
 	}
 }
@@ -139,7 +151,7 @@ func WithTLS(config *tls.Config) ClientOption {
 		if config == nil {
 			config = &tls.Config{}
 		}
-		s.access.tls = config.Clone()
+		s.profile.tls = config.Clone()
 		return nil
 	}
 }
@@ -147,7 +159,7 @@ func WithTLS(config *tls.Config) ClientOption {
 // WithDialer makes the connections with this function.
 func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) ClientOption {
 	return func(s *settings) error {
-		s.access.dial = dial
+		s.profile.dial = dial
 		return nil
 	}
 }

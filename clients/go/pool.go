@@ -15,7 +15,7 @@ const longestIdle = 4 * time.Minute
 // pool has the connections to one server. At most `size` exchanges run on them at once. Beside that number, waits have
 // connections of their own, of which at most `size` are made at once, and the heartbeats of the session have one.
 type pool struct {
-	access  *access
+	profile *profile
 	address string
 	places  chan struct{}
 	making  chan struct{}
@@ -32,9 +32,9 @@ type pool struct {
 	failure error
 }
 
-func newPool(access *access, address string, size int) *pool {
+func newPool(profile *profile, address string, size int) *pool {
 	return &pool{
-		access: access, address: address, places: make(chan struct{}, size), making: make(chan struct{}, size),
+		profile: profile, address: address, places: make(chan struct{}, size), making: make(chan struct{}, size),
 		began: time.Now(), open: map[*conn]struct{}{},
 	}
 }
@@ -138,7 +138,7 @@ func (p *pool) pop() *conn {
 
 // make returns a new connection.
 func (p *pool) make(ctx context.Context, until time.Time) (*conn, error) {
-	c, err := p.access.connect(ctx, p.address, until)
+	c, err := p.profile.connect(ctx, p.address, until)
 	if err != nil {
 		return nil, fmt.Errorf("no connection to %s: %w", p.address, err)
 	}

@@ -20,8 +20,8 @@ func NewSentinel(primary string, sentinels []string, options ...ClientOption) (*
 		return nil, err
 	}
 	r := &sentinel{primary: primary, addresses: addresses, directory: newDirectory()}
-	r.access = access{
-		user: s.sentinelUser, password: s.sentinelPassword, tls: s.access.tls, dial: s.access.dial,
+	r.profile = profile{
+		user: s.sentinelUser, password: s.sentinelPassword, tls: s.profile.tls, dial: s.profile.dial,
 	}
 	return newClient(s, r), nil
 }
@@ -53,7 +53,7 @@ func parseAll(addresses []string, port string, options []ClientOption) (settings
 // sentinel is the router that asks Sentinels for the primary.
 type sentinel struct {
 	primary   string
-	access    access
+	profile   profile
 	addresses []string
 	directory directory
 
@@ -91,7 +91,7 @@ func (s *sentinel) learn(found string) {
 }
 
 func (s *sentinel) ask(ctx context.Context, address string, until time.Time) error {
-	c, err := s.access.connect(ctx, address, until)
+	c, err := s.profile.connect(ctx, address, until)
 	if err != nil {
 		return err
 	}
