@@ -75,6 +75,61 @@ fn the_rules_pass_the_tests_of_prometheus() {
     }
 }
 
+/// The lines of a unit of systemd that begin with this.
+fn unit(name: &str, begin: &str) -> Vec<String> {
+    let unit = std::fs::read_to_string(root().join("packaging/systemd").join(name)).expect("a unit");
+    unit.lines().filter_map(|line| line.strip_prefix(begin)).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_unit_of_dlock_metrics_starts_what_the_page_names() {
+    let server = Server::start();
+    let start =
+        unit("dlock-metrics.service", "ExecStart=/usr/bin/dlock ").concat().replace("$DLOCK_METRICS_OPTIONS", "");
+    let port = free_port();
+    let words: Vec<_> = start.split_whitespace().map(|word| word.replace(":9122", &format!(":{port}"))).collect();
+    let _metrics = Running::start(dlock(&server).with(words));
+    soon("it answers", || get(port, "/metrics").is_some_and(|page| page.contains("dlock_up{")));
+    // What it reads is what the package installs, and the page names.
+    let file = unit("dlock-metrics.service", "EnvironmentFile=").concat();
+    let page = std::fs::read_to_string(root().join("docs/prometheus.md")).expect("the page");
+    assert!(page.contains(&file) && page.contains("localhost:9122"), "{file}");
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
+    assert!(manifest.contains(&format!("dest = \"{}\"", file.trim_start_matches('/'))), "{file}");
+    if let Ok(analyzed) = Command::new("systemd-analyze").arg("--version").output()
+        && analyzed.status.success()
+    {
+        // The binary and the man page of the package are not installed here.
+        let mut verify = Command::new("systemd-analyze");
+        verify.arg("verify").arg(root().join("packaging/systemd/dlock-metrics.service"));
+        let told = outcome(verify).stderr;
+        let is_known = |line: &&str| line.contains("Command /usr/bin/dlock is not") || line.contains("Command 'man ");
+        let wrong: Vec<_> =
+            told.lines().filter(|line| line.contains("dlock-metrics")).filter(|line| !is_known(line)).collect();
+        assert!(wrong.is_empty(), "{told}");
+    }
+}
+
+#[test]
+fn the_page_has_each_alert_and_the_agent_each_number_that_they_need() {
+    let rules = std::fs::read_to_string(packaged("rules.yml")).expect("the rules");
+    let page = std::fs::read_to_string(root().join("docs/prometheus.md")).expect("the page");
+    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(page.contains(&format!("| `{alert}` |")), "{alert}");
+    }
+    let server = Server::start();
+    let (port, listen) = (free_port(), free_port());
+    let mut agent = dlock(&server);
+    agent.args(["agent", "--listen", &format!("127.0.0.1:{listen}"), "--metrics", &format!("127.0.0.1:{port}")]);
+    let _agent = Running::start(agent);
+    soon("it answers", || get(port, "/metrics").is_some_and(|page| !page.is_empty()));
+    let numbers = get(port, "/metrics").expect("a page");
+    let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    for name in words.filter(|word| word.starts_with("dlock_agent_")) {
+        assert!(numbers.lines().any(|line| line.starts_with(&format!("{name} "))), "{name} in\n{numbers}");
+    }
+}
+
 /// The command that starts the exporter in docs/prometheus.md, with the addresses of the test.
 fn exporter(program: &Path, server: &Server, port: u16) -> Command {
     let page = std::fs::read_to_string(root().join("docs/prometheus.md")).expect("the page");
