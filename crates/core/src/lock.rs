@@ -287,12 +287,12 @@ impl Lock {
     pub(crate) fn acquire_without(&self, now: UnixMs, request: &Request, terms: Terms, ended: Sum) -> Acquired {
         // Nobody is in the way.
         if self.is_empty() && request.want.limit().is_none() {
-            return enter(now, request, terms, None);
+            return enter(now, request, terms, None, None);
         }
         let (exclusive, shared) = self.mine(&request.owner, now);
-        let mine = match request.want.mode() {
-            Mode::Exclusive => exclusive,
-            Mode::Shared => shared,
+        let (mine, other) = match request.want.mode() {
+            Mode::Exclusive => (exclusive, shared),
+            Mode::Shared => (shared, exclusive),
         };
         if let Some(hold) = mine.filter(|hold| hold.repeats(request.id.as_deref())) {
             return Acquired::Replayed(hold.clone());
@@ -324,7 +324,7 @@ impl Lock {
             (Some(refusal), _) => Acquired::Refused(refusal),
             (None, Some(hold)) => reenter(now, hold, request),
             (None, None) => match self.slot(now, request.want) {
-                Ok(slot) => enter(now, request, terms, slot),
+                Ok(slot) => enter(now, request, terms, slot, other.and_then(Hold::cap)),
                 Err(refusal) => Acquired::Refused(refusal),
             },
         }
@@ -428,13 +428,21 @@ impl Lock {
     }
 }
 
-fn enter(now: UnixMs, request: &Request, terms: Terms, slot: Option<u32>) -> Acquired {
+/// Gives the owner a hold. `other_cap` is that of its hold in the other mode: to change the mode again and again escapes no
+/// cap.
+fn enter(
+    now: UnixMs,
+    request: &Request,
+    terms: Terms,
+    slot: Option<u32>,
+    other_cap: Option<UnixMs>,
+) -> Acquired {
     let Some((lease, deadline)) = request.lease.resolve(now, request.default_lease(terms.default)) else {
         return Acquired::Refused(Refusal::LeasePassed);
     };
     let Some(token) = terms.fresh else { return Acquired::Refused(Refusal::NoToken) };
     let (owner, mode, count) = (request.owner.clone(), request.want.mode(), request.want.entries());
-    let cap = request.cap.map(|cap| now.plus(cap));
+    let cap = request.cap.map(|cap| now.plus(cap)).into_iter().chain(other_cap).min();
     // An absolute lease may be behind the cap: the clock may have been set back since it was given.
     let deadline = cap.map_or(deadline, |cap| deadline.min(cap));
     let extras = Extras::of(request.id.as_deref().cloned(), cap, slot);

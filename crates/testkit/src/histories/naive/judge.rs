@@ -132,7 +132,8 @@ impl Naive {
                     self.counts.grants += 1;
                     let default = request.how.default_lease(self.default_lease);
                     let (lease, deadline) = request.how.lease.resolve(now, default).expect("not passed");
-                    let cap = request.how.cap.map(|cap| now + cap);
+                    let other = self.live(key).find(|hold| hold.owner == request.owner).and_then(|hold| hold.cap);
+                    let cap = request.how.cap.map(|cap| now + cap).into_iter().chain(other).min();
                     let deadline = cap.map_or(deadline, |cap| cap.min(deadline));
                     let (owner, asked) = (request.owner, request.how.asked());
                     self.last_token = fresh;
