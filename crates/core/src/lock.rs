@@ -430,13 +430,7 @@ impl Lock {
 
 /// Gives the owner a hold. `other_cap` is that of its hold in the other mode: to change the mode again and again escapes no
 /// cap.
-fn enter(
-    now: UnixMs,
-    request: &Request,
-    terms: Terms,
-    slot: Option<u32>,
-    other_cap: Option<UnixMs>,
-) -> Acquired {
+fn enter(now: UnixMs, request: &Request, terms: Terms, slot: Option<u32>, other_cap: Option<UnixMs>) -> Acquired {
     let Some((lease, deadline)) = request.lease.resolve(now, request.default_lease(terms.default)) else {
         return Acquired::Refused(Refusal::LeasePassed);
     };

@@ -429,5 +429,16 @@ fn estimate(numbers: impl Iterator<Item = usize>, count: usize) -> usize {
     if count <= ALL { numbers.sum() } else { numbers.take(ALL).sum::<usize>() / ALL * count }
 }
 
+/// Returns for how many entries a tree of the standard library with this many has room, about. One that is not empty begins
+/// with a node; when there are more, about two of five places are free.
+fn tree_places(len: usize) -> usize {
+    const NODE_PLACES: usize = 11;
+    match len {
+        0 => 0,
+        1..=NODE_PLACES => NODE_PLACES,
+        _ => len * 5 / 3,
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -177,9 +177,7 @@ impl Readers {
     pub(super) fn heap_bytes(&self) -> usize {
         // The key of the owner's tree is a copy.
         let keys = super::estimate(self.by_owner.keys().map(Owner::heap_bytes), self.by_owner.len());
-        // A tree begins with one node; when there are more, about two of five places are free.
-        let len = self.holds.len();
-        let places = if len <= NODE_PLACES { NODE_PLACES } else { len * 5 / 3 };
+        let places = super::tree_places(self.holds.len());
         let a_place = size_of::<(HoldId, Hold)>() + size_of::<(Owner, HoldId)>() + size_of::<(Token, HoldId)>();
         keys + places * a_place + self.by_deadline.heap_bytes() + self.by_slot.heap_bytes()
     }
@@ -209,9 +207,6 @@ impl Readers {
         Some(hold)
     }
 }
-
-/// Places in a node of the standard library's B-trees.
-const NODE_PLACES: usize = 11;
 
 #[cfg(test)]
 mod tests;

@@ -5,20 +5,21 @@
 //! a free number takes one step for each chunk, whatever has lapsed meanwhile: nothing is told of that. A lock whose
 //! holds have no numbers has no chunk.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use super::HoldId;
-use crate::{UnixMs, broken};
+use crate::UnixMs;
 
 /// Which hold has which number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
-    /// In order. Each has a hold.
-    chunks: Vec<Chunk>,
+    /// Each by its first number, divided by [`CHUNK`]. Each has a hold.
+    chunks: BTreeMap<u32, Chunk>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Chunk {
-    /// Its first number, divided by [`CHUNK`].
-    index: u32,
     /// At most [`CHUNK`]: those that are missing are free.
     places: Vec<Place>,
     /// The first end of all [`CHUNK`] places.
@@ -47,19 +48,13 @@ impl Slots {
 
     /// Returns the hold with this number, live or lapsed. O(log n).
     pub(crate) fn get(&self, slot: u32) -> Option<HoldId> {
-        let chunk = self.chunks.get(self.find(slot).ok()?)?;
+        let chunk = self.chunks.get(&(slot / CHUNK))?;
         chunk.places.get(place_of(slot)).map(|place| place.id).filter(|id| *id != NOBODY)
     }
 
-    /// Gives a number to a hold with this deadline, in place of the hold that has it. O(log n), but chunks may move.
+    /// Gives a number to a hold with this deadline, in place of the hold that has it. O(log n).
     pub(crate) fn insert(&mut self, slot: u32, end: UnixMs, id: HoldId) {
-        let at = self.find(slot).unwrap_or_else(|at| {
-            let chunk =
-                Chunk { index: slot / CHUNK, places: Vec::new(), first_end: UnixMs::ZERO, last_end: UnixMs::ZERO };
-            self.chunks.insert(at, chunk);
-            at
-        });
-        let Some(chunk) = self.chunks.get_mut(at) else { return broken("the chunk was found or made") };
+        let chunk = self.chunks.entry(slot / CHUNK).or_default();
         let place = place_of(slot);
         if chunk.places.len() <= place {
             chunk.places.resize(place + 1, FREE);
@@ -70,15 +65,15 @@ impl Slots {
         chunk.sum_up();
     }
 
-    /// Frees a number, if this hold has it. O(log n), but chunks may move.
+    /// Frees a number, if this hold has it. O(log n).
     pub(crate) fn remove(&mut self, slot: u32, id: HoldId) {
-        let Ok(at) = self.find(slot) else { return };
-        let Some(chunk) = self.chunks.get_mut(at) else { return broken("the chunk was found") };
+        let Entry::Occupied(mut entry) = self.chunks.entry(slot / CHUNK) else { return };
+        let chunk = entry.get_mut();
         let Some(place) = chunk.places.get_mut(place_of(slot)).filter(|place| place.id == id) else { return };
         *place = FREE;
         while chunk.places.pop_if(|last| last.id == NOBODY).is_some() {}
         if chunk.places.is_empty() {
-            self.chunks.remove(at);
+            entry.remove();
         } else {
             chunk.sum_up();
         }
@@ -88,14 +83,15 @@ impl Slots {
     /// for each 64 that are taken.
     pub(crate) fn lowest_free(&self, now: UnixMs, is_free: impl Fn(HoldId) -> bool) -> u32 {
         let mut next = 0;
-        for chunk in &self.chunks {
-            if chunk.index != next {
+        for (index, chunk) in &self.chunks {
+            if *index != next {
                 break;
             }
+            let is_free = |place: Place| place.id == NOBODY || (place.end <= now && is_free(place.id));
             if chunk.first_end <= now
-                && let Some(slot) = chunk.first(|place| place.id == NOBODY || (place.end <= now && is_free(place.id)))
+                && let Some(place) = chunk.first(is_free)
             {
-                return slot;
+                return index * CHUNK + place;
             }
             next += 1;
         }
@@ -104,28 +100,24 @@ impl Slots {
 
     /// Returns the lowest number of a hold that is live at `now`, and that hold. One step for each 64 below it.
     pub(crate) fn lowest_taken(&self, now: UnixMs) -> Option<(u32, HoldId)> {
-        let chunk = self.chunks.iter().find(|chunk| now < chunk.last_end)?;
-        let slot = chunk.first(|place| now < place.end)?;
+        let (index, chunk) = self.chunks.iter().find(|(_, chunk)| now < chunk.last_end)?;
+        let place = chunk.first(|place| now < place.end)?;
+        let slot = index * CHUNK + place;
         Some((slot, chunk.places.get(place_of(slot))?.id))
     }
 
     /// Returns the bytes on the heap, about.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let places: usize = self.chunks.iter().map(|chunk| chunk.places.capacity()).sum();
-        self.chunks.capacity() * size_of::<Chunk>() + places * size_of::<Place>()
-    }
-
-    /// Returns the chunk of a number, or where it would be.
-    fn find(&self, slot: u32) -> Result<usize, usize> {
-        self.chunks.binary_search_by_key(&(slot / CHUNK), |chunk| chunk.index)
+        let places: usize = self.chunks.values().map(|chunk| chunk.places.capacity()).sum();
+        super::tree_places(self.chunks.len()) * size_of::<(u32, Chunk)>() + places * size_of::<Place>()
     }
 }
 
 impl Chunk {
-    /// Returns the first number whose place is as asked.
+    /// Returns the first place that is as asked, as a difference from the first number.
     fn first(&self, is_it: impl Fn(Place) -> bool) -> Option<u32> {
         let places = self.places.iter().copied().chain(std::iter::repeat(FREE));
-        (0..CHUNK).zip(places).find(|(_, place)| is_it(*place)).map(|(at, _)| self.index * CHUNK + at)
+        (0..CHUNK).zip(places).find(|(_, place)| is_it(*place)).map(|(at, _)| at)
     }
 
     fn sum_up(&mut self) {

@@ -10,6 +10,7 @@
 mod damage;
 mod errors;
 mod golden;
+mod orders;
 mod values;
 
 use dlock_core::{

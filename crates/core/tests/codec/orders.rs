@@ -1,0 +1,97 @@
+//! A lock with many holds is decoded in a time that their order in the bytes does not change: anybody who may `RESTORE` one
+//! key chooses it.
+
+use std::time::{Duration, Instant};
+
+use dlock_core::decode_lock;
+
+const HOLDS: u64 = 30_000;
+/// How many times the time of the natural order another may take: a quadratic decoder takes tens of them.
+const MOST: u32 = 4;
+
+fn number(mut number: u64, bytes: &mut Vec<u8>) {
+    while number >= 0x80 {
+        bytes.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number.to_le_bytes()[0]);
+}
+
+/// How the holds follow each other: the owner, the deadline, the token and the number of the nth.
+struct Order {
+    what: &'static str,
+    owner: fn(u64) -> u64,
+    deadline: fn(u64) -> u64,
+    token: fn(u64) -> u64,
+    slot: fn(u64) -> u64,
+}
+
+fn natural(n: u64) -> u64 {
+    n
+}
+
+fn falling(n: u64) -> u64 {
+    HOLDS - n
+}
+
+/// In no order, each once: the factor and the number of holds have no common divisor.
+fn mixed(n: u64) -> u64 {
+    n * 7_919 % HOLDS
+}
+
+fn bytes(order: &Order) -> Vec<u8> {
+    let mut bytes = vec![3];
+    number(HOLDS, &mut bytes);
+    for n in 0..HOLDS {
+        // Shared, with a number.
+        bytes.push(1 | 32);
+        let owner = format!("{:06}", (order.owner)(n));
+        number(owner.len() as u64, &mut bytes);
+        bytes.extend_from_slice(owner.as_bytes());
+        number(1, &mut bytes);
+        number(3_600_000, &mut bytes);
+        number(2 * (1_000_000 + (order.deadline)(n)), &mut bytes);
+        number(2 * (1_000_000 + (order.token)(n)), &mut bytes);
+        number((order.slot)(n), &mut bytes);
+    }
+    bytes
+}
+
+fn time_of(order: &Order) -> Duration {
+    let bytes = bytes(order);
+    let start = Instant::now();
+    let lock = decode_lock(&bytes).unwrap_or_else(|error| panic!("{}: {error}", order.what));
+    let time = start.elapsed();
+    assert_eq!(lock.stored(), HOLDS as usize);
+    time
+}
+
+#[test]
+fn no_order_of_the_holds_takes_longer() {
+    let plain = Order { what: "natural", owner: natural, deadline: natural, token: natural, slot: natural };
+    let natural_time = (0..3).map(|_| time_of(&plain)).min().unwrap();
+    let orders = [
+        Order { what: "numbers fall", slot: falling, ..plain },
+        Order { what: "numbers 64 apart", slot: |n| n * 64, ..plain },
+        Order { what: "numbers 64 apart fall", slot: |n| falling(n) * 64, ..plain },
+        Order { what: "numbers 64 apart are mixed", slot: |n| mixed(n) * 64, ..plain },
+        Order {
+            what: "numbers 65 apart, from both ends",
+            slot: |n| if n % 2 == 0 { n } else { 2 * HOLDS - n } * 65,
+            ..plain
+        },
+        Order { what: "deadlines fall", deadline: falling, ..plain },
+        Order { what: "deadlines are mixed", deadline: mixed, ..plain },
+        Order { what: "deadlines are one", deadline: |_| 0, ..plain },
+        Order { what: "tokens fall", token: falling, ..plain },
+        Order { what: "tokens are one", token: |_| 0, ..plain },
+        Order { what: "owners fall", owner: falling, ..plain },
+        Order { what: "all are mixed", owner: mixed, deadline: mixed, token: mixed, slot: |n| mixed(n) * 64 },
+    ];
+    for order in orders {
+        // A busy machine may lengthen one of them.
+        let times: Vec<Duration> = (0..3).map(|_| time_of(&order)).collect();
+        let least = times.iter().min().unwrap();
+        assert!(*least < natural_time * MOST, "{}: {times:?}, the natural order: {natural_time:?}", order.what);
+    }
+}
