@@ -62,7 +62,7 @@ fn time_of(order: &Order) -> Duration {
     let start = Instant::now();
     let lock = decode_lock(&bytes).unwrap_or_else(|error| panic!("{}: {error}", order.what));
     let time = start.elapsed();
-    assert_eq!(lock.stored(), HOLDS as usize);
+    assert_eq!(lock.stored() as u64, HOLDS);
     time
 }
 
