@@ -5,8 +5,9 @@ use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Lease, Lock, Name, Token, TokenClock, UnixMs};
 
 use crate::aof;
+use crate::config::limits;
 use crate::ffi::context::{Context, is_held_still, machine_time};
-use crate::ffi::hooks::{Hooks, Origin, server_flags};
+use crate::ffi::hooks::{Hooks, Origin, is_settled, server_flags};
 use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
@@ -48,12 +49,17 @@ fn is_in_charge() -> bool {
 }
 
 /// Checks a lock that is restored. A token may be an hour ahead of the clock, and a deadline or a cap by that more than
-/// the longest lease.
-fn loaded(lock: &Lock, origin: Origin) -> Result<(), String> {
-    if origin == Origin::Restored {
+/// the longest lease. Where a restored key cannot be one that moves, its tokens have the limit of `MINTOKEN`, too: they lift
+/// the tokens of all. That can be told in a cluster only.
+fn loaded(lock: &Lock, origin: Origin<'_>) -> Result<(), String> {
+    if let Origin::Restored(key) = origin {
         let now = machine_time();
         if lock.stored_holds().any(|hold| TokenClock::is_too_far_ahead(hold.token, now.us())) {
             return Err("a fencing token is more than an hour ahead of the clock".to_owned());
+        }
+        let highest = limits(now).highest_min_token();
+        if lock.stored_holds().any(|hold| hold.token.get() > highest) && key.is_some_and(is_settled) {
+            return Err("a fencing token is further ahead of the clock than dlock.max-token-lead".to_owned());
         }
         let latest = UnixMs::new(now.ms().get() + Lease::MAX.get() + TokenClock::MAX_AHEAD_US / 1000);
         if lock.last_deadline() > Some(latest) {

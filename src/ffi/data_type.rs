@@ -69,18 +69,20 @@ fn load_lock(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
     };
     // SAFETY: the server gives every load a context; it lives for the call.
     let flags = unsafe { Context::new(api!(RedisModule_GetContextFromIO(io))) }.flags();
-    let origin = if !flags.is_primary() || flags.is_loading() { Origin::Trusted } else { Origin::Restored };
+    let is_trusted = !flags.is_primary() || flags.is_loading();
+    // SAFETY: the name is live for the call, or null where the value belongs to no key.
+    let key = unsafe {
+        let name = api!(RedisModule_GetKeyNameFromIO(io));
+        if name.is_null() { None } else { Some(bytes_of(name)) }
+    };
+    let origin = if is_trusted { Origin::Trusted } else { Origin::Restored(key) };
     if let Err(reason) = (hooks::hooks().loaded)(&lock, origin) {
         return refuse(&reason);
     }
-    if origin == Origin::Restored {
-        // SAFETY: the name is live for the call, or null where the value belongs to no key.
-        unsafe {
-            let (name, db) = (api!(RedisModule_GetKeyNameFromIO(io)), api!(RedisModule_GetDbIdFromIO(io)));
-            if !name.is_null() {
-                (hooks::hooks().restored)(db, bytes_of(name));
-            }
-        }
+    if let Origin::Restored(Some(key)) = origin {
+        // SAFETY: the server passes a live context of the load.
+        let db = unsafe { api!(RedisModule_GetDbIdFromIO(io)) };
+        (hooks::hooks().restored)(db, key);
     }
     into_value(Box::new(lock)).cast()
 }

@@ -5,13 +5,14 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dlock_core::engine::Input;
+use dlock_core::engine::{Input, Permission};
 use dlock_core::{ClientId, Lock, Token};
 use redis_module::raw;
 
 use super::clients::note_connection;
 use super::context::{Context, Flags};
 use super::guard::guarded;
+use super::strings::KeyName;
 use super::under_lock::{UnderLock, is_main_thread};
 
 /// The module's functions that the server calls. Only `timer` writes keys.
@@ -20,7 +21,7 @@ pub struct Hooks {
     /// A lock's key is removed or replaced: database, name, lock, and whether by others than a call of the module.
     pub removed: fn(c_int, &[u8], &Lock, bool),
     /// A lock was decoded from a file or a dump.
-    pub loaded: fn(&Lock, Origin) -> Result<(), String>,
+    pub loaded: fn(&Lock, Origin<'_>) -> Result<(), String>,
     /// A key was restored.
     pub restored: fn(c_int, &[u8]),
     /// The highest token, if a file has to keep it.
@@ -48,11 +49,11 @@ pub struct Hooks {
 
 /// Where a lock comes from that is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum Origin<'a> {
     /// From a primary, or from a file of this server.
     Trusted,
-    /// From a client, by `RESTORE`.
-    Restored,
+    /// From a client, by `RESTORE` or by a migration, under this key, if it belongs to one.
+    Restored(Option<&'a [u8]>),
 }
 
 static HOOKS: UnderLock<Cell<Hooks>> = UnderLock::new(Cell::new(Hooks {
@@ -228,12 +229,12 @@ unsafe fn pass_on(context: &mut Context<'_>, id: u64, sub_event: u64, data: *mut
             }
             (raw::REDISMODULE_EVENT_CLIENT_CHANGE, change) => {
                 let id = (*data.cast::<raw::RedisModuleClientInfo>()).id;
-                let is_gone = change == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED;
-                note_connection(id, !is_gone);
-                if !is_gone {
-                    return;
+                if change != raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED {
+                    return note_connection(id, true);
                 }
-                Input::ClientGone(ClientId(id))
+                // The log names the client, which is connected until the event is over.
+                (hooks().input)(Input::ClientGone(ClientId(id)));
+                return note_connection(id, false);
             }
             (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, _) => Input::RoleChanged,
             _ => return,
@@ -284,6 +285,14 @@ pub fn keep_context(context: &Context<'_>) {
 /// Returns the kept context.
 pub(super) fn detached() -> *mut raw::RedisModuleCtx {
     DETACHED.get()
+}
+
+/// Returns whether this key is in a slot that this node of a cluster serves, and that is not moving: whoever restores it
+/// moves nothing. Runs a command, which may remove the key if it has expired.
+pub fn is_settled(key: &[u8]) -> bool {
+    // SAFETY: the context is kept since the load.
+    let mut context = unsafe { Context::new(DETACHED.get()) };
+    context.flags().is_cluster() && context.permission(&KeyName::new(key)) != Permission::Elsewhere
 }
 
 /// Returns the state of the server, where no context is at hand.

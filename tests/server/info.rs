@@ -290,7 +290,7 @@ fn a_hold_shows_for_how_long_it_has_been_held() {
             assert!(granted >= before - 1);
         }
     }
-    let far = client.now_us() + 3_000_000_000;
+    let far = client.now_us() + 9_000_000;
     assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {far}")), 1);
     let holds = lock_info(&mut client, "k OWNER a").unwrap();
     assert_eq!(holds.holds().iter().filter(|hold| hold.held == 0).count(), 1, "a token of the future: {holds:?}");

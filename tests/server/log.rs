@@ -163,7 +163,7 @@ fn a_release_in_a_script_or_a_transaction_is_logged_without_a_client() {
 #[test]
 fn held_is_never_below_zero() {
     let (_server, mut client) = talkative();
-    let ahead = client.now_us() + 60_000_000;
+    let ahead = client.now_us() + 9_000_000;
     client.int("DLOCK.ACQUIRE k a");
     client.int(format!("DLOCK.RENEW k a MINTOKEN {ahead}"));
     client.int("DLOCK.RELEASE k a");

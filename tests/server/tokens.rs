@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use crate::support::cluster::Cluster;
 use crate::support::payload::{body, replace_number, seal};
 use crate::support::replica::counter;
 use crate::support::skip::skipped;
@@ -9,13 +10,15 @@ use crate::support::story::story;
 use crate::support::version::Version;
 use crate::support::{Client, Server, Setup, hold, int_of, lock_info, req, soon};
 
-const MINUTE: i64 = 60_000_000;
+const SECOND: i64 = 1_000_000;
+const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
 /// Lifts the server's token clock by half an hour, with a lock `ahead`.
 #[track_caller]
 fn half_an_hour_ahead(client: &mut Client) -> i64 {
+    client.ok("CONFIG SET dlock.max-token-lead 3600000");
     let granted = client.int("DLOCK.ACQUIRE ahead a PX 900000");
     let token = granted.max(client.now_us() + HOUR / 2) + 1;
     assert_eq!(client.int(format!("DLOCK.RENEW ahead a MINTOKEN {token}")), 1);
@@ -168,7 +171,7 @@ fn restore_lifts_the_clock() {
 fn mintoken_lifts_the_hold_and_the_clock() {
     let (_server, mut client) = Server::start().with_client();
     let first = client.int("DLOCK.ACQUIRE k a");
-    let lifted = first + HOUR / 2;
+    let lifted = first + 9 * SECOND;
     assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {lifted}")), 1);
     client.nil(format!("DLOCK.CHECK k {first}"));
     assert!(client.int(format!("DLOCK.CHECK k {lifted}")) > 0);
@@ -189,7 +192,7 @@ fn mintoken_lifts_the_exclusive_hold_of_two() {
     let (_server, mut client) = Server::start().with_client();
     let tokens = story(&mut client, "RLOCK k a -> t1\nWLOCK k a -> t2");
     let token = |client: &mut Client, mode| hold(client, "k", "a", mode).unwrap().token;
-    let lifted = tokens["t2"] + HOUR / 2;
+    let lifted = tokens["t2"] + 9 * SECOND;
     client.int(format!("DLOCK.RENEW k a MINTOKEN {lifted}"));
     assert_eq!((token(&mut client, "exclusive"), token(&mut client, "shared")), (lifted, tokens["t1"]));
     client.int(format!("DLOCK.RENEW k a READ MINTOKEN {}", lifted - 5));
@@ -199,21 +202,28 @@ fn mintoken_lifts_the_exclusive_hold_of_two() {
     assert_eq!((token(&mut client, "exclusive"), token(&mut client, "shared")), (lifted + 5, lifted - 5));
 }
 
+/// The leads that are tried: in ms, and what the operator sets, if that is not the default.
+const LEADS: [(i64, Option<i64>); 5] =
+    [(10_000, None), (60_000, Some(60_000)), (3_600_000, Some(3_600_000)), (5000, Some(5000)), (0, Some(0))];
+
 #[test]
-fn mintoken_reaches_an_hour_ahead_and_no_further() {
-    let (_server, mut client) = Server::start().with_client();
-    let token = client.int("DLOCK.ACQUIRE k a");
-    let far = client.now_us() + HOUR;
-    for beyond in [far + MINUTE, far + 2 * HOUR, far + DAY, 1 << 53] {
-        let error = client.error(format!("DLOCK.RENEW k a MINTOKEN {beyond}"));
-        assert!(error.starts_with("ERR "), "{error}");
-        // Also where there is nothing to renew: ranges are checked first.
-        client.error(format!("DLOCK.RENEW none a MINTOKEN {beyond}"));
+fn mintoken_reaches_as_far_ahead_as_the_setting_says() {
+    for (lead, set) in LEADS {
+        let (_server, mut client) = Server::start().with_client();
+        set.into_iter().for_each(|set| client.ok(format!("CONFIG SET dlock.max-token-lead {set}")));
+        let token = client.int("DLOCK.ACQUIRE k a");
+        let far = client.now_us() + lead * 1000;
+        for beyond in [far + SECOND, far + MINUTE, far + DAY, 1 << 53] {
+            let error = client.error(format!("DLOCK.RENEW k a MINTOKEN {beyond}"));
+            assert!(error.starts_with("ERR ") && error.contains("dlock.max-token-lead"), "{error}");
+            // Also where there is nothing to renew: ranges are checked first.
+            client.error(format!("DLOCK.RENEW none a MINTOKEN {beyond}"));
+        }
+        assert_eq!(lock_info(&mut client, "k").unwrap().token, token);
+        assert_eq!(counter(&mut client, "last_token"), token, "nobody's tokens have moved");
+        assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {far}")), 1, "{lead}");
+        grants_above(&mut client, far);
     }
-    assert_eq!(lock_info(&mut client, "k").unwrap().token, token);
-    assert_eq!(counter(&mut client, "last_token"), token, "nobody's tokens have moved");
-    assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {}", far - MINUTE)), 1);
-    grants_above(&mut client, far - MINUTE);
 }
 
 #[test]
@@ -227,7 +237,7 @@ fn mintoken_goes_by_the_clock_and_not_by_the_last_token() {
 #[test]
 fn a_request_gets_its_mintoken_or_more() {
     let (server, mut client) = Server::start().with_client();
-    let ahead = client.now_us() + HOUR / 2;
+    let ahead = client.now_us() + 9 * SECOND;
     let commands = ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"];
     for (command, token) in commands.iter().zip((ahead..).step_by(10)) {
         assert_eq!(client.int(format!("DLOCK.{command} {command} a MINTOKEN {token}")), token);
@@ -244,18 +254,23 @@ fn a_request_gets_its_mintoken_or_more() {
 }
 
 #[test]
-fn a_request_reaches_an_hour_ahead_and_no_further() {
-    let (_server, mut client) = Server::start().with_client();
-    let last = client.int("DLOCK.ACQUIRE k a");
-    for beyond in [client.now_us() + HOUR + MINUTE, 1 << 53] {
-        for command in ["ACQUIRE free", "ACQUIRE k", "RACQUIRE k", "WLOCK free", "RLOCK free"] {
-            for block in ["", "BLOCK 0"] {
-                let error = client.error(format!("DLOCK.{command} a MINTOKEN {beyond} {block}"));
-                assert!(error.starts_with("ERR token is more than an hour ahead"), "{error}");
+fn a_request_reaches_as_far_ahead_as_the_setting_says() {
+    for (lead, set) in LEADS {
+        let (_server, mut client) = Server::start().with_client();
+        set.into_iter().for_each(|set| client.ok(format!("CONFIG SET dlock.max-token-lead {set}")));
+        let last = client.int("DLOCK.ACQUIRE k a");
+        let far = client.now_us() + lead * 1000;
+        for beyond in [far + SECOND, 1 << 53] {
+            for command in ["ACQUIRE free", "ACQUIRE k", "RACQUIRE k", "WLOCK free", "RLOCK free"] {
+                for block in ["", "BLOCK 0"] {
+                    let error = client.error(format!("DLOCK.{command} a MINTOKEN {beyond} {block}"));
+                    assert!(error.starts_with("ERR token is further ahead"), "{error}");
+                }
             }
         }
+        assert_eq!(counter(&mut client, "last_token"), last, "nobody's tokens have moved");
+        assert!(client.int(format!("DLOCK.ACQUIRE free a MINTOKEN {far}")) >= far);
     }
-    assert_eq!(counter(&mut client, "last_token"), last, "nobody's tokens have moved");
 }
 
 /// A dump of a lock of which one number is another.
@@ -307,6 +322,50 @@ fn restoring_a_token_more_than_an_hour_ahead_is_refused() {
     client.ok(req!["RESTORE", "k", 0, &dump]);
     assert_eq!(lock_info(&mut client, "k").unwrap().token, token);
     grants_above(&mut client, token);
+}
+
+/// In a cluster, a slot that does not move gets no locks from elsewhere.
+#[test]
+fn a_user_restores_no_token_far_ahead_into_a_slot_that_stays() {
+    let (cluster, from, to) = Cluster::of_two("k");
+    let (mut here, mut there) = (cluster.client(from), cluster.client(to));
+    for client in [&mut here, &mut there] {
+        client.ok("CONFIG SET rdbcompression no");
+    }
+    let (_, dump) = token_ahead(&mut here, HOUR / 2);
+    for (request, exists) in
+        [(req!["RESTORE", "k", 0, &dump], false), (req!["RESTORE", "k", 0, &dump, "REPLACE"], true)]
+    {
+        if exists {
+            here.int("DLOCK.ACQUIRE k b PX 900000");
+        }
+        let before = counter(&mut here, "last_token");
+        here.error(request);
+        assert_eq!(counter(&mut here, "last_token"), before);
+        assert_eq!(here.int("EXISTS k"), i64::from(exists));
+    }
+    here.int("DEL k");
+    let (near, dump) = token_ahead(&mut here, 5 * SECOND);
+    here.ok(req!["RESTORE", "k", 0, &dump]);
+    grants_above_in(&mut here, "k", near);
+    // A slot that arrives brings its tokens along, whatever the clock of the other node says.
+    here.ok("CONFIG SET dlock.max-token-lead 3600000");
+    let far = here.now_us() + HOUR / 2;
+    assert_eq!(here.int(format!("DLOCK.ACQUIRE k a PX 900000 MINTOKEN {far}")), far);
+    cluster.begin_move("k", from, to);
+    cluster.migrate("k", from, to);
+    cluster.end_move("k", to);
+    assert_eq!(lock_info(&mut there, "k").unwrap().token, far);
+    grants_above_in(&mut there, "k", far);
+}
+
+/// The owner `a` may hold the lock: whoever comes next has a higher token.
+#[track_caller]
+fn grants_above_in(client: &mut Client, key: &str, token: i64) {
+    client.int(format!("DEL {key}"));
+    let next = client.int(format!("DLOCK.ACQUIRE {key} a PX 900000"));
+    assert!(next > token, "{next} is not above {token}");
+    client.int(format!("DLOCK.RELEASE {key} a"));
 }
 
 /// 365 days and an hour, in ms.

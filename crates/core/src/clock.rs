@@ -11,7 +11,7 @@ pub struct TokenClock {
 }
 
 impl TokenClock {
-    /// How far ahead of the server's clock a token from outside may be, in µs: an hour.
+    /// How far ahead of the server's clock a token in a dump may be, in µs: an hour.
     pub const MAX_AHEAD_US: u64 = 3_600_000_000;
 
     /// A clock that is more than this behind the server's, in µs, does not matter after a restart: a day.
@@ -47,7 +47,7 @@ impl TokenClock {
         self.last
     }
 
-    /// Returns whether `token` is too far ahead of `now_us` to be taken from a client.
+    /// Returns whether `token` is too far ahead of `now_us` to be taken from a dump.
     pub fn is_too_far_ahead(token: Token, now_us: u64) -> bool {
         token.get() > now_us.saturating_add(Self::MAX_AHEAD_US)
     }

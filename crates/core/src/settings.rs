@@ -36,6 +36,8 @@ settings! {
     MaxLease: "max-lease", YEAR_MS, 1, YEAR_MS;
     /// How long a hold may last at most; 0: no limit.
     MaxHold: "max-hold", 0, 0, YEAR_MS;
+    /// How far ahead of the clock `MINTOKEN` may lift tokens, in ms.
+    MaxTokenLead: "max-token-lead", 10_000, 0, 3_600_000;
     /// How many places in queues requests may take; 0: no limit.
     MaxWaiters: "max-waiters", 10_000, 0, 1_000_000;
     /// How many named sessions may be open; 0: no limit.
@@ -143,6 +145,8 @@ pub struct Limits {
     pub max_lease: Lease,
     /// How long a hold may last at most (`dlock.max-hold`); `None`: no limit.
     pub max_hold: Option<Lease>,
+    /// How far ahead of the clock `MINTOKEN` may lift tokens (`dlock.max-token-lead`), in ms.
+    pub max_token_lead: u64,
 }
 
 impl Limits {
@@ -150,7 +154,13 @@ impl Limits {
     #[inline]
     pub fn of(now_us: u64, value: impl Fn(Setting) -> i64) -> Limits {
         let (max_lease, max_hold) = (lease(value(Setting::MaxLease)), may_be_lease(value(Setting::MaxHold)));
-        Limits { now_us, max_lease, max_hold }
+        let max_token_lead = u64::try_from(value(Setting::MaxTokenLead)).unwrap_or(0);
+        Limits { now_us, max_lease, max_hold, max_token_lead }
+    }
+
+    /// Returns the highest `MINTOKEN` that a command may give: it lifts the tokens of all.
+    pub fn highest_min_token(&self) -> u64 {
+        self.now_us.saturating_add(self.max_token_lead.saturating_mul(1000))
     }
 
     pub(crate) fn now(&self) -> UnixMs {

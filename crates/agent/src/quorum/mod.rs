@@ -133,9 +133,12 @@ impl Quorum {
     fn limits(&self) -> Limits {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        Limits { now_us, max_lease: self.max_lease, max_hold: None }
+        Limits { now_us, max_lease: self.max_lease, max_hold: None, max_token_lead: LEAD_MS }
     }
 }
+
+/// How far ahead of the clock a token may be, in ms. No command of the agent takes one to lift tokens.
+const LEAD_MS: u64 = 10_000;
 
 /// The error that the client of `command` gets for its arguments.
 fn malformed(what: &Malformed, command: &str) -> Reply {

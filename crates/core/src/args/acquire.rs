@@ -7,9 +7,9 @@ use std::num::NonZeroU32;
 
 use smallvec::SmallVec;
 
-use super::words::{Words, binding, cap, is, once, one_of, owner};
+use super::words::{Words, binding, cap, check_lead, is, once, one_of, owner};
 use super::{Excerpt, Limits, Malformed};
-use crate::{BindTo, Command, Lease, LeaseChoice, Owner, RequestId, SessionId, Token, TokenClock, Want};
+use crate::{BindTo, Command, Lease, LeaseChoice, Owner, RequestId, SessionId, Token, Want};
 
 /// The arguments of the commands that acquire one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Acquire {
     pub block: Option<u64>,
     /// `SESSION` or `SESSIONID`.
     pub session: BindTo<SessionId>,
-    /// `MINTOKEN`; at most an hour ahead of the clock.
+    /// `MINTOKEN`; at most `dlock.max-token-lead` ahead of the clock.
     pub min_token: Option<Token>,
     /// `REQUEST`; never with an owner that the server draws.
     pub request: Option<RequestId>,
@@ -76,8 +76,8 @@ impl Acquire {
                 one_of(&mut chosen, words.lease(word, limits)?)?;
             }
         }
-        if min_token.is_some_and(|least| TokenClock::is_too_far_ahead(least, limits.now_us)) {
-            return Err(Malformed::TokenAhead);
+        if let Some(least) = min_token {
+            check_lead(least, limits)?;
         }
         if owner.is_none() && request.is_some() {
             return Err(Malformed::RequestOfFreshOwner);

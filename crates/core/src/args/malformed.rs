@@ -31,8 +31,8 @@ pub enum Malformed {
     Owner,
     /// A token out of range.
     Token(&'static str),
-    /// A `MINTOKEN` more than an hour ahead of the clock.
-    TokenAhead,
+    /// A `MINTOKEN` further ahead of the clock than it may be, which is this many ms.
+    TokenAhead(u64),
     /// A number of log entries below -1.
     LogCount,
     /// A negative `COUNT`.
@@ -175,6 +175,10 @@ impl Malformed {
             Malformed::Token(name) => {
                 return format!("ERR token must be between 1 and {}: {name}", Token::MAX.get()).into();
             }
+            Malformed::TokenAhead(lead) => {
+                let what = "ERR token is further ahead of the server's clock than dlock.max-token-lead";
+                return format!("{what}, which is {lead} ms: MINTOKEN").into();
+            }
             Malformed::RequestId => {
                 return format!("ERR request id must have 1 to {} bytes", RequestId::MAX_LEN).into();
             }
@@ -187,7 +191,6 @@ impl Malformed {
             }
             Malformed::SameKey(key) => return format!("ERR a key is given twice: '{key}'").into(),
             Malformed::EmptyKey => "ERR the key name is empty",
-            Malformed::TokenAhead => "ERR token is more than an hour ahead of the server's clock: MINTOKEN",
             Malformed::Limit => "ERR limit must be between 1 and 4294967295",
             Malformed::Permits => "ERR PERMITS must be between 1 and 4294967295",
             Malformed::PermitsOverLimit => "ERR PERMITS can't be larger than limit",

@@ -1,8 +1,8 @@
 //! `RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION | SESSIONID id] [TOKEN token | MINTOKEN token]`
 
-use super::words::{Words, binding, is, mode, one_of};
+use super::words::{Words, binding, check_lead, is, mode, one_of};
 use super::{Limits, Malformed};
-use crate::{BindTo, LeaseChoice, Mode, Owner, RenewToken, SessionId, TokenClock};
+use crate::{BindTo, LeaseChoice, Mode, Owner, RenewToken, SessionId};
 
 /// The arguments of `RENEW`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Renew {
     pub lease: LeaseChoice,
     /// The mode, if the command names one.
     pub mode: Option<Mode>,
-    /// `TOKEN` or `MINTOKEN`; the latter at most an hour ahead of the clock.
+    /// `TOKEN` or `MINTOKEN`; the latter at most `dlock.max-token-lead` ahead of the clock.
     pub token: RenewToken,
     /// `SESSION` or `SESSIONID`.
     pub session: BindTo<SessionId>,
@@ -45,8 +45,8 @@ impl Renew {
             }
         }
         let token = said.map_or(RenewToken::Any, |(token, _)| token);
-        if matches!(token, RenewToken::AtLeast(least) if TokenClock::is_too_far_ahead(least, limits.now_us)) {
-            return Err(Malformed::TokenAhead);
+        if let RenewToken::AtLeast(least) = token {
+            check_lead(least, limits)?;
         }
         let session = binding(session, chosen)?;
         let (lease, mode) = (chosen.map_or(LeaseChoice::Own, |(lease, _)| lease), named.map(|(mode, _)| mode));

@@ -207,6 +207,11 @@ pub fn cap(
     }
 }
 
+/// Checks that a `MINTOKEN` is not too far ahead of the clock.
+pub fn check_lead(least: Token, limits: Limits) -> Result<(), Malformed> {
+    if least.get() > limits.highest_min_token() { Err(Malformed::TokenAhead(limits.max_token_lead)) } else { Ok(()) }
+}
+
 /// Returns the owner of these bytes.
 pub fn owner(bytes: &[u8]) -> Result<Owner, Malformed> {
     Owner::new(bytes).ok_or(Malformed::Owner)

@@ -90,7 +90,7 @@ fn a_session_has_a_lease_that_can_be_moved_on_in_time() {
     }
     // Other errors come first.
     assert_eq!(acquire("* PX 1 SESSION REQUEST r"), Err(Malformed::RequestOfFreshOwner));
-    assert_eq!(renew("alice PX 1 SESSION MINTOKEN 9007199254740992"), Err(Malformed::TokenAhead));
+    assert_eq!(renew("alice PX 1 SESSION MINTOKEN 9007199254740992"), Err(Malformed::TokenAhead(7)));
     assert_eq!([299, 300].map(|ms| Lease::new(ms).unwrap().can_be_bound()), [false, true]);
 }
 

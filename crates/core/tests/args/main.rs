@@ -45,7 +45,8 @@ fn owner(name: &str) -> Owner {
 }
 
 /// The clock is 5000 ms and a bit, the longest lease 100 s.
-const LIMITS: Limits = Limits { now_us: 5_000_999, max_lease: Lease::new(100_000).unwrap(), max_hold: None };
+const LIMITS: Limits =
+    Limits { now_us: 5_000_999, max_lease: Lease::new(100_000).unwrap(), max_hold: None, max_token_lead: 7 };
 
 /// Returns the text that the client of `DLOCK.ACQUIRE` reads after `ERR syntax error: `.
 #[track_caller]

@@ -218,8 +218,8 @@ impl Interpreter {
             Options::parse(Command::Release, words, &mut self.names);
         let token = match (token, min_token) {
             (Some(token), _) => RenewToken::Is(token),
-            (None, Some(floor)) if TokenClock::is_too_far_ahead(floor, self.space.now().us()) => {
-                return "ERR more than an hour ahead".to_owned();
+            (None, Some(floor)) if floor.get() > self.highest_min_token() => {
+                return "ERR too far ahead".to_owned();
             }
             (None, Some(floor)) => RenewToken::AtLeast(floor),
             (None, None) => RenewToken::Any,
@@ -274,6 +274,12 @@ impl Interpreter {
         let is_its = |(_, (_, _, of)): &(&u64, &(WaiterId, Owner, ClientId))| *of == client;
         let waiters: Vec<u64> = self.waiters.iter().filter(is_its).map(|(ticket, _)| *ticket).collect();
         waiters.into_iter().for_each(|ticket| drop(self.leave(&format!("w{ticket}"))));
+    }
+
+    fn highest_min_token(&self) -> u64 {
+        let default = Setting::MaxTokenLead.range().default;
+        let lead = self.configured.get(&Setting::MaxTokenLead).copied().unwrap_or(default);
+        self.space.now().us() + lead.cast_unsigned() * 1000
     }
 
     fn set(&mut self, setting: Setting, word: &str) {

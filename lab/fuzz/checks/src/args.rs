@@ -1,6 +1,6 @@
 //! The arguments of every command, read by the core and by a second parser: a table of words and one loop over it.
 //!
-//! The first byte picks the command, the second the clock, the third the longest lease and the longest hold. Then come the
+//! The first byte picks the command, the second the clock, the third the other limits. Then come the
 //! words, each on a line.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +19,9 @@ use dlock_testkit::bytes::Bytes;
 pub fn args(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
     let call = bytes.pick(&CALLS);
-    let (now_us, (max_lease, max_hold)) = (bytes.pick(&CLOCKS), bytes.pick(&LEASES));
-    let limits = Limits { now_us, max_lease: Lease::new(max_lease).unwrap(), max_hold: Lease::new(max_hold) };
+    let (now_us, (max_lease, max_hold, max_token_lead)) = (bytes.pick(&CLOCKS), bytes.pick(&LIMITS));
+    let max_lease = Lease::new(max_lease).unwrap();
+    let limits = Limits { now_us, max_lease, max_hold: Lease::new(max_hold), max_token_lead };
     let lines = bytes.rest();
     let words: Vec<Vec<u8>> =
         if lines.is_empty() { Vec::new() } else { lines.split(|byte| *byte == b'\n').map(long).collect() };
@@ -304,7 +305,9 @@ fn options_of(words: &[Vec<u8>], options: &[&'static str], limits: Limits) -> Re
 
 fn plain_min_token(said: &Said, limits: Limits) -> Result<(), Malformed> {
     match said.token {
-        Some((Fence::AtLeast, token)) if token > limits.now_us + TokenClock::MAX_AHEAD_US => Err(Malformed::TokenAhead),
+        Some((Fence::AtLeast, token)) if token > limits.now_us + limits.max_token_lead * 1000 => {
+            Err(Malformed::TokenAhead(limits.max_token_lead))
+        }
         _ => Ok(()),
     }
 }
@@ -448,6 +451,12 @@ const CALLS: [Call; 10] = [
 
 /// Unix µs: a usual time, the epoch, and one that no sum may overflow.
 const CLOCKS: [u64; 3] = [1_795_214_026_913_141, 0, 1 << 62];
-/// The longest lease, and the longest hold: 0 is no limit.
-const LEASES: [(u64, u64); 6] =
-    [(31_536_000_000, 0), (60_000, 0), (1, 0), (31_536_000_000, 30_000), (60_000, 299), (1, 90_000)];
+/// The longest lease, the longest hold (0 is no limit), and how far `MINTOKEN` may be ahead of the clock.
+const LIMITS: [(u64, u64, u64); 6] = [
+    (31_536_000_000, 0, 10_000),
+    (60_000, 0, 3_600_000),
+    (1, 0, 0),
+    (31_536_000_000, 30_000, 10_000),
+    (60_000, 299, 1),
+    (1, 90_000, 10_000),
+];
