@@ -133,6 +133,9 @@ pub enum Command {
     /// primary stays what it is.
     #[command(after_help = FAILOVER_HELP)]
     Failover(FailoverOptions),
+    /// Take the module out of a server, or say what still needs it
+    #[command(after_help = crate::uninstall::HELP)]
+    Uninstall(crate::uninstall::Options),
     /// Offer locks to every client of Redis on this machine, over a quorum, Sentinel, a cluster or one server
     ///
     /// Speaks the protocol of Redis on a Unix socket or on loopback. Several servers (-s URL -s URL -s URL) are a quorum.

@@ -23,6 +23,7 @@ mod servers;
 mod signals;
 mod steps;
 mod top;
+mod uninstall;
 mod values;
 mod waiting;
 mod watch;
@@ -108,6 +109,7 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
         Command::Release(held) => steps::release(client, &held).await,
         Command::Break { name, yes, json } => break_lock::break_lock(client, bytes(&name), yes, json).await,
         Command::Failover(options) => failover::failover(client, &options).await,
+        Command::Uninstall(options) => uninstall::uninstall(client, &options).await,
         // What `dispatch` does itself.
         Command::Run(_)
         | Command::Acquire(_)

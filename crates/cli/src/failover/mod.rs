@@ -17,8 +17,7 @@ use nix::sys::signal::Signal;
 use crate::args::FailoverOptions;
 use crate::output::{print, say};
 use crate::{exit, fail};
-pub use server::address;
-use server::info;
+pub use server::{Info, address, info};
 use steps::Steps;
 
 /// Why it did not come to a new primary.

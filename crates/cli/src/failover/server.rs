@@ -15,18 +15,28 @@ pub struct Info(HashMap<String, String>);
 
 /// Reads the fields of `INFO` that a failover needs.
 pub async fn info(node: &Node) -> Result<Info, Error> {
-    let text: String = node.ask(&["INFO"], REPLY).await?;
-    let fields = text.lines().filter_map(|line| line.split_once(':'));
-    Ok(Info(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
+    Ok(Info::of(&node.ask::<String>(&["INFO"], REPLY).await?))
 }
 
 impl Info {
+    pub fn of(text: &str) -> Self {
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        Self(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
     pub fn field(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    fn number(&self, name: &str) -> u64 {
+    pub fn number(&self, name: &str) -> u64 {
         self.field(name).parse().unwrap_or(0)
+    }
+
+    /// Returns the databases that have keys.
+    pub fn databases(&self) -> Vec<u64> {
+        let mut databases: Vec<u64> = self.0.keys().filter_map(|name| name.strip_prefix("db")?.parse().ok()).collect();
+        databases.sort_unstable();
+        databases
     }
 
     pub fn is_in_cluster(&self) -> bool {

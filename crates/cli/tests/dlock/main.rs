@@ -39,4 +39,5 @@ mod terminal;
 #[cfg(feature = "tls")]
 mod tls;
 mod troubleshooting;
+mod uninstall;
 mod waiting;

@@ -12,7 +12,8 @@ fn text(arguments: &[&str]) -> String {
     outcome.stdout
 }
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
+    "uninstall",
     "run",
     "acquire",
     "renew",

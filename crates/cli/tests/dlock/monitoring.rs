@@ -90,7 +90,7 @@ fn the_unit_of_dlock_metrics_starts_what_the_page_names() {
     let words: Vec<_> = start.split_whitespace().map(|word| word.replace(":9122", &format!(":{port}"))).collect();
     let _metrics = Running::start(dlock(&server).with(words));
     soon("it answers", || get(port, "/metrics").is_some_and(|page| page.contains("dlock_up{")));
-    // What it reads is what the package installs, and the page names.
+    // The package installs the file that it reads, and the page names it.
     let file = unit("dlock-metrics.service", "EnvironmentFile=").concat();
     let page = std::fs::read_to_string(root().join("docs/prometheus.md")).expect("the page");
     assert!(page.contains(&file) && page.contains("localhost:9122"), "{file}");

@@ -88,4 +88,7 @@ fn the_permissions_on_the_page_suffice_to_look_and_to_free() {
     admin.int("DLOCK.ACQUIRE job:1 alice PX 600000");
     assert_eq!(run(&server, "~job:*", &["break", "job:1", "--yes"]).code, Some(0));
     assert!(server.holders("job:1").is_empty());
+    admin.int("DLOCK.ACQUIRE job:1 alice PX 600000");
+    assert_eq!(run(&server, "~*", &["uninstall", "--yes"]).code, Some(0));
+    assert!(server.holders("job:1").is_empty());
 }

@@ -1,0 +1,352 @@
+//! `dlock uninstall`: what still needs the module on a server, and the steps that end it.
+//!
+//! A server without the module does not load a file that has a lock in it, or the token clock, which an RDB file has for
+//! a day after the last lock was taken. An AOF that was rewritten without an RDB preamble, when there were no locks, has
+//! neither.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use dlock_client::{Client, Error, Node};
+use redis::FromRedisValue;
+use tokio::time::sleep;
+
+use crate::failover::{Info, info};
+use crate::output::{print, say};
+use crate::values::duration;
+use crate::{exit, fail};
+
+/// `dlock uninstall`.
+#[derive(Args)]
+pub struct Options {
+    /// Only say what still needs the module
+    #[arg(long, conflicts_with = "yes")]
+    check: bool,
+
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+
+    /// How long programs may go on to take locks
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    timeout: Duration,
+}
+
+pub const HELP: &str = "\
+Works on one server: with replicas, on the primary first, and then on each replica. Deletes its locks, and writes an AOF
+that a server without the module can load. Then prints what is left to do on the machine: the files to edit, and a
+restart. Stop the programs that take locks before.
+
+Exit code: 0 its files do not need the module; 1 they still do (with --check, as long as the server has the module); 64
+the command line is invalid, 69 the server does not answer or refuses.
+
+Examples:
+  dlock uninstall --check -s redis://10.0.0.1
+  dlock uninstall -s redis://10.0.0.1";
+
+pub async fn uninstall(client: &Client, options: &Options) -> Result<u8, Error> {
+    let operator = client.operator()?;
+    let nodes = operator.nodes();
+    let [node] = nodes.as_slice() else {
+        return Err(Error::Invalid("name one server: dlock uninstall works on one after the other".to_owned()));
+    };
+    let server = Server { node };
+    let Some(found) = server.look().await? else {
+        print(&format!("{} has no dlock module", node.address()));
+        return Ok(0);
+    };
+    found.describe(&node.address()).iter().for_each(|line| print(line));
+    if options.check {
+        return Ok(exit::NOT_GOT);
+    }
+    if found.is_replica && found.locks > 0 {
+        return Ok(fail(exit::NOT_GOT, "this is a replica with locks: begin with its primary"));
+    }
+    if !options.yes {
+        if !io::stdin().is_terminal() {
+            return Ok(fail(exit::USAGE, "there is nobody to ask: --yes does it without asking"));
+        }
+        if !confirmed() {
+            return Ok(exit::NOT_GOT);
+        }
+    }
+    if let Err(why) = server.clear(&found, options.timeout).await? {
+        return Ok(fail(exit::NOT_GOT, &why));
+    }
+    found.left_to_do().iter().for_each(|line| print(line));
+    Ok(0)
+}
+
+struct Server<'a> {
+    node: &'a Node,
+}
+
+/// All that needs the module.
+struct Found {
+    locks: u64,
+    /// Those that have locks, of all databases.
+    locked: Vec<u64>,
+    waiters: u64,
+    sessions: u64,
+    /// Users whose rules name commands of the module.
+    users: Vec<String>,
+    replicas: Vec<String>,
+    is_replica: bool,
+    has_aof: bool,
+    has_preamble: bool,
+    /// The file that the server was started with, the file of its users, and that of the module.
+    config: String,
+    acl: String,
+    module: String,
+}
+
+impl Server<'_> {
+    async fn ask<T: FromRedisValue>(&self, command: &[&str]) -> Result<T, Error> {
+        self.node.ask(command, REPLY).await
+    }
+
+    async fn setting(&self, name: &str) -> Result<String, Error> {
+        let found: HashMap<String, String> = self.ask(&["CONFIG", "GET", name]).await?;
+        Ok(found.get(name).cloned().unwrap_or_default())
+    }
+
+    /// Looks at everything. `None`: there is no module.
+    async fn look(&self) -> Result<Option<Found>, Error> {
+        let modules: Vec<HashMap<String, redis::Value>> = self.ask(&["MODULE", "LIST"]).await?;
+        let field = |module: &HashMap<String, redis::Value>, name: &str| {
+            module
+                .get(name)
+                .cloned()
+                .and_then(|value| redis::from_redis_value::<String>(value).ok())
+                .unwrap_or_default()
+        };
+        let Some(module) = modules.iter().find(|module| field(module, "name") == "dlock") else { return Ok(None) };
+        let known = info(self.node).await?;
+        let (databases, counted) = (known.databases(), self.counted().await?);
+        let mut locked = Vec::new();
+        let mut locks = 0;
+        for database in &databases {
+            let found = self.count(*database).await?;
+            locks += found;
+            locked.extend((found > 0).then_some(*database));
+        }
+        let rules: Vec<String> = self.ask(&["ACL", "LIST"]).await?;
+        Ok(Some(Found {
+            locks,
+            locked,
+            waiters: counted.number("dlock_waiters"),
+            sessions: counted.number("dlock_named_sessions"),
+            users: rules.iter().filter(|rule| names_the_module(rule)).filter_map(|rule| user(rule)).collect(),
+            replicas: known.replicas().into_iter().map(|(host, port)| format!("{host}:{port}")).collect(),
+            is_replica: known.is_replica(),
+            has_aof: self.setting("appendonly").await? == "yes",
+            has_preamble: self.setting("aof-use-rdb-preamble").await? == "yes",
+            config: known.field("config_file").to_owned(),
+            acl: self.setting("aclfile").await?,
+            module: field(module, "path"),
+        }))
+    }
+
+    /// Reads what the module counts.
+    async fn counted(&self) -> Result<Info, Error> {
+        Ok(Info::of(&self.ask::<String>(&["INFO", "dlock"]).await?))
+    }
+
+    async fn count(&self, database: u64) -> Result<u64, Error> {
+        self.ask::<()>(&["SELECT", &database.to_string()]).await?;
+        let (mut cursor, mut count) = ("0".to_owned(), 0);
+        loop {
+            let command = ["SCAN", &cursor, "COUNT", PAGE, "TYPE", TYPE];
+            let (next, names): (String, Vec<Vec<u8>>) = self.ask(&command).await?;
+            count += u64::try_from(names.len()).unwrap_or(0);
+            if next == "0" {
+                return Ok(count);
+            }
+            cursor = next;
+        }
+    }
+
+    /// Deletes the locks of all databases. Returns how many there were.
+    async fn delete(&self, databases: &[u64]) -> Result<u64, Error> {
+        let mut deleted = 0;
+        for database in databases {
+            self.ask::<()>(&["SELECT", &database.to_string()]).await?;
+            let mut cursor = "0".to_owned();
+            loop {
+                let (next, count): (String, u64) = self.ask(&["EVAL", DELETE, "0", &cursor]).await?;
+                deleted += count;
+                if next == "0" {
+                    break;
+                }
+                cursor = next;
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes all locks and writes the AOF. The reason if that does not come to an end.
+    async fn clear(&self, found: &Found, patience: Duration) -> Result<Result<(), String>, Error> {
+        let end = Instant::now() + patience;
+        let mut deleted = 0;
+        loop {
+            let grants = self.counted().await?.number("dlock_grants");
+            // A program may have used another database meanwhile.
+            let databases = info(self.node).await?.databases();
+            let now = if found.is_replica { 0 } else { self.delete(&databases).await? };
+            deleted += now;
+            if now == 0 {
+                if let Err(why) = self.write().await? {
+                    return Ok(Err(why));
+                }
+                let mut left = 0;
+                for database in &databases {
+                    left += self.count(*database).await?;
+                }
+                // A lock that was taken and released meanwhile is in the AOF, too.
+                if left == 0 && self.counted().await?.number("dlock_grants") == grants {
+                    break;
+                }
+            }
+            if Instant::now() >= end {
+                return Ok(Err("a program still takes locks: stop it first".to_owned()));
+            }
+            sleep(POLL).await;
+        }
+        print(&format!("deleted {deleted} locks, and wrote an AOF that has nothing of the module"));
+        // The next start must load the AOF, not an older RDB file.
+        if found.config.is_empty() {
+            say("dlock: the server has no configuration file: start it with appendonly yes");
+        } else {
+            self.ask::<()>(&["CONFIG", "REWRITE"]).await?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Writes an AOF without an RDB preamble, and waits for it.
+    async fn write(&self) -> Result<Result<(), String>, Error> {
+        self.ask::<()>(&["CONFIG", "SET", "aof-use-rdb-preamble", "no"]).await?;
+        // Of a rewrite that is under way, it is not known how it began.
+        self.wait_for_rewrites().await?;
+        if self.setting("appendonly").await? == "yes" {
+            self.ask::<redis::Value>(&["BGREWRITEAOF"]).await?;
+        } else {
+            self.ask::<()>(&["CONFIG", "SET", "appendonly", "yes"]).await?;
+        }
+        let last = self.wait_for_rewrites().await?;
+        let status = last.field("aof_last_bgrewrite_status");
+        Ok(if status == "ok" {
+            Ok(())
+        } else {
+            Err(format!("the AOF was not written ({status}): see the server's log"))
+        })
+    }
+
+    async fn wait_for_rewrites(&self) -> Result<Info, Error> {
+        loop {
+            let known = info(self.node).await?;
+            if known.field("aof_rewrite_in_progress") == "0" && known.field("aof_rewrite_scheduled") == "0" {
+                return Ok(known);
+            }
+            sleep(POLL).await;
+        }
+    }
+}
+
+impl Found {
+    fn describe(&self, address: &str) -> Vec<String> {
+        let mut lines = vec![format!("{address} has the dlock module:")];
+        lines.push(match self.locks {
+            0 => "  no locks".to_owned(),
+            1 => format!("  1 lock in database {}", joined(&self.locked)),
+            count => format!("  {count} locks in databases {}", joined(&self.locked)),
+        });
+        match self.waiters {
+            0 => {}
+            1 => lines.push("  1 request waits".to_owned()),
+            count => lines.push(format!("  {count} requests wait")),
+        }
+        if self.sessions > 0 {
+            lines.push(format!("  {} named sessions: their programs run", self.sessions));
+        }
+        if !self.users.is_empty() {
+            lines.push(format!("  rules of users: {}", self.users.join(" ")));
+        }
+        lines.push(match (self.has_aof, self.has_preamble) {
+            (true, false) => "  the AOF has what happened to locks since it was last rewritten".to_owned(),
+            (true, true) => "  the RDB preamble of the AOF has the token clock".to_owned(),
+            (false, _) => "  the RDB file has the token clock, until a day after the last lock was taken".to_owned(),
+        });
+        let config = if self.config.is_empty() { "the options of the server" } else { &self.config };
+        lines.push(format!("  {config} loads it: {}", self.module));
+        if !self.replicas.is_empty() {
+            lines.push(format!("  replicas: {}", self.replicas.join(" ")));
+        }
+        lines
+    }
+
+    /// Returns the lines for a person on the machine of the server.
+    fn left_to_do(&self) -> Vec<String> {
+        let mut lines = vec!["left to do there:".to_owned()];
+        if !self.replicas.is_empty() {
+            lines.push(format!("  the same on the replicas {}, before any of them restarts", self.replicas.join(" ")));
+        }
+        let library = self.module.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("libdlock.so");
+        if !self.config.is_empty() {
+            let config = quoted(&self.config);
+            lines.push(format!(r"  sed -i -e '/^loadmodule .*\/{library}/d' -e '/^dlock\./d' {config}"));
+        }
+        let users = if self.acl.is_empty() { &self.config } else { &self.acl };
+        if !self.users.is_empty() && !users.is_empty() {
+            lines.push(format!(r"  sed -i -E '/^user /s/([ (])[-+]@?dlock[^ )]*/\1/Ig' {}", quoted(users)));
+        }
+        lines.push("  restart the server, and then remove the package".to_owned());
+        lines
+    }
+}
+
+fn joined(numbers: &[u64]) -> String {
+    numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn names_the_module(rule: &str) -> bool {
+    rule.split([' ', '(', ')']).any(|word| {
+        let word = word.trim_start_matches(['+', '-']).trim_start_matches('@');
+        word.get(.."dlock".len()).is_some_and(|begin| begin.eq_ignore_ascii_case("dlock"))
+    })
+}
+
+/// Returns the name of the user in a rule.
+fn user(rule: &str) -> Option<String> {
+    rule.split(' ').nth(1).map(str::to_owned)
+}
+
+/// Returns a word for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+fn confirmed() -> bool {
+    let question = "Delete all locks, and write an AOF without them? Stop the programs that take locks first. [y/N] ";
+    let _ = write!(io::stderr(), "\n{question}").and_then(|()| io::stderr().flush());
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+const TYPE: &str = "distrlock";
+
+/// How many keys a step of a scan looks at.
+const PAGE: &str = "1000";
+
+/// Deletes the locks of a step of a scan. A script, since names need not be text.
+const DELETE: &str = "\
+local page = redis.call('SCAN', ARGV[1], 'COUNT', 1000, 'TYPE', 'distrlock')
+for _, key in ipairs(page[2]) do redis.call('DEL', key) end
+return {page[1], #page[2]}";
+
+/// How long the server may take to answer.
+const REPLY: Duration = Duration::from_secs(10);
+
+const POLL: Duration = Duration::from_millis(50);

@@ -1,0 +1,151 @@
+//! `dlock uninstall`: a server that has no locks starts again without the module.
+
+use std::process::Command;
+
+use crate::process::{Outcome, With, bare, dlock, outcome};
+use dlock_testkit::{Server, Setup, soon};
+
+#[track_caller]
+fn run(server: &Server, arguments: &[&str]) -> Outcome {
+    outcome(dlock(server).with(["uninstall"]).with(arguments))
+}
+
+/// A server that has had locks in two databases, and keys of another program.
+fn used(conf: &str) -> Server {
+    let server = Setup::new().conf(conf).start();
+    let mut client = server.client();
+    client.ok("SET own kept");
+    client.int("DLOCK.ACQUIRE job alice PX 600000");
+    client.ok("SELECT 3");
+    client.ok("SET other kept");
+    client.int(dlock_testkit::redis::cmd("DLOCK.ACQUIRE").arg(b"job\xff").arg("bob").arg("PX").arg(600_000).clone());
+    server
+}
+
+/// Restarts it without the module, as the command says.
+#[track_caller]
+fn without_the_module(server: &mut Server) {
+    server.shutdown();
+    server.reconfigure(|setup| setup.without_module().conf("appendonly yes\naof-use-rdb-preamble no"));
+    server.boot();
+    let mut client = server.client();
+    assert_eq!(client.text("GET own"), "kept");
+    client.ok("SELECT 3");
+    assert_eq!(client.text("GET other"), "kept");
+    assert_eq!(client.int("DBSIZE"), 1);
+}
+
+#[test]
+fn a_check_names_all_that_needs_the_module_and_changes_nothing() {
+    let server = used("");
+    let mut client = server.client();
+    client.ok("ACL SETUSER worker on >secret ~job:* +dlock.acquire");
+    let _bob = server.waiter("DLOCK.ACQUIRE job bob BLOCK 0");
+    let check = run(&server, &["--check"]);
+    assert_eq!(check.code, Some(1), "{check:?}");
+    for part in ["2 locks in databases 0 3", "1 request waits", "users: worker", "token clock", "redis.conf"] {
+        assert!(check.stdout.contains(part), "{part} in {}", check.stdout);
+    }
+    // The page shows the same, at another place and without waiters.
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/install.md");
+    let page = std::fs::read_to_string(page).expect("a page");
+    let block =
+        page.split("$ dlock uninstall --check\n").nth(1).and_then(|rest| rest.split("\n```").next()).expect("a block");
+    for line in block.lines() {
+        let is_shown = |shown: &str| shown.split(['/', ':']).next_back() == line.split(['/', ':']).next_back();
+        assert!(check.stdout.lines().any(is_shown), "{line} in {}", check.stdout);
+    }
+    assert_eq!(server.holders("job"), ["alice"]);
+    assert!(client.text("INFO persistence").contains("aof_enabled:0"));
+    let refused = run(&server, &[]);
+    assert_eq!(refused.code, Some(64), "there is nobody to ask: {refused:?}");
+    assert_eq!(server.holders("job"), ["alice"]);
+}
+
+#[test]
+fn a_server_without_an_aof_starts_without_the_module() {
+    let mut server = used("");
+    let done = run(&server, &["--yes"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.stdout.contains("deleted 2 locks"), "{}", done.stdout);
+    let check = run(&server, &["--check"]);
+    assert!(check.stdout.contains("no locks"), "{}", check.stdout);
+    without_the_module(&mut server);
+}
+
+#[test]
+fn a_server_with_an_aof_starts_without_the_module() {
+    let mut server = used("appendonly yes");
+    let done = run(&server, &["--yes"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    without_the_module(&mut server);
+}
+
+/// The lines that it prints for the machine of the server.
+fn left_to_do(done: &Outcome) -> Vec<String> {
+    let lines = done.stdout.lines().filter_map(|line| line.strip_prefix("  "));
+    lines.filter(|line| line.starts_with("sed ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_printed_lines_take_the_module_out_of_the_files() {
+    let server = used("dlock.default-lease 5000\nuser worker on >secret ~job:* +dlock.acquire -@dlock +get");
+    let done = run(&server, &["--yes"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let lines = left_to_do(&done);
+    assert_eq!(lines.len(), 2, "{done:?}");
+    for line in lines {
+        assert!(Command::new("sh").args(["-c", &line]).status().expect("a shell").success(), "{line}");
+    }
+    let conf = std::fs::read_to_string(server.path("redis.conf")).expect("a file");
+    assert!(!conf.to_lowercase().contains("dlock."), "{conf}");
+    assert!(!conf.contains("loadmodule") && conf.contains("user worker") && conf.contains("+get"), "{conf}");
+}
+
+#[test]
+fn a_server_that_is_used_meanwhile_is_told() {
+    let server = used("");
+    let port = server.port();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let busy = std::thread::spawn(move || {
+        let mut client = dlock_testkit::Client::connect(port).expect("the server");
+        let mut n = 0;
+        while stopped.try_recv().is_err() {
+            client.int(format!("DLOCK.ACQUIRE busy:{n} me PX 600000"));
+            n += 1;
+        }
+    });
+    soon("it is busy", || !server.holders("busy:0").is_empty());
+    let told = run(&server, &["--yes", "--timeout", "1s"]);
+    stop.send(()).expect("a listener");
+    busy.join().expect("no panic");
+    assert_eq!(told.code, Some(1), "{told:?}");
+    assert!(told.stderr.contains("a program still takes locks"), "{}", told.stderr);
+}
+
+#[test]
+fn replicas_are_told_and_follow_their_primary() {
+    let (primary, replica) = Server::start().with_replica();
+    primary.client().int("DLOCK.ACQUIRE job alice PX 600000");
+    soon("the replica has it", || replica.client().int("EXISTS job") == 1);
+    let refused = run(&replica, &["--yes"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("begin with its primary"), "{}", refused.stderr);
+    let done = run(&primary, &["--yes"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let named = format!("127.0.0.1:{}", replica.port());
+    assert!(done.stdout.contains(&named), "{}", done.stdout);
+    soon("the replica has none", || replica.client().int("EXISTS job") == 0);
+    assert_eq!(run(&replica, &["--yes"]).code, Some(0));
+}
+
+#[test]
+fn other_servers_and_urls_are_refused() {
+    let plain = Setup::plain().start();
+    let none = run(&plain, &["--check"]);
+    assert_eq!((none.code, none.stdout.contains("has no dlock module")), (Some(0), true), "{none:?}");
+    let several = outcome(bare().with(["uninstall", "--check", "-s", "redis-sentinel://127.0.0.1/main"]));
+    assert_eq!(several.code, Some(64), "{several:?}");
+    let several = outcome(bare().with(["uninstall", "--check", "-s", "redis://127.0.0.1:1,127.0.0.1:2"]));
+    assert_eq!(several.code, Some(64), "{several:?}");
+}
