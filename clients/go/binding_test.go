@@ -1,0 +1,108 @@
+package dlock
+
+import (
+	"testing"
+	"time"
+)
+
+// A session of 3 s that was opened at 0 keeps holds with a lease of 30 s that were granted at 0.8.
+func kept() (*opening, *validity, *binding) {
+	session := opened(seconds(0), seconds(0), "s", 3*time.Second)
+	lease := newValidity(seconds(0.8), seconds(0.8), 30*time.Second, false)
+	b := &binding{}
+	b.binds(session, session)
+	b.isUncut(lease.until)
+	return session, &lease, b
+}
+
+func seconds(s float64) time.Time { return epoch.Add(time.Duration(s * float64(time.Second))) }
+
+func beats(o *opening, sent, read float64) {
+	o.isConfirmed(seconds(read), o.beats(seconds(sent)))
+}
+
+func TestAHoldIsCertainForAsLongAsItsSession(t *testing.T) {
+	for name, test := range map[string]struct {
+		does  func(*opening, *validity, *binding)
+		until string
+	}{
+		"granted under it": {func(*opening, *validity, *binding) {}, "2998"},
+		"a heartbeat":      {func(o *opening, _ *validity, _ *binding) { beats(o, 1, 1.1) }, "3998"},
+		"a heartbeat without an answer": {func(o *opening, _ *validity, _ *binding) {
+			o.isCut(seconds(2), o.beats(seconds(1)))
+		}, "2998"},
+		"a renewal": {func(_ *opening, v *validity, _ *binding) { v.executed(v.sends(seconds(2), 30*time.Second)) }, "2998"},
+		"a session that is over": {func(o *opening, _ *validity, b *binding) {
+			o.isOver = true
+			b.unbinds()
+		}, "2998"},
+		"a session that goes on elsewhere": {func(o *opening, _ *validity, b *binding) {
+			b.unbinds()
+			beats(o, 1, 1.1)
+		}, "2998"},
+		"bound to the next session": {func(o *opening, _ *validity, b *binding) {
+			b.unbinds()
+			next := opened(seconds(2.5), seconds(2.4), "t", 3*time.Second)
+			b.asks(next)
+			b.binds(next, next)
+		}, "5398"},
+		"perhaps bound to the next session": {func(o *opening, v *validity, b *binding) {
+			b.unbinds()
+			b.asks(opened(seconds(1), seconds(0.9), "t", time.Second))
+		}, "1898"},
+		"perhaps bound to one, then to another": {func(o *opening, v *validity, b *binding) {
+			b.unbinds()
+			b.asks(opened(seconds(1), seconds(0.9), "t", time.Second))
+			b.asks(opened(seconds(1), seconds(0.9), "u", 9*time.Second))
+		}, "1898"},
+		"bound to a session that is over by then": {func(o *opening, v *validity, b *binding) {
+			b.binds(opened(seconds(1), seconds(0.9), "t", time.Second), nil)
+		}, "1898"},
+		"renewed where there is no session": {func(o *opening, v *validity, b *binding) {
+			o.isOver = true
+			b.unbinds()
+			number := v.sends(seconds(2), 30*time.Second)
+			v.executed(number)
+			b.isRenewed()
+			b.isUncut(v.until)
+		}, "31998"},
+		"a cap": {func(o *opening, v *validity, b *binding) { b.caps(seconds(2)) }, "2000"},
+		"a lease that is made short": {func(o *opening, v *validity, b *binding) {
+			v.sends(seconds(1), 900*time.Millisecond)
+			b.isUncut(v.until)
+		}, "1898"},
+	} {
+		o, v, b := kept()
+		test.does(o, v, b)
+		if got := at(b.certain(v)); got != test.until {
+			t.Errorf("%s: until %s, and not %s", name, got, test.until)
+		}
+	}
+}
+
+// While the session lives, the server keeps two thirds of the lease ahead, beyond what the grant was for.
+func TestASessionKeepsAHoldBeyondItsLease(t *testing.T) {
+	o := opened(seconds(0), seconds(0), "s", time.Minute)
+	v := newValidity(seconds(0), seconds(0), 3*time.Second, false)
+	b := &binding{}
+	b.binds(o, o)
+	beats(o, 20, 20.1)
+	if got := at(b.certain(&v)); got != "22000" {
+		t.Errorf("until %s", got)
+	}
+	b.isUncut(v.until)
+	if got := at(b.certain(&v)); got != "2998" {
+		t.Errorf("before its cap is known: until %s", got)
+	}
+}
+
+func TestASessionIsFreshForHalfOfItsTime(t *testing.T) {
+	o := opened(seconds(0), seconds(0), "s", 3*time.Second)
+	if !o.isFresh(seconds(1.4)) || o.isFresh(seconds(1.6)) {
+		t.Error("not for half of it")
+	}
+	o.isOver = true
+	if o.isFresh(seconds(0)) {
+		t.Error("over")
+	}
+}

@@ -1,0 +1,45 @@
+package dlock
+
+import (
+	"testing"
+	"time"
+)
+
+func TestLimitsAreThoseOfTheCallerAndOfItsContext(t *testing.T) {
+	now, none := seconds(100), time.Time{}
+	for name, test := range map[string]struct {
+		terms    terms
+		deadline time.Time
+		ends     float64 // -1: never
+		gives    float64 // when it gives up, if a server answered last at 90
+		answer   float64 // until when an answer is waited for
+		block    int     // ms
+	}{
+		"none":                       {terms{outage: 30 * time.Second}, none, -1, 120, 101, 0},
+		"a wait":                     {terms{limited: true, wait: 5 * time.Second}, none, 105, 105, 101, 5000},
+		"a short wait":               {terms{limited: true, wait: 300 * time.Microsecond}, none, 100.0003, 100.0003, 100.1503, 1},
+		"a try":                      {terms{limited: true}, none, 101, 101, 101, 1000},
+		"a deadline":                 {terms{}, seconds(102), 102, 102, 101, 2000},
+		"an earlier deadline":        {terms{limited: true, wait: 5 * time.Second}, seconds(100.5), 100.5, 100.5, 100.65, 500},
+		"a later deadline":           {terms{limited: true, wait: 5 * time.Second}, seconds(109), 105, 105, 101, 5000},
+		"a try and a deadline":       {terms{limited: true}, seconds(100.2), 100.2, 100.2, 100.35, 200},
+		"a deadline that has passed": {terms{}, seconds(99), 99, 99, 99.15, 1},
+	} {
+		l := limitsFrom(now, test.terms, test.deadline)
+		if test.ends < 0 != l.ends.IsZero() || test.ends >= 0 && !l.ends.Equal(seconds(test.ends)) {
+			t.Errorf("%s: ends at %v", name, l.ends)
+		}
+		if gives := l.givesUp(seconds(90)); !gives.Equal(seconds(test.gives)) {
+			t.Errorf("%s: gives up at %v", name, gives)
+		}
+		if by := l.answerBy(now, seconds(90)); !by.Equal(seconds(test.answer)) {
+			t.Errorf("%s: answer by %v", name, by)
+		}
+		if block := l.block(now); block != time.Duration(test.block)*time.Millisecond {
+			t.Errorf("%s: BLOCK %v", name, block)
+		}
+		if isTry := test.terms.limited && test.terms.wait == 0; l.isTry != isTry {
+			t.Errorf("%s: a try: %v", name, l.isTry)
+		}
+	}
+}
