@@ -114,19 +114,21 @@ Release(c) ==
 \* A renewal extends the lease where the hold is, and repairs it where a server has forgotten it. It was sent now or one
 \* unit of time ago.
 Renew(c) ==
-  /\ client[c].state = "holds" /\ now < client[c].until
+  /\ client[c].state = "holds"
+  /\ now < client[c].until \/ Is("a lost hold comes back")
   /\ \E sent \in {now - 1, now}, until \in Ends :
        LET on == {s \in Servers : lock[s].owner = c /\ now < lock[s].until}
            repaired == {s \in Servers : IsFree(s)}
            kept == {s \in on \cup repaired : Counts(s)}
-           enough == IF Is("one server keeps it") THEN on # {} ELSE IsMajority(kept)
+           enough == IsMajority(kept)
        IN /\ lock' = [s \in Servers |->
                IF s \in on \cup repaired
                THEN [owner |-> c, until |-> until, token |-> client[c].token] ELSE lock[s]]
           /\ last' = [s \in Servers |->
                IF s \in on \cup repaired THEN Max({last[s], client[c].token}) ELSE last[s]]
           /\ client' = IF enough THEN [client EXCEPT ![c].until = Max({@, Good(sent)})] ELSE client
-  /\ UNCHANGED <<now, born, restarts, asked, top, faults>>
+          /\ faults' = faults \cup (IF enough /\ client[c].token < top THEN {"token goes back"} ELSE {})
+  /\ UNCHANGED <<now, born, restarts, asked, top>>
 
 \* A server without persistence loses its memory.
 Restart(s) ==

@@ -51,7 +51,7 @@ QUICK = [(LOCK, "lapse"), (LOCK, "token"), (LOCK, "forgotten"), (LOCK, "fencing"
 BROKEN = {"gate": QUICK, "large": [],
           "small": [*QUICK, (THREE, "fifo"), (THREE, "barging"), (QUORUM, "young servers count"),
                     (QUORUM, "drift is forgotten"), (QUORUM, "counts from the answer"),
-                    (QUORUM, "one server keeps it")]}
+                    (QUORUM.sized(MaxRestarts=0), "a lost hold comes back")]}
 
 
 def main() -> None:
