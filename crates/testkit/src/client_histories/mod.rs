@@ -4,11 +4,12 @@
 //! |---|---|
 //! | `text` | the form of the files: reads and writes them |
 //! | `play` | plays histories on a machine of whatever package |
-//! | `validity` | the reference |
+//! | `validity`, `attempt` | the reference |
 //! | `planted` | the ways in which packages were wrong, put back |
 //! | `world` | a server with its own clock, a network that delays and loses, a program that pauses; the invariant |
 //! | `generated` | writes histories of that world down |
 
+pub mod attempt;
 pub mod generated;
 pub mod planted;
 pub mod play;

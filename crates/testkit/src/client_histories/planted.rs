@@ -17,10 +17,17 @@ pub enum Planted {
     SharedSlot,
     /// The whole lease counts, although both sides count whole milliseconds.
     CountsFractions,
+    /// A grant counts from the copy that was answered, although an earlier one may have been granted.
+    ForgetsCopy,
+    /// A grant is believed however old it is.
+    BelievesOldGrant,
+    /// The nil of a repeat ends the wait.
+    BelievesNilOfRepeat,
 }
 
 impl Planted {
-    pub const ALL: [Planted; 7] = [
+    /// Those of a hold.
+    pub const OF_VALIDITY: [Planted; 7] = [
         Self::CountsFromReply,
         Self::ForgetsOpen,
         Self::CheckFromReply,
@@ -29,4 +36,7 @@ impl Planted {
         Self::SharedSlot,
         Self::CountsFractions,
     ];
+
+    /// Those of an acquisition.
+    pub const OF_ATTEMPT: [Planted; 3] = [Self::CountsFromReply, Self::ForgetsCopy, Self::BelievesNilOfRepeat];
 }

@@ -1,0 +1,342 @@
+//! One acquisition: the reference.
+
+use std::fmt;
+
+use super::planted::Planted;
+use super::play::Machine;
+use super::text::Line;
+
+/// How long the caller waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// In ms.
+    AtMost(i64),
+    None,
+    Try,
+}
+
+/// An event of an acquisition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Sent(u32),
+    Granted(u32),
+    Nil(u32),
+    Ok(u32),
+    Gone(u32),
+    Cut(u32),
+    Refused(u32),
+    Error(u32),
+    Over,
+    Cancel,
+}
+
+/// The next command, or the outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Try {
+        fresh: bool,
+    },
+    /// With the ms of `BLOCK`; 0 waits without a limit.
+    Wait {
+        block: i64,
+        fresh: bool,
+    },
+    Confirm,
+    Granted {
+        until: i64,
+    },
+    Refused(Cleanup),
+    Unreachable(Cleanup),
+    Canceled(Cleanup),
+    Failed(Cleanup),
+}
+
+/// The rest that may be left on a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cleanup {
+    None,
+    Leave,
+    Release,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Try,
+    Wait,
+    Confirm,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Command {
+    number: u32,
+    kind: Kind,
+    sent: i64,
+    /// Sent, and without an answer.
+    is_open: bool,
+    /// Of an owner whose grant is over.
+    is_old: bool,
+}
+
+/// One acquisition.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    limit: Limit,
+    lease: i64,
+    outage: i64,
+    began: i64,
+    commands: Vec<Command>,
+    /// Until when what was granted is certain.
+    grant: Option<i64>,
+    has_said_nil: bool,
+    asked: Kind,
+    answer: Answer,
+    planted: Option<Planted>,
+}
+
+impl Attempt {
+    pub fn new(now: i64, limit: Limit, lease: i64, outage: Option<i64>, planted: Option<Planted>) -> Self {
+        Self {
+            limit,
+            lease,
+            outage: outage.unwrap_or(1000),
+            began: now,
+            commands: Vec::new(),
+            grant: None,
+            has_said_nil: false,
+            asked: Kind::Try,
+            answer: Answer::Try { fresh: false },
+            planted,
+        }
+    }
+
+    pub fn answer(&self) -> Answer {
+        self.answer
+    }
+
+    /// Returns whether it has an outcome.
+    pub fn is_over(&self) -> bool {
+        !matches!(self.answer, Answer::Try { .. } | Answer::Wait { .. } | Answer::Confirm)
+    }
+
+    /// Handles an event at this time.
+    pub fn handle(&mut self, now: i64, event: Event) -> Answer {
+        if self.is_over() {
+            return self.answer;
+        }
+        self.answer = match event {
+            Event::Sent(number) => {
+                let kind = self.asked;
+                self.commands.push(Command { number, kind, sent: now, is_open: true, is_old: false });
+                self.answer
+            }
+            Event::Granted(number) => self.granted(now, number),
+            Event::Nil(number) => self.nil(now, number),
+            Event::Ok(number) => self.confirmed(now, number),
+            Event::Gone(number) => self.gone(now, number),
+            Event::Cut(_) => self.again(now),
+            Event::Refused(number) => {
+                self.close(number);
+                self.again(now)
+            }
+            Event::Error(number) => {
+                self.close(number);
+                Answer::Failed(self.cleanup())
+            }
+            Event::Over => self.over(now),
+            Event::Cancel => Answer::Canceled(self.cleanup()),
+        };
+        self.answer
+    }
+
+    fn close(&mut self, number: u32) -> Option<Command> {
+        let command = self.commands.iter_mut().find(|command| command.number == number && command.is_open)?;
+        command.is_open = false;
+        Some(*command)
+    }
+
+    /// Returns the copies of the request that may still be executed.
+    fn open_copies(&self) -> impl Iterator<Item = &Command> {
+        self.commands.iter().filter(|command| command.is_open && !command.is_old && command.kind != Kind::Confirm)
+    }
+
+    fn is_time_left(&self, now: i64) -> bool {
+        match self.limit {
+            Limit::AtMost(limit) => now - self.began < limit,
+            Limit::None => true,
+            Limit::Try => now - self.began < self.outage,
+        }
+    }
+
+    fn granted(&mut self, now: i64, number: u32) -> Answer {
+        let Some(command) = self.close(number).filter(|command| !command.is_old) else { return self.answer };
+        if self.grant.is_some() {
+            return self.answer;
+        }
+        let earliest = self.open_copies().map(|copy| copy.sent).chain([command.sent]).min();
+        let mut sent = earliest.unwrap_or(command.sent);
+        match self.planted {
+            Some(Planted::CountsFromReply) => sent = now,
+            Some(Planted::ForgetsCopy) => sent = command.sent,
+            _ => {}
+        }
+        let until = sent + self.lease - 2;
+        self.grant = Some(until);
+        let is_young = now - sent <= self.lease / 3 || self.planted == Some(Planted::BelievesOldGrant);
+        if is_young && until > now { Answer::Granted { until } } else { self.confirms() }
+    }
+
+    fn confirms(&mut self) -> Answer {
+        self.asked = Kind::Confirm;
+        Answer::Confirm
+    }
+
+    fn confirmed(&mut self, now: i64, number: u32) -> Answer {
+        let Some(command) = self.close(number).filter(|command| !command.is_old) else { return self.answer };
+        let sent = if self.planted == Some(Planted::CountsFromReply) { now } else { command.sent };
+        let until = sent + self.lease - 2;
+        self.grant = self.grant.max(Some(until));
+        if until > now { Answer::Granted { until } } else { self.confirms() }
+    }
+
+    /// The grant is over. A copy of the same owner that comes late must not be taken for the next request's.
+    fn gone(&mut self, now: i64, number: u32) -> Answer {
+        if self.close(number).is_none_or(|command| command.is_old) {
+            return self.answer;
+        }
+        self.grant = None;
+        self.has_said_nil = true;
+        self.commands.iter_mut().for_each(|command| command.is_old = true);
+        if !self.is_time_left(now) {
+            return Answer::Refused(self.cleanup());
+        }
+        self.asks(now, true)
+    }
+
+    fn nil(&mut self, now: i64, number: u32) -> Answer {
+        let Some(command) = self.close(number).filter(|command| !command.is_old) else { return self.answer };
+        self.has_said_nil = true;
+        if self.grant.is_some() {
+            return self.answer;
+        }
+        let has_lost_its_place = command.kind == Kind::Try || self.open_copies().next().is_some();
+        let is_refusal = self.limit == Limit::Try
+            || !has_lost_its_place
+            || (self.planted == Some(Planted::BelievesNilOfRepeat) && command.kind == Kind::Wait);
+        if is_refusal || !self.is_time_left(now) {
+            return Answer::Refused(self.cleanup());
+        }
+        self.asks(now, false)
+    }
+
+    /// Sends again what got no answer.
+    fn again(&mut self, now: i64) -> Answer {
+        if !self.is_time_left(now) {
+            return self.over(now);
+        }
+        if self.grant.is_some() { self.confirms() } else { self.asks(now, false) }
+    }
+
+    /// Asks for the lock.
+    fn asks(&mut self, now: i64, fresh: bool) -> Answer {
+        let waits = self.limit != Limit::Try && self.has_said_nil;
+        self.asked = if waits { Kind::Wait } else { Kind::Try };
+        let block = match self.limit {
+            Limit::AtMost(limit) => (limit - (now - self.began)).max(1),
+            Limit::None | Limit::Try => 0,
+        };
+        if waits { Answer::Wait { block, fresh } } else { Answer::Try { fresh } }
+    }
+
+    /// Returns the outcome of a wait whose time is over.
+    fn over(&self, now: i64) -> Answer {
+        match self.grant {
+            Some(until) if until > now => Answer::Granted { until },
+            Some(_) => Answer::Unreachable(self.cleanup()),
+            None if self.has_said_nil && self.limit != Limit::None => Answer::Refused(self.cleanup()),
+            None => Answer::Unreachable(self.cleanup()),
+        }
+    }
+
+    fn cleanup(&self) -> Cleanup {
+        let is_copy_open = self.commands.iter().any(|command| command.is_open && command.kind != Kind::Confirm);
+        match self.grant {
+            Some(_) => Cleanup::Release,
+            None if is_copy_open => Cleanup::Leave,
+            None => Cleanup::None,
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fresh = |fresh: &bool| if *fresh { "fresh " } else { "" };
+        match self {
+            Self::Try { fresh: is_fresh } => write!(f, "{}try", fresh(is_fresh)),
+            Self::Wait { block, fresh: is_fresh } => write!(f, "{}wait {block}", fresh(is_fresh)),
+            Self::Confirm => f.write_str("confirm"),
+            Self::Granted { until } => write!(f, "granted until {until}"),
+            Self::Refused(cleanup) => write!(f, "refused {cleanup}"),
+            Self::Unreachable(cleanup) => write!(f, "unreachable {cleanup}"),
+            Self::Canceled(cleanup) => write!(f, "canceled {cleanup}"),
+            Self::Failed(cleanup) => write!(f, "failed {cleanup}"),
+        }
+    }
+}
+
+impl fmt::Display for Cleanup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "cleanup none",
+            Self::Leave => "cleanup leave",
+            Self::Release => "cleanup release",
+        })
+    }
+}
+
+impl Event {
+    /// Reads the event of a line, which is not the first.
+    pub fn of(line: &Line) -> Self {
+        let number = || u32::try_from(line.number_at(1)).expect("a number");
+        match line.words[0].as_str() {
+            "sent" => Self::Sent(number()),
+            "granted" => Self::Granted(number()),
+            "nil" => Self::Nil(number()),
+            "ok" => Self::Ok(number()),
+            "gone" => Self::Gone(number()),
+            "cut" => Self::Cut(number()),
+            "refused" => Self::Refused(number()),
+            "error" => Self::Error(number()),
+            "over" => Self::Over,
+            "cancel" => Self::Cancel,
+            other => panic!("line {}: no event of an attempt: {other}", line.number),
+        }
+    }
+}
+
+/// Returns limit, lease and outage of the first line.
+pub fn asked(line: &Line) -> (Limit, i64, Option<i64>) {
+    let number = |name| line.option(name).map(|value| value.parse().expect(name));
+    let limit = match line.option("limit").expect("a limit") {
+        "none" => Limit::None,
+        "try" => Limit::Try,
+        ms => Limit::AtMost(ms.parse().expect("a limit")),
+    };
+    (limit, number("lease").expect("a lease"), number("outage"))
+}
+
+/// The reference as a player wants it.
+#[derive(Default)]
+pub struct Player(Option<Attempt>);
+
+impl Machine for Player {
+    fn handle(&mut self, line: &Line) -> Vec<String> {
+        let answer = match &mut self.0 {
+            None => {
+                let (limit, lease, outage) = asked(line);
+                self.0.insert(Attempt::new(line.at, limit, lease, outage, None)).answer()
+            }
+            Some(attempt) => attempt.handle(line.at, Event::of(line)),
+        };
+        vec![answer.to_string()]
+    }
+}
