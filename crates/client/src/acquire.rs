@@ -9,8 +9,8 @@ use crate::backend::{Backend, no_stay};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::named::Session;
+use crate::options::{Keep, Replicas, Terms, Wait, whole_millis};
 use crate::owner::Naming;
-use crate::terms::{Keep, Replicas, Terms, Wait, whole_millis};
 
 /// A lock to be acquired: await it to get a [`Guard`].
 ///

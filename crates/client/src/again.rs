@@ -6,8 +6,8 @@ use crate::acquire::Acquire;
 use crate::backend::Backend;
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::options::{Mode, Terms, Wait};
 use crate::owner::Naming;
-use crate::terms::{Mode, Terms, Wait};
 
 impl Guard {
     /// Enters the lock once more: another guard of the same hold, with the same owner, token and lease. The last of its

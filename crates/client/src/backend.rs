@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use crate::cleanup::Cleanups;
 use crate::error::Error;
 use crate::inspect::LockInfo;
+use crate::options::{Grant, Hold, Renewal, Terms};
 use crate::quorum::Quorum;
 use crate::server::{Fault, Server};
 use crate::session::Session;
-use crate::terms::{Grant, Hold, Renewal, Terms};
 use crate::watch::Watch;
 
 /// Where locks are kept.
@@ -40,10 +40,18 @@ impl Backend {
         }
     }
 
-    /// Tries once to renew a hold whose lease on the server is at least as long as the one that is `sure`.
-    pub async fn renew(&self, hold: &Hold, lease: Duration, sure: Duration) -> Renewal {
+    /// Asks once how long a hold lasts.
+    pub async fn look(&self, hold: &Hold, patience: Duration) -> Renewal {
         match self {
-            Self::Server(server) => server.renew(hold, lease, sure).await,
+            Self::Server(server) => server.look(hold, patience).await,
+            Self::Quorum(_) => self.renew(hold, hold.lease, patience).await,
+        }
+    }
+
+    /// Tries once to renew a hold.
+    pub async fn renew(&self, hold: &Hold, lease: Duration, patience: Duration) -> Renewal {
+        match self {
+            Self::Server(server) => server.renew(hold, lease, patience).await,
             Self::Quorum(_) => match &hold.kept {
                 Some(kept) => kept.renew().await,
                 None => Renewal::Gone,

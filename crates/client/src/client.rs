@@ -10,13 +10,13 @@ use crate::backend::Backend;
 use crate::builder::ClientBuilder;
 use crate::error::Error;
 use crate::inspect::LockInfo;
+use crate::options::{Mode, Terms, Wait};
 use crate::profile::Place;
 use crate::profile::Setup;
 use crate::profile::Tls;
 use crate::quorum::QuorumBuilder;
 use crate::semaphore::Semaphore;
 use crate::server::Server;
-use crate::terms::{Mode, Terms, Wait};
 use crate::watch::Watch;
 
 /// Access to the locks of a server, of what Sentinel watches, or of a cluster. Cheap to clone; the clones share their

@@ -18,6 +18,7 @@
 
 mod acquire;
 mod again;
+mod attempt;
 mod backend;
 pub mod blocking;
 mod builder;
@@ -25,11 +26,16 @@ mod cleanup;
 mod client;
 mod error;
 mod guard;
+mod heartbeat;
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::panic, reason = "a test that panics has failed, which is what it is for")]
+mod histories;
 mod inspect;
 mod join;
 mod limits;
 mod named;
 mod operate;
+mod options;
 mod owner;
 mod profile;
 mod quorum;
@@ -38,7 +44,8 @@ mod semaphore;
 mod server;
 mod session;
 mod survey;
-mod terms;
+
+mod validity;
 mod watch;
 
 pub use acquire::Acquire;

@@ -1,8 +1,8 @@
-//! When an acquisition is over, whatever servers do.
+//! When an acquisition is over, whatever servers do. Pure: the time is an argument.
 
 use std::time::{Duration, Instant};
 
-use crate::terms::{Terms, Wait};
+use crate::options::{Terms, Wait};
 
 /// When one acquisition is over.
 #[derive(Clone, Copy)]
@@ -16,17 +16,17 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub fn new(terms: &Terms) -> Self {
+    pub fn new(terms: &Terms, now: Instant) -> Self {
         let outage = terms.outage.unwrap_or(if terms.wait == Wait::Not { TRY } else { OUTAGE });
         let replicas = terms.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
-        Self { wait: terms.wait, outage, began: Instant::now(), replicas }
+        Self { wait: terms.wait, outage, began: now, replicas }
     }
 
     /// Returns the rest of the wait, if it has an end.
-    pub fn left(&self) -> Option<Duration> {
+    pub fn left(&self, now: Instant) -> Option<Duration> {
         match self.wait {
             Wait::Not => Some(Duration::ZERO),
-            Wait::AtMost(wait) => Some(wait.saturating_sub(self.began.elapsed())),
+            Wait::AtMost(wait) => Some(wait.saturating_sub(now.saturating_duration_since(self.began))),
             Wait::ForEver => None,
         }
     }
@@ -38,6 +38,11 @@ impl Limits {
             Wait::AtMost(wait) => self.began.checked_add(wait),
             Wait::ForEver => heard.checked_add(self.outage),
         }
+    }
+
+    /// Returns for how long a try looks for an answer.
+    pub fn patience(&self) -> Duration {
+        self.outage
     }
 
     /// Returns when an attempt has to end. The server's own answer to a wait that is over may come a moment later.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::acquire::Acquire;
 use crate::backend::Backend;
-use crate::terms::{Mode, Terms, Wait};
+use crate::options::{Mode, Terms, Wait};
 
 /// A semaphore, from [`Client::semaphore`](crate::Client::semaphore): all programs together hold at most `limit`
 /// permits at a time.

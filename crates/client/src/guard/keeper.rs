@@ -1,13 +1,14 @@
 //! The task that keeps a hold.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::time::sleep_until;
 
-use super::{Held, State};
+use super::Held;
+use crate::heartbeat::Duty;
+use crate::options::{Keep, Renewal};
 use crate::server::Fault;
-use crate::terms::{Keep, Renewal};
 
 /// Renews until the lock is lost. Ends with the guard.
 pub(super) async fn keep(held: Arc<Held>) {
@@ -16,25 +17,11 @@ pub(super) async fn keep(held: Arc<Held>) {
     }
     if let Some(binding) = &held.hold.binding {
         binding.lost().await;
-        return held.set(State::Lost);
+        return held.change(|validity, _| validity.gone());
     }
     let mut is_silent = false;
-    let mut due = first_renewal(&held);
-    loop {
-        let cut = async {
-            match &held.hold.session {
-                Some(session) => session.link().closed().await,
-                None => std::future::pending().await,
-            }
-        };
-        let is_cut = tokio::select! {
-            () = cut => true,
-            () = sleep_until(due.into()) => false,
-            () = held.hurry.notified() => {
-                due = due.min(Instant::now() + third(&held, held.lease()));
-                continue;
-            }
-        };
+    while held.is_kept() {
+        let Some(is_cut) = is_due(&held).await else { continue };
         // A server that hangs keeps the connection of a session open. Another one may have taken its place.
         let session = held.hold.session.as_ref().filter(|_| is_cut || is_silent);
         // Boxed: large, and most guards are released before the first renewal.
@@ -42,56 +29,66 @@ pub(super) async fn keep(held: Arc<Held>) {
             Some(session) => Box::pin(held.bind(session)).await,
             None => Box::pin(held.renew()).await,
         };
-        match renewal {
-            // A cap may end it before its lease would.
-            Renewal::Until(_) => {
-                (due, is_silent) = ((Instant::now() + third(&held, held.lease())).min(held.until()), false);
+        is_silent = match renewal {
+            Renewal::Failed(Fault::Refused(_)) if session.is_some() => {
+                return held.change(|validity, _| validity.gone());
             }
-            Renewal::Gone => return,
-            Renewal::Failed(Fault::Refused(_)) if session.is_some() => return held.set(State::Lost),
-            Renewal::Failed(_) if Instant::now() >= held.until() => return held.set(State::Lost),
+            Renewal::Failed(_) if Instant::now() >= held.until() => {
+                return held.change(|validity, _| validity.gone());
+            }
             Renewal::Failed(_) => {
-                // The first lease of a quorum is shorter.
-                let left = held.until().saturating_duration_since(Instant::now());
-                let pause = (held.lease() / 30).min(left / 8).clamp(MIN_PAUSE, MAX_PAUSE);
-                due = (Instant::now() + pause).min(held.until());
-                is_silent = true;
-                if session.is_some() {
+                if session.is_some()
+                    && let Duty::Renew(due) = held.duty()
+                {
                     sleep_until(due.into()).await;
                 }
+                true
             }
-        }
+            _ => false,
+        };
     }
 }
 
-/// Returns the time between two renewals of this lease.
-fn third(held: &Held, lease: Duration) -> Duration {
-    lease.mul_f64(spread(&held.hold.owner) / 3.0)
-}
-
-fn first_renewal(held: &Held) -> Instant {
-    let lease = held.hold.lease;
-    let after_a_third = held.until().checked_sub(lease - third(held, lease)).unwrap_or_else(Instant::now);
-    // The lease of a lock that stays at least so long may be longer than the one that is renewed.
-    let due = after_a_third.min(Instant::now() + third(held, held.lease()));
-    let of_quorum = held.hold.kept.as_ref().and_then(|kept| kept.renewal_due());
-    of_quorum.map_or(due, |at| due.max(at))
+/// Waits until a renewal is due, and returns whether that is because the connection of a session has ended. `None`:
+/// the duty has changed.
+async fn is_due(held: &Held) -> Option<bool> {
+    let cut = async {
+        match &held.hold.session {
+            Some(session) => session.link().closed().await,
+            None => std::future::pending().await,
+        }
+    };
+    let duty = held.duty();
+    let at = match duty {
+        Duty::Renew(at) | Duty::Again(at) => at,
+        Duty::Check => Instant::now(),
+        Duty::Nothing => held.until(),
+    };
+    tokio::select! {
+        () = cut => return Some(true),
+        () = held.hurry.notified() => return None,
+        () = sleep_until(at.into()) => {}
+    }
+    match duty {
+        Duty::Renew(_) | Duty::Check => Some(false),
+        // That of the program got no answer, or its future was dropped.
+        Duty::Again(_) => {
+            held.failed();
+            None
+        }
+        Duty::Nothing => None,
+    }
 }
 
 /// Waits for the end of the lease, however often it is renewed by hand.
 async fn expire(held: Arc<Held>) {
-    while Instant::now() < held.until() {
+    while held.is_kept() {
         sleep_until(held.until().into()).await;
     }
-    held.set(State::Lost);
 }
 
 /// Returns a factor from 0.9 to 1, by the owner: guards that began together drift apart.
-fn spread(owner: &str) -> f64 {
+pub(super) fn spread(owner: &str) -> f64 {
     let sum: u32 = owner.bytes().map(u32::from).sum();
     0.9 + 0.1 * f64::from(sum % 64) / 63.0
 }
-
-/// Between two attempts at a renewal.
-const MIN_PAUSE: Duration = Duration::from_millis(10);
-const MAX_PAUSE: Duration = Duration::from_millis(500);

@@ -1,7 +1,6 @@
 //! A lock that is held, and the task that keeps it.
 
 mod keeper;
-mod lengths;
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,11 +15,12 @@ use tokio::time::timeout_at;
 use crate::backend::{Backend, no_stay};
 use crate::cleanup;
 use crate::error::Error;
+use crate::heartbeat::{Duty, Heartbeat, patience};
 use crate::named::{Binding, WeakBinding};
+use crate::options::{Grant, Hold, Mode, Renewal, Terms, up_to_millis, whole_millis};
 use crate::server::{Fault, Link, Server};
 use crate::session::Session;
-use crate::terms::{Grant, Hold, Mode, Renewal, Terms, up_to_millis, whole_millis};
-use lengths::Lengths;
+use crate::validity::{Command, State, Validity};
 
 /// A lock that is held, until it is released, dropped or lost: one lock, permits of a semaphore, or several locks that
 /// were acquired together.
@@ -47,10 +47,10 @@ struct Held {
     backend: Backend,
     hold: Hold,
     state: watch::Sender<State>,
-    lengths: Mutex<Lengths>,
+    kept: Mutex<Kept>,
     /// Until when it stays at least, even if it is released earlier.
     stays_until: Mutex<Option<Instant>>,
-    /// The lease may have become shorter, so the next renewal is due earlier.
+    /// Something else is due, or earlier.
     hurry: Notify,
     /// The guards that have not left.
     entries: AtomicUsize,
@@ -58,33 +58,35 @@ struct Held {
     keeper: OnceLock<AbortHandle>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Held until then if nothing more is heard.
-    Until(Instant),
-    /// The server said so, or the time is over.
-    Lost,
-    Released,
+/// What is known of a hold, and when it is to be renewed.
+struct Kept {
+    validity: Validity,
+    heartbeat: Heartbeat,
 }
 
 impl Guard {
     /// Begins to keep what was granted. Must run inside a tokio runtime.
     pub(crate) fn new(backend: Backend, terms: Terms, grant: Grant) -> Self {
-        let owner = grant.kept.as_ref().map_or_else(|| terms.owner.clone(), |kept| kept.owner());
-        let (mut hold, until) = (Hold::new(&terms, owner, &grant), grant.until);
-        if let (Some(session), Some(ticket)) = (&terms.named, grant.ticket) {
+        let Grant { token, owner, slot, until, is_renewal_open, session, ticket, kept } = grant;
+        let owner = owner.or_else(|| kept.as_ref().map(|kept| kept.owner())).unwrap_or_else(|| terms.owner.clone());
+        let mut hold = Hold::granted(&terms, owner, (token, slot), session, kept);
+        if let (Some(session), Some(ticket)) = (&terms.named, ticket) {
             hold.binding = Some(session.join(&hold, ticket, until));
         }
-        let mut lengths = Lengths::new(hold.lease);
-        if grant.is_renewal_open {
-            lengths.sends(terms.first_lease());
+        let now = Instant::now();
+        let first = terms.first_lease();
+        let validity = Validity::granted(until, first, is_renewal_open);
+        let sent = now.min(until.checked_sub(first).unwrap_or(now));
+        let mut heartbeat = Heartbeat::granted(now, sent, hold.lease, keeper::spread(&hold.owner), &validity);
+        if let Some(at) = hold.kept.as_ref().and_then(|kept| kept.renewal_due()) {
+            heartbeat.not_before(at);
         }
-        let (state, lengths) = (watch::Sender::new(State::Until(until)), Mutex::new(lengths));
+        let (state, kept) = (watch::Sender::new(State::Until(until)), Mutex::new(Kept { validity, heartbeat }));
         let (entries, runtime, keeper) = (AtomicUsize::new(1), Handle::current(), OnceLock::new());
         // The grant came before now.
         let stays_until = Mutex::new(terms.at_least.map(|time| Instant::now() + time));
         let hurry = Notify::new();
-        let held = Arc::new(Held { backend, hold, state, lengths, stays_until, hurry, entries, runtime, keeper });
+        let held = Arc::new(Held { backend, hold, state, kept, stays_until, hurry, entries, runtime, keeper });
         held.keeper.get_or_init(|| held.runtime.spawn(keeper::keep(held.clone())).abort_handle());
         Self { held, last: None, released: false }
     }
@@ -104,7 +106,7 @@ impl Guard {
     }
 
     pub(crate) fn lease(&self) -> Duration {
-        self.held.lengths().wanted
+        self.held.kept().heartbeat.wanted
     }
 
     pub(crate) fn entries(&self) -> &AtomicUsize {
@@ -221,7 +223,11 @@ impl Guard {
             return Err(Error::Lost);
         }
         match self.held.renew().await {
-            Renewal::Until(_) => Ok(()),
+            // An answer that was read after the end revives nothing.
+            Renewal::Executed | Renewal::Capped | Renewal::Until(_) | Renewal::Left(_) => match self.held.state() {
+                State::Until(_) => Ok(()),
+                State::Lost | State::Released => Err(Error::Lost),
+            },
             Renewal::Gone => Err(Error::Lost),
             Renewal::Failed(fault) => Err(fault.into()),
         }
@@ -239,7 +245,7 @@ impl Guard {
             return Err(Error::Invalid("the lease of a session or of a quorum is fixed".to_owned()));
         }
         let lease = whole_millis(lease)?;
-        self.held.lengths().wanted = lease;
+        self.held.kept().heartbeat.wanted = lease;
         self.renew().await
     }
 
@@ -311,7 +317,8 @@ impl Drop for Guard {
         self.held.stop();
         self.held.leave_session();
         self.held.hold.upgrade.iter().for_each(|upgrade| upgrade.give_up());
-        let last = self.held.state.send_replace(State::Released);
+        let last = self.held.state();
+        self.held.change(|validity, _| validity.release());
         if self.released {
             return;
         }
@@ -377,49 +384,83 @@ impl Held {
         self.hold.session.as_ref()?.bound()
     }
 
-    fn lengths(&self) -> MutexGuard<'_, Lengths> {
-        self.lengths.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the lease to renew by: the server may have a shorter one than the last renewal asked for.
-    fn lease(&self) -> Duration {
-        let lengths = self.lengths();
-        lengths.wanted.min(lengths.sure)
+    /// Changes what is known at this moment, and tells whoever waits for it.
+    fn change<R>(&self, change: impl FnOnce(&mut Validity, Instant) -> R) -> R {
+        self.update(|kept, now| change(&mut kept.validity, now))
     }
 
-    /// Notes a renewal that is about to be sent, and returns when. The server may begin to count its lease at any time
-    /// from now on.
-    fn sends(&self, lease: Duration) -> Instant {
-        let sent = Instant::now();
-        self.lengths().sends(lease);
-        let is_shorter = self.state.send_if_modified(|state| match state {
-            State::Until(until) if *until > sent + lease => {
-                *until = sent + lease;
-                true
-            }
-            _ => false,
-        });
-        if is_shorter {
+    fn update<R>(&self, update: impl FnOnce(&mut Kept, Instant) -> R) -> R {
+        let mut kept = self.kept();
+        let now = Instant::now();
+        // While the connection of a session is open, the server renews.
+        let is_bound = self.bound().is_some() || self.hold.binding.is_some();
+        if !is_bound {
+            kept.validity.lapse(now);
+        }
+        let duty = kept.heartbeat.duty();
+        let output = update(&mut kept, now);
+        if !is_bound {
+            kept.validity.lapse(now);
+        }
+        let (state, is_other_duty) = (kept.validity.state(), kept.heartbeat.duty() != duty);
+        self.state.send_if_modified(|known| std::mem::replace(known, state) != state);
+        drop(kept);
+        if is_other_duty {
             self.hurry.notify_one();
         }
-        sent
+        output
     }
 
-    /// Notes the outcome of a renewal that was sent then. Returns what it is worth: another one may still be executed.
-    fn answered(&self, sent: Instant, renewal: Renewal) -> Renewal {
-        let mut lengths = self.lengths();
-        match &renewal {
-            Renewal::Until(_) => lengths.answered(true),
-            Renewal::Failed(Fault::TooFewReplicas { .. }) => lengths.answered(false),
-            Renewal::Gone | Renewal::Failed(Fault::OutcomeUnknown(_)) => {}
-            // Of several locks, some may be renewed.
-            Renewal::Failed(_) if self.hold.names.len() > 1 => {}
-            Renewal::Failed(_) => lengths.answered(false),
-        }
-        match renewal {
-            Renewal::Until(until) => Renewal::Until(until.min(sent + lengths.sure)),
-            other => other,
-        }
+    fn duty(&self) -> Duty {
+        self.kept().heartbeat.duty()
+    }
+
+    /// Returns whether it is neither lost nor released.
+    fn is_kept(&self) -> bool {
+        self.change(|validity, _| matches!(validity.state(), State::Until(_)))
+    }
+
+    /// Notes a command with this lease that is about to be sent.
+    fn sends(&self, lease: Duration) -> Command {
+        self.update(|Kept { validity, heartbeat }, now| {
+            let command = validity.sends(now, lease);
+            heartbeat.sends(now, validity);
+            command
+        })
+    }
+
+    /// A renewal got no answer.
+    fn failed(&self) {
+        self.update(|Kept { validity, heartbeat }, now| heartbeat.failed(now, validity));
+    }
+
+    /// Notes what became of a command.
+    fn answered(&self, command: Command, renewal: &Renewal) {
+        self.update(|Kept { validity, heartbeat }, now| {
+            let sent = command.sent;
+            match renewal {
+                Renewal::Executed => validity.ok(command),
+                Renewal::Until(until) => validity.ok_at_most(command, Some(*until)),
+                Renewal::Capped => {
+                    validity.refused(command);
+                    return heartbeat.capped();
+                }
+                Renewal::Gone => validity.gone(),
+                Renewal::Left(_) | Renewal::Failed(Fault::OutcomeUnknown(_)) => {}
+                Renewal::Failed(Fault::TooFewReplicas { .. }) => validity.refused(command),
+                // Of several locks, some may be renewed.
+                Renewal::Failed(_) if self.hold.names.len() > 1 => {}
+                Renewal::Failed(_) => validity.refused(command),
+            }
+            match renewal {
+                Renewal::Failed(_) => heartbeat.failed(now, validity),
+                _ => heartbeat.ok(now, sent, validity),
+            }
+        });
     }
 
     /// Returns until when it has to stay after its release, if that is in the future.
@@ -437,53 +478,60 @@ impl Held {
     }
 
     async fn renew(&self) -> Renewal {
+        // The server renews the hold of a session.
+        if self.hold.session.is_some() && self.hold.replicas.is_none() {
+            return self.look().await;
+        }
         // A renewal must not shorten the time that it stays at least.
         let rest = self.stays_until().map(|end| up_to_millis(end.saturating_duration_since(Instant::now())));
-        let lease = self.lengths().wanted.max(rest.unwrap_or_default());
-        let sent = self.sends(lease);
-        let renewing = self.backend.renew(&self.hold, lease, self.lengths().sure);
-        let renewal = if self.bound().is_some() {
-            // The server renews: however late this is asked, it is the connection that counts.
-            renewing.await
-        } else {
-            let in_time = timeout_at(self.until().into(), renewing).await;
-            in_time
-                .unwrap_or_else(|_| Renewal::Failed(Fault::OutcomeUnknown("no answer before the lease ended".into())))
-        };
-        let renewal = self.answered(sent, renewal);
-        self.note(&renewal);
+        let lease = self.kept().heartbeat.wanted.max(rest.unwrap_or_default());
+        let command = self.sends(lease);
+        let renewal = self.in_time(self.backend.renew(&self.hold, lease, self.patience())).await;
+        self.answered(command, &renewal);
+        if matches!(renewal, Renewal::Capped) { self.look().await } else { renewal }
+    }
+
+    /// Asks the server how long it lasts.
+    async fn look(&self) -> Renewal {
+        let sent = Instant::now();
+        let question = self.kept().validity.asks(sent);
+        let renewal = self.in_time(self.backend.look(&self.hold, self.patience())).await;
+        self.update(|Kept { validity, heartbeat }, now| match &renewal {
+            Renewal::Left(left) => {
+                validity.looked(question, *left);
+                match self.hold.session {
+                    Some(_) => heartbeat.ok(now, sent, validity),
+                    None => heartbeat.looked(now, validity),
+                }
+            }
+            Renewal::Gone => validity.gone(),
+            _ => heartbeat.failed(now, validity),
+        });
         renewal
+    }
+
+    /// Returns how long one answer may take.
+    fn patience(&self) -> Duration {
+        patience(self.kept().validity.sure())
+    }
+
+    /// Waits for an answer, but not beyond the end.
+    async fn in_time(&self, asking: impl Future<Output = Renewal>) -> Renewal {
+        // The server renews: however late this is asked, it is the connection that counts.
+        if self.bound().is_some() {
+            return asking.await;
+        }
+        let in_time = timeout_at(self.until().into(), asking).await;
+        in_time.unwrap_or_else(|_| Renewal::Failed(Fault::OutcomeUnknown("no answer before the lease ended".into())))
     }
 
     /// Binds the hold of a session to a new connection.
     async fn bind(&self, session: &Session) -> Renewal {
+        let command = self.sends(self.hold.lease);
         let binding = timeout_at(self.until().into(), self.backend.bind(&self.hold, session)).await;
         let renewal = binding.unwrap_or(Renewal::Gone);
-        self.note(&renewal);
-        renewal
-    }
-
-    fn note(&self, renewal: &Renewal) {
-        match renewal {
-            Renewal::Until(until) => self.set(State::Until(*until)),
-            Renewal::Gone => self.set(State::Lost),
-            Renewal::Failed(_) => {}
-        }
-    }
-
-    /// Changes the state. A lost or released lock stays so, and a late answer takes no time away.
-    fn set(&self, new: State) {
-        self.state.send_if_modified(|state| {
-            let changes = match (*state, new) {
-                (State::Until(old), State::Until(new)) => new > old,
-                (State::Until(_), _) => true,
-                (State::Lost | State::Released, _) => false,
-            };
-            if changes {
-                *state = new;
-            }
-            changes
-        });
+        self.answered(command, &renewal);
+        if matches!(renewal, Renewal::Capped) { self.look().await } else { renewal }
     }
 }
 

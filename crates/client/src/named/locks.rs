@@ -9,8 +9,8 @@ use super::heart::{Bound, Cap};
 use super::{Binding, Commands, Inner, ONE_SERVER, Phase};
 use crate::backend::Backend;
 use crate::error::Error;
+use crate::options::Hold;
 use crate::server::Fault;
-use crate::terms::Hold;
 
 /// The id of the session on its server, sent with each request for a lock.
 #[derive(Clone, Debug)]

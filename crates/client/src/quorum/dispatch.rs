@@ -15,8 +15,8 @@ use super::Quorum;
 use super::flights::{Flight, Flights, Landing, Work};
 use super::member::{Member, Wire};
 use crate::cleanup;
+use crate::options::{Mode, Terms};
 use crate::server::Fault;
-use crate::terms::{Mode, Terms};
 
 /// The common part of all calls of an acquisition.
 pub(super) struct Dispatch {

@@ -95,7 +95,7 @@ impl Lookout {
                 continue;
             }
             // A client that was paused asks before it calls that an outage.
-            let is_over = now >= end && self.limits.left().is_some();
+            let is_over = now >= end && self.limits.left(now).is_some();
             if end <= next || is_over {
                 return match self.answered {
                     Some(answered) if answered >= self.quorum.majority() => Outcome::Contended,

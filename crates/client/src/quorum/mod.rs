@@ -21,8 +21,8 @@ use tokio::time::{sleep, timeout_at};
 use crate::cleanup::Cleanups;
 use crate::error::Error;
 use crate::limits::Limits;
+use crate::options::{Grant, Keep, Mode, Terms, Wait};
 use crate::server::Fault;
-use crate::terms::{Grant, Keep, Mode, Terms, Wait};
 pub use builder::QuorumBuilder;
 use clocks::ServerClocks;
 use contended::Contended;
@@ -66,7 +66,7 @@ impl Quorum {
         let protocol = if terms.keep == Keep::Nobody { protocol.without_renewal() } else { protocol };
         self.keep_time();
         let (mut terms, mut pause) = (Arc::new(terms.clone()), PAUSE);
-        let mut watch = Lookout::new(self.clone(), Limits::new(&terms));
+        let mut watch = Lookout::new(self.clone(), Limits::new(&terms, Instant::now()));
         loop {
             let mut attempt = Attempt::begin(self.clone(), protocol, &terms);
             let outcome = tokio::select! {
@@ -286,7 +286,16 @@ impl Attempt {
     fn arrive(mut self, hold: Hold) -> Grant {
         let (token, until) = (hold.token(), self.quorum.at(hold.valid_until()));
         let kept = Kept::new(self.quorum.clone(), self.dispatch.take(), hold, self.flights.take());
-        Grant { token, slot: None, until, is_renewal_open: false, session: None, ticket: None, kept: Some(kept) }
+        Grant {
+            token,
+            owner: None,
+            slot: None,
+            until,
+            is_renewal_open: false,
+            session: None,
+            ticket: None,
+            kept: Some(kept),
+        }
     }
 
     fn send(&mut self) {

@@ -6,7 +6,7 @@ use redis::{Cmd, Value, cmd};
 
 use super::fault::Fault;
 use crate::named::{BoundHold, Ticket};
-use crate::terms::{Hold, Keep, Mode, Replicas, Terms};
+use crate::options::{Hold, Keep, Mode, Replicas, Terms};
 
 /// Acquires, waiting for that many milliseconds (0: without limit).
 pub(super) fn acquire(terms: &Terms, ticket: Option<&Ticket>, block: Option<u64>) -> Cmd {

@@ -12,7 +12,7 @@ use super::nodes::Lane;
 use crate::inspect::Fields;
 use crate::join::join_all;
 use crate::named::{BoundHold, Commands};
-use crate::terms::{Hold, Terms};
+use crate::options::{Hold, Terms};
 
 impl Server {
     /// Opens a session (`NX`), or keeps it (`XX`). Returns how many holds are bound to it; `None`: it is open already.

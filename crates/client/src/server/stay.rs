@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use tokio::time::{sleep, timeout_at};
 
+use super::acquire::PAUSE;
 use super::commands;
 use super::nodes::{Lane, REPLY};
-use super::retry::PAUSE;
 use super::{Fault, Server};
 use crate::error::Error;
 use crate::join::join_all;
-use crate::terms::{Hold, up_to_millis};
+use crate::options::{Hold, up_to_millis};
 
 impl Server {
     /// Sets the end of the hold to that time. Tries again until `patience`, but not for longer than the hold may last.

@@ -27,7 +27,7 @@ async fn they_are_served_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_is_one_command() {
+async fn a_wait_is_a_try_and_one_command() {
     let (server, client) = server_and_client();
     let first = in_time(client.acquire("job")).await.expect("a lock");
     let waiting = in_queue(&server, client.acquire("job").wait(Duration::from_secs(60)));
@@ -38,7 +38,7 @@ async fn a_wait_is_one_command() {
     assert!(first.release().await.is_ok());
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
     is_held(&server, &guard);
-    assert_eq!(watch.calls("dlock.acquire"), 2);
+    assert_eq!(watch.calls("dlock.acquire"), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_client::{Client, Guard};
 
-use crate::{client_of, freed, in_time, is_held, lost, not_yet, server_and_client};
+use crate::{client_of, freed, in_queue, in_time, is_held, lost, not_yet, server_and_client};
 use dlock_testkit::proxy::Proxy;
 use dlock_testkit::{Server, soon};
 
@@ -189,8 +189,12 @@ async fn a_binding_that_arrives_late_does_not_release_the_lock() {
     let proxy = Proxy::to(&server);
     let client = Client::open(&proxy.url()).expect("a URL");
     // Connections of their own, which are free then.
-    let waits =
-        ["a", "b", "c"].map(|name| tokio::spawn(client.acquire(name).wait(Duration::from_secs(30)).into_future()));
+    let mut other = server.client();
+    other.int("DLOCK.MACQUIRE 3 a b c other");
+    let waits = ["a", "b", "c"].map(|name| in_queue(&server, client.acquire(name).wait(Duration::from_secs(30))));
+    for name in ["a", "b", "c"] {
+        other.int(format!("DLOCK.RELEASE {name} other"));
+    }
     for wait in waits {
         drop(in_time(wait).await.expect("a task").expect("a lock"));
     }

@@ -232,6 +232,8 @@ pub(crate) fn up_to_millis(time: Duration) -> Duration {
 /// A lock that was got.
 pub(crate) struct Grant {
     pub token: u64,
+    /// That of the request which was granted. `None`: a quorum knows it.
+    pub owner: Option<String>,
     /// The number of its place, if it asked for one.
     pub slot: Option<u32>,
     /// Until when it is held if nothing is heard any more, by this process' monotonic clock.
@@ -267,8 +269,14 @@ pub(crate) struct Hold {
 
 /// How one renewal went.
 pub(crate) enum Renewal {
-    /// Held until then, counted from when the renewal was sent.
+    /// Executed, with the lease that was asked for.
+    Executed,
+    /// Executed, but a cap made the lease shorter: the server knows for how long.
+    Capped,
+    /// Held until then, as a quorum counts.
     Until(Instant),
+    /// Only asked: held for so long after the question was sent.
+    Left(Duration),
     /// Not held any more.
     Gone,
     /// No usable answer: the hold is as it was, or renewed without our knowing.
@@ -276,10 +284,15 @@ pub(crate) enum Renewal {
 }
 
 impl Hold {
-    pub fn new(terms: &Terms, owner: String, grant: &Grant) -> Self {
+    pub fn granted(
+        terms: &Terms,
+        owner: String,
+        (token, slot): (u64, Option<u32>),
+        session: Option<Arc<Session>>,
+        kept: Option<Arc<Kept>>,
+    ) -> Self {
         let Terms { lease, mode, keep, replicas, .. } = *terms;
         let (names, upgrade) = (terms.names.clone(), terms.upgrade.clone());
-        let (token, slot, session, kept) = (grant.token, grant.slot, grant.session.clone(), grant.kept.clone());
         let (upgrades, binding) = (Upgrades::default(), None);
         Self { names, owner, mode, token, slot, lease, keep, replicas, session, binding, kept, upgrades, upgrade }
     }

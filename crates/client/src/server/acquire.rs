@@ -1,0 +1,426 @@
+//! An acquisition on a server: carries out what an [`Attempt`] says.
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use tokio::runtime::Handle;
+use tokio::time::{sleep, sleep_until, timeout, timeout_at};
+
+use super::commands::{self, millis};
+use super::nodes::{At, REPLY};
+use super::{Fault, Lane, Link, Server};
+use crate::attempt::{Attempt, Block, Cleanup, Next, Outcome};
+use crate::cleanup;
+use crate::error::Error;
+use crate::heartbeat::patience;
+use crate::join::join_all;
+use crate::limits::Limits;
+use crate::named::Ticket;
+use crate::options::{Grant, Hold, Keep, Renewal, Terms, Wait};
+use crate::session::Session;
+use crate::validity::end;
+
+/// One acquisition.
+struct Acquisition {
+    server: Arc<Server>,
+    terms: Terms,
+    attempt: Attempt,
+    limits: Limits,
+    /// When a server answered last.
+    heard: Instant,
+    pause: Duration,
+    /// The connection of the last request.
+    at: Arc<At>,
+    abandoned: Abandoned,
+    /// The connection that was given up last. Its request keeps its place in the queue until the repeat has it. Of a
+    /// session all of them: a request that arrives late binds the hold to its own.
+    left: Vec<Link>,
+    got: Option<Got>,
+    /// The last failure.
+    why: Option<Fault>,
+}
+
+/// What was granted.
+struct Got {
+    hold: Hold,
+    ticket: Option<Ticket>,
+}
+
+/// What became of a command.
+enum Answer {
+    Got(Box<Got>),
+    Nil,
+    /// That of a renewal, and when the server was asked how long the hold lasts.
+    Renewal(Renewal, Instant),
+    /// A command failed. `is_left`: a grant of it may be left.
+    Failed {
+        fault: Fault,
+        is_left: bool,
+    },
+    TimeIsOver,
+}
+
+impl Server {
+    pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
+        let mut acquisition = Acquisition::new(self, terms);
+        loop {
+            match acquisition.attempt.next() {
+                Next::Over(outcome, cleanup) => return acquisition.ended(outcome, cleanup),
+                next => acquisition.step(next).await?,
+            }
+        }
+    }
+}
+
+impl Acquisition {
+    fn new(server: Arc<Server>, terms: &Terms) -> Self {
+        let now = Instant::now();
+        let (terms, at, limits) = (terms.clone(), Arc::new(At::default()), Limits::new(terms, now));
+        let abandoned = Abandoned {
+            server: Some(server.clone()),
+            terms: terms.clone(),
+            at: at.clone(),
+            runtime: Handle::current(),
+        };
+        let attempt = Attempt::new(now, terms.wait, terms.first_lease(), limits.patience());
+        let (left, got, why) = (Vec::new(), None, None);
+        Self { server, terms, attempt, limits, heard: now, pause: PAUSE, at, abandoned, left, got, why }
+    }
+
+    /// Sends a command, and tells the attempt what became of it.
+    async fn step(&mut self, next: Next) -> Result<(), Error> {
+        if let Some(Err(ended)) = self.terms.named.as_ref().map(|session| session.check()) {
+            self.abandoned.unless(self.attempt.cleanup());
+            return Err(ended);
+        }
+        if let Next::Ask { fresh: true, .. } = next {
+            self.become_another();
+        }
+        let is_repeat = self.attempt.is_repeated();
+        let began = Instant::now();
+        let number = self.attempt.sends(began);
+        let answer = self.send(next, is_repeat).await;
+        let now = Instant::now();
+        match answer {
+            Answer::Got(got) => {
+                (self.heard, self.got) = (now, Some(*got));
+                self.attempt.granted(now, number);
+            }
+            Answer::Nil => {
+                self.heard = now;
+                self.attempt.nil(now, number);
+                if let Next::Ask { block: Some(_), .. } = next {
+                    self.rest(began).await;
+                }
+            }
+            Answer::Renewal(renewal, asked) => self.renewed(renewal, asked, number, began).await,
+            Answer::Failed { fault, is_left } => self.failed(fault, is_left, number, began).await,
+            Answer::TimeIsOver => self.attempt.over(now),
+        }
+        Ok(())
+    }
+
+    /// The last grant is over. Its copies that come late must not meet the next request.
+    fn become_another(&mut self) {
+        if self.attempt.has_old_copies() {
+            self.server.undo_later(&self.terms, None, &self.abandoned.runtime);
+        }
+        self.terms.begin();
+        self.abandoned.terms = self.terms.clone();
+        self.got = None;
+    }
+
+    /// Sends what is next, until it is answered, its time is over or its server is gone.
+    async fn send(&mut self, next: Next, is_repeat: bool) -> Answer {
+        let Self { server, terms, limits, heard, at, got, .. } = self;
+        let sending = async {
+            match (next, got.as_ref()) {
+                (Next::Ask { block, .. }, _) => server.ask_for(terms, block, is_repeat, at).await,
+                (_, Some(got)) => {
+                    let (renewal, asked) = server.confirm(&got.hold, terms.first_lease()).await;
+                    Answer::Renewal(renewal, asked)
+                }
+                (_, None) => Answer::TimeIsOver,
+            }
+        };
+        // Boxed: large.
+        let gone = tokio::select! {
+            biased;
+            answer = Box::pin(sending) => return answer,
+            gone = server.look_after(terms, limits, heard, at) => gone,
+        };
+        match gone {
+            Some(fault) => Answer::Failed { fault, is_left: true },
+            None => {
+                if let Some(link) = &*at.lock().unwrap_or_else(PoisonError::into_inner) {
+                    // It may be dead without a word. The next request has a new one.
+                    server.nodes.forget(link);
+                }
+                Answer::TimeIsOver
+            }
+        }
+    }
+
+    /// Takes the answer to a renewal that confirms.
+    async fn renewed(&mut self, renewal: Renewal, asked: Instant, number: u64, began: Instant) {
+        let now = Instant::now();
+        match renewal {
+            Renewal::Executed | Renewal::Capped | Renewal::Until(_) => self.attempt.ok(now, number, None),
+            Renewal::Left(left) => self.attempt.ok(now, number, Some(end(asked, left))),
+            Renewal::Gone => {
+                self.heard = now;
+                self.attempt.gone(now, number);
+            }
+            Renewal::Failed(fault) => self.failed(fault, true, number, began).await,
+        }
+    }
+
+    async fn failed(&mut self, fault: Fault, is_left: bool, number: u64, began: Instant) {
+        let now = Instant::now();
+        let session = self.got.as_ref().and_then(|got| got.hold.session.clone());
+        match &fault {
+            Fault::Refused(cause) if self.terms.named.is_some() && cause.code() == Some("NOSESSION") => {
+                // The server was restarted, or another one has taken over. The session opens itself again.
+                self.terms.named.iter().for_each(|session| session.missing());
+                self.heard = now;
+                self.attempt.refused(now, number);
+            }
+            Fault::Refused(_) | Fault::TooFewReplicas { .. } => {
+                self.attempt.failed(if is_left { 0 } else { number });
+            }
+            // It may be bound to a connection that hangs. The repeat binds it to another one.
+            _ if session.is_some() => {
+                self.left.extend(session.map(|session| session.link()));
+                self.got = None;
+                self.attempt.unbound(now);
+            }
+            Fault::OutcomeUnknown(cause) => {
+                // The connection was there until now.
+                if cause.is_end_of_connection() {
+                    self.heard = now;
+                }
+                self.attempt.cut(now);
+            }
+            Fault::NotSent(_) | Fault::Later(_) | Fault::Moved(..) | Fault::Ask(_) => {
+                self.attempt.refused(now, number);
+            }
+        }
+        self.why = Some(fault);
+        if let Some(link) = self.at.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.left.retain(|other| self.terms.keep == Keep::Session && !other.is_closed());
+            self.left.push(link);
+        }
+        self.rest(began).await;
+    }
+
+    /// Waits a little before the next command, after one that was sent then. An outage counts as waiting.
+    async fn rest(&mut self, began: Instant) {
+        if matches!(self.attempt.next(), Next::Over(..)) {
+            return;
+        }
+        // One that was queued is not part of a row of failures.
+        if began.elapsed() > LASTED {
+            self.pause = PAUSE;
+        }
+        let left = match self.limits.over(self.heard) {
+            Some(over) => over.saturating_duration_since(Instant::now()),
+            None => Duration::MAX,
+        };
+        if left.is_zero() {
+            return self.attempt.over(Instant::now());
+        }
+        sleep(self.pause.min(left)).await;
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
+    }
+
+    fn ended(mut self, outcome: Outcome, cleanup: Cleanup) -> Result<Grant, Error> {
+        self.abandoned.unless(cleanup);
+        match (outcome, self.got.take()) {
+            (Outcome::Granted(until), Some(got)) => {
+                let Got { hold, ticket } = got;
+                hold.session.iter().for_each(|session| session.keep_open(self.left.drain(..)));
+                let is_renewal_open = self.attempt.is_renewal_open();
+                let Hold { owner, token, slot, session, .. } = hold;
+                let owner = Some(owner);
+                Ok(Grant { token, owner, slot, until, is_renewal_open, session, ticket, kept: None })
+            }
+            (Outcome::Refused, _) => Err(Error::Contention),
+            _ => Err(self.why.take().unwrap_or_else(|| Fault::OutcomeUnknown("no reply in time".into())).into()),
+        }
+    }
+}
+
+impl Server {
+    /// Returns when the time is over (`None`), or the server of a request that waits does not answer any more, or
+    /// another one is in its place: one that hangs keeps its connections open.
+    async fn look_after(&self, terms: &Terms, limits: &Limits, heard: &mut Instant, at: &At) -> Option<Fault> {
+        let mut seen: Option<Link> = None;
+        let interval = match terms.wait {
+            // The answer to the request says it.
+            Wait::Not => A_YEAR,
+            // A short wait is not worth many questions.
+            Wait::AtMost(_) => limits.interval().max(INTERVAL),
+            Wait::ForEver => limits.interval(),
+        };
+        loop {
+            let (next, end) = (Instant::now() + interval, limits.end(*heard));
+            sleep_until(end.map_or(next, |end| end.min(next)).into()).await;
+            if end.is_some_and(|end| end <= next) {
+                return None;
+            }
+            let Some(link) = at.lock().unwrap_or_else(PoisonError::into_inner).clone() else { continue };
+            let ping = self.nodes.ping(terms.name());
+            let answer = match end {
+                Some(end) => timeout_at(end.into(), ping).await.ok()?,
+                None => ping.await,
+            };
+            match answer {
+                Ok(now) if now.address() == link.address() && seen.as_ref().is_none_or(|seen| now.is(seen)) => {
+                    *heard = Instant::now();
+                    seen = Some(now);
+                }
+                Ok(_) => return Some(Fault::OutcomeUnknown("another server answers".into())),
+                Err(fault) => return Some(Fault::OutcomeUnknown(fault.cause().message().into())),
+            }
+        }
+    }
+
+    /// Asks for the lock once.
+    async fn ask_for(&self, terms: &Terms, block: Option<Block>, is_repeat: bool, at: &At) -> Answer {
+        let answered = self.ask_and_count(terms, block, is_repeat, at).await;
+        answered.unwrap_or_else(|(fault, is_left)| Answer::Failed { fault, is_left })
+    }
+
+    /// The error says whether a grant may be left.
+    async fn ask_and_count(
+        &self,
+        terms: &Terms,
+        block: Option<Block>,
+        is_repeat: bool,
+        at: &At,
+    ) -> Result<Answer, (Fault, bool)> {
+        let shares = block.is_none() && terms.keep != Keep::Session && terms.replicas.is_none();
+        let lane = if shares { Lane::Shared } else { Lane::Own };
+        let ticket = match &terms.named {
+            Some(session) => Some(session.ticket(terms.name(), REPLY).await.map_err(|fault| (fault, false))?),
+            None => None,
+        };
+        let mut all = vec![commands::acquire(terms, ticket.as_ref(), block.map(in_millis))];
+        let mut rest = Duration::ZERO;
+        if let Some(replicas) = terms.replicas {
+            // Redis 7.0.0 to 7.0.11 does not count a grant to a blocked client as its write, and no server counts a
+            // repeat that is not executed as one. `WAIT` then waits for nothing. A renewal is a write.
+            if block.is_some() || is_repeat {
+                all.extend(commands::confirm(terms));
+            }
+            all.push(commands::wait(replicas));
+            rest = replicas.timeout + REPLY;
+        }
+        // The server answers a request that waits when it wants.
+        let patience = if block.is_some() { None } else { Some(REPLY) };
+        let (replies, link) = match self.nodes.call_at(terms.name(), &all, lane, patience, rest, at).await {
+            // It may be `WAIT` that was refused, behind a grant.
+            Err(fault @ Fault::Refused(_)) if terms.replicas.is_some() => {
+                let releases = terms.names.iter().map(|name| async move {
+                    let release = commands::release_all(name, terms);
+                    self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await
+                });
+                let released = join_all(releases).await;
+                let is_left = released.iter().any(|released| !matches!(released, Ok(_) | Err(Fault::Refused(_))));
+                return Err((fault, is_left));
+            }
+            answered => answered.map_err(|fault| (fault, false))?,
+        };
+        let granted = commands::granted(replies.first().unwrap_or(&Value::Nil)).map_err(|fault| (fault, true))?;
+        let Some((token, slot)) = granted else {
+            self.nodes.park(link, lane);
+            return Ok(Answer::Nil);
+        };
+        let session = (terms.keep == Keep::Session).then(|| Arc::new(Session::new(link.clone())));
+        let hold = Hold::granted(terms, terms.owner.clone(), (token, slot), session, None);
+        if let Some(replicas) = terms.replicas
+            && let Err(fault) = commands::acknowledged(replies.last().unwrap_or(&Value::Nil), replicas)
+        {
+            let released = self.release(&hold, Instant::now() + REPLY).await;
+            return Err((fault, !matches!(released, Ok(()) | Err(Error::Lost))));
+        }
+        if hold.session.is_none() {
+            self.nodes.park(link, lane);
+        }
+        Ok(Answer::Got(Box::new(Got { hold, ticket })))
+    }
+
+    /// Renews a hold that may have been granted long ago: in the queue nobody knows when the lease began. Returns when
+    /// the server was asked how long it lasts, if it was.
+    async fn confirm(&self, hold: &Hold, lease: Duration) -> (Renewal, Instant) {
+        let patience = patience(lease);
+        if hold.session.is_none() || hold.replicas.is_some() {
+            let renewal = self.renew(hold, lease, patience).await;
+            if !matches!(renewal, Renewal::Capped) {
+                return (renewal, Instant::now());
+            }
+        }
+        let asked = Instant::now();
+        (self.look(hold, patience).await, asked)
+    }
+
+    /// Releases in the background what an acquisition may have been granted.
+    fn undo_later(self: &Arc<Self>, terms: &Terms, at: Option<Link>, runtime: &Handle) {
+        let (server, terms) = (self.clone(), terms.clone());
+        self.cleanups.spawn(runtime, async move {
+            let released = timeout(cleanup::LIMIT * 4 / 5, server.undo(&terms, at)).await;
+            if let (Err(_), Some(session)) = (released, &terms.named) {
+                session.owe(Self::releases_of(&terms));
+            }
+        });
+    }
+}
+
+/// Returns how long the server blocks a request; 0: without a limit.
+fn in_millis(block: Block) -> u64 {
+    match block {
+        Block::For(left) if left < A_YEAR => millis(left).saturating_add(1),
+        Block::For(_) | Block::ForEver => 0,
+    }
+}
+
+/// Dropped with its server: the outcome of the acquisition is unknown.
+struct Abandoned {
+    server: Option<Arc<Server>>,
+    terms: Terms,
+    at: Arc<At>,
+    runtime: Handle,
+}
+
+impl Abandoned {
+    /// Forgets the server, unless something is left there.
+    fn unless(&mut self, cleanup: Cleanup) {
+        if cleanup == Cleanup::Nothing {
+            self.server = None;
+        }
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            let at = self.at.lock().unwrap_or_else(PoisonError::into_inner).take();
+            self.terms.upgrade.iter().for_each(|upgrade| upgrade.give_up());
+            server.undo_later(&self.terms, at, &self.runtime);
+        }
+    }
+}
+
+/// Between two attempts, at first and at most.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+
+/// An attempt that took so long was more than a failure.
+const LASTED: Duration = Duration::from_secs(5);
+
+/// Between two looks at the server of a wait that has an end, at least.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A longer wait is one without a limit, for the server.
+const A_YEAR: Duration = Duration::from_secs(365 * 86400);
