@@ -9,7 +9,8 @@ use redis::RedisError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another owner has the lock, or waits for it, and did not leave in time. Nothing went wrong.
+    /// Another owner has the lock, or waits for it, and did not leave in time. A server has said so, which may have gone
+    /// since.
     Contention,
     /// No server answered. Whether the last command was executed is not known; what it may have taken is released in
     /// the background, and lapses with its lease at the latest.

@@ -48,7 +48,7 @@ struct Hold {
 }
 
 impl Hold {
-    fn new() -> Box<dyn Machine> {
+    fn boxed() -> Box<dyn Machine> {
         Box::new(Self { clock: Clock::new(), kept: None, commands: HashMap::new(), questions: HashMap::new() })
     }
 
@@ -128,7 +128,7 @@ struct Acquisition {
 }
 
 impl Acquisition {
-    fn new() -> Box<dyn Machine> {
+    fn boxed() -> Box<dyn Machine> {
         Box::new(Self { clock: Clock::new(), attempt: None, numbers: HashMap::new() })
     }
 
@@ -190,10 +190,10 @@ impl Machine for Acquisition {
 
 #[test]
 fn an_acquisition_sends_and_ends_as_the_histories_say() {
-    assert!(play_all(&all_of_repository(), "acquire", Acquisition::new) >= 25);
+    assert!(play_all(&all_of_repository(), "acquire", Acquisition::boxed) >= 25);
 }
 
 #[test]
 fn a_hold_claims_and_renews_as_the_histories_say() {
-    assert!(play_all(&all_of_repository(), "granted", Hold::new) >= 2000);
+    assert!(play_all(&all_of_repository(), "granted", Hold::boxed) >= 2000);
 }

@@ -3,6 +3,7 @@
 mod keeper;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -486,7 +487,7 @@ impl Held {
         let rest = self.stays_until().map(|end| up_to_millis(end.saturating_duration_since(Instant::now())));
         let lease = self.kept().heartbeat.wanted.max(rest.unwrap_or_default());
         let command = self.sends(lease);
-        let renewal = self.in_time(self.backend.renew(&self.hold, lease, self.patience())).await;
+        let renewal = self.in_time(Box::pin(self.backend.renew(&self.hold, lease, self.patience()))).await;
         self.answered(command, &renewal);
         if matches!(renewal, Renewal::Capped) { self.look().await } else { renewal }
     }
@@ -495,7 +496,7 @@ impl Held {
     async fn look(&self) -> Renewal {
         let sent = Instant::now();
         let question = self.kept().validity.asks(sent);
-        let renewal = self.in_time(self.backend.look(&self.hold, self.patience())).await;
+        let renewal = self.in_time(Box::pin(self.backend.look(&self.hold, self.patience()))).await;
         self.update(|Kept { validity, heartbeat }, now| match &renewal {
             Renewal::Left(left) => {
                 validity.looked(question, *left);
@@ -515,8 +516,8 @@ impl Held {
         patience(self.kept().validity.sure())
     }
 
-    /// Waits for an answer, but not beyond the end.
-    async fn in_time(&self, asking: impl Future<Output = Renewal>) -> Renewal {
+    /// Waits for an answer, but not beyond the end. The future has no type: they would nest too deep for the compiler.
+    async fn in_time(&self, asking: Pin<Box<dyn Future<Output = Renewal> + Send + '_>>) -> Renewal {
         // The server renews: however late this is asked, it is the connection that counts.
         if self.bound().is_some() {
             return asking.await;
@@ -528,7 +529,7 @@ impl Held {
     /// Binds the hold of a session to a new connection.
     async fn bind(&self, session: &Session) -> Renewal {
         let command = self.sends(self.hold.lease);
-        let binding = timeout_at(self.until().into(), self.backend.bind(&self.hold, session)).await;
+        let binding = timeout_at(self.until().into(), Box::pin(self.backend.bind(&self.hold, session))).await;
         let renewal = binding.unwrap_or(Renewal::Gone);
         self.answered(command, &renewal);
         if matches!(renewal, Renewal::Capped) { self.look().await } else { renewal }

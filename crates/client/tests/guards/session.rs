@@ -1,6 +1,5 @@
 //! Guards that are bound to a connection.
 
-use std::future::IntoFuture;
 use std::time::Duration;
 
 use dlock_client::{Client, Guard};
