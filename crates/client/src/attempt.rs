@@ -42,7 +42,7 @@ pub(crate) enum Outcome {
     Canceled,
 }
 
-/// What may be left on a server.
+/// The rest that may be left on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cleanup {
     Nothing,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::time::sleep_until;
 
-use super::Held;
+use super::held::Held;
 use crate::heartbeat::Duty;
 use crate::options::{Keep, Renewal};
 use crate::server::Fault;

@@ -41,13 +41,13 @@ struct Acquisition {
     why: Option<Fault>,
 }
 
-/// What was granted.
+/// A hold that was granted.
 struct Got {
     hold: Hold,
     ticket: Option<Ticket>,
 }
 
-/// What became of a command.
+/// The answer to a command.
 enum Answer {
     Got(Box<Got>),
     Nil,

@@ -1,0 +1,241 @@
+//! A hold with what is known of it, shared by its guards and the task that keeps it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::timeout_at;
+
+use crate::backend::Backend;
+use crate::heartbeat::{Duty, Heartbeat, patience};
+use crate::named::Binding;
+use crate::options::{Hold, Renewal, up_to_millis};
+use crate::server::{Fault, Link, Server};
+use crate::session::Session;
+use crate::validity::{Command, State, Validity};
+
+pub(super) struct Held {
+    pub(super) backend: Backend,
+    pub(super) hold: Hold,
+    pub(super) state: watch::Sender<State>,
+    pub(super) kept: Mutex<Kept>,
+    /// Until when it stays at least, even if it is released earlier.
+    pub(super) stays_until: Mutex<Option<Instant>>,
+    /// Something else is due, or earlier.
+    pub(super) hurry: Notify,
+    /// The guards that have not left.
+    pub(super) entries: AtomicUsize,
+    pub(super) runtime: Handle,
+    pub(super) keeper: OnceLock<AbortHandle>,
+}
+
+/// The knowledge of a hold, and the time of its next renewal.
+pub(super) struct Kept {
+    pub(super) validity: Validity,
+    pub(super) heartbeat: Heartbeat,
+}
+
+impl Held {
+    /// Ends the task that keeps it.
+    pub(super) fn stop(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.abort();
+        }
+    }
+
+    /// Tells its named session that it is about to be released.
+    pub(super) fn leave_session(&self) {
+        self.hold.binding.iter().for_each(Binding::leave);
+    }
+
+    /// Has its named session release it, which would keep the hold.
+    pub(super) fn release_later(&self) {
+        self.hold.binding.iter().for_each(|binding| binding.owe(Server::releases(&self.hold)));
+    }
+
+    /// Returns the state at this moment, even if the keeper has not recorded it yet.
+    pub(super) fn state(&self) -> State {
+        match (*self.state.borrow(), &self.hold.binding) {
+            (State::Until(_), Some(binding)) => match binding.until() {
+                until if until <= Instant::now() => State::Lost,
+                until => State::Until(until),
+            },
+            (state, _) => self.state_of(state),
+        }
+    }
+
+    pub(super) fn state_of(&self, state: State) -> State {
+        match state {
+            State::Until(until) if self.bound().is_none() && until <= Instant::now() => State::Lost,
+            state => state,
+        }
+    }
+
+    /// Returns the connection of a session, while it is open: then the server keeps the hold alive.
+    pub(super) fn bound(&self) -> Option<Link> {
+        self.hold.session.as_ref()?.bound()
+    }
+
+    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is known at this moment, and tells whoever waits for it.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Validity, Instant) -> R) -> R {
+        self.update(|kept, now| change(&mut kept.validity, now))
+    }
+
+    pub(super) fn update<R>(&self, update: impl FnOnce(&mut Kept, Instant) -> R) -> R {
+        let mut kept = self.kept();
+        let now = Instant::now();
+        // While the connection of a session is open, the server renews.
+        let is_bound = self.bound().is_some() || self.hold.binding.is_some();
+        if !is_bound {
+            kept.validity.lapse(now);
+        }
+        let duty = kept.heartbeat.duty();
+        let output = update(&mut kept, now);
+        if !is_bound {
+            kept.validity.lapse(now);
+        }
+        let (state, is_other_duty) = (kept.validity.state(), kept.heartbeat.duty() != duty);
+        self.state.send_if_modified(|known| std::mem::replace(known, state) != state);
+        drop(kept);
+        if is_other_duty {
+            self.hurry.notify_one();
+        }
+        output
+    }
+
+    pub(super) fn duty(&self) -> Duty {
+        self.kept().heartbeat.duty()
+    }
+
+    /// Returns whether it is neither lost nor released.
+    pub(super) fn is_kept(&self) -> bool {
+        self.change(|validity, _| matches!(validity.state(), State::Until(_)))
+    }
+
+    /// Notes a command with this lease that is about to be sent.
+    pub(super) fn sends(&self, lease: Duration) -> Command {
+        self.update(|Kept { validity, heartbeat }, now| {
+            let command = validity.sends(now, lease);
+            heartbeat.sends(now, validity);
+            command
+        })
+    }
+
+    /// A renewal got no answer.
+    pub(super) fn failed(&self) {
+        self.update(|Kept { validity, heartbeat }, now| heartbeat.failed(now, validity));
+    }
+
+    /// Notes what became of a command.
+    pub(super) fn answered(&self, command: Command, renewal: &Renewal) {
+        self.update(|Kept { validity, heartbeat }, now| {
+            let sent = command.sent;
+            match renewal {
+                Renewal::Executed => validity.ok(command),
+                Renewal::Until(until) => validity.ok_at_most(command, Some(*until)),
+                Renewal::Capped => {
+                    validity.refused(command);
+                    return heartbeat.capped();
+                }
+                Renewal::Gone => validity.gone(),
+                Renewal::Left(_) | Renewal::Failed(Fault::OutcomeUnknown(_)) => {}
+                Renewal::Failed(Fault::TooFewReplicas { .. }) => validity.refused(command),
+                // Of several locks, some may be renewed.
+                Renewal::Failed(_) if self.hold.names.len() > 1 => {}
+                Renewal::Failed(_) => validity.refused(command),
+            }
+            match renewal {
+                Renewal::Failed(_) => heartbeat.failed(now, validity),
+                _ => heartbeat.ok(now, sent, validity),
+            }
+        });
+    }
+
+    /// Returns until when it has to stay after its release, if that is in the future.
+    pub(super) fn stays_until(&self) -> Option<Instant> {
+        let end = *self.stays_until.lock().unwrap_or_else(PoisonError::into_inner);
+        end.filter(|end| *end > Instant::now())
+    }
+
+    /// Returns until when it is held, as far as this process knows.
+    pub(super) fn until(&self) -> Instant {
+        match self.hold.binding.as_ref().map(|_| self.state()).unwrap_or(*self.state.borrow()) {
+            State::Until(until) => until,
+            State::Lost | State::Released => Instant::now(),
+        }
+    }
+
+    pub(super) async fn renew(&self) -> Renewal {
+        // The server renews the hold of a session.
+        if self.hold.session.is_some() && self.hold.replicas.is_none() {
+            return self.look().await;
+        }
+        // A renewal must not shorten the time that it stays at least.
+        let rest = self.stays_until().map(|end| up_to_millis(end.saturating_duration_since(Instant::now())));
+        let lease = self.kept().heartbeat.wanted.max(rest.unwrap_or_default());
+        let command = self.sends(lease);
+        let renewal = self.in_time(Box::pin(self.backend.renew(&self.hold, lease, self.patience()))).await;
+        self.answered(command, &renewal);
+        if matches!(renewal, Renewal::Capped) { self.look().await } else { renewal }
+    }
+
+    /// Asks the server how long it lasts.
+    pub(super) async fn look(&self) -> Renewal {
+        let sent = Instant::now();
+        let question = self.kept().validity.asks(sent);
+        let renewal = self.in_time(Box::pin(self.backend.look(&self.hold, self.patience()))).await;
+        self.update(|Kept { validity, heartbeat }, now| match &renewal {
+            Renewal::Left(left) => {
+                validity.looked(question, *left);
+                match self.hold.session {
+                    Some(_) => heartbeat.ok(now, sent, validity),
+                    None => heartbeat.looked(now, validity),
+                }
+            }
+            Renewal::Gone => validity.gone(),
+            _ => heartbeat.failed(now, validity),
+        });
+        renewal
+    }
+
+    /// Returns how long one answer may take.
+    pub(super) fn patience(&self) -> Duration {
+        patience(self.kept().validity.sure())
+    }
+
+    /// Waits for an answer, but not beyond the end. The future has no type: they would nest too deep for the compiler.
+    pub(super) async fn in_time(&self, asking: Pin<Box<dyn Future<Output = Renewal> + Send + '_>>) -> Renewal {
+        // The server renews: however late this is asked, it is the connection that counts.
+        if self.bound().is_some() {
+            return asking.await;
+        }
+        let in_time = timeout_at(self.until().into(), asking).await;
+        in_time.unwrap_or_else(|_| Renewal::Failed(Fault::OutcomeUnknown("no answer before the lease ended".into())))
+    }
+
+    /// Binds the hold of a session to a new connection.
+    pub(super) async fn bind(&self, session: &Session) -> Renewal {
+        let command = self.sends(self.hold.lease);
+        let binding = timeout_at(self.until().into(), Box::pin(self.backend.bind(&self.hold, session))).await;
+        let renewal = binding.unwrap_or(Renewal::Gone);
+        self.answered(command, &renewal);
+        if matches!(renewal, Renewal::Capped) { self.look().await } else { renewal }
+    }
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Hold { names, owner, token, .. } = &self.hold;
+        let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        f.debug_struct("Held").field("names", &names).field("owner", owner).field("token", token).finish()
+    }
+}
