@@ -66,7 +66,20 @@ fn main() -> ExitCode {
     ExitCode::from(output::finish(code))
 }
 
+/// Takes the part of the first process of a container, unless the subcommand does that itself.
+fn stand_first(command: &Command) -> std::io::Result<()> {
+    match command {
+        Command::Run(_) | Command::Acquire(_) => Ok(()),
+        // They have their own way to end by a signal.
+        Command::Agent(_) | Command::Failover(_) => signals::reap_in_background(),
+        _ => signals::reap_in_background().and_then(|()| signals::end_as_first_process()),
+    }
+}
+
 async fn dispatch(cli: Cli) -> u8 {
+    if let Err(error) = stand_first(&cli.command) {
+        return fail(exit::UNAVAILABLE, &error.to_string());
+    }
     let outcome = match cli.command {
         Command::Completions { shell } => Ok(manual::completions(shell)),
         Command::Man { directory } => Ok(manual::pages(directory.as_deref())),

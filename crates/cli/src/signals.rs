@@ -10,7 +10,7 @@ use std::thread;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid};
 use tokio::signal::unix;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -103,6 +103,35 @@ pub fn reap(command: Option<Pid>) {
         let Some(id) = status.pid().filter(|id| Some(*id) != command) else { return };
         let _ = waitid(Id::Pid(id), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
     }
+}
+
+/// Waits in the background for the children that this process has by no doing of its own: orphans, and those of the
+/// program that it took the place of.
+pub fn reap_in_background() -> io::Result<()> {
+    let mut children = Children::take()?;
+    tokio::spawn(async move {
+        loop {
+            reap(None);
+            children.ended().await;
+        }
+    });
+    Ok(())
+}
+
+/// Lets a signal end the first process of a container, as it ends any other. The kernel does not.
+pub fn end_as_first_process() -> io::Result<()> {
+    if getpid().as_raw() != 1 {
+        return Ok(());
+    }
+    for kind in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM] {
+        let mut signal = unix::signal(unix::SignalKind::from_raw(kind as i32))?;
+        tokio::spawn(async move {
+            if signal.recv().await.is_some() {
+                std::process::exit(128 + kind as i32);
+            }
+        });
+    }
+    Ok(())
 }
 
 /// Stops this process, as the terminal expects of a suspended job. Returns when it continues.

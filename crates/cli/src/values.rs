@@ -16,13 +16,17 @@ pub fn lock_name() -> impl TypedValueParser<Value = OsString> {
 /// Reads the lease of a lock whose command is ended before it.
 pub fn lease(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        lease if lease < MIN_LEASE => Err(format!("at least {MIN_LEASE:?}: the command is ended 1 s before")),
+        lease if lease < MIN_LEASE => {
+            Err(format!("at least {MIN_LEASE:?}: the command has to end a second before its lock"))
+        }
         lease => Ok(lease),
     }
 }
 
 /// Reads `1.5`, `500ms`, `30s`, `5m`, `2h`, `1d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
+    // Files of environments leave blanks behind.
+    let text = text.trim();
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
     let unit = match unit {
         "ms" => 0.001,

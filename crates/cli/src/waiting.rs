@@ -36,6 +36,7 @@ pub async fn acquired(
     signals: &mut Signals,
     children: &mut Children,
 ) -> Result<Guard, u8> {
+    reap(None);
     let mut acquiring = acquire.into_future();
     let notice = async {
         sleep(NOTICE).await;

@@ -3,7 +3,8 @@
 use std::process::Stdio;
 
 use crate::process::{Notes, Running, With, bare, dlock, outcome};
-use dlock_testkit::process::{Children, adopt_orphans, inherit_children};
+use dlock_testkit::process::{Children, adopt_orphans, free_port, inherit_children};
+use dlock_testkit::skip::skipped;
 use dlock_testkit::{Server, soon};
 
 const WAYS: [Children; 3] = [Children::Ignored, Children::Forgotten, Children::Blocked];
@@ -66,6 +67,70 @@ fn the_first_process_of_a_container_waits_for_orphans() {
     assert!(server.holders("job").is_empty());
 }
 
+#[test]
+fn those_that_serve_and_those_that_wait_leave_no_zombies_either() {
+    let server = Server::start();
+    server.client().int("DLOCK.ACQUIRE job other PX 600000");
+    let (agent, page) = (free_port(), free_port());
+    let binary = env!("CARGO_BIN_EXE_dlock");
+    for arguments in [
+        format!("agent --listen 127.0.0.1:{agent}"),
+        format!("metrics --listen 127.0.0.1:{page}"),
+        "run job -- true".to_owned(),
+        "acquire job --lease 1m".to_owned(),
+    ] {
+        let fields = dlock(&server);
+        let mut command = std::process::Command::new("sh");
+        // Those that ended before are waited for, too.
+        command.args(["-c", &format!("true & sleep 0.3 & exec {binary} {arguments}")]);
+        command.envs(fields.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut running = Running::start(command);
+        let own = running.child().id();
+        let is_dlock = || std::fs::read_to_string(format!("/proc/{own}/comm")).is_ok_and(|name| name == "dlock\n");
+        soon("it runs, and no child is left", || is_dlock() && children(own).is_empty());
+        assert!(!running.has_ended(), "{arguments}");
+    }
+}
+
+#[test]
+fn the_first_process_of_a_container_ends_by_a_signal() {
+    let server = Server::start();
+    for arguments in [
+        &["metrics", "--listen", "127.0.0.1:0"][..],
+        &["watch", "job"],
+        &["log", "--follow"],
+        &["agent", "--listen", "127.0.0.1:0"],
+    ] {
+        let fields = dlock(&server).with(arguments);
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]).arg(fields.get_program()).args(fields.get_args());
+        command.envs(fields.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut running = Running::start(command);
+        let own = running.child().id();
+        let is_dlock =
+            |id: &i32| std::fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name == "dlock\n");
+        let mut first = None;
+        soon("it runs", || {
+            first = children(own).into_iter().find(is_dlock);
+            first.is_some() || running.has_ended()
+        });
+        let Some(first) = first else {
+            skipped("unshare --pid is not permitted");
+            return;
+        };
+        // Handlers are there a moment later.
+        soon("it ends", || {
+            let _ =
+                std::process::Command::new("kill").args(["-TERM", &first.to_string()]).stderr(Stdio::null()).status();
+            running.has_ended()
+        });
+        let code = running.outcome().code;
+        assert!(code == Some(143) || arguments[0] == "agent" && code == Some(0), "{arguments:?}: {code:?}");
+    }
+}
+
 /// The children of a process, ended or not.
 fn children(parent: u32) -> Vec<i32> {
     let stats = std::fs::read_dir("/proc").expect("a folder").filter_map(|entry| {
@@ -83,7 +148,7 @@ fn blanks_around_the_server_name_no_other_one() {
     let url = format!("redis://127.0.0.1:{}", server.port());
     for blanks in [" {} ", "{} ", "\t{}", "{}\n", "{}\r\n"] {
         let mut command = bare().with(["run", "job", "--", "true"]);
-        command.env("DLOCK_URL", blanks.replace("{}", &url));
+        command.env("DLOCK_URL", blanks.replace("{}", &url)).env("DLOCK_LONGEST_LEASE", blanks.replace("{}", "1m"));
         let done = outcome(command);
         assert_eq!(done.code, Some(0), "{blanks:?}: {}", done.stderr);
     }

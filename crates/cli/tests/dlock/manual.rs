@@ -52,6 +52,32 @@ fn help_shows_every_command_and_examples() {
 }
 
 #[test]
+fn help_begins_with_examples_and_has_headings() {
+    let help = text(&["run", "-h"]);
+    let parts = ["Examples:\n", "Usage: ", "Locking:\n", "Waiting:\n", "How often:\n", "Connection:\n", "Quorum:\n"];
+    let places: Vec<_> =
+        parts.iter().map(|part| help.find(part).unwrap_or_else(|| panic!("{part} in {help}"))).collect();
+    assert!(places.is_sorted(), "{help}");
+    for (option, heading) in
+        [("-w, --wait", "Waiting"), ("--limit", "Locking"), ("--once", "How often"), ("-s, --server", "Connection")]
+    {
+        let section = help.split(&format!("\n{heading}:\n")).nth(1).and_then(|rest| rest.split("\n\n").next());
+        assert!(section.is_some_and(|section| section.contains(option)), "{option} below {heading}: {help}");
+    }
+    // A line for each option; the rest is behind --help.
+    let options = help.split("\nLocking:\n").nth(1).and_then(|rest| rest.split("\nTimes: ").next()).expect("options");
+    let lines = options.lines().filter(|line| !line.is_empty() && !line.ends_with(':'));
+    for line in lines {
+        assert!(line.trim_start().starts_with('-') && line.chars().count() <= 150, "{line}");
+    }
+    assert!(text(&["run", "--help"]).contains("KILL at least 1 s earlier"));
+    for command in [&["-h"][..], &["--help"], &["acquire", "-h"]] {
+        let help = text(command);
+        assert!(help.find("Examples:\n") < help.find("Usage: ") && help.contains("Examples:\n"), "{help}");
+    }
+}
+
+#[test]
 fn the_page_has_every_command_option_and_exit_code() {
     let page = page();
     for command in COMMANDS {

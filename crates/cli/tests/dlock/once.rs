@@ -31,6 +31,28 @@ fn left(server: &Server) -> i64 {
 }
 
 #[test]
+fn a_run_that_is_skipped_says_when_it_ran_where_and_when_the_next_can() {
+    let (server, notes) = (Server::start(), Notes::new());
+    assert_eq!(done(&server, &notes, &["--once", "1d"], "true").code, Some(0));
+    let host = nix::unistd::gethostname().expect("a name").into_string().expect("readable");
+    let skipped = done(&server, &notes, &["--once", "1d"], "true");
+    assert_eq!(skipped.code, Some(0));
+    let said = skipped.stderr;
+    for part in ["dlock: report: it has run in this period, or runs now: it began ", " ago (20", " UTC), as ", &host] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    assert!(said.trim_end().ends_with("the next run can begin in 21h35m") || said.contains("in 21h36m"), "{said}");
+    // One whose user may not look says what it knows.
+    server.client().ok("ACL SETUSER runner on >secret ~* +dlock.acquire +dlock.renew +dlock.release +ping");
+    let url = format!("redis://runner:secret@127.0.0.1:{}", server.port());
+    let skipped = outcome(bare().with(["run", "-s", &url, "--once", "1d", "report", "--", "true"]));
+    assert_eq!(
+        (skipped.code, skipped.stderr.as_str()),
+        (Some(0), "dlock: report: it has run in this period, or runs now\n")
+    );
+}
+
+#[test]
 fn a_run_that_is_killed_keeps_its_lock_for_its_period_and_no_longer() {
     let server = Server::start();
     for (period, retry, most) in [("6s", false, 5400), ("6s", true, 5400), ("1s", false, 3000), ("20s", false, 18_000)]
