@@ -41,6 +41,9 @@ func TestMain(m *testing.M) {
 	if at := os.Getenv("DLOCK_GO_TAKES_TURNS"); at != "" {
 		takeTurnsForever(at)
 	}
+	if at := os.Getenv("DLOCK_GO_WAITS"); at != "" {
+		waitAndBelieve(at)
+	}
 	go watchLateness()
 	ended := func() int {
 		if os.Getenv("DLOCK_SERVER") == "" {
