@@ -3,10 +3,10 @@
 
 const { ask, soon } = require('./ask.js');
 const { Attempt } = require('./attempt.js');
-const { AFTERWARDS, Attempts } = require('./attempts.js');
+const { Attempts } = require('./attempts.js');
 const { inDatabase } = require('./clients.js');
 const { NoAnswer, NotGranted, TooFewReplicas, Unlike, explained, isAnswer, mayRepeat, writesNothing } = require('./errors.js');
-const { GRACE } = require('./limits.js');
+const { AFTERWARDS, PAUSE, SEES_AN_END, ofAcquisition } = require('./limits.js');
 const { Lock } = require('./lock.js');
 const { firstLease } = require('./options.js');
 const { newOwner } = require('./owners.js');
@@ -22,11 +22,6 @@ const { Bound, pause, timer, unlessAborted } = require('./time.js');
  * @typedef {import('./target.js').Target} Target
  */
 
-/** How late the server may see that a connection has ended: on the same machine, and at most, in ms. */
-const SEES_AN_END = [20, 1000];
-/** The pause after a grant could not be confirmed, in ms. */
-const PAUSE = 25;
-
 /**
  * @param {Client} client
  * @param {Target} target
@@ -34,9 +29,7 @@ const PAUSE = 25;
  * @returns {Promise<Lock>}
  */
 async function acquire(client, target, terms) {
-  const { wait, answer, outage, signal } = terms;
-  const limits = wait === Infinity ? { silence: outage } : { ms: (wait || answer) + GRACE };
-  const bound = new Bound(limits, signal, (cause) => new NoAnswer(target.resource, cause));
+  const bound = new Bound(ofAcquisition(terms).bound, terms.signal, (cause) => new NoAnswer(target.resource, cause));
   const acquisition = new Acquisition(client, target, terms, bound);
   const running = acquisition.run();
   try {
@@ -76,9 +69,7 @@ class Acquisition {
     this.#target = target;
     this.#terms = terms;
     this.#bound = bound;
-    const { wait, answer } = terms;
-    const limit = wait === Infinity ? 'none' : wait || 'try';
-    this.#attempt = new Attempt(performance.now(), { limit, lease: firstLease(terms), patience: answer });
+    this.#attempt = new Attempt(performance.now(), { ...ofAcquisition(terms).attempt, lease: firstLease(terms) });
     this.#step = this.#attempt.first();
   }
 

@@ -3,6 +3,7 @@
 
 const { Attempts } = require('./attempts.js');
 const { explained, isHeard, mayRepeat } = require('./errors.js');
+const { SILENCE } = require('./limits.js');
 const { unlessAborted } = require('./time.js');
 
 /**
@@ -12,9 +13,6 @@ const { unlessAborted } = require('./time.js');
  * @property {unknown[]} replies
  * @property {boolean} repeated the commands may have been executed before
  */
-
-/** After this many ms without an answer on the program's client, this package tries connections of its own as well. */
-const SILENCE = 300;
 
 /**
  * Sends commands on the client of the program. If that is silent or broken, on connections of one's own as well: the
@@ -82,4 +80,4 @@ function orNever(promise) {
   return promise.catch((error) => (mayRepeat(error) ? new Promise(() => {}) : Promise.reject(explained(error))));
 }
 
-module.exports = { SILENCE, ask, orNever, soon };
+module.exports = { ask, orNever, soon };

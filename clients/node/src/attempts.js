@@ -2,21 +2,13 @@
 /** Connections of one's own, made again until the server answers on one. */
 
 const { explained, isHeard, mayRepeat } = require('./errors.js');
+const { AFTERWARDS, ofConnecting, pauseAfter } = require('./limits.js');
 const { Bound, follow, pause, timer } = require('./time.js');
 
 /**
  * @typedef {import('./clients.js').Client} Client
  * @typedef {import('./connection.js').Connection} Connection
  */
-
-/** How long the first attempt to connect may take, and how long any, in ms. */
-const CONNECT = 1000;
-const LONGEST_CONNECT = 8000;
-/** The pauses between attempts, in ms. */
-const FIRST_PAUSE = 25;
-const LONGEST_PAUSE = 250;
-/** How long a reply is awaited that only tells what to clean up, and how long cleaning up may take, in ms. */
-const AFTERWARDS = 3000;
 
 /** The server is silent on a connection. It may still execute a command that was sent, so the connection stays open. */
 class Silent extends Error {
@@ -78,7 +70,7 @@ class Attempts {
         if (isHeard(error)) this.#bound.heard();
         if (!mayRepeat(error)) throw explained(error);
       }
-      await pause(Math.min(FIRST_PAUSE * 2 ** tries, LONGEST_PAUSE), signal);
+      await pause(pauseAfter(tries), signal);
     }
   }
 
@@ -120,8 +112,7 @@ class Attempts {
    */
   async #connect(tries, onMessage, signal) {
     const late = () => new Error('the server did not answer in time', { cause: this.#bound.cause });
-    const limit = Math.min(CONNECT * 2 ** tries, LONGEST_CONNECT);
-    const attempt = new Bound({ ms: limit }, signal, late);
+    const attempt = new Bound({ ms: ofConnecting(tries) }, signal, late);
     try {
       attempt.signal.throwIfAborted();
       const wanted = { signal: attempt.signal, again: this.isSuspect || tries > 0, onMessage };
@@ -168,6 +159,5 @@ class Attempts {
   }
 }
 
-exports.AFTERWARDS = AFTERWARDS;
 exports.Attempts = Attempts;
 exports.Silent = Silent;

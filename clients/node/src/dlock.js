@@ -5,7 +5,7 @@ const { acquire } = require('./acquire.js');
 const { clientOf } = require('./clients.js');
 const { LockLost, NotGranted } = require('./errors.js');
 const { checkResource, checkResources, checkRoutine, checkedOptions } = require('./options.js');
-const { isCount, termsOf, withoutHold, withoutMode } = require('./options.js');
+const { isCount, termsOf, warningOf, withoutHold, withoutMode } = require('./options.js');
 const { elect, holder, watch } = require('./observe.js');
 const { keptFor, onceAtAll, onceInSuccess } = require('./once.js');
 const { Target } = require('./target.js');
@@ -199,7 +199,9 @@ class DLock {
 
   /** @param {LockOptions} [options] */
   #terms(options) {
-    const terms = termsOf({ ...this.#defaults, ...checkedOptions(options) });
+    const all = { ...this.#defaults, ...checkedOptions(options) };
+    const terms = termsOf(all);
+    warnOnce(warningOf(all.lease));
     if (terms.named && !terms.named.isOf(this.#given)) throw new TypeError('session is of another client');
     return terms;
   }
@@ -213,6 +215,15 @@ class DLock {
     terms.signal?.throwIfAborted();
     return acquire(this.#client, target, terms);
   }
+}
+
+let hasWarned = false;
+
+/** @param {string | undefined} warning */
+function warnOnce(warning) {
+  if (warning === undefined || hasWarned) return;
+  hasWarned = true;
+  process.emitWarning(warning, { type: 'DLockWarning', code: 'DLOCK_SHORT_LEASE' });
 }
 
 /**

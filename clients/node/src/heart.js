@@ -3,22 +3,17 @@
 
 const { randomUUID } = require('node:crypto');
 
-const { ask, SILENCE } = require('./ask.js');
+const { ask } = require('./ask.js');
+const { Bindings } = require('./binding.js');
 const { NoAnswer, isAnswer, isWrongType } = require('./errors.js');
+const { Heartbeat } = require('./heartbeat.js');
 const { learnCaps } = require('./info.js');
+const { SESSION, SILENCE, ofHeartbeat } = require('./limits.js');
 const { Pinned } = require('./pinned.js');
 const { timer, unlessAborted, within } = require('./time.js');
 
 /**
- * @typedef {object} Binding a hold that is bound to a session
- * @property {string} key the first one
- * @property {number} token
- * @property {(session: string) => string[][]} bind the commands that bind it
- * @property {string[][]} info the commands that ask for its cap
- * @property {(why: string, cause?: unknown) => void} lose
- * @property {number | undefined} unbound until when it is certain although it must be bound again, by performance.now()
- * @property {number} cap until when no cap ends it
- * @property {boolean} isCapKnown
+ * @typedef {import('./binding.js').Binding} Binding
  *
  * @typedef {object} Body what a heart belongs to
  * @property {import('./clients.js').Client} client
@@ -30,12 +25,6 @@ const { timer, unlessAborted, within } = require('./time.js');
  * @property {(heart: Heart, binding: Binding) => void} elsewhere a hold is not on the server of the heart
  */
 
-/** One exchange may take this part of the timeout, and how long at most and at least, in ms. */
-const PATIENCE = 1 / 6;
-const LONGEST_PATIENCE = 2000;
-const SHORTEST_PATIENCE = 100;
-/** How long opening and closing look for a server, in ms. */
-const TRY = 1150;
 /** How many locks are bound again in one exchange. */
 const AT_ONCE = 100;
 
@@ -53,9 +42,8 @@ class Heart {
   #over = new AbortController();
   /** Why it is not open. @type {string | undefined} */
   #notOpen = NEW;
-  /** Until when the server has it for certain, and when the next heartbeat is due, by performance.now(). */
-  #until = -Infinity;
-  #due = -Infinity;
+  /** Until when the server has it for certain, and when the next heartbeat is due, once it was open. @type {Heartbeat | undefined} */
+  #beats;
   #isBeaten = false;
   /** Whether a heartbeat is on its way. */
   #isBusy = false;
@@ -65,8 +53,7 @@ class Heart {
   /** The acquisitions that are under way, and when there was one or a lock last. */
   #users = 0;
   #used = performance.now();
-  /** @type {Set<Binding>} */
-  #bindings = new Set();
+  #bindings = new Bindings();
   /** Releases that no server answered. @type {Set<string[][]>} */
   #owed = new Set();
   /** Called after the next heartbeat. @type {Set<() => void>} */
@@ -84,7 +71,7 @@ class Heart {
     this.#id = id;
     this.#key = key;
     // In a cluster its connection alone decides which server it is, wherever the keys of its locks go.
-    if (body.inCluster) this.#pinned = new Pinned(body.client, () => [...this.#bindings][0]?.key ?? this.#key);
+    if (body.inCluster) this.#pinned = new Pinned(body.client, () => this.#bindings.key ?? this.#key);
   }
 
   get id() {
@@ -101,7 +88,7 @@ class Heart {
   }
 
   async open() {
-    await this.#round(TRY);
+    await this.#round(SESSION);
     this.#arm();
   }
 
@@ -111,9 +98,9 @@ class Heart {
     this.#notOpen = CLOSED;
     if (!wasOpen) return;
     this.#end();
-    this.#loseSome([...this.#bindings], 'its session was closed');
+    this.#loseSome(this.#bindings.all, 'its session was closed');
     try {
-      await this.#command('CLOSE', TRY);
+      await this.#command('CLOSE', SESSION);
     } finally {
       this.#pinned?.close();
     }
@@ -162,9 +149,12 @@ class Heart {
    */
   join(binding, id, openings) {
     if (this.reason !== undefined) throw new Error(`the session is not open: ${this.reason}`, { cause: this.#failure });
+    if (id !== this.#id || openings !== this.#openings) {
+      this.adopt(binding, this.#until);
+      return;
+    }
     this.#bindings.add(binding);
-    if (id !== this.#id || openings !== this.#openings) this.adopt(binding, this.#until);
-    else if (binding.cap < this.#until) this.#arm();
+    if (binding.cap < this.#until) this.#arm();
   }
 
   /**
@@ -174,8 +164,7 @@ class Heart {
    * @param {number} certain until when it is certain without
    */
   adopt(binding, certain) {
-    this.#bindings.add(binding);
-    binding.unbound ??= certain;
+    this.#bindings.adopt(binding, certain);
     this.#hasten();
   }
 
@@ -190,7 +179,7 @@ class Heart {
    * @returns {number} until when the hold is certain
    */
   untilOf(binding) {
-    return Math.min(this.#until, binding.unbound ?? Infinity, binding.cap);
+    return this.#bindings.untilOf(binding, this.#until);
   }
 
   /** @param {string[][]} releases that no server answered: without its session, the hold would end with its lease */
@@ -200,8 +189,16 @@ class Heart {
 
   // Heartbeats
 
+  get #until() {
+    return this.#beats?.until ?? -Infinity;
+  }
+
+  get #due() {
+    return this.#beats?.due ?? -Infinity;
+  }
+
   #hasten() {
-    this.#due = performance.now();
+    this.#beats?.hasten(performance.now());
     this.#isBeaten = true;
     this.#arm();
   }
@@ -209,8 +206,7 @@ class Heart {
   #arm() {
     clearTimeout(this.#timer);
     if (this.#notOpen !== undefined) return;
-    let next = this.#until;
-    for (const { unbound, cap } of this.#bindings) next = Math.min(next, unbound ?? Infinity, cap);
+    let next = this.#bindings.firstEnd(this.#until);
     if (!this.#isBusy && (!this.#body.manual || this.#isBeaten)) next = Math.min(next, this.#due);
     // After a turn for what has arrived while the program was busy.
     this.#timer = timer(() => setImmediate(() => this.#turn()), next - performance.now());
@@ -221,10 +217,7 @@ class Heart {
     const now = performance.now();
     if (now >= this.#until) return this.#lose();
     if (this.#isIdle(now)) return this.#body.idle(this);
-    const all = [...this.#bindings];
-    const late = all.filter(({ unbound }) => unbound !== undefined && now >= unbound);
-    this.#loseSome(late, 'it was not bound to the session again in time');
-    this.#loseSome(all.filter(({ cap }) => now >= cap), 'it reached its cap');
+    for (const { binding, why } of this.#bindings.over(now)) this.#loseSome([binding], why);
     if (now >= this.#due && !this.#isBusy && (!this.#body.manual || this.#isBeaten)) void this.#beat();
     else this.#arm();
   }
@@ -250,9 +243,8 @@ class Heart {
       this.#failure = error;
     }
     this.#isBusy = false;
-    const isUnbound = [...this.#bindings].some(({ unbound }) => unbound !== undefined);
-    if (this.#failure !== undefined || isUnbound) {
-      this.#due = Math.min(performance.now() + Math.min(this.#body.timeout / 30, 1000), this.#until);
+    if (this.#failure !== undefined || this.#bindings.unbound.length > 0) {
+      this.#beats?.repeat(performance.now());
       this.#isBeaten = true;
     }
     this.#wakeWaiting();
@@ -265,28 +257,34 @@ class Heart {
    * @param {number} [limit]
    */
   async #round(limit) {
-    const known = [...this.#bindings];
-    let sent = performance.now();
-    let bound = this.#openings === 0 ? undefined : await this.#heartbeat('XX', limit);
+    const known = this.#bindings.all;
+    let round = this.#openings === 0 ? undefined : await this.#heartbeat('XX', limit);
     if (this.#notOpen === CLOSED) return;
-    if (bound === undefined) {
+    if (round === undefined) {
       this.#unbind();
-      sent = performance.now();
-      bound = await this.#heartbeat('NX', limit);
-      if (bound === null) {
-        // An earlier attempt has opened it, and its reply was lost.
-        sent = performance.now();
-        bound = await this.#heartbeat('XX', limit);
-      }
+      round = await this.#heartbeat('NX', limit);
+      // An earlier attempt may have opened it, and its reply was lost.
+      if (round?.bound === null) round = await this.#heartbeat('XX', limit);
     }
-    const isFirst = this.#until === -Infinity;
-    if (this.#notOpen === CLOSED || (!isFirst && performance.now() >= this.#until)) return;
-    this.#until = sent + this.#body.timeout;
-    this.#due = sent + this.#body.timeout / 3;
-    if (isFirst) this.#notOpen = undefined;
-    await this.#bindAgain(known, Number(bound));
+    if (this.#notOpen === CLOSED || !round || !this.#isConfirmed(round.sent)) return;
+    await this.#bindAgain(known, Number(round.bound));
     await this.#learn();
     for (const releases of this.#owed) await this.#repay(releases);
+  }
+
+  /**
+   * The server has it, as it had when the heartbeat was sent. That comes too late if it is lost already.
+   *
+   * @param {import('./validity.js').Sent} sent
+   */
+  #isConfirmed(sent) {
+    const now = performance.now();
+    if (this.#beats) this.#beats.executed(now, sent);
+    else {
+      this.#beats = new Heartbeat(now, { lease: this.#body.timeout, sent: sent.at });
+      this.#notOpen = undefined;
+    }
+    return !this.#beats.isLost;
   }
 
   /** @param {string[][]} releases */
@@ -303,14 +301,20 @@ class Heart {
   /**
    * @param {'NX' | 'XX'} option
    * @param {number} [limit]
-   * @returns {Promise<unknown>} undefined: the server does not know the session
+   * @returns {Promise<{ bound: unknown, sent: import('./validity.js').Sent } | undefined>} undefined: the server does not
+   *   know the session
    */
   async #heartbeat(option, limit) {
+    const [now, lease] = [performance.now(), this.#body.timeout];
+    const sent = this.#beats?.sends(now, lease) ?? { at: now, lease };
     try {
-      return await this.#command(option, limit);
+      const bound = await this.#command(option, limit);
+      if (bound === null) this.#beats?.refused(performance.now(), sent);
+      return { bound, sent };
     } catch (error) {
-      if (isNoSession(error)) return undefined;
-      throw error;
+      if (!isNoSession(error)) throw error;
+      this.#beats?.refused(performance.now(), sent);
+      return undefined;
     }
   }
 
@@ -319,7 +323,7 @@ class Heart {
     this.#openings += 1;
     // No two nodes know the same id, so that a hold cannot be bound to another session than the one that is kept.
     if (this.#pinned) this.#id = randomUUID();
-    for (const binding of this.#bindings) binding.unbound ??= this.#until;
+    this.#bindings.unbind(this.#until);
   }
 
   /**
@@ -327,10 +331,7 @@ class Heart {
    * @param {number} bound how many it has
    */
   async #bindAgain(known, bound) {
-    const there = known.filter((binding) => this.#bindings.has(binding));
-    const expected = there.reduce((sum, { info }) => sum + info.length, 0);
-    const unbound = () => [...this.#bindings].filter((binding) => binding.unbound !== undefined);
-    const again = bound < expected ? there : unbound();
+    const again = this.#bindings.toBind(known, bound);
     while (again.length > 0 && performance.now() < this.#due) {
       const some = again.splice(0, AT_ONCE).filter((binding) => this.#bindings.has(binding));
       if (some.length > 0) await this.#bind(some);
@@ -369,9 +370,7 @@ class Heart {
 
   /** Asks for the caps of locks that have been held for a while: that they are not capped within their lease is known. */
   async #learn() {
-    const soon = performance.now() + 2 * this.#body.timeout;
-    const isDue = (/** @type {Binding} */ { isCapKnown, cap }) => !isCapKnown && cap <= soon;
-    const due = [...this.#bindings].filter(isDue);
+    const due = this.#bindings.toLearn(performance.now() + 2 * this.#body.timeout);
     while (due.length > 0 && performance.now() < this.#due) {
       await learnCaps(due.splice(0, AT_ONCE), (commands) => this.#ask(commands));
     }
@@ -408,8 +407,7 @@ class Heart {
    * @param {(bound: import('./time.js').Bound, silence: number) => Promise<T>} task
    */
   async #within(limit, task) {
-    const part = Math.max(SHORTEST_PATIENCE, Math.min(LONGEST_PATIENCE, this.#body.timeout * PATIENCE));
-    const ms = limit ?? Math.max(1, Math.min(part, this.#until - performance.now()));
+    const ms = limit ?? ofHeartbeat(this.#body.timeout, this.#until - performance.now());
     // The connections that a failed heartbeat used may lead to a server that hangs, or was replaced.
     const silence = this.#failure === undefined ? Math.min(SILENCE, ms / 2) : 0;
     const signal = this.#notOpen === CLOSED ? undefined : this.#over.signal;
@@ -433,7 +431,7 @@ class Heart {
     this.#end();
     this.#pinned?.close();
     this.#body.lost(this, this.#failure);
-    this.#loseSome([...this.#bindings], `its session is not open: ${LATE}`, this.#failure);
+    this.#loseSome(this.#bindings.all, `its session is not open: ${LATE}`, this.#failure);
   }
 
   /**

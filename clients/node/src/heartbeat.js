@@ -152,6 +152,16 @@ class Heartbeat {
     this.#validity.at(now);
   }
 
+  /** @param {number} now when the next renewal is due */
+  hasten(now) {
+    this.#due = now;
+  }
+
+  /** @param {number} now after which another renewal follows, although this one has its answer */
+  repeat(now) {
+    this.#pause(now);
+  }
+
   /**
    * @param {number} now
    * @param {number} since

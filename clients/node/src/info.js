@@ -38,7 +38,7 @@ function capOf(replies, token) {
 /**
  * Asks for caps. Of a hold that the server does not have, or cannot tell of, nothing is learned.
  *
- * @param {import('./heart.js').Binding[]} some
+ * @param {import('./binding.js').Binding[]} some
  * @param {(commands: string[][]) => Promise<unknown[]>} send
  */
 async function learnCaps(some, send) {

@@ -4,13 +4,10 @@ const slotOf = require('cluster-key-slot');
 
 const { Connection, orElse } = require('./connection.js');
 const { isMoving } = require('./errors.js');
+const { SENTINEL } = require('./limits.js');
 const { addressOf, homeOf } = require('./nodes.js');
 const { State, stateOf } = require('./state.js');
 const { unlessAborted } = require('./time.js');
-
-/** How long a Sentinel may take before the next one is asked, in ms. */
-const SENTINEL_CONNECT = 1000;
-const SENTINEL_ANSWER = 300;
 
 /**
  * @typedef {import('./index.js').IoredisClient} IoredisClient
@@ -146,7 +143,7 @@ async function duplicateOfIoredis(client, where, { signal, again, database, onMe
     commandTimeout: undefined,
     socketTimeout: undefined,
     blockingTimeout: undefined,
-    ...(isOfSentinels(client) && { connectTimeout: SENTINEL_CONNECT, sentinelCommandTimeout: SENTINEL_ANSWER }),
+    ...(isOfSentinels(client) && { connectTimeout: SENTINEL.connect, sentinelCommandTimeout: SENTINEL.answer }),
   });
   /** @type {unknown} */
   let why;

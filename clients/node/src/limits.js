@@ -1,7 +1,100 @@
 'use strict';
-/** Every time limit of an acquisition and of its connections, in ms. Pure. */
+/** The time limits of every step, in ms. Pure: what is left comes in as an argument. */
 
 /** How long after its end a wait expects the last answer of the server. */
 const GRACE = 150;
+/** After this time without an answer on the program's client, connections of this package are tried as well. */
+const SILENCE = 300;
+/** How long a reply is awaited that only tells what to clean up, and how long cleaning up may take. */
+const AFTERWARDS = 3000;
+/** How late the server may see that a connection has ended: on the same machine, and at most. */
+const SEES_AN_END = [20, 1000];
+/** The pause after a grant could not be confirmed, or a node of a cluster could not be reached. */
+const PAUSE = 25;
+/** Between two requests of a wait that has no connection of its own. */
+const AGAIN = 100;
+/** How long the server may take to say whether it is still there. */
+const PROBE_ANSWER = 1000;
+/** How long opening and closing a session look for a server. */
+const SESSION = 1150;
+/** How long a Sentinel may take before the next one is asked. */
+const SENTINEL = { connect: 1000, answer: 300 };
 
-exports.GRACE = GRACE;
+/**
+ * Of an acquisition: `bound` is when it settles whatever happens, `attempt` what it may send until then.
+ *
+ * @param {{ wait: number, answer: number, outage: number }} terms
+ * @returns {{ bound: { ms?: number, silence?: number }, attempt: { limit: number | 'try' | 'none', patience: number } }}
+ */
+function ofAcquisition({ wait, answer, outage }) {
+  if (wait === Infinity) return { bound: { silence: outage }, attempt: { limit: 'none', patience: answer } };
+  return { bound: { ms: (wait || answer) + GRACE }, attempt: { limit: wait || 'try', patience: answer } };
+}
+
+/**
+ * How long an attempt to connect may take.
+ *
+ * @param {number} tries before
+ */
+function ofConnecting(tries) {
+  return Math.min(1000 * 2 ** tries, 8000);
+}
+
+/**
+ * The pause before the next attempt to connect.
+ *
+ * @param {number} tries before
+ */
+function pauseAfter(tries) {
+  return Math.min(25 * 2 ** tries, 250);
+}
+
+/**
+ * After how long a wait asks whether the server is still there.
+ *
+ * @param {number} outage
+ */
+function untilProbe(outage) {
+  return Math.min(5000, outage / 3);
+}
+
+/**
+ * How long replicas may take, also if the wait is over.
+ *
+ * @param {number} replicasTimeout
+ * @param {number} left of the acquisition
+ */
+function ofReplicas(replicasTimeout, left) {
+  return Math.ceil(Math.min(replicasTimeout, Math.max(left - GRACE, 50)));
+}
+
+/** @param {{ answer: number, replicas: number, replicasTimeout: number }} terms */
+function ofRenewal({ answer, replicas, replicasTimeout }) {
+  return answer + (replicas > 0 ? replicasTimeout : 0);
+}
+
+/**
+ * How long the connection of a lock may be silent. Half of the lease is left to bind it elsewhere.
+ *
+ * @param {number} answer
+ * @param {number} lease
+ */
+function ofLook(answer, lease) {
+  return Math.min(answer, lease / 6);
+}
+
+/**
+ * How long an exchange of a session may take.
+ *
+ * @param {number} timeout
+ * @param {number} left until it is lost
+ */
+function ofHeartbeat(timeout, left) {
+  const part = Math.max(100, Math.min(2000, timeout / 6));
+  return Math.max(1, Math.min(part, left));
+}
+
+module.exports = {
+  ...{ AFTERWARDS, AGAIN, GRACE, PAUSE, PROBE_ANSWER, SEES_AN_END, SENTINEL, SESSION, SILENCE },
+  ...{ ofAcquisition, ofConnecting, ofHeartbeat, ofLook, ofRenewal, ofReplicas, pauseAfter, untilProbe },
+};

@@ -6,6 +6,7 @@ const { Attempts } = require('./attempts.js');
 const { LockLost, NoAnswer, TooFewReplicas, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
 const { Heartbeat } = require('./heartbeat.js');
 const { learnCaps } = require('./info.js');
+const { ofLook, ofRenewal } = require('./limits.js');
 const { checkLease, firstLease } = require('./options.js');
 const { waitFor } = require('./queue.js');
 const { Bound, timer, unlessAborted, within } = require('./time.js');
@@ -161,13 +162,13 @@ class Lock {
     if (this.signal.aborted) throw new LockLost(this.resource, `it was lost before: ${this.#why}`, this.signal.reason);
     if (this.#isOver) throw new LockLost(this.resource, 'it was released');
     const now = performance.now();
-    const { answer, replicas, replicasTimeout, atLeast } = this.#granted.terms;
-    const longest = answer + (replicas > 0 ? replicasTimeout : 0);
+    const { terms } = this.#granted;
+    const { atLeast } = terms;
     const time = atLeast > 0 ? Math.max(lease, Math.ceil(this.#staysUntil - now)) : lease;
     // It may be executed without an answer.
     const sent = this.#beats.sends(now, time);
     this.#watchEnd();
-    const renewal = this.#within(this.signal, (bound) => this.#renew(time, bound), longest);
+    const renewal = this.#within(this.signal, (bound) => this.#renew(time, bound), ofRenewal(terms));
     const { replies, repeated } = await renewal.catch((error) => {
       if (error instanceof TooFewReplicas) this.#beats.refused(performance.now(), sent);
       else this.#beats.cut(performance.now());
@@ -344,8 +345,7 @@ class Lock {
     const asked = this.#beats.asks(performance.now());
     // A later reply is read all the same, so that the session goes on.
     const look = () => own.exchange(target.check(token));
-    // Half of the lease is left to bind it elsewhere.
-    const left = await this.#within(this.#over.signal, look, Math.min(terms.answer, this.#lease / 6)).catch((error) => {
+    const left = await this.#within(this.#over.signal, look, ofLook(terms.answer, this.#lease)).catch((error) => {
       this.#beats.cut(performance.now());
       throw error;
     });

@@ -2,7 +2,6 @@
 /** The arguments of callers, checked before anything is sent: a wrong argument must not lock the wrong thing. */
 
 const { checkLabel } = require('./owners.js');
-const { Session } = require('./session.js');
 
 /**
  * @typedef {import('./index.js').LockOptions} LockOptions
@@ -78,7 +77,7 @@ function termsOf(options) {
     throw new RangeError('outage is a number of milliseconds, 1 or more, or Infinity');
   }
   if (!MODES.includes(mode)) throw new RangeError('mode is exclusive, read or write');
-  const named = bindsTo instanceof Session ? bindsTo : undefined;
+  const named = isSession(bindsTo) ? bindsTo : undefined;
   if (typeof bindsTo !== 'boolean' && !named) throw new TypeError('session is true, false or a Session');
   if (!isCount(replicas, 0)) throw new RangeError('replicas is a whole number, 0 or more');
   if (!isCount(replicasTimeout, 1)) {
@@ -94,6 +93,14 @@ function termsOf(options) {
     ...{ lease: Math.min(named?.leaseOf(given.lease ?? 1) ?? lease, maxHold), wait, answer, outage, mode },
     ...{ session, named, replicas, replicasTimeout, maxHold, atLeast, renew, owner, signal },
   };
+}
+
+/**
+ * @param {any} value
+ * @returns {value is import('./session.js').Session}
+ */
+function isSession(value) {
+  return typeof value?.leaseOf === 'function' && typeof value.isOf === 'function';
 }
 
 /**
@@ -122,17 +129,16 @@ function firstLease({ lease, atLeast }) {
 /** @param {unknown} lease */
 function checkLease(lease) {
   if (!isCount(lease, 1)) throw new RangeError('lease is a whole number of milliseconds, 1 or more');
-  if (/** @type {number} */ (lease) < SHORT) warnOf(/** @type {number} */ (lease));
 }
 
-let hasWarned = false;
-
-/** @param {number} lease */
-function warnOf(lease) {
-  if (hasWarned) return;
-  hasWarned = true;
-  const message = `lease: ${lease} is ${lease} milliseconds. Seconds are ${lease}_000`;
-  process.emitWarning(message, { type: 'DLockWarning', code: 'DLOCK_SHORT_LEASE' });
+/**
+ * A warning of a lease that may be meant in seconds.
+ *
+ * @param {number | undefined} lease
+ */
+function warningOf(lease) {
+  if (lease === undefined || lease >= SHORT) return undefined;
+  return `lease: ${lease} is ${lease} milliseconds. Seconds are ${lease}_000`;
 }
 
 /** @param {unknown} resource */
@@ -202,6 +208,7 @@ module.exports = {
   firstLease,
   isCount,
   termsOf,
+  warningOf,
   withoutHold,
   withoutMode,
 };

@@ -7,7 +7,7 @@
 const { Silent } = require('./attempts.js');
 const { soon } = require('./ask.js');
 const { isAnswer } = require('./errors.js');
-const { GRACE } = require('./limits.js');
+const { AGAIN, PROBE_ANSWER, ofReplicas, untilProbe } = require('./limits.js');
 const { firstLease } = require('./options.js');
 const { pause } = require('./time.js');
 
@@ -35,14 +35,6 @@ const { pause } = require('./time.js');
  * @property {boolean} [isLate] connections may still get the same grant
  * @property {import('./attempt.js').Copy} [copy] the attempt does not know of the grant yet
  */
-
-/** After this many ms, a wait asks whether the server is still there, and how long that may take. */
-const PROBE = 5000;
-const PROBE_ANSWER = 1000;
-/** Between two requests of a wait that has no connection of its own, in ms. */
-const AGAIN = 100;
-/** The time that replicas may take even if the wait is over, in ms. */
-const LEAST_FOR_REPLICAS = 50;
 
 /**
  * @param {Request} request
@@ -146,7 +138,7 @@ async function alive(request, connection, replies) {
   const stop = () => done.abort();
   const over = replies.then(stop, stop);
   while (!done.signal.aborted) {
-    await pause(Math.min(PROBE, terms.outage / 3), done.signal).catch(() => {});
+    await pause(untilProbe(terms.outage), done.signal).catch(() => {});
     const isUnknown = !done.signal.aborted && !bound.signal.aborted && !(await isThere(request, connection));
     if (isUnknown && !done.signal.aborted) throw new Silent(over);
   }
@@ -172,8 +164,7 @@ async function isThere({ client, target, bound }, connection) {
  * @param {{ terms: { replicas: number, replicasTimeout: number }, bound?: import('./time.js').Bound }} request
  */
 function waitFor({ terms: { replicas, replicasTimeout }, bound }) {
-  const left = Math.max((bound?.left ?? Infinity) - GRACE, LEAST_FOR_REPLICAS);
-  return ['WAIT', String(replicas), String(Math.ceil(Math.min(replicasTimeout, left)))];
+  return ['WAIT', String(replicas), String(ofReplicas(replicasTimeout, bound?.left ?? Infinity))];
 }
 
 module.exports = { askAgain, grantedBy, waitFor, waitOn };

@@ -5,12 +5,13 @@ const { randomUUID } = require('node:crypto');
 
 const { clientOf, isCluster } = require('./clients.js');
 const { LockLost, mayRepeat } = require('./errors.js');
+const { PAUSE } = require('./limits.js');
 const { CLOSED, Heart, LATE, NEW, isNoSession } = require('./heart.js');
 const { Bound, pause, unlessAborted } = require('./time.js');
 
 /**
  * @typedef {import('./index.js').Session} Declared
- * @typedef {import('./heart.js').Binding & { heart: Heart }} Binding
+ * @typedef {import('./binding.js').Binding & { heart: Heart }} Binding
  */
 
 /**
@@ -21,8 +22,6 @@ const LEASES = 3;
 /** The shortest and the longest timeout on the server, in ms. */
 const SHORTEST = 300;
 const LONGEST = 3_600_000;
-/** The pause after a node of a cluster could not be reached, in ms. */
-const PAUSE = 25;
 
 /** @implements {Declared} */
 class Session {
@@ -57,7 +56,7 @@ class Session {
       ...{ client: clientOf(client), timeout, manual, inCluster: isCluster(client) },
       lost: (/** @type {Heart} */ heart, /** @type {unknown} */ cause) => this.#loseHeart(heart, cause),
       idle: (/** @type {Heart} */ heart) => this.#dismiss(heart),
-      elsewhere: (/** @type {Heart} */ heart, /** @type {import('./heart.js').Binding} */ binding) =>
+      elsewhere: (/** @type {Heart} */ heart, /** @type {import('./binding.js').Binding} */ binding) =>
         void this.#move(heart, /** @type {Binding} */ (binding)),
     };
   }

@@ -2,13 +2,11 @@
 /** Follows the state of a client's connection: it asks the server, and hears what the program sends. */
 
 const { Unlike, isAnswer } = require('./errors.js');
+const { SILENCE } = require('./limits.js');
 const { Profile, differenceOf, presentOf } = require('./profile.js');
 const { timer } = require('./time.js');
 
 /** @typedef {import('./profile.js').Present} Present */
-
-/** How long the server may take to say what a connection is, in ms. */
-const ANSWER = 300;
 
 /** @type {WeakMap<object, State>} */
 const states = new WeakMap();
@@ -86,7 +84,7 @@ class State {
 async function soonOr(promise) {
   /** @type {NodeJS.Timeout | undefined} */
   let timeout;
-  const late = new Promise((resolve) => (timeout = timer(() => setImmediate(() => resolve(undefined)), ANSWER)));
+  const late = new Promise((resolve) => (timeout = timer(() => setImmediate(() => resolve(undefined)), SILENCE)));
   try {
     return /** @type {T | undefined} */ (await Promise.race([promise, late]));
   } finally {

@@ -1,70 +1,32 @@
 /** The histories of acquisitions: what is sent next, and how each ends. Without a server. */
 
 import assert from 'node:assert/strict';
-import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 
-import { historiesOf, optionsOf } from './histories.js';
+import { historiesOf } from './histories.js';
+import { planted, playAttempt, room } from './play.js';
 
-const require = createRequire(import.meta.url);
-const sources = dirname(require.resolve('redis-dlock'));
-const { Attempt } = require(join(sources, 'attempt.js'));
-
-/** Plays an event, and gives the next step. */
-function played(state, at, [event, id, ...words]) {
-  const { attempt, copies, waits } = state;
-  const copy = copies?.get(id);
-  switch (event) {
-    case 'acquire': {
-      const { limit, lease } = optionsOf([id, ...words]);
-      const isWord = limit === 'try' || limit === 'none';
-      state.copies = new Map();
-      state.waits = new Set();
-      state.attempt = new Attempt(at, { limit: isWord ? limit : Number(limit), lease: Number(lease) });
-      return state.attempt.first();
-    }
-    case 'sent':
-      copies.set(id, attempt.sends(at));
-      if (state.step.what === 'wait') waits.add(id);
-      return state.step;
-    case 'granted':
-      return attempt.granted(at, copy);
-    case 'nil':
-      return attempt.nil(at, copy, waits.has(id));
-    case 'ok':
-      return attempt.confirmed(at, copy);
-    case 'gone':
-      return attempt.gone(at);
-    case 'cut':
-      return attempt.cut(at);
-    case 'refused':
-      return attempt.refused(at, copy);
-    case 'error':
-      return attempt.error(copy);
-    case 'over':
-      return attempt.over(at);
-    case 'cancel':
-      return attempt.cancel();
-  }
-  throw new Error(`no event is called ${event}`);
-}
-
-/** A step in the words of the histories. */
-function said({ what, block, isFresh, until, cleanup }) {
-  const words = [isFresh && 'fresh', what, block, until !== undefined && `until ${until}`, cleanup && `cleanup ${cleanup}`];
-  return words.filter((word) => word || word === 0).join(' ');
-}
-
-function play({ name, lines }) {
-  const state = {};
-  for (const { at, event, expected, text } of lines) {
-    state.step = played(state, at, event);
-    if (expected.length > 0) assert.equal(said(state.step), expected.join(' '), `${name}: ${text}`);
-  }
-}
-
+const { Attempt } = room('attempt');
 const { written, generated } = historiesOf('attempt');
 assert(written.length > 20);
-for (const history of written) test(history.name, () => play(history));
-test(`${generated.length} histories that were generated`, () => generated.forEach(play));
+for (const history of written) test(history.name, () => playAttempt(Attempt, history));
+test(`${generated.length} histories that were generated`, () => generated.forEach((each) => playAttempt(Attempt, each)));
+
+/** Each way in which a package was wrong: the line to change. */
+const PLANTED = {
+  'a grant counts from the copy that was answered': ['for (const { at } of this.#open) this.#since = Math.min(this.#since, at);', ''],
+  'a grant after a long wait is believed': ['if (now - this.#since <= this.#lease / 3)', 'if (true)'],
+  'silence after the grant ends the wait': ["this.#since === undefined ? this.#again(now) : { what: 'confirm' }", 'this.#since === undefined ? this.#again(now) : this.over(Infinity)'],
+  'an answer that confirms is believed, however late': ['now < copy.at + this.#lease - ROUNDED ? this.#granted(copy.at)', 'true ? this.#granted(copy.at)'],
+  'the nil of a repeat is a refusal': ['(isWait && !this.isOpen)', 'isWait'],
+  'a wait that was refused is an outage': ["this.#isRefused && this.#limit !== 'none' ? 'refused'", "false ? 'refused'"],
+  'an open copy is left behind': ["this.isOpen ? 'leave' : 'none'", "'none'"],
+  'a known grant is left behind': ["this.#since !== undefined ? 'release' : this.isOpen", 'this.isOpen'],
+  'a grant that is gone is asked for with its old owner': ['{ ...step, isFresh: true }', 'step'],
+};
+for (const [bug, [find, instead]] of Object.entries(PLANTED)) {
+  test(`planted: ${bug}`, () => {
+    const { Attempt } = planted('attempt', 'attempt', find, instead);
+    assert.throws(() => [...written, ...generated].forEach((each) => playAttempt(Attempt, each)), assert.AssertionError);
+  });
+}

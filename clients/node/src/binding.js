@@ -1,0 +1,137 @@
+'use strict';
+/**
+ * Which holds are bound to a named session, and until when each is certain. Pure: times come in as arguments, by a clock
+ * that only goes forward. A server that was restarted or replaced has no bindings: a hold that must be bound again is
+ * certain only for as long as it was.
+ */
+
+/**
+ * @typedef {object} Binding a hold that is bound to a session
+ * @property {string} key the first one
+ * @property {number} token
+ * @property {(session: string) => string[][]} bind the commands that bind it
+ * @property {string[][]} info the commands that ask for its cap
+ * @property {(why: string, cause?: unknown) => void} lose
+ * @property {number | undefined} unbound until when it is certain although it must be bound again
+ * @property {number} cap until when no cap ends it
+ * @property {boolean} isCapKnown
+ */
+
+class Bindings {
+  /** @type {Set<Binding>} */
+  #all = new Set();
+
+  get size() {
+    return this.#all.size;
+  }
+
+  get all() {
+    return [...this.#all];
+  }
+
+  /** The key of the hold that was bound first. */
+  get key() {
+    const [first] = this.#all;
+    return first?.key;
+  }
+
+  /** Those that the server has to bind. */
+  get unbound() {
+    return this.all.filter(({ unbound }) => unbound !== undefined);
+  }
+
+  /** @param {Binding} binding */
+  has(binding) {
+    return this.#all.has(binding);
+  }
+
+  /** @param {Binding} binding of a hold that the server has bound */
+  add(binding) {
+    this.#all.add(binding);
+  }
+
+  /**
+   * @param {Binding} binding of a hold that the server is to bind
+   * @param {number} certain until when it is certain without
+   */
+  adopt(binding, certain) {
+    this.#all.add(binding);
+    binding.unbound ??= certain;
+  }
+
+  /** @param {Binding} binding */
+  delete(binding) {
+    return this.#all.delete(binding);
+  }
+
+  /**
+   * The server knows no session of this name.
+   *
+   * @param {number} until when the session was certain
+   */
+  unbind(until) {
+    for (const binding of this.#all) binding.unbound ??= until;
+  }
+
+  /**
+   * Until when a hold is certain.
+   *
+   * @param {Binding} binding
+   * @param {number} until when the session is
+   */
+  untilOf({ unbound, cap }, until) {
+    return Math.min(until, unbound ?? Infinity, cap);
+  }
+
+  /**
+   * When the first of them is over, or the session.
+   *
+   * @param {number} until when the session is certain
+   */
+  firstEnd(until) {
+    let first = until;
+    for (const binding of this.#all) first = Math.min(first, this.untilOf(binding, until));
+    return first;
+  }
+
+  /**
+   * Those that are over, each with the reason.
+   *
+   * @param {number} now
+   * @returns {{ binding: Binding, why: string }[]}
+   */
+  over(now) {
+    const over = [];
+    for (const binding of this.#all) {
+      const { unbound, cap } = binding;
+      if (unbound !== undefined && now >= unbound) {
+        over.push({ binding, why: 'it was not bound to the session again in time' });
+      } else if (now >= cap) over.push({ binding, why: 'it reached its cap' });
+    }
+    return over;
+  }
+
+  /**
+   * Those to bind again after a heartbeat: all of them if the server has fewer than it must have.
+   *
+   * @param {Binding[]} known those that were bound when the heartbeat was sent
+   * @param {number} number how many holds the server has bound
+   */
+  toBind(known, number) {
+    const there = known.filter((binding) => this.#all.has(binding));
+    const expected = there.reduce((sum, { info }) => sum + info.length, 0);
+    return number < expected ? there : this.unbound;
+  }
+
+  /**
+   * Those whose caps are to be asked for: they have been held for about their lease. The server refuses a longer one than
+   * its own cap, so no cap ends them earlier.
+   *
+   * @param {number} soon
+   */
+  toLearn(soon) {
+    return this.all.filter(({ isCapKnown, cap }) => !isCapKnown && cap <= soon);
+  }
+}
+
+exports.Bindings = Bindings;

@@ -1,0 +1,155 @@
+/** Plays histories on what decides in this package. No server, no clock. */
+
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import Module, { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+
+import { optionsOf } from './histories.js';
+
+const require = createRequire(import.meta.url);
+const sources = dirname(require.resolve('redis-dlock'));
+
+/** The name of each file of the sources, and its text. */
+export function sourceOf(name) {
+  return readFileSync(join(sources, `${name}.js`), 'utf8');
+}
+
+/** A room of the package, as it is. */
+export function room(name) {
+  return require(join(sources, `${name}.js`));
+}
+
+/** A room in which a bug is planted, or one that uses it. */
+export function planted(name, room, find, instead) {
+  const load = (each) => {
+    const text = sourceOf(each);
+    const module = new Module(join(sources, `${each}.js`));
+    module.filename = module.id;
+    module.paths = [];
+    module.require = (path) => (path === `./${room}.js` ? load(room) : require(join(sources, path)));
+    if (each === room) assert.equal(text.split(find).length, 2, `${find} is in ${room} once`);
+    module._compile(each === room ? text.replace(find, () => instead) : text, module.filename);
+    return module.exports;
+  };
+  return load(name);
+}
+
+/** Plays an event, and gives what is true then. */
+function heldAfter(state, at, [event, ...words]) {
+  const { hold } = state;
+  const id = words[0];
+  const options = optionsOf(words);
+  switch (event) {
+    case 'granted':
+      state.sent = new Map();
+      state.hold = new state.Heartbeat(at, { lease: +options.lease, sent: +options.sent, isOpen: words.includes('open') });
+      return 'renew';
+    case 'sent':
+      state.sent.set(id, hold.sends(at, +options.lease));
+      return 'again';
+    case 'ok':
+      hold.executed(at, state.sent.get(id));
+      return 'renew';
+    case 'cut':
+      hold.cut(at, state.sent.get(id));
+      return 'renew';
+    case 'refused':
+      hold.refused(at, state.sent.get(id));
+      return 'renew';
+    case 'capped':
+      hold.capped(at, state.sent.get(id));
+      return 'check';
+    case 'asked':
+      state.sent.set(id, hold.asks(at));
+      return '';
+    case 'left':
+      hold.left(at, state.sent.get(id), Number(words[1]));
+      return 'renew';
+    case 'nil':
+      hold.gone();
+      return '';
+    case 'now':
+      hold.at(at);
+      return '';
+    case 'release':
+      hold.release(at);
+      return '';
+  }
+  throw new Error(`no event is called ${event}`);
+}
+
+/** What the hold claims, and what it asks for next. */
+function claims(hold, at, next) {
+  if (hold.isReleased) return { released: '' };
+  if (hold.isLost) return { lost: '' };
+  const asks = { renew: Math.max(hold.due, at), again: hold.again, check: '', '': '' }[next];
+  return { until: String(hold.until), ...(next && { [next]: String(asks) }) };
+}
+
+/** Plays the history of a hold, and fails where the machine claims anything else. */
+export function playHold(Heartbeat, { name, lines }) {
+  const state = { Heartbeat };
+  for (const { at, event, expected, text } of lines) {
+    const next = heldAfter(state, at, event);
+    const claimed = claims(state.hold, at, next);
+    for (const each of expected) {
+      const [what, value = ''] = each.split(' ');
+      assert.equal(claimed[what], value, `${name}: ${text}\nit claims ${JSON.stringify(claimed)}`);
+    }
+  }
+}
+
+/** Plays an event, and gives the next step. */
+function stepAfter(state, at, [event, id, ...words]) {
+  const { attempt, copies, waits } = state;
+  const copy = copies?.get(id);
+  switch (event) {
+    case 'acquire': {
+      const { limit, lease } = optionsOf([id, ...words]);
+      const isWord = limit === 'try' || limit === 'none';
+      state.copies = new Map();
+      state.waits = new Set();
+      state.attempt = new state.Attempt(at, { limit: isWord ? limit : Number(limit), lease: Number(lease) });
+      return state.attempt.first();
+    }
+    case 'sent':
+      copies.set(id, attempt.sends(at));
+      if (state.step.what === 'wait') waits.add(id);
+      return state.step;
+    case 'granted':
+      return attempt.granted(at, copy);
+    case 'nil':
+      return attempt.nil(at, copy, waits.has(id));
+    case 'ok':
+      return attempt.confirmed(at, copy);
+    case 'gone':
+      return attempt.gone(at);
+    case 'cut':
+      return attempt.cut(at);
+    case 'refused':
+      return attempt.refused(at, copy);
+    case 'error':
+      return attempt.error(copy);
+    case 'over':
+      return attempt.over(at);
+    case 'cancel':
+      return attempt.cancel();
+  }
+  throw new Error(`no event is called ${event}`);
+}
+
+/** A step in the words of the histories. */
+function said({ what, block, isFresh, until, cleanup }) {
+  const words = [isFresh && 'fresh', what, block, until !== undefined && `until ${until}`, cleanup && `cleanup ${cleanup}`];
+  return words.filter((word) => word || word === 0).join(' ');
+}
+
+/** Plays the history of an acquisition, and fails where the machine wants anything else. */
+export function playAttempt(Attempt, { name, lines }) {
+  const state = { Attempt };
+  for (const { at, event, expected, text } of lines) {
+    state.step = stepAfter(state, at, event);
+    if (expected.length > 0) assert.equal(said(state.step), expected.join(' '), `${name}: ${text}`);
+  }
+}

@@ -1,0 +1,75 @@
+/** The rooms that decide know no clock and no socket, and what is bound to a session. Without a server. */
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { room, sourceOf } from './play.js';
+
+const PURE = ['attempt', 'binding', 'heartbeat', 'limits', 'profile', 'validity'];
+
+test('what decides is pure', () => {
+  for (const name of PURE) {
+    const text = sourceOf(name);
+    assert.doesNotMatch(text, /performance|Date|setTimeout|setImmediate|process\.|async |await |Math\.random/, name);
+    const needs = [...text.matchAll(/require\('\.?\/?([\w./]+?)(?:\.js)?'\)/g)].map(([, path]) => path);
+    assert(needs.every((each) => PURE.includes(each)), `${name} needs ${needs}`);
+  }
+});
+
+/** A hold, bound until it is lost. */
+function hold(name, cap = Infinity) {
+  return { key: name, token: 1, bind: () => [], info: [[name]], lose() {}, unbound: undefined, cap, isCapKnown: false };
+}
+
+test('a hold is certain no longer than its session, its binding and its cap', () => {
+  const { Bindings } = room('binding');
+  const [bindings, plain, capped] = [new Bindings(), hold('plain'), hold('capped', 500)];
+  bindings.add(plain);
+  bindings.add(capped);
+  assert.deepEqual([bindings.untilOf(plain, 900), bindings.untilOf(capped, 900)], [900, 500]);
+  assert.equal(bindings.firstEnd(900), 500);
+  // A server without the session: each hold counts for as long as it was certain, whatever the session becomes.
+  bindings.unbind(900);
+  assert.deepEqual([bindings.untilOf(plain, 3000), bindings.untilOf(capped, 3000)], [900, 500]);
+  bindings.unbind(3000);
+  assert.equal(bindings.untilOf(plain, 3000), 900, 'a second time does not make it longer');
+  assert.deepEqual(bindings.over(500).map(({ why }) => why), ['it reached its cap']);
+  assert.deepEqual(bindings.over(900).map(({ binding }) => binding.key), ['plain', 'capped']);
+  plain.unbound = undefined;
+  assert.equal(bindings.untilOf(plain, 3000), 3000, 'bound again');
+});
+
+test('all holds are bound again if the server has fewer than it must have', () => {
+  const { Bindings } = room('binding');
+  const [bindings, one, two, late] = [new Bindings(), hold('one'), hold('two'), hold('late')];
+  bindings.add(one);
+  bindings.add(two);
+  const known = bindings.all;
+  bindings.adopt(late, 700);
+  assert.deepEqual(bindings.toBind(known, 2).map(({ key }) => key), ['late']);
+  assert.deepEqual(bindings.toBind(known, 1).map(({ key }) => key), ['one', 'two']);
+  bindings.delete(one);
+  assert.deepEqual(bindings.toBind(known, 1).map(({ key }) => key), ['late'], 'a released one is not missed');
+});
+
+test('the state of a client is what it has sent and was told', () => {
+  const { Profile, differenceOf, presentOf } = room('profile');
+  const profile = new Profile();
+  profile.told(presentOf('id=3 addr=127.0.0.1:5 name= db=4 sub=0 user=default resp=3'));
+  assert.deepEqual([profile.database, profile.login, profile.name], [4, undefined, '']);
+  const undo = profile.sends(['select', '6']);
+  assert.equal(profile.database, 6);
+  undo();
+  assert.equal(profile.database, 4);
+  profile.sends(['AUTH', 'one']);
+  assert.deepEqual(profile.login, { username: undefined, password: 'one' });
+  profile.sends(['HELLO', '3', 'AUTH', 'app', 'two', 'SETNAME', 'x']);
+  assert.deepEqual(profile.login, { username: 'app', password: 'two' });
+  profile.ended();
+  assert.deepEqual([profile.database, profile.login], [4, undefined]);
+  const one = { database: 0, user: 'default', name: '' };
+  assert.match(differenceOf(one, { ...one, user: 'app' }), /the user default, and the client has app/);
+  assert.match(differenceOf(one, { ...one, database: 6 }), /the database 0, and the client has 6/);
+  assert.equal(differenceOf(one, { ...one, name: 'x' }), undefined);
+  assert.equal(differenceOf({}, one), undefined, 'the server does not say');
+});
