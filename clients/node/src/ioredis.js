@@ -6,6 +6,7 @@ const { Connection, orElse } = require('./connection.js');
 const { isMoving } = require('./errors.js');
 const { SENTINEL } = require('./limits.js');
 const { addressOf, homeOf } = require('./nodes.js');
+const { isChange } = require('./profile.js');
 const { State, stateOf } = require('./state.js');
 const { unlessAborted } = require('./time.js');
 
@@ -37,7 +38,7 @@ function ofIoredis(client) {
 }
 
 /**
- * @param {IoredisCluster & { natMapper?: any, refreshSlotsCache?: any }} cluster
+ * @param {IoredisCluster & { natMapper?: any, refreshSlotsCache?: any, on?: any }} cluster
  * @returns {Client}
  */
 function ofIoredisCluster(cluster) {
@@ -47,6 +48,9 @@ function ofIoredisCluster(cluster) {
     const address = cluster.slots[slotOf(key)]?.[0];
     return cluster.nodes('master').find(({ options }) => address === addressOf(options));
   };
+  // Each node's client may log in again.
+  for (const node of cluster.nodes('master')) stateOfIoredis(node);
+  cluster.on?.('+node', stateOfIoredis);
   return {
     prefix: String(options.keyPrefix ?? options.redisOptions?.keyPrefix ?? ''),
     isClosed: () => cluster.status === 'end',
@@ -96,7 +100,7 @@ function stateOfIoredis(client) {
   const make = () => new State(ask, () => client.status === 'ready', database);
   // While it connects, it logs in with its options.
   const read = (/** @type {any[]} */ [command]) =>
-    client.status === 'ready'
+    client.status === 'ready' && isChange(command.name)
       ? { command: [command.name, ...command.args.map(String)], reply: command.promise }
       : undefined;
   return stateOf(client, make, read, 'close');
@@ -156,7 +160,7 @@ async function duplicateOfIoredis(client, where, { signal, again, database, onMe
   const closed = new Promise((resolve) => own.once('end', () => resolve()));
   const connecting = own.connect().catch((/** @type {unknown} */ error) => Promise.reject(why ?? error));
   await orElse(unlessAborted(connecting, signal), close);
-  await orElse(unlessAborted(state.compare(own.call('CLIENT', 'INFO'), present), signal), close);
+  await orElse(unlessAborted(state.compare(() => own.call('CLIENT', 'INFO'), present), signal), close);
   if (onMessage) own.on('message', onMessage);
   return new Connection({
     send: ([command = '', ...args]) => own.call(command, ...args),

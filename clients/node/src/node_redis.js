@@ -4,6 +4,7 @@ const slotOf = require('cluster-key-slot');
 
 const { Connection, orElse } = require('./connection.js');
 const { addressOf, homeOf } = require('./nodes.js');
+const { isChange } = require('./profile.js');
 const { State, stateOf } = require('./state.js');
 const { unlessAborted } = require('./time.js');
 
@@ -100,7 +101,8 @@ function stateOfNodeRedis(client) {
   // What createClient returns stands before the client that sends.
   const behind = client._self ?? client;
   const make = () => new State(() => client.sendCommand(['CLIENT', 'INFO']), () => client.isReady);
-  const read = (/** @type {any[]} */ [args], /** @type {Promise<unknown>} */ reply) => ({ command: args.map(String), reply });
+  const read = (/** @type {any[]} */ [args], /** @type {Promise<unknown>} */ reply) =>
+    isChange(args[0]) ? { command: args.map(String), reply } : undefined;
   return stateOf(behind, make, read, 'reconnecting');
 }
 
@@ -140,7 +142,7 @@ async function duplicateOfNodeRedis(client, { host, port }, { signal, again, dat
     own.on('error', () => resolve()); // it does not connect again
   });
   await orElse(unlessAborted(own.connect(), signal), close);
-  await orElse(unlessAborted(state.compare(own.sendCommand(['CLIENT', 'INFO']), present), signal), close);
+  await orElse(unlessAborted(state.compare(() => own.sendCommand(['CLIENT', 'INFO']), present), signal), close);
   return new Connection({
     send: (args) => own.sendCommand(args),
     subscribe: (channel) => own.subscribe(channel, onMessage),

@@ -13,6 +13,14 @@
  * @property {string | undefined} name
  */
 
+/** The commands that change the state of a connection. */
+const CHANGES = new Set(['SELECT', 'AUTH', 'HELLO', 'CLIENT', 'RESET']);
+
+/** @param {unknown} command its name */
+function isChange(command) {
+  return CHANGES.has(String(command).toUpperCase());
+}
+
 class Profile {
   /** @type {number | undefined} */
   #database;
@@ -113,4 +121,4 @@ function differenceOf(own, present) {
   return undefined;
 }
 
-module.exports = { Profile, differenceOf, presentOf };
+module.exports = { Profile, differenceOf, isChange, presentOf };

@@ -56,12 +56,12 @@ class State {
   /**
    * Throws if a new connection is another user's, or in another database.
    *
-   * @param {Promise<unknown>} asking CLIENT INFO on the new connection
+   * @param {() => Promise<unknown>} ask sends CLIENT INFO on the new connection
    * @param {Present} present
    */
-  async compare(asking, present) {
+  async compare(ask, present) {
     if (present.user === undefined && present.database === undefined) return;
-    const reply = await asking.catch((error) => (isAnswer(error) ? '' : Promise.reject(error)));
+    const reply = await ask().catch((error) => (isAnswer(error) ? '' : Promise.reject(error)));
     const difference = differenceOf(presentOf(reply), present);
     if (difference) throw new Unlike(difference);
   }

@@ -10,6 +10,12 @@ import { createSentinel } from 'redis';
 import { clientsOf, lookAt, settles, until, untilWaiting } from './fixture.js';
 import { CLUSTERS, cluster, clusterWithReplica, sentinels } from './servers.js';
 
+/** Whether a connection waits that has these fields. */
+function isBlocked(list, ...fields) {
+  const lines = list.split('\n').filter((line) => / flags=\w*b/.test(line));
+  return lines.some((line) => fields.every((field) => line.includes(field)));
+}
+
 describe('cluster', () => {
   let servers;
   before(async () => (servers = await cluster()));
@@ -45,6 +51,23 @@ describe('cluster', () => {
         await session.release();
       }
     });
+  }
+});
+
+test('waits are those of the user that the clients of a cluster have', async () => {
+  const { ports, nodes, on } = await cluster();
+  for (const { run } of nodes) await run('ACL', 'SETUSER', 'app', 'reset', 'on', '>one', '~*', '+@all');
+  const { client, close } = await CLUSTERS.ioredis(ports);
+  after(close);
+  const dlock = new DLock(client);
+  for (const node of client.nodes('master')) await node.auth('app', 'one');
+  for (const key of ['a', 'b', 'c', 'd']) {
+    const holder = await dlock.acquire(key);
+    const waiting = dlock.acquire(key, { wait: 30_000 });
+    waiting.catch(() => {});
+    await until('it waits', async () => isBlocked(await on(key, 'CLIENT', 'LIST'), ' user=app '));
+    await holder.release();
+    await (await waiting).release();
   }
 });
 
@@ -109,6 +132,25 @@ describe('sentinel', { concurrency: 3 }, () => {
     client.options.sentinels.unshift({ host: '127.0.0.1', port: silent.address().port });
     const lock = await new DLock(client).acquire('job', { session: true, wait: 10_000 });
     assert.equal(await lock.release(), true);
+  });
+
+  test('waits are in the database, and those of the user, that a client of Sentinel has', async () => {
+    const { port, primary } = await sentinels();
+    await primary.run('ACL', 'SETUSER', 'app', 'reset', 'on', '>one', '~*', '+@all');
+    const sentinel = { host: '127.0.0.1', port };
+    const one = new Redis({ name: 'main', sentinels: [sentinel] });
+    await one.select(6);
+    const two = createSentinel({ name: 'main', sentinelRootNodes: [sentinel], nodeClientOptions: { database: 6 } });
+    await two.connect();
+    after(() => one.disconnect() || two.destroy());
+    const dlocks = [new DLock(one), new DLock(two)];
+    await one.auth('app', 'one');
+    const holder = await dlocks[0].acquire('job');
+    for (const dlock of dlocks) await assert.rejects(dlock.acquire('job', { wait: 300 }), NotGranted);
+    const waiting = dlocks[0].acquire('job', { wait: 30_000 });
+    await until('it waits', async () => isBlocked(await primary.run('CLIENT', 'LIST'), ' db=6 ', ' user=app '));
+    await holder.release();
+    await (await waiting).release();
   });
 
   for (const [kind, open] of Object.entries(SENTINELS)) {

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { hostname } from 'node:os';
 
-import { DLock, LockLost, NotGranted, Session } from 'redis-dlock';
+import { DLock, LockLost, NotGranted } from 'redis-dlock';
 
 import { clientsOf, lookAt, reasonOf, sleep, test, until, withEachClient } from './fixture.js';
-import { start } from './servers.js';
 
 withEachClient(({ key, run, open }) => {
   test('a lock has one owner at a time, and a greater token each time', async () => {
@@ -119,16 +118,6 @@ withEachClient(({ key, run, open }) => {
     const lock = await dlock.acquire(key('dispose'));
     await lock[Symbol.asyncDispose]();
     assert.equal(await lookAt(run, key('dispose')), null);
-  });
-
-  test('the block that declares a lock ends as its body does, whatever its release does', async () => {
-    const server = await start();
-    const dlock = new DLock(await open({ at: server.port }), { answer: 200 });
-    const session = await new Session(await open({ at: server.port })).open();
-    const lock = await dlock.acquire('dispose');
-    await server.stop();
-    await lock[Symbol.asyncDispose]();
-    await session[Symbol.asyncDispose]();
   });
 
   test('a key that another program has overwritten is a lock that is lost', async () => {

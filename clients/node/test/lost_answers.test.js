@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 
-import { DLock, NoAnswer } from 'redis-dlock';
+import { DLock, NoAnswer, Session } from 'redis-dlock';
 
 import { clientsOf, lookAt, settles, sleep, test, until, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
@@ -85,6 +85,16 @@ withEachClient(({ open }) => {
     line.deliver();
     assert.equal(await releasing, true);
     await server.stop();
+  });
+
+  test('the block that declares a lock ends as its body does, whatever its release does', async () => {
+    const server = await start();
+    const dlock = new DLock(await open({ at: server.port }), { answer: 200 });
+    const session = await new Session(await open({ at: server.port })).open();
+    const lock = await dlock.acquire('dispose');
+    await server.stop();
+    await lock[Symbol.asyncDispose]();
+    await session[Symbol.asyncDispose]();
   });
 
   test('a lock whose lease becomes shorter is renewed in time', async () => {
