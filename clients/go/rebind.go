@@ -146,19 +146,12 @@ func (h *home) learn(ctx context.Context) error {
 func capOf(replies []any, token int64) (time.Duration, bool) {
 	left := longestLease
 	for _, reply := range replies {
-		holds, _ := field(reply, "holds").([]any)
-		found := false
-		for _, hold := range holds {
-			if field(hold, "token") != token {
-				continue
-			}
-			found = true
-			if ms, ok := field(hold, "cap").(int64); ok {
-				left = min(left, time.Duration(ms)*time.Millisecond)
-			}
-		}
-		if !found {
+		hold := holdOf(reply, token)
+		if hold == nil {
 			return 0, false
+		}
+		if ms, ok := field(hold, "cap").(int64); ok {
+			left = min(left, time.Duration(ms)*time.Millisecond)
 		}
 	}
 	return left, true

@@ -1,0 +1,125 @@
+package dlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	dlock "dlock.example/dlock/clients/go"
+)
+
+func TestAnotherClientGoesOnWithALock(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, option := range map[string]dlock.ClientOption{
+		"kept": dlock.WithSession(time.Second), "renewed": dlock.WithoutSession(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			one, other := newClient(t, s.address(), option), newClient(t, s.address(), option)
+			lock := acquire(t, one, "job", dlock.WithLease(time.Second))
+			if err := lock.HandOver(); err != nil {
+				t.Fatal(err)
+			}
+			if err := lock.Unlock(ctx); !errors.Is(err, dlock.ErrReleased) || lock.Remaining() != 0 {
+				t.Errorf("it is still held: %v", err)
+			}
+			if err := lock.HandOver(); !errors.Is(err, dlock.ErrReleased) {
+				t.Errorf("handed over twice: %v", err)
+			}
+			next, err := other.Resume(ctx, "job", lock.Owner(), lock.Token(), dlock.WithLease(time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			one.Close()
+			time.Sleep(2500 * time.Millisecond)
+			if next.Token() != lock.Token() || next.Remaining() <= 0 {
+				t.Fatalf("lost: %v", context.Cause(next.Context()))
+			}
+			if _, err := other.TryLock(ctx, "job"); !errors.Is(err, dlock.ErrNotGranted) {
+				t.Errorf("it is free: %v", err)
+			}
+			release(t, next)
+			s.isFree("job")
+			if _, err := other.Resume(ctx, "job", lock.Owner(), lock.Token()); !errors.Is(err, dlock.ErrLost) {
+				t.Errorf("a hold that is over: %v", err)
+			}
+		})
+	}
+}
+
+func TestPermitsAndReadersAreResumed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	one, other := newClient(t, s.address()), newClient(t, s.address())
+	ctx := context.Background()
+	reader, err := one.RLock(ctx, "read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot, err := one.Semaphore("pool", 3).Acquire(ctx, dlock.WithSlot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	permits, err := one.Semaphore("permits", 5).Acquire(ctx, dlock.WithPermits(3), dlock.WithMaxHold(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lock := range []*dlock.Lock{reader, slot, permits} {
+		if err := lock.HandOver(); err != nil {
+			t.Fatal(err)
+		}
+		next, err := other.Resume(ctx, lock.Name(), lock.Owner(), lock.Token())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next.Slot() != lock.Slot() || next.Remaining() <= 0 || next.Remaining() > time.Minute {
+			t.Errorf("%s: slot %d, for %v", lock.Name(), next.Slot(), next.Remaining())
+		}
+		release(t, next)
+		s.isFree(lock.Name())
+	}
+}
+
+func TestWhatCannotBeResumedIsRefused(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client, without := newClient(t, s.address()), newClient(t, s.address(), dlock.WithoutSession())
+	ctx := context.Background()
+	lock := acquire(t, client, "job")
+	for what, test := range map[string]struct {
+		client *dlock.Client
+		owner  string
+		token  int64
+		wanted error
+	}{
+		"another token":                 {client, lock.Owner(), lock.Token() + 1, dlock.ErrLost},
+		"another owner":                 {client, "somebody", lock.Token(), dlock.ErrLost},
+		"no owner":                      {client, "", lock.Token(), nil},
+		"no token":                      {client, lock.Owner(), 0, nil},
+		"a session, which would end it": {without, lock.Owner(), lock.Token(), nil},
+	} {
+		_, err := test.client.Resume(ctx, "job", test.owner, test.token)
+		if err == nil || test.wanted != nil && !errors.Is(err, test.wanted) || test.wanted == nil && errors.Is(err, dlock.ErrLost) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if lock.Remaining() <= 0 {
+		t.Error("lost")
+	}
+	s.call("SET", "job", "text")
+	if _, err := client.Resume(ctx, "job", lock.Owner(), lock.Token()); !errors.Is(err, dlock.ErrLost) {
+		t.Errorf("overwritten: %v", err)
+	}
+	nowhere := newClient(t, "127.0.0.1:1")
+	if _, err := nowhere.Resume(ctx, "job", lock.Owner(), lock.Token()); !errors.Is(err, dlock.ErrUnreachable) {
+		t.Errorf("nowhere: %v", err)
+	}
+	canceled, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := nowhere.Resume(canceled, "job", lock.Owner(), lock.Token()); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+}
