@@ -94,11 +94,11 @@ async def test_an_election_ends_and_stops_each_term_that_began(client: redis.Red
 
 
 async def test_what_keeps_a_lock_ends_with_its_release(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[float | None] = []
+    looks: list[Any] = []
     look = Watch._look
 
-    async def look_and_stop(self: Watch) -> float | None:
-        left = await look(self)
+    async def look_and_stop(self: Watch, its: Any) -> list[Any]:
+        left = await look(self, its)
         looks.append(left)
         # As a release does that comes at the same moment as the reply.
         self.stop()

@@ -17,7 +17,7 @@ from .async_talk import Line, start, within
 from .async_wire import Wire
 from .errors import ReplicasError, logger
 from .holds import Hold
-from .heartbeat import Heartbeat, Terms
+from .heartbeat import Heartbeat, Look, Terms
 
 _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError, asyncio.TimeoutError)
 # After one of these, the server has not executed the look, and will not.
@@ -49,7 +49,7 @@ class Watch:
         # Why the server refused the last look, if it did.
         self._refused: Exception | None = None
         self._line: Line | None = None
-        self._beats = Heartbeat(hold.validity, time.monotonic(), hold.since, terms.lease, terms.every)
+        self._beats = Heartbeat(hold.validity, time.monotonic(), terms)
         self._task = start(self._run())
         weakref.finalize(hold, self.stop).atexit = False
 
@@ -75,12 +75,12 @@ class Watch:
 
     def renewed(self, sent: float, lease: float) -> None:
         """The caller has renewed the hold."""
-        self._beats.renewed(time.monotonic(), lease)
+        self._beats.renewed(time.monotonic())
         self._wake()
 
     def look_now(self) -> None:
         """The server said that it has no such hold."""
-        self._beats.due = time.monotonic()
+        self._beats.hurry()
         self._wake()
 
     def _wake(self) -> None:
@@ -109,35 +109,31 @@ class Watch:
                 why = "its lease ended"
                 return await self._lose(why if self._refused is None else f"{why}: {self._refused}")
             if ended is not None and ended.done():
-                self._binds, self._beats.due = True, now
-            if now < self._beats.due:
+                self._binds = True
+                self._beats.hurry()
+            if now < self._beats.due():
                 continue
             bound = self._binds
-            renews = bound or self._terms.renew is not None
-            sent = self._beats.look(now, renews=renews)
+            look = self._beats.begin(now, binds=bound)
             try:
-                look = self._bind() if bound else self._look()
-                left = await within(max(0.0, self._beats.validity.until - now), look)
+                looking = self._bind(look) if bound else self._look(look)
+                replies = await within(max(0.0, self._beats.validity.until - now), looking)
+                held = self._beats.took(time.monotonic(), look, replies)
             except _UNKNOWN as error:
-                self._beats.failed(
-                    time.monotonic(), sent, binds=self._binds and not bound, executed=not isinstance(error, _UNSENT),
-                    arrives=not isinstance(error, ReplicasError),
-                )
+                executed = not isinstance(error, _UNSENT)
+                self._beats.failed(time.monotonic(), look, binds=self._binds and not bound, executed=executed)
                 continue
             except (ResponseError, LockError) as error:
                 if isinstance(error, ResponseError) and redis_py.wrong_type(error):
                     return await self._lose("the key is no lock any more")
                 # Not now, or not here: the server that has it may have it until its lease ends.
                 self._refused = error
-                self._beats.failed(
-                    time.monotonic(), sent, binds=self._binds and not bound, executed=False, arrives=False
-                )
+                self._beats.failed(time.monotonic(), look, binds=self._binds and not bound, executed=False)
                 continue
-            if left is None:
+            if not held:
                 why = "the connection of its session ended" if self._binds else "the server has no such hold"
                 return await self._lose(why)
             self._binds, self._refused = False, None
-            self._beats.confirmed(time.monotonic(), sent, left)
 
     async def _sleep(self, ended: asyncio.Task[None] | None) -> None:
         if self._changed.done():
@@ -145,46 +141,44 @@ class Watch:
         events: set[asyncio.Future[None]] = {self._changed}
         if ended is not None:
             events.add(ended)
-        pause = max(0.0, self._beats.due - time.monotonic())
+        pause = max(0.0, self._beats.due() - time.monotonic())
         await asyncio.wait(events, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _look(self) -> float | None:
-        """Returns the seconds left, or None if the hold is gone."""
-        now = time.monotonic()
+    async def _look(self, look: Look) -> list[Any]:
+        """Returns the replies to a look."""
+        commands, seconds = self._terms.commands(look), self._beats.patience(time.monotonic())
         if self._session is not None:
-            seconds = self._beats.patience_of_session(now, self._terms.extra())
             try:
-                replies = await self._session.exchange(*self._terms.commands(), within=seconds)
+                return await self._session.exchange(*commands, within=seconds)
             except (*redis_py.LOST, ReadOnlyError):
                 # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
                 self._binds = True
                 raise
-            return self._terms.left(replies)
-        seconds = self._beats.patience(now)
         line = await self._own(seconds)
         try:
-            return self._terms.left(await line.exchange(*self._terms.commands(), within=seconds))
+            return await line.exchange(*commands, within=seconds)
         except BaseException:
             self._line = None
             await line.close()
             raise
 
     async def _own(self, seconds: float) -> Line:
+        """Returns a connection for looks at a lock without a session."""
         if self._line is None:
             self._line = await self._wire.open(time.monotonic() + seconds)
         return self._line
 
-    async def _bind(self) -> float | None:
-        """Binds the session to a new connection. Returns the seconds left, or None if the hold is gone."""
-        seconds = self._beats.patience_of_session(time.monotonic())
+    async def _bind(self, look: Look) -> list[Any]:
+        """Binds the session to a new connection. Returns the replies."""
+        seconds = self._beats.patience(time.monotonic())
         line = await self._wire.open(time.monotonic() + seconds)
         before: Line | None = None
         try:
-            left = self._terms.bound(await line.exchange(*self._terms.binding(), within=seconds))
+            replies = await line.exchange(*self._terms.commands(look), within=seconds)
             hold = self._hold()
-            if left is not None and hold is not None and hold.connection is not None:
+            if None not in replies and hold is not None and hold.connection is not None:
                 before, hold.connection, self._session = hold.connection, line, line
-            return left
+            return replies
         finally:
             if before is not None:
                 await before.close()

@@ -144,6 +144,7 @@ class Wire:
                 attempt.confirmed(sent, await self._question(attempt, min(until, sent + redis_py.STEP)))
                 attempt.hears(time.monotonic())
             except (*redis_py.LOST, redis_py.Unreachable) as error:
+                attempt.is_open = True
                 await asyncio.sleep(outage.pause(until - time.monotonic(), error))
                 if attempt.session:
                     return attempt.repeats()

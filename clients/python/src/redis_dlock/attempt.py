@@ -99,6 +99,8 @@ class Attempt:
     lasts: float | None = None
     # Whether a server said that the lock is held by another.
     is_refused: bool = False
+    # Whether a renewal of the grant was not answered: it may still be executed.
+    is_open: bool = False
     # Whether the grant must be asked for once more, or was lost.
     queues_again: bool = False
     # Until when the caller waits for the answer about an old grant.

@@ -17,11 +17,11 @@ from .bindings import Binding, Cap
 from .commands import Command, Mode, Name, Target, rest_of
 from .errors import DeadlockError, attach, logger
 from .heartbeat import Terms
-from .holds import Hold, PerTask, PerThread, Shared, thread
+from .holds import Hold, PerTask, PerThread, Shared, SharedValidity, thread
 from .options import check_cap, check_label, check_lease, check_limit, check_names, check_seconds
 from .scripts import Scripts
 from .session import SessionBase
-from .validity import Sent, Validity
+from .validity import Sent
 
 C = TypeVar("C")
 
@@ -277,13 +277,15 @@ class LockBase(Scripts, Generic[C]):
     def _remember(self, attempt: Attempt) -> tuple[Hold[C], list[Hold[C]]]:
         """Remembers a grant. Returns its hold, and those that it replaces."""
         assert attempt.sent is not None
-        since = attempt.sent
+        since, now, named = attempt.sent, time.monotonic(), self._named is not None
         lasts = attempt.lasts
         if lasts is None:
             lasts = math.inf if attempt.lease is None else attempt.lease / 1000
         hold: Hold[C] = Hold(
-            attempt.owner, attempt.token, attempt.connection, since,
-            Validity(since + lasts, math.inf if self.max_hold is None else since + self.max_hold),
+            attempt.owner, attempt.token, attempt.connection,
+            SharedValidity(now, since, math.inf if named else lasts, is_open=attempt.is_open),
+            earliest=since + lasts if named else math.inf,
+            latest=since + self.max_hold if named and self.max_hold is not None else math.inf,
             entries=self._target.permits,
             slot=attempt.slot,
             late=attempt.parts(),
@@ -370,18 +372,22 @@ class LockBase(Scripts, Generic[C]):
             hold.gone()
         return left
 
-    def _renewing(self, hold: Hold[C], lease: int) -> Sent:
-        """A renewal is about to be sent. The server refuses one that ends at once."""
-        sent = hold.validity.sends(time.monotonic(), lease / 1000 if lease > 0 else math.inf)
+    def _renewing(self, hold: Hold[C], lease: int, doing: str) -> Sent:
+        """A renewal is about to be sent. Raises `LockNotOwnedError` if the lock is lost."""
+        now = time.monotonic()
+        hold.validity.passes(now)
+        if hold.validity.is_lost:
+            raise self._no_longer_owned(doing)
+        # The server refuses one that ends at once, and a named session decides by itself.
+        sent = hold.validity.sends(now, lease / 1000) if lease > 0 and self._named is None else Sent(now)
         if hold.watch is not None:
             hold.watch.changed()
         return sent
 
-    def _renewed(self, hold: Hold[C], sent: Sent, lease: int, left: int | None) -> None:
-        """The server has renewed the hold. `left`: the ms that a cap has left of it; None: it lasts as long as asked."""
-        hold.validity.answered(time.monotonic(), sent, None if left is None else left / 1000)
+    def _renewed(self, hold: Hold[C], sent: Sent, lease: int) -> None:
+        """The server has renewed the hold. `lease`: the ms that it lasts."""
         if hold.watch is not None:
-            hold.watch.renewed(sent.at, (lease if left is None else left) / 1000)
+            hold.watch.renewed(sent.at, lease / 1000)
 
     def _terms(self, hold: Hold[C], token: int) -> Terms:
         renews = self.auto_renewal or self._replicas is not None and hold.connection is not None
@@ -391,13 +397,13 @@ class LockBase(Scripts, Generic[C]):
         bind = self._target.renew(hold.owner, token, self._lease(), bind=True)
         every = self.timeout if self.at_least else None
         return Terms(
-            renewal if renews else None, bind, self._target.check(token), self.timeout or None, every, self._replicas, error
+            renewal if renews else None, bind, self._target.check(token), None if self._lease() is None else (self._lease() or 0) / 1000, every, self._replicas, error
         )
 
     def _join(self, hold: Hold[C], home: SessionBase, token: int) -> Binding:
         bind = functools.partial(self._target.bind, hold.owner, token)
         asks = self._target.ask(hold.owner)
-        cap = Cap(asks, self.mode, token, hold.validity.cap, hold.validity.until)
+        cap = Cap(asks, self.mode, token, hold.latest, hold.earliest)
         binding = Binding(home, self._target.names[0], bind, cap, self._printed(), self.on_lost)
         home.join(binding, hold.openings)
         return binding

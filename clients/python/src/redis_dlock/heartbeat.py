@@ -18,12 +18,9 @@ from .validity import Sent, Validity
 _FIRST_LOOK = 1.0
 # How long it is taken for live while no server answers and its lease is not known: the server's default, in seconds.
 _UNKNOWN = 30.0
-# How long a look on the connection of a session may take before the session is bound to another one, in seconds, and
-# as a part of the lease: half of the lease is left for the binding.
-_LOOK = 2.0
-_LOOK_OF_LEASE = 1 / 6
-# The shortest time for a look, in seconds.
-_SHORTEST_LOOK = 0.1
+# How long a look may take before the next one is sent on another connection: a part of the lease, so that several can
+# follow. In seconds at least, at most.
+_PATIENCE, _SHORTEST_LOOK, _LONGEST_LOOK = 1 / 6, 0.05, 2.0
 
 
 @dataclass
@@ -47,88 +44,115 @@ class Terms:
         """Returns the seconds that replicas may take to acknowledge a look."""
         return 0.0 if self.replicas is None else self.replicas.timeout
 
-    def commands(self) -> list[Command]:
-        """Returns what is sent for one look, in one round trip."""
-        wait = [self.replicas.wait()] if self.renew and self.replicas else []
-        return [*(self.renew() if self.renew else []), *self.check, *wait]
+    def commands(self, look: Look) -> list[Command]:
+        """Returns what is sent for a look, in one round trip."""
+        if look.binds:
+            return [*self.bind, *self.check]
+        if look.renewal is None:
+            return self.check
+        assert self.renew is not None
+        return [*self.renew(), *([self.replicas.wait()] if self.replicas else [])]
 
-    def left(self, replies: list[Any]) -> float | None:
-        """Returns the seconds left, or None if the hold is gone. Raises `ReplicasError` if too few replicas know."""
-        left = self._least(replies, len(self.check) if self.renew else 0)
-        if left is not None and self.renew and self.replicas and replies[-1] < self.replicas.count:
-            raise ReplicasError(self.replicas.too_few(replies[-1]))
-        return left
 
-    def binding(self) -> list[Command]:
-        """Returns what is sent on the connection that a session is bound to next."""
-        return [*self.bind, *self.check]
+@dataclass
+class Look:
+    """One look at a hold."""
 
-    def bound(self, replies: list[Any]) -> float | None:
-        """Returns the seconds left, or None if the hold is gone."""
-        return self._least(replies, len(self.bind))
-
-    def _least(self, replies: list[Any], renewed: int) -> float | None:
-        of_hold = replies[: renewed + len(self.check)]
-        return None if None in of_hold else min(of_hold[renewed:]) / 1000
+    # Whether it binds the hold of a session to another connection.
+    binds: bool
+    renewal: Sent | None
+    question: Sent | None
 
 
 class Heartbeat:
     """When the next look at a hold is due. A look renews it, or asks for it. Times are those of `Validity`."""
 
-    def __init__(
-        self, validity: Validity, now: float, since: float, lease: float | None, every: float | None = None
-    ) -> None:
-        """`since`: when the grant counts from. `every`: looks are as frequent as if this was all that is left."""
+    def __init__(self, validity: Validity, now: float, terms: Terms) -> None:
         self.validity = validity
-        # The lease that a renewal asks for.
-        self._told = math.inf if lease is None else lease
-        # The longest lease that is known.
-        self._lease = lease
-        self._every = math.inf if every is None else every
-        self._since = since
-        first = _FIRST_LOOK if lease is None else min(lease, self._every) / 3
-        self.due = min(since + first, now + self._third(now))
+        self._terms = terms
+        self._every = math.inf if terms.every is None else terms.every
+        # When the grant was watched first, and the next question is due.
+        self._began = now
+        self._asks_at = now + (_FIRST_LOOK if validity.lease == math.inf else self._third(now))
+        self._hurries = False
+
+    @property
+    def _renews(self) -> bool:
+        return self._terms.renew is not None and not self.validity.is_capped
 
     def _third(self, now: float) -> float:
         return max(0.0, min(self.validity.until - now, self._every)) / 3
 
-    def look(self, now: float, *, renews: bool) -> Sent:
+    def due(self) -> float:
+        """Returns when the next look is due, or the hold ends."""
+        if self._hurries or self.validity.checks:
+            return -math.inf
+        next_look = self._asks_at
+        if self._renews:
+            often = math.inf if self._every == math.inf else self._asks_at
+            next_look = min(self.validity.renew_at, self.validity.again_at, often)
+        return min(next_look, self.validity.until)
+
+    def hurry(self) -> None:
+        """The next look is due now."""
+        self._hurries = True
+
+    def begin(self, now: float, *, binds: bool) -> Look:
         """A look is about to be sent."""
-        return self.validity.sends(now, self._told if renews else math.inf)
+        self._hurries = False
+        lease = self._terms.lease
+        sets = binds or self._renews and not self.validity.checks
+        renewal = self.validity.sends(now, lease) if sets and lease is not None else None
+        question = None if renewal is not None and not binds else self.validity.asks(now)
+        return Look(binds, renewal, question)
 
-    def confirmed(self, now: float, look: Sent, left: float) -> None:
-        """The server had the hold, with `left` seconds left."""
-        self._lease = max(left, self._lease or 0.0)
-        self.validity.answered(now, look, left)
-        self.due = look.at + self._third(look.at)
+    def took(self, now: float, look: Look, replies: list[Any]) -> bool:
+        """Takes the replies to a look. Returns whether the server had the hold. Raises `ReplicasError` if too few replicas
+        know of it."""
+        terms = self._terms
+        renewed = replies[: len(terms.bind)] if look.binds else replies[: len(terms.check)] if look.renewal else []
+        asked = replies[len(renewed) : len(renewed) + len(terms.check)] if look.question else []
+        if None in renewed or None in asked:
+            return False
+        if look.renewal is not None and not look.binds and terms.replicas and replies[-1] < terms.replicas.count:
+            raise ReplicasError(terms.replicas.too_few(replies[-1]))
+        if look.renewal is not None:
+            if 0 in renewed:
+                self.validity.capped(now, look.renewal)
+            else:
+                self.validity.ok(now, look.renewal)
+        if look.question is not None:
+            self.validity.left(now, look.question, min(asked) / 1000)
+        self._asks_at = (look.renewal or look.question or Sent(now)).at + self._third(now)
+        return True
 
-    def failed(self, now: float, look: Sent, *, binds: bool, executed: bool, arrives: bool) -> None:
+    def failed(self, now: float, look: Look, *, binds: bool, executed: bool) -> None:
         """It is unknown whether the server has the hold. The next look follows soon; `binds`: at once, on another
-        connection. `executed`: the server may have executed the look; `arrives`: it may still do so."""
-        if executed:
-            self.validity.unanswered(now, look, arrives=arrives)
-        else:
-            self.validity.refused(look)
-        if self._lease is None:
-            self._lease = _UNKNOWN
-            self.validity.ends_by(max(self._since, self.validity.confirmed_at) + _UNKNOWN)
-        self.due = now if binds else min(now + min(self._lease / 30, 1.0), self.validity.until)
+        connection. `executed`: the server may have executed the look, or may still do so."""
+        if look.question is not None:
+            self.validity.unasked(look.question)
+        if look.renewal is not None and executed:
+            self.validity.cut(now, look.renewal)
+        elif look.renewal is not None:
+            self.validity.refused(now, look.renewal)
+        if self.validity.until == math.inf:
+            self.validity.ends_by(now, self._began + _UNKNOWN)
+        lease = self._lease()
+        self._asks_at = now + max(0.01, min(lease / 30, (self.validity.until - now) / 8, 0.5))
+        self._hurries = binds
 
-    def renewed(self, now: float, lease: float) -> None:
+    def renewed(self, now: float) -> None:
         """The holder has renewed the hold by itself."""
-        self._lease = lease
-        self.due = now + self._third(now)
+        self._asks_at = now + self._third(now)
 
     def changed(self, now: float) -> None:
         """Less is certain than before. Without an answer, a look tells what is left."""
-        self.due = min(self.due, now + self._third(now))
+        self._asks_at = min(self._asks_at, now + self._third(now))
+
+    def _lease(self) -> float:
+        return _UNKNOWN if self.validity.lease == math.inf else self.validity.lease
 
     def patience(self, now: float) -> float:
         """Returns the seconds that a look may take."""
-        return max(_SHORTEST_LOOK, min(self.validity.until - now, self._every))
-
-    def patience_of_session(self, now: float, extra: float = 0.0) -> float:
-        """Returns the same for a look on the connection of a session, and for binding it to another connection: a part
-        of the lease, so that another attempt can follow. `extra`: the time for replicas."""
-        part = min(_LOOK, (self._lease or _UNKNOWN) * _LOOK_OF_LEASE)
-        return min(self.patience(now), max(_SHORTEST_LOOK, part + extra))
+        part = max(_SHORTEST_LOOK, min(_LONGEST_LOOK, self._lease() * _PATIENCE)) + self._terms.extra()
+        return max(_SHORTEST_LOOK, min(self.validity.until - now, part))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import math
 import os
 import threading
 import time
@@ -17,6 +19,29 @@ from .validity import Validity
 C = TypeVar("C")
 
 
+class SharedValidity(Validity):
+    """A validity that the thread of its lock and the one that renews it change."""
+
+    def __init__(self, now: float, sent: float, lease: float, *, is_open: bool = False) -> None:
+        self._guard = threading.Lock()
+        super().__init__(now, sent, lease, is_open=is_open)
+
+
+def _guarded(change: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(change)
+    def guarded(self: SharedValidity, *args: Any, **kwargs: Any) -> Any:
+        with self._guard:
+            return change(self, *args, **kwargs)
+
+    return guarded
+
+
+for _name in (
+    "passes", "released", "gone", "sends", "ok", "cut", "refused", "capped", "asks", "left", "ends_by", "unasked",
+):
+    setattr(SharedValidity, _name, _guarded(getattr(Validity, _name)))
+
+
 @dataclass(eq=False)
 class Hold(Generic[C]):
     """A lock that was acquired."""
@@ -27,10 +52,11 @@ class Hold(Generic[C]):
     token: int | None = None
     # The connection that a session hold is bound to.
     connection: C | None = None
-    # When the command was sent that it counts from.
-    since: float = 0.0
-    # Until when it is certain. A hold of a named session asks its binding.
-    validity: Validity = field(default_factory=lambda: Validity(float("inf")))
+    # Until when it is certain. Without a token, and of a named session, which has a binding, no lease ends it.
+    validity: SharedValidity = field(default_factory=lambda: SharedValidity(0.0, 0.0, math.inf))
+    # Of a named session: when it ends at the earliest and at the latest if nothing renews it.
+    earliest: float = math.inf
+    latest: float = math.inf
     # The number of entries; of a semaphore: of permits.
     entries: int = 1
     # The number that came with a permit.
@@ -42,7 +68,7 @@ class Hold(Generic[C]):
     # Renews the lock, or notices its loss. Of a hold of a named session: its binding.
     watch: Any = None
     # It is not released before, by `time.monotonic()`.
-    stays_until: float = -float("inf")
+    stays_until: float = -math.inf
     # Its named session, on the server that granted it.
     home: Any = None
     # How often its named session had been opened before it was acquired.
@@ -62,7 +88,7 @@ class Hold(Generic[C]):
 
     def gone(self) -> None:
         """The server has no such hold."""
-        self.validity.gone()
+        self.validity.gone(time.monotonic())
         if self.watch is not None:
             self.watch.look_now()
 

@@ -17,7 +17,6 @@ from .attempt import LATE, Attempt
 from .base import LockBase, least
 from .bindings import Binding
 from .commands import milliseconds, rest_of
-from .errors import ReplicasError
 from .holds import Hold
 from .options import check_lease
 from .sync_watch import Watch
@@ -120,13 +119,14 @@ class DLock(LockBase[Line], Lock):
 
     def _ask_until(self, hold: Hold[Line], until: float) -> int | None:
         """Asks until when a hold lasts, and counts with that. Returns the ms that are left."""
-        question = hold.validity.sends(time.monotonic())
+        question = hold.validity.asks(time.monotonic())
         try:
             left = self._left_now(hold, until)
         except BaseException:
-            hold.validity.refused(question)
+            hold.validity.unasked(question)
             raise
-        hold.validity.answered(time.monotonic(), question, (left or 0) / 1000)
+        if self._named is None:
+            hold.validity.left(time.monotonic(), question, (left or 0) / 1000)
         return left
 
     # Each of the following takes 5 s at most, without an answer. Then redis-py's `ConnectionError` or `TimeoutError` is
@@ -178,6 +178,8 @@ class DLock(LockBase[Line], Lock):
         if hold.watch is not None and hold.entries <= entries:
             hold.watch.stop()
         stays = self._stays(hold, entries)
+        if hold.entries <= entries and not stays:
+            hold.validity.released(time.monotonic())
         try:
             replies, repeated = self._wire.release(self._release(hold, entries, stays), hold, redis_py.latest())
             reply = least(replies)
@@ -228,29 +230,29 @@ class DLock(LockBase[Line], Lock):
         if self._named is not None:
             lease = self._named.lease(lease)
         lease = max(lease, rest_of(hold.stays_until))
-        sent = self._renewing(hold, lease)
-        left: int | None = None
+        sent = self._renewing(hold, lease, doing)
         try:
             renewals = self._target.renew(hold.owner, hold.token, lease)
             replies, repeated = self._wire.renew(
-                renewals, self._replicas, until, lambda: hold.validity.refused(sent)
+                renewals, self._replicas, until, lambda: hold.validity.refused(time.monotonic(), sent)
             )
-            if repeated:
-                hold.validity.repeated(sent)
             renewed = least(replies)
             if renewed == 0:
                 # A cap of the server cut it: it lasts for less than was asked.
-                renewed = left = self._ask_until(hold, until)
+                hold.validity.capped(time.monotonic(), sent)
+                renewed = lease = self._ask_until(hold, until) or 0
+                renewed = renewed or None
+            else:
+                hold.validity.ok(time.monotonic(), sent, copies=repeated)
         except BaseException as error:
             if not isinstance(error, ResponseError) or not redis_py.wrong_type(error):
-                arrives = not isinstance(error, ReplicasError)
-                hold.validity.unanswered(time.monotonic(), sent, arrives=arrives)
+                hold.validity.cut(time.monotonic(), sent)
                 raise
             renewed = None
         if renewed is None:
             hold.gone()
             raise self._no_longer_owned(doing)
-        self._renewed(hold, sent, lease, left)
+        self._renewed(hold, sent, lease)
         return True
 
     # Losing

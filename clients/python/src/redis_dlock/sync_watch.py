@@ -19,7 +19,7 @@ from .errors import ReplicasError, logger
 from .holds import Hold
 from .sync_wire import Wire
 from .talk import Line
-from .heartbeat import Heartbeat, Terms
+from .heartbeat import Heartbeat, Look, Terms
 
 _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError)
 # After one of these, the server has not executed the look, and will not.
@@ -48,7 +48,7 @@ class Watch:
         # Why the server refused the last look, if it did.
         self._refused: Exception | None = None
         self._line: Line | None = None
-        self._beats = Heartbeat(hold.validity, time.monotonic(), hold.since, terms.lease, terms.every)
+        self._beats = Heartbeat(hold.validity, time.monotonic(), terms)
         self._stopped = False
         self._waker: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -86,12 +86,12 @@ class Watch:
 
     def renewed(self, sent: float, lease: float) -> None:
         """The caller has renewed the hold."""
-        self._beats.renewed(time.monotonic(), lease)
+        self._beats.renewed(time.monotonic())
         self._wake()
 
     def look_now(self) -> None:
         """The server said that it has no such hold."""
-        self._beats.due = time.monotonic()
+        self._beats.hurry()
         self._wake()
 
     def _wake(self) -> None:
@@ -125,35 +125,31 @@ class Watch:
                 why = "its lease ended"
                 return self._lose(why if self._refused is None else f"{why}: {self._refused}")
             if session is not None and not self._binds and not session.is_open():
-                self._binds, self._beats.due = True, now
-            if now < self._beats.due:
+                self._binds = True
+                self._beats.hurry()
+            if now < self._beats.due():
                 continue
             bound = self._binds
-            renews = bound or self._terms.renew is not None
-            sent = self._beats.look(now, renews=renews)
+            look = self._beats.begin(now, binds=bound)
             try:
-                left = self._bind() if bound else self._look()
+                replies = self._bind(look) if bound else self._look(look)
+                held = self._beats.took(time.monotonic(), look, replies)
             except _UNKNOWN as error:
-                self._beats.failed(
-                    time.monotonic(), sent, binds=self._binds and not bound, executed=not isinstance(error, _UNSENT),
-                    arrives=not isinstance(error, ReplicasError),
-                )
+                executed = not isinstance(error, _UNSENT)
+                self._beats.failed(time.monotonic(), look, binds=self._binds and not bound, executed=executed)
                 continue
             except (ResponseError, LockError) as error:
                 if isinstance(error, ResponseError) and redis_py.wrong_type(error):
                     return self._lose("the key is no lock any more")
                 # Not now, or not here: the server that has it may have it until its lease ends.
                 self._refused = error
-                self._beats.failed(
-                    time.monotonic(), sent, binds=self._binds and not bound, executed=False, arrives=False
-                )
+                self._beats.failed(time.monotonic(), look, binds=self._binds and not bound, executed=False)
                 continue
             if self._stopped:
                 return
-            if left is None:
+            if not held:
                 return self._lose("the connection of its session ended" if self._binds else "the server has no such hold")
             self._binds, self._refused = False, None
-            self._beats.confirmed(time.monotonic(), sent, left)
 
     def _sleep(self, wakes: socket.socket) -> None:
         """Waits until something is due, or the watch is woken, or the connection of the session has something."""
@@ -163,7 +159,7 @@ class Watch:
                 selector.register(wakes, selectors.EVENT_READ)
                 if seen is not None:
                     selector.register(seen, selectors.EVENT_READ)
-                ready = [key.fileobj for key, _ in selector.select(max(0.0, self._beats.due - time.monotonic()))]
+                ready = [key.fileobj for key, _ in selector.select(max(0.0, self._beats.due() - time.monotonic()))]
         finally:
             if seen is not None:
                 os.close(seen)
@@ -181,41 +177,39 @@ class Watch:
         except OSError:
             return None  # Another thread closes it at this moment.
 
-    def _look(self) -> float | None:
-        """Returns the seconds left, or None if the hold is gone."""
-        now = time.monotonic()
+    def _look(self, look: Look) -> list[Any]:
+        """Returns the replies to a look."""
+        commands, seconds = self._terms.commands(look), self._beats.patience(time.monotonic())
         if self._session is not None:
-            within = self._beats.patience_of_session(now, self._terms.extra())
             try:
-                return self._terms.left(self._session.exchange(*self._terms.commands(), within=within))
+                return self._session.exchange(*commands, within=seconds)
             except (*redis_py.LOST, ReadOnlyError):
                 # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
                 self._binds = True
                 raise
-        within = self._beats.patience(now)
-        line = self._own(within)
+        line = self._own(seconds)
         try:
-            return self._terms.left(line.exchange(*self._terms.commands(), within=within))
+            return line.exchange(*commands, within=seconds)
         except BaseException:
             self._line = None
             line.close()
             raise
 
-    def _own(self, within: float) -> Line:
-        """Returns a connection on which no look takes longer than the lock is certainly held."""
+    def _own(self, seconds: float) -> Line:
+        """Returns a connection for looks at a lock without a session."""
         if self._line is None:
-            self._line = self._wire.open(time.monotonic() + within)
+            self._line = self._wire.open(time.monotonic() + seconds)
         return self._line
 
-    def _bind(self) -> float | None:
-        """Binds the session to a new connection. Returns the seconds left, or None if the hold is gone."""
-        within = self._beats.patience_of_session(time.monotonic())
-        line = self._wire.open(time.monotonic() + within)
+    def _bind(self, look: Look) -> list[Any]:
+        """Binds the session to a new connection. Returns the replies."""
+        seconds = self._beats.patience(time.monotonic())
+        line = self._wire.open(time.monotonic() + seconds)
         adopted = False
         try:
-            left = self._terms.bound(line.exchange(*self._terms.binding(), within=within))
-            adopted = left is not None and self._adopt(line)
-            return left
+            replies = line.exchange(*self._terms.commands(look), within=seconds)
+            adopted = None not in replies and self._adopt(line)
+            return replies
         finally:
             if not adopted:
                 self._leave(line)

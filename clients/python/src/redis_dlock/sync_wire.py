@@ -149,6 +149,7 @@ class Wire:
                 attempt.confirmed(sent, self._question(attempt, min(until, sent + redis_py.STEP)))
                 attempt.hears(time.monotonic())
             except (*redis_py.LOST, redis_py.Unreachable) as error:
+                attempt.is_open = True
                 time.sleep(outage.pause(until - time.monotonic(), error))
                 if attempt.session:
                     return attempt.repeats()

@@ -1,108 +1,165 @@
-"""Until when a hold is certain. Pure: reads no clock and sends nothing; times are arguments, in seconds of one clock that
-only goes forward.
+"""Until when a hold is certain, and when to renew it. Pure: reads no clock and sends nothing; times are arguments, in seconds
+of one clock that only goes forward.
 
-Every command that may set the lease counts from the moment before it was sent. Of several that may be in force, the
-shortest counts.
+The rules are those of tests/clients/histories: every command that may set the lease counts from the moment before it was
+sent, and of several that the server may execute in any order, the shortest counts.
 """
 
 from __future__ import annotations
 
 import math
 
+# Both sides count whole milliseconds, in seconds.
+MARGIN = 0.002
+# Less than this is an error of floating-point numbers.
+_NOTHING = 1e-9
+
 
 class Sent:
-    """A command that may set the lease, or asks for what is left of it."""
+    """A command that sets the lease, or a question for what is left of it."""
 
-    __slots__ = ("at", "closed", "ends", "executed", "lease")
+    __slots__ = ("at", "is_blurred", "is_open")
 
-    def __init__(self, at: float, lease: float) -> None:
-        # When it was sent, and the seconds that it asks for; `inf` for a mere question.
+    def __init__(self, at: float, *, is_blurred: bool = False) -> None:
+        # When it was sent.
         self.at = at
-        self.lease = lease
-        # When its answer was read, or nobody waited for it any more. None: it is under way.
-        self.closed: float | None = None
-        # Whether the server has surely executed it.
-        self.executed = False
-        # Until when the hold lasts at least if the server executed it last.
-        self.ends = at + lease
+        # Whether it may still be executed.
+        self.is_open = True
+        # Of a question: whether a command that sets the lease was open when it was sent, or was sent since.
+        self.is_blurred = is_blurred
 
 
 class Validity:
-    """Until when one hold is certain, if nobody deletes it.
+    """One hold. A named session is one, too: its lease is its timeout, its renewals are its heartbeats."""
 
-    Each change is one step of the interpreter, so threads and interrupts need no lock.
-    """
-
-    def __init__(self, until: float, cap: float = math.inf) -> None:
-        """`until`: as its grant says. `cap`: when it ends, even if something renews it."""
-        self.cap = cap
-        self.is_gone = False
-        self._sent = [_closed(until)]
-        # The leases of commands that were given up: one may still arrive, after any later command.
-        self._missed: set[float] = set()
+    def __init__(self, now: float, sent: float, lease: float, *, is_open: bool = False) -> None:
+        """The grant was read now, and its command sent then. `is_open`: an earlier copy of it may still be executed."""
+        self._until = sent + lease - MARGIN
+        self.is_lost = self.is_released = False
+        # The server has no shorter lease than this. The shortest of the commands that it may execute in any order. The
+        # lease that was asked for last.
+        self._sure = self._shortest = self._wanted = lease
+        # When the next renewal is due; until when the answer to one may come. `inf`: nothing is due.
+        self.renew_at = max(now, sent + lease / 3)
+        self.again_at = math.inf
+        # A cap made the lease shorter than it was asked for: the server knows by how much, and nothing renews it further.
+        self.is_capped = self.checks = False
+        self._open = [Sent(sent)] if is_open else []
+        self._questions: list[Sent] = []
+        self._expire(now)
 
     @property
     def until(self) -> float:
         """Until when it is certain."""
-        if self.is_gone:
-            return -math.inf
-        latest = self.confirmed_at
-        return min(self.cap, *(each.ends for each in list(self._sent) if not _is_over(each, latest)))
+        return -math.inf if self.is_lost or self.is_released else self._until
 
     @property
-    def confirmed_at(self) -> float:
-        """When the last command was sent that the server has surely executed."""
-        return max((each.at for each in list(self._sent) if each.executed), default=-math.inf)
+    def lease(self) -> float:
+        """The lease that a renewal can count with."""
+        return min(self._wanted, self._sure)
 
-    def sends(self, now: float, lease: float = math.inf) -> Sent:
-        """A command is about to be sent. Until it is answered, no more than the shorter lease is certain."""
-        sent = Sent(now, lease)
-        self._sent.append(sent)
+    def _expire(self, now: float) -> bool:
+        """Returns whether it still claims something. Nothing revives a lost hold."""
+        self.is_lost = self.is_lost or not self.is_released and now >= self._until - _NOTHING
+        return not self.is_lost and not self.is_released
+
+    def passes(self, now: float) -> None:
+        """Time has passed."""
+        self._expire(now)
+
+    def released(self, now: float) -> None:
+        """A release is about to be sent."""
+        if self._expire(now):
+            self.is_released = True
+
+    def gone(self, now: float) -> None:
+        """The server has no such hold."""
+        if self._expire(now):
+            self.is_lost = True
+
+    def sends(self, now: float, lease: float) -> Sent:
+        """A command that sets the lease is about to be sent."""
+        sent = Sent(now)
+        if self._expire(now):
+            self._shortest = min(self._shortest, lease) if self._open else lease
+            self._sure, self._wanted = min(self._sure, lease), lease
+            self._open.append(sent)
+            for each in self._questions:
+                each.is_blurred = True
+            self._until = min(self._until, now + lease - MARGIN)
+            self.renew_at, self.again_at = math.inf, min(now + _clamp(self.lease / 6, 0.05, 2.0), self._until)
         return sent
 
-    def answered(self, now: float, sent: Sent, left: float | None = None) -> None:
-        """The server has executed it. `left`: the seconds that were left afterwards; None: those that were asked for."""
-        sent.ends = sent.at + min(sent.lease if left is None else left, *self._missed, math.inf)
-        sent.closed, sent.executed = now, True
-        latest = self.confirmed_at
-        for each in list(self._sent):
-            if _is_over(each, latest):
-                self.refused(each)
+    def ok(self, now: float, sent: Sent, *, copies: bool = False) -> None:
+        """The server has executed it. `copies`: another copy was sent before, and may still be executed."""
+        if not self._expire(now) or not self._close(sent, stays=copies):
+            return
+        self._sure = self._shortest
+        self._until = max(self._until, sent.at + self._sure - MARGIN)
+        self.renew_at, self.again_at = max(now, sent.at + self.lease / 3), math.inf
+        self._expire(now)
 
-    def refused(self, sent: Sent) -> None:
+    def cut(self, now: float, sent: Sent) -> None:
+        """Nobody waits for its answer any more: it may be executed at any time."""
+        if self._expire(now):
+            self._soon(now)
+
+    def refused(self, now: float, sent: Sent) -> None:
         """The server has not executed it, and will not."""
-        try:
-            self._sent.remove(sent)
-        except ValueError:
-            pass  # It does not count any more.
+        if self._expire(now) and self._close(sent):
+            self._soon(now)
 
-    def repeated(self, sent: Sent) -> None:
-        """Another copy of it was sent and not answered, and may still arrive."""
-        self._missed.add(sent.lease)
+    def capped(self, now: float, sent: Sent) -> None:
+        """The server has executed it, and a cap made the lease shorter."""
+        if self._expire(now) and self._close(sent):
+            self.is_capped = self.checks = True
+            self.renew_at = self.again_at = math.inf
 
-    def unanswered(self, now: float, sent: Sent, *, arrives: bool = True) -> None:
-        """Nobody waits for its answer any more. The server may have executed it. `arrives`: it may still do so."""
-        if sent.closed is None and sent in self._sent:
-            sent.closed = now
-            if arrives:
-                self._missed.add(sent.lease)
+    def asks(self, now: float) -> Sent:
+        """A question is about to be sent."""
+        question = Sent(now, is_blurred=bool(self._open))
+        if self._expire(now):
+            self._questions.append(question)
+        return question
 
-    def ends_by(self, until: float) -> None:
+    def left(self, now: float, question: Sent, left: float) -> None:
+        """The answer: the seconds that are left."""
+        if not self._expire(now) or question not in self._questions:
+            return
+        self._questions.remove(question)
+        if question.is_blurred:
+            self._until = max(self._until, question.at + min(left, self._sure) - MARGIN)
+        else:
+            self._until = question.at + left - MARGIN
+        if self.is_capped:
+            self.checks, self.renew_at = False, math.inf
+        elif self.renew_at < math.inf:
+            self.renew_at = max(now, min(self.renew_at, self._until))
+        self._expire(now)
+
+    def ends_by(self, now: float, until: float) -> None:
         """No more than this is known."""
-        self._sent.append(_closed(until))
+        if self._expire(now):
+            self._until = min(self._until, until)
+            self._expire(now)
 
-    def gone(self) -> None:
-        """The server has no such hold."""
-        self.is_gone = True
+    def unasked(self, question: Sent) -> None:
+        """Nobody waits for the answer to a question any more."""
+        if question in self._questions:
+            self._questions.remove(question)
+
+    def _close(self, sent: Sent, *, stays: bool = False) -> bool:
+        """Counts a command as answered, and returns whether it was open."""
+        if sent not in self._open:
+            return False
+        if not stays:
+            self._open.remove(sent)
+        return True
+
+    def _soon(self, now: float) -> None:
+        pause = _clamp(min(self.lease / 30, (self._until - now) / 8), 0.01, 0.5)
+        self.renew_at, self.again_at = min(now + pause, self._until), math.inf
 
 
-def _closed(ends: float) -> Sent:
-    """Returns what counts until the next command is answered."""
-    sent = Sent(-math.inf, 0.0)
-    sent.closed, sent.ends = -math.inf, ends
-    return sent
-
-
-def _is_over(sent: Sent, latest: float) -> bool:
-    """Returns whether the server executed a command that was sent after this one was over."""
-    return sent.closed is not None and sent.closed < latest
+def _clamp(value: float, least: float, most: float) -> float:
+    return max(least, min(value, most))
