@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from redis_dlock.attempt import Attempt
+from redis_dlock.limits import Limits
 from redis_dlock.validity import Sent, Validity
 
 HISTORIES = Path(__file__).parents[3] / "tests/clients/histories"
@@ -82,6 +84,47 @@ class Holds:
         return [f"until {ms(hold.until)}", *due]
 
 
+class Acquisitions:
+    """Plays a history of an acquisition."""
+
+    def __init__(self) -> None:
+        self._attempt: Attempt = None  # type: ignore[assignment]
+        self._numbers: dict[str, int] = {}
+
+    def play(self, now: float, words: list[str]) -> None:
+        """Handles an event."""
+        event, attempt = words[0], self._attempt
+        number = self._numbers.get(words[1], 0) if len(words) > 1 else 0
+        if event == "acquire":
+            limit = option(words, "limit")
+            ends = None if limit in ("none", "try") else now + int(limit or 0) / 1000
+            outage = int(option(words, "outage") or 30000) / 1000
+            limits = Limits(now, ends, limit != "try", outage)
+            self._attempt = Attempt(limits, int(option(words, "lease") or 0) / 1000)
+        elif event == "sent":
+            self._numbers[words[1]] = attempt.sends(now)
+        elif event == "over":
+            attempt.over(now)
+        elif event == "cancel":
+            attempt.canceled()
+        elif event == "error":
+            attempt.failed(number)
+        else:
+            if event in ("granted", "nil", "ok", "gone"):
+                attempt.limits.heard = now
+            getattr(attempt, {"refused": "elsewhere"}.get(event, event))(now, number)
+
+    def answers(self, now: float) -> list[str]:
+        """Returns all that may be expected."""
+        turn = self._attempt.turn
+        fresh = "fresh " if turn.fresh else ""
+        if turn.do == "wait":
+            return [f"{fresh}wait {self._attempt.block(now)}"]
+        if turn.do == "granted":
+            return [f"granted until {ms(turn.until)}"]
+        return [f"{fresh}{turn.do}" + (f" cleanup {turn.cleanup}" if turn.is_outcome else "")]
+
+
 def played(player: Any, lines: list[Line]) -> str:
     """Returns what the machine answers wrong; empty: nothing."""
     for time, words, expected in lines:
@@ -93,7 +136,7 @@ def played(player: Any, lines: list[Line]) -> str:
     return ""
 
 
-@pytest.mark.parametrize(("machine", "player"), [("validity", Holds)])
+@pytest.mark.parametrize(("machine", "player"), [("validity", Holds), ("attempt", Acquisitions)])
 def test_histories(machine: str, player: Any) -> None:
     wrong, count = [], 0
     for name, lines in histories(machine):

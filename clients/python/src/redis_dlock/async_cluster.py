@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError
 from . import redis_py
 from .async_session import Session
 from .async_talk import within
-from .attempt import LATE, TRY
+from .limits import LATE, TRY
 from .commands import Name
 from .homes import NOT_KNOWN, Homes, move, strays
 

@@ -16,10 +16,11 @@ from . import redis_py
 from .async_watch import Watch
 from .async_talk import Line, in_background
 from .async_wire import Wire
-from .attempt import LATE, Attempt
+from .acquisition import Acquisition
 from .base import LockBase, least
 from .bindings import Binding
 from .commands import milliseconds, rest_of
+from .limits import LATE
 from .holds import Hold, PerTask, PerThread, Shared, task
 from .options import check_lease
 
@@ -82,14 +83,14 @@ class DLock(LockBase[Line], Lock):
             await in_background(self._forget(attempt))
             raise
 
-    async def _keep(self, attempt: Attempt) -> None:
+    async def _keep(self, attempt: Acquisition) -> None:
         hold, replaced = self._remember(attempt)
         for each in replaced:
             await self._let_go(each)
         if self.auto_renewal or self.on_lost is not None or attempt.connection is not None or self._named is not None:
             self._watch(hold)
 
-    async def _forget(self, attempt: Attempt) -> None:
+    async def _forget(self, attempt: Acquisition) -> None:
         """Acquiring failed: whatever it has got already is given back."""
         hold = self.local.find(attempt.owner, attempt.token) if attempt.token is not None else None
         if hold is not None:
@@ -107,7 +108,7 @@ class DLock(LockBase[Line], Lock):
             if self._entered(hold):
                 # Without an answer, the time that was known before counts.
                 with contextlib.suppress(*redis_py.LOST, ResponseError):
-                    await self._ask_until(hold, attempt.gives_up() + LATE)
+                    await self._ask_until(hold, attempt.limits.gives_up() + LATE)
             return True
         await self._wire.give_up(attempt)
         await self._let_go(hold)

@@ -14,7 +14,7 @@ from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from . import redis_py
 from .async_talk import start
 from .async_wire import Wire
-from .attempt import LATE, TRY
+from .limits import LATE, TRY
 from .bindings import Round
 from .commands import Command, Name
 from .errors import attach, logger

@@ -14,10 +14,11 @@ from redis.exceptions import ConnectionError, NoPermissionError, ResponseError, 
 
 from . import profile, redis_py
 from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start, within
-from .attempt import Attempt, Debt, Replicas
+from .acquisition import Acquisition, Debt, Replicas
 from .commands import Command, token_and_slot
 from .errors import ReplicasError
 from .holds import Hold
+from .limits import STEP
 
 Reply = asyncio.Future[Any]
 
@@ -34,10 +35,10 @@ class Wire:
 
     # Acquiring
 
-    async def acquire(self, attempt: Attempt) -> None:
+    async def acquire(self, attempt: Acquisition) -> None:
         """Sets the attempt's token if the lock was granted, and for a session the connection it is bound to."""
+        attempt.starts()
         work = start(self._acquire(attempt))
-        attempt.abandoned = False
         try:
             while not work.done():
                 limit = attempt.limit()
@@ -54,20 +55,20 @@ class Wire:
             if not lost or not attempt.is_not_granted(time.monotonic()):
                 raise
 
-    async def _acquire(self, attempt: Attempt) -> None:
-        goes_round = True
-        while goes_round:
-            attempt.queues_again = False
-            await self._repeat_acquiring(attempt)
+    async def _acquire(self, attempt: Acquisition) -> None:
+        while not attempt.course.turn.is_outcome:
+            if attempt.token is None:
+                await self._repeat_acquiring(attempt)
             if attempt.token is not None and attempt.replicas is not None:
                 await self._confirm(attempt, attempt.replicas)
             await self._settle(attempt)
-            goes_round = attempt.goes_round(time.monotonic())
+        if attempt.course.turn.do == "unreachable":
+            raise TimeoutError("no reply in time")
         if attempt.token is None:
             for line in attempt.parts():
                 await line.done()
 
-    async def _abandon(self, attempt: Attempt, work: asyncio.Task[None]) -> None:
+    async def _abandon(self, attempt: Acquisition, work: asyncio.Task[None]) -> None:
         """Leaves no place in the queue and no hold."""
         try:
             await cancel(work)
@@ -78,12 +79,12 @@ class Wire:
             raise
         await self._give_up(attempt)
 
-    async def give_up(self, attempt: Attempt) -> None:
+    async def give_up(self, attempt: Acquisition) -> None:
         """Leaves no hold behind, as far as the server can be reached."""
         if not attempt.abandoned:
             await self._give_up(attempt)
 
-    async def _give_up(self, attempt: Attempt, seconds: float = redis_py.CLEANING) -> None:
+    async def _give_up(self, attempt: Acquisition, seconds: float = redis_py.CLEANING) -> None:
         line, attempt.connection = attempt.connection, None
         if line is not None:
             await line.close()
@@ -97,7 +98,7 @@ class Wire:
             await self._clear(attempt, debt, time.monotonic() + redis_py.CLEANING_AT_END)
             raise
 
-    async def _clear(self, attempt: Attempt, debt: Debt, until: float) -> None:
+    async def _clear(self, attempt: Acquisition, debt: Debt, until: float) -> None:
         for talk in debt.talks:
             debt.reads(await talk.end(until))
         outage = redis_py.Outage()
@@ -112,7 +113,7 @@ class Wire:
             except ResponseError as refusal:
                 return None if redis_py.wrong_type(refusal) else _leave_behind(attempt, debt)
 
-    async def _undo(self, attempt: Attempt, debt: Debt, until: float) -> None:
+    async def _undo(self, attempt: Acquisition, debt: Debt, until: float) -> None:
         line = await self.open(until)
         try:
             if debt.token is None:
@@ -123,36 +124,38 @@ class Wire:
         finally:
             await line.close()
 
-    async def _repeat_acquiring(self, attempt: Attempt) -> None:
+    async def _repeat_acquiring(self, attempt: Acquisition) -> None:
         """Repeats after a lost connection, for as long as the attempt looks for a server."""
         outage = redis_py.Outage()
         while True:
             try:
-                await self._follow(lambda: self._once(attempt), attempt.gives_up)
+                await self._follow(lambda: self._once(attempt), attempt.limits.gives_up)
                 return
             except (*redis_py.LOST, redis_py.Unreachable) as error:
-                await asyncio.sleep(outage.pause(attempt.gives_up() - time.monotonic(), error))
+                attempt.loses(time.monotonic())
+                await asyncio.sleep(outage.pause(attempt.limits.gives_up() - time.monotonic(), error))
             for talk in attempt.forgive():
                 await talk.done()
 
-    async def _settle(self, attempt: Attempt) -> None:
+    async def _settle(self, attempt: Acquisition) -> None:
         """Asks for a grant that counts from long ago: the server may have given the lock to another since."""
         outage = redis_py.Outage()
-        while attempt.is_old(sent := time.monotonic()):
-            until = attempt.asks(sent)
+        while attempt.course.turn.do == "confirm":
+            number, until = attempt.asks(time.monotonic())
             try:
-                attempt.confirmed(sent, await self._question(attempt, min(until, sent + redis_py.STEP)))
-                attempt.hears(time.monotonic())
+                replies = await self._question(attempt, min(until, time.monotonic() + STEP))
+                attempt.confirmed(time.monotonic(), number, replies)
             except (*redis_py.LOST, redis_py.Unreachable) as error:
-                attempt.is_open = True
+                if attempt.course.cut(time.monotonic(), number).do == "granted":
+                    return  # The time of the wait is over, and the grant is certain.
                 await asyncio.sleep(outage.pause(until - time.monotonic(), error))
                 if attempt.session:
-                    return attempt.repeats()
+                    return attempt.repeats(time.monotonic())
             if attempt.token is None and attempt.connection is not None:
                 await attempt.connection.close()
                 attempt.connection = None
 
-    async def _question(self, attempt: Attempt, until: float) -> list[Any]:
+    async def _question(self, attempt: Acquisition, until: float) -> list[Any]:
         """Returns the replies to the question for a grant."""
         commands = attempt.confirms()
         if attempt.session:
@@ -164,44 +167,47 @@ class Wire:
 
         return list(await self._follow(lambda: _in_time(exchanged(), until), lambda: until))
 
-    async def _once(self, attempt: Attempt) -> None:
+    async def _once(self, attempt: Acquisition) -> None:
         attempt.check()
         await self._look(_step(attempt))
         if attempt.named is not None:
-            attempt.enters(await attempt.named.home(self._name, attempt.step(time.monotonic())))
-        if not attempt.session and (not attempt.waits or self._lends(attempt)):
+            attempt.enters(await attempt.named.home(self._name, attempt.limits.step(time.monotonic())))
+        tries = attempt.course.turn.do == "try"
+        if tries and not attempt.session and (not attempt.limits.waits or self._lends(attempt)):
             with redis_py.Crowd(self._source()):
                 async with self._talk(_step(attempt), attempt) as talk:
                     await _try(talk, attempt)
-            if attempt.token is not None or attempt.left(time.monotonic()) == 0:
+            if attempt.course.turn.do != "wait":
                 return
         await self._wait(attempt)
 
-    def _lends(self, attempt: Attempt) -> bool:
+    def _lends(self, attempt: Acquisition) -> bool:
         """Returns whether the pool is worth asking before a wait."""
         source = self._source()
         return redis_py.Crowd.room(source) and (not attempt.lent or redis_py.has_open_connection(source))
 
-    async def _wait(self, attempt: Attempt) -> None:
+    async def _wait(self, attempt: Acquisition) -> None:
         """Waits on a connection of its own; when it moves on, the one where it waited before comes second."""
         lines: list[Line] = []
         try:
-            if attempt.session and not attempt.is_refused and await self._granted_at_once(attempt, lines):
+            if attempt.course.turn.do == "try" and await self._granted_at_once(attempt, lines):
                 return
             reply = await self._send(lines[0], attempt) if lines else await self._ask_to_wait(attempt, lines)
             while True:
                 while not await self._answers(lines[0], reply, attempt):
-                    before = reply
+                    before, number = reply, attempt.last
                     # This takes over the place in the queue. The first gets nil, or the same token.
                     reply = await self._ask_to_wait(attempt, lines)
                     await asyncio.wait({before}, timeout=redis_py.LENDING)
                     line = lines.pop()
+                    if before.done():
+                        attempt.course.settled(number)
                     if before.done() or not attempt.session:
                         await line.close()
                     else:
                         attempt.late.append(line)
                 _judge(attempt, reply.result())
-                if attempt.token is not None or not attempt.goes_on(time.monotonic()):
+                if attempt.course.turn.do != "wait":
                     break
                 reply = await self._send(lines[0], attempt)
             if attempt.session and attempt.token is not None:
@@ -211,43 +217,43 @@ class Wire:
                 if not attempt.keeps(line):
                     await line.done()
 
-    async def _granted_at_once(self, attempt: Attempt, lines: list[Line]) -> bool:
-        """Returns whether a session need not wait: it was granted, or its time is over. If it waits, the server has said
+    async def _granted_at_once(self, attempt: Acquisition, lines: list[Line]) -> bool:
+        """Returns whether it need not wait: it was granted, or its time is over. If it waits, the server has said
         before that the lock is held: then a late end of the wait is no outage."""
         lines.insert(0, await self.open(_step(attempt)))
         attempt.sends(time.monotonic())
         _judge(attempt, *await replies(await lines[0].send(attempt.first()), _step(attempt)))
-        if attempt.token is not None:
+        if attempt.token is not None and attempt.session:
             attempt.connection = lines[0]
-        return attempt.token is not None or attempt.left(time.monotonic()) == 0
+        return attempt.course.turn.do != "wait"
 
-    async def _ask_to_wait(self, attempt: Attempt, lines: list[Line]) -> Reply:
+    async def _ask_to_wait(self, attempt: Acquisition, lines: list[Line]) -> Reply:
         lines.insert(0, await self.open(_step(attempt)))
         return await self._send(lines[0], attempt)
 
-    async def _send(self, line: Line, attempt: Attempt) -> Reply:
+    async def _send(self, line: Line, attempt: Acquisition) -> Reply:
         """Sends the command that waits."""
         attempt.sends(time.monotonic())
         [reply] = await line.send(attempt.command(time.monotonic()))
         return reply
 
-    async def _answers(self, line: Line, reply: Reply, attempt: Attempt) -> bool:
+    async def _answers(self, line: Line, reply: Reply, attempt: Acquisition) -> bool:
         """Waits for a reply. Returns False when it is time for another connection."""
         now = time.monotonic()
-        pause = attempt.moves_on(now)
+        pause = attempt.limits.moves_on(now)
         moves = math.inf if pause is None else now + pause
         # The caller of the attempt sees to the limit of a wait.
-        latest = math.inf if attempt.limit() is not None else attempt.answer_by(now) or math.inf
+        latest = math.inf if attempt.limit() is not None else attempt.limits.answer_by(now) or math.inf
         missed = False
         while True:
-            asks = attempt.heartbeat() if not missed else time.monotonic() + attempt.outage / 30
+            asks = attempt.limits.heartbeat() if not missed else time.monotonic() + attempt.limits.outage / 30
             pause = min(moves, latest, asks) - time.monotonic()
             await asyncio.wait({reply}, timeout=max(0.0, pause))
             if reply.done():
                 attempt.hears(time.monotonic())
                 return True
             now = time.monotonic()
-            if now >= latest or now >= attempt.gives_up() and attempt.limit() is None:
+            if now >= latest or now >= attempt.limits.gives_up() and attempt.limit() is None:
                 raise TimeoutError("no reply in time")
             if now >= moves:
                 return False
@@ -259,9 +265,9 @@ class Wire:
             elif missed or there != redis_py.address(line.connection):
                 return False
 
-    async def _probe(self, reply: Reply, attempt: Attempt) -> object:
+    async def _probe(self, reply: Reply, attempt: Acquisition) -> object:
         """Returns the address of a server that answers. None: none does, or the wait has ended meanwhile."""
-        until = attempt.probe(time.monotonic())
+        until = attempt.limits.probe(time.monotonic())
         asking = start(self._ping(until))
         try:
             left = max(0.0, until - time.monotonic())
@@ -285,16 +291,17 @@ class Wire:
         finally:
             await talk.done()
 
-    async def _confirm(self, attempt: Attempt, replicas: Replicas) -> None:
+    async def _confirm(self, attempt: Acquisition, replicas: Replicas) -> None:
         """Raises `ReplicasError` unless enough replicas have the grant."""
         assert attempt.token is not None
         if attempt.acknowledged is None:
             # A blocked connection got the grant. Redis before 7.0.12 does not count that as a write of this
             # connection, so that `WAIT` would not wait for it. A renewal is such a write.
             renewals = attempt.target.renew(attempt.owner, attempt.token, attempt.lease)
-            sent = time.monotonic()
-            until = attempt.limit() or sent + redis_py.STEP + replicas.patience()
-            attempt.replicated(sent, await self._renew_with(renewals, replicas, until, attempt.connection))
+            number, now = attempt.course.renews(time.monotonic()), time.monotonic()
+            until = attempt.limit() or now + STEP + replicas.patience()
+            renewed = await self._renew_with(renewals, replicas, until, attempt.connection)
+            attempt.replicated(time.monotonic(), number, renewed)
         elif attempt.acknowledged < replicas.count:
             raise ReplicasError(replicas.too_few(attempt.acknowledged))
 
@@ -356,7 +363,7 @@ class Wire:
 
         if hold.connection is not None and hold.connection.is_open():
             try:
-                return await on(hold.connection, min(until, time.monotonic() + redis_py.STEP)), repeated
+                return await on(hold.connection, min(until, time.monotonic() + STEP)), repeated
             except redis_py.LOST:
                 pass  # A second copy of the commands follows on another connection.
         return await self._repeat(on, until), repeated
@@ -456,7 +463,7 @@ class Wire:
 
     @asynccontextmanager
     async def _talk(
-        self, until: float, attempt: Attempt | None = None, *, fresh: bool = False
+        self, until: float, attempt: Acquisition | None = None, *, fresh: bool = False
     ) -> AsyncIterator[Talk]:
         """Yields a connection of the pool, or one beside it if the pool is full, or in any case (`fresh`). One on which
         the attempt is not answered is left to the attempt."""
@@ -467,7 +474,7 @@ class Wire:
             if attempt is None or not attempt.keeps(talk):
                 await talk.done()
 
-    async def _lend(self, until: float, attempt: Attempt | None) -> Talk:
+    async def _lend(self, until: float, attempt: Acquisition | None) -> Talk:
         source = self._source()
         asked = False
         if attempt is not None:
@@ -494,19 +501,19 @@ async def _in_time(work: Coroutine[Any, Any, list[Any]], until: float) -> list[A
         raise TimeoutError("no connection in time") from None
 
 
-def _step(attempt: Attempt) -> float:
+def _step(attempt: Acquisition) -> float:
     """Returns until when a connection may be made, or a command that does not wait be answered. The caller of the
     attempt sees to the limit of a wait."""
-    return attempt.step(time.monotonic()) if attempt.limit() is None else time.monotonic() + redis_py.STEP
+    return attempt.limits.step(time.monotonic()) if attempt.limit() is None else time.monotonic() + STEP
 
 
-def _leave_behind(attempt: Attempt, debt: Debt) -> None:
+def _leave_behind(attempt: Acquisition, debt: Debt) -> None:
     """A grant that cannot be undone ends with its lease, unless its session keeps it."""
     if attempt.home is not None:
         attempt.home.owe_grant(attempt, debt)
 
 
-async def _try(talk: Talk, attempt: Attempt) -> None:
+async def _try(talk: Talk, attempt: Acquisition) -> None:
     """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant."""
     commands = [attempt.first()]
     if attempt.replicas is not None:
@@ -519,14 +526,8 @@ async def _try(talk: Talk, attempt: Attempt) -> None:
         [attempt.acknowledged] = redis_py.results(acknowledged)
 
 
-def _judge(attempt: Attempt, reply: Any) -> None:
+def _judge(attempt: Acquisition, reply: Any) -> None:
     """Takes the reply to an acquiring command into the attempt."""
-    if isinstance(reply, ResponseError) and attempt.is_unknown(reply):
-        raise ConnectionError(str(reply)) from reply
-    if not isinstance(reply, redis_py.LOST):
-        attempt.hears(time.monotonic())
-        attempt.unanswered = False
-    [granted] = redis_py.results([reply])
-    attempt.token, attempt.slot = token_and_slot(granted)
-    if attempt.token is None:
-        attempt.refuses()
+    if isinstance(reply, redis_py.LOST):
+        redis_py.results([reply])
+    attempt.takes(time.monotonic(), reply)

@@ -12,11 +12,12 @@ from typing import Any, Generic, TypeVar
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import commands, info, owners, redis_py
-from .attempt import Attempt, Replicas
+from .acquisition import Acquisition, Replicas
 from .bindings import Binding, Cap
 from .commands import Command, Mode, Name, Target, rest_of
 from .errors import DeadlockError, attach, logger
 from .heartbeat import Terms
+from .limits import Limits
 from .holds import Hold, PerTask, PerThread, Shared, SharedValidity, thread
 from .options import check_cap, check_label, check_lease, check_limit, check_names, check_seconds
 from .scripts import Scripts
@@ -205,7 +206,7 @@ class LockBase(Scripts, Generic[C]):
 
     # Acquiring
 
-    def _attempt(self, blocking: bool | None, blocking_timeout: float | None, token: str | bytes | None) -> Attempt:
+    def _attempt(self, blocking: bool | None, blocking_timeout: float | None, token: str | bytes | None) -> Acquisition:
         """Returns a new acquisition, with an owner of its own unless the caller named one."""
         blocking = self.blocking if blocking is None else blocking
         patience = self.blocking_timeout if blocking_timeout is None else blocking_timeout
@@ -216,18 +217,19 @@ class LockBase(Scripts, Generic[C]):
         owner = owners.new(self.label) if token is None else redis_py.encoder(self.redis).encode(token)
         ends = None if patience is None or not waits else now + patience
         session = not self.timeout if self.session is None else self.session is True
-        attempt = Attempt(
-            self._target, owner, self._first_lease(), session, ends, waits, self.wait_slice, self._replicas, self.outage,
-            self._cap, began=now,
+        limits = Limits(now, ends, waits, self.outage, self.wait_slice)
+        attempt = Acquisition(
+            self._target, owner, self._first_lease(), session, limits, self._replicas, self._cap,
+            functools.partial(owners.new, self.label) if token is None else None,
         )
         attempt.named = self._named
         return attempt
 
-    def _entry(self, hold: Hold[C]) -> Attempt:
+    def _entry(self, hold: Hold[C]) -> Acquisition:
         """Returns a re-entry. It never waits, and leaves the binding to a connection as it is."""
         target = Target((self.name,), self.mode, reentrant=True)
-        lease, now = self._lease(), time.monotonic()
-        return Attempt(target, hold.owner, lease, session=False, ends=None, waits=False, began=now)
+        limits = Limits(time.monotonic(), None, waits=False)
+        return Acquisition(target, hold.owner, self._lease(), session=False, limits=limits, asks_old=False)
 
     def _first_lease(self) -> int | None:
         """Returns the lease of a grant. The end of this process must not shorten the time that the lock stays."""
@@ -274,16 +276,13 @@ class LockBase(Scripts, Generic[C]):
 
     # Releasing and renewing
 
-    def _remember(self, attempt: Attempt) -> tuple[Hold[C], list[Hold[C]]]:
+    def _remember(self, attempt: Acquisition) -> tuple[Hold[C], list[Hold[C]]]:
         """Remembers a grant. Returns its hold, and those that it replaces."""
-        assert attempt.sent is not None
-        since, now, named = attempt.sent, time.monotonic(), self._named is not None
-        lasts = attempt.lasts
-        if lasts is None:
-            lasts = math.inf if attempt.lease is None else attempt.lease / 1000
+        course = attempt.course
+        since, lasts, now, named = course.sent, course.lasts, time.monotonic(), self._named is not None
         hold: Hold[C] = Hold(
             attempt.owner, attempt.token, attempt.connection,
-            SharedValidity(now, since, math.inf if named else lasts, is_open=attempt.is_open),
+            SharedValidity(now, since, math.inf if named else lasts, is_open=course.is_open),
             earliest=since + lasts if named else math.inf,
             latest=since + self.max_hold if named and self.max_hold is not None else math.inf,
             entries=self._target.permits,

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.exceptions import LockNotOwnedError
 
-from .attempt import Replicas
+from .acquisition import Replicas
 from .commands import Command
 from .errors import ReplicasError
 from .validity import Sent, Validity

@@ -31,6 +31,7 @@ from redis.exceptions import (
 )
 
 from . import commands
+from .limits import STEP
 
 # After one of these it is unknown whether the command was executed.
 LOST = (ConnectionError, TimeoutError, OSError)
@@ -47,9 +48,6 @@ OUTAGE_LONGEST_PAUSE = 1.0
 LENDING = 0.5
 # How long a call that does not wait for a lock may take, in seconds, with all repeats of its commands.
 ANSWER = 5.0
-# How long one connection may take to be made, or to answer a command that does not wait, in seconds. Then another
-# connection is made, which may lead to another server.
-STEP = 2.0
 # How long an acquisition that was given up is cleaned up behind, and how much of that its caller sees if the server may
 # answer, in seconds.
 CLEANING = 5.0

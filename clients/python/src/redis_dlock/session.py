@@ -13,7 +13,7 @@ from typing import Any
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import redis_py
-from .attempt import TRY, Attempt, Debt
+from .acquisition import Acquisition, Debt
 from .bindings import Binding, Owed, Round
 from .commands import Command, code, milliseconds
 from .options import SHORTEST
@@ -173,7 +173,7 @@ class SessionBase:
         if self._not_open is None:
             self._owed.add(owed)
 
-    def owe_grant(self, attempt: Attempt, debt: Debt) -> None:
+    def owe_grant(self, attempt: Acquisition, debt: Debt) -> None:
         """An attempt may have left a grant behind."""
         self.owe(Owed(attempt.target.names[0], attempt.once_more(), attempt.undo, debt.token))
 

@@ -13,10 +13,11 @@ from redis.exceptions import LockError, ResponseError
 from redis.lock import Lock
 
 from . import redis_py
-from .attempt import LATE, Attempt
+from .acquisition import Acquisition
 from .base import LockBase, least
 from .bindings import Binding
 from .commands import milliseconds, rest_of
+from .limits import LATE
 from .holds import Hold
 from .options import check_lease
 from .sync_watch import Watch
@@ -86,14 +87,14 @@ class DLock(LockBase[Line], Lock):
             self._forget(attempt)
             raise
 
-    def _keep(self, attempt: Attempt) -> None:
+    def _keep(self, attempt: Acquisition) -> None:
         hold, replaced = self._remember(attempt)
         for each in replaced:
             self._let_go(each)
         if self.auto_renewal or self.on_lost is not None or attempt.connection is not None or self._named is not None:
             self._watch(hold)
 
-    def _forget(self, attempt: Attempt) -> None:
+    def _forget(self, attempt: Acquisition) -> None:
         """Acquiring failed: whatever it has got already is given back."""
         hold = self.local.find(attempt.owner, attempt.token) if attempt.token is not None else None
         if hold is not None:
@@ -111,7 +112,7 @@ class DLock(LockBase[Line], Lock):
             if self._entered(hold):
                 # Without an answer, the time that was known before counts.
                 with contextlib.suppress(*redis_py.LOST, ResponseError):
-                    self._ask_until(hold, attempt.gives_up() + LATE)
+                    self._ask_until(hold, attempt.limits.gives_up() + LATE)
             return True
         self._wire.give_up(attempt)
         self._let_go(hold)

@@ -9,7 +9,7 @@ from typing import Any
 from redis.exceptions import ConnectionError
 
 from . import redis_py
-from .attempt import LATE, TRY
+from .limits import LATE, TRY
 from .commands import Name
 from .homes import NOT_KNOWN, Homes, move, strays
 from .limited import Work, limited

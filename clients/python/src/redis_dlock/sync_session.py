@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import redis_py
-from .attempt import LATE, TRY
+from .limits import LATE, TRY
 from .bindings import Round
 from .commands import Command, Name
 from .errors import attach, logger

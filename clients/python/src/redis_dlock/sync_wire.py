@@ -19,10 +19,11 @@ from redis.exceptions import ConnectionError, NoPermissionError, ResponseError, 
 from redis.retry import Retry
 
 from . import profile, redis_py
-from .attempt import Attempt, Debt, Replicas
+from .acquisition import Acquisition, Debt, Replicas
 from .commands import Command, token_and_slot
 from .errors import ReplicasError
 from .holds import Hold
+from .limits import STEP
 from .limited import Work, limited
 from .talk import Line, Talk
 
@@ -66,17 +67,18 @@ class Wire:
 
     # Acquiring
 
-    def acquire(self, attempt: Attempt) -> None:
+    def acquire(self, attempt: Acquisition) -> None:
         """Sets the attempt's token if the lock was granted, and for a session the connection it is bound to."""
         try:
-            goes_round = True
-            while goes_round:
-                attempt.queues_again = False
-                self._repeat_acquiring(attempt)
+            attempt.starts()
+            while not attempt.course.turn.is_outcome:
+                if attempt.token is None:
+                    self._repeat_acquiring(attempt)
                 if attempt.token is not None and attempt.replicas is not None:
                     self._confirm(attempt, attempt.replicas)
                 self._settle(attempt)
-                goes_round = attempt.goes_round(time.monotonic())
+            if attempt.course.turn.do == "unreachable":
+                raise TimeoutError("no reply in time")
             if attempt.token is None:
                 for line in attempt.parts():
                     line.done()
@@ -88,7 +90,7 @@ class Wire:
             self.give_up(attempt)
             raise
 
-    def give_up(self, attempt: Attempt, seen: float = redis_py.CLEANING_SEEN) -> None:
+    def give_up(self, attempt: Acquisition, seen: float = redis_py.CLEANING_SEEN) -> None:
         """Leaves no hold behind, as far as the server can be reached. The caller sees only the first moments of that:
         it neither waits for a server that does not answer, nor goes on before one that does has released the lock."""
         line, attempt.connection = attempt.connection, None
@@ -100,7 +102,7 @@ class Wire:
             clearing.start()
             clearing.wait(time.monotonic() + seen)
 
-    def _clear(self, attempt: Attempt, debt: Debt) -> None:
+    def _clear(self, attempt: Acquisition, debt: Debt) -> None:
         until = time.monotonic() + redis_py.CLEANING
         for talk in debt.talks:
             debt.reads(talk.end(until))
@@ -116,7 +118,7 @@ class Wire:
             except ResponseError as refusal:
                 return None if redis_py.wrong_type(refusal) else _leave_behind(attempt, debt)
 
-    def _undo(self, attempt: Attempt, debt: Debt, until: float) -> None:
+    def _undo(self, attempt: Acquisition, debt: Debt, until: float) -> None:
         # In a thread of its own, which needs no other one: an interpreter that ends begins none.
         line = self.open(until, exactly=False)
         try:
@@ -128,36 +130,38 @@ class Wire:
         finally:
             line.close()
 
-    def _repeat_acquiring(self, attempt: Attempt) -> None:
+    def _repeat_acquiring(self, attempt: Acquisition) -> None:
         """Repeats after a lost connection, for as long as the attempt looks for a server."""
         outage = redis_py.Outage()
         while True:
             try:
-                self._follow(lambda: self._once(attempt), attempt.gives_up)
+                self._follow(lambda: self._once(attempt), attempt.limits.gives_up)
                 return
             except (*redis_py.LOST, redis_py.Unreachable) as error:
-                time.sleep(outage.pause(attempt.gives_up() - time.monotonic(), error))
+                attempt.loses(time.monotonic())
+                time.sleep(outage.pause(attempt.limits.gives_up() - time.monotonic(), error))
             for talk in attempt.forgive():
                 talk.done()
 
-    def _settle(self, attempt: Attempt) -> None:
+    def _settle(self, attempt: Acquisition) -> None:
         """Asks for a grant that counts from long ago: the server may have given the lock to another since."""
         outage = redis_py.Outage()
-        while attempt.is_old(sent := time.monotonic()):
-            until = attempt.asks(sent)
+        while attempt.course.turn.do == "confirm":
+            number, until = attempt.asks(time.monotonic())
             try:
-                attempt.confirmed(sent, self._question(attempt, min(until, sent + redis_py.STEP)))
-                attempt.hears(time.monotonic())
+                replies = self._question(attempt, min(until, time.monotonic() + STEP))
+                attempt.confirmed(time.monotonic(), number, replies)
             except (*redis_py.LOST, redis_py.Unreachable) as error:
-                attempt.is_open = True
+                if attempt.course.cut(time.monotonic(), number).do == "granted":
+                    return  # The time of the wait is over, and the grant is certain.
                 time.sleep(outage.pause(until - time.monotonic(), error))
                 if attempt.session:
-                    return attempt.repeats()
+                    return attempt.repeats(time.monotonic())
             if attempt.token is None and attempt.connection is not None:
                 attempt.connection.close()
                 attempt.connection = None
 
-    def _question(self, attempt: Attempt, until: float) -> list[Any]:
+    def _question(self, attempt: Acquisition, until: float) -> list[Any]:
         """Returns the replies to the question for a grant."""
         commands = attempt.confirms()
         if attempt.session:
@@ -168,29 +172,30 @@ class Wire:
         with self._talk(until) as talk:
             return talk.exchange(*commands, within=until - time.monotonic())
 
-    def _once(self, attempt: Attempt) -> None:
+    def _once(self, attempt: Acquisition) -> None:
         attempt.check()
-        self._look(attempt.step(time.monotonic()))
+        self._look(attempt.limits.step(time.monotonic()))
         if attempt.named is not None:
-            attempt.enters(attempt.named.home(self._name, attempt.step(time.monotonic())))
-        if not attempt.session and (not attempt.waits or self._lends(attempt)):
-            step = attempt.step(time.monotonic())
+            attempt.enters(attempt.named.home(self._name, attempt.limits.step(time.monotonic())))
+        tries = attempt.course.turn.do == "try"
+        if tries and not attempt.session and (not attempt.limits.waits or self._lends(attempt)):
+            step = attempt.limits.step(time.monotonic())
             with redis_py.Crowd(self._source()), self._talk(step, attempt) as talk:
                 _try(talk, attempt)
-            if attempt.token is not None or attempt.left(time.monotonic()) == 0:
+            if attempt.course.turn.do != "wait":
                 return
         self._wait(attempt)
 
-    def _lends(self, attempt: Attempt) -> bool:
+    def _lends(self, attempt: Acquisition) -> bool:
         """Returns whether the pool is worth asking before a wait."""
         pool = self._source()
         return redis_py.Crowd.room(pool) and (not attempt.lent or redis_py.has_open_connection(pool))
 
-    def _wait(self, attempt: Attempt) -> None:
+    def _wait(self, attempt: Acquisition) -> None:
         """Waits on a connection of its own; when it moves on, the one where it waited before comes second."""
         lines: list[Line] = []
         try:
-            if attempt.session and not attempt.is_refused and self._granted_at_once(attempt, lines):
+            if attempt.course.turn.do == "try" and self._granted_at_once(attempt, lines):
                 return
             if lines:
                 _send(lines[0], attempt)
@@ -199,11 +204,11 @@ class Wire:
             while True:
                 while not self._answers(lines[0], attempt):
                     # This takes over the place in the queue. The first gets nil, or the same token.
+                    before = attempt.last
                     self._ask_to_wait(attempt, lines)
-                    _leave(lines.pop(), attempt)
-                if _read(lines[0], attempt, time.monotonic()) is not None:
-                    break
-                if not attempt.goes_on(time.monotonic()):
+                    if _leave(lines.pop(), attempt):
+                        attempt.course.settled(before)
+                if _read(lines[0], attempt, time.monotonic()) is not None or attempt.course.turn.do != "wait":
                     break
                 _send(lines[0], attempt)
             if attempt.session and attempt.token is not None:
@@ -213,34 +218,34 @@ class Wire:
                 if not attempt.keeps(line):
                     line.done()
 
-    def _granted_at_once(self, attempt: Attempt, lines: list[Line]) -> bool:
-        """Returns whether a session need not wait: it was granted, or its time is over. If it waits, the server has said
+    def _granted_at_once(self, attempt: Acquisition, lines: list[Line]) -> bool:
+        """Returns whether it need not wait: it was granted, or its time is over. If it waits, the server has said
         before that the lock is held: then a late end of the wait is no outage."""
-        lines.insert(0, self.open(attempt.step(time.monotonic())))
+        lines.insert(0, self.open(attempt.limits.step(time.monotonic())))
         attempt.sends(time.monotonic())
         lines[0].send(attempt.first())
-        if _read(lines[0], attempt, attempt.step(time.monotonic())) is not None:
+        if _read(lines[0], attempt, attempt.limits.step(time.monotonic())) is not None and attempt.session:
             attempt.connection = lines[0]
-        return attempt.token is not None or attempt.left(time.monotonic()) == 0
+        return attempt.course.turn.do != "wait"
 
-    def _ask_to_wait(self, attempt: Attempt, lines: list[Line]) -> None:
-        lines.insert(0, self.open(attempt.step(time.monotonic())))
+    def _ask_to_wait(self, attempt: Acquisition, lines: list[Line]) -> None:
+        lines.insert(0, self.open(attempt.limits.step(time.monotonic())))
         _send(lines[0], attempt)
 
-    def _answers(self, line: Line, attempt: Attempt) -> bool:
+    def _answers(self, line: Line, attempt: Acquisition) -> bool:
         """Waits for a reply. Returns False when it is time for another connection."""
         now = time.monotonic()
-        pause = attempt.moves_on(now)
+        pause = attempt.limits.moves_on(now)
         moves = math.inf if pause is None else now + pause
-        latest = attempt.answer_by(now) or math.inf
+        latest = attempt.limits.answer_by(now) or math.inf
         missed = False
         while True:
-            asks = attempt.heartbeat() if not missed else time.monotonic() + attempt.outage / 30
+            asks = attempt.limits.heartbeat() if not missed else time.monotonic() + attempt.limits.outage / 30
             if line.answers(min(moves, latest, asks)):
                 attempt.hears(time.monotonic())
                 return True
             now = time.monotonic()
-            if now >= latest or now >= attempt.gives_up() and attempt.limit() is None:
+            if now >= latest or now >= attempt.limits.gives_up() and attempt.limit() is None:
                 raise TimeoutError("no reply in time")
             if now >= moves:
                 return False
@@ -252,9 +257,9 @@ class Wire:
             elif missed or there != redis_py.address(line.connection):
                 return False
 
-    def _probe(self, line: Line, attempt: Attempt) -> object:
+    def _probe(self, line: Line, attempt: Acquisition) -> object:
         """Returns the address of a server that answers. None: none does, or the wait has ended meanwhile."""
-        until = attempt.probe(time.monotonic())
+        until = attempt.limits.probe(time.monotonic())
         asking = Work(lambda: self._ping(until))
         asking.start()
         try:
@@ -280,16 +285,17 @@ class Wire:
         finally:
             talk.done()
 
-    def _confirm(self, attempt: Attempt, replicas: Replicas) -> None:
+    def _confirm(self, attempt: Acquisition, replicas: Replicas) -> None:
         """Raises `ReplicasError` unless enough replicas have the grant."""
         assert attempt.token is not None
         if attempt.acknowledged is None:
             # A blocked connection got the grant. Redis before 7.0.12 does not count that as a write of this
             # connection, so that `WAIT` would not wait for it. A renewal is such a write.
             renewals = attempt.target.renew(attempt.owner, attempt.token, attempt.lease)
-            sent = time.monotonic()
-            until = attempt.limit() or sent + redis_py.STEP + replicas.patience()
-            attempt.replicated(sent, self._renew_with(renewals, replicas, until, attempt.connection))
+            number, now = attempt.course.renews(time.monotonic()), time.monotonic()
+            until = attempt.limit() or now + STEP + replicas.patience()
+            renewed = self._renew_with(renewals, replicas, until, attempt.connection)
+            attempt.replicated(time.monotonic(), number, renewed)
         elif attempt.acknowledged < replicas.count:
             raise ReplicasError(replicas.too_few(attempt.acknowledged))
 
@@ -349,7 +355,7 @@ class Wire:
 
         if hold.connection is not None and hold.connection.is_open():
             try:
-                return on(hold.connection, min(until, time.monotonic() + redis_py.STEP)), repeated
+                return on(hold.connection, min(until, time.monotonic() + STEP)), repeated
             except redis_py.LOST:
                 pass  # A second copy of the commands follows on another connection.
         return self._repeat(on, until), repeated
@@ -429,7 +435,7 @@ class Wire:
             limited(lambda: self._client.execute_command("EXISTS", self._name), min(ends, gives_up()))
 
     @contextmanager
-    def _talk(self, until: float, attempt: Attempt | None = None, *, fresh: bool = False) -> Iterator[Talk]:
+    def _talk(self, until: float, attempt: Acquisition | None = None, *, fresh: bool = False) -> Iterator[Talk]:
         """Yields a connection of the pool, or one beside it if the pool is full, or in any case (`fresh`). One on which
         the attempt is not answered is left to the attempt."""
         talk = self.open(until) if fresh else self._lend(until, attempt)
@@ -439,7 +445,7 @@ class Wire:
             if attempt is None or not attempt.keeps(talk):
                 talk.done()
 
-    def _lend(self, until: float, attempt: Attempt | None) -> Talk:
+    def _lend(self, until: float, attempt: Acquisition | None) -> Talk:
         pool = self._source()
         asked = _is_stuck(pool)
         if attempt is not None:
@@ -456,56 +462,47 @@ class Wire:
         return self.open(until) if lent is None else Talk(lent, pool.release)
 
 
-def _leave_behind(attempt: Attempt, debt: Debt) -> None:
+def _leave_behind(attempt: Acquisition, debt: Debt) -> None:
     """A grant that cannot be undone ends with its lease, unless its session keeps it."""
     if attempt.home is not None:
         attempt.home.owe_grant(attempt, debt)
 
 
-def _leave(line: Line, attempt: Attempt) -> None:
-    """Closes a connection when the server has taken the place in the queue from it."""
-    answered = True
+def _leave(line: Line, attempt: Acquisition) -> bool:
+    """Closes a connection when the server has taken the place in the queue from it. Returns whether it has."""
+    answered = False
     try:
         answered = line.answers(time.monotonic() + redis_py.LENDING)
     except redis_py.LOST:
         pass
     finally:
-        if answered or not attempt.session:
+        if answered or not attempt.session or not line.is_open():
             line.close()
         else:
             attempt.late.append(line)
+    return answered
 
 
-def _try(talk: Talk, attempt: Attempt) -> None:
+def _try(talk: Talk, attempt: Acquisition) -> None:
     """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant."""
     commands = [attempt.first()]
     if attempt.replicas is not None:
         commands.append(attempt.replicas.wait())
     attempt.sends(time.monotonic())
     talk.send(*commands)
-    _read(talk, attempt, attempt.step(time.monotonic()))
+    _read(talk, attempt, attempt.limits.step(time.monotonic()))
     if attempt.replicas is not None:
         [attempt.acknowledged] = redis_py.results([talk.read(time.monotonic() + attempt.replicas.patience())])
 
 
-def _send(talk: Talk, attempt: Attempt) -> None:
+def _send(talk: Talk, attempt: Acquisition) -> None:
     """Sends the command that waits."""
     attempt.sends(time.monotonic())
     talk.send(attempt.command(time.monotonic()))
 
 
-def _read(talk: Talk, attempt: Attempt, until: float) -> int | None:
+def _read(talk: Talk, attempt: Acquisition, until: float) -> int | None:
     """Reads the reply to an acquiring command into the attempt."""
     reply = talk.read(until)
-    attempt.hears(time.monotonic())
-    if isinstance(reply, ResponseError) and attempt.is_unknown(reply):
-        raise ConnectionError(str(reply)) from reply
-    if not isinstance(reply, ResponseError):
-        # Before it counts as answered: an interrupt in between must not lose the token.
-        attempt.slot = token_and_slot(reply)[1]
-        attempt.token, _ = token_and_slot(reply)
-    attempt.unanswered = False
-    redis_py.results([reply])
-    if attempt.token is None:
-        attempt.refuses()
+    attempt.takes(time.monotonic(), reply)
     return attempt.token

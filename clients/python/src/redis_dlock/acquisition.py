@@ -1,0 +1,293 @@
+"""One acquisition: its commands, its connections, and what it may have left on the server. `Attempt` decides."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.exceptions import ConnectionError, ResponseError
+
+from . import commands, redis_py
+from .attempt import Attempt
+from .commands import Command, Target
+from .limits import LATE, TRY, Limits
+
+# A session whose lease is not known is asked for after this time, in seconds.
+_FIRST_LOOK = 1.0
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """How many replicas must acknowledge a grant and a renewal, and in how many seconds."""
+
+    count: int
+    timeout: float
+
+    def wait(self) -> Command:
+        """Returns the command that waits for them."""
+        return commands.wait(self.count, self.timeout)
+
+    def patience(self) -> float:
+        """Returns the seconds in which its reply has to come."""
+        return self.timeout + TRY
+
+    def too_few(self, acknowledged: int) -> str:
+        """Returns the message for a grant or a renewal that too few of them acknowledged."""
+        return f"{acknowledged} of {self.count} replicas acknowledged within {self.timeout:g} s"
+
+
+@dataclass
+class Debt:
+    """The hold that an abandoned attempt may have on the server."""
+
+    token: int | None
+    # Whether a command was sent whose reply was not read.
+    unanswered: bool
+    # Connections on which it may still be executed.
+    talks: list[Any]
+
+    def reads(self, replies: list[Any]) -> None:
+        """Takes replies to acquiring commands that still came."""
+        for reply in replies:
+            self.unanswered = False
+            if isinstance(reply, (int, list)):
+                self.token, _ = commands.token_and_slot(reply)
+
+
+@dataclass
+class Acquisition:
+    """Repeats carry the same `REQUEST`: after a lost connection, a repeat gets the place or the grant of the first."""
+
+    target: Target
+    owner: bytes
+    # In ms. None: the server's default.
+    lease: int | None
+    # Whether the hold is bound to its connection.
+    session: bool
+    limits: Limits
+    replicas: Replicas | None = None
+    # The cap of a new hold in ms.
+    max_hold: int | None = None
+    # Makes the owner of a request that follows a grant that was lost. None: the caller has named it.
+    owners: Callable[[], bytes] | None = None
+    # Whether an old grant is asked for. A re-entry makes no lease shorter.
+    asks_old: bool = True
+    # The `Session` that the grant is bound to. Then that of the server of the key, which is another one in a cluster, and
+    # how often it had been opened before.
+    named: Any = None
+    home: Any = None
+    openings: int = 0
+    request: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    # The number of the last command.
+    last: int = 0
+    # Until when the caller waits for the answer about an old grant.
+    asks_until: float = -math.inf
+    # Whether a command was sent whose reply was not read. The lock may then be held.
+    unanswered: bool = False
+    # The token, from the moment the grant was read.
+    token: int | None = None
+    # The number, if one was asked for.
+    slot: int | None = None
+    # The connection that a granted session is bound to.
+    connection: Any = None
+    # How many replicas acknowledged the grant. None: they were not asked yet.
+    acknowledged: int | None = None
+    # Whether it is given up, and cleaned up in the background. In asyncio that takes a moment to begin.
+    abandoned: bool = False
+    # Whether the pool was asked for a connection.
+    lent: bool = False
+    # Connections on which a command may still be executed that was not answered.
+    talks: list[Any] = field(default_factory=list)
+    # Of a session, those of them for which another one has been sent. Their command may still arrive, and then it moves
+    # the hold to its connection: they stay open for as long as the hold, or their end would release it.
+    late: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        known = [each / 1000 for each in (self.lease, self.max_hold) if each is not None]
+        # Without a lease that is known, the server is asked for it.
+        old = min(known) / 3 if known else _FIRST_LOOK if self.session else -1.0
+        old = old if self.asks_old else math.inf
+        self.course = Attempt(self.limits, math.inf if self.lease is None else self.lease / 1000, old)
+
+    # What was sent, and what was heard
+
+    def starts(self) -> None:
+        """It is sent again after an error."""
+        self.course.starts()
+        self.abandoned = False
+
+    def sends(self, now: float) -> None:
+        """An acquiring command is about to be sent."""
+        self.unanswered = True
+        self.last = self.course.sends(now)
+
+    def hears(self, now: float) -> None:
+        """A server has answered."""
+        self.limits.heard = now
+
+    def takes(self, now: float, reply: Any) -> None:
+        """Takes the reply to the last command. Raises it if it is an error; `ConnectionError` if it leaves the outcome
+        unknown."""
+        self.hears(now)
+        if isinstance(reply, ResponseError):
+            self.course.elsewhere(now, self.last)
+            if self._is_unknown(reply):
+                raise ConnectionError(str(reply)) from reply
+            self.unanswered = False
+            redis_py.results([reply])
+        # Before it counts as answered: an interrupt in between must not lose the token.
+        self.slot = commands.token_and_slot(reply)[1]
+        self.token, _ = commands.token_and_slot(reply)
+        self.unanswered = False
+        if self.token is not None:
+            self.course.granted(now, self.last)
+        else:
+            self.course.nil(now, self.last, of_slice=self.limits.wait_slice is not None and self.left(now) > 0)
+
+    def loses(self, now: float) -> None:
+        """The connection is lost."""
+        if self.unanswered:
+            self.course.cut(now, self.last)
+
+    def confirms(self) -> list[Command]:
+        """Returns the commands that ask for an old grant, and start its lease again; a named session decides by itself."""
+        assert self.token is not None
+        renewals = [] if self.named is not None else self.target.renew(self.owner, self.token, self.lease)
+        return [*renewals, *self.target.check(self.token)]
+
+    def asks(self, now: float) -> tuple[int, float]:
+        """The server is asked for an old grant. Returns the number of the command, and until when it may be answered."""
+        self.asks_until = self.limits.question(now)
+        return self.course.sends(now), self.asks_until
+
+    def confirmed(self, now: float, number: int, replies: list[Any]) -> None:
+        """Takes the replies to `confirms`."""
+        self.hears(now)
+        if None in replies:
+            self._begins_again(now, number)
+        else:
+            self.course.ok(now, number, min(replies[-len(self.target.names) :]) / 1000)
+
+    def replicated(self, now: float, number: int, renewed: list[Any]) -> None:
+        """Takes the replies to renewals that replicas have acknowledged."""
+        if None in renewed:
+            self._begins_again(now, number)
+        else:
+            # A cap may have cut the lease: then the server is asked.
+            self.course.ok(now, number, 0.0 if 0 in renewed else None)
+
+    def _begins_again(self, now: float, number: int) -> None:
+        """The lock was granted, and lost since: the next command is a new request."""
+        self.course.gone(now, number)
+        self.request = uuid.uuid4().hex
+        self.owner = self.owner if self.owners is None else self.owners()
+        self.token = self.slot = self.acknowledged = None
+
+    def repeats(self, now: float) -> None:
+        """The connection of its session is lost. The next command is a copy, which gets the same grant on another one."""
+        line, self.connection = self.connection, None
+        if line.is_open():
+            self.late.append(line)
+        self.token, self.unanswered = None, True
+        self.course.lost(now)
+
+    def is_not_granted(self, now: float) -> bool:
+        """Returns whether no answer means that the lock was not granted: its time is over, and a server refused it."""
+        return now >= self.limits.gives_up() and self.course.over(now).do == "refused"
+
+    def keeps(self, talk: Any) -> bool:
+        """Returns whether a connection is kept that it leaves, because it was not answered there."""
+        if self.unanswered and talk.owes:
+            self.talks.append(talk)
+            return True
+        return False
+
+    def forgive(self) -> list[Any]:
+        """Returns the connections that were kept. The next request stands for those that were sent on them."""
+        talks, self.talks = self.talks, []
+        if self.session:
+            self.late += [talk for talk in talks if talk.is_open()]
+            talks = [talk for talk in talks if talk not in self.late]
+        return talks
+
+    def parts(self) -> list[Any]:
+        """Returns the connections that nobody needs after a refusal."""
+        late, self.late = self.late, []
+        return late
+
+    def owes(self) -> Debt | None:
+        """Returns what it may have on the server, and forgets it."""
+        debt = Debt(self.token, self.unanswered, [*self.talks, *self.parts()])
+        self.talks = []
+        self.token, self.unanswered = None, False
+        return debt if debt.token is not None or debt.unanswered or debt.talks else None
+
+    def enters(self, home: Any) -> None:
+        """The next command goes to the server of this session."""
+        if self.home is None:
+            self.openings = home.openings
+        elif self.home is not home:
+            # An earlier copy may have been granted elsewhere, and have come with its slot.
+            self.openings = -1
+        self.home = home
+
+    def check(self) -> None:
+        """Raises `LockError` if its session is not open."""
+        if self.named is not None:
+            self.named.check()
+
+    def _is_unknown(self, error: ResponseError) -> bool:
+        """Returns whether the error leaves the outcome unknown, so that the command must be repeated."""
+        if commands.code(error) == "NOSESSION" and self.named is not None:
+            # An earlier copy may have been granted all the same.
+            self.home.missing()
+            return True
+        # A failover, or an operator.
+        return commands.code(error) == "UNBLOCKED"
+
+    # Time limits
+
+    def left(self, now: float) -> float:
+        """Returns the seconds of waiting that are left; `inf` for an unlimited wait."""
+        return self.limits.left(now)
+
+    def limit(self) -> float | None:
+        """Returns until when its caller waits, whatever happens. None: for as long as a server answers."""
+        if self.limits.is_endless:
+            return None
+        # The replicas are asked after the grant.
+        extra = self.replicas.patience() if self.replicas is not None and self.token is not None else 0.0
+        return max(self.limits.gives_up() + LATE + extra, self.asks_until)
+
+    # Commands
+
+    def first(self) -> Command:
+        """Returns the command that does not wait."""
+        return self._acquire(None, bind=True)
+
+    def command(self, now: float) -> Command:
+        """Returns the command to send now, which waits."""
+        return self._acquire(self.course.block(now), bind=True)
+
+    def once_more(self) -> Command:
+        """Returns a repeat that tells whether a command that was sent and given up has the lock."""
+        return self._acquire(None, bind=False)
+
+    def undo(self, token: int) -> list[Command]:
+        """Returns the commands that release what the attempt got."""
+        return self.target.release(self.owner, token, uuid.uuid4().hex, self.target.permits)
+
+    def _acquire(self, block: int | None, *, bind: bool) -> Command:
+        options = commands.options(
+            lease=self.lease,
+            block=block,
+            session=bind and self.session,
+            request=self.request,
+            named=self.home.id if bind and self.home is not None else None,
+            max_hold=self.max_hold,
+        )
+        return (*self.target.acquire(self.owner), *options)
