@@ -394,9 +394,10 @@ class LockBase(Scripts, Generic[C]):
         renewal = functools.partial(self._target.renew_for, hold.owner, token, self._lease(), hold.stays_until)
         error: Callable[[str], LockNotOwnedError] = functools.partial(LockNotOwnedError, lock_name=self._printed())
         bind = self._target.renew(hold.owner, token, self._lease(), bind=True)
-        every = self.timeout if self.at_least else None
+        every, lease = self.timeout if self.at_least else None, self._lease()
         return Terms(
-            renewal if renews else None, bind, self._target.check(token), None if self._lease() is None else (self._lease() or 0) / 1000, every, self._replicas, error
+            renewal if renews else None, bind, self._target.check(token), None if lease is None else lease / 1000, every,
+            hold.stays_until, self._replicas, error,
         )
 
     def _join(self, hold: Hold[C], home: SessionBase, token: int) -> Binding:

@@ -36,6 +36,8 @@ class Terms:
     lease: float | None
     # The longest time between two looks counts from this lease in seconds, if the hold may last longer.
     every: float | None
+    # A renewal makes the lease no shorter than until then.
+    stays_until: float
     replicas: Replicas | None
     # Makes the error that the loss is reported with.
     error: Callable[[str], LockNotOwnedError]
@@ -48,10 +50,10 @@ class Terms:
         """Returns what is sent for a look, in one round trip."""
         if look.binds:
             return [*self.bind, *self.check]
-        if look.renewal is None:
+        if not look.sets or self.renew is None:
             return self.check
-        assert self.renew is not None
-        return [*self.renew(), *([self.replicas.wait()] if self.replicas else [])]
+        asked = self.check if look.question is not None else []
+        return [*self.renew(), *asked, *([self.replicas.wait()] if self.replicas else [])]
 
 
 @dataclass
@@ -60,6 +62,9 @@ class Look:
 
     # Whether it binds the hold of a session to another connection.
     binds: bool
+    # Whether it sets the lease.
+    sets: bool
+    # None: it sets no lease that is known.
     renewal: Sent | None
     question: Sent | None
 
@@ -88,7 +93,7 @@ class Heartbeat:
         if self._hurries or self.validity.checks:
             return -math.inf
         next_look = self._asks_at
-        if self._renews:
+        if self._renews and self._terms.lease is not None:
             often = math.inf if self._every == math.inf else self._asks_at
             next_look = min(self.validity.renew_at, self.validity.again_at, often)
         return min(next_look, self.validity.until)
@@ -101,20 +106,21 @@ class Heartbeat:
         """A look is about to be sent."""
         self._hurries = False
         lease = self._terms.lease
+        lease = lease if lease is None else max(lease, self._terms.stays_until - now)
         sets = binds or self._renews and not self.validity.checks
         renewal = self.validity.sends(now, lease) if sets and lease is not None else None
         question = None if renewal is not None and not binds else self.validity.asks(now)
-        return Look(binds, renewal, question)
+        return Look(binds, sets, renewal, question)
 
     def took(self, now: float, look: Look, replies: list[Any]) -> bool:
         """Takes the replies to a look. Returns whether the server had the hold. Raises `ReplicasError` if too few replicas
         know of it."""
         terms = self._terms
-        renewed = replies[: len(terms.bind)] if look.binds else replies[: len(terms.check)] if look.renewal else []
+        renewed = replies[: len(terms.bind)] if look.binds else replies[: len(terms.check)] if look.sets else []
         asked = replies[len(renewed) : len(renewed) + len(terms.check)] if look.question else []
         if None in renewed or None in asked:
             return False
-        if look.renewal is not None and not look.binds and terms.replicas and replies[-1] < terms.replicas.count:
+        if look.sets and not look.binds and terms.replicas and replies[-1] < terms.replicas.count:
             raise ReplicasError(terms.replicas.too_few(replies[-1]))
         if look.renewal is not None:
             if 0 in renewed:

@@ -20,7 +20,7 @@ from .commands import milliseconds, rest_of
 from .limits import LATE
 from .holds import Hold
 from .options import check_lease
-from .sync_watch import Watch
+from .sync_watch import LeaseWatch, Watch
 from .sync_wire import Wire
 from .talk import Line
 
@@ -262,8 +262,8 @@ class DLock(LockBase[Line], Lock):
     def lost(self) -> threading.Event:
         """Set when the lock that is held is lost, or must be assumed lost: its lease has passed since the last renewal
         that the server confirmed, the connection of its session has ended, or the server has no such hold. It stays
-        unset after a release. Costs a thread and a connection for the rest of the hold; a session has its own. Raises
-        `LockError` if the lock is not held.
+        unset after a release. All locks of a client with a lease are watched by one thread, on one connection; a session has
+        both of its own. Raises `LockError` if the lock is not held.
         """
         return self._watch(self._held()).lost
 
@@ -275,7 +275,8 @@ class DLock(LockBase[Line], Lock):
             if self._named is not None:
                 hold.watch = self._join(hold, hold.home, hold.token)
             else:
-                hold.watch = Watch(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
+                kind = LeaseWatch if hold.connection is None and self._replicas is None else Watch
+                hold.watch = kind(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
         watch: Watch | Binding = hold.watch
         watch.start()
         return watch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import selectors
@@ -14,9 +15,11 @@ from typing import Any
 
 from redis.exceptions import LockError, LockNotOwnedError, ReadOnlyError, ResponseError
 
-from . import redis_py
+from . import redis_py, sync_heart
+from .commands import Command
 from .errors import ReplicasError, logger
 from .holds import Hold
+from .limited import Work
 from .sync_wire import Wire
 from .talk import Line
 from .heartbeat import Heartbeat, Look, Terms
@@ -236,7 +239,99 @@ class Watch:
     def _lose(self, why: str) -> None:
         self.lost.set()
         if self._on_lost is not None:
-            try:
-                self._on_lost(self._terms.error(f"The lock is lost: {why}"))
-            except Exception:  # noqa: BLE001 - the callback is the caller's
-                logger.exception("on_lost failed")
+            self._call(self._on_lost, self._terms.error(f"The lock is lost: {why}"))
+
+    def _call(self, on_lost: Callable[[LockNotOwnedError], Any], error: LockNotOwnedError) -> None:
+        try:
+            on_lost(error)
+        except Exception:  # noqa: BLE001 - the callback is the caller's
+            logger.exception("on_lost failed")
+
+
+class LeaseWatch(Watch):
+    """A watch of a hold with a lease. The heart of its client does the work, for all of them."""
+
+    _heart: sync_heart.Heart | None = None
+
+    def start(self) -> None:
+        """Begins, unless it has begun."""
+        if self._heart is None:
+            heart = sync_heart.of(self.source())
+            # Known before it begins, so that a release always finds it.
+            self._heart = heart
+            if not heart.join(self):
+                self._heart = None
+
+    def source(self) -> Any:
+        """Returns what makes the connections to the server of its key."""
+        return self._wire._source()
+
+    def moves(self, heart: sync_heart.Heart) -> None:
+        """Its key is on another server."""
+        self._heart = heart
+        heart.join(self)
+        if self._stopped:
+            heart.leave(self)
+
+    def stop(self) -> None:
+        """Ends the watch, without waiting for a look that is under way."""
+        self._stopped = True
+        if self._heart is not None:
+            self._heart.leave(self)
+
+    def _wake(self) -> None:
+        if self._heart is not None:
+            self._heart.wake()
+
+    # What its heart asks for
+
+    def is_due(self, soon: float, now: float) -> bool:
+        """Returns whether a look is due until then. Loses a hold that has ended."""
+        if self._stopped:
+            return False
+        if now >= self._beats.validity.until:
+            self.lose("its lease ended" if self._refused is None else f"its lease ended: {self._refused}")
+            return False
+        return self._beats.due() <= soon
+
+    def due(self) -> float:
+        """Returns when the next look is due, or the hold ends."""
+        return self._beats.due()
+
+    def patience(self, now: float) -> float:
+        """Returns the seconds that a look may take."""
+        return self._beats.patience(now)
+
+    def begin(self, now: float) -> Look:
+        """A look is about to be sent."""
+        return self._beats.begin(now, binds=False)
+
+    def commands(self, look: Look) -> list[Command]:
+        """Returns the commands of a look."""
+        return self._terms.commands(look)
+
+    def took(self, look: Look, replies: list[Any]) -> None:
+        """Takes the replies to a look."""
+        if not self._beats.took(time.monotonic(), look, replies):
+            self.lose("the server has no such hold")
+        self._refused = None
+
+    def failed(self, look: Look, error: Exception, *, executed: bool) -> None:
+        """A look has failed."""
+        if isinstance(error, ResponseError) and redis_py.wrong_type(error):
+            return self.lose("the key is no lock any more")
+        if isinstance(error, ResponseError) and not isinstance(error, redis_py.MOVING):
+            # Not now, or not here: the server that has it may have it until its lease ends.
+            self._refused = error
+        self._beats.failed(time.monotonic(), look, binds=False, executed=executed)
+
+    def lose(self, why: str) -> None:
+        """The lock is lost. The heart does not wait for the callback."""
+        if self._heart is not None:
+            self._heart.leave(self)
+        if not self._stopped and not self.lost.is_set():
+            self._lose(why)
+
+    def _call(self, on_lost: Callable[[LockNotOwnedError], Any], error: LockNotOwnedError) -> None:
+        calling = functools.partial(super()._call, on_lost, error)
+        Work(calling).start()
