@@ -1,4 +1,4 @@
-"""What happened in a `with` block is what its caller gets to know, even if the end of the block fails, too."""
+"""The caller of a `with` block gets the error of its body, even if the end of the block fails, too."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def server() -> Iterator[Server]:
 
 
 def blocks(module: Any, client: Any, session: Any = None) -> dict[str, Any]:
-    """What a `with` block may be for; those of a session are released by it later."""
+    """The objects that a `with` block may be for."""
     return {
         "lease": module.DLock(client, "lease", timeout=20),
         "connection": module.DLock(client, "connection"),

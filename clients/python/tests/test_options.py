@@ -1,4 +1,4 @@
-"""What a caller may say, and what is refused with a reason."""
+"""Settings that are taken, and settings that are refused with a reason."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_clients_of_the_other_kind_are_refused(client: redis.Redis) -> Non
 
 
 async def test_an_owner_that_is_no_text(kit: Kit, client: redis.Redis) -> None:
-    """Whatever the client decodes."""
+    """The client may decode its replies or not."""
     name = b"job\xff"
     assert command(client, "DLOCK.ACQUIRE", name, b"\xff\xfe", "PX", 60000)
     with redis.Redis(**address(), decode_responses=True) as own:

@@ -113,7 +113,7 @@ class Acquisition:
         old = old if self.asks_old else math.inf
         self.course = Attempt(self.limits, math.inf if self.lease is None else self.lease / 1000, old)
 
-    # What was sent, and what was heard
+    # Commands that were sent, and their replies
 
     def starts(self) -> None:
         """It is sent again after an error."""

@@ -98,7 +98,7 @@ class DSemaphore:
         return True
 
     async def locked(self) -> bool:
-        """Returns whether no permit is to be had at once."""
+        """Returns whether it would have to wait for a permit."""
         [found] = await Wire(self.redis, self.name).ask([("DLOCK.INFO", self.name)], redis_py.latest())
         return is_full(found, self.limit)
 
@@ -128,7 +128,7 @@ class DSemaphore:
             for permit, _ in self._taken.take(1):
                 await permit.__aexit__(kind, value, traceback)
         except LockError as error:
-            # The block has given it back itself.
+            # The block has released it itself.
             if value is None:
                 raise
             attach(value, error, "The permit was not released")

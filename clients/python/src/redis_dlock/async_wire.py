@@ -30,7 +30,7 @@ class Wire:
         redis_py.check_client(client, asyncio=True)
         self._client = client
         self._name = name
-        # What makes connections for a client with a single connection. Known from its last acquisition.
+        # The source of connections for a client with a single connection, as its last acquisition found it.
         self._own_source: Any = None
 
     # Acquiring

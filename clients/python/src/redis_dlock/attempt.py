@@ -1,4 +1,4 @@
-"""What follows in one acquisition from what was sent and heard. Pure: reads no clock and sends nothing; times are arguments,
+"""The next step of one acquisition, from its commands and their replies. Pure: reads no clock and sends nothing; times are arguments,
 in seconds of one clock that only goes forward. The rules are those of tests/clients/histories.
 """
 
@@ -11,9 +11,9 @@ from typing import Literal
 from .limits import Limits
 from .validity import MARGIN
 
-# What to send next, or the outcome.
+# The command to send next, or the outcome.
 Do = Literal["try", "wait", "confirm", "granted", "refused", "unreachable", "canceled", "failed"]
-# What the outcome leaves on the server: nothing; perhaps a place in the queue or a hold; a hold whose token is known.
+# The outcome may leave on the server: nothing; perhaps a place in the queue or a hold; a hold whose token is known.
 Cleanup = Literal["none", "leave", "release"]
 
 
@@ -85,7 +85,7 @@ class Attempt:
         self._open.pop(number, None)
 
     def sends(self, now: float) -> int:
-        """What the turn says is about to be sent. Returns its number."""
+        """The command of the turn is about to be sent. Returns its number."""
         self._number += 1
         (self._renewals if self.turn.do == "confirm" else self._open)[self._number] = now
         return self._number

@@ -1,4 +1,4 @@
-"""What a caller may say, and what is refused. Pure: reads no clock and sends nothing."""
+"""The settings that a caller may give, and the reasons for a refusal. Pure: reads no clock and sends nothing."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 
 def is_full(reply: Any, limit: int) -> bool:
-    """Returns whether a permit is not to be had at once, from the reply to `DLOCK.INFO`."""
+    """Returns whether a permit would have to be waited for, from the reply to `DLOCK.INFO`."""
     told = fields(reply)
     if not told:
         return False

@@ -1,4 +1,4 @@
-"""What the user's client would send on a new connection now: address, TLS, login, database, name. Every connection that this
+"""The state that the user's client would give to a new connection now: address, TLS, login, database, name. Every connection that this
 package opens has it."""
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Semaphores, and several locks at once, for threads and processes. They need a module with `DLOCK.SACQUIRE` and
 `DLOCK.MACQUIRE`."""
 
+# Written by scripts/python-threads from async_several.py.
+
 from __future__ import annotations
 
 import threading
@@ -98,7 +100,7 @@ class DSemaphore:
         return True
 
     def locked(self) -> bool:
-        """Returns whether no permit is to be had at once."""
+        """Returns whether it would have to wait for a permit."""
         [found] = Wire(self.redis, self.name).ask([("DLOCK.INFO", self.name)], redis_py.latest())
         return is_full(found, self.limit)
 
@@ -128,7 +130,7 @@ class DSemaphore:
             for permit, _ in self._taken.take(1):
                 permit.__exit__(kind, value, traceback)
         except LockError as error:
-            # The block has given it back itself.
+            # The block has released it itself.
             if value is None:
                 raise
             attach(value, error, "The permit was not released")
@@ -151,8 +153,8 @@ class AllOf(DLock):
 
 
 def acquire_all(redis: Any, names: Iterable[Name], timeout: float | None = None, **settings: Any) -> AllOf:
-    """Acquires all of these locks or none, and returns the guard. It releases them at the end of a `with` block, or
-    by `release`. The settings are those of `DLock`. Raises `LockError` if they were not granted within
+    """Acquires all of these locks or none, and returns the guard. It releases them at the end of a `with` block,
+    or by `release`. The settings are those of `DLock`. Raises `LockError` if they were not granted within
     `blocking_timeout`.
 
     Programs need not agree on an order: such requests never deadlock among themselves. While one waits, it holds

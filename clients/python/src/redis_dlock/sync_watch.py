@@ -283,7 +283,7 @@ class LeaseWatch(Watch):
         if self._heart is not None:
             self._heart.wake()
 
-    # What its heart asks for
+    # For its heart
 
     def is_due(self, soon: float, now: float) -> bool:
         """Returns whether a look is due until then. Loses a hold that has ended."""

@@ -1,4 +1,6 @@
-"""Decorators for tasks: one run at a time (`locked`), or once in each period (`once`)."""
+"""Decorators for functions: one run at a time (`locked`), or once in each period (`once`)."""
+
+# Written by scripts/python-threads from async_tasks.py.
 
 from __future__ import annotations
 

@@ -1,0 +1,205 @@
+"""A lock of threads from its grant on: how it is released, renewed and asked for."""
+
+# Written by scripts/python-threads from async_held.py.
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from typing import Any, Literal
+
+from redis.exceptions import ResponseError
+
+from . import redis_py
+from .acquisition import Acquisition
+from .talk import Line
+from .sync_wire import Wire
+from .base import LockBase, least
+from .bindings import Binding
+from .commands import milliseconds, rest_of
+from .holds import Hold
+from .limits import LATE
+from .options import check_lease
+
+
+class Held(LockBase[Line]):
+    """The calls of a lock that is held."""
+
+    def _prepare(self) -> None:
+        self._wire = Wire(self.redis, self.name)
+
+    def _watch(self, hold: Hold[Line]) -> Any:
+        """Looks after a hold, and returns the watch."""
+        raise NotImplementedError
+
+    def _keep(self, attempt: Acquisition) -> None:
+        hold, replaced = self._remember(attempt)
+        for each in replaced:
+            self._let_go(each)
+        if self.auto_renewal or self.on_lost is not None or attempt.connection is not None or self._named is not None:
+            self._watch(hold)
+
+    def _forget(self, attempt: Acquisition) -> None:
+        """Acquiring failed: whatever it has got already is given back."""
+        hold = self.local.find(attempt.owner, attempt.token) if attempt.token is not None else None
+        if hold is not None:
+            self.local.forget(hold)
+            self._let_go(hold)
+        self._wire.give_up(attempt)
+
+    def _enter(self, hold: Hold[Line]) -> bool:
+        attempt = self._entry(hold)
+        try:
+            self._wire.acquire(attempt)
+        except ResponseError as error:
+            self._refused(error)
+        if attempt.token == hold.token:
+            if self._entered(hold):
+                # Without an answer, the time that was known before counts.
+                with contextlib.suppress(*redis_py.LOST, ResponseError):
+                    self._ask_until(hold, attempt.limits.gives_up() + LATE)
+            return True
+        self._wire.give_up(attempt)
+        self._let_go(hold)
+        raise self._lost_before_entry(hold)
+
+    def _ask_until(self, hold: Hold[Line], until: float) -> int | None:
+        """Asks until when a hold lasts, and counts with that. Returns the ms that are left."""
+        question = hold.validity.asks(time.monotonic())
+        try:
+            left = self._left_now(hold, until)
+        except BaseException:
+            hold.validity.unasked(question)
+            raise
+        if self._named is None:
+            hold.validity.left(time.monotonic(), question, (left or 0) / 1000)
+        return left
+
+    # Each of the following takes 5 s at most, without an answer. Then redis-py's `ConnectionError` or `TimeoutError` is
+    # raised.
+
+    def locked(self) -> bool:
+        """Returns whether anybody has the lock."""
+        try:
+            found = self._wire.ask([("DLOCK.INFO", name) for name in self._target.names], redis_py.latest())
+            return found != [None] * len(found)
+        except ResponseError as error:
+            if redis_py.wrong_type(error):
+                return True
+            raise
+
+    def owned(self) -> bool:
+        """Returns whether this lock object has the lock. It may be lost by the time that you read the answer."""
+        hold = self._hold
+        return hold is not None and self._left_now(hold, redis_py.latest()) is not None
+
+    def _left_now(self, hold: Hold[Line], until: float) -> int | None:
+        try:
+            return self._left_of(hold, self._wire.ask(self._left(hold), until))
+        except ResponseError as error:
+            if redis_py.wrong_type(error):
+                hold.gone()
+                return None
+            raise
+
+    def release(self) -> None:
+        """Releases the lock, or one entry of a reentrant one.
+
+        Raises `LockError` if it was not acquired, `LockNotOwnedError` if it has been lost since.
+        """
+        self._give_back(1)
+
+    def release_after(self, seconds: float) -> None:
+        """Releases the lock, but leaves it to a lease that ends this many seconds from now, and that nothing renews. Takes
+        the place of `at_least`; 0 releases it at once.
+
+        Raises the errors of `release`.
+        """
+        check_lease("seconds", seconds)
+        self._to_release().stays_until = time.monotonic() + seconds if seconds > 0 else -math.inf
+        self.release()
+
+    def _give_back(self, entries: int) -> None:
+        hold = self._to_release()
+        if hold.watch is not None and hold.entries <= entries:
+            hold.watch.stop()
+        stays = self._stays(hold, entries)
+        if hold.entries <= entries and not stays:
+            hold.validity.released(time.monotonic())
+        try:
+            replies, repeated = self._wire.release(
+                self._release(hold, entries, stays), hold, redis_py.latest()
+            )
+            reply = least(replies)
+        except ResponseError as error:
+            hold.release_sent = False
+            if not redis_py.wrong_type(error):
+                if hold.entries <= entries:
+                    self._release_later(hold)
+                raise
+            reply, repeated = None, False
+        except BaseException:
+            if isinstance(hold.watch, Binding):
+                if hold.entries <= entries:
+                    self._release_later(hold)
+                raise
+            # The end of its connection releases a session in any case.
+            self._let_go(hold)
+            raise
+        if self._still_entered(hold, reply, entries, stays):
+            return
+        self._let_go(hold)
+        if reply is None and (stays or not repeated):
+            raise self._no_longer_owned("release")
+
+    def _let_go(self, hold: Hold[Line]) -> None:
+        if hold.watch is not None and hold.watch.stop():
+            self._release_later(hold)
+        for line in hold.connections():
+            line.close()
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
+        """Adds seconds to what is left of the timeout, or makes these seconds what is left."""
+        hold, _ = self._to_renew("extend")
+        lease, until = milliseconds(additional_time), redis_py.latest()
+        if not (replace_ttl or self._replaces_ttl):
+            left = self._left_now(hold, until)
+            if left is None:
+                raise self._no_longer_owned("extend")
+            lease += left
+        return self._renew(hold, lease, until, "extend")
+
+    def reacquire(self) -> Literal[True]:
+        """Starts the timeout again."""
+        hold, timeout = self._to_renew("reacquire")
+        return self._renew(hold, milliseconds(timeout), redis_py.latest(), "reacquire")
+
+    def _renew(self, hold: Hold[Line], lease: int, until: float, doing: str) -> Literal[True]:
+        if self._named is not None:
+            lease = self._named.lease(lease)
+        lease = max(lease, rest_of(hold.stays_until))
+        sent = self._renewing(hold, lease, doing)
+        try:
+            renewals = self._target.renew(hold.owner, hold.token, lease)
+            replies, repeated = self._wire.renew(
+                renewals, self._replicas, until, lambda: hold.validity.refused(time.monotonic(), sent)
+            )
+            renewed = least(replies)
+            if renewed == 0:
+                # A cap of the server cut it: it lasts for less than was asked.
+                hold.validity.capped(time.monotonic(), sent)
+                renewed = lease = self._ask_until(hold, until) or 0
+                renewed = renewed or None
+            else:
+                hold.validity.ok(time.monotonic(), sent, copies=repeated)
+        except BaseException as error:
+            if not isinstance(error, ResponseError) or not redis_py.wrong_type(error):
+                hold.validity.cut(time.monotonic(), sent)
+                raise
+            renewed = None
+        if renewed is None:
+            hold.gone()
+            raise self._no_longer_owned(doing)
+        self._renewed(hold, sent, lease)
+        return True
