@@ -290,7 +290,7 @@ impl Found {
     fn left_to_do(&self) -> Vec<String> {
         let mut lines = vec!["left to do there:".to_owned()];
         if !self.replicas.is_empty() {
-            lines.push(format!("  the same on the replicas {}, before any of them restarts", self.replicas.join(" ")));
+            lines.push(format!("  the same on the replicas {}, before any server restarts", self.replicas.join(" ")));
         }
         let library = self.module.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("libdlock.so");
         if !self.config.is_empty() {
@@ -301,7 +301,9 @@ impl Found {
         if !self.users.is_empty() && !users.is_empty() {
             lines.push(format!(r"  sed -i -E '/^user /s/([ (])[-+]@?dlock[^ )]*/\1/Ig' {}", quoted(users)));
         }
-        lines.push("  restart the server, and then remove the package".to_owned());
+        // A replica without the module cannot load what a primary with it sends.
+        let first = if self.replicas.is_empty() { "" } else { ", before its replicas" };
+        lines.push(format!("  restart the server{first}, and then remove the package"));
         lines
     }
 }

@@ -124,6 +124,37 @@ fn a_server_that_is_used_meanwhile_is_told() {
 }
 
 #[test]
+fn a_primary_and_its_replica_are_rid_of_the_module_one_after_the_other() {
+    let (mut primary, mut replica) = Server::start().with_replica();
+    primary.client().ok("SET own kept");
+    primary.client().int("DLOCK.ACQUIRE job alice PX 600000");
+    replica.wait_synced(&primary);
+    for server in [&primary, &replica] {
+        let done = run(server, &["--yes"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    // The primary first: what it sends then has nothing of the module.
+    primary.client().send("SHUTDOWN NOW");
+    primary.ended();
+    primary.reconfigure(|setup| setup.without_module().conf("appendonly yes\naof-use-rdb-preamble no"));
+    primary.boot();
+    replica.wait_synced(&primary);
+    let port = primary.port();
+    // A server that writes the AOF of what it has just received does not end.
+    soon("its AOF is written", || {
+        let state = replica.client().text("INFO persistence");
+        state.contains("aof_rewrite_in_progress:0") && state.contains("aof_rewrite_scheduled:0")
+    });
+    replica.shutdown();
+    replica.reconfigure(|setup| {
+        setup.without_module().conf(&format!("appendonly yes\naof-use-rdb-preamble no\nreplicaof 127.0.0.1 {port}"))
+    });
+    replica.boot();
+    replica.wait_synced(&primary);
+    assert_eq!(replica.client().text("GET own"), "kept");
+}
+
+#[test]
 fn replicas_are_told_and_follow_their_primary() {
     let (primary, replica) = Server::start().with_replica();
     primary.client().int("DLOCK.ACQUIRE job alice PX 600000");
