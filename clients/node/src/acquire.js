@@ -1,13 +1,14 @@
 'use strict';
 /** Acquires a lock: sends what the attempt asks for, and hears what comes of it. */
 
-const { ask, soon } = require('./ask.js');
+const { ask, soon } = require('./wire/ask.js');
 const { Attempt } = require('./attempt.js');
-const { Attempts } = require('./attempts.js');
-const { inDatabase } = require('./clients.js');
-const { NoAnswer, NotGranted, TooFewReplicas, Unlike, explained, isAnswer, mayRepeat, writesNothing } = require('./errors.js');
+const { Tries } = require('./wire/tries.js');
+const { inDatabase } = require('./wire/clients.js');
+const { NoAnswer, NotGranted, TooFewReplicas, Unlike } = require('./errors.js');
+const { explained, isAnswer, mayRepeat, writesNothing } = require('./errors.js');
 const { AFTERWARDS, PAUSE, SEES_AN_END, ofAcquisition } = require('./limits.js');
-const { Lock } = require('./lock.js');
+const { Lock } = require('./hold.js');
 const { firstLease } = require('./options.js');
 const { newOwner } = require('./owners.js');
 const { askAgain, grantedBy, waitOn } = require('./queue.js');
@@ -15,7 +16,7 @@ const { isNoSession } = require('./session.js');
 const { Bound, pause, timer, unlessAborted } = require('./time.js');
 
 /**
- * @typedef {import('./clients.js').Client} Client
+ * @typedef {import('./wire/clients.js').Client} Client
  * @typedef {import('./options.js').Terms} Terms
  * @typedef {import('./queue.js').Grant} Grant
  * @typedef {import('./queue.js').Request} Request
@@ -183,35 +184,35 @@ class Acquisition {
     const inThis = () => inDatabase(client, selected ?? client.database());
     const named = heart && { heart, id: heart.id, openings: heart.openings };
     const command = commandOf(target, owner, terms, named?.id);
-    const attempts = new Attempts(client, target.keys[0] ?? '', bound);
+    const tries = new Tries(client, target.keys[0] ?? '', bound);
     try {
       const request = { client, target, owner, command, terms, bound, heart, attempt: this.#attempt, step: this.#step };
-      const grant = await grantOf(request, attempts);
+      const grant = await grantOf(request, tries);
       this.#step = request.step;
       bound.signal.throwIfAborted();
       if (!grant) throw new NotGranted(target.resource);
-      return this.#granted(grant, { owner, named, attempts, client: grant.connection ? undefined : inThis() });
+      return this.#granted(grant, { owner, named, tries, client: grant.connection ? undefined : inThis() });
     } catch (error) {
       if (bound.signal.aborted) this.over();
-      await this.#undo(error, { owner, heart, attempts, client: inThis() });
+      await this.#undo(error, { owner, heart, tries, client: inThis() });
       throw error;
     }
   }
 
   /**
    * @param {Grant} grant
-   * @param {{ owner: string, named: import('./lock.js').Granted['named'], attempts: Attempts, client: Client | undefined }} of
+   * @param {{ owner: string, named: import('./hold.js').Granted['named'], tries: Tries, client: Client | undefined }} of
    */
-  #granted({ token, slot, connection, acknowledged, isLate }, { owner, named, attempts, client }) {
+  #granted({ token, slot, connection, acknowledged, isLate }, { owner, named, tries, client }) {
     const [target, terms, attempt] = [this.#target, this.#terms, this.#attempt];
     if (acknowledged < terms.replicas) throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
     const own = terms.session ? connection : undefined;
-    if (own) attempts.give(own);
-    const late = own ? attempts.giveRest() : [];
+    if (own) tries.give(own);
+    const late = own ? tries.giveRest() : [];
     const place = client ?? inDatabase(this.#client, connection?.database);
     const [sent, isOpen] = [attempt.since, attempt.isOpen];
     const lock = new Lock({ client: place, target, owner, token, slot, sent, isOpen, terms, own, late, named });
-    if (!isLate) attempts.end();
+    if (!isLate) tries.end();
     return lock;
   }
 
@@ -219,17 +220,17 @@ class Acquisition {
    * Leaves nothing behind: it may have been granted nevertheless.
    *
    * @param {unknown} error
-   * @param {{ owner: string, heart: import('./heart.js').Heart | undefined, attempts: Attempts, client: Client }} of
+   * @param {{ owner: string, heart: import('./heart.js').Heart | undefined, tries: Tries, client: Client }} of
    */
-  async #undo(error, { owner, heart, attempts, client }) {
+  async #undo(error, { owner, heart, tries, client }) {
     if (error instanceof NotGranted && !this.#attempt.isOpen) {
-      attempts.end();
+      tries.end();
       return;
     }
     const undone = this.#target.releaseAll(owner);
-    attempts.end(undone);
+    tries.end(undone);
     const released = cleanUp(client, undone, heart);
-    if (attempts.hasLeft) void cleanUpAgain(client, undone, heart, released);
+    if (tries.hasLeft) void cleanUpAgain(client, undone, heart, released);
     if (error instanceof TooFewReplicas) await unlessAborted(released, this.#bound.signal);
   }
 }
@@ -250,14 +251,14 @@ function commandOf(target, owner, terms, session) {
 
 /**
  * @param {Request} request
- * @param {Attempts} attempts
+ * @param {Tries} tries
  * @returns {Promise<Grant | null>}
  */
-async function grantOf(request, attempts) {
+async function grantOf(request, tries) {
   const { client, target, command, terms, bound, attempt } = request;
   const needsOwn = terms.session || terms.replicas > 0;
   const own = () =>
-    attempts.run((connection) => waitOn(request, connection)).catch((error) => {
+    tries.run((connection) => waitOn(request, connection)).catch((error) => {
       if (error instanceof Unlike && !needsOwn) return askAgain(request);
       throw error;
     });
@@ -281,8 +282,8 @@ async function grantOf(request, attempts) {
   else request.step = isAnswer(failure) ? attempt.refused(now, copy) : attempt.cut(now);
   if (request.step.what === 'refused') return null;
   if (first) return unlessAborted(own(), bound.signal);
-  attempts.isSuspect = true;
-  return firstOf(request, attempts, own(), lateOf(request, copy, shared));
+  tries.isSuspect = true;
+  return firstOf(request, tries, own(), lateOf(request, copy, shared));
 }
 
 /**
@@ -308,16 +309,16 @@ async function lateOf({ attempt, terms }, copy, shared) {
 
 /**
  * @param {Request} request
- * @param {Attempts} attempts
+ * @param {Tries} tries
  * @param {Promise<Grant | null>} other on connections of one's own
  * @param {Promise<Grant | null>} late
  */
-async function firstOf(request, attempts, other, late) {
+async function firstOf(request, tries, other, late) {
   const grant = await unlessAborted(Promise.race([other, late]), request.bound.signal);
   if (grant?.copy) request.step = request.attempt.granted(performance.now(), grant.copy);
   for (const each of [other, late]) each.then((extra) => extra && dropped(request, extra, grant), () => {});
   if (grant?.connection) return grant;
-  attempts.endLater();
+  tries.endLater();
   return grant && { ...grant, isLate: true };
 }
 

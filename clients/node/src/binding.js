@@ -1,7 +1,7 @@
 'use strict';
 /**
- * Which holds are bound to a named session, and until when each is certain. Pure: times come in as arguments, by a clock
- * that only goes forward. A server that was restarted or replaced has no bindings: a hold that must be bound again is
+ * The holds that are bound to a named session, and until when each is certain. Pure: times come in as arguments, by a
+ * clock that only goes forward. A server that was restarted or replaced has no bindings: a hold that must be bound again is
  * certain only for as long as it was.
  */
 
@@ -124,7 +124,7 @@ class Bindings {
   }
 
   /**
-   * Those whose caps are to be asked for: they have been held for about their lease. The server refuses a longer one than
+   * Those whose caps must be asked for: they have been held for about their lease. The server refuses a longer one than
    * its own cap, so no cap ends them earlier.
    *
    * @param {number} soon

@@ -2,7 +2,7 @@
 /** Locks through the client of a program. */
 
 const { acquire } = require('./acquire.js');
-const { clientOf } = require('./clients.js');
+const { clientOf } = require('./wire/clients.js');
 const { LockLost, NotGranted } = require('./errors.js');
 const { checkResource, checkResources, checkRoutine, checkedOptions } = require('./options.js');
 const { isCount, termsOf, warningOf, withoutHold, withoutMode } = require('./options.js');
@@ -13,7 +13,7 @@ const { Target } = require('./target.js');
 /**
  * @typedef {import('./index.js').DLock} Declared
  * @typedef {import('./index.js').LockOptions} LockOptions
- * @typedef {import('./lock.js').Lock} Lock
+ * @typedef {import('./hold.js').Lock} Lock
  * @typedef {import('./options.js').Terms} Terms
  */
 

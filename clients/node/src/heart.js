@@ -3,20 +3,20 @@
 
 const { randomUUID } = require('node:crypto');
 
-const { ask } = require('./ask.js');
+const { ask } = require('./wire/ask.js');
 const { Bindings } = require('./binding.js');
 const { NoAnswer, isAnswer, isWrongType } = require('./errors.js');
 const { Heartbeat } = require('./heartbeat.js');
 const { learnCaps } = require('./info.js');
 const { SESSION, SILENCE, ofHeartbeat } = require('./limits.js');
-const { Pinned } = require('./pinned.js');
+const { Pinned } = require('./wire/pinned.js');
 const { timer, unlessAborted, within } = require('./time.js');
 
 /**
  * @typedef {import('./binding.js').Binding} Binding
  *
  * @typedef {object} Body what a heart belongs to
- * @property {import('./clients.js').Client} client
+ * @property {import('./wire/clients.js').Client} client
  * @property {number} timeout
  * @property {boolean} manual
  * @property {boolean} inCluster heartbeats have a connection of their own, and a lock may be on another node
@@ -42,7 +42,11 @@ class Heart {
   #over = new AbortController();
   /** Why it is not open. @type {string | undefined} */
   #notOpen = NEW;
-  /** Until when the server has it for certain, and when the next heartbeat is due, once it was open. @type {Heartbeat | undefined} */
+  /**
+   * Until when the server has it for certain, and when the next heartbeat is due, once it was open.
+   *
+   * @type {Heartbeat | undefined}
+   */
   #beats;
   #isBeaten = false;
   /** Whether a heartbeat is on its way. */

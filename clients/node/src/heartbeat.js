@@ -1,5 +1,5 @@
 'use strict';
-/** When a hold, or a named session, is to be renewed. Pure, as `validity`. */
+/** When a hold, or a named session, must be renewed. Pure, as `validity`. */
 
 const { Validity } = require('./validity.js');
 
@@ -8,10 +8,10 @@ const { Validity } = require('./validity.js');
  * @typedef {import('./validity.js').Asked} Asked
  */
 
-/** A renewal that has no answer is given up after this part of the lease, but not before and not after so many ms. */
+/** A renewal that has no answer is given up after this part of the lease, within these limits in ms. */
 const PATIENCE = 6;
 const [SHORTEST_PATIENCE, LONGEST_PATIENCE] = [50, 2000];
-/** After a failure, the next one follows after this part of the lease, or of what is left. */
+/** After a failure, the next one follows after this part of the lease, or of the time that is left. */
 const [PAUSE, PART_OF_LEFT] = [30, 8];
 const [SHORTEST_PAUSE, LONGEST_PAUSE] = [10, 500];
 

@@ -106,8 +106,8 @@ export interface LockOptions {
    */
   renew?: boolean;
   /**
-   * What the owner begins with, 47 bytes at most: `DLOCK.INFO` and `dlock info` show it to everybody who may look at the
-   * lock. Default: host, process and a number. A random end follows, since each acquisition is an owner of its own.
+   * A label that the owner begins with, 47 bytes at most: `DLOCK.INFO` and `dlock info` show it to everybody who may look
+   * at the lock. Default: host, process and a number. A random end follows, since each acquisition is an owner of its own.
    */
   owner?: string;
   /** Ends the waiting: the acquisition rejects with its reason, and the place in the queue is given up. */

@@ -1,15 +1,15 @@
 'use strict';
 /** Observers of a lock, and leader election. */
 
-const { ask } = require('./ask.js');
-const { Attempts } = require('./attempts.js');
-const { LockLost, NoAnswer, TooFewReplicas, explained, mayRepeat } = require('./errors.js');
+const { ask } = require('./wire/ask.js');
+const { Tries } = require('./wire/tries.js');
+const { LockLost, NoAnswer, NotGranted, TooFewReplicas, explained, mayRepeat } = require('./errors.js');
 const { fieldsOf } = require('./info.js');
 const { Bound, follow, pause, unlessAborted, within } = require('./time.js');
 
 /**
- * @typedef {import('./clients.js').Client} Client
- * @typedef {import('./connection.js').Connection} Connection
+ * @typedef {import('./wire/clients.js').Client} Client
+ * @typedef {import('./wire/connection.js').Connection} Connection
  * @typedef {import('./index.js').Holder} Holder
  * @typedef {import('./index.js').ElectionOptions} ElectionOptions
  */
@@ -46,10 +46,10 @@ async function* watch(client, key, signal) {
   let known;
   for (let isFirst = true; !signal?.aborted; isFirst = false) {
     const bound = new Bound({}, signal, () => new Error('ended'));
-    const attempts = new Attempts(client, key, bound);
-    attempts.isSuspect = !isFirst;
+    const tries = new Tries(client, key, bound);
+    tries.isSuspect = !isFirst;
     try {
-      for await (const found of changes(attempts, key, bound)) {
+      for await (const found of changes(tries, key, bound)) {
         if (known === (found?.token ?? null)) continue;
         known = found?.token ?? null;
         yield found;
@@ -58,7 +58,7 @@ async function* watch(client, key, signal) {
       if (signal?.aborted) return;
       if (!mayRepeat(error) && !(error instanceof Error && CUT.test(error.message))) throw explained(error);
     } finally {
-      attempts.end();
+      tries.end();
       bound.close();
     }
     await pause(PAUSE, signal).catch(() => {});
@@ -68,14 +68,14 @@ async function* watch(client, key, signal) {
 /**
  * The holder, again after each change of the key, until a connection breaks.
  *
- * @param {import('./attempts.js').Attempts} attempts
+ * @param {import('./wire/tries.js').Tries} tries
  * @param {string} key
  * @param {import('./time.js').Bound} bound
  * @returns {AsyncGenerator<Holder | null, void, void>}
  */
-async function* changes(attempts, key, bound) {
+async function* changes(tries, key, bound) {
   let [isBroken, wake] = [false, () => {}];
-  const connect = () => attempts.run(async (connection) => connection, () => wake());
+  const connect = () => tries.run(async (connection) => connection, () => wake());
   const [listening, asking] = [await connect(), await connect()];
   const broken = () => {
     isBroken = true;
@@ -107,16 +107,18 @@ async function elect(dlock, resource, { onStarted, onStopped, signal, ...options
       lock = await dlock.acquire(resource, { ...options, wait: Infinity, ...(signal && { signal }) });
     } catch (error) {
       if (signal?.aborted) return;
-      if (!(error instanceof NoAnswer || error instanceof TooFewReplicas)) throw error;
+      // An operator may have ended the wait.
+      const isForNow = error instanceof NoAnswer || error instanceof NotGranted || error instanceof TooFewReplicas;
+      if (!isForNow) throw error;
       await pause(BETWEEN_ELECTIONS, signal).catch(() => {});
       continue;
     }
-    await lead(/** @type {import('./lock.js').Lock} */ (lock), onStarted, onStopped, signal);
+    await lead(/** @type {import('./hold.js').Lock} */ (lock), onStarted, onStopped, signal);
   }
 }
 
 /**
- * @param {import('./lock.js').Lock} lock
+ * @param {import('./hold.js').Lock} lock
  * @param {ElectionOptions['onStarted']} onStarted
  * @param {ElectionOptions['onStopped']} onStopped
  * @param {AbortSignal | undefined} signal
@@ -177,7 +179,7 @@ function read(reply) {
 }
 
 /**
- * @param {import('./connection.js').Connection} connection
+ * @param {import('./wire/connection.js').Connection} connection
  * @param {string[][]} commands
  * @param {import('./time.js').Bound} bound
  */

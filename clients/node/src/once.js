@@ -10,7 +10,7 @@ const { pause } = require('./time.js');
 
 /**
  * @typedef {import('./index.js').LockOptions} LockOptions
- * @typedef {import('./lock.js').Lock} Lock
+ * @typedef {import('./hold.js').Lock} Lock
  */
 
 /** The shortest period, in ms. A start takes a moment. */

@@ -4,16 +4,16 @@
  * again on a new one with the same REQUEST, and keeps its place if the server still has it.
  */
 
-const { Silent } = require('./attempts.js');
-const { soon } = require('./ask.js');
+const { Silent } = require('./wire/tries.js');
+const { soon } = require('./wire/ask.js');
 const { isAnswer } = require('./errors.js');
 const { AGAIN, PROBE_ANSWER, ofReplicas, untilProbe } = require('./limits.js');
 const { firstLease } = require('./options.js');
 const { pause } = require('./time.js');
 
 /**
- * @typedef {import('./clients.js').Client} Client
- * @typedef {import('./connection.js').Connection} Connection
+ * @typedef {import('./wire/clients.js').Client} Client
+ * @typedef {import('./wire/connection.js').Connection} Connection
  * @typedef {import('./target.js').Target} Target
  *
  * @typedef {object} Request

@@ -3,7 +3,7 @@
 
 const { randomUUID } = require('node:crypto');
 
-const { clientOf, isCluster } = require('./clients.js');
+const { clientOf, isCluster } = require('./wire/clients.js');
 const { LockLost, mayRepeat } = require('./errors.js');
 const { PAUSE } = require('./limits.js');
 const { CLOSED, Heart, LATE, NEW, isNoSession } = require('./heart.js');

@@ -34,7 +34,8 @@ withEachClient(({ key, run, open }) => {
     const dlock = new DLock(await open());
     const wrong = [
       { lease: '5000' }, { wait: '5' }, { wait: null }, { answer: 0 }, { session: 1 }, { replicas: -1 },
-      { replicas: 1.5 }, { renew: 1 }, { owner: 5 }, { owner: 'x'.repeat(48) }, { owner: 'a\nb' }, { replicas: 1, replicasTimeout: 0 }, { signal: {} }, { mode: 'toString' },
+      { replicas: 1.5 }, { renew: 1 }, { owner: 5 }, { owner: 'x'.repeat(48) },
+      { owner: 'a\nb' }, { replicas: 1, replicasTimeout: 0 }, { signal: {} }, { mode: 'toString' },
     ];
     for (const options of wrong) {
       const named = new RegExp(Object.keys(options).at(-1));

@@ -5,7 +5,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 
 import { DLock } from 'redis-dlock';
 
-import { until as soon, wire, withEachClient } from './fixture.js';
+import { until as soon, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 /** A server of its own, since it flushes it; unless the users of the tests are on the one that is there. */
@@ -99,6 +99,23 @@ withEachClient(({ open, run, key }) => {
     assert.equal(events.filter((event) => event === 'stopped').length, tokens.length);
     assert.ok(tokens[1] > tokens[0]);
     assert.equal(await programs[0].dlock.holder(name), null);
+  });
+
+  test('a wait for the lead that an operator ends is begun again', async () => {
+    const [name, stop, terms] = [key('unblocked'), new AbortController(), []];
+    await run('DLOCK.ACQUIRE', name, 'other', 'PX', '60000');
+    const dlock = new DLock(await open());
+    const done = dlock.elect(name, { signal: stop.signal, onStarted: (_, lock) => terms.push(lock.token) });
+    await untilWaiting(run, name, 1);
+    const lines = (await run('CLIENT', 'LIST')).split('\n');
+    const line = lines.find((each) => / flags=\w*b/.test(each) && each.includes('dlock.acquire'));
+    assert.equal(await run('CLIENT', 'UNBLOCK', /id=(\d+)/.exec(line)[1]), 1);
+    await Promise.race([done, untilWaiting(run, name, 1)]);
+    await run('DLOCK.RELEASE', name, 'other');
+    await Promise.race([done, soon('it leads', () => terms.length === 1)]);
+    stop.abort();
+    await done;
+    assert.equal(terms.length, 1);
   });
 
   const { signal: never } = new AbortController();

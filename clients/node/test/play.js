@@ -79,7 +79,7 @@ function heldAfter(state, at, [event, ...words]) {
   throw new Error(`no event is called ${event}`);
 }
 
-/** What the hold claims, and what it asks for next. */
+/** The claims of a hold, and the next request of it. */
 function claims(hold, at, next) {
   if (hold.isReleased) return { released: '' };
   if (hold.isLost) return { lost: '' };

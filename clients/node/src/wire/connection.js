@@ -1,7 +1,7 @@
 'use strict';
 /** A connection that nobody else uses, and the one place that reads replies on it. */
 
-const { unlessAborted } = require('./time.js');
+const { unlessAborted } = require('../time.js');
 
 /**
  * @typedef {object} Raw a client with one connection, which it does not make again

@@ -1,9 +1,9 @@
 'use strict';
 /** Connections of one's own, made again until the server answers on one. */
 
-const { explained, isHeard, mayRepeat } = require('./errors.js');
-const { AFTERWARDS, ofConnecting, pauseAfter } = require('./limits.js');
-const { Bound, follow, pause, timer } = require('./time.js');
+const { explained, isHeard, mayRepeat } = require('../errors.js');
+const { AFTERWARDS, ofConnecting, pauseAfter } = require('../limits.js');
+const { Bound, follow, pause, timer } = require('../time.js');
 
 /**
  * @typedef {import('./clients.js').Client} Client
@@ -19,7 +19,7 @@ class Silent extends Error {
   }
 }
 
-class Attempts {
+class Tries {
   #client;
   #key;
   #bound;
@@ -36,7 +36,7 @@ class Attempts {
   /**
    * @param {Client} client
    * @param {string} key
-   * @param {import('./time.js').Bound} bound ends the attempts; connections stay open until `end`
+   * @param {import('../time.js').Bound} bound ends the attempts; connections stay open until `end`
    */
   constructor(client, key, bound) {
     this.#client = client;
@@ -159,5 +159,5 @@ class Attempts {
   }
 }
 
-exports.Attempts = Attempts;
+exports.Tries = Tries;
 exports.Silent = Silent;

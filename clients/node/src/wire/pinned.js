@@ -2,9 +2,9 @@
 /** A connection to the node of a cluster that has a key, kept for the commands without a key. */
 
 const { soon } = require('./ask.js');
-const { Attempts } = require('./attempts.js');
-const { explained, mayRepeat } = require('./errors.js');
-const { unlessAborted } = require('./time.js');
+const { Tries } = require('./tries.js');
+const { explained, mayRepeat } = require('../errors.js');
+const { unlessAborted } = require('../time.js');
 
 /** @typedef {import('./connection.js').Connection} Connection */
 
@@ -27,7 +27,7 @@ class Pinned {
    * Sends a command to the node. If the connection fails, sends it on a new one, which may lead to another node.
    *
    * @param {string[]} command
-   * @param {import('./time.js').Bound} bound
+   * @param {import('../time.js').Bound} bound
    * @param {number} silence after this many ms without an answer, the connection counts as failed
    * @returns {Promise<unknown>}
    */
@@ -36,15 +36,15 @@ class Pinned {
     const replies = before && (await soon(before.exchange([command]), bound, silence));
     if (replies) return replies[0];
     this.close();
-    const attempts = new Attempts(this.#client, this.#key(), bound);
-    attempts.isSuspect = before !== undefined;
+    const tries = new Tries(this.#client, this.#key(), bound);
+    tries.isSuspect = before !== undefined;
     try {
-      const { reply, refusal } = await unlessAborted(attempts.run((made) => this.#first(made, command, bound)), bound.signal);
-      if (this.#connection) attempts.give(this.#connection);
+      const { reply, refusal } = await unlessAborted(tries.run((made) => this.#first(made, command, bound)), bound.signal);
+      if (this.#connection) tries.give(this.#connection);
       if (refusal) throw explained(refusal);
       return reply;
     } finally {
-      attempts.end();
+      tries.end();
     }
   }
 
@@ -53,7 +53,7 @@ class Pinned {
    *
    * @param {Connection} made
    * @param {string[]} command
-   * @param {import('./time.js').Bound} bound
+   * @param {import('../time.js').Bound} bound
    * @returns {Promise<{ reply?: unknown, refusal?: unknown }>}
    */
   async #first(made, command, bound) {

@@ -1,8 +1,8 @@
 'use strict';
 /** A lock that was granted: until when it is known to be held, and how it is kept and released. */
 
-const { ask, soon } = require('./ask.js');
-const { Attempts } = require('./attempts.js');
+const { ask, soon } = require('./wire/ask.js');
+const { Tries } = require('./wire/tries.js');
 const { LockLost, NoAnswer, TooFewReplicas, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
 const { Heartbeat } = require('./heartbeat.js');
 const { learnCaps } = require('./info.js');
@@ -13,11 +13,11 @@ const { Bound, timer, unlessAborted, within } = require('./time.js');
 
 /**
  * @typedef {import('./index.js').Lock} Declared
- * @typedef {import('./connection.js').Connection} Connection
+ * @typedef {import('./wire/connection.js').Connection} Connection
  * @typedef {import('./heart.js').Heart} Heart
  *
  * @typedef {object} Granted
- * @property {import('./clients.js').Client} client
+ * @property {import('./wire/clients.js').Client} client
  * @property {import('./target.js').Target} target
  * @property {string} owner
  * @property {number} token
@@ -38,7 +38,7 @@ class Lock {
   #granted;
   /** The lease that the next renewal asks for. */
   #lease;
-  /** Until when it is held for certain, and when it is to be renewed. */
+  /** Until when it is held for certain, and when it must be renewed. */
   #beats;
   /** It stays at least until then, even if it is released earlier. */
   #staysUntil;
@@ -271,21 +271,21 @@ class Lock {
     const commands = target.renew(owner, token, lease);
     if (terms.replicas === 0) return ask(client, commands, bound);
     const exchange = [...commands, waitFor({ terms })];
-    const attempts = new Attempts(client, target.keys[0] ?? '', bound);
-    let tries = 0;
+    const tries = new Tries(client, target.keys[0] ?? '', bound);
+    let sends = 0;
     const send = (/** @type {Connection} */ connection) => {
-      tries += 1;
+      sends += 1;
       return connection.exchange(exchange, bound.signal);
     };
     try {
-      const replies = await (this.#own?.exchange(exchange) ?? attempts.run(send));
+      const replies = await (this.#own?.exchange(exchange) ?? tries.run(send));
       const acknowledged = Number(replies.pop());
       if (!replies.includes(null) && acknowledged < terms.replicas) {
         throw new TooFewReplicas(this.resource, acknowledged, terms.replicas);
       }
-      return { replies, repeated: tries > 1 };
+      return { replies, repeated: sends > 1 };
     } finally {
-      attempts.end();
+      tries.end();
     }
   }
 
@@ -375,10 +375,10 @@ class Lock {
     this.#isBinding = true;
     const { client, target, owner, token } = this.#granted;
     const bound = new Bound({}, this.#over.signal, () => new Error('over'));
-    const attempts = new Attempts(client, target.keys[0] ?? '', bound);
-    attempts.isSuspect = true;
+    const tries = new Tries(client, target.keys[0] ?? '', bound);
+    tries.isSuspect = true;
     try {
-      await attempts.run(async (connection) => {
+      await tries.run(async (connection) => {
         // Only to a server that answers: a hung one would read it after the connection was given up, bind the lock to
         // that, and release it with it, after a later try has succeeded.
         await this.#within(bound.signal, ({ signal }) => connection.exchange(target.check(token), signal));
@@ -387,12 +387,12 @@ class Lock {
         const commands = target.renew(owner, token, lease).map((renewal) => [...renewal, 'SESSION']);
         const exchange = connection.exchange(commands);
         const replies = await this.#within(bound.signal, ({ signal }) => unlessAborted(exchange, signal)).catch((error) => {
-          if (connection.isUnread) this.#keepOpen(connection, attempts);
+          if (connection.isUnread) this.#keepOpen(connection, tries);
           throw error;
         });
         if (replies.includes(null)) throw this.#lose('its session ended with its connection');
         const before = this.#own;
-        attempts.give(connection);
+        tries.give(connection);
         this.#bindTo(connection);
         before?.close();
         await this.#renewed(replies, sent);
@@ -401,19 +401,19 @@ class Lock {
       if (!this.#isOver) this.#lose('its session could not be bound to a new connection', error);
     } finally {
       this.#isBinding = false;
-      attempts.end();
+      tries.end();
       bound.close();
     }
   }
 
   /**
    * @param {Connection} connection
-   * @param {Attempts} attempts that made it
+   * @param {Tries} tries that made it
    */
-  #keepOpen(connection, attempts) {
+  #keepOpen(connection, tries) {
     // Its end would release the lock before the release that is on its way does, which would find nothing.
     if (this.#isClosed) return;
-    attempts.give(connection);
+    tries.give(connection);
     this.#late.push(connection);
   }
 

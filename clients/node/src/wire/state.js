@@ -1,12 +1,12 @@
 'use strict';
 /** Follows the state of a client's connection: it asks the server, and hears what the program sends. */
 
-const { Unlike, isAnswer } = require('./errors.js');
-const { SILENCE } = require('./limits.js');
-const { Profile, differenceOf, presentOf } = require('./profile.js');
-const { timer } = require('./time.js');
+const { Unlike, isAnswer } = require('../errors.js');
+const { SILENCE } = require('../limits.js');
+const { Profile, differenceOf, presentOf } = require('../profile.js');
+const { timer } = require('../time.js');
 
-/** @typedef {import('./profile.js').Present} Present */
+/** @typedef {import('../profile.js').Present} Present */
 
 /** @type {WeakMap<object, State>} */
 const states = new WeakMap();

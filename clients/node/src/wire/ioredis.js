@@ -3,16 +3,16 @@
 const slotOf = require('cluster-key-slot');
 
 const { Connection, orElse } = require('./connection.js');
-const { isMoving } = require('./errors.js');
-const { SENTINEL } = require('./limits.js');
+const { isMoving } = require('../errors.js');
+const { SENTINEL } = require('../limits.js');
 const { addressOf, homeOf } = require('./nodes.js');
-const { isChange } = require('./profile.js');
+const { isChange } = require('../profile.js');
 const { State, stateOf } = require('./state.js');
-const { unlessAborted } = require('./time.js');
+const { unlessAborted } = require('../time.js');
 
 /**
- * @typedef {import('./index.js').IoredisClient} IoredisClient
- * @typedef {import('./index.js').IoredisCluster} IoredisCluster
+ * @typedef {import('../index.js').IoredisClient} IoredisClient
+ * @typedef {import('../index.js').IoredisCluster} IoredisCluster
  * @typedef {import('./clients.js').Client} Client
  * @typedef {import('./clients.js').Wanted} Wanted
  */

@@ -4,14 +4,14 @@ const slotOf = require('cluster-key-slot');
 
 const { Connection, orElse } = require('./connection.js');
 const { addressOf, homeOf } = require('./nodes.js');
-const { isChange } = require('./profile.js');
+const { isChange } = require('../profile.js');
 const { State, stateOf } = require('./state.js');
-const { unlessAborted } = require('./time.js');
+const { unlessAborted } = require('../time.js');
 
 /**
- * @typedef {import('./index.js').NodeRedisClient} NodeRedisClient
- * @typedef {import('./index.js').NodeRedisCluster} NodeRedisCluster
- * @typedef {import('./index.js').NodeRedisSentinel} NodeRedisSentinel
+ * @typedef {import('../index.js').NodeRedisClient} NodeRedisClient
+ * @typedef {import('../index.js').NodeRedisCluster} NodeRedisCluster
+ * @typedef {import('../index.js').NodeRedisSentinel} NodeRedisSentinel
  * @typedef {import('./clients.js').Client} Client
  * @typedef {import('./clients.js').Wanted} Wanted
  */
@@ -127,7 +127,10 @@ async function duplicateOfNodeRedis(client, { host, port }, { signal, again, dat
     ...(present.name && { name: present.name }),
     // A URL would say the database again.
     ...(present.database !== undefined && { database: present.database, ...(socket && { url: undefined }) }),
-    socket: { ...socket, ...(port && { host, port }), socketTimeout: undefined, reconnectStrategy: false, signal: closing.signal },
+    socket: {
+      ...{ ...socket, ...(port && { host, port }), socketTimeout: undefined, reconnectStrategy: false },
+      signal: closing.signal,
+    },
     commandOptions: { ...commandOptions, timeout: undefined },
     disableOfflineQueue: false,
     pingInterval: undefined,

@@ -1,10 +1,10 @@
 'use strict';
 /** Commands that do no harm if they are executed twice, sent until a server answers. */
 
-const { Attempts } = require('./attempts.js');
-const { explained, isHeard, mayRepeat } = require('./errors.js');
-const { SILENCE } = require('./limits.js');
-const { unlessAborted } = require('./time.js');
+const { Tries } = require('./tries.js');
+const { explained, isHeard, mayRepeat } = require('../errors.js');
+const { SILENCE } = require('../limits.js');
+const { unlessAborted } = require('../time.js');
 
 /**
  * @typedef {import('./clients.js').Client} Client
@@ -20,7 +20,7 @@ const { unlessAborted } = require('./time.js');
  *
  * @param {Client} client
  * @param {string[][]} commands each with its key behind its name
- * @param {import('./time.js').Bound} bound
+ * @param {import('../time.js').Bound} bound
  * @param {number} [silence] after this many ms without an answer
  * @returns {Promise<Answer>}
  */
@@ -30,13 +30,13 @@ async function ask(client, commands, bound, silence = SILENCE) {
   const shared = Promise.all(commands.map((command) => client.send(command, command[1] ?? key)));
   const replies = await soon(shared, bound, silence);
   if (replies) return { replies, repeated: client.socket(key) !== socket };
-  const attempts = new Attempts(client, key, bound);
-  attempts.isSuspect = true;
+  const tries = new Tries(client, key, bound);
+  tries.isSuspect = true;
   try {
-    const own = attempts.run((connection) => connection.exchange(commands, bound.signal));
+    const own = tries.run((connection) => connection.exchange(commands, bound.signal));
     return { replies: await unlessAborted(Promise.race([own, orNever(shared)]), bound.signal), repeated: true };
   } finally {
-    attempts.end();
+    tries.end();
   }
 }
 
@@ -45,7 +45,7 @@ async function ask(client, commands, bound, silence = SILENCE) {
  *
  * @template T
  * @param {Promise<T>} answer
- * @param {import('./time.js').Bound} bound
+ * @param {import('../time.js').Bound} bound
  * @param {number} [ms]
  * @returns {Promise<T | undefined>}
  */

@@ -1,7 +1,7 @@
 'use strict';
 /** The nodes of a cluster. */
 
-const { unlessAborted } = require('./time.js');
+const { unlessAborted } = require('../time.js');
 
 /** @param {object} options of a node's client */
 function addressOf(options) {
