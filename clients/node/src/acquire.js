@@ -345,7 +345,7 @@ async function cleanUp(client, releases, heart) {
   try {
     return (await ask(client, releases, bound)).replies;
   } catch {
-    heart?.owe(releases); // without a session, the lease ends it
+    heart?.owe(releases, client.home); // without a session, the lease ends it
     return undefined;
   } finally {
     bound.close();

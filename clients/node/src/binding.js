@@ -8,6 +8,7 @@
 /**
  * @typedef {object} Binding a hold that is bound to a session
  * @property {string} key the first one
+ * @property {number | undefined} database that has it, if it matters
  * @property {number} token
  * @property {(session: string) => string[][]} bind the commands that bind it
  * @property {string[][]} info the commands that ask for its cap
@@ -121,6 +122,29 @@ class Bindings {
     const there = known.filter((binding) => this.#all.has(binding));
     const expected = there.reduce((sum, { info }) => sum + info.length, 0);
     return number < expected ? there : this.unbound;
+  }
+
+  /**
+   * In pieces that fit into one exchange, each of one database.
+   *
+   * @param {Binding[]} some
+   * @param {number} most
+   */
+  static pieces(some, most) {
+    /** @type {Binding[][]} */
+    const pieces = [];
+    /** @type {Map<number | undefined, Binding[]>} */
+    const open = new Map();
+    for (const binding of some) {
+      const piece = open.get(binding.database);
+      if (piece && piece.length < most) piece.push(binding);
+      else {
+        const next = [binding];
+        open.set(binding.database, next);
+        pieces.push(next);
+      }
+    }
+    return pieces;
   }
 
   /**

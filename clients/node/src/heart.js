@@ -9,6 +9,7 @@ const { NoAnswer, isAnswer, isWrongType } = require('./errors.js');
 const { Heartbeat } = require('./heartbeat.js');
 const { learnCaps } = require('./info.js');
 const { SESSION, SILENCE, ofHeartbeat } = require('./limits.js');
+const { inDatabase } = require('./wire/clients.js');
 const { Pinned } = require('./wire/pinned.js');
 const { timer, unlessAborted, within } = require('./time.js');
 
@@ -58,8 +59,8 @@ class Heart {
   #users = 0;
   #used = performance.now();
   #bindings = new Bindings();
-  /** Releases that no server answered. @type {Set<string[][]>} */
-  #owed = new Set();
+  /** Releases that no server answered, and their databases. @type {Map<string[][], number | undefined>} */
+  #owed = new Map();
   /** Called after the next heartbeat. @type {Set<() => void>} */
   #waiting = new Set();
   /** @type {NodeJS.Timeout | undefined} */
@@ -186,9 +187,12 @@ class Heart {
     return this.#bindings.untilOf(binding, this.#until);
   }
 
-  /** @param {string[][]} releases that no server answered: without its session, the hold would end with its lease */
-  owe(releases) {
-    if (this.#notOpen === undefined) this.#owed.add(releases);
+  /**
+   * @param {string[][]} releases that no server answered: without its session, the hold would end with its lease
+   * @param {number | undefined} database
+   */
+  owe(releases, database) {
+    if (this.#notOpen === undefined) this.#owed.set(releases, database);
   }
 
   // Heartbeats
@@ -273,7 +277,7 @@ class Heart {
     if (this.#notOpen === CLOSED || !round || !this.#isConfirmed(round.sent)) return;
     await this.#bindAgain(known, Number(round.bound));
     await this.#learn();
-    for (const releases of this.#owed) await this.#repay(releases);
+    for (const [releases, database] of this.#owed) await this.#repay(releases, database);
   }
 
   /**
@@ -291,10 +295,13 @@ class Heart {
     return !this.#beats.isLost;
   }
 
-  /** @param {string[][]} releases */
-  async #repay(releases) {
+  /**
+   * @param {string[][]} releases
+   * @param {number | undefined} database
+   */
+  async #repay(releases, database) {
     try {
-      await this.#ask(releases);
+      await this.#ask(releases, { database });
     } catch (error) {
       if (!isAnswer(error)) throw error;
       if (!isWrongType(error)) return;
@@ -335,9 +342,9 @@ class Heart {
    * @param {number} bound how many it has
    */
   async #bindAgain(known, bound) {
-    const again = this.#bindings.toBind(known, bound);
-    while (again.length > 0 && performance.now() < this.#due) {
-      const some = again.splice(0, AT_ONCE).filter((binding) => this.#bindings.has(binding));
+    for (const piece of Bindings.pieces(this.#bindings.toBind(known, bound), AT_ONCE)) {
+      if (performance.now() >= this.#due) return;
+      const some = piece.filter((binding) => this.#bindings.has(binding));
       if (some.length > 0) await this.#bind(some);
     }
   }
@@ -346,7 +353,7 @@ class Heart {
   async #bind(some) {
     const id = this.#id;
     try {
-      const replies = await this.#ask(some.flatMap(({ bind }) => bind(id)));
+      const replies = await this.#ask(some.flatMap(({ bind }) => bind(id)), { database: some[0]?.database });
       for (const binding of some) this.#bound(binding, replies.splice(0, binding.info.length));
     } catch (error) {
       if (!isAnswer(error) || (isNoSession(error) && !this.#pinned)) throw error;
@@ -375,8 +382,9 @@ class Heart {
   /** Asks for the caps of locks that have been held for a while: that they are not capped within their lease is known. */
   async #learn() {
     const due = this.#bindings.toLearn(performance.now() + 2 * this.#body.timeout);
-    while (due.length > 0 && performance.now() < this.#due) {
-      await learnCaps(due.splice(0, AT_ONCE), (commands) => this.#ask(commands));
+    for (const some of Bindings.pieces(due, AT_ONCE)) {
+      if (performance.now() >= this.#due) return;
+      await learnCaps(some, (commands) => this.#ask(commands, { database: some[0]?.database }));
     }
   }
 
@@ -390,17 +398,18 @@ class Heart {
     const time = option === 'CLOSE' ? [] : ['PX', String(this.#body.timeout)];
     const command = ['DLOCK.SESSION', this.#id, ...time, option];
     const pinned = this.#pinned;
-    if (!pinned) return (await this.#ask([command], limit))[0];
+    if (!pinned) return (await this.#ask([command], { limit }))[0];
     return this.#within(limit, (bound, silence) => pinned.send(command, bound, silence));
   }
 
   /**
    * @param {string[][]} commands each with its key behind its name
-   * @param {number} [limit]
+   * @param {{ limit?: number | undefined, database?: number | undefined }} [how]
    */
-  async #ask(commands, limit) {
+  async #ask(commands, { limit, database } = {}) {
+    const client = inDatabase(this.#body.client, database);
     return this.#within(limit, async (bound, silence) => {
-      const { replies } = await ask(this.#body.client, commands, bound, silence);
+      const { replies } = await ask(client, commands, bound, silence);
       return [...replies];
     });
   }

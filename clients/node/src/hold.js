@@ -215,7 +215,8 @@ class Lock {
     } catch (error) {
       if (isWrongType(error)) return false; // another program has overwritten the key
       // The session would keep the hold.
-      this.#binding?.heart.owe(this.#granted.target.release(this.owner, this.token));
+      const { client, target } = this.#granted;
+      this.#binding?.heart.owe(target.release(this.owner, this.token), client.home);
       throw error;
     } finally {
       this.#closeAll();
@@ -430,11 +431,11 @@ class Lock {
 
   /** @param {{ heart: Heart, id: string, openings: number }} named the session that keeps it */
   #join({ heart, id, openings }) {
-    const { target, owner, token, sent } = this.#granted;
+    const { client, target, owner, token, sent } = this.#granted;
     // The server refuses a lease beyond the cap. After a wait nobody knows when it began: `confirm` asks.
     const cap = performance.now() - sent <= this.#lease / 3 ? sent + this.#lease : Infinity;
     const binding = {
-      ...{ key: target.keys[0] ?? '', token, heart, cap, isCapKnown: false, unbound: undefined },
+      ...{ key: target.keys[0] ?? '', database: client.home, token, heart, cap, isCapKnown: false, unbound: undefined },
       bind: (/** @type {string} */ session) => target.bind(owner, token, session),
       info: target.info(owner),
       lose: (/** @type {string} */ why, /** @type {unknown} */ cause) => void this.#lose(why, cause),

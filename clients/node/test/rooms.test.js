@@ -18,7 +18,7 @@ test('what decides is pure', () => {
 
 /** A hold, bound until it is lost. */
 function hold(name, cap = Infinity) {
-  return { key: name, token: 1, bind: () => [], info: [[name]], lose() {}, unbound: undefined, cap, isCapKnown: false };
+  return { key: name, database: undefined, token: 1, bind: () => [], info: [[name]], lose() {}, unbound: undefined, cap, isCapKnown: false };
 }
 
 test('a hold is certain no longer than its session, its binding and its cap', () => {
@@ -50,6 +50,14 @@ test('all holds are bound again if the server has fewer than it must have', () =
   assert.deepEqual(bindings.toBind(known, 1).map(({ key }) => key), ['one', 'two']);
   bindings.delete(one);
   assert.deepEqual(bindings.toBind(known, 1).map(({ key }) => key), ['late'], 'a released one is not missed');
+});
+
+test('an exchange has the holds of one database', () => {
+  const { Bindings } = room('binding');
+  const some = [0, 6, 0, 0, 6].map((database, at) => ({ ...hold(`job:${at}`), database }));
+  const pieces = Bindings.pieces(some, 2).map((piece) => piece.map(({ key }) => key.slice(4)).join(''));
+  assert.deepEqual(pieces, ['02', '14', '3']);
+  assert.deepEqual(Bindings.pieces([], 2), []);
 });
 
 test('the state of a client is what it has sent and was told', () => {

@@ -21,6 +21,7 @@ const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node
  * @property {(key: string, wanted: Wanted) => Promise<Connection>} connect to the server that has the key
  * @property {() => Promise<unknown>} learn asks once, soon, for the database that the client has selected
  * @property {() => number | undefined} database the one that it has selected, as far as is known
+ * @property {number} [home] the one that it sends to, whatever is selected
  * @property {(key: string) => unknown} socket what it sends on now, if it repeats unanswered commands by itself on the
  *   next one
  * @property {(key: string) => string | undefined} at where it would send a command now, for a comparison
@@ -57,6 +58,7 @@ function inDatabase(client, database) {
   if (database === undefined) return client;
   return {
     ...client,
+    home: database,
     send: (args, key) => {
       const now = client.database();
       if (now === undefined || now === database) return client.send(args, key);
