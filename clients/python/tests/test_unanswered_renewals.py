@@ -13,7 +13,7 @@ import redis
 
 import redis_dlock
 from cutting import CuttingProxy, Delay
-from kit import PATIENCE, Kit, Plain, command, info, soon
+from kit import PATIENCE, Kit, Plain, info, soon
 from servers import Server
 from test_lost import is_lost, lost_already
 

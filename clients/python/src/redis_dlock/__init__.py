@@ -9,8 +9,8 @@ For asyncio: `from redis_dlock.asyncio import DLock`.
 from redis.exceptions import LockError, LockNotOwnedError
 
 from .errors import DeadlockError, ReplicasError
-from .observed import Holder
 from .observe import Election, Term, holder, watch
+from .observed import Holder
 from .several import DSemaphore, acquire_all
 from .sync import DLock
 from .sync_session import Session

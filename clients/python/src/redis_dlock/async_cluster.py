@@ -12,9 +12,9 @@ from redis.exceptions import ConnectionError
 from . import redis_py
 from .async_session import Session
 from .async_talk import within
-from .limits import LATE, TRY
 from .commands import Name
 from .homes import NOT_KNOWN, Homes, move, strays
+from .limits import LATE, TRY
 
 
 class ClusterSession(Session):

@@ -14,7 +14,7 @@ from .acquisition import Acquisition
 from .async_talk import Line
 from .async_wire import Wire
 from .base import LockBase, least
-from .bindings import Binding
+from .binding import Binding
 from .commands import milliseconds, rest_of
 from .holds import Hold
 from .limits import LATE

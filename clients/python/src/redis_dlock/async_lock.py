@@ -13,7 +13,7 @@ from redis.exceptions import LockNotOwnedError, ResponseError
 from .async_held import Held
 from .async_talk import Line, in_background
 from .async_watch import Watch
-from .bindings import Binding
+from .binding import Binding
 from .holds import Hold, PerTask, PerThread, Shared, task
 
 L = TypeVar("L", bound="DLock")

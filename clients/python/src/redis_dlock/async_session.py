@@ -14,10 +14,10 @@ from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 from . import redis_py
 from .async_talk import start
 from .async_wire import Wire
-from .limits import LATE, TRY
-from .bindings import Round
+from .binding import Round
 from .commands import Command, Name
 from .errors import attach, logger
+from .limits import LATE, TRY
 from .session import SessionBase
 
 S = TypeVar("S", bound="Session")

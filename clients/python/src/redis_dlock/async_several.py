@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from redis.exceptions import LockError
 
 from . import redis_py
-from .commands import Name, Target
-from .options import check_names
-from .errors import attach
-from .permits import Permits, is_full
 from .async_lock import DLock
 from .async_wire import Wire
+from .commands import Name, Target
+from .errors import attach
+from .options import check_names
+from .permits import Permits, is_full
 
 A = TypeVar("A", bound="AllOf")
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from redis.exceptions import ResponseError
 
 from . import redis_py, runs
+from .async_lock import DLock
 from .errors import attach, logger
 from .runs import Names, Refused
-from .async_lock import DLock
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -16,8 +16,8 @@ from . import redis_py
 from .async_talk import Line, start, within
 from .async_wire import Wire
 from .errors import ReplicasError, logger
-from .holds import Hold
 from .heartbeat import Heartbeat, Look, Terms
+from .holds import Hold
 
 _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError, asyncio.TimeoutError)
 # After one of these, the server has not executed the look, and will not.

@@ -6,19 +6,19 @@ import functools
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import commands, info, owners, redis_py
 from .acquisition import Acquisition, Replicas
-from .bindings import Binding, Cap
+from .binding import Binding, Cap
 from .commands import Command, Mode, Name, Target, rest_of
 from .errors import DeadlockError, attach, logger
 from .heartbeat import Terms
-from .limits import Limits
 from .holds import Hold, PerTask, PerThread, Shared, SharedValidity, thread
+from .limits import Limits
 from .options import check_cap, check_label, check_lease, check_limit, check_names, check_seconds
 from .scripts import Scripts
 from .session import SessionBase

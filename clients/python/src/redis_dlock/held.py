@@ -16,7 +16,7 @@ from .acquisition import Acquisition
 from .talk import Line
 from .sync_wire import Wire
 from .base import LockBase, least
-from .bindings import Binding
+from .binding import Binding
 from .commands import milliseconds, rest_of
 from .holds import Hold
 from .limits import LATE

@@ -8,7 +8,7 @@ from typing import Any, Union
 
 from redis.exceptions import RedisClusterException, RedisError
 
-from .bindings import Binding, Owed
+from .binding import Binding, Owed
 from .session import SessionBase
 
 # The errors of a cluster's client if no server tells where the slots are, or none has the slot of a key.

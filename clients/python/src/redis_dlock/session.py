@@ -14,7 +14,7 @@ from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import redis_py
 from .acquisition import Acquisition, Debt
-from .bindings import Binding, Owed, Round
+from .binding import Binding, Owed, Round
 from .commands import Command, code, milliseconds
 from .options import SHORTEST
 

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from redis.exceptions import LockError
 
 from . import redis_py
-from .commands import Name, Target
-from .options import check_names
-from .errors import attach
-from .permits import Permits, is_full
 from .sync import DLock
 from .sync_wire import Wire
+from .commands import Name, Target
+from .errors import attach
+from .options import check_names
+from .permits import Permits, is_full
 
 A = TypeVar("A", bound="AllOf")
 

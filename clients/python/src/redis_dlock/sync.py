@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 from redis.exceptions import ResponseError
 from redis.lock import Lock
 
-from .bindings import Binding
+from .binding import Binding
 from .held import Held
 from .holds import Hold
 from .sync_watch import LeaseWatch, Watch

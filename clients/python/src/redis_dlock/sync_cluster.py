@@ -9,10 +9,10 @@ from typing import Any
 from redis.exceptions import ConnectionError
 
 from . import redis_py
-from .limits import LATE, TRY
 from .commands import Name
 from .homes import NOT_KNOWN, Homes, move, strays
 from .limited import Work, limited
+from .limits import LATE, TRY
 from .sync_session import Session
 
 

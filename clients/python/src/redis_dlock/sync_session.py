@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import redis_py
-from .limits import LATE, TRY
-from .bindings import Round
+from .binding import Round
 from .commands import Command, Name
 from .errors import attach, logger
+from .limits import LATE, TRY
 from .session import SessionBase
 from .sync_wire import Wire
 

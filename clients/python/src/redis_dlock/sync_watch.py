@@ -18,11 +18,11 @@ from redis.exceptions import LockError, LockNotOwnedError, ReadOnlyError, Respon
 from . import redis_py, sync_heart
 from .commands import Command
 from .errors import ReplicasError, logger
+from .heartbeat import Heartbeat, Look, Terms
 from .holds import Hold
 from .limited import Work
 from .sync_wire import Wire
 from .talk import Line
-from .heartbeat import Heartbeat, Look, Terms
 
 _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError)
 # After one of these, the server has not executed the look, and will not.

@@ -11,29 +11,21 @@ import math
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from redis.exceptions import ConnectionError, NoPermissionError, ResponseError, TimeoutError
-from redis.retry import Retry
+from redis.exceptions import ResponseError, TimeoutError
 
-from . import profile, redis_py
+from . import redis_py
 from .acquisition import Acquisition, Debt, Replicas
-from .commands import Command, token_and_slot
+from .commands import Command
 from .errors import ReplicasError
-from .holds import Hold
+from .limited import Work
 from .limits import STEP
-from .limited import Work, limited
+from .sync_way import Way
 from .talk import Line, Talk
 
 # The pause between two looks at a connection that waits, while the server is asked whether it still answers.
 _PROBING = 0.05
-# Pools that still make a connection that nobody waits for any more. No other is asked for meanwhile: a client without a
-# `socket_timeout` waits as long as the server hangs.
-_stuck: weakref.WeakKeyDictionary[Any, Work[Any]] = weakref.WeakKeyDictionary()
-
-
 # Cleanups behind acquisitions that were given up.
 _clearings: weakref.WeakSet[Work[None]] = weakref.WeakSet()
 
@@ -50,22 +42,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_clearings.clear)
 
 
-def _is_stuck(pool: Any) -> bool:
-    work = _stuck.get(pool)
-    return work is not None and work.goes_on
-
-
-class Wire:
-    """The way to the server that has a key."""
-
-    def __init__(self, client: Any, name: Any) -> None:
-        redis_py.check_client(client, asyncio=False)
-        self._client = client
-        self._name = name
-        # The source of connections for a client with a single connection, as its last acquisition found it.
-        self._own_source: Any = None
-
-    # Acquiring
+class Wire(Way):
+    """The way to the server that has a key, with acquisitions."""
 
     def acquire(self, attempt: Acquisition) -> None:
         """Sets the attempt's token if the lock was granted, and for a session the connection it is bound to."""
@@ -298,168 +276,6 @@ class Wire:
             attempt.replicated(time.monotonic(), number, renewed)
         elif attempt.acknowledged < replicas.count:
             raise ReplicasError(replicas.too_few(attempt.acknowledged))
-
-    # Everything else
-
-    def open(self, until: float, *, exactly: bool = True) -> Line:
-        """Returns a new connection of its own to the server that has the key. Raises `Unreachable` at that time."""
-        line = Line(self._source(), until)
-        line.connect(until, exactly=exactly)
-        return line
-
-    def renew(
-        self, commands: list[Command], replicas: Replicas | None, until: float, refused: Callable[[], None]
-    ) -> tuple[list[Any], bool]:
-        """Returns the replies to renewals, and whether an earlier copy of them was not answered. With replicas, raises
-        `ReplicasError` if too few acknowledge them. `refused`: called if no server executes them for certain."""
-        if replicas is not None:
-            return self._renew_with(commands, replicas, until + replicas.timeout, None), False
-        copies = 0
-
-        def on(talk: Talk, until: float) -> list[Any]:
-            nonlocal copies
-            copies += 1
-            return talk.exchange(*commands, within=until - time.monotonic())
-
-        try:
-            return self._repeat(on, until), copies > 1
-        except ResponseError:
-            if copies == 1 and len(commands) == 1:
-                refused()
-            raise
-
-    def _renew_with(self, commands: list[Command], replicas: Replicas, until: float, line: Line | None) -> list[Any]:
-        own = line is None
-        try:
-            line = line or self.open(until)
-        except redis_py.Unreachable as error:
-            raise error.reason from None
-        try:
-            within = until - time.monotonic()
-            *replies, acknowledged = line.exchange(*commands, replicas.wait(), within=within)
-        finally:
-            if own:
-                line.close()
-        if acknowledged < replicas.count and None not in replies:
-            raise ReplicasError(replicas.too_few(acknowledged))
-        return replies
-
-    def release(self, commands: list[Command], hold: Hold[Line], until: float) -> tuple[list[Any], bool]:
-        """Returns the replies, and whether an earlier copy of the commands may have been executed."""
-        repeated = False
-
-        def on(talk: Talk, until: float) -> list[Any]:
-            nonlocal repeated
-            repeated, hold.release_sent = hold.release_sent, True
-            return talk.exchange(*commands, within=until - time.monotonic())
-
-        if hold.connection is not None and hold.connection.is_open():
-            try:
-                return on(hold.connection, min(until, time.monotonic() + STEP)), repeated
-            except redis_py.LOST:
-                pass  # A second copy of the commands follows on another connection.
-        return self._repeat(on, until), repeated
-
-    def ask(self, commands: list[Command], until: float) -> list[Any]:
-        """Returns the replies to commands that may be repeated."""
-        return self._repeat(lambda talk, until: talk.exchange(*commands, within=until - time.monotonic()), until)
-
-    def exchange(self, sent: list[Command], until: float, *, fresh: bool) -> list[Any]:
-        """Returns the replies of a primary, even errors. Does not wait for the pool: if that has no open connection to
-        spare, makes one beside it. `fresh`: does so anyway."""
-        if self._own_source is None:
-            self._look(until)
-        pool = self._source()
-        lent = None if fresh else redis_py.open_connection(pool)
-        talk = self.open(until) if lent is None else Talk(lent, pool.release)
-        try:
-            talk.send(*sent)
-            return redis_py.of_primary([talk.read(until) for _ in sent])
-        except BaseException:
-            talk.connection.disconnect()
-            raise
-        finally:
-            talk.done()
-
-    def _source(self) -> Any:
-        """Returns the pool that knows how to connect to the server of the key."""
-        if self._own_source is not None:
-            return self._own_source
-        if not redis_py.in_cluster(self._client):
-            return self._client.connection_pool
-        node = self._client.get_node_from_key(self._name)
-        return self._client.get_redis_connection(node).connection_pool
-
-    def _look(self, until: float) -> None:
-        """Asks a client with a single connection for its state, which the program may have changed."""
-        if not redis_py.is_single(self._client):
-            return
-        try:
-            told = limited(lambda: self._client.execute_command("CLIENT", "INFO"), until)
-        except NoPermissionError as error:
-            raise profile.unknown(error) from error
-        except redis_py.LOST as error:
-            raise redis_py.Unreachable(error) from error
-        self._own_source = profile.source_of(self._client.connection_pool, told)
-
-    def _repeat(self, on: Callable[[Talk, float], list[Any]], until: float) -> list[Any]:
-        """Returns what an exchange returns. Repeats it after a lost connection; raises its error then, or at that time."""
-        repeats = redis_py.Repeats(redis_py.policy(self._client, Retry), until)
-
-        def once() -> list[Any]:
-            step = repeats.step()
-            if self._own_source is None:
-                self._look(step)
-            with self._talk(step, fresh=repeats.fresh) as talk:
-                return on(talk, step)
-
-        while True:
-            try:
-                replies: list[Any] = self._follow(once, lambda: until)
-                return replies
-            except (*redis_py.LOST, redis_py.Unreachable) as error:
-                pause = repeats.pause(error)
-            time.sleep(pause)
-
-    def _follow(self, once: Callable[[], Any], gives_up: Callable[[], float]) -> Any:
-        """In a cluster, follows the key to its node."""
-        ends = time.monotonic() + redis_py.SLOT_PATIENCE
-        while True:
-            try:
-                return once()
-            except (*redis_py.MOVING, redis_py.Unreachable):
-                if not redis_py.in_cluster(self._client) or time.monotonic() > min(ends, gives_up()):
-                    raise
-            time.sleep(redis_py.SLOT_PAUSE)
-            # The client's own command finds the node and remembers it.
-            limited(lambda: self._client.execute_command("EXISTS", self._name), min(ends, gives_up()))
-
-    @contextmanager
-    def _talk(self, until: float, attempt: Acquisition | None = None, *, fresh: bool = False) -> Iterator[Talk]:
-        """Yields a connection of the pool, or one beside it if the pool is full, or in any case (`fresh`). One on which
-        the attempt is not answered is left to the attempt."""
-        talk = self.open(until) if fresh else self._lend(until, attempt)
-        try:
-            yield talk
-        finally:
-            if attempt is None or not attempt.keeps(talk):
-                talk.done()
-
-    def _lend(self, until: float, attempt: Acquisition | None) -> Talk:
-        pool = self._source()
-        asked = _is_stuck(pool)
-        if attempt is not None:
-            asked, attempt.lent = asked or attempt.lent, True
-        try:
-            lent = redis_py.open_connection(pool)
-            if lent is None and not asked and redis_py.lends(pool):
-                soon = min(until, time.monotonic() + redis_py.LENDING)
-                lent = limited(pool.get_connection, soon, pool.release, lambda work: _stuck.update({pool: work}))
-        except redis_py.LOST as error:
-            if not redis_py.pool_is_full(error):
-                raise redis_py.Unreachable(error) from error
-            lent = None
-        return self.open(until) if lent is None else Talk(lent, pool.release)
 
 
 def _leave_behind(attempt: Acquisition, debt: Debt) -> None:

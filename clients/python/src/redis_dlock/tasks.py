@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from redis.exceptions import ResponseError
 
 from . import redis_py, runs
+from .sync import DLock
 from .errors import attach, logger
 from .runs import Names, Refused
-from .sync import DLock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
