@@ -2,7 +2,6 @@ package dlock
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,14 +21,6 @@ type machine interface {
 
 // words are an event: what happens, a number if it has one, and settings.
 type words []string
-
-func (w words) number() int {
-	number, err := strconv.Atoi(w[1])
-	if err != nil {
-		panic(fmt.Sprint("no number: ", w))
-	}
-	return number
-}
 
 func (w words) setting(name string) string {
 	for _, each := range w[1:] {

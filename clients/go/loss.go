@@ -34,13 +34,6 @@ func (s *sessions) caps(l *Lock, at time.Time) {
 	}
 }
 
-// sees is told that the end of a lock has changed.
-func (s *sessions) sees(l *Lock) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l.home.sees(l)
-}
-
 // asks is told of a command that renews a lock, and may bind it, before it is sent.
 func (s *sessions) asks(l *Lock, b *seat) {
 	s.mu.Lock()
