@@ -55,16 +55,37 @@ final class Attempt {
         }
     }
 
+    private enum Kind {
+        TRY,
+        WAIT,
+        RENEWAL
+    }
+
+    /** A command without an answer. */
+    private static final class Command {
+        final Kind kind;
+        final long sent;
+        /** Whether it is of a request whose grant is over. */
+        boolean isOld;
+
+        Command(Kind kind, long sent) {
+            this.kind = kind;
+            this.sent = sent;
+        }
+
+        boolean isCopy() {
+            return kind != Kind.RENEWAL;
+        }
+    }
+
     private final Limits limits;
     private final long lease;
-    /** The copies of the request without an answer, and the renewals of the grant: when each was sent. */
-    private final Map<Integer, Long> open = new HashMap<>();
-    private final Map<Integer, Long> renewals = new HashMap<>();
-    private Step asked = Step.TRY;
+    private final Map<Integer, Command> open = new HashMap<>();
+    private Kind asked = Kind.TRY;
     /** Whether a server has said that it does not grant. */
     private boolean isRefused;
     private boolean isGranted;
-    /** When the granted request was sent. */
+    /** When the command was sent from which the lease of the grant counts. */
     private long since;
     private boolean isOver;
 
@@ -74,88 +95,88 @@ final class Attempt {
     }
 
     Action begin() {
-        return action(Step.TRY, 0, false);
+        return asks(0, false);
     }
 
     /** What the last action asked for is about to be sent. */
     void sent(int number, long now) {
-        (asked == Step.CONFIRM ? renewals : open).put(number, now);
+        open.put(number, new Command(asked, now));
     }
 
     /** Returns whether an earlier copy of the request may still be executed. */
     boolean isOpen() {
-        return !open.isEmpty();
+        return open.values().stream().anyMatch(command -> command.isCopy() && !command.isOld);
     }
 
-    /** Returns when the command was sent from which the lease of the grant counts. */
     long since() {
         return since;
     }
 
+    // The events. They return null if nothing follows: the answer is to a command that does not matter any more.
+
     Action granted(int number, long now) {
-        if (isOver) {
+        Command command = close(number);
+        if (command == null || isGranted) {
             return null;
         }
-        since = open.remove(number);
-        open.values().forEach(sent -> since = Validity.earlier(since, sent));
+        since = command.sent;
+        open.values().stream().filter(copy -> copy.isCopy() && !copy.isOld)
+                .forEach(copy -> since = Validity.earlier(since, copy.sent));
         isGranted = true;
-        return now - since <= lease / 3 && isCertain(now) ? end(Step.GRANTED) : action(Step.CONFIRM, now, false);
+        return now - since <= lease / 3 && isCertain(now) ? end(Step.GRANTED) : confirm();
     }
 
     Action nil(int number, long now) {
-        if (isOver) {
+        Command command = close(number);
+        if (command == null) {
             return null;
         }
-        open.remove(number);
-        boolean waited = asked == Step.WAIT;
         isRefused = true;
-        if (limits.isTry() || waited && open.isEmpty() && !limits.isEndless()) {
-            return end(Step.REFUSED);
+        if (isGranted) {
+            return null;
         }
-        return limits.isLeft(now) ? action(Step.WAIT, now, false) : over(now);
+        // Of several copies, another one has taken its place.
+        boolean isAnswer = command.kind == Kind.WAIT && !isOpen();
+        return limits.isTry() || isAnswer || !limits.isLeft(now) ? end(Step.REFUSED) : asks(now, false);
     }
 
     /** An old program holds it, so it cannot be waited for: it is asked again. */
     Action held(int number, long now) {
+        Command command = close(number);
         isRefused = true;
-        return limits.isTry() ? nil(number, now) : refused(number, now);
+        return isOver ? null : limits.isTry() || command == null ? end(Step.REFUSED) : again(now);
     }
 
     /** The renewal that confirms the grant was executed. */
     Action ok(int number, long now) {
-        if (isOver || !isGranted) {
+        Command command = close(number);
+        if (command == null) {
             return null;
         }
-        since = renewals.remove(number);
-        return isCertain(now) ? end(Step.GRANTED) : action(Step.CONFIRM, now, false);
+        since = Validity.later(since, command.sent);
+        return isCertain(now) ? end(Step.GRANTED) : confirm();
     }
 
-    /** The grant is over. */
-    Action gone(long now) {
-        if (isOver || !isGranted) {
+    /** The renewal that confirms the grant was answered nil: the grant is over. */
+    Action gone(int number, long now) {
+        if (close(number) == null) {
             return null;
         }
         isGranted = false;
-        renewals.clear();
-        Cleanup before = cleanup();
-        open.clear();
-        if (!limits.isLeft(now)) {
-            return end(Step.REFUSED);
-        }
-        asked = limits.isTry() ? Step.TRY : Step.WAIT;
-        return new Action(asked, limits.block(now), true, 0, before);
+        isRefused = true;
+        open.values().forEach(command -> command.isOld = true);
+        return limits.isLeft(now) ? asks(now, true) : end(Step.REFUSED);
     }
 
     /** No answer: it may still be executed. */
     Action cut(long now) {
-        return again(now);
+        return isOver ? null : again(now);
     }
 
     /** It was not executed, and may be sent again. */
     Action refused(int number, long now) {
         open.remove(number);
-        renewals.remove(number);
-        return again(now);
+        return isOver ? null : again(now);
     }
 
     /** It was not executed, and never will be. */
@@ -179,17 +200,34 @@ final class Attempt {
         return isOver ? null : end(Step.CANCELED);
     }
 
+    /** Returns the command that is answered, or {@code null} if the answer does not matter any more. */
+    private Command close(int number) {
+        Command command = open.remove(number);
+        return isOver || command == null || command.isOld ? null : command;
+    }
+
     private Action again(long now) {
-        if (isOver) {
-            return null;
-        }
-        if (isGranted) {
-            return action(Step.CONFIRM, now, false);
-        }
         if (!limits.isLeft(now)) {
             return over(now);
         }
-        return action(limits.isTry() || !isRefused ? Step.TRY : Step.WAIT, now, false);
+        return isGranted ? confirm() : asks(now, false);
+    }
+
+    private Action asks(long now, boolean isFresh) {
+        boolean waits = !limits.isTry() && isRefused;
+        asked = waits ? Kind.WAIT : Kind.TRY;
+        return new Action(waits ? Step.WAIT : Step.TRY, waits ? limits.block(now) : 0, isFresh, 0,
+                isFresh ? cleanup() : Cleanup.NONE);
+    }
+
+    private Action confirm() {
+        asked = Kind.RENEWAL;
+        return new Action(Step.CONFIRM, 0, false, 0, Cleanup.NONE);
+    }
+
+    private Action end(Step step) {
+        isOver = true;
+        return new Action(step, 0, false, isGranted ? until() : 0, step == Step.GRANTED ? Cleanup.NONE : cleanup());
     }
 
     private boolean isCertain(long now) {
@@ -200,17 +238,8 @@ final class Attempt {
         return since + lease - Validity.GRAIN;
     }
 
-    private Action action(Step step, long now, boolean isFresh) {
-        asked = step;
-        return new Action(step, step == Step.WAIT ? limits.block(now) : 0, isFresh, 0, Cleanup.NONE);
-    }
-
-    private Action end(Step step) {
-        isOver = true;
-        return new Action(step, 0, false, isGranted ? until() : 0, step == Step.GRANTED ? Cleanup.NONE : cleanup());
-    }
-
     private Cleanup cleanup() {
-        return isGranted ? Cleanup.RELEASE : open.isEmpty() ? Cleanup.NONE : Cleanup.LEAVE;
+        return isGranted ? Cleanup.RELEASE
+                : open.values().stream().anyMatch(Command::isCopy) ? Cleanup.LEAVE : Cleanup.NONE;
     }
 }

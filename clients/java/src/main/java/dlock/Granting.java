@@ -28,7 +28,7 @@ final class Granting {
     private final CompletableFuture<Void> cleaned = new CompletableFuture<>();
 
     // Guarded by this.
-    private final Attempt attempt;
+    private Attempt attempt;
     private int number;
     private Acquisition asking;
     /** Why no server has the request now; {@code null}: one has it, or is asked first. */
@@ -57,7 +57,7 @@ final class Granting {
         this.limits = limits;
         this.thread = thread;
         this.listeners = listeners;
-        this.attempt = new Attempt(limits, TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis()));
+        this.attempt = attempt();
         this.asking = new Acquisition(core, request, owner, thread == null, limits);
     }
 
@@ -102,9 +102,30 @@ final class Granting {
             case GRANTED:
                 deliver();
                 return;
+            case REFUSED:
+                if (limits.isEndless()) {
+                    again();
+                    return;
+                }
+                end(action);
+                return;
             default:
                 end(action);
         }
+    }
+
+    /** An operator ended the wait (CLIENT UNBLOCK), but the caller wants to wait for as long as necessary. */
+    private void again() {
+        Attempt.Action action;
+        synchronized (this) {
+            attempt = attempt();
+            action = attempt.begin();
+        }
+        perform(action, 0);
+    }
+
+    private Attempt attempt() {
+        return new Attempt(limits, TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis()));
     }
 
     private static void later(long millis, Runnable task) {
@@ -129,7 +150,7 @@ final class Granting {
         }
         Deadline giveUp = limits.over(limits.end.hasPassed() && hasServer);
         if (giveUp.hasPassed()) {
-            decide(attempt::over, 0);
+            decide(now -> attempt.over(now), 0);
             return;
         }
         synchronized (this) {
@@ -241,7 +262,13 @@ final class Granting {
             }
         }
         if (action == null) {
-            at.giveBack(grant);
+            boolean isKnown;
+            synchronized (this) {
+                isKnown = granted != null && granted.grant.token == grant.token;
+            }
+            if (!isKnown) {
+                at.giveBack(grant);
+            }
         } else {
             perform(action, 0);
         }
@@ -345,11 +372,11 @@ final class Granting {
             Throwable reason = Futures.cause(failed);
             if (failed == null) {
                 heard();
-                decide(now -> isThere ? attempt.ok(copy, now) : attempt.gone(now), 0);
+                decide(now -> isThere ? attempt.ok(copy, now) : attempt.gone(copy, now), 0);
             } else if (Unanswered.mayRepeat(reason) || Unanswered.writesNothing(reason)
                     || reason instanceof UnavailableException) {
                 long pause = troubled(reason);
-                decide(attempt::cut, pause);
+                decide(now -> attempt.cut(now), pause);
             } else {
                 fails(reason, copy);
             }

@@ -171,7 +171,7 @@ final class HistoriesTest {
                 case "ok":
                     return said(attempt.ok(number, now));
                 case "gone":
-                    return said(attempt.gone(now));
+                    return said(attempt.gone(number, now));
                 case "cut":
                     return said(attempt.cut(now));
                 case "refused":
