@@ -84,7 +84,7 @@ quorum-sim: setup ## simulate the quorum, 100,000 seeded runs (RUNS=, SEED=)
 	DLOCK_QUORUM_RUNS=$(or $(RUNS),100000) DLOCK_QUORUM_SEED=$(or $(SEED),0) cargo test --locked --package dlock-quorum simulation -- --nocapture
 
 client-histories: setup ## write the histories that all packages play, check 100,000 worlds of clients (WORLDS=)
-	cargo run --locked --package dlock-testkit --example client_histories > tests/clients/histories/generated-validity.txt
+	cargo run --locked --package dlock-testkit --example client_histories
 	DLOCK_CLIENT_WORLDS=$(or $(WORLDS),100000) cargo test --locked --package dlock-testkit --test client_histories -- --nocapture
 
 check-model: setup ## visit every state of small instances of the engine, print a table (SCOPE=name)

@@ -1,7 +1,12 @@
-//! Prints `tests/clients/histories/generated-validity.txt`.
+//! Writes `generated-validity.txt` and `generated-attempt.txt` into a folder.
 
-use dlock_testkit::client_histories::generated;
+use std::path::Path;
 
-fn main() {
-    print!("{}", generated::validity_file(generated::VALIDITIES));
+use dlock_testkit::client_histories::generated::{ATTEMPTS, VALIDITIES, attempt_file, validity_file};
+
+fn main() -> std::io::Result<()> {
+    let folder = std::env::args().nth(1).unwrap_or_else(|| "tests/clients/histories".to_owned());
+    let folder = Path::new(&folder);
+    std::fs::write(folder.join("generated-validity.txt"), validity_file(VALIDITIES))?;
+    std::fs::write(folder.join("generated-attempt.txt"), attempt_file(ATTEMPTS))
 }

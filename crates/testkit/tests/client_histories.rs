@@ -5,7 +5,7 @@
 use dlock_testkit::client_histories::planted::Planted;
 use dlock_testkit::client_histories::play::{all_of_repository, play_all};
 use dlock_testkit::client_histories::world::{Step, run};
-use dlock_testkit::client_histories::{attempt, generated, validity};
+use dlock_testkit::client_histories::{attempt, attempt_world, generated, validity};
 
 /// Returns how many worlds are played: `DLOCK_CLIENT_WORLDS` or a few.
 fn worlds() -> u64 {
@@ -42,6 +42,23 @@ fn every_planted_defect_is_found() {
 }
 
 #[test]
+fn no_acquisition_claims_refuses_or_leaves_what_it_must_not() {
+    for seed in 0..worlds() {
+        let violation = attempt_world::run(seed, None).violation;
+        assert!(violation.is_none(), "seed {seed}: {violation:?}");
+    }
+}
+
+#[test]
+fn every_planted_defect_of_an_acquisition_is_found() {
+    for planted in Planted::OF_ATTEMPT {
+        let found = (0..worlds()).filter(|seed| attempt_world::run(*seed, Some(planted)).violation.is_some()).count();
+        eprintln!("{planted:?}: in {found} of {} worlds", worlds());
+        assert!(found > 0, "{planted:?}");
+    }
+}
+
+#[test]
 fn the_reference_answers_what_the_files_say() {
     let histories = all_of_repository();
     let count = play_all(&histories, "granted", || Box::new(validity::Player::default()));
@@ -51,8 +68,14 @@ fn the_reference_answers_what_the_files_say() {
 }
 
 #[test]
-fn the_generated_file_is_what_the_generator_writes() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/histories/generated-validity.txt");
-    let written = std::fs::read_to_string(path).unwrap();
-    assert!(written == generated::validity_file(generated::VALIDITIES), "make client-histories");
+fn the_generated_files_are_what_the_generator_writes() {
+    let written = |name: &str| {
+        let path = format!("{}/../../tests/clients/histories/{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    };
+    assert!(
+        written("generated-validity.txt") == generated::validity_file(generated::VALIDITIES)
+            && written("generated-attempt.txt") == generated::attempt_file(generated::ATTEMPTS),
+        "make client-histories"
+    );
 }

@@ -181,7 +181,7 @@ impl Attempt {
         }
         let until = sent + self.lease - 2;
         self.grant = Some(until);
-        let is_young = now - sent <= self.lease / 3 || self.planted == Some(Planted::BelievesOldGrant);
+        let is_young = now - sent <= self.lease / 3;
         if is_young && until > now { Answer::Granted { until } } else { self.confirms() }
     }
 
@@ -260,6 +260,7 @@ impl Attempt {
     fn cleanup(&self) -> Cleanup {
         let is_copy_open = self.commands.iter().any(|command| command.is_open && command.kind != Kind::Confirm);
         match self.grant {
+            _ if self.planted == Some(Planted::LeavesCopies) => Cleanup::None,
             Some(_) => Cleanup::Release,
             None if is_copy_open => Cleanup::Leave,
             None => Cleanup::None,
@@ -309,6 +310,33 @@ impl Event {
             "over" => Self::Over,
             "cancel" => Self::Cancel,
             other => panic!("line {}: no event of an attempt: {other}", line.number),
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sent(number) => write!(f, "sent {number}"),
+            Self::Granted(number) => write!(f, "granted {number}"),
+            Self::Nil(number) => write!(f, "nil {number}"),
+            Self::Ok(number) => write!(f, "ok {number}"),
+            Self::Gone(number) => write!(f, "gone {number}"),
+            Self::Cut(number) => write!(f, "cut {number}"),
+            Self::Refused(number) => write!(f, "refused {number}"),
+            Self::Error(number) => write!(f, "error {number}"),
+            Self::Over => f.write_str("over"),
+            Self::Cancel => f.write_str("cancel"),
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(limit) => write!(f, "{limit}"),
+            Self::None => f.write_str("none"),
+            Self::Try => f.write_str("try"),
         }
     }
 }

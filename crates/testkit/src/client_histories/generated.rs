@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::attempt;
+use super::attempt_world::{self, Outcome};
 use super::text::{History, Line};
 use super::validity::{Duty, Event, State, answers};
 use super::world::{Step, run};
@@ -16,6 +18,52 @@ pub fn validity_file(count: usize) -> String {
         text.push_str(&history.to_string());
     }
     text
+}
+
+/// Returns the file of this many histories of an acquisition.
+pub fn attempt_file(count: usize) -> String {
+    let mut text = HEAD.to_owned();
+    for history in attempts(count) {
+        text.push('\n');
+        text.push_str(&history.to_string());
+    }
+    text
+}
+
+fn attempts(count: usize) -> Vec<History> {
+    let mut histories = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for seed in 1.. {
+        let Outcome { limit, lease, trace, .. } = attempt_world::run(seed, None);
+        if !(3..=LONGEST).contains(&trace.len()) {
+            continue;
+        }
+        let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let kind: Vec<_> =
+            trace.iter().map(|(_, event, answer)| kind_of(&event.to_string(), &answer.to_string())).collect();
+        let seen = known.entry(kind.join(" ")).or_default();
+        *seen += 1;
+        if *seen > OF_A_KIND {
+            continue;
+        }
+        let first = format!("acquire limit={limit} lease={lease}");
+        let mut lines = vec![Line { number: 0, at: 0, words: words(first), expected: vec!["try".to_owned()] }];
+        for (number, (at, event, answer)) in trace.iter().enumerate() {
+            let expected = if let attempt::Event::Sent(_) = event { Vec::new() } else { vec![answer.to_string()] };
+            lines.push(Line { number: number + 1, at: *at, words: words(event.to_string()), expected });
+        }
+        histories.push(History { name: format!("seed {seed}"), lines });
+        if histories.len() >= count {
+            break;
+        }
+    }
+    histories
+}
+
+/// Returns the first words of an event and of its answer.
+fn kind_of(event: &str, answer: &str) -> String {
+    let first = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+    format!("{}:{}", first(event), first(answer))
 }
 
 /// Returns this many histories. Of one kind, those with the same events in the same order, there are only a few.
@@ -69,6 +117,12 @@ fn line_of(number: usize, step: &Step) -> Line {
 /// The events of a history at most, and the histories of a kind.
 const LONGEST: usize = 14;
 const OF_A_KIND: usize = 3;
+
+const HEAD: &str =
+    "# Written by `make client-histories`: what the reference answers in random worlds. See README.md.\n";
+
+/// The histories of an acquisition that the repository has.
+pub const ATTEMPTS: usize = 1000;
 
 /// The histories of a validity that the repository has.
 pub const VALIDITIES: usize = 2000;

@@ -6,10 +6,11 @@
 //! | `play` | plays histories on a machine of whatever package |
 //! | `validity`, `attempt` | the reference |
 //! | `planted` | the ways in which packages were wrong, put back |
-//! | `world` | a server with its own clock, a network that delays and loses, a program that pauses; the invariant |
+//! | `world`, `attempt_world` | a server with its own clock, a network that delays and loses, a program that pauses; the invariants |
 //! | `generated` | writes histories of that world down |
 
 pub mod attempt;
+pub mod attempt_world;
 pub mod generated;
 pub mod planted;
 pub mod play;

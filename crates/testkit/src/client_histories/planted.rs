@@ -19,8 +19,8 @@ pub enum Planted {
     CountsFractions,
     /// A grant counts from the copy that was answered, although an earlier one may have been granted.
     ForgetsCopy,
-    /// A grant is believed however old it is.
-    BelievesOldGrant,
+    /// A copy without an answer is forgotten when the acquisition ends.
+    LeavesCopies,
     /// The nil of a repeat ends the wait.
     BelievesNilOfRepeat,
 }
@@ -38,5 +38,6 @@ impl Planted {
     ];
 
     /// Those of an acquisition.
-    pub const OF_ATTEMPT: [Planted; 3] = [Self::CountsFromReply, Self::ForgetsCopy, Self::BelievesNilOfRepeat];
+    pub const OF_ATTEMPT: [Planted; 4] =
+        [Self::CountsFromReply, Self::ForgetsCopy, Self::BelievesNilOfRepeat, Self::LeavesCopies];
 }
