@@ -76,6 +76,8 @@ pub(crate) struct Attempt {
     sent: u64,
     /// Until when the grant is certain.
     grant: Option<Instant>,
+    /// Whether it has been answered at all: then it waits.
+    is_answered: bool,
     has_said_nil: bool,
     next: Next,
 }
@@ -83,8 +85,9 @@ pub(crate) struct Attempt {
 impl Attempt {
     pub fn new(now: Instant, wait: Wait, lease: Duration, patience: Duration) -> Self {
         let next = Next::Ask { block: None, fresh: false };
-        let (commands, sent, grant, has_said_nil) = (Vec::new(), 0, None, false);
-        Self { wait, lease, patience, began: now, commands, sent, grant, has_said_nil, next }
+        let (commands, sent, grant) = (Vec::new(), 0, None);
+        let (is_answered, has_said_nil) = (false, false);
+        Self { wait, lease, patience, began: now, commands, sent, grant, is_answered, has_said_nil, next }
     }
 
     pub fn next(&self) -> Next {
@@ -119,7 +122,7 @@ impl Attempt {
     /// Takes a nil.
     pub fn nil(&mut self, now: Instant, number: u64) {
         let Some(command) = self.close(number) else { return };
-        self.has_said_nil = true;
+        (self.is_answered, self.has_said_nil) = (true, true);
         if self.grant.is_some() {
             return;
         }
@@ -148,7 +151,7 @@ impl Attempt {
         if self.close(number).is_none() {
             return;
         }
-        (self.grant, self.has_said_nil) = (None, true);
+        (self.grant, self.is_answered) = (None, true);
         // A copy of the same owner that comes late must not be taken for the next request's.
         self.commands.iter_mut().for_each(|command| command.is_old = true);
         if self.is_time_left(now) { self.ask(now, true) } else { self.end(Outcome::Refused) }
@@ -229,7 +232,7 @@ impl Attempt {
     fn ask(&mut self, now: Instant, fresh: bool) {
         let block = match self.wait {
             // The first command does not wait.
-            _ if !self.has_said_nil => None,
+            _ if !self.is_answered => None,
             Wait::Not => None,
             Wait::AtMost(wait) => Some(Block::For(wait.saturating_sub(now.saturating_duration_since(self.began)))),
             Wait::ForEver => Some(Block::ForEver),

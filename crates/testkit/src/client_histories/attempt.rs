@@ -87,6 +87,8 @@ pub struct Attempt {
     commands: Vec<Command>,
     /// Until when what was granted is certain.
     grant: Option<i64>,
+    /// Whether it has been answered at all: then it waits.
+    is_answered: bool,
     has_said_nil: bool,
     asked: Kind,
     answer: Answer,
@@ -102,6 +104,7 @@ impl Attempt {
             began: now,
             commands: Vec::new(),
             grant: None,
+            is_answered: false,
             has_said_nil: false,
             asked: Kind::Try,
             answer: Answer::Try { fresh: false },
@@ -204,7 +207,7 @@ impl Attempt {
             return self.answer;
         }
         self.grant = None;
-        self.has_said_nil = true;
+        self.is_answered = true;
         self.commands.iter_mut().for_each(|command| command.is_old = true);
         if !self.is_time_left(now) {
             return Answer::Refused(self.cleanup());
@@ -214,7 +217,7 @@ impl Attempt {
 
     fn nil(&mut self, now: i64, number: u32) -> Answer {
         let Some(command) = self.close(number).filter(|command| !command.is_old) else { return self.answer };
-        self.has_said_nil = true;
+        (self.is_answered, self.has_said_nil) = (true, true);
         if self.grant.is_some() {
             return self.answer;
         }
@@ -238,7 +241,7 @@ impl Attempt {
 
     /// Asks for the lock.
     fn asks(&mut self, now: i64, fresh: bool) -> Answer {
-        let waits = self.limit != Limit::Try && self.has_said_nil;
+        let waits = self.limit != Limit::Try && self.is_answered;
         self.asked = if waits { Kind::Wait } else { Kind::Try };
         let block = match self.limit {
             Limit::AtMost(limit) => (limit - (now - self.began)).max(1),

@@ -18,7 +18,7 @@ pub struct Outcome {
     pub lease: i64,
     /// The time of each event, the event, and the answer to it.
     pub trace: Vec<(i64, Event, Answer)>,
-    /// What an invariant has against it.
+    /// The invariant that it breaks, and how.
     pub violation: Option<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::attempt;
+use super::attempt::{self, Limit};
 use super::attempt_world::{self, Outcome};
 use super::text::{History, Line};
 use super::validity::{Duty, Event, State, answers};
@@ -35,7 +35,7 @@ fn attempts(count: usize) -> Vec<History> {
     let mut known: HashMap<String, usize> = HashMap::new();
     for seed in 1.. {
         let Outcome { limit, lease, trace, .. } = attempt_world::run(seed, None);
-        if !(3..=LONGEST).contains(&trace.len()) {
+        if !(3..=LONGEST).contains(&trace.len()) || is_left_to_packages(limit, &trace) {
             continue;
         }
         let words = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -58,6 +58,29 @@ fn attempts(count: usize) -> Vec<History> {
         }
     }
     histories
+}
+
+/// Returns whether packages may decide otherwise: after a grant that was over, and whether a renewal that confirms is
+/// sent once more when the time is over.
+fn is_left_to_packages(limit: Limit, trace: &[(i64, attempt::Event, attempt::Answer)]) -> bool {
+    use attempt::{Answer, Event};
+    let mut is_gone = false;
+    trace.iter().any(|(at, event, answer)| {
+        let is_over = match limit {
+            Limit::AtMost(limit) => *at >= limit,
+            Limit::None => false,
+            Limit::Try => *at >= 1000,
+        };
+        is_gone |= matches!(event, Event::Gone(_));
+        match event {
+            Event::Cut(_) | Event::Refused(_) | Event::Nil(_) | Event::Over | Event::Gone(_) if is_gone => {
+                !matches!(event, Event::Gone(_)) || is_over
+            }
+            Event::Cut(_) | Event::Refused(_) => is_over,
+            Event::Ok(_) => is_over && !matches!(answer, Answer::Granted { .. }),
+            _ => false,
+        }
+    })
 }
 
 /// Returns the first words of an event and of its answer.
