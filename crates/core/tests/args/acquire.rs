@@ -1,7 +1,7 @@
 //! The commands that take a lock, or several.
 
 use dlock_core::args::{Acquire, AcquireAll, CapBy, Excerpt, Limits, Malformed, Release, Renew, Syntax};
-use dlock_core::{BindTo, Command, Lease, LeaseChoice, RequestId, Token, TokenClock, Want};
+use dlock_core::{BindTo, Command, Lease, LeaseChoice, RequestId, Token, Want};
 
 use super::{LIMITS, acquire, lasting, nonzero, owner, syntax_error, words};
 

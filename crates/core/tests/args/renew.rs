@@ -1,7 +1,7 @@
 //! `RENEW`.
 
 use dlock_core::args::{Malformed, Renew};
-use dlock_core::{BindTo, LeaseChoice, Mode, RenewToken, Token, TokenClock};
+use dlock_core::{BindTo, LeaseChoice, Mode, RenewToken, Token};
 
 use super::{LIMITS, lasting, owner, renew, syntax_error, token};
 

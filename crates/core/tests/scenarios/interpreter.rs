@@ -36,8 +36,7 @@ use std::collections::BTreeMap;
 use dlock_core::engine::{Call, Entered, Input, Left, LogSettings, Peer, Permission, Role, Settings, WaiterId};
 use dlock_core::settings::Setting;
 use dlock_core::{
-    BindTo, ClientId, Command, Engine, Entries, Keyspace, Memory, Name, Owner, Reach, Renew, RenewToken, TokenClock,
-    UnixMs, Want,
+    BindTo, ClientId, Command, Engine, Entries, Keyspace, Memory, Name, Owner, Reach, Renew, RenewToken, UnixMs, Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 

@@ -9,9 +9,7 @@ use dlock_core::args::{
     Acquire, AcquireAll, BadLease, CapBy, Check, Excerpt, Info, Limits, Malformed, Release, Renew, Syntax,
 };
 use dlock_core::engine::Detail;
-use dlock_core::{
-    BindTo, Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, RequestId, TokenClock, UnixMs, Want,
-};
+use dlock_core::{BindTo, Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, RequestId, UnixMs, Want};
 
 use dlock_testkit::bytes::Bytes;
 
