@@ -7,6 +7,8 @@ use crate::Now;
 pub(super) struct Budget {
     /// How many waiters may still be answered.
     pub answers: usize,
+    /// How many holds of ended sessions may still be settled, before those that are in the way of one owner.
+    pub settles: usize,
     /// Whether the turn was as large as one may be: the timer looks at the clock before the next.
     pub should_yield: bool,
 }
@@ -39,7 +41,7 @@ const STEPS: u32 = 16;
 
 impl Budget {
     /// The budget of a command, or of a step of the timer.
-    pub(super) const TURN: Budget = Budget { answers: PIECE, should_yield: false };
+    pub(super) const TURN: Budget = Budget { answers: PIECE, settles: PIECE, should_yield: false };
 }
 
 /// How long one tick may take.

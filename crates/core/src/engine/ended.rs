@@ -10,9 +10,13 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Releases holds whose sessions have ended, or gives them the end of their grace: some of them, if there are many.
     #[inline(never)]
     pub(super) fn release_ended(&mut self) {
-        for _ in 0..PIECE {
+        loop {
             let next = self.record.as_ref().and_then(|record| record.bound.next_ended());
             let Some((_, binding, _)) = next else { return };
+            if self.budget.settles == 0 {
+                break;
+            }
+            self.budget.settles -= 1;
             let (owner, mode) = (binding.owner.clone(), binding.mode);
             self.settle_one(&owner, mode);
         }

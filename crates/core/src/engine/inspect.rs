@@ -1,10 +1,12 @@
 //! What `INFO` and `CHECK` show. Reading changes nothing: holds whose sessions have ended are left out here before they
 //! are released.
 
+use smallvec::SmallVec;
+
 use super::Engine;
 use super::queue::WaiterId;
 use super::record::{Record, RecordId};
-use super::session_holds::SessionHolds;
+use super::session_holds::{Rest, SessionHolds};
 use super::sessions::Sessions;
 use crate::holds::Sum;
 use crate::{ClientId, Hold, Lock, LockMode, Mode, Name, Now, Owner, SessionId, SessionKey, Summary, Token, UnixMs};
@@ -105,18 +107,16 @@ impl View<'_> {
 
     /// Returns the holds that show, with the end of each, where sessions have ended: not those that count as released,
     /// and with a grace, those whose lease has run out since. In no order; looked at once. `None` where no session has
-    /// ended, or where the sums say enough.
-    fn shown(&self, detail: &Detail) -> Option<Vec<(&Hold, UnixMs)>> {
+    /// ended, or where sums and lists of tokens tell enough.
+    fn shown(&self) -> Option<Vec<(&Hold, UnixMs)>> {
         let record = self.record.filter(|record| record.bound.has_ended())?;
         // Where nobody else is left, there is no need to look at each.
         if !record.bound.has_grace(self.now) {
             if self.ended_sum().holds >= self.lock.live_count(self.now) {
                 return Some(Vec::new());
             }
-            // Sums say enough. To find the lowest tokens of the rest, all have to be looked at.
-            if !matches!(detail, Detail::Full(_)) && self.lock.exclusive(UnixMs::ZERO).is_none() {
-                return None;
-            }
+            // Beside an exclusive hold there is at most one other.
+            self.lock.exclusive(UnixMs::ZERO)?;
         }
         Some(self.lock.stored_in_no_order().filter_map(|hold| Some((hold, self.end_of(hold)?))).collect())
     }
@@ -138,21 +138,25 @@ impl View<'_> {
     }
 
     /// Returns the same for a lock without an exclusive hold, some of whose holds count as released and leave others.
-    /// Where few sessions have ended, no hold of theirs is looked up.
     fn summary_of_the_rest(&self) -> (Summary, UnixMs) {
         let rest = self.lock.holds.live_shared(self.now).minus(self.ended_sum());
-        let few = self.record.map(|record| &record.bound).filter(|bound| bound.has_few_ended());
-        let shows = |hold: &&Hold| self.end_of(hold).is_some();
-        let (deadline, token) = match few {
-            Some(bound) => (self.last_deadline_beside(bound), self.last_token_beside(bound)),
-            None => (
-                self.lock.holds.by_deadline().find(shows).map(|hold| hold.deadline),
-                self.lock.holds.by_token().rev().find(shows).map(|hold| hold.token),
-            ),
-        };
+        let found = self.record.map(|record| &record.bound).and_then(|bound| {
+            bound.rest(self.now).or_else(|| {
+                let rest = self.find_rest(bound)?;
+                bound.keep_rest(rest);
+                Some(rest)
+            })
+        });
+        let (token, deadline) = found.map_or((None, None), |rest| (rest.token, rest.deadline));
         let (holders, entries) = (rest.holds as u64, rest.entries);
         let summary = Summary { mode: LockMode::Shared, holders, entries, token, deadline };
         (summary, deadline.map_or(self.now, |deadline| deadline.min(self.key_end)))
+    }
+
+    fn find_rest(&self, bound: &SessionHolds) -> Option<Rest> {
+        let last = self.rest_by_token(bound, Order::Falling).next()?;
+        let deadline = self.last_deadline_beside(bound)?;
+        Some(Rest { token: Some(last.token), deadline: Some(deadline), from: self.now, until: last.deadline })
     }
 
     /// Returns the last deadline of those whose sessions have not ended: the first time at which all that is live is of
@@ -168,25 +172,23 @@ impl View<'_> {
         Some(UnixMs::new(before))
     }
 
-    /// Returns their highest token. Two lists in one order, side by side: a hold is looked up only where they differ,
-    /// or where two holds may have one token.
-    fn last_token_beside(&self, bound: &SessionHolds) -> Option<Token> {
-        let mut ended = bound.ended_reader_tokens(self.now).peekable();
-        let mut tokens = self.lock.holds.reader_tokens().peekable();
-        while let Some(token) = tokens.next() {
-            let mut is_alone = true;
-            while tokens.next_if_eq(&token).is_some() {
-                is_alone = false;
+    /// Returns the shared holds that show, without those of ended sessions. Two lists in one order, side by side: a hold is
+    /// looked up only where they differ, or where two holds may have one token.
+    fn rest_by_token<'s>(&'s self, bound: &'s SessionHolds, order: Order) -> impl Iterator<Item = &'s Hold> {
+        let mut ended = InOrder::of(bound.ended_reader_tokens(self.now), order);
+        let mut tokens = InOrder::of(self.lock.holds.reader_tokens(), order);
+        let mut found: SmallVec<[&'s Hold; 1]> = SmallVec::new();
+        std::iter::from_fn(move || {
+            while found.is_empty() {
+                let (token, is_alone) = tokens.next_group()?;
+                ended.skip_before(token);
+                if !(is_alone && ended.peek() == Some(token)) {
+                    let with_token = self.lock.holds.with_token(token);
+                    found.extend(with_token.filter(|hold| self.end_of(hold).is_some()).take(LOOKS));
+                }
             }
-            while ended.next_if(|ended| *ended > token).is_some() {}
-            if is_alone && ended.peek() == Some(&token) {
-                continue;
-            }
-            if self.lock.holds.with_token(token).any(|hold| self.end_of(hold).is_some()) {
-                return Some(token);
-            }
-        }
-        None
+            found.pop()
+        })
     }
 
     fn show(&self, hold: &Hold) -> Option<ShownHold> {
@@ -203,13 +205,15 @@ impl View<'_> {
 
     /// Returns the first holds by token, at most this many.
     fn holds(&self, shown: Option<&[(&Hold, UnixMs)]>, most: usize) -> Vec<ShownHold> {
-        let mut held: Vec<&Hold> = match shown {
-            Some(shown) => shown.iter().map(|(hold, _)| *hold).collect(),
-            None if self.lock.lapsed(self.now) <= self.lock.stored() / 2 => {
+        let ended = self.record.map(|record| &record.bound).filter(|bound| bound.has_ended());
+        let mut held: Vec<&Hold> = match (shown, ended) {
+            (Some(shown), _) => shown.iter().map(|(hold, _)| *hold).collect(),
+            (None, Some(bound)) => self.rest_by_token(bound, Order::Rising).take(most).collect(),
+            (None, None) if self.lock.lapsed(self.now) <= self.lock.stored() / 2 => {
                 return self.lock.live_holds(self.now).filter_map(|hold| self.show(hold)).take(most).collect();
             }
             // The shorter way: all that are live.
-            None => self.lock.live_by_deadline(self.now).collect(),
+            (None, None) => self.lock.live_by_deadline(self.now).collect(),
         };
         if most < held.len() {
             held.select_nth_unstable_by_key(most, |hold| hold.token);
@@ -233,7 +237,7 @@ impl<T> Engine<T> {
     ) -> Option<Inspection> {
         let id = self.look_up_for(name, lock);
         let view = self.view_of(id, lock, key_end, now);
-        let shown = view.shown(detail);
+        let shown = view.shown();
         let (summary, end) = view.summary(shown.as_deref());
         let waiters = view.record.map_or(0, |record| record.queue.len());
         if summary.mode == LockMode::Free && waiters == 0 {
@@ -300,6 +304,61 @@ impl<T> Engine<T> {
             })
         };
         record.queue.iter().filter_map(show).take(most).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Rising,
+    Falling,
+}
+
+/// A list of tokens in one of its two orders.
+struct InOrder<I: DoubleEndedIterator<Item = Token>> {
+    rest: I,
+    next: Option<Token>,
+    order: Order,
+}
+
+impl<I: DoubleEndedIterator<Item = Token>> InOrder<I> {
+    /// Returns rising tokens in this order.
+    fn of(rising: I, order: Order) -> InOrder<I> {
+        let mut list = InOrder { rest: rising, next: None, order };
+        list.advance();
+        list
+    }
+
+    fn advance(&mut self) {
+        self.next = match self.order {
+            Order::Rising => self.rest.next(),
+            Order::Falling => self.rest.next_back(),
+        };
+    }
+
+    fn peek(&self) -> Option<Token> {
+        self.next
+    }
+
+    /// Returns the next token, and whether it comes once.
+    fn next_group(&mut self) -> Option<(Token, bool)> {
+        let token = self.next?;
+        self.advance();
+        let is_alone = self.next != Some(token);
+        while self.next == Some(token) {
+            self.advance();
+        }
+        Some((token, is_alone))
+    }
+
+    /// Goes on to the first token that does not come before this one.
+    fn skip_before(&mut self, token: Token) {
+        while let Some(next) = self.next {
+            let comes_before = if self.order == Order::Rising { next < token } else { next > token };
+            if !comes_before {
+                return;
+            }
+            self.advance();
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::session::NamedId;
 use crate::{Bond, Hold, Lease, Lock, Mode, Owner, SessionKey, Token, UnixMs, broken};
 
 mod ended;
+mod ended_times;
 mod renewal;
 mod slots;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod tests;
 #[cfg(feature = "check")]
 mod views;
 
+use ended_times::EndedTimes;
 pub(super) use renewal::{LoadChange, NextRenewal, Renewal};
 use slots::BoundSlots;
 
@@ -39,6 +41,10 @@ pub(super) struct SessionHolds {
     slots: Option<Box<BoundSlots>>,
     /// The sessions that have ended and still have holds.
     ended: Vec<SessionKey>,
+    /// The deadlines of their holds.
+    times: EndedTimes,
+    /// What `rest` has found.
+    rest: Cell<Option<Rest>>,
     /// What `ended_sum` has found, and at which time: many are served by it.
     ended_sum: Cell<Option<(UnixMs, Sum)>>,
     /// The latest clock of an effect: what had a deadline before it is not in the lock any more.
@@ -78,6 +84,19 @@ struct ByToken {
 struct Session {
     deadlines: Deadlines,
     end: Option<SessionEnd>,
+    /// It has ended, and the deadlines are among those of others, too.
+    is_together: bool,
+}
+
+/// What is left of a lock beside the holds that count as released, found at one time: the highest token and the last deadline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rest {
+    pub token: Option<Token>,
+    pub deadline: Option<UnixMs>,
+    /// It is true from here on, if nothing changes.
+    pub from: UnixMs,
+    /// It is true before this time: the hold with that token lapses then.
+    pub until: UnixMs,
 }
 
 impl Session {
@@ -188,6 +207,10 @@ impl SessionHolds {
         *self.by_owner.entry(binding.owner.clone()).or_default().of(binding.mode) = Some(id);
         let session = self.sessions.entry(binding.key).or_default();
         session.deadlines.insert(binding.deadline, id, binding.entries, false);
+        if let Some(together) = self.times.of(session) {
+            together.insert(binding.deadline, id, binding.entries, false);
+        }
+        self.rest.set(None);
         self.renewals.insert((binding.renewal.at, id));
         self.note_change(binding.key, binding.renewal.load.cast_signed(), 1);
         let first = ByToken::of(binding.key, &binding.owner, binding.deadline);
@@ -221,6 +244,10 @@ impl SessionHolds {
             }
             session.deadlines.remove(binding.deadline, id);
             session.deadlines.insert(hold.deadline, id, hold.count, false);
+            if let Some(together) = self.times.of(session) {
+                together.remove(binding.deadline, id);
+                together.insert(hold.deadline, id, hold.count, false);
+            }
         }
         self.renewals.remove(&(binding.renewal.at, id));
         self.renewals.insert((renewal.at, id));
@@ -247,6 +274,7 @@ impl SessionHolds {
 
     /// Records the clock of an effect: by it, the lock has dropped its lapsed holds.
     pub(super) fn sweep(&mut self, clock: UnixMs) {
+        self.rest.set(None);
         if self.swept < Some(clock) {
             self.swept = Some(clock);
             self.ended_sum.set(None);
@@ -275,8 +303,12 @@ impl SessionHolds {
                 self.by_owner.remove(&binding.owner);
             }
         }
+        self.rest.set(None);
         let session = self.sessions.get_mut(&binding.key)?;
         session.deadlines.remove(binding.deadline, id);
+        if let Some(together) = self.times.of(session) {
+            together.remove(binding.deadline, id);
+        }
         let (end, is_last) = (session.end, session.deadlines.total().holds == 0);
         if let Some(end) = end {
             self.count_out(&binding, end);
@@ -284,7 +316,11 @@ impl SessionHolds {
         if !is_last {
             return None;
         }
-        self.sessions.remove(&binding.key);
+        if let Some(session) = self.sessions.remove(&binding.key)
+            && end.is_some()
+        {
+            self.times.remove(binding.key, &session);
+        }
         if self.ended.last() == Some(&binding.key) {
             self.ended.pop();
         } else {
@@ -407,6 +443,8 @@ impl SessionHolds {
     pub(super) fn take_apart(&mut self, most: usize) -> Vec<SessionKey> {
         // Nobody asks for these sessions any more, and to find one in a long list takes time.
         self.ended.clear();
+        self.times = EndedTimes::default();
+        self.sessions.values_mut().for_each(|session| session.is_together = false);
         self.ended_sum.set(None);
         let ids: Vec<HoldId> = self.bindings.keys().copied().take(most).collect();
         ids.into_iter().filter_map(|id| self.remove(id)).collect()

@@ -74,6 +74,11 @@ impl Deadlines {
         self.runs.iter().flat_map(|run| run.items.iter().map(|item| item.id))
     }
 
+    /// Returns all deadlines, each with its hold and the entries of that.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (UnixMs, HoldId, u32)> {
+        self.runs.iter().flat_map(|run| run.items.iter().map(|item| (item.at, item.id, item.entries)))
+    }
+
     /// Returns the sum of the holds that have lapsed at `now`. One step for each run of 512.
     pub(crate) fn lapsed(&self, now: UnixMs) -> Sum {
         let mut sum = Sum::default();

@@ -175,9 +175,9 @@ impl Holds {
         single.into_iter().chain(first).chain(readers.into_iter().flat_map(Readers::by_token)).chain(last)
     }
 
-    /// Returns the tokens of many shared holds, the highest first, and of some that are not there any more. No hold is
+    /// Returns the tokens of many shared holds, the lowest first, and of some that are not there any more. No hold is
     /// looked up.
-    pub(crate) fn reader_tokens(&self) -> impl Iterator<Item = Token> {
+    pub(crate) fn reader_tokens(&self) -> impl DoubleEndedIterator<Item = Token> {
         let (.., readers) = self.parts();
         readers.into_iter().flat_map(Readers::stored_tokens)
     }

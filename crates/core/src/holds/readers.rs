@@ -62,10 +62,10 @@ impl Readers {
         self.by_token.iter().filter_map(|(_, id)| self.at(*id))
     }
 
-    /// Returns the tokens of all that is stored, dropped holds too, the highest first. The fastest way to see them in
+    /// Returns the tokens of all that is stored, dropped holds too, the lowest first. The fastest way to see them in
     /// order.
-    pub(super) fn stored_tokens(&self) -> impl Iterator<Item = Token> {
-        self.by_token.iter().rev().map(|(token, _)| *token)
+    pub(super) fn stored_tokens(&self) -> impl DoubleEndedIterator<Item = Token> {
+        self.by_token.iter().map(|(token, _)| *token)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Hold> {

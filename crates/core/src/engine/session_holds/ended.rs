@@ -1,7 +1,7 @@
 //! The holds of ended sessions: they stay until a visit settles them. Before, they count as released: from the end of
 //! the session on, or of its grace.
 
-use super::{Binding, ByToken, FEW, SessionEnd, SessionHolds, hash};
+use super::{Binding, ByToken, FEW, Rest, SessionEnd, SessionHolds, hash};
 use crate::holds::{HoldId, Sum};
 use crate::{Hold, Mode, Owner, SessionKey, Token, UnixMs};
 
@@ -20,7 +20,7 @@ impl SessionHolds {
         } else {
             return None;
         };
-        if self.ended.len() <= FEW && !self.ended.contains(&key) {
+        if self.ended.len() <= FEW && !self.ended.contains(&key) || self.ended.len() > FEW && !self.times.has(key) {
             return None;
         }
         self.sessions.get(&key)?.end
@@ -32,6 +32,8 @@ impl SessionHolds {
         if session.end.is_none() {
             session.end = Some(end);
             self.ended.push(key);
+            self.times.add(key, session, end.deadline());
+            self.rest.set(None);
             if let Some(slots) = &mut self.slots {
                 slots.end(key);
             }
@@ -79,9 +81,13 @@ impl SessionHolds {
             return sum;
         }
         let clock = self.swept.map_or(now, |swept| swept.max(now));
-        let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
-        let ended_sum = sessions.filter(|session| session.end.is_some_and(|end| end.deadline() <= now));
-        let sum = ended_sum.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)));
+        let sum = if self.times.are_over(now) {
+            self.times.live(clock, |key| self.sessions.get(&key))
+        } else {
+            let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
+            let ended = sessions.filter(|session| session.end.is_some_and(|end| end.deadline() <= now));
+            ended.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)))
+        };
         self.ended_sum.set(Some((now, sum)));
         sum
     }
@@ -95,31 +101,38 @@ impl SessionHolds {
         Some((slot, &self.bindings.get(&id)?.owner))
     }
 
-    /// Returns whether so few sessions have ended that a question may look at each of them.
-    pub(in crate::engine) fn has_few_ended(&self) -> bool {
-        self.ended.len() <= FEW
-    }
-
-    /// Returns the holds of ended sessions that the lock has and that are live at `time`. One step for each session,
-    /// and for each 512 of its holds.
+    /// Returns the holds of ended sessions that the lock has and that are live at `time`. One step for each 512 of them,
+    /// and for each session with many.
     pub(in crate::engine) fn ended_after(&self, time: UnixMs) -> Sum {
         let clock = self.swept.map_or(time, |swept| swept.max(time));
-        let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
-        sessions.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)))
+        self.times.live(clock, |key| self.sessions.get(&key))
     }
 
-    /// Returns the tokens that one shared hold of an ended session has, which is in the lock and live at `now`. The
-    /// highest first.
-    pub(in crate::engine) fn ended_reader_tokens(&self, now: UnixMs) -> impl Iterator<Item = Token> {
+    /// Returns the tokens that one shared hold of an ended session has, which is in the lock and live at `now`. The lowest
+    /// first.
+    pub(in crate::engine) fn ended_reader_tokens(&self, now: UnixMs) -> impl DoubleEndedIterator<Item = Token> {
         let clock = self.swept.map_or(now, |swept| swept.max(now));
-        let is_one = move |by: &ByToken| !by.is_ambiguous && by.deadline > clock && self.ended.contains(&by.key);
-        let tokens = self.by_token.iter().rev().filter(move |((_, mode), by)| *mode == Mode::Shared && is_one(by));
+        let has_ended = |key: SessionKey| {
+            if self.ended.len() <= FEW { self.ended.contains(&key) } else { self.times.has(key) }
+        };
+        let is_one = move |by: &ByToken| !by.is_ambiguous && by.deadline > clock && has_ended(by.key);
+        let tokens = self.by_token.iter().filter(move |((_, mode), by)| *mode == Mode::Shared && is_one(by));
         tokens.map(|((token, _), _)| *token)
+    }
+
+    /// Returns what is left of the lock at `now`, if that was found before and nothing has changed since.
+    pub(in crate::engine) fn rest(&self, now: UnixMs) -> Option<Rest> {
+        self.rest.get().filter(|rest| rest.from <= now && now < rest.until)
+    }
+
+    /// Keeps what is left of the lock, until something changes.
+    pub(in crate::engine) fn keep_rest(&self, rest: Rest) {
+        self.rest.set(Some(rest));
     }
 
     /// Returns whether an ended session still has a grace at `now`.
     pub(in crate::engine) fn has_grace(&self, now: UnixMs) -> bool {
         let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
-        sessions.filter_map(|session| session.end).any(|end| end.deadline() > now)
+        !self.times.are_over(now) && sessions.filter_map(|session| session.end).any(|end| end.deadline() > now)
     }
 }
