@@ -51,7 +51,10 @@ fn load(context: &Context, arguments: &[RedisString]) -> Status {
     });
     match loaded {
         Ok(()) => {
-            ffi::guarded("load", (), || eviction::warn_if_locks_can_be_evicted(context));
+            ffi::guarded("load", (), || {
+                eviction::warn_if_locks_can_be_evicted(context);
+                eviction::warn_if_locks_are_freed_at_once(context);
+            });
             Status::Ok
         }
         Err(reason) => {

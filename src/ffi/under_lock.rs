@@ -7,11 +7,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A value that only the thread which is inside of the module may use. Another thread that reaches for it panics.
+/// A value that only the thread which is inside of the module may use: every function that the server calls and that uses
+/// state enters by [`super::guard::guarded`], which turns others away. A debug build checks that it has entered.
 pub struct UnderLock<T>(T);
 
-// SAFETY: `deref` lets only the thread through that is inside, and `Inside::enter` lets one in at a time. The
-// next one that enters sees all that the last has written.
+// SAFETY: state is used behind `guarded` only, and `Inside::enter` lets one thread in at a time. The next one that enters
+// sees all that the last has written.
 unsafe impl<T> Sync for UnderLock<T> {}
 
 /// The thread that is inside of the module; 0 if none is.
@@ -75,7 +76,10 @@ impl<T> std::ops::Deref for UnderLock<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        assert!(INSIDE.load(Ordering::Relaxed) == this_thread(), "dlock state was reached from outside of the module");
+        debug_assert!(
+            INSIDE.load(Ordering::Relaxed) == this_thread(),
+            "dlock state was reached from outside of the module"
+        );
         &self.0
     }
 }

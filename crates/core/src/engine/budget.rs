@@ -35,7 +35,7 @@ pub(super) const TICK_US: u64 = 2000;
 /// number.
 const BUSY_SHARE: u64 = 5;
 /// How long a tick may take at most, in µs.
-const MAX_TICK_US: u64 = 10_000;
+const MAX_TICK_US: u64 = 4_000;
 /// How much a tick does at least if it is not large, so that a server with too little time does not make it crawl.
 const STEPS: u32 = 16;
 

@@ -179,3 +179,74 @@ fn stored(server: &Server) -> usize {
 fn key() -> KeyName {
     (0, b"lock".to_vec())
 }
+
+/// `MACQUIRE` settles no more holds than a command on one lock: the rest count as released.
+#[test]
+fn several_locks_of_an_ended_session_are_taken_in_a_bounded_time() {
+    const LOCKS: usize = 64;
+    let mut server = Server::new();
+    let keys: Vec<String> = (0..LOCKS).map(|lock| format!("lock{lock}")).collect();
+    for key in &keys {
+        (0..MANY).for_each(|reader| assert!(is_granted(&server.acquire_bound(key, reader, Want::Shared, SESSION))));
+    }
+    server.space.take_stream();
+    server.disconnect(SESSION);
+    let names: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let ask = Request::new(owner("writer"), Want::ExclusiveOnce, LeaseChoice::Own);
+    assert!(is_granted(&server.ask_all(&names, 7, &ask, false)));
+    let effects = server.space.take_stream().len();
+    assert!(effects <= 2 * LOCKS, "{effects} effects: {LOCKS} are the grants");
+    (0..100).for_each(|_| server.tick());
+    assert_eq!(server.engine.stats().session_ends, (LOCKS * MANY) as u64);
+    server.engine.audit().unwrap();
+}
+
+/// Nor does one that waits settle all of them when its turn comes.
+#[test]
+fn several_locks_of_an_ended_session_are_given_to_a_waiter_a_piece_at_a_time() {
+    let mut server = Server::new();
+    let keys = ["a", "b", "c"];
+    for key in keys {
+        (0..MANY).for_each(|reader| assert!(is_granted(&server.acquire_bound(key, reader, Want::Shared, SESSION))));
+    }
+    let ask = Request::new(owner("writer"), Want::ExclusiveOnce, LeaseChoice::Own);
+    assert!(matches!(server.ask_all(&keys, 7, &ask, true), Ok(Entered::Waiting(_))));
+    server.disconnect(SESSION);
+    (0..10).for_each(|_| server.tick());
+    assert_eq!(server.answers(), 1);
+    server.engine.audit().unwrap();
+}
+
+/// Many questions in a row about a lock of which most holds are those of ended sessions, few or many of them.
+#[test]
+fn questions_about_a_lock_of_ended_sessions_are_answered_from_sums() {
+    const READERS: usize = 20_000;
+    for sessions in [1, 9, 5_000] {
+        let mut server = Server::new();
+        for reader in 0..READERS {
+            let client = SESSION + (reader % sessions) as u64;
+            assert!(is_granted(&server.acquire_bound("lock", reader, Want::Shared, client)));
+            if reader == READERS / 2 {
+                assert!(is_granted(&server.acquire("lock", 90_000, 5, Want::Shared)));
+            }
+        }
+        (0..sessions).for_each(|client| server.disconnect(SESSION + client as u64));
+        let lock = server.space.lock(&key()).clone();
+        let mut times = Vec::new();
+        for _ in 0..3 {
+            let start = std::time::Instant::now();
+            for _ in 0..100 {
+                server.pass_ms(1);
+                let now = server.space.now();
+                let shown = server.engine.inspect(name("lock"), &lock, None, now, &Detail::Summary).unwrap();
+                assert_eq!((shown.summary.holders, shown.summary.entries), (1, 1), "{sessions}");
+            }
+            times.push(start.elapsed());
+        }
+        let shown = summary(&mut server, &Detail::Full(10));
+        assert_eq!(shown, (LockMode::Shared, 1, 1));
+        // One look at each hold takes this build some 10 ms: 100 of them a second.
+        let least = times.iter().min().unwrap();
+        assert!(least.as_millis() < 300, "{sessions} sessions: {times:?}");
+    }
+}
