@@ -50,7 +50,7 @@ fn is_in_charge() -> bool {
 
 /// Checks a lock that is restored. A token may be an hour ahead of the clock, and a deadline or a cap by that more than
 /// the longest lease. Where a restored key cannot be one that moves, its tokens have the limit of `MINTOKEN`, too: they lift
-/// the tokens of all. That can be told in a cluster only.
+/// the tokens of all. Only in a cluster can the module tell.
 fn loaded(lock: &Lock, origin: Origin<'_>) -> Result<(), String> {
     if let Origin::Restored(key) = origin {
         let now = machine_time();

@@ -95,7 +95,7 @@ fn show(context: &Context<'_>, log: Args) -> Result<(), Error> {
             context.reply_array(entries.len());
             entries.iter().for_each(|entry| reply::log_entry(context, entry));
         }
-        Args::Len => context.reply_integer(use_engine(|engine| engine.log().entries().len())? as u64),
+        Args::Len => context.reply_integer(use_engine(|engine| engine.log().entry_count())? as u64),
         Args::Reset => {
             use_engine(|engine| engine.log_mut().reset())?;
             context.reply_status("OK");

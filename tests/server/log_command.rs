@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use redis::Value;
 
+use crate::log::shown::log;
 use crate::support::replica::info_field;
 use crate::support::version::Version;
 use crate::support::{Client, Server, Setup, int_of, list_of, text_of};
@@ -234,5 +235,28 @@ fn holds_count_however_they_end() {
             session.int("DLOCK.ACQUIRE k a PX 100");
         }
         crate::support::soon(end, || long(&mut client));
+    }
+}
+
+/// The settings are the defaults: 128 entries.
+#[test]
+fn a_user_pushes_no_entry_about_the_keys_of_others_out() {
+    let (server, mut admin) = Server::start().with_client();
+    admin.ok("ACL SETUSER tenant on nopass ~tenant:* +dlock.acquire +dlock.racquire +dlock.release +del");
+    let others: Vec<String> = (0..20).map(|number| format!("other{number}")).collect();
+    for key in &others {
+        admin.int(format!("DLOCK.ACQUIRE {key} o PX 600000"));
+        admin.int(format!("DEL {key}"));
+    }
+    let mut tenant = server.client();
+    tenant.ok("AUTH tenant x");
+    tenant.int("DLOCK.ACQUIRE tenant:k a PX 3600000");
+    let deadlocks = vec!["DLOCK.ACQUIRE tenant:k a BLOCK 1".to_owned(); 2000];
+    let deletes = (0..1000).flat_map(|n| [format!("DLOCK.ACQUIRE tenant:{n} a PX 3600000"), format!("DEL tenant:{n}")]);
+    for requests in [deadlocks, deletes.collect()] {
+        tenant.pipeline(&requests);
+        let left: Vec<String> = log(&mut admin).iter().map(|entry| entry.text("key")).collect();
+        assert_eq!(left.len(), 128);
+        assert!(others.iter().all(|key| left.contains(key)), "{left:?}");
     }
 }

@@ -1,15 +1,14 @@
 //! What `DLOCK.LOG` shows: the last waits that were long, leases that ran out, and locks that went.
 //!
 //! # Implementation details
-//! The log is a ring in the memory of this server. A lock whose wait and hold were short costs a comparison and one
+//! The log is in the memory of this server: [`LogRing`] says which entries it keeps. A lock whose wait and hold were short costs a comparison and one
 //! addition to a [`Histogram`]. One cause, such as a removed key with many holds, logs at most [`AT_ONCE`] entries and
 //! takes a sample of times, so that it costs the same however large the lock was.
-
-use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
 use super::histogram::Histogram;
+use super::log_ring::LogRing;
 use crate::settings::LogSettings;
 use crate::{ClientId, Hold, Lock, Mode, Name, Now, Owner, SessionId, Token, UnixMs};
 
@@ -21,8 +20,7 @@ pub struct Log {
     /// The holds that were released in full, or lapsed.
     pub holds: Histogram,
     settings: LogSettings,
-    /// The oldest first.
-    entries: VecDeque<LogEntry>,
+    entries: LogRing,
     next_id: u64,
     identify: fn(ClientId) -> Option<Peer>,
 }
@@ -42,6 +40,8 @@ pub enum LogEvent {
     Cap,
     /// The session of a hold ended.
     SessionEnd,
+    /// A client released a hold that was not its own.
+    Break,
     /// A key was removed with a live hold.
     Delete,
     /// A flush removed locks.
@@ -101,7 +101,7 @@ impl Log {
             waits: Histogram::new(),
             holds: Histogram::new(),
             settings: LogSettings::default(),
-            entries: VecDeque::new(),
+            entries: LogRing::default(),
             next_id: 0,
             identify: |_| None,
         }
@@ -115,22 +115,22 @@ impl Log {
     /// Sets which events are logged, and trims the log.
     pub fn configure(&mut self, settings: LogSettings) {
         self.settings = settings;
-        if settings.max_len < self.entries.len() {
-            self.entries.drain(..self.entries.len() - settings.max_len);
-            self.entries.shrink_to_fit();
-        }
-        // To grow a long list later would copy it.
-        self.entries.reserve_exact(settings.max_len - self.entries.len());
+        self.entries.set_len(settings.max_len);
     }
 
     /// Returns the entries, newest first.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = &LogEntry> {
-        self.entries.iter().rev()
+    pub fn entries(&self) -> impl Iterator<Item = &LogEntry> {
+        self.entries.iter()
+    }
+
+    /// Returns how many entries there are.
+    pub fn entry_count(&self) -> usize {
+        self.entries.len()
     }
 
     /// Empties the log. Ids go on.
     pub fn reset(&mut self) {
-        self.entries = VecDeque::new();
+        self.entries = LogRing::default();
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -151,13 +151,10 @@ impl Log {
         if !self.is_on() {
             return;
         }
-        if self.entries.len() >= self.settings.max_len {
-            self.entries.pop_front();
-        }
         let identify = self.identify;
         let client = client.and_then(|client| Some((client, identify(client)?)));
         let client = client.map(|(id, peer)| (id, Peer { name: peer.name.as_deref().map(cut), ..peer }));
-        self.entries.push_back(LogEntry { id: self.next_id, client, ..entry });
+        self.entries.push(LogEntry { id: self.next_id, client, ..entry }, self.settings.max_len);
         self.next_id += 1;
     }
 }

@@ -32,6 +32,7 @@ mod lanes;
 mod leave;
 mod load;
 mod log;
+mod log_ring;
 mod macquire;
 mod named;
 mod named_session;

@@ -78,7 +78,7 @@ impl<T> Engine<T> {
                 Ok(Some(named.holds(open)))
             }
             (None, OpenIf::Open) => Err(Fault::NoSession(NoSession::Unknown)),
-            (None, OpenIf::Any | OpenIf::New) => {
+            (None, _) => {
                 let Settings { max_sessions, max_sessions_per_user, .. } = self.parts.settings;
                 if max_sessions.is_some_and(|max| named.len() >= max) {
                     return Err(Fault::TooManySessions);

@@ -17,7 +17,7 @@ fn a_shorter_log_keeps_the_newest_entries() {
     assert_eq!(dbs(&server), [None, Some(4), Some(3), Some(2), Some(1), Some(0)]);
     for (max_len, left) in [(6, 6), (4, 4), (50, 4), (1, 1)] {
         server.engine.log_mut().configure(LogSettings { max_len, ..LogSettings::default() });
-        assert_eq!(server.engine.log().entries().len(), left, "{max_len}");
+        assert_eq!(server.engine.log().entry_count(), left, "{max_len}");
     }
     assert_eq!(dbs(&server), [None]);
 }
@@ -49,7 +49,7 @@ fn of_a_session_that_ends_16_holds_are_logged() {
         assert!(is_granted(&server.acquire_bound(&format!("lock{}", number / 2), number, Want::Shared, 7)));
     }
     server.disconnect(7);
-    assert_eq!(server.engine.log().entries().len(), 16);
+    assert_eq!(server.engine.log().entry_count(), 16);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_session_that_ends_with_the_lease_has_lost_the_hold_before() {
     assert!(is_granted(&server.acquire_bound("lock", 1, Want::Exclusive, 7)));
     server.pass_ms(60_000);
     server.disconnect(7);
-    assert_eq!(server.engine.log().entries().len(), 0);
+    assert_eq!(server.engine.log().entry_count(), 0);
 }
 
 /// A removed key: leases that had run out are counted, with how long they were held.
@@ -92,4 +92,85 @@ fn lose(server: &mut Server, key: &str) {
     let lock = server.space.lock(&(0, key.as_bytes().to_vec())).clone();
     let lost = Lost::of(name, &lock, server.space.now());
     server.engine.lose(&lost);
+}
+
+/// The keys in the log, newest first.
+fn logged(server: &Server) -> Vec<String> {
+    let key = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
+    server.engine.log().entries().map(|entry| entry.key.as_deref().map_or_else(String::new, key)).collect()
+}
+
+/// Adds an entry about this key.
+fn log(server: &mut Server, key: &str) {
+    assert!(is_granted(&server.acquire(key, 1, 1, Want::Exclusive)));
+    lose(server, key);
+    server.space.delete(&(0, key.as_bytes().to_vec()));
+}
+
+#[test]
+fn a_log_about_keys_that_begin_alike_keeps_the_last_entries() {
+    for max_len in [1, 2, 5, 128, 1000] {
+        let mut server = logging(max_len);
+        for number in 0..max_len * 2 + 3 {
+            log(&mut server, &format!("job:{number:04}"));
+        }
+        let last: Vec<String> = (max_len + 3..max_len * 2 + 3).rev().map(|number| format!("job:{number:04}")).collect();
+        assert_eq!(logged(&server), last, "{max_len}");
+    }
+}
+
+#[test]
+fn no_tenant_pushes_the_entries_of_others_out() {
+    let floods: [fn(usize) -> String; 4] = [
+        |_| "tenant7:k".to_owned(),
+        |number| format!("tenant7:{number}"),
+        |number| format!("tenant7:{}:{number}", number * 7919 % 1000),
+        |number| format!("tenant7:{}", ["a", "b", "x", "yy"][number % 4]),
+    ];
+    for flood in floods {
+        for max_len in [16, 128, 2000] {
+            let mut server = logging(max_len);
+            let others: Vec<String> = (0..max_len / 3).map(|number| format!("tenant{}:{number}", number % 6)).collect();
+            others.iter().for_each(|key| log(&mut server, key));
+            (0..max_len * 3).for_each(|number| log(&mut server, &flood(number)));
+            let left = logged(&server);
+            assert_eq!(left.len(), max_len);
+            assert!(others.iter().all(|key| left.contains(key)), "{max_len}");
+            // The crowd keeps its last ones, and all stay in order.
+            let ids: Vec<u64> = server.engine.log().entries().map(|entry| entry.id).collect();
+            assert!(ids.is_sorted_by(|one, other| one > other));
+            assert_eq!(left[0], flood(max_len * 3 - 1));
+            // Another client is logged, too.
+            log(&mut server, "tenant8:new");
+            (0..max_len).for_each(|number| log(&mut server, &flood(number)));
+            assert!(logged(&server).contains(&"tenant8:new".to_owned()));
+        }
+    }
+}
+
+#[test]
+fn entries_of_others_stay_for_an_hour() {
+    let mut server = logging(16);
+    log(&mut server, "other");
+    let flood = |server: &mut Server| (0..100).for_each(|number| log(server, &format!("tenant7:{number}")));
+    flood(&mut server);
+    server.pass_ms(3_590_000);
+    flood(&mut server);
+    assert!(logged(&server).contains(&"other".to_owned()));
+    server.pass_ms(20_000);
+    flood(&mut server);
+    let last: Vec<String> = (84..100).rev().map(|number| format!("tenant7:{number}")).collect();
+    assert_eq!(logged(&server), last);
+}
+
+#[test]
+fn a_shorter_log_drops_the_oldest_of_all() {
+    let mut server = logging(8);
+    ["a", "b", "c"].iter().for_each(|key| log(&mut server, key));
+    (0..30).for_each(|number| log(&mut server, &format!("tenant7:{number}")));
+    assert_eq!(logged(&server)[5..], ["c", "b", "a"].map(str::to_owned));
+    server.engine.log_mut().configure(LogSettings { max_len: 6, ..LogSettings::default() });
+    assert_eq!(logged(&server)[5..], ["c".to_owned()]);
+    server.engine.log_mut().configure(LogSettings { max_len: 2, ..LogSettings::default() });
+    assert_eq!(logged(&server), ["tenant7:29", "tenant7:28"].map(str::to_owned));
 }
