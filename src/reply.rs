@@ -96,6 +96,7 @@ pub fn log_entry(context: &Context<'_>, entry: &LogEntry) {
         LogEvent::Lapse => "lapse",
         LogEvent::Cap => "cap",
         LogEvent::SessionEnd => "session-end",
+        LogEvent::Break => "break",
         LogEvent::Delete => "delete",
         LogEvent::Flush => "flush",
         LogEvent::Deadlock => "deadlock",

@@ -1,4 +1,4 @@
-//! `DLOCK.RELEASE key owner [READ | WRITE] [ALL | PERMITS k] [TOKEN token] [REQUEST id]`
+//! `DLOCK.RELEASE key owner [READ | WRITE] [ALL | PERMITS k] [TOKEN token] [BREAK] [REQUEST id]`
 //!
 //! Replies 1 if the owner no longer holds that mode, 0 if it still does, nil if it did not hold it.
 
@@ -34,18 +34,19 @@ impl Command for Release {
             MODE,
             Argument::OneOf("entries", &[Argument::Word("ALL"), Argument::Number("PERMITS", "permits")]),
             Argument::Number("TOKEN", "token"),
+            Argument::Word("BREAK"),
             Argument::NamedText("REQUEST", "id"),
         ],
     };
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let own = [arguments.key()?];
-        let Args { owner, mode, entries, token, request } = Args::parse(arguments.after_key())?;
+        let Args { owner, mode, entries, token, is_break, request } = Args::parse(arguments.after_key())?;
         let flags = context.flags();
         let request = dlock_core::Release { owner: &owner, mode, entries, token, request: request.as_ref() };
         let [key] = &own;
         let name = Name { db: context.db(), key: key.bytes() };
-        let client = ClientId(context.sender(flags));
+        let client = if is_break { context.connected_client(flags).unwrap_or(0) } else { context.sender(flags) };
         let mut keys = ServerKeys::new(context, name.db, &own);
         let is_effect = flags.is_effect();
         if !is_effect {
@@ -57,7 +58,12 @@ impl Command for Release {
             let replayed = replay_release(&mut keys, name, &request, engine.memory_mut());
             replayed.map(|()| Left::Fully).map_err(Fault::from)
         } else {
-            engine.release(&mut keys, Call { name, now: now(), client }, &request)
+            let call = Call { name, now: now(), client: ClientId(client) };
+            if is_break {
+                engine.break_hold(&mut keys, call, &request)
+            } else {
+                engine.release(&mut keys, call, &request)
+            }
         };
         let rest = begin(context, &own, engine);
         let replied = left.map_err(Error::from).map(|left| match left {

@@ -138,8 +138,9 @@ pub const COMMANDS: &[Command] = &[
         name: "release",
         kind: Kind::Changes,
         shortest: "{key} a",
-        options: &["ALL"],
+        options: &["ALL", "BREAK"],
         mistakes: "k
+                   k a BREAK BREAK
                    k a NX
                    k a TOKEN
                    k a READ READ

@@ -1,6 +1,7 @@
 //! `DLOCK.LOG`: what is logged, when, and how it is shown.
 
-mod shown;
+mod breaks;
+pub mod shown;
 
 use redis::Value;
 

@@ -83,7 +83,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         (1, 1),
         WRITE,
         "Releases a lock.",
-        "key owner [READ | WRITE] [ALL | PERMITS k] [TOKEN token] [REQUEST id]",
+        "key owner [READ | WRITE] [ALL | PERMITS k] [TOKEN token] [BREAK] [REQUEST id]",
     ),
     command(
         "DLOCK.RENEW",

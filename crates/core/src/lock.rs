@@ -225,6 +225,18 @@ pub enum Released<'a> {
     Both(&'a Hold, &'a Hold),
 }
 
+impl Released<'_> {
+    /// Returns the holds that the release changes.
+    pub fn holds(&self) -> [Option<&Hold>; 2] {
+        match self {
+            Released::NotHeld | Released::Ambiguous | Released::Replayed => [None, None],
+            Released::Partly(hold) => [Some(hold), None],
+            Released::Fully(hold) => [Some(hold), None],
+            Released::Both(exclusive, shared) => [Some(exclusive), Some(shared)],
+        }
+    }
+}
+
 /// A request to set the deadline of an owner's holds.
 #[derive(Clone, Debug)]
 pub struct Renew<'a> {

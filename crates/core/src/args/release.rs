@@ -1,4 +1,4 @@
-//! `RELEASE key owner [READ | WRITE] [ALL | PERMITS k] [TOKEN token] [REQUEST id]`
+//! `RELEASE key owner [READ | WRITE] [ALL | PERMITS k] [TOKEN token] [BREAK] [REQUEST id]`
 
 use super::Malformed;
 use super::words::{Words, is, mode, once, one_of, unknown};
@@ -15,6 +15,8 @@ pub struct Release {
     pub entries: Entries,
     /// Only the hold with this token.
     pub token: Option<Token>,
+    /// `BREAK`: the client that sends it is not the owner.
+    pub is_break: bool,
     /// `REQUEST`.
     pub request: Option<RequestId>,
 }
@@ -27,7 +29,7 @@ impl Release {
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>) -> Result<Release, Malformed> {
         let mut words = Words::new(words);
         let owner = words.owner()?;
-        let (mut named, mut entries, mut token, mut request) = (None, None, None, None);
+        let (mut named, mut entries, mut token, mut breaks, mut request) = (None, None, None, None, None);
         while let Some(word) = words.word() {
             if let Some(mode) = mode(word) {
                 one_of(&mut named, mode)?;
@@ -37,6 +39,8 @@ impl Release {
                 one_of(&mut entries, (Entries::Some(words.permits()?), "PERMITS"))?;
             } else if is(word, "TOKEN") {
                 once(&mut token, words.token("TOKEN")?, "TOKEN")?;
+            } else if is(word, "BREAK") {
+                once(&mut breaks, (), "BREAK")?;
             } else if is(word, "REQUEST") {
                 once(&mut request, words.request(Command::Release)?, "REQUEST")?;
             } else {
@@ -44,6 +48,6 @@ impl Release {
             }
         }
         let entries = entries.map_or(Entries::ONE, |(entries, _)| entries);
-        Ok(Release { owner, mode: named.map(|(mode, _)| mode), entries, token, request })
+        Ok(Release { owner, mode: named.map(|(mode, _)| mode), entries, token, is_break: breaks.is_some(), request })
     }
 }

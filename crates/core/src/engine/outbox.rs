@@ -168,6 +168,13 @@ impl<T> Outbox<T> {
         }
     }
 
+    /// Logs that a client releases a hold that is not its own.
+    pub(super) fn note_break(&mut self, call: &Call<'_>, hold: &Hold) {
+        let now = call.now.ms();
+        let entry = LogEntry::new(LogEvent::Break, now).of(call.name, &hold.owner, hold.mode);
+        self.log.add(entry.held(hold.token, now), Some(call.client));
+    }
+
     /// Logs a hold that ends without a release. `key` and `session` are the session that it is bound to, and its id.
     pub(super) fn log_end(
         &mut self,

@@ -34,26 +34,51 @@ impl<T> Engine<T> {
     ) -> Result<Left, Fault> {
         let mut budget = self.begin(call.now);
         let command = OnLock { name: call.name, own: 0, now: call.now, owner: request.owner, session: false };
-        self.on_lock(space, command, &mut budget, Releasing(&call, request))?
+        self.on_lock(space, command, &mut budget, Releasing(&call, request, By::Owner))?
+    }
+
+    /// Decides on `RELEASE … BREAK`: the log says which client releases a hold that is not its own.
+    ///
+    /// # Errors
+    /// [`Fault::WrongType`] and [`Fault::Ambiguous`].
+    #[inline(never)]
+    pub fn break_hold<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        request: &Release<'_>,
+    ) -> Result<Left, Fault> {
+        let mut budget = self.begin(call.now);
+        let command = OnLock { name: call.name, own: 0, now: call.now, owner: request.owner, session: false };
+        self.on_lock(space, command, &mut budget, Releasing(&call, request, By::Other))?
     }
 }
 
+/// The client that releases a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// Its owner.
+    Owner,
+    /// Another one.
+    Other,
+}
+
 /// The work of a release.
-struct Releasing<'a>(&'a Call<'a>, &'a Release<'a>);
+struct Releasing<'a>(&'a Call<'a>, &'a Release<'a>, By);
 
 impl<T> Work<T> for Releasing<'_> {
     type Done = Result<Left, Fault>;
 
     #[inline(always)]
     fn run<K: OpenKey>(self, visit: &mut Visit<'_, T, K>) -> Self::Done {
-        visit.release(self.0, self.1)
+        visit.release(self.0, self.1, self.2)
     }
 }
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Takes the owner out if it holds the lock so.
     #[inline(always)]
-    fn release(&mut self, call: &Call<'_>, request: &Release<'_>) -> Result<Left, Fault> {
+    fn release(&mut self, call: &Call<'_>, request: &Release<'_>, by: By) -> Result<Left, Fault> {
         let (now, lock) = (self.now.ms(), self.open.lock());
         let released = lock.release(now, request);
         let left = match released {
@@ -74,9 +99,14 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
                 Left::Fully
             }
         };
+        if by == By::Other {
+            for hold in released.holds().into_iter().flatten() {
+                self.parts.outbox.note_break(call, hold);
+            }
+        }
         if let Some(effect) = effect_of(released, request, now) {
-            // A server that applies the command looks at no clock: it may not have to drop anything.
-            let is_exact = !lock.has_lapsed(now);
+            // A server that applies the command looks at no clock: it may not have to drop anything. Nor may it know `BREAK`.
+            let is_exact = !lock.has_lapsed(now) && by == By::Owner;
             self.apply(effect, if is_exact { Replication::Verbatim } else { Replication::Effect });
         }
         self.parts.outbox.stats.releases += 1;

@@ -7,7 +7,14 @@ use super::{nonzero, owner, syntax_error, token, words};
 
 #[test]
 fn each_option_of_release() {
-    let plain = Release { owner: owner("alice"), mode: None, entries: Entries::ONE, token: None, request: None };
+    let plain = Release {
+        owner: owner("alice"),
+        mode: None,
+        entries: Entries::ONE,
+        token: None,
+        is_break: false,
+        request: None,
+    };
     let asked = RequestId::new(Command::Release, b"r");
     for (line, said) in [
         ("alice", plain.clone()),
@@ -21,6 +28,7 @@ fn each_option_of_release() {
             "alice permits 4294967295 READ",
             Release { entries: some(u32::MAX), mode: Some(Mode::Shared), ..plain.clone() },
         ),
+        ("alice break", Release { is_break: true, ..plain.clone() }),
         ("alice TOKEN 7", Release { token: token(7), ..plain.clone() }),
         ("alice REQUEST r", Release { request: asked.clone(), ..plain.clone() }),
         (

@@ -3,13 +3,17 @@
 //! The first byte picks the command, the second the clock, the third the other limits. Then come the
 //! words, each on a line.
 
+mod keyless;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::args::{
     Acquire, AcquireAll, BadLease, CapBy, Check, Excerpt, Info, Limits, Malformed, Release, Renew, Syntax,
 };
 use dlock_core::engine::Detail;
-use dlock_core::{BindTo, Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, RequestId, UnixMs, Want};
+use dlock_core::{
+    BindTo, Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, RequestId, SessionId, UnixMs, Want,
+};
 
 use dlock_testkit::bytes::Bytes;
 
@@ -23,6 +27,11 @@ pub fn args(bytes: &[u8]) {
     let lines = bytes.rest();
     let words: Vec<Vec<u8>> =
         if lines.is_empty() { Vec::new() } else { lines.split(|byte| *byte == b'\n').map(long).collect() };
+    match call {
+        Call::Session => return keyless::session(&words),
+        Call::Log => return keyless::log(&words),
+        _ => {}
+    }
     let parsed = parse(call, &words, limits);
     // The core keeps the lease only.
     let expected = plain(call, &words, limits).map(|said| Said { lease_option: None, ..said });
@@ -45,7 +54,9 @@ struct Said {
     request: Option<(Option<Command>, Vec<u8>)>,
     mode: Option<Mode>,
     all: bool,
-    session: bool,
+    session: PlainSession,
+    /// `BREAK`.
+    is_break: bool,
     /// The option that has given the lease.
     lease_option: Option<&'static str>,
     token: Option<(Fence, u64)>,
@@ -61,6 +72,14 @@ enum PlainLease {
     Until(u64),
 }
 
+#[derive(Clone, Debug, Default, PartialEq)]
+enum PlainSession {
+    #[default]
+    None,
+    Connection,
+    Named(Vec<u8>),
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fence {
     Is,
@@ -74,6 +93,8 @@ enum Call {
     Renew,
     Check,
     Info,
+    Session,
+    Log,
 }
 
 fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malformed> {
@@ -89,7 +110,7 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
                 (Vec::new(), Acquire::parse(words, command, limits)?)
             };
             let Acquire { owner, want, lease, cap, block, session, min_token, request } = acquire;
-            let session = session == BindTo::Connection;
+            let session = plain_binding(session);
             let expected = match command {
                 Command::Racquire | Command::Wlock => Want::Exclusive,
                 Command::Rlock => Want::Shared,
@@ -110,18 +131,18 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             Said { keys, owner, limit, permits, slot, lease, cap, block, session, token, request, ..Said::default() }
         }
         Call::Release => {
-            let Release { owner, mode, entries, token, request } = Release::parse(words)?;
+            let Release { owner, mode, entries, token, is_break, request } = Release::parse(words)?;
             let (owner, request) = (Some(bytes(owner)), request.map(asked));
             let (all, permits) = match entries {
                 Entries::All => (true, None),
                 Entries::Some(entries) => (false, Some(u64::from(entries.get()))),
             };
             let token = token.map(|token| (Fence::Is, token.get()));
-            Said { owner, permits, mode, all, token, request, ..Said::default() }
+            Said { owner, permits, mode, all, token, is_break, request, ..Said::default() }
         }
         Call::Renew => {
             let Renew { owner, lease, mode, token, session } = Renew::parse(words, limits)?;
-            let session = session == BindTo::Connection;
+            let session = plain_binding(session);
             let token = match token {
                 RenewToken::Any => None,
                 RenewToken::Is(token) => Some((Fence::Is, token.get())),
@@ -136,7 +157,16 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             Detail::OfOwner(owner) => Said { owner: Some(bytes(owner)), ..Said::default() },
             Detail::Full(count) => Said { count: Some(count as u64), ..Said::default() },
         },
+        Call::Session | Call::Log => unreachable!("commands without a key have checks of their own"),
     })
+}
+
+fn plain_binding(session: BindTo<SessionId>) -> PlainSession {
+    match session {
+        BindTo::Nothing => PlainSession::None,
+        BindTo::Connection => PlainSession::Connection,
+        BindTo::Named(id) => PlainSession::Named(id.as_bytes().to_vec()),
+    }
 }
 
 fn plain_lease(lease: LeaseChoice) -> PlainLease {
@@ -158,14 +188,14 @@ fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
         Call::Enter(command) => plain_enter(command, words, limits),
         Call::Release => {
             let owner = Some(plain_owner(words.first().ok_or(Malformed::Arity)?)?);
-            let options = ["READ", "WRITE", "ALL", "PERMITS", "TOKEN", "REQUEST"];
+            let options = ["READ", "WRITE", "ALL", "PERMITS", "TOKEN", "BREAK", "REQUEST"];
             let mut said = options_of(&words[1..], &options, limits)?;
             said.request = said.request.map(|(_, id)| (Some(Command::Release), id));
             let permits = if said.all { None } else { Some(said.permits.unwrap_or(1)) };
             Ok(Said { owner, permits, ..said })
         }
         Call::Renew => {
-            let options = ["PX", "EX", "PXAT", "EXAT", "READ", "WRITE", "SESSION", "TOKEN", "MINTOKEN"];
+            let options = ["PX", "EX", "PXAT", "EXAT", "READ", "WRITE", "SESSION", "SESSIONID", "TOKEN", "MINTOKEN"];
             let owner = Some(plain_owner(words.first().ok_or(Malformed::Arity)?)?);
             let said = options_of(&words[1..], &options, limits)?;
             plain_min_token(&said, limits)?;
@@ -178,6 +208,7 @@ fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             [token, ..] => Err(plain_token("token", token).err().unwrap_or(Malformed::Arity)),
         },
         Call::Info => plain_info(words),
+        Call::Session | Call::Log => unreachable!("commands without a key have checks of their own"),
     }
 }
 
@@ -188,7 +219,7 @@ fn plain_key_count(words: &[Vec<u8>]) -> Result<usize, Malformed> {
         ..=0 => return Err(Malformed::NoKeys),
         number => usize::try_from(number).unwrap(),
     };
-    // Those that are missing are missed before it is said that there are too many.
+    // Too few keys are reported before too many.
     if number > words.len() && words.len() <= 64 {
         return Err(Malformed::TooManyKeys);
     }
@@ -210,7 +241,7 @@ fn plain_key_count(words: &[Vec<u8>]) -> Result<usize, Malformed> {
 fn plain_enter(command: Command, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malformed> {
     let owner = words.first().ok_or(Malformed::Arity)?;
     let owner = if owner == b"*" { None } else { Some(plain_owner(owner)?) };
-    let mut options = vec!["PX", "EX", "PXAT", "EXAT", "BLOCK", "SESSION", "REQUEST", "MAXHOLD"];
+    let mut options = vec!["PX", "EX", "PXAT", "EXAT", "BLOCK", "SESSION", "SESSIONID", "REQUEST", "MAXHOLD"];
     let (mut limit, mut from) = (None, 1);
     if command == Command::Sacquire {
         options.extend(["PERMITS", "SLOT"]);
@@ -281,7 +312,7 @@ fn options_of(words: &[Vec<u8>], options: &[&'static str], limits: Limits) -> Re
         let word = words[at].to_ascii_uppercase();
         let known = options.iter().find(|option| option.as_bytes() == word);
         let option = known.ok_or_else(|| Malformed::Syntax(Syntax::Unknown(Excerpt::of(&words[at]))))?;
-        let has_value = !["READ", "WRITE", "ALL", "SESSION", "SLOT"].contains(option);
+        let has_value = !["READ", "WRITE", "ALL", "SESSION", "SLOT", "BREAK"].contains(option);
         let value: &[u8] = match words.get(at + 1) {
             Some(value) if has_value => value,
             None if has_value => return Err(Malformed::Syntax(Syntax::NoValue(option))),
@@ -311,12 +342,15 @@ fn plain_min_token(said: &Said, limits: Limits) -> Result<(), Malformed> {
 }
 
 fn plain_session(said: &Said) -> Result<(), Malformed> {
+    let word = match said.session {
+        PlainSession::None => return Ok(()),
+        PlainSession::Connection => "SESSION",
+        PlainSession::Named(_) => "SESSIONID",
+    };
     match said.lease {
-        PlainLease::Until(_) if said.session => {
-            Err(Malformed::Syntax(Syntax::Together("SESSION", said.lease_option.unwrap())))
-        }
-        PlainLease::For(ms) if said.session && ms < 300 => Err(Malformed::SessionLease),
-        _ => Ok(()),
+        PlainLease::Until(_) => Err(Malformed::Syntax(Syntax::Together(word, said.lease_option.unwrap()))),
+        PlainLease::For(..300) => Err(Malformed::SessionLease),
+        PlainLease::For(_) | PlainLease::Own => Ok(()),
     }
 }
 
@@ -326,7 +360,7 @@ fn plain_cap(said: &mut Said, limits: Limits) -> Result<(), Malformed> {
     let Some(cap) = said.cap.into_iter().chain(setting).min() else { return Ok(()) };
     let by = if said.cap == Some(cap) { CapBy::Option } else { CapBy::Setting };
     said.cap = Some(cap);
-    if said.session && cap < 300 {
+    if said.session != PlainSession::None && cap < 300 {
         return Err(Malformed::SessionCap(by));
     }
     let now = (limits.now_us / 1000).min(UnixMs::MAX.get());
@@ -347,7 +381,9 @@ fn take_note(said: &mut Said, option: &'static str, value: &[u8], limits: Limits
         "WRITE" => said.mode = Some(Mode::Exclusive),
         "ALL" => said.all = true,
         "PERMITS" => said.permits = Some(plain_entries(option, value, Malformed::Permits)?),
-        "SESSION" => said.session = true,
+        "BREAK" => said.is_break = true,
+        "SESSION" => said.session = PlainSession::Connection,
+        "SESSIONID" => said.session = PlainSession::Named(plain_session_id(value)?),
         "SLOT" => said.slot = true,
         "BLOCK" => said.block = Some(plain_timeout(value)?),
         "MAXHOLD" => said.cap = Some(plain_max_hold(value)?),
@@ -361,7 +397,8 @@ fn take_note(said: &mut Said, option: &'static str, value: &[u8], limits: Limits
         "READ" | "WRITE" => "mode",
         "TOKEN" | "MINTOKEN" => "token",
         "ALL" | "PERMITS" | "SLOT" => "entries",
-        "SESSION" => "session",
+        "BREAK" => "break",
+        "SESSION" | "SESSIONID" => "session",
         "BLOCK" => "block",
         "MAXHOLD" => "cap",
         "REQUEST" => "request",
@@ -416,6 +453,10 @@ fn plain_owner(value: &[u8]) -> Result<Vec<u8>, Malformed> {
     if (1..=1024).contains(&value.len()) { Ok(value.to_vec()) } else { Err(Malformed::Owner) }
 }
 
+fn plain_session_id(value: &[u8]) -> Result<Vec<u8>, Malformed> {
+    if (1..=128).contains(&value.len()) { Ok(value.to_vec()) } else { Err(Malformed::SessionId) }
+}
+
 /// An integer is what its number is written as.
 fn plain_integer(name: &'static str, value: &[u8]) -> Result<i64, Malformed> {
     let number = String::from_utf8_lossy(value).parse::<i64>().map_err(|_| Malformed::Integer(name))?;
@@ -434,7 +475,7 @@ fn shown(words: &[Vec<u8>]) -> String {
     words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-const CALLS: [Call; 10] = [
+const CALLS: [Call; 12] = [
     Call::Enter(Command::Acquire),
     Call::Enter(Command::Racquire),
     Call::Enter(Command::Rlock),
@@ -445,6 +486,8 @@ const CALLS: [Call; 10] = [
     Call::Info,
     Call::Enter(Command::Sacquire),
     Call::Enter(Command::Macquire),
+    Call::Session,
+    Call::Log,
 ];
 
 /// Unix µs: a usual time, the epoch, and one that no sum may overflow.

@@ -55,3 +55,53 @@ fn play_all(directory: &Path, check: fn(&[u8])) -> usize {
     }
     played
 }
+
+/// Every command with up to four of these words: those of all options, and values for them.
+#[test]
+fn every_few_words_are_read_the_same_way() {
+    const WORDS: [&str; 22] = [
+        "",
+        "x",
+        "5",
+        "0",
+        "-1",
+        "400",
+        "PX",
+        "NX",
+        "xx",
+        "LIST",
+        "COUNT",
+        "USER",
+        "CLOSE",
+        "SESSION",
+        "sessionid",
+        "BREAK",
+        "TOKEN",
+        "ALL",
+        "MINTOKEN",
+        "get",
+        "MAXHOLD",
+        "EXAT",
+    ];
+    for call in 0..CALLS {
+        for first in WORDS {
+            args(&input(call, &[first]));
+            for second in WORDS {
+                args(&input(call, &[first, second]));
+                for third in WORDS {
+                    args(&input(call, &[first, second, third]));
+                    // An owner or an id, and what may follow.
+                    args(&input(call, &["alice", first, second, third]));
+                    args(&input(call, &["alice", "5", first, second, third]));
+                }
+            }
+        }
+    }
+}
+
+/// How many commands the first byte of an input may pick.
+const CALLS: u8 = 12;
+
+fn input(call: u8, words: &[&str]) -> Vec<u8> {
+    [&[call, 0, 0], words.join("\n").as_bytes()].concat()
+}
