@@ -4,6 +4,7 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Objects;
 import java.util.Optional;
+import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutionException;
@@ -13,7 +14,8 @@ import java.util.concurrent.locks.Lock;
 import java.util.function.Consumer;
 
 /**
- * A lock in a Redis or Valkey server, or several locks that are acquired together.
+ * A lock in a Redis or Valkey server, or several locks that are acquired together. Any number of threads may share one
+ * object.
  *
  * <p>As a {@link Lock} it belongs to the thread that locked it. It is reentrant, like
  * {@link java.util.concurrent.locks.ReentrantLock}. A waiting thread sends one command and then sleeps: the server
@@ -208,6 +210,52 @@ public final class DLock implements Lock {
         }
         if (failure != null) {
             throw failure;
+        }
+    }
+
+    /**
+     * Runs the work between {@link #lock} and {@link #unlock}. The exception of the work wins: one of {@code unlock}, for
+     * example because the lock was lost, is attached to it ({@link Throwable#getSuppressed}).
+     *
+     * @throws LockLostException the work has returned, but the lock was lost while it ran
+     */
+    public void withLock(Runnable work) {
+        Objects.requireNonNull(work);
+        lock();
+        Throwable thrown = null;
+        try {
+            work.run();
+        } catch (Throwable e) {
+            thrown = e;
+            throw e;
+        } finally {
+            unlock(thrown);
+        }
+    }
+
+    /** The same, and returns what the work does. */
+    public <T> T withLock(Callable<T> work) throws Exception {
+        Objects.requireNonNull(work);
+        lock();
+        Throwable thrown = null;
+        try {
+            return work.call();
+        } catch (Throwable e) {
+            thrown = e;
+            throw e;
+        } finally {
+            unlock(thrown);
+        }
+    }
+
+    private void unlock(Throwable thrown) {
+        try {
+            unlock();
+        } catch (RuntimeException e) {
+            if (thrown == null) {
+                throw e;
+            }
+            thrown.addSuppressed(e);
         }
     }
 

@@ -33,6 +33,8 @@ final class Granting {
     private Acquisition asking;
     /** Why no server has the request now; {@code null}: one has it, or is asked first. */
     private Throwable trouble;
+    /** The last failure since the last answer. */
+    private Throwable reason;
     private int failures;
     private Future<?> timer;
     /** What was granted, until its outcome. */
@@ -171,6 +173,7 @@ final class Granting {
         limits.heard(System.nanoTime());
         synchronized (this) {
             trouble = null;
+            reason = null;
         }
     }
 
@@ -338,15 +341,16 @@ final class Granting {
     }
 
     /** Notes why no server has the request. Returns for how long to wait before it is sent again. */
-    private synchronized long troubled(Throwable reason) {
-        trouble = reason;
+    private synchronized long troubled(Throwable why) {
+        trouble = why;
+        reason = why;
         return Core.pauseMillis(failures++, limits.giveUp());
     }
 
     private void fails(Throwable reason, int copy) {
         Attempt.Action action;
         synchronized (this) {
-            trouble = reason;
+            this.reason = reason;
             action = attempt.error(copy);
         }
         perform(action, 0);
@@ -436,7 +440,7 @@ final class Granting {
         Confirmation its;
         Acquisition last;
         synchronized (this) {
-            why = trouble;
+            why = reason;
             its = granted;
             last = asking;
         }

@@ -421,4 +421,27 @@ final class LocksTest {
         server.untilWaiting("closing", 0);
         lock.unlock();
     }
+
+    @Test
+    void the_exception_of_the_work_wins() throws Exception {
+        DLock lock = client.lock("work");
+        assertEquals(7, lock.withLock(() -> 7));
+        lock.withLock(() -> assertEquals(1, lock.getHoldCount()));
+        for (Exception thrown : List.of(new IllegalStateException("unchecked"), new java.io.IOException("checked"))) {
+            assertSame(thrown, assertThrows(Exception.class, () -> lock.withLock(() -> {
+                throw thrown;
+            })));
+            assertEquals(0, thrown.getSuppressed().length);
+            assertSame(thrown, assertThrows(Exception.class, () -> lock.withLock(() -> {
+                server.run("DEL", "work");
+                throw thrown;
+            })));
+            assertTrue(thrown.getSuppressed()[0] instanceof LockLostException);
+        }
+        assertThrows(LockLostException.class, () -> lock.withLock(() -> {
+            server.run("DEL", "work");
+        }));
+        assertEquals(0, lock.getHoldCount());
+        assertTrue(server.isFree("work"));
+    }
 }
