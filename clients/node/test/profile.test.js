@@ -213,4 +213,19 @@ withEachClient(({ kind, open }) => {
     await (await acquiring).release();
     await server.stop();
   });
+
+  test('a database that the client does not select again is that of no later wait', async () => {
+    const { server, client } = await opened();
+    const dlock = new DLock(client);
+    await call(client, 'SELECT', '7'); // which node-redis does not know of
+    await (await dlock.acquire('job')).release();
+    const id = /id=(\d+)/.exec(String(await call(client, 'CLIENT', 'INFO')))[1];
+    await server.run('CLIENT', 'KILL', 'ID', id);
+    await until('it has connected again', () => call(client, 'PING').then(() => true, () => false));
+    const lock = await dlock.acquire('job', { lease: 20_000 });
+    await assert.rejects(dlock.acquire('job', { wait: 300 }), NotGranted);
+    await lock.extend();
+    assert.equal(await lock.release(), true);
+    await server.stop();
+  });
 }, { concurrency: 4 });

@@ -30,7 +30,7 @@ function ofIoredis(client) {
     send: ([command = '', ...args]) => client.call(command, ...args),
     connect: (_, wanted) => duplicateOfIoredis(client, {}, wanted, hasSentinels ? peerOf : () => undefined),
     learn: () => state.learn(),
-    database: () => state.profile.database,
+    database: () => state.database,
     socket: () => client.stream,
     at: () => (hasSentinels ? peerOf(client.stream) : undefined),
     node: () => '',

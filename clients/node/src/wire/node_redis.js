@@ -28,7 +28,7 @@ function ofNodeRedis(client) {
     send: (args) => client.sendCommand(args),
     connect: (_, wanted) => duplicateOfNodeRedis(client, {}, wanted),
     learn: () => state.learn(),
-    database: () => state.profile.database,
+    database: () => state.database,
     socket: () => undefined,
     at: () => undefined,
     node: () => '',

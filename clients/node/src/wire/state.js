@@ -31,6 +31,18 @@ class State {
     this.#isReady = isReady;
   }
 
+  /** The database that the client has selected, as far as is known. */
+  get database() {
+    const { database } = this.profile;
+    return this.#isKnown || this.#isRefused ? database ?? this.#database() : this.#database();
+  }
+
+  /** The connection has ended. The next one may be another database, if the client does not select it again by itself. */
+  ended() {
+    this.profile.ended();
+    this.#isKnown = false;
+  }
+
   /** Asks, unless it is known already. */
   async learn() {
     if (!this.#isKnown) await this.look();
@@ -119,7 +131,7 @@ function stateOf(client, make, read, ends) {
     return result;
   };
   Object.defineProperty(client, 'sendCommand', { value, configurable: true, enumerable: false, writable: true });
-  client.on?.(ends, () => state.profile.ended());
+  client.on?.(ends, () => state.ended());
   return state;
 }
 
