@@ -107,12 +107,12 @@ withEachClient(({ kind, open }) => {
   test('a session keeps a hold in its database, whatever the client selects later', async () => {
     const { server, client } = await opened();
     await client.select(6);
-    const session = await new Session(client, { timeout: 1000 }).open();
+    const session = await new Session(client, { timeout: 3000 }).open();
     const dlock = new DLock(client, { session });
     const [lock, other] = [await dlock.acquire('job'), await dlock.acquire('other')];
     await client.select(2);
     const here = await dlock.acquire('job');
-    await sleep(4500); // beyond its lease, when its cap must be known
+    await sleep(10_500); // beyond its lease, when its cap must be known
     for (const each of [lock, other, here]) assert(!each.signal.aborted && each.remaining > 0, String(each.signal.reason));
     await server.run('CONFIG', 'SET', 'min-replicas-to-write', '1');
     await assert.rejects(other.release(), /NOREPLICAS/);
