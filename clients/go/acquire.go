@@ -63,6 +63,8 @@ type acquisition struct {
 	slot  int
 	// When the cap of the grant ends it, if that is known.
 	cap time.Time
+	// The session that the grant is bound to, as far as the server has said.
+	under *opening
 	// The last failure.
 	cause error
 	// Connections of waits that were given up, until the server has closed them.
@@ -132,7 +134,7 @@ func (a *acquisition) pauses(next turn, failures int) turn {
 
 // outcome returns the lock, or the error to give to the caller.
 func (a *acquisition) outcome(last turn) (*Lock, error) {
-	if last.cleanup != cleansNothing {
+	if last.cleanup == releases || len(a.copies) > 0 && last.cleanup == leaves {
 		a.debts = append(a.debts, a.owner)
 	}
 	name := a.target.name
@@ -152,26 +154,11 @@ func (a *acquisition) outcome(last turn) (*Lock, error) {
 	return nil, explained(name, a.cause)
 }
 
-// held makes the lock of a grant.
-func (a *acquisition) held() (*Lock, error) {
-	l := newLock(a.ctx, a.client, a.target, a.terms, a.since, len(a.copies) > 0 || a.isRenewalOpen)
-	l.owner, l.token, l.slot = a.owner, a.token, a.slot
-	if !a.cap.IsZero() {
-		l.binding.caps(a.cap)
-		l.lease.until = earlier(l.lease.until, a.cap)
-	}
-	if a.bound != nil {
-		a.client.sessions.add(a.bound, l)
-	}
-	if err := l.keep(); err != nil {
-		a.debts = append(a.debts, a.owner)
-		return nil, err
-	}
-	return l, nil
-}
-
 // renewsOwner makes the next request a new one.
-func (a *acquisition) renewsOwner() { a.owner = newOwner(a.terms.label) }
+func (a *acquisition) renewsOwner() {
+	a.owner = newOwner(a.terms.label)
+	a.under, a.cap, a.isRenewalOpen = nil, time.Time{}, false
+}
 
 // forsake leaves an owner behind whose command may be executed later. The releases behind it undo that.
 func (a *acquisition) forsake() {
@@ -292,6 +279,15 @@ func (a *acquisition) bind(p *pool) error {
 	return err
 }
 
+// named returns the session that commands name. Nil: none. On connections of another client the session binds the hold
+// afterwards.
+func (a *acquisition) named() *seat {
+	if a.client.isOver() {
+		return nil
+	}
+	return a.bound
+}
+
 // take returns a connection of the pool, with a place in it.
 func (a *acquisition) take(p *pool) (*conn, func(), error) {
 	err := a.inTurn(p.lastHeard, late, func(until time.Time) error { return enter(a.io, p.places, until) })
@@ -353,8 +349,8 @@ func (a *acquisition) unread(err error) (turn, error) {
 // command returns the acquiring command. `block` is empty if it does not wait.
 func (a *acquisition) command(block string) command {
 	options := []string{"PX", millis(a.terms.lease), "REQUEST", a.request}
-	if a.bound != nil && !a.client.isOver() {
-		options = append(options, "SESSIONID", a.bound.id)
+	if at := a.named(); at != nil {
+		options = append(options, "SESSIONID", at.id)
 	}
 	if a.terms.maxHold > 0 {
 		options = append(options, "MAXHOLD", millis(a.terms.maxHold))
@@ -389,7 +385,10 @@ func (a *acquisition) read(c *conn, number int, reply any, waited bool) (turn, e
 		}
 		return a.unread(err)
 	}
-	isDoubted := a.bound != nil && !a.client.isOver() && !a.client.sessions.isFresh(a.bound)
+	isDoubted := false
+	if at := a.named(); at != nil {
+		a.under, isDoubted = at.opening, !a.client.sessions.isFresh(at)
+	}
 	return a.isGranted(time.Now(), number, isDoubted), nil
 }
 
@@ -427,77 +426,6 @@ func granted(reply any) (token int64, slot int, ok bool) {
 		return token, int(slot), isToken && isSlot
 	}
 	return 0, -1, false
-}
-
-// confirm renews the grant: the wait was long, and the lease began somewhere in it. The session has to be confirmed, too.
-func (a *acquisition) confirm(again bool) (turn, error) {
-	key := a.target.keys[0]
-	p, err := a.client.poolOf(a.io, key, again, a.confirmBy())
-	if err == nil && a.usesSession() {
-		a.unbind()
-		a.bound, err = a.client.sessions.join(a.io, p, a.confirmBy())
-	}
-	if err != nil {
-		return a.unsent(err)
-	}
-	var session []string
-	if a.bound != nil && !a.client.isOver() {
-		session = []string{"SESSIONID", a.bound.id}
-	}
-	commands := a.target.renew(a.owner, a.token, a.terms.lease, session...)
-	commands = append(commands, a.target.look(a.token)...)
-	sent := time.Now()
-	number := a.attempt.renews(sent)
-	replies, err := a.client.once(a.io, key, again, a.confirmBy(), step, commands...)
-	if err == nil {
-		err = firstError(replies)
-	}
-	if err != nil {
-		return a.unconfirmed(number, err)
-	}
-	now := time.Now()
-	left, isHeld := leastOf(replies[len(a.target.keys):])
-	if contains(replies, nil) || !isHeld {
-		if len(a.target.keys) > 1 {
-			a.debts = append(a.debts, a.owner) // Some may be held.
-		}
-		return a.isGone(now), nil
-	}
-	if contains(replies[:len(a.target.keys)], int64(0)) {
-		a.cap = endOf(sent, left)
-	}
-	most := endOf(sent, left)
-	if a.bound != nil && !a.client.isOver() {
-		most = earlier(most, a.client.sessions.endOf(a.bound))
-	}
-	return a.isConfirmed(now, number, most), nil
-}
-
-// confirmBy returns until when the answer to a renewal of the grant is waited for: somewhat longer than the limit, since the
-// grant may have come at the limit.
-func (a *acquisition) confirmBy() time.Time {
-	return later(a.answerBy(), time.Now().Add(late))
-}
-
-// unconfirmed says that a renewal of the grant failed.
-func (a *acquisition) unconfirmed(number int, err error) (turn, error) {
-	now := time.Now()
-	switch {
-	case a.io.Err() != nil:
-		return a.isCanceled(), err
-	case isNoSession(err):
-		a.client.sessions.ended(a.bound)
-		return a.isElsewhere(now, number), err
-	case isOverwritten(err):
-		return a.isGone(now), nil
-	case isAnswer(err) && !writesNothing(err), errors.Is(err, ErrClosed):
-		a.cause = err
-		return a.hasFailed(number), err
-	case isUnread(err):
-		a.isRenewalOpen = true
-		return a.isCut(now), err
-	}
-	return a.isElsewhere(now, number), err
 }
 
 // settle releases in the background what the owners of the acquisition may have been granted.

@@ -117,12 +117,13 @@ func (a *acquisition) resume(again bool) (*Lock, error) {
 		a.slot = int(slot)
 	}
 	a.since = sent
-	lock, err := a.held()
-	if err != nil {
-		return nil, err
+	if a.bound != nil {
+		a.under = a.bound.opening
 	}
-	lock.changes(func(time.Time) { lock.lease.until = earlier(lock.lease.until, endOf(sent, left)) })
-	return lock, nil
+	if replies[0] == int64(0) { // A cap has cut it.
+		a.cap = endOf(sent, left)
+	}
+	return a.held()
 }
 
 // holdOf returns the hold with a token. Nil: there is none.

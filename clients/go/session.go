@@ -114,10 +114,10 @@ func (s *sessions) isFresh(b *seat) bool {
 }
 
 // endOf returns until when a session is certain.
-func (s *sessions) endOf(b *seat) time.Time {
+func (s *sessions) endOf(o *opening) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return b.life.until
+	return o.life.until
 }
 
 // at returns the home at an address, and begins it if there is none. The caller holds s.mu.
@@ -134,15 +134,18 @@ func (s *sessions) at(p *pool) *home {
 	return h
 }
 
-// add makes a session keep a lock that was granted under it. Nobody else has the lock yet.
-func (s *sessions) add(b *seat, l *Lock) {
+// add makes a session keep a lock that is bound to one of its openings, or to none, and perhaps to another one that was asked.
+// Nobody else has the lock yet.
+func (s *sessions) add(h *home, under, asked *opening, l *Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := b.home
 	h.locks[l] = struct{}{}
 	l.home = h
-	if !s.client.isOver() {
-		l.binding.binds(b.opening, h.open)
+	if under != nil {
+		l.binding.binds(under, h.open)
+	}
+	if asked != nil {
+		l.binding.asks(asked)
 	}
 	l.binding.isUncut(l.lease.until) // A lease beyond the cap is refused.
 	h.sees(l)

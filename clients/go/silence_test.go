@@ -114,3 +114,40 @@ func TestAWaitThatWasRefusedIsNotGrantedWhateverComesLate(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// The limit passes while a grant is confirmed. It is a grant for as long as it is certain, which its session decides, too.
+func TestAGrantThatIsNotConfirmedIsBelievedNoLongerThanItsSession(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := startProxy(t, s.address())
+	client, o := newClient(t, p.address(), dlock.WithSession(1500*time.Millisecond)), newOther(s)
+	o.holds()
+	type outcome struct {
+		lock *dlock.Lock
+		err  error
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		lock, err := client.Lock(context.Background(), "job", dlock.WithLease(9*time.Second), dlock.WithWait(6*time.Second))
+		ended <- outcome{lock, err}
+	}()
+	s.waiters(1)
+	time.Sleep(3300 * time.Millisecond) // More than a third of the lease.
+	p.fallsSilent(aGrant, patience)
+	defer p.silence(0)
+	o.releases()
+	got := <-ended
+	if got.err != nil {
+		if !errors.Is(got.err, dlock.ErrUnreachable) {
+			t.Errorf("the error is %v", got.err)
+		}
+		return
+	}
+	if left := got.lock.Remaining(); left <= 0 || left > 1500*time.Millisecond {
+		t.Errorf("believed for %v", left)
+	}
+	o.call("DLOCK.ACQUIRE", "job", "next", "PX", "60000", "BLOCK", "0")
+	if left := got.lock.Remaining(); left > 0 {
+		t.Errorf("believed for %v more, while another one has it", left)
+	}
+}

@@ -1,0 +1,107 @@
+package dlock
+
+import (
+	"errors"
+	"time"
+)
+
+// confirm renews the grant: the wait was long, and the lease began somewhere in it. The session has to be confirmed, too.
+func (a *acquisition) confirm(again bool) (turn, error) {
+	key := a.target.keys[0]
+	p, err := a.client.poolOf(a.io, key, again, a.confirmBy())
+	if err == nil && a.usesSession() {
+		a.unbind()
+		a.bound, err = a.client.sessions.join(a.io, p, a.confirmBy())
+	}
+	if err != nil {
+		return a.unsent(err)
+	}
+	var session []string
+	if at := a.named(); at != nil {
+		session = []string{"SESSIONID", at.id}
+	}
+	commands := a.target.renew(a.owner, a.token, a.terms.lease, session...)
+	commands = append(commands, a.target.look(a.token)...)
+	sent := time.Now()
+	number := a.attempt.renews(sent)
+	replies, err := a.client.once(a.io, key, again, a.confirmBy(), step, commands...)
+	if err == nil {
+		err = firstError(replies)
+	}
+	if err != nil {
+		return a.unconfirmed(number, err)
+	}
+	now := time.Now()
+	left, isHeld := leastOf(replies[len(a.target.keys):])
+	if contains(replies, nil) || !isHeld {
+		if len(a.target.keys) > 1 {
+			a.debts = append(a.debts, a.owner) // Some may be held.
+		}
+		return a.isGone(now), nil
+	}
+	if contains(replies[:len(a.target.keys)], int64(0)) {
+		a.cap = endOf(sent, left)
+	}
+	most := endOf(sent, left)
+	if at := a.named(); at != nil {
+		a.under = at.opening
+		most = earlier(most, a.client.sessions.endOf(at.opening))
+	}
+	return a.isConfirmed(now, number, most), nil
+}
+
+// confirmBy returns until when the answer to a renewal of the grant is waited for: somewhat longer than the limit, since the
+// grant may have come at the limit.
+func (a *acquisition) confirmBy() time.Time {
+	return later(a.answerBy(), time.Now().Add(late))
+}
+
+// unconfirmed says that a renewal of the grant failed.
+func (a *acquisition) unconfirmed(number int, err error) (turn, error) {
+	now := time.Now()
+	switch {
+	case a.io.Err() != nil:
+		return a.isCanceled(), err
+	case isNoSession(err):
+		a.client.sessions.ended(a.bound)
+		return a.isElsewhere(now, number), err
+	case isOverwritten(err):
+		return a.isGone(now), nil
+	case isAnswer(err) && !writesNothing(err), errors.Is(err, ErrClosed):
+		a.cause = err
+		return a.hasFailed(number), err
+	case isUnread(err):
+		a.isRenewalOpen = true
+		return a.isCut(now), err
+	}
+	return a.isElsewhere(now, number), err
+}
+
+// held makes the lock of a grant. If its session has ended meanwhile, there is none.
+func (a *acquisition) held() (*Lock, error) {
+	l := newLock(a.ctx, a.client, a.target, a.terms, a.since, len(a.copies) > 0 || a.isRenewalOpen)
+	l.owner, l.token, l.slot = a.owner, a.token, a.slot
+	if !a.cap.IsZero() {
+		l.binding.caps(a.cap)
+		l.lease.until = earlier(l.lease.until, a.cap)
+	}
+	if a.bound != nil {
+		var asked *opening
+		if at := a.named(); at != nil {
+			asked = at.opening
+		}
+		a.client.sessions.add(a.bound.home, a.under, asked, l)
+	} else if a.under != nil {
+		l.lease.until = earlier(l.lease.until, a.client.sessions.endOf(a.under))
+	}
+	err := l.keep()
+	if err == nil && l.Remaining() == 0 {
+		l.lose(errOver)
+		err = &failure{&outage{a.cause, limitOf(a.ctx)}, a.target.name, nil}
+	}
+	if err != nil {
+		a.debts = append(a.debts, a.owner)
+		return nil, err
+	}
+	return l, nil
+}
