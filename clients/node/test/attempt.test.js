@@ -8,7 +8,7 @@ import { planted, playAttempt, room } from './play.js';
 
 const { Attempt } = room('attempt');
 const { written, generated } = historiesOf('attempt');
-assert(written.length > 20);
+assert(written.length > 20 && generated.length > 500);
 for (const history of written) test(history.name, () => playAttempt(Attempt, history));
 test(`${generated.length} histories that were generated`, () => generated.forEach((each) => playAttempt(Attempt, each)));
 
@@ -23,6 +23,7 @@ const PLANTED = {
   'an open copy is left behind': ["this.isOpen ? 'leave' : 'none'", "'none'"],
   'a known grant is left behind': ["this.#since !== undefined ? 'release' : this.isOpen", 'this.isOpen'],
   'a grant that is gone is asked for with its old owner': ['{ ...step, isFresh: true }', 'step'],
+  'a fresh owner is granted what the last one was': ['    this.#open.clear();\n', ''],
 };
 for (const [bug, [find, instead]] of Object.entries(PLANTED)) {
   test(`planted: ${bug}`, () => {
