@@ -107,7 +107,7 @@ async def test_what_keeps_a_lock_ends_with_its_release(client: redis.Redis, monk
     monkeypatch.setattr(Watch, "_look", look_and_stop)
     lost: list[Exception] = []
     async with redis.asyncio.Redis(**address()) as its:
-        lock = redis_dlock.asyncio.DLock(its, "job", timeout=0.3, auto_renewal=True, on_lost=lost.append)
+        lock = redis_dlock.asyncio.DLock(its, "job", timeout=0.6, session=True, on_lost=lost.append)
         assert await lock.acquire()
         hold = lock._hold
         assert hold is not None

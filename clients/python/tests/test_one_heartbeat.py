@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import threading
@@ -9,8 +10,10 @@ import time
 from typing import Any
 
 import redis
+import redis.asyncio
 
 import redis_dlock
+import redis_dlock.asyncio
 from kit import address, command, info, soon
 from servers import Server
 
@@ -128,3 +131,48 @@ def test_a_child_renews_its_own_locks(client: redis.Redis) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert lock.token and not info(client, "none")
     lock.release()
+
+
+async def test_many_locks_are_renewed_by_one_task(client: redis.Redis) -> None:
+    async with redis.asyncio.Redis(**address()) as own:
+        await own.ping()
+        before, tasks = connections(client), len(asyncio.all_tasks())
+        locks = [
+            redis_dlock.asyncio.DLock(own, f"job:{number}", timeout=1.2, auto_renewal=True) for number in range(MANY)
+        ]
+        for lock in locks:
+            assert await lock.acquire()
+        await asyncio.sleep(2.5)
+        assert len(asyncio.all_tasks()) - tasks <= 4
+        assert connections(client) - before <= 1
+        assert all(lock.remaining > 0 and not lock.lost.done() for lock in locks)
+        lost = locks[7].lost
+        client.delete("job:7")
+        assert isinstance(await asyncio.wait_for(lost, 5), redis_dlock.LockNotOwnedError)
+        assert not any(lock.lost.done() for lock in locks if lock is not locks[7])
+        for lock in locks:
+            if lock is not locks[7]:
+                await lock.release()
+        assert not client.keys("job:*")
+        await asyncio.to_thread(soon, "its connection ends", lambda: connections(client) <= before)
+
+
+async def test_all_are_lost_in_time_when_the_server_hangs_in_asyncio() -> None:
+    with Server() as server:
+        async with redis.asyncio.Redis(port=server.port) as own:
+            told: list[object] = []
+            locks = [
+                redis_dlock.asyncio.DLock(own, f"job:{number}", timeout=2.0, auto_renewal=True, on_lost=told.append)
+                for number in range(MANY)
+            ]
+            for lock in locks:
+                assert await lock.acquire()
+            losses = [lock.lost for lock in locks]
+            ends = max(time.monotonic() + lock.remaining for lock in locks)
+            server.freeze()
+            await asyncio.wait_for(asyncio.gather(*losses), 20)
+            assert time.monotonic() <= ends + 1.0
+            assert all(lock.remaining == 0 for lock in locks)
+            await asyncio.sleep(0.1)
+            assert len(told) == MANY
+            server.thaw()

@@ -12,7 +12,7 @@ from redis.exceptions import LockNotOwnedError, ResponseError
 
 from .async_held import Held
 from .async_talk import Line, in_background
-from .async_watch import Watch
+from .async_watch import LeaseWatch, Watch
 from .binding import Binding
 from .holds import Hold, PerTask, PerThread, Shared, task
 
@@ -78,8 +78,8 @@ class DLock(Held, Lock):
     def lost(self) -> asyncio.Future[LockNotOwnedError]:
         """Done when the lock that is held is lost, or must be assumed lost: its lease has passed since the last renewal
         that the server confirmed, the connection of its session has ended, or the server has no such hold. Its result
-        is the error. It stays pending after a release. Costs a connection for the rest of the hold; a session has its
-        own. Raises `LockError` if the lock is not held.
+        is the error. It stays pending after a release. All locks of a client with a lease are watched by one task, on one
+        connection; a session has both of its own. Raises `LockError` if the lock is not held.
         """
         return asyncio.shield(self._watch(self._held()).lost)
 
@@ -90,7 +90,8 @@ class DLock(Held, Lock):
             if self._named is not None:
                 hold.watch = self._join(hold, hold.home, hold.token)
             else:
-                hold.watch = Watch(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
+                kind = LeaseWatch if hold.connection is None and self._replicas is None else Watch
+                hold.watch = kind(self._wire, hold, self._terms(hold, hold.token), self.on_lost)
         watch: Watch | Binding = hold.watch
         return watch
 

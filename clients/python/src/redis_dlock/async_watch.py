@@ -12,9 +12,10 @@ from typing import Any
 
 from redis.exceptions import LockError, LockNotOwnedError, ReadOnlyError, ResponseError
 
-from . import redis_py
+from . import async_heart, redis_py
 from .async_talk import Line, start, within
 from .async_wire import Wire
+from .beating import Beating
 from .errors import ReplicasError, logger
 from .heartbeat import Heartbeat, Look, Terms
 from .holds import Hold
@@ -50,8 +51,11 @@ class Watch:
         self._refused: Exception | None = None
         self._line: Line | None = None
         self._beats = Heartbeat(hold.validity, time.monotonic(), terms)
-        self._task = start(self._run())
+        self._start()
         weakref.finalize(hold, self.stop).atexit = False
+
+    def _start(self) -> None:
+        self._task = start(self._run())
 
     @property
     def is_lost(self) -> bool:
@@ -196,9 +200,15 @@ class Watch:
         await line.close()
 
     async def _lose(self, why: str) -> None:
+        await self._tell(self._set(why))
+
+    def _set(self, why: str) -> LockNotOwnedError:
         error = self._terms.error(f"The lock is lost: {why}")
         if not self.lost.done():
             self.lost.set_result(error)
+        return error
+
+    async def _tell(self, error: LockNotOwnedError) -> None:
         if self._on_lost is not None:
             try:
                 result = self._on_lost(error)
@@ -206,3 +216,34 @@ class Watch:
                     await result
             except Exception:  # noqa: BLE001 - the callback is the caller's
                 logger.exception("on_lost failed")
+
+
+class LeaseWatch(Beating, Watch):
+    """A watch of a hold with a lease. The heart of its client does the work, for all of them."""
+
+    def _start(self) -> None:
+        self._heart = async_heart.of(self.source())
+        self._heart.join(self)
+
+    def source(self) -> Any:
+        """Returns what makes the connections to the server of its key."""
+        return self._wire._source()
+
+    def moves(self, heart: async_heart.Heart) -> None:
+        """Its key is on another server."""
+        self._heart = heart
+        heart.join(self)
+
+    def stop(self) -> None:
+        """Ends the watch, without waiting for a look that is under way."""
+        self._stopped = True
+        self._heart.leave(self)
+
+    def _wake(self) -> None:
+        self._heart.wake()
+
+    def lose(self, why: str) -> None:
+        """The lock is lost. The heart does not wait for the callback."""
+        self._heart.leave(self)
+        if not self._stopped and not self.lost.done():
+            start(self._tell(self._set(why)))

@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ConnectionError, ResponseError
 
 from . import redis_py
+from .beating import TOGETHER, alike
 from .heartbeat import Look
 from .talk import Line
 
 if TYPE_CHECKING:
     from .sync_watch import LeaseWatch as Watch
 
-# Looks that are due within this time are sent together, in seconds, and how many of them in one exchange: few enough that a
-# connection takes them without waiting.
-_TOGETHER = 0.02
-_AT_ONCE = 100
 # The thread ends when it had nothing to do for so long, in seconds.
 _IDLE = 10.0
 
@@ -104,7 +101,7 @@ class Heart:
         # Of two that began at once, one goes on.
         while self._thread is me:
             now = time.monotonic()
-            due = [watch for watch in list(self._watches) if watch.is_due(now + _TOGETHER, now)]
+            due = [watch for watch in list(self._watches) if watch.is_due(now + TOGETHER, now)]
             if self._watches:
                 idle = now
             elif now > idle + _IDLE:
@@ -113,7 +110,7 @@ class Heart:
                     break
                 self._thread = me
             if due:
-                self._look(_alike(due))
+                self._look(alike(due))
             else:
                 self._sleep(now)
 
@@ -123,7 +120,7 @@ class Heart:
         next_one = self._next = min((watch.due() for watch in list(self._watches)), default=now + _IDLE)
         with selectors.DefaultSelector() as selector:
             selector.register(self._wakes, selectors.EVENT_READ)
-            if selector.select(max(0.0, min(next_one - _TOGETHER / 2, now + _IDLE) - time.monotonic())):
+            if selector.select(max(0.0, min(next_one - TOGETHER / 2, now + _IDLE) - time.monotonic())):
                 self._wakes.recv(4096)
 
     def _look(self, watches: list[Watch]) -> None:
@@ -178,10 +175,3 @@ class Heart:
         line, self._line = self._line, None
         if line is not None:
             line.close()
-
-
-def _alike(watches: list[Watch]) -> list[Watch]:
-    """Returns some that can wait for an answer for about as long as the most urgent one."""
-    now = time.monotonic()
-    longest = 4 * min(watch.patience(now) for watch in watches)
-    return [watch for watch in watches if watch.patience(now) <= longest][:_AT_ONCE]

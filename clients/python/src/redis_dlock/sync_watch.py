@@ -16,7 +16,7 @@ from typing import Any
 from redis.exceptions import LockError, LockNotOwnedError, ReadOnlyError, ResponseError
 
 from . import redis_py, sync_heart
-from .commands import Command
+from .beating import Beating
 from .errors import ReplicasError, logger
 from .heartbeat import Heartbeat, Look, Terms
 from .holds import Hold
@@ -248,7 +248,7 @@ class Watch:
             logger.exception("on_lost failed")
 
 
-class LeaseWatch(Watch):
+class LeaseWatch(Beating, Watch):
     """A watch of a hold with a lease. The heart of its client does the work, for all of them."""
 
     _heart: sync_heart.Heart | None = None
@@ -282,48 +282,6 @@ class LeaseWatch(Watch):
     def _wake(self) -> None:
         if self._heart is not None:
             self._heart.wake()
-
-    # For its heart
-
-    def is_due(self, soon: float, now: float) -> bool:
-        """Returns whether a look is due until then. Loses a hold that has ended."""
-        if self._stopped:
-            return False
-        if now >= self._beats.validity.until:
-            self.lose("its lease ended" if self._refused is None else f"its lease ended: {self._refused}")
-            return False
-        return self._beats.due() <= soon
-
-    def due(self) -> float:
-        """Returns when the next look is due, or the hold ends."""
-        return self._beats.due()
-
-    def patience(self, now: float) -> float:
-        """Returns the seconds that a look may take."""
-        return self._beats.patience(now)
-
-    def begin(self, now: float) -> Look:
-        """A look is about to be sent."""
-        return self._beats.begin(now, binds=False)
-
-    def commands(self, look: Look) -> list[Command]:
-        """Returns the commands of a look."""
-        return self._terms.commands(look)
-
-    def took(self, look: Look, replies: list[Any]) -> None:
-        """Takes the replies to a look."""
-        if not self._beats.took(time.monotonic(), look, replies):
-            self.lose("the server has no such hold")
-        self._refused = None
-
-    def failed(self, look: Look, error: Exception, *, executed: bool) -> None:
-        """A look has failed."""
-        if isinstance(error, ResponseError) and redis_py.wrong_type(error):
-            return self.lose("the key is no lock any more")
-        if isinstance(error, ResponseError) and not isinstance(error, redis_py.MOVING):
-            # Not now, or not here: the server that has it may have it until its lease ends.
-            self._refused = error
-        self._beats.failed(time.monotonic(), look, binds=False, executed=executed)
 
     def lose(self, why: str) -> None:
         """The lock is lost. The heart does not wait for the callback."""
