@@ -34,6 +34,7 @@ part types "$python" -m mypy --cache-dir "$root/target/python/mypy" src tests be
 part redis-py "$python" tests/redis_py/run.py "$redis_py"
 losses=(tests/test_lost.py tests/test_unanswered_renewals.py)
 waits=(tests/test_given_up_at_the_grant.py)
+late=(tests/test_late_grants.py tests/test_one_heartbeat.py)
 limits=(tests/test_time_limits.py tests/test_sessions.py)
 sessions=(tests/test_named_sessions.py)
 tasks=(tests/test_caps.py tests/test_tasks.py)
@@ -41,12 +42,13 @@ clusters=(tests/test_cluster.py tests/test_cluster_sessions.py)
 outages=(tests/test_outages.py tests/test_tls_and_sentinel.py tests/test_examples.py)
 part losses tests "$python" "${losses[@]}"
 part waits tests "$python" "${waits[@]}"
+part late tests "$python" "${late[@]}"
 part limits tests "$python" "${limits[@]}"
 part sessions tests "$python" "${sessions[@]}"
 part tasks tests "$python" "${tasks[@]}"
 part clusters tests "$python" "${clusters[@]}"
 part outages tests "$python" "${outages[@]}"
-rest=("${losses[@]}" "${waits[@]}" "${limits[@]}" "${sessions[@]}" "${tasks[@]}" "${clusters[@]}" "${outages[@]}")
+rest=("${losses[@]}" "${waits[@]}" "${late[@]}" "${limits[@]}" "${sessions[@]}" "${tasks[@]}" "${clusters[@]}" "${outages[@]}")
 part others tests "$python" "${rest[@]/#/--ignore=}"
 # The oldest redis-py that the package accepts: what redis-py's own lock does, lost
 # connections, and time limits: by itself, it has none.

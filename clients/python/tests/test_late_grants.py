@@ -16,7 +16,7 @@ import redis.asyncio
 import redis_dlock
 import redis_dlock.asyncio
 from cutting import Stall
-from kit import AsyncioKit, Kit, Plain, command, info, soon, waiters
+from kit import AsyncioKit, Kit, Plain, Took, command, info, soon, waiters
 from test_lost import is_lost
 
 # Leases of the tests, in seconds: that of the lock whose grant comes late, and that of the next owner.
@@ -235,3 +235,27 @@ async def test_a_lock_that_runs_a_function_is_held_then(client: redis.Redis, way
     way.flow()
     assert await running == 0
     await kit.aclose()
+
+
+@pytest.mark.parametrize("settings", [{"timeout": 5}, {}, {"timeout": 5, "session": True}], ids=["lease", "session", "both"])
+async def test_a_wait_whose_end_is_not_heard_was_refused_once(
+    kit: Kit, client: redis.Redis, way: Stall, settings: dict[str, Any]
+) -> None:
+    """The server has said that the lock is held, and nothing after that."""
+    assert command(client, "DLOCK.ACQUIRE", "job", "other", "PX", 60000)
+    lock = kit.extra("job", client=kit.client_of(way.address, socket_timeout=None), **settings)
+
+    def fall_silent() -> None:
+        soon("it waits", lambda: waiters(client, "job") == 1)
+        way.stall()
+
+    thread = threading.Thread(target=fall_silent)
+    thread.start()
+    took = Took()
+    assert not await lock.acquire(blocking_timeout=0.8)
+    assert took.is_within(0.8 + 0.3)
+    thread.join()
+    with pytest.raises((redis.ConnectionError, redis.TimeoutError)):
+        await kit.extra("job", client=kit.client_of(way.address), **settings).acquire(blocking_timeout=0.3)
+    way.flow()
+    await asyncio.to_thread(soon, "it has left the queue", lambda: waiters(client, "job") == 0)

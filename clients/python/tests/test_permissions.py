@@ -14,7 +14,7 @@ import redis.asyncio
 
 import redis_dlock
 import redis_dlock.asyncio
-from kit import Kit, address, refused
+from kit import Kit, address, command, info, refused
 from servers import Server
 
 PAGE = (Path(__file__).parents[3] / "docs/permissions.md").read_text()
@@ -94,3 +94,21 @@ def test_without_the_permissions_a_watch_says_so(server: Server) -> None:
         with pytest.raises(redis.exceptions.NoPermissionError), redis_dlock.watch(client, "job:1") as watcher:
             next(watcher)
     server.client.acl_log_reset()
+
+
+async def test_a_user_who_may_not_renew_gets_what_is_certain(kit: Kit, server: Server) -> None:
+    command(server.client, "ACL", "SETUSER", "locker", "-dlock.renew")
+    own = kit.client_of(where(server, "locker"))
+    try:
+        assert command(server.client, "DLOCK.ACQUIRE", "job:1", "other", "PX", 1200)
+        lock = kit.extra("job:1", client=own, timeout=3)
+        assert await lock.acquire()
+        assert 0 < lock.remaining < 2 and lock.token
+        await lock.release()
+        assert command(server.client, "DLOCK.ACQUIRE", "job:1", "other", "PX", 1200)
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            await kit.extra("job:1", client=own, timeout=0.9).acquire()
+        assert not info(server.client, "job:1"), "nothing is left"
+    finally:
+        command(server.client, "ACL", "SETUSER", "locker", "+dlock.renew")
+        server.client.acl_log_reset()

@@ -13,7 +13,7 @@ import time
 import weakref
 from typing import Any
 
-from redis.exceptions import ResponseError, TimeoutError
+from redis.exceptions import NoPermissionError, ResponseError, TimeoutError
 
 from . import redis_py
 from .acquisition import Acquisition, Debt, Replicas
@@ -129,6 +129,11 @@ class Wire(Way):
             try:
                 replies = self._question(attempt, min(until, time.monotonic() + STEP))
                 attempt.confirmed(time.monotonic(), number, replies)
+            except NoPermissionError:
+                # A user who may not renew has the lock for as long as its grant is certain.
+                attempt.course.elsewhere(time.monotonic(), number)
+                if attempt.course.over(time.monotonic()).do != "granted":
+                    raise
             except (*redis_py.LOST, redis_py.Unreachable) as error:
                 if attempt.course.cut(time.monotonic(), number).do == "granted":
                     return  # The time of the wait is over, and the grant is certain.
