@@ -1,10 +1,9 @@
-"""The holds that are bound to a session, the caps that end them, and the releases that it owes. Sends nothing, and does
-not wait."""
+"""The holds that are bound to a session, the caps that end them, and the releases that it owes. Pure: reads no clock and
+sends nothing."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +37,9 @@ class Cap:
         if not self.is_known:
             self.at = max(self.at, min(until, self._told))
 
-    def is_near(self, seconds: float) -> bool:
-        """Returns whether it is not known, and may end the hold within this time."""
-        return not self.is_known and self.at < time.monotonic() + seconds
+    def is_near(self, until: float) -> bool:
+        """Returns whether it is not known, and may end the hold before then."""
+        return not self.is_known and self.at < until
 
     def read(self, sent: float, replies: list[Any]) -> bool:
         """Takes the replies to questions that were sent then. Returns False if the server has no such hold."""
@@ -77,11 +76,6 @@ class Binding:
         self._binds = bind
         self._name = name
         self._ended = self._stopped = False
-
-    @property
-    def is_lost(self) -> bool:
-        """Returns whether the lock is lost, or must be assumed lost."""
-        return time.monotonic() >= self.until()
 
     def until(self) -> float:
         """Returns until when the hold is certain."""

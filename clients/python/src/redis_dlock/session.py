@@ -147,7 +147,7 @@ class SessionBase:
         if self._reason() is not None:
             self._bindings.discard(binding)
             self.check()
-        hurries = binding.cap.is_near(self.timeout)
+        hurries = binding.cap.is_near(time.monotonic() + self.timeout)
         if openings != self.openings and binding.unbound is None:
             binding.unbound, hurries = self._until, True
         if hurries:
@@ -253,7 +253,8 @@ class SessionBase:
     def _ask_caps(self) -> Round:
         """Asks for the caps of locks that may end at one soon: once for each lock that is held for that long."""
         # Early enough for thousands of them.
-        near = [each for each in list(self._bindings) if each.cap.is_near(2 * self.timeout)]
+        soon = time.monotonic() + 2 * self.timeout
+        near = [each for each in list(self._bindings) if each.cap.is_near(soon)]
         while near and time.monotonic() < self._due:
             some, near = near[:_AT_ONCE], near[_AT_ONCE:]
             sent = time.monotonic()
