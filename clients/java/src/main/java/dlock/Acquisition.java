@@ -31,17 +31,6 @@ final class Acquisition {
         }
     }
 
-    /** A copy of the request that is to be sent. */
-    interface Copy {
-        /** The request, whose lease may be kept by another session each time. */
-        Request request();
-
-        boolean waits();
-
-        /** It is about to be sent, or to be sent again. */
-        void sent();
-    }
-
     private final Core core;
     private final Request request;
     private final String owner;
@@ -74,21 +63,25 @@ final class Acquisition {
 
     /**
      * Sends a copy. Completes with the grant, or with {@code null} for nil. Fails with {@link Unanswered} or {@link
-     * ServerException}. Does not complete if the request is abandoned.
+     * ServerException}. Is canceled if the request is abandoned.
+     *
+     * @param its the request, whose lease may be kept by another session each time
+     * @param waits whether it waits in the queue
+     * @param sent called when it is about to be sent
      */
-    CompletableFuture<Grant> send(Copy copy) {
+    CompletableFuture<Grant> send(Request its, boolean waits, Runnable sent) {
         CompletableFuture<Grant> answer = new CompletableFuture<>();
         synchronized (this) {
             if (isAbandoned) {
+                answer.cancel(false);
                 return answer;
             }
             isBusy = true;
         }
-        Request its = copy.request();
-        if (copy.waits() || its.isSession() || its.replicas != null) {
-            queue(copy, answer);
+        if (waits || its.isSession() || its.replicas != null) {
+            queue(its, waits, sent, answer);
         } else {
-            copy.sent();
+            sent.run();
             core.backend.ask(its.first(), its.acquire(owner, id, true, DedicatedConnection.NOT_AT_ALL))
                     .whenComplete((reply, failed) -> ended(
                             reply == null ? null : new Grant(reply, null, null), reply, failed, answer));
@@ -97,8 +90,8 @@ final class Acquisition {
     }
 
     /** Sends it on a connection of its own. */
-    private void queue(Copy copy, CompletableFuture<Grant> answer) {
-        core.backend.dedicated(copy.request().first()).whenComplete((taken, failed) -> {
+    private void queue(Request its, boolean waits, Runnable sent, CompletableFuture<Grant> answer) {
+        core.backend.dedicated(its.first()).whenComplete((taken, failed) -> {
             if (failed != null) {
                 ended(null, null, failed, answer);
                 return;
@@ -111,25 +104,25 @@ final class Acquisition {
             if (isAbandoned()) {
                 taken.giveBack();
                 undo(null);
+                answer.cancel(false);
                 return;
             }
-            copy.sent();
-            asked(taken, copy).whenComplete((grant, refused) -> answered(taken, copy, grant, refused, answer));
+            sent.run();
+            asked(taken, its, waits).whenComplete((grant, refused) -> answered(taken, its, grant, refused, answer));
         });
     }
 
-    private CompletableFuture<Grant> asked(DedicatedConnection at, Copy copy) {
-        Request its = copy.request();
+    private CompletableFuture<Grant> asked(DedicatedConnection at, Request its, boolean waits) {
         DedicatedConnection bound = its.isSession() ? at : null;
         CompletableFuture<Object> reply =
-                at.request(block -> its.acquire(owner, id, true, block), limits, copy.waits());
+                at.request(block -> its.acquire(owner, id, true, block), limits, waits);
         if (its.replicas == null) {
             return reply.thenApply(token -> token == null ? null : new Grant(token, bound, null));
         }
         // WAIT follows the grant: behind a refusal it would wait for nothing, and hold up the next command.
         return reply.thenCompose(token -> token == null
                 ? CompletableFuture.completedFuture(null)
-                : copy.waits() ? confirmed(at, bound, token) : acknowledged(at, bound, token));
+                : waits ? confirmed(at, bound, token) : acknowledged(at, bound, token));
     }
 
     private CompletableFuture<Grant> acknowledged(
@@ -172,10 +165,11 @@ final class Acquisition {
     }
 
     private void answered(
-            DedicatedConnection at, Copy copy, Grant grant, Throwable refused, CompletableFuture<Grant> answer) {
+            DedicatedConnection at, Request its, Grant grant, Throwable refused, CompletableFuture<Grant> answer) {
         synchronized (this) {
             if (isLeaving) {
                 // abandon() handles the reply.
+                answer.cancel(false);
                 return;
             }
             connection = null;
@@ -186,7 +180,7 @@ final class Acquisition {
             at.leave().thenRun(() -> ended(null, null, refused, answer));
             return;
         }
-        if (grant == null || grant.unconfirmed == null && !copy.request().isSession()) {
+        if (grant == null || grant.unconfirmed == null && !its.isSession()) {
             at.giveBack();
         } else if (grant.unconfirmed != null) {
             // The end of the connection releases a session.
@@ -203,6 +197,7 @@ final class Acquisition {
             isKept = !isAbandoned;
         }
         if (!isKept) {
+            answer.cancel(false);
             if (grant != null && grant.connection != null) {
                 grant.connection.leave().thenRun(() -> undo(token));
             } else {

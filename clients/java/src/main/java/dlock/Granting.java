@@ -1,6 +1,7 @@
 package dlock;
 
 import java.util.List;
+import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
@@ -214,28 +215,18 @@ final class Granting {
         if (session != null) {
             session.use(1);
         }
-        at.send(new Acquisition.Copy() {
-            @Override
-            public Request request() {
-                return its;
-            }
-
-            @Override
-            public boolean waits() {
-                return action.step == Attempt.Step.WAIT;
-            }
-
-            @Override
-            public void sent() {
-                synchronized (Granting.this) {
-                    sent[0] = ++number;
-                    attempt.sent(number, System.nanoTime());
-                    trouble = null;
-                }
+        at.send(its, action.step == Attempt.Step.WAIT, () -> {
+            synchronized (this) {
+                sent[0] = ++number;
+                attempt.sent(number, System.nanoTime());
+                trouble = null;
             }
         }).whenComplete((grant, failed) -> {
             if (session != null) {
                 session.use(-1);
+            }
+            if (failed instanceof CancellationException) {
+                return;
             }
             if (failed != null) {
                 failed(action, its, sent[0], Futures.cause(failed), System.nanoTime() - begun);
@@ -258,23 +249,16 @@ final class Granting {
         HoldCommands commands = new HoldCommands(core, its, at.owner(), grant.token);
         Confirmation confirmation = new Confirmation(its, grant, commands, openings, thread);
         Attempt.Action action;
+        boolean isUnwanted;
         synchronized (this) {
             action = attempt.granted(copy, System.nanoTime());
-            if (action != null) {
-                granted = confirmation;
-            }
+            granted = action == null ? granted : confirmation;
+            isUnwanted = granted == null || granted.grant.token != grant.token;
         }
-        if (action == null) {
-            boolean isKnown;
-            synchronized (this) {
-                isKnown = granted != null && granted.grant.token == grant.token;
-            }
-            if (!isKnown) {
-                at.giveBack(grant);
-            }
-        } else {
-            perform(action, 0);
+        if (isUnwanted) {
+            at.giveBack(grant);
         }
+        perform(action, 0);
     }
 
     /** {@code copy}: 0 if it was not sent. {@code waitedNanos}: how long it was in the queue before it failed. */
