@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Vets clients/go and the adapters for go-redis and redigo in it, and runs their tests with the race detector. They start
-# their own servers: DLOCK_SERVER with the module DLOCK_MODULE. Exit 77: there is no Go of 1.23 or later, and scripts/go
-# cannot fetch it.
+# Vets clients/go and the adapters for go-redis, redigo and rueidis in it, and runs their tests with the race detector. They
+# start their own servers: DLOCK_SERVER with the module DLOCK_MODULE. Exit 77: there is no Go of 1.23 or later, and
+# scripts/go cannot fetch it.
 #
 #   tests/clients/go.sh                    all of them
 #   tests/clients/go.sh -run Deadline      what `go test` takes
@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 go=$(scripts/go) || { echo "$go"; exit 77; }
-modules=$(scripts/go-modules) || { echo "skipped: staticcheck, and the adapters for go-redis and redigo: $modules"; modules=; }
+modules=$(scripts/go-modules) || { echo "skipped: staticcheck, and the adapters: $modules"; modules=; }
 DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 DLOCK_MODULE=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
 export DLOCK_SERVER DLOCK_MODULE
@@ -47,4 +47,10 @@ adapter() (
 )
 
 check "$@"
-[[ -z $modules ]] || for each in goredis redigo; do adapter "$each" "$@"; done
+[[ -n $modules ]] || exit 0
+for each in goredis redigo; do adapter "$each" "$@"; done
+if [[ -e $modules/cache ]]; then
+    (cd rueidis && GOMODCACHE=$modules/cache check "$@")
+else
+    echo 'skipped: the adapter for rueidis: the module proxy is not reached'
+fi
