@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test that panics has failed, which is what it is for")]
 
 use dlock_testkit::client_histories::planted::Planted;
-use dlock_testkit::client_histories::play::{all_of_repository, play_all};
+use dlock_testkit::client_histories::play::{Machine, all_of_repository, play, play_all};
 use dlock_testkit::client_histories::world::{Step, run};
 use dlock_testkit::client_histories::{attempt, attempt_world, generated, validity};
 
@@ -65,6 +65,27 @@ fn the_reference_answers_what_the_files_say() {
     assert!(count >= 2000, "{count}");
     let count = play_all(&histories, "acquire", || Box::new(attempt::Player::default()));
     assert!(count >= 25, "{count}");
+}
+
+/// What the invariants find, the files find, too: so every package that plays them would notice it.
+#[test]
+fn the_files_find_every_planted_defect_of_one_hold_or_acquisition() {
+    let histories = all_of_repository();
+    let failing = |new: &dyn Fn() -> Box<dyn Machine>, kind: &str| {
+        let all = histories.iter().filter(|history| history.lines[0].words[0] == kind);
+        all.filter(|history| play(history, new).is_err()).count()
+    };
+    // A slot is shared by several holds, and a history has one.
+    for planted in Planted::OF_VALIDITY.into_iter().filter(|planted| *planted != Planted::SharedSlot) {
+        let found = failing(&|| Box::new(validity::Player::with(planted)), "granted");
+        eprintln!("{planted:?}: {found} histories");
+        assert!(found > 0, "{planted:?}");
+    }
+    for planted in Planted::OF_ATTEMPT {
+        let found = failing(&|| Box::new(attempt::Player::with(planted)), "acquire");
+        eprintln!("{planted:?}: {found} histories");
+        assert!(found > 0, "{planted:?}");
+    }
 }
 
 #[test]

@@ -357,14 +357,21 @@ pub fn asked(line: &Line) -> (Limit, i64, Option<i64>) {
 
 /// The reference as a player wants it.
 #[derive(Default)]
-pub struct Player(Option<Attempt>);
+pub struct Player(Option<Attempt>, Option<Planted>);
+
+impl Player {
+    /// With a defect.
+    pub fn with(planted: Planted) -> Self {
+        Self(None, Some(planted))
+    }
+}
 
 impl Machine for Player {
     fn handle(&mut self, line: &Line) -> Vec<String> {
         let answer = match &mut self.0 {
             None => {
                 let (limit, lease, outage) = asked(line);
-                self.0.insert(Attempt::new(line.at, limit, lease, outage, None)).answer()
+                self.0.insert(Attempt::new(line.at, limit, lease, outage, self.1)).answer()
             }
             Some(attempt) => attempt.handle(line.at, Event::of(line)),
         };

@@ -271,14 +271,21 @@ impl Event {
 
 /// The reference as a player wants it.
 #[derive(Default)]
-pub struct Player(Option<Validity>);
+pub struct Player(Option<Validity>, Option<Planted>);
+
+impl Player {
+    /// With a defect.
+    pub fn with(planted: Planted) -> Self {
+        Self(None, Some(planted))
+    }
+}
 
 impl Machine for Player {
     fn handle(&mut self, line: &Line) -> Vec<String> {
         let event = Event::of(line);
         match (&mut self.0, event) {
             (hold, Event::Granted { lease, sent, open }) => {
-                *hold = Some(Validity::granted(line.at, lease, sent, open, None));
+                *hold = Some(Validity::granted(line.at, lease, sent, open, self.1));
             }
             (Some(hold), event) => hold.handle(line.at, event),
             (None, _) => panic!("line {}: `granted` comes first", line.number),
