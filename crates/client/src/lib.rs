@@ -20,6 +20,7 @@ mod acquire;
 mod again;
 mod attempt;
 mod backend;
+mod binding;
 pub mod blocking;
 mod builder;
 mod cleanup;

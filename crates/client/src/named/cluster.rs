@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::ConnectionInfo;
 
-use super::heart::Heart;
 use super::{Inner, Phase};
+use crate::binding::Heart;
 use crate::join::join_all;
 use crate::owner::uuid;
 use crate::server::Fault;
@@ -20,7 +20,7 @@ impl Inner {
         let mut failed = Fault::Later("no node of the cluster has slots".into());
         for node in self.server.primaries().await? {
             let name = node.addr().to_string();
-            match self.begin(&name, Heart::new(self.id.clone(), Some(node)), patience / 3).await {
+            match self.begin(&name, Heart::new(self.id.clone(), Some(node), Instant::now()), patience / 3).await {
                 Ok(()) => return Ok(()),
                 Err(fault) => failed = fault,
             }
@@ -60,7 +60,7 @@ impl Inner {
                 return Ok(name);
             }
             if *self.phase.borrow() == Phase::Open {
-                self.begin(&name, Heart::new(uuid(), Some(node)), self.patience()).await?;
+                self.begin(&name, Heart::new(uuid(), Some(node), Instant::now()), self.patience()).await?;
             }
             if *self.phase.borrow() == Phase::Open {
                 return Ok(name);

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::heart::{Bound, Cap};
 use super::{Binding, Commands, Inner, ONE_SERVER, Phase};
 use crate::backend::Backend;
+use crate::binding::{Bound, Cap};
 use crate::error::Error;
 use crate::options::Hold;
 use crate::server::Fault;
@@ -46,7 +46,7 @@ impl Inner {
         let phase = *self.phase.borrow();
         let kept = self.kept();
         match phase {
-            Phase::Open if Instant::now() < kept.latest() => Ok(()),
+            Phase::Open if kept.latest().is_some_and(|latest| Instant::now() < latest) => Ok(()),
             Phase::Closed | Phase::Opening => Err(Error::SessionEnded("it was closed".to_owned())),
             Phase::Open | Phase::Lost => {
                 let because = kept.failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
@@ -70,7 +70,8 @@ impl Inner {
 
     /// Records that a server does not know the session. The next heartbeat, which opens it again, is due.
     pub fn missing(&self) {
-        self.kept().hearts.values_mut().for_each(super::Heart::hurry);
+        let now = Instant::now();
+        self.kept().hearts.values_mut().for_each(|heart| heart.hurry(now));
     }
 
     /// Takes a lock that was granted with this ticket until then, if nothing more is heard. It is lost already if the session is.
@@ -107,13 +108,7 @@ impl Inner {
 
     /// Returns until when a lock is certain; the present if it is lost.
     pub(super) fn until(&self, number: u64) -> Instant {
-        let kept = self.kept();
-        let until = || {
-            let bound = kept.bindings.get(&number)?;
-            let until = kept.hearts.get(&bound.heart)?.until?;
-            Some(bound.latest().map_or(until, |latest| latest.min(until)))
-        };
-        until().unwrap_or_else(Instant::now)
+        self.kept().until(number).unwrap_or_else(Instant::now)
     }
 }
 

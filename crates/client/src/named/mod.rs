@@ -18,13 +18,13 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout_at};
 
 use crate::backend::Backend;
+use crate::binding::{Heart, Kept};
 use crate::client::Client;
 use crate::error::Error;
 use crate::join::join_all;
 use crate::owner::uuid;
 use crate::server::{Fault, Server};
 pub(crate) use binding::{Binding, WeakBinding};
-use heart::{Heart, Kept};
 pub(crate) use locks::{BoundHold, Ticket};
 
 /// Keeps all locks that are acquired with it ([`Acquire::in_session`](crate::Acquire::in_session)) by one heartbeat,
@@ -139,7 +139,7 @@ impl Session {
         let (mut phase, inner) = (self.inner.phase.subscribe(), Arc::downgrade(&self.inner));
         async move {
             while *phase.borrow_and_update() == Phase::Open {
-                let Some(until) = inner.upgrade().map(|inner| inner.kept().latest()) else { return };
+                let Some(until) = inner.upgrade().and_then(|inner| inner.kept().latest()) else { return };
                 let over = until <= Instant::now();
                 if over || matches!(timeout_at(until.into(), phase.changed()).await, Ok(Err(_))) {
                     return;
@@ -194,7 +194,7 @@ impl Inner {
             if self.server.is_in_cluster(patience).await? {
                 return self.open_in_cluster(patience).await;
             }
-            self.begin(ONE_SERVER, Heart::new(self.id.clone(), None), patience).await
+            self.begin(ONE_SERVER, Heart::new(self.id.clone(), None, Instant::now()), patience).await
         })
         .await
     }

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, ConnectionInfo, Value};
 
-use super::heart::{Bound, Cap};
 use super::locks::BoundHold;
 use super::{Inner, Phase};
+use crate::binding::{Bound, Cap};
 use crate::join::join_all;
 use crate::server::Fault;
+use crate::validity::end;
 
 impl Inner {
     /// Sends a heartbeat, and acts on its reply. Opens the session if the server does not know it.
@@ -55,7 +56,7 @@ impl Inner {
         if *self.phase.borrow() == Phase::Closed {
             return Ok(None);
         }
-        self.unbind(name);
+        self.kept().unbind(name, Instant::now());
         sent = Instant::now();
         let mut count = heartbeat("NX").await?;
         if count.is_none() {
@@ -80,11 +81,11 @@ impl Inner {
         let phase = *self.phase.borrow();
         let mut kept = self.kept();
         let Some(heart) = kept.hearts.get_mut(name) else { return false };
-        let is_over = heart.until.is_some_and(|until| Instant::now() >= until);
+        let is_over = heart.is_over(Instant::now());
         if is_over || matches!(phase, Phase::Lost | Phase::Closed) {
             return false;
         }
-        (heart.until, heart.due) = (Some(sent + self.timeout), sent + self.timeout / 3);
+        heart.confirmed(sent, self.timeout);
         drop(kept);
         self.phase.send_if_modified(|phase| {
             let opens = *phase == Phase::Opening;
@@ -96,29 +97,9 @@ impl Inner {
         true
     }
 
-    /// Records that the server has none of the bindings. The holds are certain only for as long as they were.
-    fn unbind(&self, name: &str) {
-        let mut kept = self.kept();
-        let Some(heart) = kept.hearts.get_mut(name) else { return };
-        heart.openings += 1;
-        let until = heart.until.unwrap_or_else(Instant::now);
-        for bound in kept.bindings.values_mut().filter(|bound| bound.heart == name) {
-            bound.unbound.get_or_insert(until);
-        }
-    }
-
     /// Binds locks again. `count`: how many bindings the server has, which had all the known ones.
     async fn bind_again(self: &Arc<Self>, name: &str, known: &[u64], count: u64) {
-        let again: Vec<u64> = {
-            let kept = self.kept();
-            let there = kept.of(name).filter(|(number, _)| known.binary_search(number).is_ok());
-            let expected: usize = there.map(|(_, bound)| bound.hold.names.len()).sum();
-            if count < expected as u64 {
-                known.to_vec()
-            } else {
-                kept.of(name).filter(|(_, bound)| bound.unbound.is_some()).map(|(number, _)| number).collect()
-            }
-        };
+        let again = self.kept().to_bind(name, known, count);
         for some in again.chunks(AT_ONCE) {
             let (id, holds): (String, Vec<(u64, Arc<BoundHold>)>) = {
                 let kept = self.kept();
@@ -163,7 +144,7 @@ impl Inner {
             for ((number, _), cap) in some.iter().zip(join_all(asking).await) {
                 // Without an answer, the next round asks again, until the lock is not certain any more.
                 if let (Ok(cap), Some(bound)) = (cap, self.kept().bindings.get_mut(number)) {
-                    bound.cap = cap.map_or(Cap::None, |left| Cap::At(sent + left));
+                    bound.cap = cap.map_or(Cap::None, |left| Cap::At(end(sent, left)));
                 }
             }
         }
