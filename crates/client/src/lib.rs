@@ -13,6 +13,9 @@
 //!
 //! [`Client`] makes [`Acquire`]s, which become [`Guard`]s; an [`Error`] says why not. Must be used inside a tokio
 //! runtime with time and I/O enabled.
+//!
+//! Within: `options`, `attempt`, `validity`, `heartbeat`, `binding` and `limits` decide, without a socket, a clock or a
+//! thread; `profile` says how each connection is made; `server`, `guard` and `named` carry it out.
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
