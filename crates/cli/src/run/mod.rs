@@ -1,5 +1,6 @@
 //! `dlock run`: a command under a lock.
 
+mod descendants;
 pub mod options;
 mod supervisor;
 
@@ -55,7 +56,10 @@ pub async fn run(client: &Client, run: Run) -> u8 {
     };
     let mut supervisor = Supervisor::new(child, guard, began, &run);
     match supervisor.watch(&mut signals, &mut children).await {
-        Ok(status) => supervisor.finish(status, &run).await,
+        Ok(status) => {
+            supervisor.end_the_rest().await;
+            supervisor.finish(status, &run).await
+        }
         Err(error) => supervisor.lost_sight(&error, &run).await,
     }
 }

@@ -1,18 +1,22 @@
 //! The command while it runs, its signals, and its lock.
 
+use std::collections::HashSet;
 use std::io;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use dlock_client::{Error, Guard};
+use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use tokio::process::Child;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
+use super::descendants;
 use super::options::Run;
 use crate::deadline::Deadline;
+use crate::output::shown;
 use crate::signals::{Children, From, Signals, reap, stop};
 use crate::waiting::CLEANUP;
 use crate::{exit, fail};
@@ -88,19 +92,21 @@ impl Supervisor {
                 }
             }
             Ending::By(kill) if Instant::now() >= kill => {
-                self.signal(Signal::SIGKILL);
+                self.signal_all(Signal::SIGKILL);
                 self.ending = Ending::Killed;
             }
             Ending::By(_) | Ending::Killed => {}
         }
     }
 
-    /// Asks the command to end, and leaves it what time there is.
+    /// Asks the command to end, with what it has started, and leaves it what time there is.
     fn end(&mut self, why: &str) {
-        fail(0, &format!("{}: {why}, ending the command", String::from_utf8_lossy(self.guard.name())));
-        self.signal(Signal::SIGTERM);
+        fail(0, &format!("{}: {why}, ending the command", shown(self.guard.name())));
+        // From now on, a process whose parent ends is still found below this one.
+        let _ = set_child_subreaper(true);
+        self.signal_all(Signal::SIGTERM);
         // Should it be stopped: a stopped process ends by nothing but KILL.
-        self.signal(Signal::SIGCONT);
+        self.signal_all(Signal::SIGCONT);
         self.ending = Ending::By(self.deadline.kill_at(self.end, Instant::now()));
         self.look();
     }
@@ -147,13 +153,49 @@ impl Supervisor {
         }
     }
 
+    /// Sends a signal to the command and to the processes that it has started.
+    fn signal_all(&self, signal: Signal) {
+        self.signal(signal);
+        for process in descendants::of_this_process().into_iter().filter(|id| Some(*id) != self.id()) {
+            let _ = kill(process, signal);
+        }
+    }
+
+    /// Waits for the processes that are left by a command which was ended because of its lock. They get KILL when the
+    /// command would have got it.
+    pub async fn end_the_rest(&self) {
+        let kill_at = match self.ending {
+            Ending::No => return,
+            Ending::By(kill) => kill,
+            Ending::Killed => Instant::now(),
+        };
+        let mut told = HashSet::new();
+        loop {
+            reap(None);
+            let left = descendants::of_this_process();
+            let now = Instant::now();
+            if left.is_empty() || now >= kill_at + MOST {
+                return;
+            }
+            for process in left {
+                if now >= kill_at {
+                    let _ = kill(process, Signal::SIGKILL);
+                } else if told.insert(process) {
+                    // Those that were started meanwhile have not heard of it.
+                    let _ = kill(process, Signal::SIGTERM).and_then(|()| kill(process, Signal::SIGCONT));
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
     /// Returns the command's id, which is its own until it is waited for.
     fn id(&self) -> Option<Pid> {
         self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
     }
 
-    /// Gives the lock up although it is not known how the command ended: another part of the system has waited for it. The code to exit
-    /// with.
+    /// Gives the lock up although it is not known how the command ended: another part of the system has waited for it.
+    /// The code to exit with.
     pub async fn lost_sight(self, error: &io::Error, run: &Run) -> u8 {
         // An id that is no child's any more may be another process.
         if let Some(id) = self.id().filter(|id| waitid(Id::Pid(*id), LOOK).is_ok()) {
@@ -209,3 +251,6 @@ const NEAR: Duration = Duration::from_secs(1);
 /// How long a command may take to stop, and how often that is looked at.
 const STOPPING: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long processes may take to be gone after KILL.
+const MOST: Duration = Duration::from_millis(500);

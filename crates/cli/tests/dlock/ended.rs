@@ -121,3 +121,51 @@ fn kill_9_of_dlock_run_ends_the_command_at_once_and_the_lock_within_a_lease() {
     watch.outlive("job");
     assert!(watch.int("DLOCK.ACQUIRE job other PX 1000") > 0);
 }
+
+/// The same, with an output that a process which goes on does not keep open.
+fn silent(server: &Server, notes: &Notes, script: &str) -> Running {
+    let mut command = dlock(server).with(["run", "--lease", "4s", "job", "--"]).with(notes.script(script));
+    command.stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    Running::start(command)
+}
+
+/// Ends a run whose lock is gone, and checks that nothing of it goes on.
+#[track_caller]
+fn nothing_goes_on(script: &str, ignores_term: bool) {
+    let (server, notes) = (Server::start(), Notes::new());
+    let file = |name: &str| notes.path(name).display().to_string();
+    let script = script.replace("DONE", &file("done")).replace("BELOW", &file("below"));
+    let running = silent(&server, &notes, &script);
+    let below: i32 = notes.line("below").parse().expect("a process id");
+    server.client().int("DEL job");
+    assert_eq!(running.outcome().code, Some(75), "{script}");
+    assert!(!alive(below), "{script}");
+    assert_eq!(notes.read("done"), if ignores_term { "" } else { "TERM\n" }, "{script}");
+}
+
+#[test]
+fn what_the_command_has_started_ends_with_it() {
+    let below = "sh -c 'trap \"echo TERM > DONE; exit 0\" TERM; echo $$ > BELOW; while :; do sleep 0.02; done'";
+    // In the foreground, in the background, and below a process that ends at once.
+    nothing_goes_on(&format!("{below}; true"), false);
+    nothing_goes_on(&format!("{below} & wait"), false);
+    nothing_goes_on(&format!("sh -c \"{}; true\"; true", below.replace('"', "\\\"").replace('$', "\\$")), false);
+    let stubborn = "sh -c 'trap \"\" TERM; echo $$ > BELOW; while :; do sleep 0.02; done'; true";
+    nothing_goes_on(stubborn, true);
+}
+
+#[test]
+fn a_daemon_that_has_left_its_parents_stays() {
+    let (server, notes) = (Server::start(), Notes::new());
+    let daemon = notes.path("daemon").display().to_string();
+    let inner = notes.path("inner").display().to_string();
+    let script = format!("sh -c 'echo $$ > {inner}; sleep 30 & echo $! > {daemon}'; while :; do sleep 0.02; done");
+    let running = silent(&server, &notes, &script);
+    let daemon: i32 = notes.line("daemon").parse().expect("a process id");
+    let inner: i32 = notes.line("inner").parse().expect("a process id");
+    soon("its parent has ended", || !alive(inner));
+    server.client().int("DEL job");
+    assert_eq!(running.outcome().code, Some(75));
+    assert!(alive(daemon), "it is not of this run any more");
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(daemon), nix::sys::signal::Signal::SIGKILL);
+}
