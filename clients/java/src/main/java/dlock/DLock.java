@@ -7,7 +7,6 @@ import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
@@ -31,10 +30,13 @@ public final class DLock implements Lock {
     private final Core core;
     private final Request request;
     private final List<Consumer<? super LockLostException>> listeners = new CopyOnWriteArrayList<>();
+    /** The lock as the current thread's. */
+    private final ThreadLock mine;
 
     DLock(Core core, Request request) {
         this.core = core;
         this.request = request;
+        this.mine = new ThreadLock(core, request, listeners);
         request.checkFor(core);
     }
 
@@ -130,10 +132,7 @@ public final class DLock implements Lock {
      */
     @Override
     public void lock() {
-        Limits limit = request.unlimited(core);
-        if (!again(limit)) {
-            first(needed -> await(granting(needed, limit)));
-        }
+        mine.enter(request.unlimited(core));
     }
 
     /**
@@ -143,10 +142,7 @@ public final class DLock implements Lock {
     @Override
     public void lockInterruptibly() throws InterruptedException {
         checkInterrupt();
-        Limits limit = request.unlimited(core);
-        if (!againInterruptibly(limit)) {
-            first(needed -> awaitInterruptibly(granting(needed, limit)));
-        }
+        mine.enterInterruptibly(request.unlimited(core));
     }
 
     /**
@@ -156,8 +152,7 @@ public final class DLock implements Lock {
      */
     @Override
     public boolean tryLock() {
-        Limits limit = request.limited(core, 0);
-        return again(limit) || first(needed -> await(granting(needed, limit)));
+        return mine.enter(request.limited(core, 0));
     }
 
     /**
@@ -169,8 +164,7 @@ public final class DLock implements Lock {
     @Override
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
         checkInterrupt();
-        Limits limit = request.limited(core, unit.toNanos(time));
-        return againInterruptibly(limit) || first(needed -> awaitInterruptibly(granting(needed, limit)));
+        return mine.enterInterruptibly(request.limited(core, unit.toNanos(time)));
     }
 
     /**
@@ -182,35 +176,7 @@ public final class DLock implements Lock {
      */
     @Override
     public void unlock() {
-        ThreadOwner.ThreadHold mine = mine();
-        if (--mine.entries == 0) {
-            left(mine);
-        } else if (!mine.isHeld()) {
-            throw mine.lostOr("lost before its release");
-        } else if (mine.isCounted()) {
-            certainly(mine, mine.holds().get(0).leaveOnce());
-        }
-    }
-
-    /** Releases what no other lock of the thread needs. */
-    private void left(ThreadOwner.ThreadHold mine) {
-        ThreadOwner me = core.currentOwner();
-        RuntimeException failure = null;
-        for (CompletableFuture<Boolean> released : me.leaves(request)) {
-            try {
-                if (!Futures.join(released)) {
-                    throw mine.lostOr("lost before its release");
-                }
-            } catch (RuntimeException e) {
-                if (e instanceof UnavailableException) {
-                    me.leaveUnsettled();
-                }
-                failure = failure == null ? e : failure;
-            }
-        }
-        if (failure != null) {
-            throw failure;
-        }
+        mine.leave();
     }
 
     /**
@@ -274,19 +240,19 @@ public final class DLock implements Lock {
      * @throws IllegalMonitorStateException the thread has not locked it
      */
     public long fencingToken() {
-        return mine().fencingToken();
+        return mine.entered().fencingToken();
     }
 
     /** Returns whether the current thread holds the lock, without asking the server. */
     public boolean isHeldByCurrentThread() {
-        ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
-        return mine != null && mine.isHeld();
+        ThreadOwner.ThreadHold entered = core.currentOwner().hold(request);
+        return entered != null && entered.isHeld();
     }
 
     /** Returns the number of times that the current thread has entered the lock. */
     public int getHoldCount() {
-        ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
-        return mine == null ? 0 : mine.entries;
+        ThreadOwner.ThreadHold entered = core.currentOwner().hold(request);
+        return entered == null ? 0 : entered.entries;
     }
 
     /**
@@ -297,7 +263,7 @@ public final class DLock implements Lock {
      * @throws IllegalStateException the thread had locked a part of several locks before, so there are several holds
      */
     public Hold hold() {
-        List<Hold> holds = mine().holds();
+        List<Hold> holds = mine.entered().holds();
         if (holds.size() > 1) {
             throw new IllegalStateException(request + " consists of several holds of this thread: " + holds);
         }
@@ -382,146 +348,9 @@ public final class DLock implements Lock {
         return result;
     }
 
-    private Granting granting(Request needed, Limits limit) {
-        core.checkOpen();
-        String owner = core.currentOwner().nameFor(request);
-        return new Granting(core, needed, owner, limit, Thread.currentThread(), listeners);
-    }
-
-    private Hold await(Granting granting) {
-        try {
-            return granting.await();
-        } finally {
-            settle(granting);
-        }
-    }
-
-    private Hold awaitInterruptibly(Granting granting) throws InterruptedException {
-        try {
-            return granting.awaitInterruptibly();
-        } finally {
-            settle(granting);
-        }
-    }
-
-    /** A thread gets another owner name if a request under the present one may still be executed. */
-    private void settle(Granting granting) {
-        if (granting.isUnsettled()) {
-            core.currentOwner().leaveUnsettled();
-        }
-    }
-
     Granting freshGranting(Limits limit) {
         core.checkOpen();
         return new Granting(core, request, core.freshOwner(), limit, null, listeners);
-    }
-
-    /** How an acquisition is waited for. */
-    private interface Asking<E extends Exception> {
-        Hold of(Request needed) throws E;
-    }
-
-    /**
-     * Enters for the first time. Of several locks, only those are asked for that the thread has not locked. A name that
-     * two locks of the thread have stays until both are unlocked.
-     */
-    private <E extends Exception> boolean first(Asking<E> asking) throws E {
-        ThreadOwner me = core.currentOwner();
-        List<Hold> covering = me.covering(request);
-        checkHeld(covering);
-        List<String> missing = me.missing(request);
-        Hold hold = null;
-        if (!missing.isEmpty()) {
-            hold = asking.of(covering.isEmpty() ? request : request.only(missing));
-            if (hold == null) {
-                return false;
-            }
-            try {
-                checkHeld(covering);
-            } catch (LockLostException e) {
-                hold.free();
-                throw e;
-            }
-        }
-        ThreadOwner.ThreadHold entered = me.enters(request, hold);
-        covering.forEach(one -> listeners.forEach(listener -> one.onLost(loss -> {
-            if (entered.entries > 0) {
-                listener.accept(loss);
-            }
-        })));
-        return true;
-    }
-
-    private static void checkHeld(List<Hold> covering) {
-        for (Hold hold : covering) {
-            if (!hold.isHeld()) {
-                throw hold.lostOr("lost before it was entered again");
-            }
-        }
-    }
-
-    private ThreadOwner.ThreadHold mine() {
-        ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
-        if (mine == null) {
-            throw new IllegalMonitorStateException(request + " is not locked by " + Thread.currentThread());
-        }
-        return mine;
-    }
-
-    /** Enters once more, if the thread holds the lock. */
-    private boolean again(Limits limit) {
-        ThreadOwner.ThreadHold mine = entered();
-        if (mine == null) {
-            return false;
-        }
-        if (mine.isCounted()) {
-            certainly(mine, mine.holds().get(0).enter(request, limit.giveUp()));
-        }
-        mine.entries++;
-        return true;
-    }
-
-    /** The same, but an interrupt ends it. The server may count that entry, until the last unlock. */
-    private boolean againInterruptibly(Limits limit) throws InterruptedException {
-        ThreadOwner.ThreadHold mine = entered();
-        if (mine == null) {
-            return false;
-        }
-        if (mine.isCounted()) {
-            CompletableFuture<Void> entering = mine.holds().get(0).enter(request, limit.giveUp());
-            try {
-                entering.get();
-            } catch (InterruptedException e) {
-                mine.uncertain = true;
-                throw e;
-            } catch (ExecutionException e) {
-                certainly(mine, entering);
-            }
-        }
-        mine.entries++;
-        return true;
-    }
-
-    /** Returns the hold that the thread enters again, or {@code null}. */
-    private ThreadOwner.ThreadHold entered() {
-        ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
-        if (mine != null && !mine.isHeld()) {
-            throw mine.lostOr("lost before it was entered again");
-        }
-        return mine;
-    }
-
-    /**
-     * Waits for a change of the server's count. If its outcome is unknown, only this client counts from then on. The
-     * last unlock releases all entries that the server counts.
-     */
-    private static void certainly(ThreadOwner.ThreadHold mine, CompletableFuture<Void> change) {
-        try {
-            Futures.join(change);
-        } catch (UnavailableException e) {
-            mine.uncertain = true;
-            throw e;
-        }
     }
 
     @Override
