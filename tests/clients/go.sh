@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Vets clients/go and the adapters for go-redis, redigo and rueidis in it, and runs their tests with the race detector. They
-# start their own servers: DLOCK_SERVER with the module DLOCK_MODULE. Exit 77: there is no Go of 1.23 or later, and
-# scripts/go cannot fetch it.
+# Vets clients/go and the adapters for go-redis, redigo, rueidis and gocron in it, and runs their tests with the race
+# detector. They start their own servers: DLOCK_SERVER with the module DLOCK_MODULE. Exit 77: there is no Go of 1.23 or
+# later, and scripts/go cannot fetch it.
 #
 #   tests/clients/go.sh                    all of them
 #   tests/clients/go.sh -run Deadline      what `go test` takes
@@ -50,7 +50,7 @@ check "$@"
 [[ -n $modules ]] || exit 0
 for each in goredis redigo; do adapter "$each" "$@"; done
 if [[ -e $modules/cache ]]; then
-    (cd rueidis && GOMODCACHE=$modules/cache check "$@")
+    for each in rueidis gocron; do (cd "$each" && GOMODCACHE=$modules/cache check "$@"); done
 else
-    echo 'skipped: the adapter for rueidis: the module proxy is not reached'
+    echo 'skipped: the adapters for rueidis and gocron: the module proxy is not reached'
 fi

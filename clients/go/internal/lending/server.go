@@ -22,8 +22,11 @@ type server struct {
 	process *exec.Cmd
 }
 
-// How long a condition may take on a busy machine.
-const patience = 30 * time.Second
+// Patience is how long a condition may take on a busy machine.
+const Patience = 30 * time.Second
+
+// Server returns the address of a server that is there for a test.
+func Server(t *testing.T) string { return startServer(t).address }
 
 func startServer(t *testing.T) *server {
 	t.Helper()
@@ -79,7 +82,7 @@ func (s *server) hangs() func() {
 
 func (s *server) soon(what string, condition func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(Patience); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("not in time: %s", what)
 		}
