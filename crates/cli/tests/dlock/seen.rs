@@ -114,6 +114,22 @@ fn break_tells_programs_who_lost_the_lock_and_who_has_it() {
 }
 
 #[test]
+fn break_leaves_a_trace_with_the_client_that_did_it() {
+    let (server, mut client) = Server::start().with_client();
+    let token = client.int("DLOCK.ACQUIRE job alice PX 600000");
+    assert_eq!(outcome(dlock(&server).with(["break", "--yes", "job"])).code, Some(0));
+    let (log, _) = json(&server, &["log", "--event", "break"]);
+    let entry = &log[0];
+    assert_eq!([&entry["event"], &entry["key"], &entry["owner"]], ["break", "job", "alice"], "{log}");
+    assert_eq!(entry["token"], token);
+    assert!(entry["addr"].as_str().is_some_and(|addr| addr.starts_with("127.0.0.1:")), "{log}");
+    // A release in the name of the owner is none.
+    client.int("DLOCK.ACQUIRE job alice PX 600000");
+    assert_eq!(outcome(dlock(&server).with(["release", "job", "alice"])).code, Some(0));
+    assert_eq!(json(&server, &["log", "--event", "break"]).0.as_array().map(Vec::len), Some(1));
+}
+
+#[test]
 fn other_keys_are_left_alone() {
     let server = Server::start();
     server.client().ok("SET text precious");
