@@ -153,11 +153,11 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('a lock that renews itself outlives its lease, until its release', async () => {
-    const lock = await new DLock(await open()).acquire(key('renews'), { lease: 600, renew: true });
-    await sleep(1500);
+    const lock = await new DLock(await open()).acquire(key('renews'), { lease: 2000, renew: true });
+    await sleep(4500);
     assert(!lock.signal.aborted && lock.remaining > 0);
     assert.equal(await lock.release(), true);
-    await sleep(500);
+    await sleep(1000);
     assert.equal(await lookAt(run, key('renews')), null);
   });
 

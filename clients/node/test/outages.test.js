@@ -106,7 +106,7 @@ withEachClient(({ key, run, open, close }) => {
     const line = await wire(server.port);
     const dlock = new DLock(await open({ at: line.port }), { lease: 9000 });
     await server.run('DLOCK.ACQUIRE', 'job', 'other', 'PX', '60000');
-    const acquiring = dlock.acquire('job', { wait: 3600 });
+    const acquiring = dlock.acquire('job', { wait: 6000 });
     acquiring.catch(() => {});
     await untilWaiting(server.run, 'job', 1);
     await sleep(3200);
@@ -114,9 +114,9 @@ withEachClient(({ key, run, open, close }) => {
     await server.run('DLOCK.RELEASE', 'job', 'other');
     await until('it is being confirmed', () => line.kept() > 0);
     server.freeze();
-    await settles(acquiring, 600 + 150 + LATE, 'the limit');
+    await settles(acquiring, 6000 - 3200 + 150 + LATE, 'the limit');
     const lock = await acquiring;
-    assert(lock.remaining > 4000 && lock.remaining < 9000 - 3200, `${lock.remaining} ms are left`);
+    assert(lock.remaining > 0 && lock.remaining <= 9000 - 6000, `${lock.remaining} ms are left`);
     server.thaw();
     line.deliver();
     assert.equal(await lock.release(), true);
