@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the store for Symfony's Lock component with the code of Debian's packages. The server is at DLOCK_TEST_HOST and
-# DLOCK_TEST_PORT. The script starts three more: one without the module, at the socket DLOCK_TEST_PLAIN, and two with it, at
-# DLOCK_TEST_SECOND and DLOCK_TEST_THIRD.
+# DLOCK_TEST_PORT. The script starts more: one without the module, at the socket DLOCK_TEST_PLAIN, two with it, at
+# DLOCK_TEST_SECOND and DLOCK_TEST_THIRD, and a cluster of one node at DLOCK_TEST_CLUSTER.
 set -euo pipefail
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
 
@@ -34,6 +34,30 @@ start() {
 start plain
 start second --loadmodule "$module"
 start third --loadmodule "$module"
+# A cluster of one node, on a port that is free, and 10,000 above which another one is. It may notice late that one is not.
+until grep -q 'Ready to accept' "$home/cluster.log" 2>/dev/null; do
+    port=$((12000 + RANDOM % 10000))
+    rm -rf "$home/cluster.d" "$home/cluster"
+    mkdir "$home/cluster.d"
+    "$server" --port "$port" --bind 127.0.0.1 --cluster-enabled yes --cluster-announce-ip 127.0.0.1 \
+        --unixsocket "$home/cluster" --save '' --dir "$home/cluster.d" --loadmodule "$module" >"$home/cluster.log" &
+    cluster=$!
+    started+=("$cluster")
+    until grep -q 'Ready to accept' "$home/cluster.log" 2>/dev/null || ! kill -0 "$cluster" 2>/dev/null; do sleep 0.05; done
+done
+export DLOCK_TEST_CLUSTER=127.0.0.1:$port
+php -r '
+    for ($end = microtime(true) + 60; ; usleep(20000)) {
+        try {
+            $redis = new Redis();
+            $redis->connect($argv[1]);
+            $redis->rawCommand("CLUSTER", "ADDSLOTSRANGE", 0, 16383);
+            if (str_contains($redis->rawCommand("CLUSTER", "INFO"), "cluster_state:ok")) break;
+        } catch (RedisException $e) {
+            if (microtime(true) > $end) throw $e;
+        }
+    }
+' "$home/cluster"
 export DLOCK_TEST_PLAIN=$home/plain DLOCK_TEST_SECOND=$home/second DLOCK_TEST_THIRD=$home/third
 
 # The program of the README, which says its token.

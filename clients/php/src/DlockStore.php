@@ -43,11 +43,11 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private array $address = [];
 
     /**
-     * @param \Redis     $redis       a connected client. A blocking acquisition occupies it while it waits
+     * @param \Redis|\RedisCluster $redis a connected client. A blocking acquisition occupies it while it waits
      * @param float      $initialTtl  the lease of locks that are not refreshed, in seconds
      * @param float|null $longestWait how long a blocking acquisition waits, in seconds; null: as long as necessary
      */
-    public function __construct(private \Redis $redis, private float $initialTtl = 300.0, private ?float $longestWait = null)
+    public function __construct(private \Redis|\RedisCluster $redis, private float $initialTtl = 300.0, private ?float $longestWait = null)
     {
         if (self::millis($initialTtl) < 1) {
             throw new InvalidTtlException(sprintf('a TTL is 1 ms or more, not %s s', $initialTtl));
@@ -155,9 +155,11 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private function wait(Key $key, string $owner, string $mode): array
     {
         // 0: that of PHP, which cannot be set as 0.
-        $timeout = $this->redis->getReadTimeout() ?: (float) \ini_get('default_socket_timeout');
+        $timeout = (float) $this->redis->getOption(\Redis::OPT_READ_TIMEOUT) ?: (float) \ini_get('default_socket_timeout');
         $this->redis->setOption(\Redis::OPT_READ_TIMEOUT, null === $this->longestWait ? -1 : $this->longestWait + 5);
-        $this->redis->setOption(\Redis::OPT_TCP_KEEPALIVE, 1);
+        if ($this->redis instanceof \Redis) { // phpredis ends the process if this is set for a cluster.
+            $this->redis->setOption(\Redis::OPT_TCP_KEEPALIVE, 1);
+        }
         $ends = null === $this->longestWait ? INF : self::now() + $this->longestWait;
         try {
             while (true) {
@@ -227,7 +229,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $key->reduceLifetime($this->initialTtl);
         try {
             $token = $this->call($command, $key, [$owner, ...$options]);
-        } catch (\RedisException $e) {
+        } catch (\RedisException|\RedisClusterException $e) {
             // It may have been granted nevertheless.
             $this->giveUp($key, $owner, $mode);
             throw new LockStorageException(sprintf('no answer from the server: %s', $e->getMessage()), 0, $e);
@@ -283,8 +285,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
      *
      * @return mixed an integer, null (nil), FOREIGN, or another reply
      *
-     * @throws \RedisException      no answer
-     * @throws LockStorageException the server has refused it, or the client cannot send it now
+     * @throws \RedisException|\RedisClusterException no answer
+     * @throws LockStorageException                  the server has refused it, or the client cannot send it now
      */
     private function call(string $command, Key $key, array $arguments): mixed
     {
@@ -293,8 +295,12 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         }
         $this->redis->clearLastError();
         try {
-            $reply = $this->redis->rawCommand($command, $this->redis->_prefix((string) $key), ...$arguments);
-        } catch (\RedisException $e) {
+            $words = [$command, $this->redis->_prefix((string) $key), ...$arguments];
+            // A cluster sends it to the node of the key.
+            $reply = $this->redis instanceof \RedisCluster
+                ? $this->redis->rawCommand((string) $key, ...$words)
+                : $this->redis->rawCommand(...$words);
+        } catch (\RedisException|\RedisClusterException $e) {
             // The reply that is missing would be taken for the answer to the next command, which connects again.
             $this->redis->close();
             throw $e;
@@ -372,7 +378,11 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     /** Where the client is connected to, or was last: a client that has lost its connection does not say it. */
     private function server(): string
     {
-        if (false !== $host = $this->redis->getHost()) {
+        if ($this->redis instanceof \RedisCluster) {
+            $masters = array_map(fn (array $master) => implode(':', $master), $this->redis->_masters());
+            sort($masters);
+            $this->address = $masters;
+        } elseif (false !== $host = $this->redis->getHost()) {
             $this->address = [$host, $this->redis->getPort(), $this->redis->getDbNum()];
         }
 

@@ -2,7 +2,8 @@
 
 /**
  * The store with Symfony's own LockFactory and Lock, on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT. The servers at
- * the sockets DLOCK_TEST_SECOND and DLOCK_TEST_THIRD have the module, too; the one at DLOCK_TEST_PLAIN has not.
+ * the sockets DLOCK_TEST_SECOND and DLOCK_TEST_THIRD have the module, too; the one at DLOCK_TEST_PLAIN has not. A
+ * cluster is at DLOCK_TEST_CLUSTER.
  */
 
 declare(strict_types=1);
@@ -428,6 +429,37 @@ $tests = [
         until('what was granted later is released', fn () => !connected()->exists($name));
         check($lock->acquire() && $lock->isAcquired(), 'the connection is a new one');
         $lock->release();
+    },
+    'a cluster: each lock is on the node of its name' => function (string $name) {
+        [$host, $port] = explode(':', getenv('DLOCK_TEST_CLUSTER'));
+        foreach (['', 'app:'] as $prefix) {
+            $cluster = fn () => new RedisCluster(null, ["$host:$port"], 2, 2);
+            $connect = function () use ($cluster, $prefix) {
+                $redis = $cluster();
+                $redis->setOption(Redis::OPT_PREFIX, $prefix);
+
+                return $redis;
+            };
+            $factory = fn (?float $longest = null) => new LockFactory(new DlockStore($connect(), 300, $longest));
+            $key = new Key($name);
+            $lock = $factory()->createLockFromKey($key, 60, false);
+            check($lock->acquire() && $lock->isAcquired(), 'it is acquired');
+            check(1 === $cluster()->exists($prefix.$name), 'it is there');
+            check(!$factory()->createLock($name)->acquire(), 'the other one is refused');
+            $limited = $factory(0.4)->createLock($name);
+            $began = microtime(true);
+            throws(LockConflictedException::class, fn () => $limited->acquire(true));
+            check(microtime(true) - $began >= 0.39, 'after the longest wait');
+            $lock->refresh(100);
+            check($lock->getRemainingLifetime() > 90 && DlockStore::fencingToken($key) > 0, 'it is refreshed');
+            $there = $factory()->createLockFromKey(unserialize(serialize($key)), 60, false);
+            check($there->isAcquired(), 'its key goes on');
+            $there->release();
+            check(!$cluster()->exists($prefix.$name), 'it is free');
+            $cluster()->set($prefix.$name, 'text');
+            check(!$lock->acquire(), 'a key of another kind is held');
+            $cluster()->del($prefix.$name);
+        }
     },
     'what cannot be a lock is refused' => function (string $name) {
         throws(InvalidTtlException::class, fn () => store(0));
