@@ -25,21 +25,29 @@ func (a *acquisition) confirm(again bool) (turn, error) {
 	sent := time.Now()
 	number := a.attempt.renews(sent)
 	replies, err := a.client.once(a.io, key, again, a.confirmBy(), step, commands...)
+	keys := len(a.target.keys)
+	left, isHeld := a.terms.lease, true
 	if err == nil {
-		err = firstError(replies)
+		err = firstError(replies[:keys])
+	}
+	if err == nil {
+		if refusal := firstError(replies[keys:]); refusal == nil {
+			left, isHeld = leastOf(replies[keys:])
+		} else if contains(replies[:keys], int64(0)) { // Otherwise this user need not look: the lease is what was asked for.
+			err = refusal
+		}
 	}
 	if err != nil {
 		return a.unconfirmed(number, err)
 	}
 	now := time.Now()
-	left, isHeld := leastOf(replies[len(a.target.keys):])
 	if contains(replies, nil) || !isHeld {
-		if len(a.target.keys) > 1 {
+		if keys > 1 {
 			a.debts = append(a.debts, a.owner) // Some may be held.
 		}
 		return a.isGone(now), nil
 	}
-	if contains(replies[:len(a.target.keys)], int64(0)) {
+	if contains(replies[:keys], int64(0)) {
 		a.cap = endOf(sent, left)
 	}
 	most := endOf(sent, left)

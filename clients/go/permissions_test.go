@@ -74,3 +74,32 @@ func TestPermissions(t *testing.T) {
 		t.Fatalf("denied: %s", denied)
 	}
 }
+
+// A user that may not look at locks acquires them nevertheless, also after a long wait.
+func TestAUserThatMayNotLookAcquires(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.call("ACL", "SETUSER", "worker", "on", ">secret", "~job", "+dlock.acquire", "+dlock.release", "+dlock.renew", "+dlock.session")
+	client := newClient(t, fmt.Sprintf("redis://worker:secret@%s", s.address()))
+	o := newOther(s)
+	o.holds()
+	granted := make(chan *dlock.Lock, 1)
+	go func() {
+		lock, err := client.Lock(context.Background(), "job", dlock.WithLease(900*time.Millisecond))
+		if err != nil {
+			t.Error(err)
+		}
+		granted <- lock
+	}()
+	s.waiters(1)
+	time.Sleep(500 * time.Millisecond)
+	o.releases()
+	lock := <-granted
+	if lock == nil {
+		t.FailNow()
+	}
+	if left := lock.Remaining(); left <= 0 || left > 900*time.Millisecond {
+		t.Errorf("held for %v", left)
+	}
+	release(t, lock)
+}
