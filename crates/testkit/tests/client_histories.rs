@@ -67,7 +67,7 @@ fn the_reference_answers_what_the_files_say() {
     assert!(count >= 25, "{count}");
 }
 
-/// What the invariants find, the files find, too: so every package that plays them would notice it.
+/// A defect that the invariants find is found by the files, too: so every package that plays them would notice it.
 #[test]
 fn the_files_find_every_planted_defect_of_one_hold_or_acquisition() {
     let histories = all_of_repository();
