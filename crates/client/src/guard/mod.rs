@@ -22,7 +22,8 @@ use crate::validity::{State, Validity};
 use held::{Held, Kept};
 
 /// A lock that is held, until it is released, dropped or lost: one lock, permits of a semaphore, or several locks that
-/// were acquired together.
+/// were acquired together. Threads and tasks may share it by reference; each acquisition has a guard of its own, and none
+/// changes another. It is not for a process that was forked, which has no runtime.
 ///
 /// Several locks are renewed and released together, and the guard is lost as soon as one of them is. The others then
 /// stay held until the guard is dropped or released, or until their lease ends.
