@@ -28,8 +28,8 @@ pub enum Error {
     NoConnection,
     /// `LOG` has no such subcommand.
     Subcommand(String),
-    /// The user may not see the log.
-    NotForUser,
+    /// The user may not see the log: it may not run this command.
+    NotForUser(&'static str),
     /// The user may not name the sessions of others.
     NotOperator,
     /// The engine is at work.
@@ -42,14 +42,15 @@ impl ErrorReply for Error {
         let fixed = match self {
             Error::Malformed(what) => return what.text(command),
             Error::Fault(fault) => return fault.to_string().into(),
+            Error::NotForUser(command) => {
+                let lacks = format!("NOPERM this user has no permissions to run {command}");
+                return format!("{lacks}, which dlock.log needs on this server").into();
+            }
             Error::Effect(error) => return format!("ERR invalid effect: {error}").into(),
             Error::Subcommand(name) => return format!("ERR unknown subcommand '{name}'. Try {command} HELP.").into(),
             Error::ReadOnly => "READONLY You can't write against a read only replica.",
             Error::HeldStill => "TRYAGAIN Writes are paused (CLIENT PAUSE, failover), repeat the command afterwards",
             Error::NotForClients => "NOPERM dlock.apply is accepted only from replication and from files",
-            Error::NotForUser => {
-                "NOPERM this user has no permissions to run SLOWLOG, which dlock.log needs on this server"
-            }
             Error::NotOperator => {
                 "NOPERM this user has no permissions to run CLIENT KILL, which USER needs for another user's sessions"
             }

@@ -4,7 +4,6 @@
 use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Lease, Lock, Name, Token, TokenClock, UnixMs};
 
-use crate::aof;
 use crate::config::limits;
 use crate::ffi::context::{Context, is_held_still, machine_time};
 use crate::ffi::hooks::{Hooks, Origin, is_settled, server_flags};
@@ -12,6 +11,7 @@ use crate::ffi::scan::has_lock;
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
 use crate::state::{concerns, count_or_log, engine, set_settings, tell, use_engine};
+use crate::{aof, default_user};
 
 /// The functions that the server calls.
 pub const HOOKS: Hooks = Hooks {
@@ -24,7 +24,10 @@ pub const HOOKS: Hooks = Hooks {
     flushing,
     slots_moved,
     setting_changed: || tell(|engine, _| set_settings(engine)),
-    aof_load_begins: aof::load_begins,
+    aof_load_begins: |context| {
+        aof::load_begins(context);
+        default_user::check(context);
+    },
     load_ends: aof::load_ends,
     aof_turn_ends: aof::turn_ends,
     timer,
@@ -106,6 +109,7 @@ fn slots_moved(ranges: Vec<(u16, u16)>) {
 
 fn timer(context: &mut Context<'_>) {
     aof::timer();
+    default_user::check_once(context);
     let flags = context.flags();
     let role = if !flags.is_primary() {
         Role::Replica

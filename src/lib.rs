@@ -4,13 +4,12 @@
 //! crate `dlock-core`; here commands are parsed, keys opened, decisions carried out and replies written. See
 //! ARCHITECTURE.md.
 
-#![allow(missing_docs, reason = "the entries that redis_module! makes have none")]
-
 mod answering;
 mod aof;
 mod clients;
 mod commands;
 mod config;
+mod default_user;
 mod error;
 mod eviction;
 mod ffi;
@@ -22,26 +21,38 @@ mod reply;
 mod state;
 mod waiter;
 
-use redis_module::{Context, RedisString, Status, redis_module};
+use redis_module::{Context, RedisString};
 
 use crate::ffi::acl::{add_category, look_up_check};
 use crate::ffi::clients::find_connections;
-use crate::ffi::data_type::DISTRLOCK;
 use crate::ffi::hooks::{keep_context, set_hooks, set_options, subscribe_to_server_events};
 use crate::ffi::info::register_info;
+use crate::state::wake_now;
 
-redis_module! {
-    name: "dlock",
-    version: 1,
-    allocator: (ffi::alloc::Allocator, ffi::alloc::Allocator),
-    data_types: [DISTRLOCK],
-    init: load,
+#[global_allocator]
+static ALLOCATOR: ffi::alloc::Allocator = ffi::alloc::Allocator;
+
+ffi::load::entry!(ffi::load::Module { name: c"dlock", version: VERSION, load });
+
+/// The version as the server keeps it: 0.1.0 is 100, and 2.3.4 is 20304.
+const VERSION: i32 = number(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
+    + number(env!("CARGO_PKG_VERSION_MINOR")) * 100
+    + number(env!("CARGO_PKG_VERSION_PATCH"));
+
+const fn number(digits: &str) -> i32 {
+    let (mut number, mut rest) = (0, digits.as_bytes());
+    while let [digit, more @ ..] = rest {
+        number = number * 10 + (*digit - b'0') as i32;
+        rest = more;
+    }
+    number
 }
 
-fn load(context: &Context, arguments: &[RedisString]) -> Status {
+/// Returns whether the module is loaded.
+fn load(context: &Context, arguments: &[RedisString]) -> bool {
     if let Some(function) = ffi::missing() {
         context.log_warning(&format!("dlock: this server is too old: it has no {function}"));
-        return Status::Err;
+        return false;
     }
     ffi::log_panics();
     ffi::this_is_the_main_thread();
@@ -55,11 +66,11 @@ fn load(context: &Context, arguments: &[RedisString]) -> Status {
                 eviction::warn_if_locks_can_be_evicted(context);
                 eviction::warn_if_locks_are_freed_at_once(context);
             });
-            Status::Ok
+            true
         }
         Err(reason) => {
             ffi::context::log_warning(&reason);
-            Status::Err
+            false
         }
     }
 }
@@ -75,5 +86,6 @@ fn register_all(context: &mut ffi::context::Context<'_>, arguments: &[&[u8]]) ->
     keep_context(context);
     subscribe_to_server_events(context)?;
     find_connections(context);
+    wake_now();
     Ok(())
 }

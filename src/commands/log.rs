@@ -69,23 +69,31 @@ fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), (Erro
         let shown = String::from_utf8_lossy(word.get(..128).unwrap_or(word)).into_owned();
         return Err((Error::Subcommand(shown), command));
     };
-    if !may_run(context, subcommand) {
-        return Err((Error::NotForUser, command));
-    }
+    check_rights(context, subcommand).map_err(|error| (error, command.clone()))?;
     let command = format!("{command}|{}", subcommand.name());
     let log = Args::parse(subcommand, words).map_err(|error| (error.into(), command.clone()))?;
     show(context, log).map_err(|error| (error, command))
 }
 
-/// Returns whether the user may run it. Where the server lets modules choose no categories, the rights are those of the
-/// server's own log.
-fn may_run(context: &mut Context<'_>, subcommand: Subcommand) -> bool {
+/// Checks that the user may run it. Where the server lets modules choose no categories, the rights are those of the server's
+/// own log; if an operator has taken that away, of another command for operators.
+fn check_rights(context: &mut Context<'_>, subcommand: Subcommand) -> Result<(), Error> {
+    if has_categories() || !context.has_user() {
+        return Ok(());
+    }
     let same = match subcommand {
         Subcommand::Get | Subcommand::Help => b"GET".as_slice(),
         Subcommand::Len => b"LEN".as_slice(),
         Subcommand::Reset => b"RESET".as_slice(),
     };
-    has_categories() || !context.has_user() || User::of(context).is_some_and(|user| user.may_run([b"SLOWLOG", same]))
+    let commands: [&[&[u8]]; 3] = [&[b"SLOWLOG", same], &[b"ACL", b"LOG"], &[b"CONFIG", b"GET", b"dlock.*"]];
+    let found = User::of(context).and_then(|user| user.may_run_first(&commands));
+    match found {
+        Some((_, true)) => Ok(()),
+        Some(([b"ACL", ..], false)) => Err(Error::NotForUser("ACL LOG")),
+        Some(([b"CONFIG", ..], false)) => Err(Error::NotForUser("CONFIG GET")),
+        Some((_, false)) | None => Err(Error::NotForUser("SLOWLOG")),
+    }
 }
 
 fn show(context: &Context<'_>, log: Args) -> Result<(), Error> {

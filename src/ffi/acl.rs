@@ -109,6 +109,25 @@ impl User {
         self.may_send(&words.map(KeyName::new))
     }
 
+    /// Returns whether the user may run the first of these commands that the server has, and which that is: an operator may
+    /// have taken some away (`rename-command`). `None` if there is none.
+    pub fn may_run_first<'a>(&self, commands: &[&'a [&'a [u8]]]) -> Option<(&'a [&'a [u8]], bool)> {
+        commands.iter().find_map(|words| {
+            let names: SmallVec<[KeyName<'_>; 4]> = words.iter().map(|word| KeyName::new(word)).collect();
+            // SAFETY: the place is this thread's.
+            unsafe { *libc::__errno_location() = 0 };
+            let may = self.may_send(&names);
+            // SAFETY: as above.
+            let is_unknown = !may && matches!(unsafe { *libc::__errno_location() }, libc::ENOENT | libc::EINVAL);
+            (!is_unknown).then_some((*words, may))
+        })
+    }
+
+    /// Returns the user `default`.
+    pub fn default() -> Option<User> {
+        User::named(&KeyName::new(b"default"), 0)
+    }
+
     pub(super) fn may_send(&self, words: &[KeyName<'_>]) -> bool {
         let mut arguments: SmallVec<[_; 16]> = words.iter().map(KeyName::raw).collect();
         let count = c_int::try_from(arguments.len()).unwrap_or(0);

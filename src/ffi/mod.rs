@@ -5,6 +5,7 @@
 //!
 //! | file | wraps |
 //! |---|---|
+//! | `load` | the entry by which the server loads the module |
 //! | `guard` | every entry from C: a panic becomes a log line and an error |
 //! | `context` | the call context: flags, time, replies, events, log |
 //! | `strings` | strings of C and of the server, names of keys |
@@ -97,6 +98,7 @@ mod guard;
 pub mod hooks;
 pub mod info;
 pub mod key;
+pub mod load;
 #[cfg(debug_assertions)]
 pub mod meddler;
 pub mod rights;

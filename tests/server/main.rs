@@ -33,6 +33,7 @@ mod hostile;
 mod info;
 mod keys;
 mod leases;
+mod load;
 mod log;
 mod log_command;
 mod memory;

@@ -16,7 +16,7 @@ const ELSEWHERE: [(&str, &str); 11] = [
     ("ERR dlock is busy: a module must not run its commands from a notification", "calls"),
     ("ERR internal error in dlock, see the server's log", "panic_guard"),
     (
-        "NOPERM this user has no permissions to run SLOWLOG, which dlock.log needs on this server",
+        "NOPERM this user has no permissions to run …, which dlock.log needs on this server",
         "log_command, on servers without categories",
     ),
     ("NOPERM …", "log_command"),

@@ -6,6 +6,7 @@ use redis::Value;
 
 use crate::support::queue::all_granted;
 use crate::support::replica::counter;
+use crate::support::version::Version;
 use crate::support::{Server, bytes_of, int_of, list_of, soon};
 
 #[test]
@@ -222,4 +223,21 @@ fn replies_that_nobody_wants_are_not_sent() {
     waiter.send("CLIENT REPLY ON");
     assert_eq!(waiter.read(), Ok(Value::Okay));
     assert_eq!(server.holders("k"), ["b"]);
+}
+
+/// Valkey 9.1 tells clients that can follow where the primary is. 8.1 redirects new commands only.
+#[test]
+fn a_client_that_can_be_redirected_is_told_the_new_primary() {
+    let (server, mut client) = Server::start().with_client();
+    let mut waiter = server.client();
+    if waiter.attempt("CLIENT CAPA redirect").is_err() {
+        return crate::support::skip::skipped("this server redirects no clients");
+    }
+    client.int("DLOCK.ACQUIRE k a PX 600000");
+    server.enters_queue(&mut waiter, "DLOCK.ACQUIRE k b BLOCK 0");
+    client.ok("REPLICAOF 127.0.0.1 1");
+    let error = waiter.fails();
+    let is_redirected = error == "REDIRECT 127.0.0.1:1";
+    assert!(is_redirected || error.starts_with("UNBLOCKED "), "{error}");
+    assert!(is_redirected || Version::of(&mut client) < Version::Valkey(9, 1), "{error}");
 }
