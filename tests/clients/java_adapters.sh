@@ -5,8 +5,8 @@
 #   tests/clients/java_adapters.sh                 all of them
 #   tests/clients/java_adapters.sh DriversTest     one class
 #
-# DLOCK_SPRING names another version of Spring Integration than the one of Spring Boot 3, as 7.1.2 of Boot 4, and DLOCK_JEDIS
-# and DLOCK_LETTUCE other versions of these. The adapters are compiled for those of their poms.
+# DLOCK_SPRING names another version of Spring Integration than the one of Spring Boot 3, as 7.1.2 of Boot 4, and DLOCK_BOOT,
+# DLOCK_JEDIS and DLOCK_LETTUCE other versions of these. The adapters are compiled for those of their poms.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -37,7 +37,8 @@ import sys
 
 pom = open(sys.argv[1]).read()
 pom = re.sub(r"<parent>.*?</parent>", "<groupId>fetched</groupId><version>1</version>", pom, flags=re.S)
-names = {"DLOCK_SPRING": "spring-integration-core", "DLOCK_JEDIS": "jedis", "DLOCK_LETTUCE": "lettuce-core"}
+pom = re.sub(r"<dependency>\s*<groupId>dlock</groupId>.*?</dependency>", "", pom, flags=re.S)
+names = {"DLOCK_BOOT": "spring-boot-autoconfigure", "DLOCK_SPRING": "spring-integration-core", "DLOCK_JEDIS": "jedis", "DLOCK_LETTUCE": "lettuce-core"}
 for variable, artifact in names.items():
     if version := sys.argv[3] and os.environ.get(variable):
         pom = re.sub(rf"({artifact}</artifactId>\s*<version>)[^<]*", rf"\g<1>{version}", pom)
@@ -50,12 +51,14 @@ END
 # Each adapter is compiled with its own dependencies only.
 classes=$work/classes
 everything=$library:$classes
-for module in jedis lettuce shedlock spring; do
+for module in jedis lettuce shedlock spring spring-boot; do
     fetch "$module" ''
     mapfile -t sources < <(find "$adapters/$module/src" -name '*.java')
-    javac --release 17 -Xlint:all,-classfile -Xdoclint:all,-missing -Werror -cp "$library:$work/jars/$module/*" \
+    mkdir -p "$classes"
+    javac --release 17 -Xlint:all,-classfile -Xdoclint:all,-missing -Werror -cp "$library:$classes:$work/jars/$module/*" \
         -d "$classes" "${sources[@]}"
-    if [[ -n ${DLOCK_SPRING:-}${DLOCK_JEDIS:-}${DLOCK_LETTUCE:-} ]]; then
+    [[ ! -d $adapters/$module/src/main/resources ]] || cp -r "$adapters/$module/src/main/resources/." "$classes"
+    if [[ -n ${DLOCK_BOOT:-}${DLOCK_SPRING:-}${DLOCK_JEDIS:-}${DLOCK_LETTUCE:-} ]]; then
         fetch "$module" .other
         everything+=":$work/jars.other/$module/*"
     else

@@ -1,0 +1,44 @@
+package dlock.spring.boot;
+
+import dlock.DLockClient;
+import dlock.Lease;
+import dlock.spring.DLockRegistry;
+import java.util.Optional;
+import org.springframework.boot.autoconfigure.AutoConfiguration;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnClass;
+import org.springframework.boot.autoconfigure.condition.ConditionalOnMissingBean;
+import org.springframework.boot.context.properties.EnableConfigurationProperties;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+
+/**
+ * A {@link DLockClient} for an application of Spring Boot, from its settings {@code dlock.*}, and with Spring Integration
+ * a lock registry. A bean of the application replaces either. An application whose server cannot be reached does not
+ * start.
+ */
+@AutoConfiguration
+@EnableConfigurationProperties(DLockProperties.class)
+public class DLockAutoConfiguration {
+    @Bean(destroyMethod = "close")
+    @ConditionalOnMissingBean
+    DLockClient dlockClient(DLockProperties settings) {
+        DLockClient.Builder builder = DLockClient.builder();
+        Optional.ofNullable(settings.getUrl()).ifPresent(builder::url);
+        Optional.ofNullable(settings.getOwner()).ifPresent(builder::owner);
+        Optional.ofNullable(settings.getTimeout()).ifPresent(builder::timeout);
+        Optional.ofNullable(settings.getPatience()).ifPresent(builder::patience);
+        Optional.ofNullable(settings.getLease()).map(Lease::renewed).ifPresent(builder::lease);
+        return builder.connect();
+    }
+
+    /** With Spring Integration. */
+    @Configuration(proxyBeanMethods = false)
+    @ConditionalOnClass(name = "org.springframework.integration.support.locks.RenewableLockRegistry")
+    static class Registry {
+        @Bean
+        @ConditionalOnMissingBean(type = "org.springframework.integration.support.locks.LockRegistry")
+        DLockRegistry dlockRegistry(DLockClient client, DLockProperties settings) {
+            return new DLockRegistry(client, settings.getRegistryPrefix());
+        }
+    }
+}

@@ -1,0 +1,85 @@
+package dlock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dlock.spring.DLockRegistry;
+import java.util.concurrent.locks.Lock;
+import org.junit.jupiter.api.Test;
+import org.springframework.boot.SpringApplication;
+import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.context.ConfigurableApplicationContext;
+import org.springframework.context.annotation.Bean;
+import org.springframework.context.annotation.Configuration;
+import org.springframework.integration.support.locks.LockRegistry;
+
+/** Applications of Spring Boot. */
+final class BootTest {
+    @Configuration(proxyBeanMethods = false)
+    @EnableAutoConfiguration
+    static class Application {}
+
+    @Configuration(proxyBeanMethods = false)
+    @EnableAutoConfiguration
+    static class WithOwnClient {
+        static DLockClient client;
+
+        @Bean
+        DLockClient own() {
+            return client;
+        }
+    }
+
+    private static ConfigurableApplicationContext run(Class<?> application, String... settings) {
+        SpringApplication boot = new SpringApplication(application);
+        boot.setRegisterShutdownHook(false);
+        return boot.run(settings);
+    }
+
+    @Test
+    void an_application_has_a_client_and_a_registry() {
+        try (TestServer server = TestServer.start()) {
+            DLockClient client;
+            try (ConfigurableApplicationContext context = run(Application.class, "--spring.main.web-application-type=none",
+                    "--dlock.url=" + server.url() + "/3", "--dlock.owner=orders", "--dlock.lease=7s",
+                    "--dlock.registry-prefix=orders:")) {
+                client = context.getBean(DLockClient.class);
+                Lock lock = context.getBean(LockRegistry.class).obtain("7");
+                assertTrue(lock.tryLock());
+                server.run("SELECT", 3);
+                assertTrue(((String) server.each("orders:7", "holds", "owner").get(0)).startsWith("orders:1:"));
+                assertTrue((long) server.run("PTTL", "orders:7") <= 7000);
+                context.getBean(DLockRegistry.class).renewLock("7");
+                lock.unlock();
+                context.getBean(LockRegistry.class).obtain("left").lock();
+                assertFalse(server.isFree("orders:left"));
+            }
+            assertTrue(server.isFree("orders:left"), "the end of the application releases what it holds");
+            assertThrows(IllegalStateException.class, client.lock("after")::lock);
+        }
+    }
+
+    @Test
+    void beans_of_the_application_come_first() {
+        try (TestServer server = TestServer.start(); DLockClient own = server.client()) {
+            WithOwnClient.client = own;
+            try (ConfigurableApplicationContext context = run(WithOwnClient.class)) {
+                assertSame(own, context.getBean(DLockClient.class));
+                assertEquals(1, context.getBeansOfType(LockRegistry.class).size());
+            }
+        }
+    }
+
+    @Test
+    void an_application_without_its_server_does_not_start() {
+        Throwable thrown = assertThrows(RuntimeException.class,
+                () -> run(Application.class, "--dlock.url=redis://127.0.0.1:1", "--dlock.timeout=500ms"));
+        while (thrown != null && !(thrown instanceof UnavailableException)) {
+            thrown = thrown.getCause();
+        }
+        assertTrue(thrown != null && thrown.getMessage().contains("127.0.0.1:1"), String.valueOf(thrown));
+    }
+}
