@@ -75,7 +75,8 @@ class Heart:
         try:
             while self._watches:
                 now = time.monotonic()
-                if due := [watch for watch in list(self._watches) if watch.is_due(now + TOGETHER, now)]:
+                due = [watch for watch in list(self._watches) if watch.is_due(now + TOGETHER, now)]
+                if due and min(watch.due() for watch in due) <= now:
                     await self._look(alike(due))
                 else:
                     await self._sleep(now)
@@ -93,7 +94,7 @@ class Heart:
         self._changed.clear()
         self._next = min((watch.due() for watch in list(self._watches)), default=now)
         waking = asyncio.ensure_future(self._changed.wait())
-        pause = min(self._next - TOGETHER / 2 - now, _LONGEST)
+        pause = min(self._next - now, _LONGEST)
         try:
             await asyncio.wait({waking}, timeout=max(0.0, pause))
         finally:

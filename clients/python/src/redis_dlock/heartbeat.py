@@ -90,10 +90,10 @@ class Heartbeat:
 
     def due(self) -> float:
         """Returns when the next look is due, or the hold ends."""
-        if self._hurries or self.validity.checks:
+        if self._hurries:
             return -math.inf
         next_look = self._asks_at
-        if self._renews and self._terms.lease is not None:
+        if self._renews and not self.validity.checks and self._terms.lease is not None:
             often = math.inf if self._every == math.inf else self._asks_at
             next_look = min(self.validity.renew_at, self.validity.again_at, often)
         return min(next_look, self.validity.until)
@@ -130,6 +130,9 @@ class Heartbeat:
         if look.question is not None:
             self.validity.left(now, look.question, min(asked) / 1000)
         self._asks_at = (look.renewal or look.question or Sent(now)).at + self._third(now)
+        if self.validity.checks:
+            # The server knows what a cap has left of the lease.
+            self._asks_at = now
         return True
 
     def failed(self, now: float, look: Look, *, binds: bool, executed: bool) -> None:

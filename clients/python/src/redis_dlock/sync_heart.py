@@ -109,7 +109,7 @@ class Heart:
                 if not self._watches or self._thread is not None:
                     break
                 self._thread = me
-            if due:
+            if due and min(watch.due() for watch in due) <= now:
                 self._look(alike(due))
             else:
                 self._sleep(now)
@@ -120,7 +120,7 @@ class Heart:
         next_one = self._next = min((watch.due() for watch in list(self._watches)), default=now + _IDLE)
         with selectors.DefaultSelector() as selector:
             selector.register(self._wakes, selectors.EVENT_READ)
-            if selector.select(max(0.0, min(next_one - TOGETHER / 2, now + _IDLE) - time.monotonic())):
+            if selector.select(max(0.0, min(next_one, now + _IDLE) - time.monotonic())):
                 self._wakes.recv(4096)
 
     def _look(self, watches: list[Watch]) -> None:

@@ -1,0 +1,57 @@
+"""When looks are due, without a clock."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from redis_dlock import LockNotOwnedError
+from redis_dlock.commands import Command
+from redis_dlock.heartbeat import Heartbeat, Terms
+from redis_dlock.validity import Validity
+
+
+def beats(*, renews: bool = True, lease: float = 30.0) -> Heartbeat:
+    """Returns that of a hold which was granted at 0."""
+    renewal: list[Command] = [("RENEW",)]
+    terms = Terms(
+        (lambda: renewal) if renews else None, [("BIND",)], [("CHECK",)], lease, None, -math.inf, None, LockNotOwnedError
+    )
+    return Heartbeat(Validity(0.0, 0.0, lease), 0.0, terms)
+
+
+def test_a_third_of_the_lease_then_a_sixth_for_the_answer() -> None:
+    its = beats()
+    assert its.due() == 10
+    look = its.begin(10.0, binds=False)
+    assert its.patience(10.0) == 2
+    assert its.took(10.1, look, [1])
+    assert its.due() == 20
+
+
+@pytest.mark.parametrize("renews", [False, True])
+def test_after_a_failure_it_pauses(renews: bool) -> None:
+    its = beats(renews=renews)
+    now = 10.0
+    for _ in range(5):
+        look = its.begin(now, binds=False)
+        its.failed(now + 0.001, look, binds=False, executed=False)
+        assert its.due() >= now + 0.01
+        now = its.due()
+
+
+def test_a_question_about_a_cap_that_fails_pauses() -> None:
+    its = beats()
+    assert its.took(10.1, its.begin(10.0, binds=False), [0])
+    assert its.due() <= 10.1, "the server knows what a cap has left of the lease"
+    now = 10.1
+    for _ in range(5):
+        look = its.begin(now, binds=False)
+        assert look.renewal is None
+        its.failed(now + 0.001, look, binds=False, executed=True)
+        assert now + 0.01 <= its.due() <= now + 1.1
+        now = its.due()
+    assert its.took(now, its.begin(now, binds=False), [5000])
+    assert its.validity.until == pytest.approx(now + 5, abs=0.01)
+    assert its.begin(now + 2, binds=False).renewal is None, "nothing renews it beyond its cap"
