@@ -90,7 +90,8 @@ class Lock {
   /** It is the program's from now on. */
   begin() {
     this.#watchEnd();
-    if (this.#own || this.#granted.terms.renew) this.keep();
+    const { session, renew } = this.#granted.terms;
+    if (session || renew) this.keep();
   }
 
   /**
