@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use dlock_core::DecodeError;
 use dlock_core::args::Malformed;
-use dlock_core::engine::{Fault, WrongType};
+use dlock_core::engine::{Fault, NotOpen};
 
 use crate::ffi::command::ErrorReply;
 use crate::state::Busy;
@@ -61,9 +61,9 @@ impl ErrorReply for Error {
     }
 }
 
-impl From<WrongType> for Error {
-    fn from(WrongType: WrongType) -> Error {
-        Error::Fault(Fault::WrongType)
+impl From<NotOpen> for Error {
+    fn from(why: NotOpen) -> Error {
+        Error::Fault(why.into())
     }
 }
 

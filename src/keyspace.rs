@@ -1,6 +1,6 @@
 //! The server's keys, as the engine reaches them.
 
-use dlock_core::engine::{Keyspace, OpenKey, Permission, UserState, WrongType};
+use dlock_core::engine::{Keyspace, NotOpen, OpenKey, Permission, UserState, WrongType};
 use dlock_core::{Lock, Name, Now, Uptime};
 
 use crate::ffi::acl::{User, user_name, user_state};
@@ -54,16 +54,26 @@ impl Keyspace for ServerKeys<'_, '_> {
         Self: 'k;
 
     #[inline]
-    fn open(&mut self, name: Name<'_>) -> Result<Key<'_>, WrongType> {
+    fn open(&mut self, name: Name<'_>) -> Result<Key<'_>, NotOpen> {
         let (context, string) = self.find(name);
         Key::open(context, string, Access::Write)
+    }
+
+    fn open_at_last(&mut self, name: Name<'_>) -> Result<Key<'_>, NotOpen> {
+        let (context, string) = self.find(name);
+        Key::open(context, string, Access::WriteAtLast)
+    }
+
+    #[inline]
+    fn may_refuse(&self) -> bool {
+        key::may_refuse()
     }
 
     fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {
         let (context, string) = self.find(name);
         let (seen, has_removed) = match Key::open(context, string, Access::Peek) {
             Ok(key) => (Ok(look(key.lock().unwrap_or(&Lock::EMPTY))), key.was_removed()),
-            Err(WrongType) => (Err(WrongType), false),
+            Err(_) => (Err(WrongType), false),
         };
         self.has_removed = has_removed;
         seen

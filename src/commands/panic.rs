@@ -1,4 +1,4 @@
-//! `DLOCK.PANIC key [AFTER reply|part|block | IN entry skipped]`, only in debug builds: shows that a panic does not end the
+//! `DLOCK.PANIC key [AFTER reply|part|block | IN entry skipped | REFUSE once-in]`, only in debug builds: shows that a panic does not end the
 //! server.
 
 use std::cell::Cell;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::ffi::blocking::{Blocked, Ticket, block};
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
-use crate::ffi::meddler::panic_in;
+use crate::ffi::meddler::{panic_in, refuse};
 use crate::ffi::spec::{KeyUse, Keys, Spec};
 
 /// Panics: before the reply, after it, after a part of it, when the client is blocked, or in a later call of the server.
@@ -32,6 +32,11 @@ impl Command for Panic {
         let words: Vec<&[u8]> = arguments.after_key().collect();
         if let [b"IN", entry, skipped] = words[..] {
             panic_in(entry, String::from_utf8_lossy(skipped).parse().unwrap_or(0));
+            context.reply_status("OK");
+            return Ok(());
+        }
+        if let [b"REFUSE", once_in] = words[..] {
+            refuse(String::from_utf8_lossy(once_in).parse().unwrap_or(0));
             context.reply_status("OK");
             return Ok(());
         }

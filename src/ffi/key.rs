@@ -8,7 +8,7 @@ use std::ffi::c_char;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-use dlock_core::engine::{KeyEnd, OpenKey, Permission, Signal, WrongType};
+use dlock_core::engine::{KeyEnd, NotOpen, OpenKey, Permission, Signal, WrongType};
 use dlock_core::{Effect, Lock, Name, UnixMs, with_encoded_effect};
 use redis_module::raw;
 
@@ -25,6 +25,8 @@ pub enum Access {
     Peek,
     /// To be changed; the server has removed it if it had expired.
     Write,
+    /// The same, of a key that has to be open now.
+    WriteAtLast,
 }
 
 /// An open key that holds a lock or nothing. It is closed when dropped.
@@ -43,12 +45,12 @@ impl<'k> Key<'k> {
     /// Opens a key of the context's database.
     ///
     /// # Errors
-    /// [`WrongType`] if it holds another type.
-    pub fn open(context: &'k mut Context<'_>, name: &'k KeyName<'_>, access: Access) -> Result<Key<'k>, WrongType> {
+    /// [`NotOpen::WrongType`], or [`NotOpen::NotNow`] if the server takes no change of it for now.
+    pub fn open(context: &'k mut Context<'_>, name: &'k KeyName<'_>, access: Access) -> Result<Key<'k>, NotOpen> {
         let mode = match access {
             Access::Read => raw::REDISMODULE_READ,
             Access::Peek => raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH,
-            Access::Write => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
+            Access::Write | Access::WriteAtLast => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
         };
         let context = context.raw;
         #[cfg(debug_assertions)]
@@ -57,13 +59,31 @@ impl<'k> Key<'k> {
         }
         // SAFETY: context and name are live for 'k, and so for the handle. If the server removes an expired key, its
         // callback only notes that.
-        let open = || unsafe { api!(RedisModule_OpenKey(context, name.raw(), mode.cast_signed())) };
+        let open = || unsafe {
+            #[cfg(debug_assertions)]
+            if matches!(access, Access::Write | Access::WriteAtLast) && super::meddler::refuses() {
+                return null_mut();
+            }
+            api!(RedisModule_OpenKey(context, name.raw(), mode.cast_signed()))
+        };
         let (raw, was_removed) = if access == Access::Read {
             (open(), false)
         } else {
             // SAFETY: as above; nobody else has the context while the key is opened.
             unsafe { data_type::unlinking(context, name.raw(), open) }
         };
+        let (raw, was_removed) = if raw.is_null() && access == Access::WriteAtLast {
+            insist(|| {
+                // SAFETY: as above; nobody else has the context while the key is opened.
+                unsafe { data_type::unlinking(context, name.raw(), open) }
+            })
+        } else {
+            (raw, was_removed)
+        };
+        // To be written, a key that is not there is open and empty.
+        if raw.is_null() && matches!(access, Access::Write | Access::WriteAtLast) {
+            return Err(NotOpen::NotNow);
+        }
         let mut key = Key { raw, context, name, lock: null_mut(), was_removed, life: PhantomData };
         key.lock = key.value()?;
         Ok(key)
@@ -211,6 +231,36 @@ impl Drop for Key<'_> {
     fn drop(&mut self) {
         self.shut();
     }
+}
+
+/// How often a key is asked for that has to be open now, and from when on the module waits a millisecond before it asks again.
+const INSISTS: u32 = 1100;
+const AT_ONCE: u32 = 100;
+
+/// Opens a key until the server does: its handle, and whether that removed an expired key.
+#[cold]
+fn insist(mut open: impl FnMut() -> (*mut raw::RedisModuleKey, bool)) -> (*mut raw::RedisModuleKey, bool) {
+    let mut has_removed = false;
+    for attempt in 0..INSISTS {
+        if attempt >= AT_ONCE {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let (raw, was_removed) = open();
+        has_removed |= was_removed;
+        if !raw.is_null() {
+            return (raw, has_removed);
+        }
+    }
+    (null_mut(), has_removed)
+}
+
+/// Returns whether this server may refuse to open a key for writing, for now. One that saves without a fork does (Valkey 9.2),
+/// if the module agrees to such saves, and the module does not do that yet.
+pub fn may_refuse() -> bool {
+    #[cfg(debug_assertions)]
+    return super::meddler::may_refuse();
+    #[cfg(not(debug_assertions))]
+    false
 }
 
 /// Asks which access the server gives a client to this key now. Returns that, and whether asking removed the key: it

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis_module::raw;
 
@@ -189,4 +190,22 @@ pub fn run_in_thread(words: Vec<Vec<u8>>) {
             free(context);
         }
     });
+}
+
+/// The server refuses to open a key for writing once in so many times, at random; 0: never.
+static REFUSES: AtomicU64 = AtomicU64::new(0);
+
+/// Has the server refuse to open keys for writing once in so many times.
+pub fn refuse(once_in: u64) {
+    REFUSES.store(once_in, Ordering::Relaxed);
+}
+
+pub(super) fn may_refuse() -> bool {
+    REFUSES.load(Ordering::Relaxed) > 0
+}
+
+/// Returns whether the server refuses this time.
+pub(super) fn refuses() -> bool {
+    let once_in = REFUSES.load(Ordering::Relaxed);
+    once_in > 0 && rand::random::<u64>().is_multiple_of(once_in)
 }

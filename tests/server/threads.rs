@@ -192,6 +192,55 @@ fn a_client_that_went_unheard_gets_no_lock() {
     }
 }
 
+/// A server that saves without a fork does not open every key for writing at once.
+#[test]
+fn a_key_that_the_server_does_not_open_now_is_neither_free_nor_gone() {
+    let (server, mut client) = server();
+    let mut waiters: Vec<Client> = (0..8).map(|_| server.client()).collect();
+    client.ok("DLOCK.PANIC k REFUSE 3");
+    // Every client takes the lock twenty times, and writes its token while it holds it: tokens rise.
+    let mut last = 0;
+    let mut left = vec![20; waiters.len()];
+    let mut waits = vec![false; waiters.len()];
+    while left.iter().any(|left| *left > 0) {
+        for (number, waiter) in waiters.iter_mut().enumerate() {
+            if left[number] == 0 {
+                continue;
+            }
+            if !waits[number] {
+                let session = if number % 2 == 0 { "SESSION" } else { "" };
+                let several = number % 4 == 3;
+                let lock = if several { "MACQUIRE 2 k j" } else { "ACQUIRE k" };
+                waiter.send(format!("DLOCK.{lock} w{number} PX 60000 BLOCK 0 {session}").trim_end());
+                waits[number] = true;
+            }
+            let Some(reply) = waiter.poll(Duration::from_millis(5)) else { continue };
+            waits[number] = false;
+            let token = match reply {
+                redis::Value::Int(token) => token,
+                redis::Value::ServerError(error) => {
+                    assert_eq!(error.code(), "TRYAGAIN");
+                    continue;
+                }
+                reply => panic!("{reply:?}"),
+            };
+            left[number] -= 1;
+            assert!(token > last, "{token} after {last}");
+            last = token;
+            for key in if number % 4 == 3 { &["k", "j"][..] } else { &["k"] } {
+                assert!(client.int(format!("DLOCK.CHECK {key} {token}")) > 0, "{key}");
+                let holders = lock_info(&mut client, &format!("{key} FULL")).unwrap();
+                assert_eq!(holders.holds()[0].owner, format!("w{number}").as_bytes());
+                while waiter.attempt(format!("DLOCK.RELEASE {key} w{number}")).is_err() {}
+            }
+        }
+    }
+    client.ok("DLOCK.PANIC k REFUSE 0");
+    soon("nothing is bound", || counter(&mut client, "sessions") == 0);
+    assert_eq!(counter(&mut client, "waiters"), 0);
+    assert_eq!(counter(&mut client, "internal_errors"), 0);
+}
+
 /// Behind such a call there is a client without a connection.
 #[test]
 fn calls_that_may_block_have_no_client() {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dlock_core::engine::{KeyEnd, OpenKey, Permission, Signal, UserState, WrongType, replay, replay_release};
+use dlock_core::engine::{KeyEnd, NotOpen, OpenKey, Permission, Signal, UserState, WrongType, replay, replay_release};
 use dlock_core::{
     Effect, Entries, Keyspace, Lock, Memory, Mode, Name, Now, Owner, Release, RequestId, Token, UnixMs, Uptime,
     decode_effect, decode_lock, encode_effect, encode_lock,
@@ -35,6 +35,9 @@ pub struct MemoryKeyspace {
     keys: BTreeMap<KeyName, Key>,
     /// The permissions of timers for a key, where they are limited.
     pub permissions: BTreeMap<KeyName, Permission>,
+    /// The server refuses to open a key for change, at random, once in so many times.
+    pub refuses: Option<std::num::NonZeroU64>,
+    refused: u64,
     /// Whether the client of the running command may read only the keys that it names.
     pub is_blind: bool,
     /// The user of the running command.
@@ -315,11 +318,25 @@ impl MemoryKeyspace {
 impl Keyspace for MemoryKeyspace {
     type Key<'k> = MemoryKey<'k>;
 
-    fn open(&mut self, name: Name<'_>) -> Result<MemoryKey<'_>, WrongType> {
+    fn open(&mut self, name: Name<'_>) -> Result<MemoryKey<'_>, NotOpen> {
+        if let Some(every) = self.refuses {
+            self.refused = self.refused.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if (self.refused >> 33).is_multiple_of(every.get()) {
+                return Err(NotOpen::NotNow);
+            }
+        }
+        self.open_at_last(name)
+    }
+
+    fn may_refuse(&self) -> bool {
+        self.refuses.is_some()
+    }
+
+    fn open_at_last(&mut self, name: Name<'_>) -> Result<MemoryKey<'_>, NotOpen> {
         let name = (name.db, name.key.to_vec());
         self.now_us += self.us_per_open;
         let was_removed = self.expire_lazily(&name);
-        if self.is_other(&name) { Err(WrongType) } else { Ok(MemoryKey { space: self, name, was_removed }) }
+        if self.is_other(&name) { Err(NotOpen::WrongType) } else { Ok(MemoryKey { space: self, name, was_removed }) }
     }
 
     fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {

@@ -10,7 +10,7 @@
 
 use super::Engine;
 use super::budget::Budget;
-use super::keyspace::{Keyspace, OpenKey, WrongType};
+use super::keyspace::{Keyspace, NotOpen, OpenKey};
 use super::record::RecordId;
 use super::visit::Visit;
 use crate::{Name, Now, Owner};
@@ -66,7 +66,7 @@ impl<T> Engine<T> {
         command: OnLock<'_>,
         budget: &mut Budget,
         work: W,
-    ) -> Result<W::Done, WrongType> {
+    ) -> Result<W::Done, NotOpen> {
         let OnLock { name, own, now, owner, session } = command;
         let mut restarts = 0..MAX_RESTARTS;
         loop {
@@ -75,9 +75,9 @@ impl<T> Engine<T> {
             let id = if session { Some(self.find_or_create(name)) } else { id };
             let mut visit = match self.open(space, id, name, Some(own), (now, &mut *budget)) {
                 Ok(visit) => visit,
-                Err(wrong_type) => {
+                Err(why) => {
                     id.into_iter().for_each(|id| self.drop_if_idle(id));
-                    return Err(wrong_type);
+                    return Err(why);
                 }
             };
             // Due work comes first: the command sees the lock after that.

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use super::keyspace::WrongType;
+use super::keyspace::{NotOpen, WrongType};
 use super::load::{MAX_BOUND_KEY, MAX_RENEWALS};
 use crate::NoSession;
 use crate::args::Malformed;
@@ -41,6 +41,8 @@ pub enum Fault {
     DisabledUser,
     /// The key is leaving for another node of the cluster.
     TryAgain,
+    /// The server takes no change of the key for now.
+    NotNow,
     /// The user of a request that waited no longer may run the command, or write one of its keys; or is deleted or
     /// disabled.
     NoRights,
@@ -74,6 +76,7 @@ impl fmt::Display for Fault {
                 "ERR max number of named sessions of one user reached: dlock.max-sessions-per-user"
             }
             Fault::DisabledUser => "NOPERM this user is disabled and cannot open a session",
+            Fault::NotNow => "TRYAGAIN The server saves this key and takes no change of it now, repeat the command",
             Fault::TryAgain => "TRYAGAIN The lock has moved to another node while the client waited",
             Fault::NoRights => {
                 "NOPERM this user was deleted or disabled while the client waited, or lost its permissions to run the \
@@ -84,6 +87,15 @@ impl fmt::Display for Fault {
 }
 
 impl Error for Fault {}
+
+impl From<NotOpen> for Fault {
+    fn from(why: NotOpen) -> Fault {
+        match why {
+            NotOpen::WrongType => Fault::WrongType,
+            NotOpen::NotNow => Fault::NotNow,
+        }
+    }
+}
 
 impl From<WrongType> for Fault {
     fn from(_: WrongType) -> Fault {

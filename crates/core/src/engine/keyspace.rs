@@ -15,8 +15,17 @@ pub trait Keyspace {
     /// Opens a key for change. The server may remove an expired key first.
     ///
     /// # Errors
-    /// [`WrongType`] if the key holds another type.
-    fn open(&mut self, name: Name<'_>) -> Result<Self::Key<'_>, WrongType>;
+    /// [`NotOpen`]; nothing was changed.
+    fn open(&mut self, name: Name<'_>) -> Result<Self::Key<'_>, NotOpen>;
+
+    /// Opens a key that has to be open now: a server that refuses is asked again, for a while.
+    ///
+    /// # Errors
+    /// [`NotOpen`]; nothing was changed.
+    fn open_at_last(&mut self, name: Name<'_>) -> Result<Self::Key<'_>, NotOpen>;
+
+    /// Returns whether the server may refuse to open a key for change, though only for now.
+    fn may_refuse(&self) -> bool;
 
     /// Looks at the lock in a key without counting as a use of the key. The server may remove an expired key first.
     ///
@@ -101,6 +110,21 @@ pub enum Signal {
 /// The key holds another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongType;
+
+/// The reason why a key is not open for change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotOpen {
+    /// It holds another type.
+    WrongType,
+    /// The server takes no change of it for now: it saves the key without a fork. Whether there is a lock is unknown.
+    NotNow,
+}
+
+impl From<WrongType> for NotOpen {
+    fn from(WrongType: WrongType) -> NotOpen {
+        NotOpen::WrongType
+    }
+}
 
 /// The access that the server gives a timer to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,14 +324,9 @@ impl<K: OpenKey> OpenLock<K> {
 /// served.
 ///
 /// # Errors
-/// [`WrongType`] if the key holds another type.
-pub fn replay<S: Keyspace>(
-    space: &mut S,
-    name: Name<'_>,
-    effect: Effect,
-    memory: &mut Memory,
-) -> Result<(), WrongType> {
-    let mut open = OpenLock::new(space.open(name)?, None);
+/// [`NotOpen`]; nothing was changed.
+pub fn replay<S: Keyspace>(space: &mut S, name: Name<'_>, effect: Effect, memory: &mut Memory) -> Result<(), NotOpen> {
+    let mut open = OpenLock::new(space.open_at_last(name)?, None);
     open.apply(effect, Replication::Verbatim, memory);
     open.close(0);
     Ok(())

@@ -65,10 +65,12 @@ impl<T> Engine<T> {
             && let Some((token, _)) = recorded.iter().max()
         {
             self.check_all(call, request, names.iter().copied().zip(recorded.iter().map(|(_, lease)| *lease)))?;
-            self.parts.outbox.stats.replays += 1;
-            if let Some(key) = session {
-                self.bind_all(space, names, &request.owner, key, (now, budget));
+            if let Some(key) = session
+                && !self.bind_all(space, names, &request.owner, key, (now, budget))
+            {
+                return Err(Fault::NotNow);
             }
+            self.parts.outbox.stats.replays += 1;
             return Ok(Decided::Entered(Entered::Replayed(Grant::without_slot(*token))));
         }
         let is_owned = states.iter().any(|state| matches!(state, State::Recorded(..) | State::Owned));
@@ -80,6 +82,9 @@ impl<T> Engine<T> {
             match Lock::EMPTY.acquire(now.ms(), request, self.parts.terms(now, request)) {
                 Acquired::Granted(hold, _) | Acquired::Replayed(hold) => {
                     self.check_all(call, request, names.iter().map(|name| (*name, hold.lease)))?;
+                    if !self.are_all_open(space, names, (now, &mut *budget)) {
+                        return Err(Fault::NotNow);
+                    }
                     self.grant_all(space, names, &hold, session, Granted::Command, (now, budget));
                     return Ok(Decided::Entered(Entered::Granted(Grant::without_slot(hold.token))));
                 }

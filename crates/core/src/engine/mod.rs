@@ -71,7 +71,9 @@ pub use grant::{Grant, SlotAnswer};
 pub use histogram::Histogram;
 pub use inspect::{Detail, Inspection, ShownHold, ShownSession, ShownWaiter};
 pub use join::Entered;
-pub use keyspace::{GRACE_MS, KeyEnd, Keyspace, OpenKey, OpenLock, Permission, Replication, Signal, WrongType, replay};
+pub use keyspace::{
+    GRACE_MS, KeyEnd, Keyspace, NotOpen, OpenKey, OpenLock, Permission, Replication, Signal, WrongType, replay,
+};
 pub use load::{BYTES_A_RENEWAL, MAX_BOUND_KEY, MAX_RENEWALS};
 pub use log::{Log, LogEntry, LogEvent, Lost, Peer};
 pub use named::{OpenSession, UserState};

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use super::Engine;
+use super::backlog::retry;
 use super::budget::Budget;
-use super::keyspace::{Keyspace, OpenKey, OpenLock, Permission, WrongType};
+use super::keyspace::{Keyspace, NotOpen, OpenKey, OpenLock, Permission, WrongType};
 use super::queue::WaiterId;
 use super::record::{Attention, Record, RecordId};
 use super::visit::Visit;
@@ -72,8 +73,28 @@ impl<T> Engine<T> {
         name: Name<'_>,
         own: Option<usize>,
         (now, budget): (Now, &'e mut Budget),
-    ) -> Result<Visit<'e, T, S::Key<'k>>, WrongType> {
-        let key = space.open(name)?;
+    ) -> Result<Visit<'e, T, S::Key<'k>>, NotOpen> {
+        let key = match space.open(name) {
+            Ok(key) => key,
+            Err(why) => {
+                if why == NotOpen::NotNow {
+                    self.try_later(id, now);
+                }
+                return Err(why);
+            }
+        };
+        Ok(self.visit_open(key, id, own, (now, budget)))
+    }
+
+    /// Returns the visit of a lock whose key is open.
+    #[inline(always)]
+    pub(super) fn visit_open<'e, K: OpenKey>(
+        &'e mut self,
+        key: K,
+        id: Option<RecordId>,
+        own: Option<usize>,
+        (now, budget): (Now, &'e mut Budget),
+    ) -> Visit<'e, T, K> {
         let mut record = id.and_then(|id| self.registry.get_mut(id));
         if let Some(record) = &mut record
             && !record.is_idle()
@@ -81,7 +102,14 @@ impl<T> Engine<T> {
         {
             self.parts.forget_lock(record);
         }
-        Ok(Visit { open: OpenLock::new(key, own), record, parts: &mut self.parts, budget, now })
+        Visit { open: OpenLock::new(key, own), record, parts: &mut self.parts, budget, now }
+    }
+
+    /// Has the timer visit a lock that the server does not open for now, and whatever else is due, a little later.
+    #[cold]
+    fn try_later(&mut self, id: Option<RecordId>, now: Now) {
+        id.into_iter().for_each(|id| self.mark_due(id));
+        self.parts.backlog.not_before = retry(now);
     }
 
     /// Asks which access the server gives a timer to a lock.

@@ -2,7 +2,7 @@
 
 use super::command::{OnLock, Work};
 use super::fault::Fault;
-use super::keyspace::{Keyspace, OpenKey, OpenLock, Replication, WrongType};
+use super::keyspace::{Keyspace, NotOpen, OpenKey, OpenLock, Replication};
 use super::outbox::Event;
 use super::visit::Visit;
 use super::{Call, Engine};
@@ -120,15 +120,15 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
 /// clock is read.
 ///
 /// # Errors
-/// [`WrongType`] if the key holds another type.
+/// [`NotOpen`]; nothing was changed.
 #[inline(never)]
 pub fn replay_release<S: Keyspace>(
     space: &mut S,
     name: Name<'_>,
     request: &Release<'_>,
     memory: &mut Memory,
-) -> Result<(), WrongType> {
-    let mut open = OpenLock::new(space.open(name)?, None);
+) -> Result<(), NotOpen> {
+    let mut open = OpenLock::new(space.open_at_last(name)?, None);
     let released = open.lock().release(UnixMs::ZERO, request);
     if let Some(effect) = effect_of(released, request, UnixMs::ZERO) {
         open.apply(effect, Replication::Verbatim, memory);

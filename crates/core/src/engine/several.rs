@@ -13,12 +13,12 @@ use super::backlog::retry;
 use super::budget::Budget;
 use super::fault::Fault;
 use super::grant::Grant;
-use super::keyspace::{Keyspace, Permission};
+use super::keyspace::{Keyspace, NotOpen, Permission};
 use super::outbox::Answer;
 use super::queue::WaiterId;
 use super::record::{Attention, RecordId};
 use crate::lock::{Acquired, Entry};
-use crate::{BindTo, Bond, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, RequestId, SessionKey, Token};
+use crate::{BindTo, Bond, Hold, Lease, Lock, Mode, Name, Now, Owner, Request, RequestId, SessionKey, Token, broken};
 
 /// How one of several locks is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,16 +133,21 @@ impl<T> Engine<T> {
                 Tried::Left
             }
             Found::Recorded(token) => {
-                self.parts.outbox.stats.replays += 1;
                 let names = self.names(&records);
-                if let Some(key) = self.parts.waiters.get(id).and_then(|waiter| waiter.session()) {
-                    self.bind_all(space, &as_names(&names), &request.owner, key, (now, &mut *budget));
+                if let Some(key) = self.parts.waiters.get(id).and_then(|waiter| waiter.session())
+                    && !self.bind_all(space, &as_names(&names), &request.owner, key, (now, &mut *budget))
+                {
+                    return Tried::Waits;
                 }
+                self.parts.outbox.stats.replays += 1;
                 self.answer(id, Answer::Granted(Grant::without_slot(token), None));
                 Tried::Left
             }
             Found::Free => {
                 let names = self.names(&records);
+                if !self.are_all_open(space, &as_names(&names), (now, &mut *budget)) {
+                    return Tried::Waits;
+                }
                 self.grant_several(space, id, &as_names(&names), now, budget)
             }
         }
@@ -264,7 +269,7 @@ impl<T> Engine<T> {
         Ok(self.peek(space, id, name, look)?)
     }
 
-    /// Binds the exclusive holds of an owner on these locks to a session.
+    /// Binds the exclusive holds of an owner on these locks to a session. Returns whether the server has opened all of them.
     pub(super) fn bind_all<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -272,16 +277,41 @@ impl<T> Engine<T> {
         owner: &Owner,
         key: SessionKey,
         (now, budget): (Now, &mut Budget),
-    ) {
+    ) -> bool {
+        let mut are_open = true;
         for name in names {
             let id = self.find_or_create(*name);
-            if let Ok(mut visit) = self.open(space, Some(id), *name, None, (now, &mut *budget)) {
-                let hold = visit.open.lock().live(owner, Mode::Exclusive, now.ms()).cloned();
-                hold.into_iter().for_each(|hold| visit.bind(&hold, key));
-                visit.close();
+            match self.open(space, Some(id), *name, None, (now, &mut *budget)) {
+                Ok(mut visit) => {
+                    let hold = visit.open.lock().live(owner, Mode::Exclusive, now.ms()).cloned();
+                    hold.into_iter().for_each(|hold| visit.bind(&hold, key));
+                    visit.close();
+                }
+                Err(NotOpen::NotNow) => are_open = false,
+                Err(NotOpen::WrongType) => {}
             }
             self.drop_if_idle(id);
         }
+        are_open
+    }
+
+    /// Returns whether the server opens all these locks for change now. A server that always does is not asked.
+    pub(super) fn are_all_open<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        names: &[Name<'_>],
+        (now, budget): (Now, &mut Budget),
+    ) -> bool {
+        if !space.may_refuse() {
+            return true;
+        }
+        for name in names {
+            let id = self.look_up(*name);
+            if self.open(space, id, *name, None, (now, &mut *budget)).is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     /// Puts the same hold into every lock. They are free, and the request is the head of their queues.
@@ -297,8 +327,12 @@ impl<T> Engine<T> {
         for (index, name) in names.iter().enumerate() {
             let id = if session.is_some() { Some(self.find_or_create(*name)) } else { self.look_up(*name) };
             let own = (by == Granted::Command).then_some(index);
-            // It was looked at in this call, and nothing else runs meanwhile.
-            let Ok(mut visit) = self.open(space, id, *name, own, (now, &mut *budget)) else { continue };
+            // It was looked at in this call, and nothing else runs meanwhile. All or none: a server that refuses is asked again.
+            let Ok(key) = space.open_at_last(*name) else {
+                broken("the server opens a lock that it has just opened");
+                continue;
+            };
+            let mut visit = self.visit_open(key, id, own, (now, &mut *budget));
             if let (Granted::Wait, Some(record)) = (by, &mut visit.record) {
                 // The request has left this queue, and nobody else can get in: the lock is taken in the same step.
                 visit.parts.backlog.set_attention(record, Attention::None);

@@ -8,7 +8,7 @@ use super::budget::{
     ANSWERS_AT_ONCE, Budget, FREED_AT_ONCE, LOOKED_AT_ONCE, MOVED_AT_ONCE, PIECE, REJECTED_AT_ONCE, TICK_US, TickBudget,
 };
 use super::fault::Fault;
-use super::keyspace::{Keyspace, OpenKey, Permission, WrongType};
+use super::keyspace::{Keyspace, NotOpen, OpenKey, Permission};
 use super::lanes::{Due, Lane};
 use super::outbox::Answer;
 use super::record::RecordId;
@@ -58,7 +58,8 @@ impl<T> Engine<T> {
             let mut budget = Budget { should_yield: self.has_large_rests(), ..Budget::TURN };
             let has_worked =
                 (role == Role::Replica && self.forget_some_locks(&mut budget)) || self.step(space, now, &mut budget);
-            if !has_worked {
+            // The server does not open a key for now: the next tick tries again.
+            if !has_worked || self.parts.backlog.not_before > UnixMs::ZERO {
                 self.parts.backlog.behind_since = None;
                 return;
             }
@@ -160,8 +161,12 @@ impl<T> Engine<T> {
     /// swapped away from its waiters.
     fn correct_ttl<S: Keyspace>(&mut self, space: &mut S, name: Name<'_>, now: Now, budget: &mut Budget) {
         let id = self.look_up(name);
-        // A key of another type has no TTL of ours.
-        let Ok(mut visit) = self.open(space, id, name, None, (now, budget)) else { return };
+        let mut visit = match self.open(space, id, name, None, (now, budget)) {
+            Ok(visit) => visit,
+            Err(NotOpen::NotNow) => return self.parts.backlog.correct_ttl(name.db, name.key.into()),
+            // A key of another type has no TTL of ours.
+            Err(NotOpen::WrongType) => return,
+        };
         if !visit.open.has_expiry() && !visit.open.lock().is_empty() {
             visit.sweep();
         }
@@ -209,7 +214,8 @@ impl<T> Engine<T> {
             self.reject_all(id, &Fault::TryAgain, budget);
         }
         let several = match self.open(space, Some(id), name, None, (now, &mut *budget)) {
-            Err(WrongType) => {
+            Err(NotOpen::NotNow) => None,
+            Err(NotOpen::WrongType) => {
                 self.with_record(id, |parts, record| parts.forget_bound(record));
                 self.reject_all(id, &Fault::WrongType, budget);
                 // Another type shows nothing in `INFO`.
@@ -233,7 +239,8 @@ impl<T> Engine<T> {
     ) {
         let permission = self.query_permission(space, id, name);
         match self.open(space, Some(id), name, None, (now, budget)) {
-            Err(WrongType) => self.forget_lock(id),
+            Err(NotOpen::NotNow) => {}
+            Err(NotOpen::WrongType) => self.forget_lock(id),
             Ok(visit) => visit.keep_up(permission),
         }
     }

@@ -13,6 +13,7 @@ mod expired;
 mod load;
 mod log;
 mod pieces;
+mod refused;
 mod replaced;
 mod rights;
 mod watched;

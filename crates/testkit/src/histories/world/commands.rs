@@ -223,6 +223,8 @@ fn reply_of(fault: &Fault) -> Reply {
         Fault::SessionLoad | Fault::SessionKey => panic!("{fault:?}"),
         Fault::NoSession(_) => Reply::NoSession,
         Fault::TooManySessions | Fault::TooManySessionsOfUser | Fault::DisabledUser => panic!("{fault:?}"),
-        Fault::TooManyEntries | Fault::NoToken | Fault::TryAgain | Fault::NoRights => panic!("{fault:?}"),
+        Fault::TooManyEntries | Fault::NoToken | Fault::TryAgain | Fault::NotNow | Fault::NoRights => {
+            panic!("{fault:?}")
+        }
     }
 }
