@@ -192,10 +192,10 @@ pub fn run_in_thread(words: Vec<Vec<u8>>) {
     });
 }
 
-/// The server refuses to open a key for writing once in so many times, at random; 0: never.
+/// The server refuses to open a key for writing once in this many times, at random; 0: never.
 static REFUSES: AtomicU64 = AtomicU64::new(0);
 
-/// Has the server refuse to open keys for writing once in so many times.
+/// Has the server refuse to open keys for writing at random, once in N times.
 pub fn refuse(once_in: u64) {
     REFUSES.store(once_in, Ordering::Relaxed);
 }

@@ -88,7 +88,7 @@ struct Session {
     is_together: bool,
 }
 
-/// What is left of a lock beside the holds that count as released, found at one time: the highest token and the last deadline.
+/// The rest of a lock beside the holds that count as released, found at one time: the highest token and the last deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rest {
     pub token: Option<Token>,

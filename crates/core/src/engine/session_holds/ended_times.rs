@@ -22,7 +22,7 @@ pub(super) struct EndedTimes {
     latest: UnixMs,
 }
 
-/// Up to so many holds of a session are added to those of others.
+/// Up to this many holds of a session are added to those of others.
 const A_FEW: usize = 64;
 
 impl EndedTimes {
