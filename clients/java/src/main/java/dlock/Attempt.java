@@ -4,7 +4,7 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * What an acquisition does next, and how it ends. It sends copies of one request, of which the server executes one; the
+ * Decides the next step of an acquisition, and how it ends. It sends copies of one request, of which the server executes one; the
  * grant counts from the earliest copy that may have been granted. A grant that is older than a third of its lease is
  * renewed before anybody believes in it.
  *
@@ -26,7 +26,7 @@ final class Attempt {
         FAILED
     }
 
-    /** What is left on a server, perhaps. */
+    /** The rest that may be left on a server. */
     enum Cleanup {
         NONE,
         /** The request waits or is granted. */
@@ -98,7 +98,7 @@ final class Attempt {
         return asks(0, false);
     }
 
-    /** What the last action asked for is about to be sent. */
+    /** The command of the last action is about to be sent. */
     void sent(int number, long now) {
         open.put(number, new Command(asked, now));
     }

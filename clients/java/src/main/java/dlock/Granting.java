@@ -38,7 +38,7 @@ final class Granting {
     private Throwable reason;
     private int failures;
     private Future<?> timer;
-    /** What was granted, until its outcome. */
+    /** The grant, until its outcome. */
     private Confirmation granted;
     private boolean isOver;
 

@@ -208,7 +208,7 @@ final class Keeping {
         }
     }
 
-    /** What was sent last has no answer. */
+    /** The command that was sent last has no answer. */
     private synchronized void cut() {
         if (!isOver) {
             isOnOther = true;

@@ -6,7 +6,7 @@ import java.util.concurrent.Executor;
 import java.util.function.Supplier;
 import javax.net.ssl.SSLContext;
 
-/** What a caller may say of a client. A setting that would have no effect is refused. */
+/** The settings of a client. A setting that would have no effect is refused. */
 final class Options {
     private static final String URL = "redis://127.0.0.1:6379";
 

@@ -7,7 +7,7 @@ import java.nio.charset.StandardCharsets;
  * the client it was, and the random end makes it unique. A name has 64 bytes at most.
  */
 final class Owners {
-    /** What is left of 64 bytes beside a number of ten digits, 16 random ones and two colons. */
+    /** The rest of 64 bytes beside a number of ten digits, 16 random ones and two colons. */
     static final int LONGEST_LABEL = 36;
 
     private final String label;

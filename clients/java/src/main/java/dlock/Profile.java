@@ -7,7 +7,7 @@ import java.util.Objects;
 import java.util.function.Supplier;
 
 /**
- * What every connection of the client has, except its address: user, password, database, name and TLS. A connection that
+ * The settings of every connection of the client, except its address: user, password, database, name and TLS. A connection that
  * was made with another password than the present one is not used again.
  */
 final class Profile {

@@ -44,7 +44,7 @@ final class LateGrantTest {
         return List.of(Lease::renewed, Lease::fixed, Lease::session);
     }
 
-    /** Waits for longer than a third of the lease, then gets its grant so late. What follows is not delayed. */
+    /** Waits for longer than a third of the lease, then gets its grant so late. Later replies are not delayed. */
     private Hold granted(String name, Lease lease, long late) throws Exception {
         server.run("DLOCK.ACQUIRE", name, "other");
         CompletableFuture<Hold> waiting = client.lock(name).withLease(lease).acquireAsync();

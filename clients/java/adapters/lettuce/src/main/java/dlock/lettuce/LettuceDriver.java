@@ -98,7 +98,7 @@ public final class LettuceDriver implements Driver, AutoCloseable {
         } catch (TimeoutException e) {
             throw new TimeoutException("no reply within " + timeoutMillis + " ms");
         } finally {
-            // What is not answered must not be executed in front of the next command.
+            // A command without an answer must not be executed in front of the next one.
             giveBack(lane, isAnswered);
         }
     }
