@@ -12,7 +12,7 @@ use dlock_core::{Name, Now, doubt};
 
 use crate::clients;
 use crate::config::{log_settings, settings};
-use crate::ffi::clients::{forget_lost_connections, is_connected};
+use crate::ffi::connected::{forget_lost_connections, is_connected};
 use crate::ffi::context::{machine_time, now};
 use crate::ffi::hooks::{is_timer_set_by, set_timer};
 use crate::ffi::{UnderLock, guarded};

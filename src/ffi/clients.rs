@@ -1,15 +1,13 @@
-//! Which clients are connected, their names and their addresses.
+//! The names and the addresses of the clients that are connected.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::ffi::CStr;
 
 use redis_module::raw;
 
+use super::connected::{add_connections, is_connected};
 use super::context::Context;
 use super::hooks::detached;
 use super::strings::bytes_of;
-use super::under_lock::UnderLock;
 
 /// Returns the address of a connected client as `CLIENT LIST` prints it, except for a Unix socket, which the server
 /// names to modules in another way; `None` if there is no such connection.
@@ -32,43 +30,13 @@ pub fn address_of(id: u64) -> Option<Vec<u8>> {
     Some([open.as_bytes(), host, port.as_bytes()].concat())
 }
 
-/// The connections, by id.
-///
-/// The server is not asked: Valkey 9.1 says that it knows the client of a call by another module that may block, which has
-/// no connection, and crashes when it is asked for its address.
-static CONNECTED: UnderLock<RefCell<Connections>> = UnderLock::new(RefCell::new(BTreeSet::new()));
-
-type Connections = BTreeSet<u64>;
-
-/// Records that a client is connected, or is not any more.
-pub(super) fn note_connection(id: u64, is_connected: bool) {
-    let mut connected = CONNECTED.borrow_mut();
-    if is_connected {
-        connected.insert(id);
-    } else {
-        connected.remove(&id);
-    }
-}
-
 /// Finds the clients that were connected before the module was loaded: the server tells of those that come after it.
 pub fn find_connections(context: &mut Context<'_>) {
     let listed = context.client_list().unwrap_or_default();
     let lines = listed.split(|byte| *byte == b'\n');
     let ids = lines.filter_map(|line| line.strip_prefix(b"id=")?.split(|byte| *byte == b' ').next());
     let ids = ids.filter_map(|id| std::str::from_utf8(id).ok()?.parse::<u64>().ok());
-    CONNECTED.borrow_mut().extend(ids);
-}
-
-/// Forgets clients that are gone, of which no event told.
-pub fn forget_lost_connections() {
-    // SAFETY: with no place for the answer the function only says whether there is such a client.
-    let is_known = |id: &u64| unsafe { api!(RedisModule_GetClientInfoById(std::ptr::null_mut(), *id)) == super::OK };
-    CONNECTED.borrow_mut().retain(is_known);
-}
-
-/// Returns whether such a client is connected.
-pub fn is_connected(id: u64) -> bool {
-    CONNECTED.borrow().contains(&id)
+    add_connections(ids);
 }
 
 /// Returns the name of a connected client, if it has given itself one.

@@ -244,7 +244,7 @@ impl Context<'_> {
 
     /// Returns the id of the client that may wait; 0 if it is no connection.
     pub fn waiting_client(&self, flags: Flags) -> u64 {
-        Some(self.sender(flags)).filter(|id| super::clients::is_connected(*id)).unwrap_or(0)
+        Some(self.sender(flags)).filter(|id| super::connected::is_connected(*id)).unwrap_or(0)
     }
 
     /// Returns the id of the client whose command is running, if that is a connection: not a script's or a module's.
@@ -254,7 +254,7 @@ impl Context<'_> {
             return None;
         }
         let id = self.client_id();
-        Some(id).filter(|id| super::clients::is_connected(*id))
+        Some(id).filter(|id| super::connected::is_connected(*id))
     }
 
     fn client_id(&self) -> u64 {

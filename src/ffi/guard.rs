@@ -1,12 +1,25 @@
 //! Every entry from C is guarded: a panic becomes a log line and the caller's fallback, never an abort.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 use dlock_core::doubt;
 
 use super::context::log_warning;
-use super::hooks;
 use super::under_lock::Inside;
+
+/// The name under which a panic in the timer is logged.
+pub(super) const TIMER_ENTRY: &str = "timer";
+
+/// What follows a panic: the functions of [`when_in_doubt`].
+static IN_DOUBT: OnceLock<(fn(bool), fn())> = OnceLock::new();
+
+/// Sets what follows a panic: `look_again` has the timer run soon, and is told whether the timer itself has panicked; `wake`
+/// does the same from a thread that may not use the module's state.
+pub(super) fn when_in_doubt(look_again: fn(bool), wake: fn()) {
+    // Set once, during the load.
+    _ = IN_DOUBT.set((look_again, wake));
+}
 
 /// Runs `body` with the right to use the module's state; if it panics, logs that `entry` did and returns `fallback`.
 ///
@@ -17,18 +30,22 @@ pub fn guarded<T>(entry: &str, fallback: T, body: impl FnOnce() -> T) -> T {
         // Against the rules of the module interface.
         log_warning(&format!("dlock: {entry} was called by a thread without the server's lock. Please report this"));
         doubt::raise();
-        hooks::wake_main_thread();
+        if let Some((_, wake)) = IN_DOUBT.get() {
+            wake();
+        }
         return fallback;
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
         #[cfg(debug_assertions)]
-        super::meddler::panic_if_planned(entry);
+        super::planned::panic_if_planned(entry);
         body()
     }));
     let result = result.unwrap_or_else(|panic| {
         report(entry, &*panic);
         doubt::raise();
-        hooks::look_again(entry == hooks::TIMER_ENTRY);
+        if let Some((look_again, _)) = IN_DOUBT.get() {
+            look_again(entry == TIMER_ENTRY);
+        }
         fallback
     });
     drop(inside);

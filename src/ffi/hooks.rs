@@ -9,9 +9,9 @@ use dlock_core::engine::{Input, Permission};
 use dlock_core::{ClientId, Lock, Token};
 use redis_module::raw;
 
-use super::clients::note_connection;
+use super::connected::note_connection;
 use super::context::{Context, Flags};
-use super::guard::guarded;
+use super::guard::{TIMER_ENTRY, guarded, when_in_doubt};
 use super::strings::KeyName;
 use super::under_lock::{UnderLock, is_main_thread};
 
@@ -75,6 +75,7 @@ static HOOKS: UnderLock<Cell<Hooks>> = UnderLock::new(Cell::new(Hooks {
 /// Sets the functions that the server calls. Called once, during the load, before anything is registered.
 pub fn set_hooks(hooks: Hooks) {
     HOOKS.set(hooks);
+    when_in_doubt(look_again, wake_main_thread);
 }
 
 pub(super) fn hooks() -> Hooks {
@@ -337,13 +338,11 @@ unsafe extern "C" fn timer_runs(context: *mut raw::RedisModuleCtx, _data: *mut c
     });
 }
 
-/// The name under which a panic in the timer is logged.
-pub(super) const TIMER_ENTRY: &str = "timer";
 /// When the timer tries again after it has panicked, in ms: it may panic again.
 const AFTER_PANIC_MS: u64 = 1000;
 
 /// Has the timer run soon, after a panic: the engine looks at every lock then.
-pub(super) fn look_again(is_timer: bool) {
+fn look_again(is_timer: bool) {
     // During the load there is no timer yet, and no lock.
     if DETACHED.get().is_null() {
         return;

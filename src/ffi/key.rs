@@ -55,7 +55,7 @@ impl<'k> Key<'k> {
         let context = context.raw;
         #[cfg(debug_assertions)]
         if access == Access::Write {
-            super::meddler::panic_if_planned("open");
+            super::planned::panic_if_planned("open");
         }
         // SAFETY: context and name are live for 'k, and so for the handle. If the server removes an expired key, its
         // callback only notes that.

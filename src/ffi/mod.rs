@@ -92,6 +92,7 @@ pub mod clients;
 pub mod command;
 mod command_docs;
 pub mod config;
+pub mod connected;
 pub mod context;
 pub mod data_type;
 mod guard;
@@ -101,6 +102,8 @@ pub mod key;
 pub mod load;
 #[cfg(debug_assertions)]
 pub mod meddler;
+#[cfg(debug_assertions)]
+pub mod planned;
 pub mod rights;
 pub mod scan;
 pub mod spec;
