@@ -3,8 +3,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use redis_module::raw;
-
 use super::under_lock::UnderLock;
 
 /// The connections, by id.

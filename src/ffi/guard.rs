@@ -11,14 +11,18 @@ use super::under_lock::Inside;
 /// The name under which a panic in the timer is logged.
 pub(super) const TIMER_ENTRY: &str = "timer";
 
-/// What follows a panic: the functions of [`when_in_doubt`].
-static IN_DOUBT: OnceLock<(fn(bool), fn())> = OnceLock::new();
+/// What follows a panic. `look_again` has the timer run soon, and is told whether the timer itself has panicked; `wake` does
+/// the same from a thread that may not use the module's state.
+pub(super) struct InDoubt {
+    pub look_again: fn(bool),
+    pub wake: fn(),
+}
 
-/// Sets what follows a panic: `look_again` has the timer run soon, and is told whether the timer itself has panicked; `wake`
-/// does the same from a thread that may not use the module's state.
-pub(super) fn when_in_doubt(look_again: fn(bool), wake: fn()) {
-    // Set once, during the load.
-    _ = IN_DOUBT.set((look_again, wake));
+static IN_DOUBT: OnceLock<InDoubt> = OnceLock::new();
+
+/// Sets what follows a panic. Called once, during the load.
+pub(super) fn when_in_doubt(in_doubt: InDoubt) {
+    _ = IN_DOUBT.set(in_doubt);
 }
 
 /// Runs `body` with the right to use the module's state; if it panics, logs that `entry` did and returns `fallback`.
@@ -30,8 +34,8 @@ pub fn guarded<T>(entry: &str, fallback: T, body: impl FnOnce() -> T) -> T {
         // Against the rules of the module interface.
         log_warning(&format!("dlock: {entry} was called by a thread without the server's lock. Please report this"));
         doubt::raise();
-        if let Some((_, wake)) = IN_DOUBT.get() {
-            wake();
+        if let Some(in_doubt) = IN_DOUBT.get() {
+            (in_doubt.wake)();
         }
         return fallback;
     };
@@ -43,8 +47,8 @@ pub fn guarded<T>(entry: &str, fallback: T, body: impl FnOnce() -> T) -> T {
     let result = result.unwrap_or_else(|panic| {
         report(entry, &*panic);
         doubt::raise();
-        if let Some((look_again, _)) = IN_DOUBT.get() {
-            look_again(entry == TIMER_ENTRY);
+        if let Some(in_doubt) = IN_DOUBT.get() {
+            (in_doubt.look_again)(entry == TIMER_ENTRY);
         }
         fallback
     });

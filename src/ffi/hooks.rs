@@ -11,7 +11,7 @@ use redis_module::raw;
 
 use super::connected::note_connection;
 use super::context::{Context, Flags};
-use super::guard::{TIMER_ENTRY, guarded, when_in_doubt};
+use super::guard::{InDoubt, TIMER_ENTRY, guarded, when_in_doubt};
 use super::strings::KeyName;
 use super::under_lock::{UnderLock, is_main_thread};
 
@@ -75,7 +75,7 @@ static HOOKS: UnderLock<Cell<Hooks>> = UnderLock::new(Cell::new(Hooks {
 /// Sets the functions that the server calls. Called once, during the load, before anything is registered.
 pub fn set_hooks(hooks: Hooks) {
     HOOKS.set(hooks);
-    when_in_doubt(look_again, wake_main_thread);
+    when_in_doubt(InDoubt { look_again, wake: wake_main_thread });
 }
 
 pub(super) fn hooks() -> Hooks {
