@@ -58,7 +58,7 @@ type acquisition struct {
 	over   func()
 
 	owner, request string
-	// What was granted.
+	// The grant.
 	token int64
 	slot  int
 	// When the cap of the grant ends it, if that is known.

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// An address says where a server is, who the client is there, and which database it uses. Whatever is not understood is
+// An address says where a server is, who the client is there, and which database it uses. A part that is not understood is
 // refused: two programs that read one address differently do not exclude each other.
 
 // parse returns the settings, and the host with its port. Options override the address.

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What an address without a scheme means: host, user, password, database.
+// Addresses without a scheme: host, user, password, database.
 var addresses = map[string]string{
 	"server":         "server:6379 db=0",
 	" server:6380\n": "server:6380 db=0",
@@ -22,7 +22,7 @@ var addresses = map[string]string{
 }
 
 var noAddresses = []string{
-	"", "server:port", "server:0", "server:65536", "server:-1", "server:", "ser ver", "server/2", "user@server", "one,two",
+	"", "server:port", "server:0", "server:65536", "server:-1", "server:", "two words", "server/2", "user@server", "one,two",
 	"[::1", "a:b:c", "redis-sentinel://a/main", "redis://a,b", "redis+unix:///run/dlock.sock",
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What the histories do not say: a session may make a grant uncertain, or end it before its lease does.
+// A case that no history has: a session may make a grant uncertain, or end it before its lease does.
 func TestAGrantIsCertainOnlyWithItsSession(t *testing.T) {
 	l := limits{ends: seconds(20)}
 	a := newAttempt(seconds(0), l, 30*time.Second)

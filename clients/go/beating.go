@@ -210,7 +210,7 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 			h.tell()
 			return false, nil
 		}
-		// What is lost stays lost, although the session has outlived it.
+		// A lost lock stays lost, although the session has outlived it.
 		if over := h.over(now); len(over) > 0 {
 			go h.lose(over)
 			for _, l := range over {

@@ -51,7 +51,7 @@ func (o *opening) isFresh(now time.Time) bool {
 type binding struct {
 	// The session that keeps the hold: its heartbeats prove that the hold is there. Nil: none does.
 	to *opening
-	// What the session proved that kept it before, and when that may have ended it. Zero: never.
+	// The proof of the session that kept it before, and when that may have ended it. Zero: never.
 	proved, ends time.Time
 	// The session that a command names which was not answered: it may end the hold, too.
 	asked *opening

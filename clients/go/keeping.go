@@ -109,7 +109,7 @@ func (l *Lock) answerBy() time.Time {
 	return earlier(time.Now().Add(answerWithin(l.lease.lease())), l.lease.until)
 }
 
-// patience returns how long a renewal that somebody waits for may take.
+// patience returns how long a renewal may take that a caller waits for.
 func (l *Lock) patience() time.Duration {
 	if l.terms.replicas > 0 {
 		return l.terms.replicasTimeout + defaultAnswer

@@ -22,7 +22,7 @@ type Lock struct {
 	cancel context.CancelCauseFunc
 
 	mu sync.Mutex
-	// What its commands say about its lease, and when the next one is due.
+	// The facts that its commands tell about its lease, and when the next one is due.
 	lease validity
 	beats heartbeat
 	// The next renewal asks for this.

@@ -13,7 +13,7 @@ import (
 const (
 	// The longest owner, in bytes.
 	longestOwner = 64
-	// What makes an owner unique, behind a ":".
+	// The part that makes an owner unique, behind a ":".
 	randomEnd = 16
 	// The longest label that a program chooses.
 	longestLabel = longestOwner - randomEnd - 1

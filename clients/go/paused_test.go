@@ -89,7 +89,7 @@ func TestAProgramThatWasPausedBelievesNothingThatIsOver(t *testing.T) {
 				began := time.Now()
 				program.Process.Signal(syscall.SIGCONT)
 				if when == "it holds" {
-					// What it said before it was paused.
+					// Its answer from before the pause.
 					for says() == "believes" {
 						if took := time.Since(began); took > 200*time.Millisecond {
 							t.Fatalf("believed for %v that it has what another one has", took)

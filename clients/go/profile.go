@@ -67,7 +67,7 @@ func (p *profile) reach(ctx context.Context, address string) (net.Conn, error) {
 	return within(ctx, func() (net.Conn, error) { return p.dial(ctx, "tcp", address) }, func(c net.Conn) { c.Close() })
 }
 
-// within returns what a function of the program makes, if it does so before ctx ends. What comes later is discarded.
+// within returns what a function of the program makes, if it does so before ctx ends. A later result is discarded.
 func within[T any](ctx context.Context, makes func() (T, error), discard func(T)) (T, error) {
 	type result struct {
 		made T

@@ -53,7 +53,7 @@ func TestEachConnectionHasTheLoginOfNow(t *testing.T) {
 	}
 }
 
-// What the program gives to the client may take any time. The limits hold nevertheless.
+// Functions that the program gives to the client may take any time. The limits hold nevertheless.
 func TestLimitsHoldWhateverTheFunctionsOfTheProgramDo(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

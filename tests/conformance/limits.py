@@ -93,7 +93,7 @@ OVER = ("refused", "unreachable")
 
 
 def took(answer: Answer, since: float, *wanted: str) -> Cell:
-    """Returns how long an acquisition took, and its result if it is none of the wanted ones."""
+    """Returns how long an acquisition took, and its result unless that is a wanted one."""
     got = answer.get(timeout=90)
     note = "" if got["result"] in wanted else f"{got['result']} "
     return note, got["at"] - since

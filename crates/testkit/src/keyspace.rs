@@ -35,7 +35,7 @@ pub struct MemoryKeyspace {
     keys: BTreeMap<KeyName, Key>,
     /// The permissions of timers for a key, where they are limited.
     pub permissions: BTreeMap<KeyName, Permission>,
-    /// The server refuses to open a key for change, at random, once in so many times.
+    /// The server refuses to open a key for change, at random, once in this many times on average.
     pub refuses: Option<std::num::NonZeroU64>,
     refused: u64,
     /// Whether the client of the running command may read only the keys that it names.

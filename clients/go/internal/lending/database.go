@@ -9,7 +9,7 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// Spoilable is another client, which uses a database. What spoils it selects another one on a connection that it gives back.
+// Spoilable is another client, which uses a database. Spoiling it selects another one on a connection that it gives back.
 type Spoilable struct {
 	Open  func(context.Context) (dlock.Conn, error)
 	Spoil func(database int)
