@@ -334,6 +334,9 @@ impl NamedSessions {
         if let Some(named) = self.next_of_lost_user() {
             return Some(named);
         }
+        if !self.is_due {
+            return None;
+        }
         for _ in 0..LOOKED_AT_ONCE {
             let Some((at, named)) = self.agenda.first().copied().filter(|(at, _)| *at <= self.now) else { break };
             let session = self.open.get_mut(&named)?;

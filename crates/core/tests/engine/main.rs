@@ -12,6 +12,7 @@ mod ended;
 mod expired;
 mod load;
 mod log;
+mod named;
 mod pieces;
 mod refused;
 mod replaced;

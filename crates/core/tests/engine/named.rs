@@ -1,0 +1,51 @@
+//! Named sessions: when they end.
+
+use dlock_core::engine::{Heartbeat, OpenIf, UserState};
+use dlock_core::{Keyspace, Lease, SessionId};
+
+use crate::Server;
+
+/// A heartbeat of a session that ends `ms` later.
+fn beat(server: &mut Server, id: &str, user: &[u8], ms: u64) {
+    let (id, timeout) = (SessionId::new(id.as_bytes()).unwrap(), Lease::new(ms).unwrap());
+    let times = (server.space.uptime(), server.space.now());
+    let beat = Heartbeat { id: &id, user, timeout, only: OpenIf::Any };
+    server.engine.keep_session(beat, times, || UserState::Enabled).unwrap();
+}
+
+fn is_open(server: &Server, id: &str, user: &[u8]) -> bool {
+    server.engine.look_up_session(&SessionId::new(id.as_bytes()).unwrap(), Some(user)).is_ok()
+}
+
+/// The heartbeats that came during the stall are read after the timer's turn.
+#[test]
+fn a_lost_user_ends_no_session_of_another_after_a_stall() {
+    for state in [UserState::Enabled, UserState::Disabled, UserState::Unknown] {
+        let mut server = Server::new();
+        server.pass_ms(1);
+        for number in 0..3 {
+            beat(&mut server, &number.to_string(), b"lost", 60_000);
+        }
+        beat(&mut server, "s", b"other", 400);
+        for _ in 0..7 {
+            server.pass_ms(50);
+            server.tick();
+        }
+        server.space.lost_users.insert(b"lost".to_vec(), state);
+        server.pass_ms(700);
+        server.tick();
+        assert_eq!(is_open(&server, "0", b"lost"), state == UserState::Enabled);
+        assert!(is_open(&server, "s", b"other"), "{state:?}");
+        beat(&mut server, "s", b"other", 400);
+        server.pass_ms(50);
+        server.tick();
+        assert!(is_open(&server, "s", b"other"), "{state:?}");
+        // Without a heartbeat it ends.
+        for _ in 0..8 {
+            server.pass_ms(50);
+            server.tick();
+        }
+        assert!(!is_open(&server, "s", b"other"), "{state:?}");
+        server.engine.audit().unwrap();
+    }
+}
