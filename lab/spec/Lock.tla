@@ -36,7 +36,7 @@ HoldsAny(hs, o, t) == \E m \in Modes : Live(hs[o][m], t)
 
 \* Exclusive excludes every hold of others, shared the exclusive ones.
 Excluded(hs, o, m, t) ==
-  \E p \in Owners \ {o} :
+  Broken # "exclusion" /\ \E p \in Owners \ {o} :
     \/ Live(hs[p]["exclusive"], t)
     \/ m = "exclusive" /\ Live(hs[p]["shared"], t)
 

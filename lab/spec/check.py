@@ -46,7 +46,8 @@ INTACT = {"gate": [LOCK.sized(MaxTime=3), EVEN],
           "small": [LOCK, THREE, QUORUM],
           "large": [LOCK.sized(MaxTime=6, MaxToken=5), THREE.sized(MaxTime=3),
                     QUORUM.sized(Attempts=2), QUORUM.sized(Lease=3, MaxTime=8)]}
-QUICK = [(LOCK, "lapse"), (LOCK, "token"), (LOCK, "forgotten"), (LOCK, "fencing"), (LOCK, "counts from the answer"),
+QUICK = [(LOCK, "exclusion"), (LOCK, "lapse"), (LOCK, "token"), (LOCK, "forgotten"), (LOCK, "fencing"),
+         (LOCK, "counts from the answer"),
          (EVEN, "half is a majority"), (STILL, "tokens are not raised")]
 BROKEN = {"gate": QUICK, "large": [],
           "small": [*QUICK, (THREE, "fifo"), (THREE, "barging"), (QUORUM, "young servers count"),
