@@ -3,7 +3,8 @@
 //! A client with rights on keys of its own can cause entries as fast as it sends commands, and must not push those about the
 //! keys of others out. The oldest entry makes room, unless keys that begin alike are a *crowd*, those of more than half of the
 //! entries: then the oldest entry about one of them does, for as long as the older ones are younger than [`KEPT_MS`]. Rights
-//! on keys are rights on names that begin alike, so a client is not able to leave its crowd.
+//! on keys are rights on names that begin alike, in all databases, so a client is not able to leave its crowd. It may have
+//! rights on several beginnings: if no one has more than half, the most frequent ones are the crowd together.
 //!
 //! # Implementation details
 //! The crowd is looked for in a sample, once in a while: an entry costs the same however long the log is.
@@ -14,6 +15,12 @@ use super::log::LogEntry;
 
 /// How many entries are looked at to find the crowd.
 const SAMPLE: usize = 256;
+/// A beginning counts if more than one of this many entries has it: the first of these numbers with which there is a crowd.
+/// With 4, names of others that begin a little alike do not count together with those of one client. 2 is for a client whose
+/// names are many unlike ones behind their common beginning.
+const PARTS: [usize; 4] = [4, 2, 8, 16];
+/// How many entries of a sample are the fewest that have a beginning. In a short log, two say nothing.
+const FEWEST: usize = 4;
 /// How long a crowd passes an older entry, in ms.
 const KEPT_MS: u64 = 3_600_000;
 /// The crowd is looked for again when this part of the log is new.
@@ -25,8 +32,8 @@ pub(super) struct LogRing {
     passed: VecDeque<LogEntry>,
     /// The others, the oldest first.
     entries: VecDeque<LogEntry>,
-    /// The beginning of the names of the crowd, with the database before it; empty if there is no crowd.
-    crowd: Vec<u8>,
+    /// The beginnings of the names of the crowd.
+    crowd: Vec<Box<[u8]>>,
     /// How many entries came since the crowd was looked for.
     new: usize,
 }
@@ -67,7 +74,7 @@ impl LogRing {
         while !self.crowd.is_empty() && self.entries.len() > 1 && !is_old(self.passed.front().or(self.entries.front()))
         {
             let Some(oldest) = self.entries.pop_front() else { break };
-            if name_of(&oldest).starts_with(&self.crowd) {
+            if self.crowd.iter().any(|beginning| name_of(&oldest).starts_with(beginning)) {
                 return;
             }
             self.passed.push_back(oldest);
@@ -81,30 +88,67 @@ impl LogRing {
         }
     }
 
-    /// Finds the longest beginning that the names of more than half of the entries have. Digits at its end do not count:
-    /// they are those of numbers that grow.
+    /// Finds the crowd.
     fn find_crowd(&mut self) {
         self.new = 0;
         let step = self.len().div_ceil(SAMPLE);
-        let mut names: Vec<Vec<u8>> = self.iter().step_by(step).map(name_of).collect();
+        let mut names: Vec<&[u8]> = self.iter().step_by(step).map(name_of).collect();
         names.sort_unstable();
-        // In this order, names that begin alike are neighbors.
-        let pairs = names.iter().zip(names.iter().skip(names.len() / 2));
-        let alike = |(first, last): (&Vec<u8>, &Vec<u8>)| first.iter().zip(last).take_while(|(a, b)| a == b).count();
-        let longest = pairs.map(|(first, last)| (alike((first, last)), first)).max_by_key(|(len, _)| *len);
-        let mut crowd = longest.and_then(|(len, name)| name.get(..len)).unwrap_or_default();
-        while let [rest @ .., b'0'..=b'9'] = crowd {
-            crowd = rest;
-        }
-        if *self.crowd != *crowd {
-            self.crowd = crowd.to_vec();
+        let crowd = PARTS.iter().find_map(|parts| crowd_of(&names, *parts)).unwrap_or_default();
+        if !self.crowd.iter().map(AsRef::as_ref).eq(crowd.iter().copied()) {
+            self.crowd = crowd.into_iter().map(Into::into).collect();
             self.passed.drain(..).rev().for_each(|entry| self.entries.push_front(entry));
         }
     }
 }
 
-/// Returns the database and the name of the key that an entry is about.
-fn name_of(entry: &LogEntry) -> Vec<u8> {
-    let db = entry.db.map(i32::to_be_bytes);
-    [db.as_ref().map_or(&[][..], <[u8; 4]>::as_slice), entry.key.as_deref().unwrap_or_default()].concat()
+/// Returns the most frequent beginnings that more than one of `parts` names have each, and more than half of all names
+/// together. The names are in order.
+fn crowd_of<'n>(names: &[&'n [u8]], parts: usize) -> Option<Vec<&'n [u8]>> {
+    let (half, least) = (names.len() / 2, names.len() / parts + 1);
+    if least < FEWEST.min(half + 1) {
+        return None;
+    }
+    let mut found: Vec<(usize, &[u8])> = beginnings(names, least)
+        .into_iter()
+        .map(|beginning| (names.iter().filter(|name| name.starts_with(beginning)).count(), beginning))
+        .collect();
+    found.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let (mut crowd, mut size) = (Vec::new(), 0);
+    for (count, beginning) in found {
+        if size > half {
+            break;
+        }
+        size += count;
+        crowd.push(beginning);
+    }
+    (size > half).then_some(crowd)
+}
+
+/// Returns the longest beginnings that `least` or more of these names have each. Digits at the end of one do not count: they
+/// are those of numbers that grow.
+fn beginnings<'n>(names: &[&'n [u8]], least: usize) -> Vec<&'n [u8]> {
+    // In this order, names that begin alike are neighbors.
+    let pairs = names.iter().zip(names.iter().skip(least - 1));
+    let mut all: Vec<&[u8]> = pairs.map(|(first, last)| alike(first, last)).filter(|all| !all.is_empty()).collect();
+    all.sort_unstable();
+    all.dedup();
+    let next = all.iter().copied().skip(1).map(Some).chain([None]);
+    let longest = all.iter().zip(next).filter(|(one, next)| !next.is_some_and(|next| next.starts_with(one)));
+    longest.map(|(one, _)| *one).collect()
+}
+
+/// Returns the beginning that both names have, without digits at its end.
+fn alike<'n>(one: &'n [u8], other: &[u8]) -> &'n [u8] {
+    let len = one.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let mut both = one.get(..len).unwrap_or_default();
+    while let [rest @ .., b'0'..=b'9'] = both {
+        both = rest;
+    }
+    both
+}
+
+/// Returns the name of the key that an entry is about.
+fn name_of(entry: &LogEntry) -> &[u8] {
+    entry.key.as_deref().unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! The log's limits, and what it counts.
 
 use dlock_core::engine::{LogEvent, LogSettings, Lost};
-use dlock_core::{ClientId, Keyspace, Want};
+use dlock_core::{ClientId, Keyspace, Name, Want};
 
 use crate::{Server, is_granted, name};
 
@@ -102,8 +102,16 @@ fn logged(server: &Server) -> Vec<String> {
 
 /// Adds an entry about this key.
 fn log(server: &mut Server, key: &str) {
+    log_in(server, 0, key);
+}
+
+/// The same, with another database.
+fn log_in(server: &mut Server, db: usize, key: &str) {
+    let db = i32::try_from(db).unwrap();
     assert!(is_granted(&server.acquire(key, 1, 1, Want::Exclusive)));
-    lose(server, key);
+    let lock = server.space.lock(&(0, key.as_bytes().to_vec())).clone();
+    let lost = Lost::of(Name { db, key: key.as_bytes() }, &lock, server.space.now());
+    server.engine.lose(&lost);
     server.space.delete(&(0, key.as_bytes().to_vec()));
 }
 
@@ -144,6 +152,36 @@ fn no_tenant_pushes_the_entries_of_others_out() {
             log(&mut server, "tenant8:new");
             (0..max_len).for_each(|number| log(&mut server, &flood(number)));
             assert!(logged(&server).contains(&"tenant8:new".to_owned()));
+        }
+    }
+}
+
+/// Rights on keys are the same in all databases, and a user may have several patterns.
+#[test]
+fn no_tenant_with_databases_and_patterns_pushes_the_entries_of_others_out() {
+    let floods: [fn(usize) -> (usize, String); 6] = [
+        |number| (number % 2, format!("tenant7:{number}")),
+        |number| (number % 16, format!("tenant7:{}", number * 7919 % 1000)),
+        |number| (0, format!("{}:{number}", ["a", "b"][number % 2])),
+        |number| (0, format!("{}:{number}", ["a", "b", "b", "b"][number % 4])),
+        |number| (number % 3, format!("{}:{number}", ["a", "b", "x:y"][number / 3 % 3])),
+        |number| (0, format!("{}:{number}", ["a", "b"][number / 500 % 2])),
+    ];
+    for (which, flood) in floods.into_iter().enumerate() {
+        for max_len in [64, 128, 2000] {
+            let mut server = logging(max_len);
+            let others: Vec<String> = (0..max_len / 8).map(|number| format!("app{}:{number}", number % 6)).collect();
+            others.iter().for_each(|key| log(&mut server, key));
+            for number in 0..max_len * 5 {
+                let (db, key) = flood(number);
+                log_in(&mut server, db, &key);
+            }
+            let left = logged(&server);
+            assert_eq!(left.len(), max_len);
+            let kept = others.iter().filter(|key| left.contains(key)).count();
+            assert_eq!(kept, others.len(), "flood {which}, {max_len}");
+            let ids: Vec<u64> = server.engine.log().entries().map(|entry| entry.id).collect();
+            assert!(ids.is_sorted_by(|one, other| one > other));
         }
     }
 }
