@@ -7,7 +7,8 @@
 //! rights on several beginnings: if no one has more than half, the most frequent ones are the crowd together.
 //!
 //! # Implementation details
-//! The crowd is looked for in a sample, once in a while: an entry costs the same however long the log is.
+//! The crowd is looked for in a sample, once in a while, and an entry lets [`PASSED_AT_ONCE`] be passed: it costs the same
+//! however long the log is. Entries are boxed, so that another crowd moves pointers.
 
 use std::collections::VecDeque;
 
@@ -25,13 +26,16 @@ const FEWEST: usize = 4;
 const KEPT_MS: u64 = 3_600_000;
 /// The crowd is looked for again when this part of the log is new.
 const LOOKS: usize = 8;
+/// How many entries are passed or dropped at once. While a crowd passes more of them, the log is longer by one for each so
+/// many, which is less than a hundredth of it.
+const PASSED_AT_ONCE: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct LogRing {
     /// Entries that a crowd has passed: older than all others.
-    passed: VecDeque<LogEntry>,
+    passed: VecDeque<Box<LogEntry>>,
     /// The others, the oldest first.
-    entries: VecDeque<LogEntry>,
+    entries: VecDeque<Box<LogEntry>>,
     /// The beginnings of the names of the crowd.
     crowd: Vec<Box<[u8]>>,
     /// How many entries came since the crowd was looked for.
@@ -45,7 +49,7 @@ impl LogRing {
 
     /// Returns the entries, newest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &LogEntry> {
-        self.entries.iter().rev().chain(self.passed.iter().rev())
+        self.entries.iter().rev().chain(self.passed.iter().rev()).map(AsRef::as_ref)
     }
 
     /// Makes room for this many entries, and drops the oldest ones that are too many.
@@ -59,10 +63,10 @@ impl LogRing {
         self.entries.reserve_exact((max_len + 1).saturating_sub(self.entries.len()));
     }
 
-    /// Adds an entry. At most `max_len` stay, which is 1 or more.
+    /// Adds an entry. `max_len` stay, which is 1 or more, or a few more for a while.
     pub(super) fn push(&mut self, entry: LogEntry, max_len: usize) {
         let now = entry.time;
-        self.entries.push_back(entry);
+        self.entries.push_back(Box::new(entry));
         self.new += 1;
         if self.len() <= max_len {
             return;
@@ -70,16 +74,20 @@ impl LogRing {
         if self.new * LOOKS >= max_len {
             self.find_crowd();
         }
-        let is_old = |oldest: Option<&LogEntry>| oldest.is_some_and(|oldest| now.since(oldest.time) >= KEPT_MS);
-        while !self.crowd.is_empty() && self.entries.len() > 1 && !is_old(self.passed.front().or(self.entries.front()))
-        {
-            let Some(oldest) = self.entries.pop_front() else { break };
-            if self.crowd.iter().any(|beginning| name_of(&oldest).starts_with(beginning)) {
-                return;
+        let is_old = |oldest: &LogEntry| now.since(oldest.time) >= KEPT_MS;
+        for _ in 0..PASSED_AT_ONCE {
+            if self.len() <= max_len {
+                break;
             }
-            self.passed.push_back(oldest);
+            let oldest = self.passed.front().or(self.entries.front());
+            if self.crowd.is_empty() || self.entries.len() <= 1 || oldest.is_some_and(|oldest| is_old(oldest)) {
+                self.pop_oldest();
+            } else if let Some(next) = self.entries.pop_front()
+                && !self.crowd.iter().any(|beginning| name_of(&next).starts_with(beginning))
+            {
+                self.passed.push_back(next);
+            }
         }
-        self.pop_oldest();
     }
 
     fn pop_oldest(&mut self) {
@@ -97,7 +105,8 @@ impl LogRing {
         let crowd = PARTS.iter().find_map(|parts| crowd_of(&names, *parts)).unwrap_or_default();
         if !self.crowd.iter().map(AsRef::as_ref).eq(crowd.iter().copied()) {
             self.crowd = crowd.into_iter().map(Into::into).collect();
-            self.passed.drain(..).rev().for_each(|entry| self.entries.push_front(entry));
+            self.passed.append(&mut self.entries);
+            std::mem::swap(&mut self.passed, &mut self.entries);
         }
     }
 }
@@ -151,4 +160,34 @@ fn alike<'n>(one: &'n [u8], other: &[u8]) -> &'n [u8] {
 /// Returns the name of the key that an entry is about.
 fn name_of(entry: &LogEntry) -> &[u8] {
     entry.key.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::UnixMs;
+    use crate::engine::LogEvent;
+
+    fn entry(key: &str) -> LogEntry {
+        LogEntry { key: Some(key.as_bytes().into()), ..LogEntry::new(LogEvent::Lapse, UnixMs::new(1000)) }
+    }
+
+    /// Passes many entries in steps, and keeps them.
+    #[test]
+    fn an_entry_costs_the_same_however_many_are_passed() {
+        const LEN: usize = 2000;
+        const OTHERS: usize = 900;
+        let mut ring = LogRing::default();
+        ring.set_len(LEN);
+        (0..OTHERS).for_each(|number| ring.push(entry(&format!("{number:03}:other")), LEN));
+        for number in 0..LEN * 3 {
+            let passed = ring.passed.len();
+            ring.push(entry(&format!("crowd:{number}")), LEN);
+            assert!(ring.passed.len() <= passed + 64, "{number}: {passed}, {}", ring.passed.len());
+            assert!(ring.len() <= LEN + OTHERS / 64 + 1, "{number}: {}", ring.len());
+        }
+        assert_eq!(ring.len(), LEN);
+        let others = ring.iter().filter(|entry| entry.key.as_ref().unwrap().ends_with(b"other"));
+        assert_eq!(others.count(), OTHERS);
+    }
 }
