@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 use super::budget::LOOKED_AT_ONCE;
 use super::load::Load;
+use super::named_session::LISTED;
 use crate::session::NamedId;
 use crate::{Now, SessionId, UnixMs, Uptime};
 
@@ -173,22 +174,38 @@ impl NamedSessions {
         self.users.get(user).map_or(0, |of_user| of_user.ids.len())
     }
 
-    /// Returns the open sessions of a user, or of all, ordered by user and id: at most this many, and about as many bytes of
-    /// names.
+    /// Returns the first open sessions of a user, or of all, in the order of users and ids: at most this many, and about as
+    /// many bytes of names. If there are more than [`LISTED`], these are the first of some.
     pub(super) fn list(&self, user: Option<&[u8]>, (most, bytes): (usize, usize), uptime: Uptime) -> Vec<OpenSession> {
         let now = self.time_at(uptime);
-        let (mut listed, mut bytes) = (Vec::new(), bytes);
+        let (mut listed, mut bytes, mut steps) = (Vec::new(), bytes, LISTED);
         let users = self.users.iter().filter(|(name, _)| user.is_none_or(|user| *user == ***name));
-        let named = users.flat_map(|(_, of_user)| of_user.ids.values());
-        for session in named.filter_map(|named| self.open.get(named)).take(most) {
-            let (user, id, holds) = (Rc::clone(&session.user), session.id.clone(), session.holds);
-            bytes = bytes.saturating_sub(user.len() + id.as_bytes().len());
-            listed.push(OpenSession { user, id, holds, left: session.ends.saturating_sub(now) / 1000 });
-            if bytes == 0 {
+        for (user, of_user) in users {
+            let left = most - listed.len();
+            if left.min(steps).min(bytes) == 0 {
                 break;
             }
+            let mut ids: Vec<_> = of_user.ids.iter().take(steps).collect();
+            steps -= ids.len();
+            if left < ids.len() {
+                ids.select_nth_unstable(left);
+                ids.truncate(left);
+            }
+            ids.sort_unstable();
+            for session in ids.into_iter().filter_map(|(_, named)| self.open.get(named)) {
+                let (id, holds) = (session.id.clone(), session.holds);
+                bytes = bytes.saturating_sub(user.len() + id.as_bytes().len());
+                listed.push(OpenSession {
+                    user: Rc::clone(user),
+                    id,
+                    holds,
+                    left: session.ends.saturating_sub(now) / 1000,
+                });
+                if bytes == 0 {
+                    break;
+                }
+            }
         }
-        listed.sort_unstable_by(|one, other| (&one.user, &one.id).cmp(&(&other.user, &other.id)));
         listed
     }
 

@@ -53,8 +53,8 @@ pub struct BoundHold {
 
 /// How many bytes of names `LIST` returns, about, before it returns no more.
 const LISTED_BYTES: usize = 1 << 20;
-/// At how many locks and holds `LIST` looks at most: those that lapsed, or that a flush took, are not shown.
-const LISTED: usize = 20_000;
+/// At how many sessions, or locks and holds, `LIST` looks at most: those that lapsed, or that a flush took, are not shown.
+pub(super) const LISTED: usize = 20_000;
 
 impl<T> Engine<T> {
     /// Opens a named session, or keeps it open. Returns how many holds are bound to it; `None` if it is open and `only` is

@@ -49,3 +49,26 @@ fn a_lost_user_ends_no_session_of_another_after_a_stall() {
         server.engine.audit().unwrap();
     }
 }
+
+/// `COUNT n` shows the first ones, whatever the order in which they were opened.
+#[test]
+fn a_list_of_sessions_has_the_first_ones() {
+    let mut server = Server::new();
+    server.pass_ms(1);
+    for number in 0..200 {
+        let user: &[u8] = if number % 2 == 0 { b"one" } else { b"two" };
+        beat(&mut server, &format!("{:03}", number * 7 % 200), user, 60_000);
+    }
+    let all: Vec<(String, String)> = list(&server, None, 1000);
+    assert!(all.len() == 200 && all.is_sorted());
+    for most in [0, 1, 2, 5, 99, 100, 101, 150, 199, 200, 201] {
+        assert_eq!(list(&server, None, most), all[..most.min(200)], "{most}");
+        assert_eq!(list(&server, Some(b"two"), most), all[100..][..most.min(100)], "{most}");
+    }
+}
+
+fn list(server: &Server, user: Option<&[u8]>, most: usize) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let listed = server.engine.list_sessions(user, most, server.space.uptime());
+    listed.iter().map(|session| (text(&session.user), text(session.id.as_bytes()))).collect()
+}
