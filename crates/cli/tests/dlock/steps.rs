@@ -165,9 +165,9 @@ fn command_lines_that_name_too_little_are_refused() {
     assert!(server.holders("job").is_empty());
 }
 
-/// The block of docs/recipes/steps/README.md in that language.
+/// The block of docs/steps.md in that language.
 fn recipe(language: &str) -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipes/steps/README.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/steps.md");
     let text = std::fs::read_to_string(page).expect("a page");
     let begin = format!("\n```{language}\n");
     text.split(&begin).nth(1).and_then(|rest| rest.split("\n```").next()).expect("a block").to_owned()
