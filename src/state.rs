@@ -13,7 +13,7 @@ use dlock_core::{Name, Now, doubt};
 use crate::clients;
 use crate::config::{log_settings, settings};
 use crate::ffi::connected::{forget_lost_connections, is_connected};
-use crate::ffi::context::{machine_time, now};
+use crate::ffi::context::{machine_time, now, uptime};
 use crate::ffi::hooks::{is_timer_set_by, set_timer};
 use crate::ffi::{UnderLock, guarded};
 use crate::waiter::Waiter;
@@ -183,13 +183,18 @@ fn catch_up(state: &State, engine: &mut ServerEngine) {
     for note in state.inbox.take() {
         guarded("note", (), || note(engine, now));
     }
-    if doubt::take() {
+    if doubt::take(uptime()) {
         set_settings(engine);
         engine.look_at_all_again();
         forget_lost_connections();
         // A command that came without a client has the client 0.
         for client in engine.clients().into_iter().filter(|client| client.0 != 0 && !is_connected(client.0)) {
             engine.lose_client(client, now);
+        }
+    } else if doubt::is_raised() {
+        let at = machine_time().ms().get() + doubt::GAP_MS;
+        if !is_timer_set_by(at) {
+            set_timer(at, doubt::GAP_MS.cast_signed());
         }
     }
 }

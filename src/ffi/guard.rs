@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-use dlock_core::doubt;
+use dlock_core::doubt::{self, LogLimit};
 
-use super::context::log_warning;
+use super::context::{log_warning, uptime};
 use super::under_lock::Inside;
 
 /// The name under which a panic in the timer is logged.
@@ -17,6 +17,9 @@ pub(super) struct InDoubt {
     pub look_again: fn(bool),
     pub wake: fn(),
 }
+
+/// When the server's log last got a line about a thread that was turned away.
+static REFUSED: LogLimit = LogLimit::new();
 
 static IN_DOUBT: OnceLock<InDoubt> = OnceLock::new();
 
@@ -32,7 +35,11 @@ pub(super) fn when_in_doubt(in_doubt: InDoubt) {
 pub fn guarded<T>(entry: &str, fallback: T, body: impl FnOnce() -> T) -> T {
     let Some(inside) = Inside::enter() else {
         // Against the rules of the module interface.
-        log_warning(&format!("dlock: {entry} was called by a thread without the server's lock. Please report this"));
+        if REFUSED.may_log(uptime()) {
+            log_warning(&format!(
+                "dlock: {entry} was called by a thread without the server's lock. Please report this"
+            ));
+        }
         doubt::raise();
         if let Some(in_doubt) = IN_DOUBT.get() {
             (in_doubt.wake)();
