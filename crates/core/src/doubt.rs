@@ -30,7 +30,7 @@ pub fn is_raised() -> bool {
 }
 
 /// Returns whether there was a fault since it returned so last. If faults go on, it returns so [`AT_ONCE`] times, and then
-/// once in [`GAP_MS`]: what follows looks at every lock, and a fault that lasts would have each command do that.
+/// once in [`GAP_MS`]: the module then looks at every lock, and a fault that lasts would have each command do that.
 pub fn take(uptime: Uptime) -> bool {
     if !is_raised() {
         return false;

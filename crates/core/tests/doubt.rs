@@ -3,7 +3,7 @@
 use dlock_core::doubt::LogLimit;
 use dlock_core::{Uptime, doubt};
 
-/// What follows looks at every lock: a fault that lasts must not have each command do that.
+/// After a fault, the module looks at every lock: a fault that lasts must not have each command do that.
 #[test]
 fn faults_that_go_on_are_taken_in_once_a_second() {
     const START_MS: u64 = 50_000;

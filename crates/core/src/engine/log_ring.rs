@@ -20,14 +20,14 @@ const SAMPLE: usize = 256;
 /// With 4, names of others that begin a little alike do not count together with those of one client. 2 is for a client whose
 /// names are many unlike ones behind their common beginning.
 const PARTS: [usize; 4] = [4, 2, 8, 16];
-/// How many entries of a sample are the fewest that have a beginning. In a short log, two say nothing.
+/// How many entries of a sample are the fewest that have a beginning. In a short log, two may begin alike by chance.
 const FEWEST: usize = 4;
 /// How long a crowd passes an older entry, in ms.
 const KEPT_MS: u64 = 3_600_000;
 /// The crowd is looked for again when this part of the log is new.
 const LOOKS: usize = 8;
-/// How many entries are passed or dropped at once. While a crowd passes more of them, the log is longer by one for each so
-/// many, which is less than a hundredth of it.
+/// How many entries are passed or dropped at once. Each time that a crowd passes this many, the log is longer by one for a
+/// while: by less than a hundredth in all.
 const PASSED_AT_ONCE: usize = 64;
 
 #[derive(Clone, Debug, Default)]
