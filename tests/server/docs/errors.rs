@@ -7,11 +7,12 @@ use crate::commands::{COMMANDS, Kind};
 use crate::support::{Server, req};
 
 /// Texts of the pages that other tests provoke, because they need another kind of server.
-const ELSEWHERE: [(&str, &str); 11] = [
+const ELSEWHERE: [(&str, &str); 12] = [
     ("UNBLOCKED …", "waiting::ends, topology"),
     ("TRYAGAIN …", "several_cluster, refusals"),
     ("TRYAGAIN The lock has moved to another node while the client waited", "cluster"),
     ("TRYAGAIN Writes are paused (CLIENT PAUSE, failover), repeat the command afterwards", "refusals"),
+    ("TRYAGAIN The server saves this key and takes no change of it now, repeat the command", "threads"),
     ("ERR fencing tokens are used up", "tokens"),
     ("ERR dlock is busy: a module must not run its commands from a notification", "calls"),
     ("ERR internal error in dlock, see the server's log", "panic_guard"),
