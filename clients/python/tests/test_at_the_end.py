@@ -72,11 +72,55 @@ def test_in_a_thread_that_outlives_the_main_one(client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("settings", ["timeout=20", "", "timeout=20, auto_renewal=True"])
 def test_a_release_when_the_object_goes(client: redis.Redis, settings: str) -> None:
-    """The last thing that the interpreter does with a global object."""
+    """The last thing that the interpreter does with a global object, over a connection that is open already."""
     program = (
-        "class Holder:\n    def __init__(self):\n"
+        "client.ping()\nclass Holder:\n    def __init__(self):\n"
         f'        self.lock = DLock(client, "job", {settings})\n        assert self.lock.acquire()\n'
         '    def __del__(self):\n        self.lock.release()\n        print("ok")\nholder = Holder()'
+    )
+    assert run(program, address()["port"]) == ("ok", "")
+    assert not info(client, "job")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["timeout=20", "", "timeout=20, auto_renewal=True", "timeout=20, blocking_timeout=5", "timeout=20, replicas_timeout=1"],
+)
+@pytest.mark.parametrize("acquires", [False, True], ids=["release", "acquire"])
+def test_no_thread_is_waited_for_when_the_object_goes(client: redis.Redis, settings: str, acquires: bool) -> None:
+    """Without an open connection. A thread that begins then takes no step in Python before 3.12, and later ones begin
+    none. redis-py 8 does not connect any more either, so that the call may fail; but the program ends."""
+    first, last = ("pass", "assert self.lock.acquire()") if acquires else ("assert self.lock.acquire()", "pass")
+    program = (
+        "class Holder:\n    def __init__(self):\n"
+        f'        self.lock = DLock(client, "job", {settings})\n        {first}\n'
+        "    def __del__(self):\n        self.lock.redis.connection_pool.disconnect()\n        try:\n"
+        f'            {last}\n            self.lock.release()\n        finally:\n            print("ended")\n'
+        "holder = Holder()"
+    )
+    out, _ = run(program, address()["port"])
+    assert out == "ended"
+
+
+def test_a_thread_that_stopped_in_a_change_keeps_nobody_waiting(client: redis.Redis) -> None:
+    """A daemon thread stops wherever it is when the interpreter ends, and keeps what it has locked."""
+    program = (
+        "client.ping()\nclass Holder:\n    def __init__(self):\n"
+        '        self.lock = DLock(client, "job", timeout=20, auto_renewal=True)\n        assert self.lock.acquire()\n'
+        "    def __del__(self):\n        self.lock.local.hold.validity._guard.acquire()\n"
+        '        self.lock.release()\n        print("ok")\nholder = Holder()'
+    )
+    assert run(program, address()["port"]) == ("ok", "")
+    assert not info(client, "job")
+
+
+def test_a_session_is_closed_when_the_object_goes(client: redis.Redis) -> None:
+    program = (
+        "client.ping()\nclass Holder:\n    def __init__(self):\n"
+        "        self.session = Session(client, timeout=20).open()\n"
+        '        self.lock = DLock(client, "job", session=self.session)\n'
+        "        assert self.lock.acquire()\n"
+        '    def __del__(self):\n        self.session.close()\n        print("ok")\nholder = Holder()'
     )
     assert run(program, address()["port"]) == ("ok", "")
     assert not info(client, "job")

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import math
 import os
+import sys
 import threading
 import time
 import weakref
@@ -30,6 +31,9 @@ class SharedValidity(Validity):
 def _guarded(change: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(change)
     def guarded(self: SharedValidity, *args: Any, **kwargs: Any) -> Any:
+        if sys.is_finalizing():
+            # No other thread goes on, and one that stopped in the middle of a change keeps the guard.
+            return change(self, *args, **kwargs)
         with self._guard:
             return change(self, *args, **kwargs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,15 @@ from typing import Any, Generic, TypeVar
 from redis.exceptions import ConnectionError
 
 T = TypeVar("T")
+
+
+def begin(thread: threading.Thread) -> None:
+    """Starts a thread. Raises `RuntimeError` if the interpreter begins none any more: Python 3.12.0 to 3.12.2 refuse
+    threads in `atexit` handlers, and in threads that outlive the main one; later versions when the objects go. Python
+    before 3.12 would wait then for the first step of the thread, which never comes."""
+    if sys.is_finalizing():
+        raise RuntimeError("no thread begins while the interpreter ends")
+    thread.start()
 
 
 class Work(Generic[T]):
@@ -25,10 +35,9 @@ class Work(Generic[T]):
         self._decided = threading.Lock()
 
     def start(self) -> None:
-        """Starts the thread. If the interpreter begins none any more, does the work here: Python 3.12.0 to 3.12.2 refuse
-        threads in `atexit` handlers, and in threads that outlive the main one."""
+        """Starts the thread. If the interpreter begins none any more, does the work here."""
         try:
-            threading.Thread(target=self._run, name="redis_dlock", daemon=True).start()
+            begin(threading.Thread(target=self._run, name="redis_dlock", daemon=True))
         except RuntimeError:
             self._run()
 

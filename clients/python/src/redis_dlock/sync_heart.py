@@ -16,6 +16,7 @@ from redis.exceptions import ConnectionError, ResponseError
 from . import redis_py
 from .beating import TOGETHER, alike
 from .heartbeat import Look
+from .limited import begin
 from .talk import Line
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Heart:
             thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
             self._thread = thread
             try:
-                thread.start()
+                begin(thread)
             except RuntimeError:
                 self.leave(watch)
                 return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from . import redis_py
 from .binding import Round
 from .commands import Command, Name
 from .errors import attach, logger
+from .limited import Work, begin
 from .limits import LATE, TRY
 from .session import SessionBase
 from .sync_wire import Wire
@@ -55,7 +58,7 @@ class Session(SessionBase):
         self._wire = Wire(self.redis, "")
         self._repeat(lambda: self._heartbeat(ends + LATE), ends)
         self._thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
-        self._thread.start()
+        begin(self._thread)
 
     def home(self, name: Name, until: float) -> Session:
         """Returns the session on the server of a key."""
@@ -70,9 +73,10 @@ class Session(SessionBase):
         if not self._closed():
             return
         ends = time.monotonic() + TRY
-        self._wake()
-        # Nothing of a heartbeat comes after the end.
-        self._thread.join(TRY)
+        if not sys.is_finalizing():
+            self._wake()
+            # Nothing of a heartbeat comes after the end.
+            self._thread.join(TRY)
         self._lose_some(list(self._bindings), "its session was closed")
         self._repeat(lambda: self._exchange([self._close_command()], ends + LATE), ends)
 
@@ -160,7 +164,7 @@ class Session(SessionBase):
         calls = [(on_lost, error) for _, on_lost, error in losses if on_lost is not None]
         if calls:
             # Heartbeats do not wait for callbacks.
-            threading.Thread(target=_call, args=(calls,), name="redis_dlock", daemon=True).start()
+            Work(functools.partial(_call, calls)).start()
 
 
 def _call(calls: list[tuple[Callable[..., Any], LockNotOwnedError]]) -> None:

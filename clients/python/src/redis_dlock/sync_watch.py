@@ -20,7 +20,7 @@ from .beating import Beating
 from .errors import ReplicasError, logger
 from .heartbeat import Heartbeat, Look, Terms
 from .holds import Hold
-from .limited import Work
+from .limited import Work, begin
 from .sync_wire import Wire
 from .talk import Line
 
@@ -63,7 +63,7 @@ class Watch:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
             try:
-                thread.start()
+                begin(thread)
             except RuntimeError:
                 return
             self._thread = thread
