@@ -73,6 +73,21 @@ async def test_a_lease_that_was_perhaps_shortened_counts_as_shortened(
         await lock.release()
 
 
+@pytest.mark.parametrize("after", [None, 2.0], ids=["release", "release after"])
+@pytest.mark.parametrize("watched", [False, True], ids=["alone", "watched"])
+async def test_a_lock_that_was_perhaps_left_to_a_lease_is_claimed_no_more(
+    kit: Kit, server: Server, watched: bool, after: float | None
+) -> None:
+    own = kit.client_of({"host": "127.0.0.1", "port": server.port}, **HASTY)
+    lock = kit.extra("job", client=own, timeout=600, auto_renewal=watched, at_least=2 if after is None else None)
+    assert await lock.acquire() and claims(lock)
+    server.freeze()
+    with pytest.raises(UNANSWERED):
+        await (lock.release() if after is None else lock.release_after(after))
+    assert lock.remaining == 0 and not claims(lock)
+    server.thaw()
+
+
 async def test_a_session_counts_with_a_lease_that_was_perhaps_shortened(kit: Kit, server: Server) -> None:
     own = kit.client_of({"host": "127.0.0.1", "port": server.port}, **HASTY)
     lock = kit.extra("job", client=own, timeout=600, session=True)

@@ -125,7 +125,7 @@ class Held(LockBase[Line]):
         if hold.watch is not None and hold.entries <= entries:
             hold.watch.stop()
         stays = self._stays(hold, entries)
-        if hold.entries <= entries and not stays:
+        if hold.entries <= entries:
             hold.validity.released(time.monotonic())
         try:
             replies, repeated = self._wire.release(
