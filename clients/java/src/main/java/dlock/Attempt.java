@@ -87,6 +87,9 @@ final class Attempt {
     private boolean isGranted;
     /** When the command was sent from which the lease of the grant counts. */
     private long since;
+    /** Whether a cap has cut the renewal that confirms the grant, and when the grant ends because of that. */
+    private boolean isCapped;
+    private long cap;
     private boolean isOver;
 
     Attempt(Limits limits, long lease) {
@@ -103,9 +106,9 @@ final class Attempt {
         open.put(number, new Command(asked, now));
     }
 
-    /** Returns whether an earlier copy of the request may still be executed. */
+    /** Returns whether an earlier copy of the request, or of a renewal of its grant, may still be executed. */
     boolean isOpen() {
-        return open.values().stream().anyMatch(command -> command.isCopy() && !command.isOld);
+        return open.values().stream().anyMatch(command -> !command.isOld);
     }
 
     long since() {
@@ -153,6 +156,22 @@ final class Attempt {
         if (command == null) {
             return null;
         }
+        isCapped = false;
+        return confirmed(command, now);
+    }
+
+    /** The same, but a cap has cut it: it is certain only until this time. */
+    Action capped(int number, long until, long now) {
+        Command command = close(number);
+        if (command == null) {
+            return null;
+        }
+        isCapped = true;
+        cap = until;
+        return confirmed(command, now);
+    }
+
+    private Action confirmed(Command command, long now) {
         since = Validity.later(since, command.sent);
         return isCertain(now) ? end(Step.GRANTED) : confirm();
     }
@@ -163,6 +182,7 @@ final class Attempt {
             return null;
         }
         isGranted = false;
+        isCapped = false;
         isRefused = true;
         open.values().forEach(command -> command.isOld = true);
         return limits.isLeft(now) ? asks(now, true) : end(Step.REFUSED);
@@ -234,8 +254,10 @@ final class Attempt {
         return until() - now > 0;
     }
 
-    private long until() {
-        return since + lease - Validity.GRAIN;
+    /** Returns until when the grant is certain. */
+    long until() {
+        long end = since + lease - Validity.GRAIN;
+        return isCapped ? Validity.earlier(cap, end) : end;
     }
 
     private Cleanup cleanup() {

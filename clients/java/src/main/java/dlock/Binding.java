@@ -29,10 +29,12 @@ final class Binding {
         return isUnbound;
     }
 
-    /** No cap ends the hold before this time. Whether one does later has to be asked in time. */
+    /** No cap ends the hold before this time. Unless it is known whether one does later, that has to be asked in time. */
     void capNotBefore(long time) {
-        hasCap = true;
-        cap = time;
+        if (!isCapKnown) {
+            hasCap = true;
+            cap = time;
+        }
     }
 
     /** The server has said when the cap is. {@code has}: whether there is one. */

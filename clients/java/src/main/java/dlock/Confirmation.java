@@ -5,6 +5,28 @@ import java.util.concurrent.TimeUnit;
 
 /** A grant that nobody has yet, and the renewals that confirm it. */
 final class Confirmation {
+    /** The server says whether it has a grant, and for how long. */
+    static final class Answer {
+        /** It has the grant, for the whole lease. */
+        static final Answer WHOLE = new Answer(true, false, 0);
+        static final Answer GONE = new Answer(false, false, 0);
+
+        final boolean isThere;
+        /** Whether a cap has cut the renewal, and until when the grant is certain then. */
+        final boolean isCapped;
+        final long until;
+
+        private Answer(boolean isThere, boolean isCapped, long until) {
+            this.isThere = isThere;
+            this.isCapped = isCapped;
+            this.until = until;
+        }
+
+        private static Answer of(boolean isThere) {
+            return isThere ? WHOLE : GONE;
+        }
+    }
+
     final Request request;
     final Acquisition.Grant grant;
     private final HoldCommands commands;
@@ -15,9 +37,6 @@ final class Confirmation {
     // Guarded by this.
     /** The hold; of a grant that no named session keeps, only from its outcome on. */
     private Hold hold;
-    /** When it was asked how long it lasts, and for how long: a cap is shorter than the lease. 0: it was not asked. */
-    private long asked;
-    private long left;
 
     Confirmation(Request request, Acquisition.Grant grant, HoldCommands commands, long openings, Thread thread) {
         this.request = request;
@@ -47,22 +66,19 @@ final class Confirmation {
         }
         long now = System.nanoTime();
         Validity validity = new Validity(nanos(request.firstLeaseMillis()), attempt.since(), attempt.isOpen(), now);
-        if (asked != 0) {
-            validity.asked(0, asked);
-            validity.left(0, left, now);
-        }
+        validity.endsBy(attempt.until(), now);
         return validity;
     }
 
     /**
-     * Renews it, or asks for its cap if a named session keeps it. Completes with whether the server has it. Without an
-     * answer after a part of the lease, fails with {@link Unanswered}.
+     * Renews it, or asks for its cap if a named session keeps it. Without an answer after a part of the lease, fails
+     * with {@link Unanswered}.
      *
      * @param onOther on another connection than the shared one
      */
-    CompletableFuture<Boolean> confirm(boolean onOther, Deadline giveUp, Attempt attempt) {
+    CompletableFuture<Answer> confirm(boolean onOther, Deadline giveUp, Attempt attempt) {
         if (request.lease.session != null) {
-            return asHold(attempt).learnCap(giveUp);
+            return asHold(attempt).learnCap(giveUp).thenApply(Answer::of);
         }
         long millis = request.firstLeaseMillis();
         long patience = TimeUnit.NANOSECONDS.toMillis(Heartbeat.patience(nanos(millis)))
@@ -70,18 +86,13 @@ final class Confirmation {
         return Futures.within(commands.renewed(onOther, millis), patience, "no reply").thenCompose(reply ->
                 reply != null && reply == Keeping.CUT
                         ? check(giveUp)
-                        : CompletableFuture.completedFuture(reply != null));
+                        : CompletableFuture.completedFuture(Answer.of(reply != null)));
     }
 
-    private CompletableFuture<Boolean> check(Deadline giveUp) {
-        long now = System.nanoTime();
-        return commands.check(giveUp).thenApply(reply -> {
-            synchronized (this) {
-                asked = now;
-                left = reply == null ? 0 : nanos(reply);
-            }
-            return reply != null;
-        });
+    private CompletableFuture<Answer> check(Deadline giveUp) {
+        long asked = System.nanoTime();
+        return commands.check(giveUp).thenApply(left ->
+                left == null ? Answer.GONE : new Answer(true, true, asked + nanos(left) - Validity.GRAIN));
     }
 
     private static long nanos(long millis) {

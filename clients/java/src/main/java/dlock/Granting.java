@@ -356,11 +356,13 @@ final class Granting {
             copy = ++number;
             attempt.sent(copy, System.nanoTime());
         }
-        its.confirm(isAgain, limits.giveUp(), attempt).whenComplete((isThere, failed) -> {
+        its.confirm(isAgain, limits.giveUp(), attempt).whenComplete((answer, failed) -> {
             Throwable reason = Futures.cause(failed);
             if (failed == null) {
                 heard();
-                decide(now -> isThere ? attempt.ok(copy, now) : attempt.gone(copy, now), 0);
+                decide(now -> !answer.isThere ? attempt.gone(copy, now)
+                        : answer.isCapped ? attempt.capped(copy, answer.until, now)
+                        : attempt.ok(copy, now), 0);
             } else if (Unanswered.mayRepeat(reason) || Unanswered.writesNothing(reason)
                     || reason instanceof UnavailableException) {
                 long pause = troubled(reason);

@@ -43,6 +43,8 @@ public final class Hold implements AutoCloseable {
     /** The number of a permit, or {@code null}. */
     private final Long slot;
     private final List<Consumer<? super LockLostException>> listeners = new ArrayList<>();
+    /** When the command was sent from which its first lease counts. */
+    private final long since;
 
     // Guarded by this.
     private State state = State.HELD;
@@ -61,6 +63,7 @@ public final class Hold implements AutoCloseable {
         this.commands = commands;
         this.binding = new BoundConnection(commands, grant.connection, this::isHeld, this::lose);
         this.thread = thread;
+        this.since = since;
         this.permits = request.permits;
         this.slot = grant.slot;
         long now = System.nanoTime();
@@ -70,17 +73,16 @@ public final class Hold implements AutoCloseable {
         this.bound = session == null ? null : new Bound(session, commands, this::lose);
         this.keeping = new Keeping(this, commands, bound, validity, since, binding::connection);
         if (session != null) {
-            long lease = TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis());
-            if (now - since <= lease / 3) {
-                // The server refuses a lease beyond the cap. After a wait nobody knows when it began.
-                bound.binding.capNotBefore(since + lease);
-            }
             session.join(bound, openings);
         }
     }
 
     /** Starts to keep the hold alive. */
     Hold keep() {
+        if (session != null) {
+            // The server refuses a lease beyond the cap.
+            bound.keeper().capNotBefore(bound, since + TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis()));
+        }
         keeping.start();
         core.keep(this);
         if (!isHeld()) {

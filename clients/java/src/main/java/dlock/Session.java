@@ -353,6 +353,22 @@ public final class Session implements AutoCloseable {
         return beat == null ? System.nanoTime() : beat.validity().until();
     }
 
+    /**
+     * No cap ends the hold before this time. It ends then, unless the server says by that time that it may last longer.
+     * A hold that was granted late is asked for at once: the next heartbeat may come too late.
+     */
+    void capNotBefore(Bound bound, long time) {
+        boolean isSoon;
+        synchronized (this) {
+            bound.binding.capNotBefore(time);
+            isSoon = bound.binding.needsCap(System.nanoTime() + 2 * timeoutNanos);
+            schedule();
+        }
+        if (isSoon) {
+            learn();
+        }
+    }
+
     /** Asks for the cap of a hold. Completes with whether the server has the hold. */
     CompletableFuture<Boolean> learnCap(Bound bound, Deadline giveUp) {
         long asked = System.nanoTime();

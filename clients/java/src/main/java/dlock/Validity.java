@@ -53,6 +53,12 @@ final class Validity {
         pass(now);
     }
 
+    /** The lease ends by this time: a cap has cut it. */
+    void endsBy(long time, long now) {
+        until = earlier(until, time);
+        pass(now);
+    }
+
     /** Returns until when the hold is certain. */
     long until() {
         return until;

@@ -40,6 +40,10 @@ final class LateGrantTest {
         server.close();
     }
 
+    private static long ms(long millis) {
+        return TimeUnit.MILLISECONDS.toNanos(millis);
+    }
+
     private static List<Function<Duration, Lease>> kinds() {
         return List.of(Lease::renewed, Lease::fixed, Lease::session);
     }
@@ -61,10 +65,16 @@ final class LateGrantTest {
     private void isTrue(Hold hold, String name) {
         long remaining = hold.remaining().toMillis();
         long before = System.nanoTime();
-        long left = (long) server.run("PTTL", name);
+        // Negative, if the server has none.
+        long left = Math.max(0, (long) server.run("PTTL", name));
         long took = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - before) + 1;
-        assertTrue(hold.isHeld(), "it is over when it is returned");
         assertTrue(remaining <= left + took, remaining + " ms remain, and the server has " + left);
+    }
+
+    /** The same, and it is held. */
+    private void isTrueAndHeld(Hold hold, String name) {
+        isTrue(hold, name);
+        assertTrue(hold.isHeld(), "it is over when it is returned");
     }
 
     @Test
@@ -72,7 +82,7 @@ final class LateGrantTest {
         for (int i = 0; i < 2; i++) {
             String name = "after:" + i;
             Hold hold = granted(name, kinds().get(i).apply(LEASE), 2000);
-            isTrue(hold, name);
+            isTrueAndHeld(hold, name);
             hold.release();
         }
     }
@@ -82,7 +92,7 @@ final class LateGrantTest {
         for (int i = 0; i < kinds().size(); i++) {
             String name = "late:" + i;
             Hold hold = granted(name, kinds().get(i).apply(LEASE), 1300);
-            isTrue(hold, name);
+            isTrueAndHeld(hold, name);
             assertTrue(hold.remaining().toMillis() > 700, hold.remaining() + " remain of kind " + i);
             if (i != 1) {
                 Thread.sleep(2 * LEASE.toMillis());
@@ -106,7 +116,7 @@ final class LateGrantTest {
             proxy.slow = new String[] {"DLOCK.CHECK", "DLOCK.RENEW"};
             server.run("DLOCK.RELEASE", name, "other");
             Hold hold = waiting.get(20, TimeUnit.SECONDS);
-            isTrue(hold, name);
+            isTrueAndHeld(hold, name);
             hold.release();
         }
     }
@@ -130,9 +140,72 @@ final class LateGrantTest {
                 proxy.speak();
             }
             Hold hold = asking.get(20, TimeUnit.SECONDS);
-            isTrue(hold, name);
+            isTrueAndHeld(hold, name);
             hold.release();
         }
+    }
+
+    /** The cap counts from the grant, which an earlier copy got, so what confirms it is cut. */
+    @Test
+    void a_repeat_whose_cap_is_near_lasts_no_longer_than_on_the_server() throws Exception {
+        Duration lease = Duration.ofSeconds(4);
+        for (int i = 0; i < 2; i++) {
+            String name = "capped:" + i;
+            server.run("DLOCK.ACQUIRE", name, "other");
+            CompletableFuture<Hold> waiting =
+                    client.lock(name).withLease(kinds().get(i).apply(lease)).withMaxHold(lease).acquireAsync();
+            server.untilWaiting(name, 1);
+            proxy.silence();
+            server.run("DLOCK.RELEASE", name, "other");
+            soon("the first copy is granted", () -> server.count(name) == 1);
+            Thread.sleep(1700);
+            proxy.cut();
+            proxy.speak();
+            Hold hold = waiting.get(20, TimeUnit.SECONDS);
+            isTrueAndHeld(hold, name);
+            // Nor do later renewals and questions make it longer.
+            while (hold.isHeld()) {
+                isTrueAndHeld(hold, name);
+                Thread.sleep(100);
+            }
+        }
+    }
+
+    /** The limit passes before the server says what cap a hold of a named session has. */
+    @Test
+    void a_named_session_knows_the_cap_of_a_hold_that_was_not_confirmed() throws Exception {
+        Session session = client.openSession(Duration.ofMillis(2000));
+        server.run("DLOCK.ACQUIRE", "named", "other");
+        DLock lock = client.lock("named").withLease(Lease.of(session)).withMaxHold(Duration.ofMillis(6500));
+        CompletableFuture<Optional<Hold>> waiting = lock.tryAcquireAsync(Duration.ofMillis(3000));
+        server.untilWaiting("named", 1);
+        Thread.sleep(2500);
+        proxy.slowTakes = 1000;
+        proxy.slow = new String[] {"DLOCK.INFO"};
+        server.run("DLOCK.RELEASE", "named", "other");
+        Hold hold = waiting.get(20, TimeUnit.SECONDS).orElseThrow();
+        assertTrue(hold.isHeld());
+        long began = System.nanoTime();
+        while (hold.isHeld()) {
+            isTrue(hold, "named");
+            Thread.sleep(50);
+        }
+        assertTrue(System.nanoTime() - began > ms(4500), "it is lost long before its cap");
+        session.close();
+    }
+
+    /** The server may execute it later, after a renewal with a longer lease. */
+    @Test
+    void a_renewal_that_confirms_and_has_no_answer_may_be_executed_later() {
+        Attempt attempt = new Attempt(Limits.none(30_000, 0), ms(900));
+        attempt.begin();
+        attempt.sent(1, 0);
+        assertEquals(Attempt.Step.CONFIRM, attempt.granted(1, ms(400)).step);
+        attempt.sent(2, ms(400));
+        assertEquals(Attempt.Step.CONFIRM, attempt.cut(ms(500)).step);
+        attempt.sent(3, ms(500));
+        assertEquals(Attempt.Step.GRANTED, attempt.ok(3, ms(600)).step);
+        assertTrue(attempt.isOpen(), "the renewal that was cut");
     }
 
     /** A server has said that the lock is held, so it is not unreachable, however late its next answer is. */
