@@ -100,7 +100,7 @@ class Acquisition {
     this.#end ??= this.#terms.signal?.aborted ? this.#attempt.cancel() : this.#attempt.over(performance.now());
     const lock = this.#confirming;
     if (!lock || this.#end.what !== 'granted') return undefined;
-    lock.restart(this.#attempt.since, true);
+    lock.restart(this.#attempt.since);
     lock.begin();
     return lock;
   }
@@ -120,7 +120,7 @@ class Acquisition {
         if (isThere === undefined) {
           this.#step = attempt.cut(now);
           await pause(PAUSE, bound.signal);
-        } else this.#step = isThere ? attempt.confirmed(now, copy) : attempt.gone(now);
+        } else this.#step = isThere ? attempt.confirmed(now, copy, lock.until) : attempt.gone(now);
       }
     } catch (error) {
       // With its time over, it may be certain nevertheless.

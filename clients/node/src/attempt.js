@@ -106,11 +106,13 @@ class Attempt {
   /**
    * @param {number} now
    * @param {Copy} copy that confirms: executed
+   * @param {number} [until] when the hold is certain, if a cap has cut its lease
    * @returns {Step}
    */
-  confirmed(now, copy) {
-    this.#since = copy.at;
-    return now < copy.at + this.#lease - ROUNDED ? this.#granted(copy.at) : { what: 'confirm' };
+  confirmed(now, copy, until = copy.at + this.#lease - ROUNDED) {
+    // Its lease ends then.
+    this.#since = until + ROUNDED - this.#lease;
+    return now < until ? this.#granted(this.#since) : { what: 'confirm' };
   }
 
   /**

@@ -138,6 +138,19 @@ class Heartbeat {
     this.#next(now, asked.at);
   }
 
+  confirms() {
+    this.#validity.confirms();
+  }
+
+  /**
+   * @param {number} now
+   * @param {{ lease: number, sent: number }} granted
+   */
+  counts(now, granted) {
+    this.#validity.counts(now, granted);
+    this.#next(now, granted.sent);
+  }
+
   gone() {
     this.#validity.gone();
   }

@@ -55,6 +55,8 @@ class Lock {
    */
   #late;
   #isBinding = false;
+  /** The program has it: before, its end is not watched for. */
+  #isBegun = false;
   /** Its connections are. */
   #isClosed = false;
   /** For its named session. @type {import('./session.js').Binding | undefined} */
@@ -72,46 +74,40 @@ class Lock {
     this.#late = granted.late;
     // The grant came before now.
     this.#staysUntil = performance.now() + granted.terms.atLeast;
-    this.#beats = this.#since(granted.sent, granted.isOpen);
+    const [lease, now] = [firstLease(granted.terms), performance.now()];
+    this.#beats = new Heartbeat(now, { lease, sent: granted.sent, isOpen: granted.isOpen });
     if (granted.named) this.#join(granted.named);
     if (granted.own) this.#bindTo(granted.own);
-  }
-
-  /**
-   * @param {number} sent
-   * @param {boolean} isOpen
-   */
-  #since(sent, isOpen) {
-    return new Heartbeat(performance.now(), { lease: firstLease(this.#granted.terms), sent, isOpen });
   }
 
   // For its acquisition
 
   /** It is the program's from now on. */
   begin() {
+    this.#isBegun = true;
     this.#watchEnd();
     const { session, renew } = this.#granted.terms;
     if (session || renew) this.keep();
   }
 
-  /**
-   * Its lease counts from then.
-   *
-   * @param {number} sent
-   * @param {boolean} isOpen a command that sets the lease may still be executed
-   */
-  restart(sent, isOpen) {
-    this.#beats = this.#since(sent, isOpen);
+  /** Until when it is held for certain, once it is confirmed. undefined: its session and its cap tell. */
+  get until() {
+    return this.#binding ? undefined : this.#beats.until;
+  }
+
+  /** @param {number} sent since when its lease counts, although it is not confirmed */
+  restart(sent) {
+    if (!this.#isOver) this.#beats.counts(performance.now(), { lease: firstLease(this.#granted.terms), sent });
   }
 
   /**
-   * Whether the server has the hold, of which too little is certain. Its lease begins again.
+   * Whether the server has the hold, of which too little is certain. Only its answer tells until when.
    *
    * @param {import('./time.js').Bound} bound ends the asking
    */
   async confirm(bound) {
     if (this.#binding) return (await this.#learnCap(this.#binding, bound)) && !this.#isOver;
-    this.restart(performance.now(), false);
+    if (!this.#isBegun) this.#beats.confirms();
     try {
       await this.extend();
       return !this.#isOver;
@@ -451,7 +447,7 @@ class Lock {
 
   #watchEnd() {
     clearTimeout(this.#ending);
-    if (this.#isOver || this.#binding) return;
+    if (this.#isOver || this.#binding || !this.#isBegun) return;
     const left = this.#beats.until - performance.now();
     const end = () => (this.#beats.until <= performance.now() ? this.#lose('its lease ended') : this.#watchEnd());
     this.#ending = timer(end, left);

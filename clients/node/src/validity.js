@@ -9,6 +9,8 @@
 
 /** Both sides count whole milliseconds. */
 const ROUNDED = 2;
+/** The end of a hold of which nothing is certain. */
+const NEVER = -Infinity;
 
 /**
  * @typedef {object} Sent a command that sets the lease
@@ -123,6 +125,24 @@ class Validity {
     this.at(now);
   }
 
+  /** The server is asked whether it has the hold: until it says so, nothing is certain, and nothing is lost. */
+  confirms() {
+    this.isLost = false;
+    this.until = NEVER;
+  }
+
+  /**
+   * The lease counts from then. Commands without an answer stay open.
+   *
+   * @param {number} now
+   * @param {{ lease: number, sent: number }} granted
+   */
+  counts(now, { lease, sent }) {
+    this.isLost = false;
+    this.until = sent + lease - ROUNDED;
+    this.at(now);
+  }
+
   /** The server has no such hold. */
   gone() {
     if (!this.isReleased) this.isLost = true;
@@ -144,6 +164,7 @@ class Validity {
    * @param {number} now
    */
   at(now) {
+    if (this.until === NEVER) return;
     if (this.isHeld && now >= this.until) this.isLost = true;
   }
 

@@ -17,7 +17,7 @@ const PLANTED = {
   'a grant counts from the copy that was answered': ['for (const { at } of this.#open) this.#since = Math.min(this.#since, at);', ''],
   'a grant after a long wait is believed': ['if (now - this.#since <= this.#lease / 3)', 'if (true)'],
   'silence after the grant ends the wait': ["this.#since === undefined ? this.#again(now) : { what: 'confirm' }", 'this.#since === undefined ? this.#again(now) : this.over(Infinity)'],
-  'an answer that confirms is believed, however late': ['now < copy.at + this.#lease - ROUNDED ? this.#granted(copy.at)', 'true ? this.#granted(copy.at)'],
+  'an answer that confirms is believed, however late': ['now < until ? this.#granted(this.#since)', 'true ? this.#granted(this.#since)'],
   'the nil of a repeat is a refusal': ['(isWait && !this.isOpen)', 'isWait'],
   'a wait that was refused is an outage': ["this.#isRefused && this.#limit !== 'none' ? 'refused'", "false ? 'refused'"],
   'an open copy is left behind': ["this.isOpen ? 'leave' : 'none'", "'none'"],

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 
 import { DLock, LockLost, NotGranted, Session } from 'redis-dlock';
 
-import { host, lookAt, port, reasonOf, settles, sleep, test, until, untilWaiting, withEachClient } from './fixture.js';
+import { host, lookAt, port, reasonOf, settles, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 withEachClient(({ key, run, open, listen }) => {
@@ -55,6 +55,50 @@ withEachClient(({ key, run, open, listen }) => {
       await settles(reasonOf(lock.signal), left + 50, 'the loss'); // It is looked for every 5 ms.
     }
     await session.close();
+  });
+
+  test('a grant that is confirmed late is not held beyond its cap', async () => {
+    for (const isRepeated of [false, true]) {
+      const server = await start();
+      const line = await wire(server.port);
+      const client = await open({ at: line.port });
+      await server.run('DLOCK.ACQUIRE', 'late', 'holder', 'PX', '60000');
+      const waiting = new DLock(client).acquire('late', { lease: 8000, maxHold: 8000, wait: 30_000 });
+      await untilWaiting(server.run, 'late', 1);
+      line.hold();
+      await server.run('DLOCK.RELEASE', 'late', 'holder');
+      await sleep(3500); // more than a third of the lease
+      if (isRepeated) line.keep('DLOCK.RENEW'); // it stays unanswered, and is sent once more elsewhere
+      line.mend();
+      line.cut();
+      const lock = await waiting;
+      const left = Number(await server.run('PTTL', 'late'));
+      assert(lock.remaining > 0 && lock.remaining <= left + 1, `${lock.remaining} of ${left}`);
+      await settles(reasonOf(lock.signal), left + 50, 'the loss');
+      await server.stop();
+    }
+  });
+
+  test('a confirmation without an answer is counted', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    await server.run('DLOCK.ACQUIRE', 'cut', 'holder', 'PX', '60000');
+    const dlock = new DLock(await open({ at: line.port }), { answer: 200 });
+    const waiting = dlock.acquire('cut', { lease: 3000, wait: 30_000 });
+    await untilWaiting(server.run, 'cut', 1);
+    await sleep(1500); // more than a third of the lease
+    line.keep('DLOCK.RENEW');
+    await server.run('DLOCK.RELEASE', 'cut', 'holder');
+    await until('it is asked', () => line.kept() > 0);
+    server.freeze();
+    line.deliver();
+    await sleep(320); // it is asked once more after 225 ms
+    server.thaw();
+    const lock = await waiting;
+    await lock.extend(60_000);
+    assert(lock.remaining <= 3000, `${lock.remaining} ms are left`);
+    await lock.release();
+    await server.stop();
   });
 
   test('a session reports in time what the cap of the operator ends', async () => {
