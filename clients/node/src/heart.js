@@ -159,7 +159,19 @@ class Heart {
       return;
     }
     this.#bindings.add(binding);
-    if (binding.cap < this.#until) this.#arm();
+  }
+
+  /**
+   * The program has the lock from now on. The server refuses a lease beyond a cap, so none ends it before its first lease.
+   *
+   * @param {Binding} binding
+   * @param {number} end of that lease
+   */
+  begin(binding, end) {
+    if (!binding.isCapKnown) binding.cap = end;
+    if (binding.cap >= this.#until) return;
+    if (binding.isCapKnown) this.#arm();
+    else this.#hasten(); // the next heartbeat asks
   }
 
   /**

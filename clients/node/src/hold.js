@@ -85,6 +85,8 @@ class Lock {
   /** It is the program's from now on. */
   begin() {
     this.#isBegun = true;
+    const { sent, terms } = this.#granted;
+    this.#binding?.heart.begin(this.#binding, sent + firstLease(terms));
     this.#watchEnd();
     const { session, renew } = this.#granted.terms;
     if (session || renew) this.keep();
@@ -428,11 +430,11 @@ class Lock {
 
   /** @param {{ heart: Heart, id: string, openings: number }} named the session that keeps it */
   #join({ heart, id, openings }) {
-    const { client, target, owner, token, sent } = this.#granted;
-    // The server refuses a lease beyond the cap. After a wait nobody knows when it began: `confirm` asks.
-    const cap = performance.now() - sent <= this.#lease / 3 ? sent + this.#lease : Infinity;
+    const { client, target, owner, token } = this.#granted;
+    // Until the program has it, its cap ends nothing: after a wait nobody knows when it began, and `confirm` asks.
+    const cap = { cap: Infinity, isCapKnown: false };
     const binding = {
-      ...{ key: target.keys[0] ?? '', database: client.home, token, heart, cap, isCapKnown: false, unbound: undefined },
+      ...{ key: target.keys[0] ?? '', database: client.home, token, heart, ...cap, unbound: undefined },
       bind: (/** @type {string} */ session) => target.bind(owner, token, session),
       info: target.info(owner),
       lose: (/** @type {string} */ why, /** @type {unknown} */ cause) => void this.#lose(why, cause),

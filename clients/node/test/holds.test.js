@@ -101,6 +101,29 @@ withEachClient(({ key, run, open, listen }) => {
     await server.stop();
   });
 
+  test('a grant of a session that could not be confirmed in time is not held beyond its cap', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    const client = await open({ at: line.port });
+    const session = await new Session(client, { timeout: 1000 }).open();
+    await server.run('DLOCK.ACQUIRE', 'late', 'holder', 'PX', '1500');
+    const waiting = new DLock(client).acquire('late', { session, maxHold: 3300, wait: 1600 });
+    line.keep('DLOCK.INFO');
+    const lock = await waiting;
+    line.deliver();
+    for (let left = 1; left > 0 && !lock.signal.aborted; ) {
+      const until = performance.now() + lock.remaining;
+      left = Number(await server.run('DLOCK.CHECK', 'late', String(lock.token)));
+      const ends = performance.now() + left;
+      assert(until <= ends + 1, `it is believed for ${until - ends} ms too long`);
+      await sleep(20);
+    }
+    await settles(reasonOf(lock.signal), 50, 'the loss');
+    assert.match(String(lock.signal.reason), /its cap/);
+    await session.close();
+    await server.stop();
+  });
+
   test('a session reports in time what the cap of the operator ends', async () => {
     const server = await start();
     await server.run('CONFIG', 'SET', 'dlock.max-hold', '8000');
