@@ -89,7 +89,7 @@ fn left_to_do(done: &Outcome) -> Vec<String> {
 
 #[test]
 fn the_printed_lines_take_the_module_out_of_the_files() {
-    let server = used("dlock.default-lease 5000\nuser worker on >secret ~job:* +dlock.acquire -@dlock +get");
+    let server = used("dlock.default-lease 5000\nuser worker on >secret ~job:* +dlock.acquire -dlock.log +get");
     let done = run(&server, &["--yes"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     let lines = left_to_do(&done);
