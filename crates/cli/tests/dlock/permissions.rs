@@ -83,7 +83,7 @@ fn the_permissions_on_the_page_suffice_to_look_and_to_free() {
     }
     assert_eq!(run(&server, "~job:*", &["renew", "job:1", "alice"]).code, Some(0));
     assert_eq!(run(&server, "~job:*", &["release", "job:1", "alice"]).code, Some(0));
-    assert_eq!(run(&server, "~job:*", &["acquire", "job:1", "--lease", "1ms"]).code, Some(0));
+    assert_eq!(run(&server, "~job:*", &["acquire", "job:1", "--lease", "100ms"]).code, Some(0));
     admin.outlive("job:1");
     admin.int("DLOCK.ACQUIRE job:1 alice PX 600000");
     assert_eq!(run(&server, "~job:*", &["break", "job:1", "--yes"]).code, Some(0));
