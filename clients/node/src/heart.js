@@ -293,7 +293,7 @@ class Heart {
   }
 
   /**
-   * The server has it, as it had when the heartbeat was sent. That comes too late if it is lost already.
+   * The server has it, as it had when the heartbeat was sent. The answer comes too late if the hold is lost already.
    *
    * @param {import('./validity.js').Sent} sent
    */

@@ -299,7 +299,7 @@ public final class DLock implements Lock {
         CompletableFuture<Optional<Hold>> result = hold.thenApply(Optional::ofNullable);
         result.whenComplete((done, failed) -> {
             if (failed != null && !hold.cancel(false)) {
-                // It was granted at this moment.
+                // The grant came at this moment.
                 hold.thenAccept(granted -> {
                     if (granted != null) {
                         granted.free();

@@ -459,7 +459,7 @@ final class Granting {
         if (decide(now -> attempt.cancel(), 0) || result.isCompletedExceptionally()) {
             return cleaned;
         }
-        // It was granted at this moment.
+        // The grant came at this moment.
         return result.thenCompose(hold -> hold == null
                 ? CompletableFuture.completedFuture(null)
                 : hold.free().handle((released, failed) -> null));

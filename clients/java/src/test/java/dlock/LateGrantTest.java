@@ -216,7 +216,7 @@ final class LateGrantTest {
         for (Lease lease : List.of(Lease.fixed(LEASE), Lease.session(LEASE))) {
             DLock lock = client.lock("short").withLease(lease);
             if (lease.kind == Lease.Kind.SESSION) {
-                // It connects first.
+                // The client connects first.
                 assertEquals(Optional.empty(), lock.tryAcquire(Duration.ofMillis(300)));
             } else {
                 assertFalse(lock.tryLock(100, TimeUnit.MILLISECONDS));

@@ -115,7 +115,7 @@ final class NestedTest {
             both.unlock();
             assertFalse(both.isHeldByCurrentThread());
             assertTrue(server.isFree(b), b);
-            // It is kept alive.
+            // The server keeps it alive.
             Thread.sleep(2500);
             assertTrue(one.isHeldByCurrentThread(), one.toString());
             assertTrue(isTaken(a));

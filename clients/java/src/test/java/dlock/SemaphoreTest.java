@@ -219,7 +219,7 @@ final class SemaphoreTest {
             assertThrows(IllegalArgumentException.class, () -> permits.tryAcquire(wrong));
             assertThrows(IllegalArgumentException.class, () -> permits.release(wrong));
         }
-        // It would wait forever.
+        // Such a request would wait forever.
         assertThrows(IllegalArgumentException.class, () -> permits.acquire(3));
     }
 }

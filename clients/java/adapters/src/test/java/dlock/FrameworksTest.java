@@ -116,7 +116,7 @@ final class FrameworksTest {
             inside.incrementAndGet();
             assertFalse(server.isFree("orders:7"));
             assertFalse(elsewhere(() -> registry.obtain("7").tryLock()));
-            // It is entered again.
+            // The lock is entered again.
             registry.executeLocked("7", inside::incrementAndGet);
             own.renewLock("7");
             own.renewLock("7", Duration.ofMinutes(5));
