@@ -210,7 +210,7 @@ class Acquisition {
     if (own) tries.give(own);
     const late = own ? tries.giveRest() : [];
     const place = client ?? inDatabase(this.#client, connection?.database);
-    const [sent, isOpen] = [attempt.since, attempt.isOpen];
+    const [sent, isOpen] = [attempt.since, attempt.mayChange];
     const lock = new Lock({ client: place, target, owner, token, slot, sent, isOpen, terms, own, late, named });
     if (!isLate) tries.end();
     return lock;

@@ -6,8 +6,7 @@
  * may have been granted, and may still be executed.
  */
 
-/** Both sides count whole milliseconds. */
-const ROUNDED = 2;
+const { ROUNDED } = require('./validity.js');
 
 /**
  * @typedef {object} Copy a command that was sent
@@ -30,6 +29,8 @@ class Attempt {
   #lease;
   /** @type {Set<Copy>} */
   #open = new Set();
+  /** The renewals of the grant without an answer. @type {Set<Copy>} */
+  #renewals = new Set();
   /** Since when the grant counts, if there is one. @type {number | undefined} */
   #since;
   /** Whether there was any answer, and whether that was a nil. */
@@ -57,6 +58,11 @@ class Attempt {
     return this.#open.size > 0;
   }
 
+  /** Whether a command that sets the lease of the grant may still be executed. */
+  get mayChange() {
+    return this.isOpen || this.#renewals.size > 0;
+  }
+
   /** @returns {Step} */
   first() {
     return { what: 'try' };
@@ -75,6 +81,41 @@ class Attempt {
   }
 
   /**
+   * A renewal of the grant is about to be sent, for another reason than its age.
+   *
+   * @param {number} now
+   * @returns {Copy}
+   */
+  renews(now) {
+    const renewal = { at: now };
+    this.#renewals.add(renewal);
+    return renewal;
+  }
+
+  /**
+   * The renewal has its answer.
+   *
+   * @param {number} now
+   * @param {Copy} renewal
+   * @param {boolean} isWhole executed, and no cap has cut it
+   * @returns {Step}
+   */
+  renewed(now, renewal, isWhole) {
+    this.#renewals.delete(renewal);
+    return isWhole ? this.confirmed(now, renewal) : this.aged(now);
+  }
+
+  /**
+   * Time has passed since the grant was read, for example for replicas.
+   *
+   * @param {number} now
+   * @returns {Step}
+   */
+  aged(now) {
+    return now - this.since <= this.#lease / 3 ? this.#granted(this.since) : { what: 'confirm' };
+  }
+
+  /**
    * @param {number} now
    * @param {Copy} copy
    * @returns {Step}
@@ -84,8 +125,7 @@ class Attempt {
     this.#open.delete(copy);
     this.#since = Math.min(this.#since ?? copy.at, copy.at);
     for (const { at } of this.#open) this.#since = Math.min(this.#since, at);
-    if (now - this.#since <= this.#lease / 3) return this.#granted(this.#since);
-    return { what: 'confirm' };
+    return this.aged(now);
   }
 
   /**
@@ -124,6 +164,7 @@ class Attempt {
     const step = this.#again(now);
     if (step.what !== 'try' && step.what !== 'wait') return this.#ended('refused');
     this.#open.clear();
+    this.#renewals.clear();
     return { ...step, isFresh: true };
   }
 

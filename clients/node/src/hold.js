@@ -10,6 +10,7 @@ const { ofLook, ofRenewal } = require('./limits.js');
 const { checkLease, firstLease } = require('./options.js');
 const { waitFor } = require('./queue.js');
 const { Bound, timer, unlessAborted, within } = require('./time.js');
+const { ROUNDED } = require('./validity.js');
 
 /**
  * @typedef {import('./index.js').Lock} Declared
@@ -55,6 +56,8 @@ class Lock {
    */
   #late;
   #isBinding = false;
+  /** Its connection has ended, or a command that binds it to another one is unanswered: the server may have released it. */
+  #isUnbound = false;
   /** The program has it: before, its end is not watched for. */
   #isBegun = false;
   /** Its connections are. */
@@ -86,7 +89,7 @@ class Lock {
   begin() {
     this.#isBegun = true;
     const { sent, terms } = this.#granted;
-    this.#binding?.heart.begin(this.#binding, sent + firstLease(terms));
+    this.#binding?.heart.begin(this.#binding, sent + firstLease(terms) - ROUNDED);
     this.#watchEnd();
     const { session, renew } = this.#granted.terms;
     if (session || renew) this.keep();
@@ -142,7 +145,7 @@ class Lock {
   }
 
   get remaining() {
-    return this.#isOver ? 0 : Math.max(0, this.#certain - performance.now());
+    return this.#isOver || this.#isUnbound ? 0 : Math.max(0, this.#certain - performance.now());
   }
 
   /** @param {number} [lease] */
@@ -359,9 +362,11 @@ class Lock {
   /** @param {Connection} own the connection that the session is bound to from now on */
   #bindTo(own) {
     this.#own = own;
+    this.#isUnbound = false;
     own.closed.then(() => {
       if (this.#own !== own) return;
       this.#own = undefined;
+      this.#isUnbound = true;
       void this.#bind();
     });
   }
@@ -384,6 +389,7 @@ class Lock {
         await this.#within(bound.signal, ({ signal }) => connection.exchange(target.check(token), signal));
         const lease = this.#lease;
         const sent = this.#beats.sends(performance.now(), lease);
+        this.#isUnbound = true;
         const commands = target.renew(owner, token, lease).map((renewal) => [...renewal, 'SESSION']);
         const exchange = connection.exchange(commands);
         const replies = await this.#within(bound.signal, ({ signal }) => unlessAborted(exchange, signal)).catch((error) => {

@@ -180,7 +180,10 @@ export interface Lock extends AsyncDisposable {
    * last confirmed renewal was sent, by a clock that only goes forward.
    */
   readonly signal: AbortSignal;
-  /** The milliseconds for which the lock is certainly held, if nobody deletes it; 0 once it is lost or released. */
+  /**
+   * The milliseconds for which the lock is certainly held, if nobody deletes it; 0 once it is lost or released, and, with
+   * `session: true`, while its connection has ended and another one is not bound yet.
+   */
   readonly remaining: number;
   /**
    * Sets the lease again, from now on. One command.

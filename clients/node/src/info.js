@@ -2,6 +2,7 @@
 /** What DLOCK.INFO replies. */
 
 const { isAnswer, isNotPermitted } = require('./errors.js');
+const { ROUNDED } = require('./validity.js');
 
 /**
  * A map, which version 2 of the protocol sends as a flat array.
@@ -47,7 +48,7 @@ async function learnCaps(some, send) {
     const replies = await send(some.flatMap(({ info }) => info));
     for (const binding of some) {
       const left = capOf(replies.splice(0, binding.info.length), binding.token);
-      if (left !== undefined) Object.assign(binding, { cap: asked + left, isCapKnown: true });
+      if (left !== undefined) Object.assign(binding, { cap: asked + left - ROUNDED, isCapKnown: true });
     }
   } catch (error) {
     if (!isAnswer(error)) throw error;

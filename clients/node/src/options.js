@@ -39,6 +39,8 @@ const DEFAULTS = {
 };
 const NAMES = [...Object.keys(DEFAULTS), 'signal'];
 const MODES = ['exclusive', 'read', 'write'];
+/** Both sides count whole ms, so that nothing is certain of a lease of 2 ms. */
+const SHORTEST = 3;
 /** A lease below, in ms, may be meant in seconds. */
 const SHORT = 300;
 
@@ -109,8 +111,8 @@ function isSession(value) {
  * @param {boolean} isOfSession
  */
 function checkHold(maxHold, atLeast, isOfSession) {
-  if (maxHold !== Infinity && !isCount(maxHold, 1)) {
-    throw new RangeError('maxHold is a whole number of milliseconds, 1 or more, or Infinity');
+  if (maxHold !== Infinity && !isCount(maxHold, SHORTEST)) {
+    throw new RangeError(`maxHold is a whole number of milliseconds, ${SHORTEST} or more, or Infinity`);
   }
   if (!isCount(atLeast, 0)) throw new RangeError('atLeast is a whole number of milliseconds, 0 or more');
   if (atLeast > maxHold) throw new RangeError('atLeast is longer than maxHold');
@@ -128,7 +130,9 @@ function firstLease({ lease, atLeast }) {
 
 /** @param {unknown} lease */
 function checkLease(lease) {
-  if (!isCount(lease, 1)) throw new RangeError('lease is a whole number of milliseconds, 1 or more');
+  if (!isCount(lease, SHORTEST)) {
+    throw new RangeError(`lease is a whole number of milliseconds, ${SHORTEST} or more: of a shorter one nothing is certain`);
+  }
 }
 
 /**

@@ -72,20 +72,35 @@ async function waitOn(request, connection) {
  * @returns {Promise<{ granted: ReturnType<typeof grantedBy>, acknowledged: () => Promise<number> }>}
  */
 async function asked(request, connection, block) {
-  const { target, owner, command, terms, bound } = request;
+  const { command, terms } = request;
   // Without a signal: what comes after the end of the request is heard out, so that it can be undone.
   if (terms.replicas === 0 || block.length > 0) {
     const [reply] = await alive(request, connection, connection.exchange([[...command, ...block]]));
     const granted = grantedBy(reply);
     if (terms.replicas === 0 || !granted) return { granted, acknowledged: async () => 0 };
-    // Redis before 7.0.12 does not count a grant to a blocked connection as its write, so that WAIT would not wait for
-    // it. A renewal is such a write.
-    const renewals = target.renew(owner, granted.token, firstLease(terms));
-    const exchange = () => connection.exchangeOrFail([...renewals, waitFor(request)], bound.signal);
-    return { granted, acknowledged: async () => Number((await exchange()).at(-1)) };
+    return { granted, acknowledged: () => renewedOn(request, connection, granted.token) };
   }
   const [reply, number] = await alive(request, connection, connection.exchangeOrFail([command, waitFor(request)]));
   return { granted: grantedBy(reply), acknowledged: async () => Number(number) };
+}
+
+/**
+ * How many replicas acknowledge a grant to a connection that was blocked. Redis before 7.0.12 does not count such a grant
+ * as a write of the connection, so that WAIT would not wait for it. A renewal is such a write.
+ *
+ * @param {Request} request
+ * @param {Connection} connection
+ * @param {number} token
+ */
+async function renewedOn(request, connection, token) {
+  const { attempt, target, owner, terms, bound } = request;
+  const renewals = target.renew(owner, token, firstLease(terms));
+  const renewal = attempt.renews(performance.now());
+  const replies = await connection.exchangeOrFail([...renewals, waitFor(request)], bound.signal);
+  const acknowledged = Number(replies.pop());
+  const isWhole = replies.every((reply) => Number(reply) > 0);
+  request.step = attempt.renewed(performance.now(), renewal, isWhole);
+  return acknowledged;
 }
 
 /**

@@ -174,4 +174,5 @@ class Validity {
   }
 }
 
+exports.ROUNDED = ROUNDED;
 exports.Validity = Validity;

@@ -33,7 +33,7 @@ withEachClient(({ key, run, open }) => {
   test('values are of their kind', async () => {
     const dlock = new DLock(await open());
     const wrong = [
-      { lease: '5000' }, { wait: '5' }, { wait: null }, { answer: 0 }, { session: 1 }, { replicas: -1 },
+      { lease: '5000' }, { lease: 2 }, { maxHold: 2 }, { wait: '5' }, { wait: null }, { answer: 0 }, { session: 1 }, { replicas: -1 },
       { replicas: 1.5 }, { renew: 1 }, { owner: 5 }, { owner: 'x'.repeat(48) },
       { owner: 'a\nb' }, { replicas: 1, replicasTimeout: 0 }, { signal: {} }, { mode: 'toString' },
     ];
@@ -42,6 +42,15 @@ withEachClient(({ key, run, open }) => {
       await assert.rejects(dlock.acquire(key('values'), options), named, JSON.stringify(options));
     }
     assert.equal(await lookAt(run, key('values')), null);
+  });
+
+  test('a lease of which nothing would be certain is refused at once', async () => {
+    const dlock = new DLock(await open());
+    await assert.rejects(dlock.acquire(key('short'), { lease: 2 }), /lease is .* 3 or more/);
+    const lock = await dlock.acquire(key('short'), { lease: 3000 });
+    await assert.rejects(lock.extend(2), /lease is .* 3 or more/);
+    assert(lock.remaining > 0);
+    await lock.release();
   });
 
   test('an owner is the label and a random end', async () => {

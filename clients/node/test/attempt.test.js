@@ -15,7 +15,7 @@ test(`${generated.length} histories that were generated`, () => generated.forEac
 /** Each way in which a package was wrong: the line to change. */
 const PLANTED = {
   'a grant counts from the copy that was answered': ['for (const { at } of this.#open) this.#since = Math.min(this.#since, at);', ''],
-  'a grant after a long wait is believed': ['if (now - this.#since <= this.#lease / 3)', 'if (true)'],
+  'a grant after a long wait is believed': ['return now - this.since <= this.#lease / 3 ?', 'return true ?'],
   'silence after the grant ends the wait': ["this.#since === undefined ? this.#again(now) : { what: 'confirm' }", 'this.#since === undefined ? this.#again(now) : this.over(Infinity)'],
   'an answer that confirms is believed, however late': ['now < until ? this.#granted(this.#since)', 'true ? this.#granted(this.#since)'],
   'the nil of a repeat is a refusal': ['(isWait && !this.isOpen)', 'isWait'],

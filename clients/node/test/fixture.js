@@ -182,7 +182,7 @@ export async function reasonOf(signal) {
 /**
  * A wire to the server, or to the one at another port. `hold()` drops what the server says, `cut()` breaks connections,
  * `mend()` carries again, `lead(port)` leads elsewhere from now on. `keep(word)` keeps back a connection's commands from
- * the next one with that word on; `deliver()` lets them arrive, before the end of the connection if that has ended.
+ * the next one with that word on; `drop()` breaks that connection, and `deliver()` lets them arrive, before its end.
  * `delay(ms)` makes replies late, and `delayEnds(ms)` what the server hears of the end of a connection.
  */
 export async function wire(to = port) {
@@ -190,14 +190,14 @@ export async function wire(to = port) {
   let held = false;
   let replies = 0;
   let [late, lateEnd] = [0, 0];
-  /** @type {{ word?: string, far?: net.Socket, end?: () => void, chunks: Buffer[] }} */
+  /** @type {{ word?: string, far?: net.Socket, near?: net.Socket, end?: () => void, chunks: Buffer[] }} */
   let kept = { chunks: [] };
   const relay = net.createServer((near) => {
     const far = net.connect(to, host);
     const pair = [near, far];
     pairs.add(pair);
     near.on('data', (data) => {
-      if (kept.word && data.includes(kept.word)) [kept.word, kept.far] = [undefined, far];
+      if (kept.word && data.includes(kept.word)) [kept.word, kept.far, kept.near] = [undefined, far, near];
       if (kept.far === far) kept.chunks.push(data);
       else far.write(data);
     });
@@ -237,6 +237,7 @@ export async function wire(to = port) {
     cut: () => pairs.forEach((pair) => pair.forEach((end) => end.destroy())),
     keep: (word) => (kept = { word, chunks: [] }),
     kept: () => kept.chunks.length,
+    drop: () => kept.near.destroy(),
     delay: (ms) => (late = ms),
     delayEnds: (ms) => (lateEnd = ms),
     deliver: () => {

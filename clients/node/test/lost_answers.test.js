@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 
 import { DLock, NoAnswer, Session } from 'redis-dlock';
 
-import { clientsOf, lookAt, settles, sleep, test, until, wire, withEachClient } from './fixture.js';
+import { clientsOf, lookAt, settles, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 const [SHORT, LONG] = [3000, 60_000];
@@ -58,6 +58,47 @@ withEachClient(({ open }) => {
     line.deliver();
     await until('it arrives', async () => (await server.run('PTTL', 'job')) <= 2 * SHORT);
     assert(lock.remaining <= 2 * SHORT, `${lock.remaining} ms are left`);
+    assert.equal(await lock.release(), true);
+    await server.stop();
+  });
+
+  test('a lease that the renewal behind a grant may still set is counted', async () => {
+    const server = await start();
+    const replica = await start({ options: ['--replicaof', '127.0.0.1', String(server.port)] });
+    await until('it is replicated', async () => (await replica.run('INFO', 'replication')).includes('master_link_status:up'));
+    const line = await wire(server.port);
+    const holder = await new DLock(await open({ at: server.port })).acquire('job');
+    const dlock = new DLock(await open({ at: line.port }), { answer: 500, replicas: 1, lease: 2 * SHORT });
+    line.keep('DLOCK.RENEW');
+    const waiting = dlock.acquire('job', { wait: 20_000 });
+    await untilWaiting(server.run, 'job', 1);
+    await holder.release();
+    await until('it is renewed', () => line.kept() > 0);
+    line.drop();
+    const lock = await waiting;
+    await lock.extend(LONG);
+    assert(lock.remaining <= 2 * SHORT, `${lock.remaining} ms are left`);
+    line.deliver();
+    await until('it arrives', async () => (await server.run('PTTL', 'job')) <= 2 * SHORT);
+    assert(lock.remaining <= 2 * SHORT, `${lock.remaining} ms are left`);
+    assert.equal(await lock.release(), true);
+    await replica.stop();
+    await server.stop();
+  });
+
+  test('a session whose connection has ended promises nothing until it is bound again', async () => {
+    const server = await start({ options: ['--dlock.session-grace', '20000'] });
+    const line = await wire(server.port);
+    const dlock = new DLock(await open({ at: line.port }), { answer: 5000 });
+    const lock = await dlock.acquire('job', { session: true, lease: LONG });
+    const [first] = await clientsOf(server.run, 'job', 'holds', 'session');
+    line.keep('SESSION');
+    await server.run('CLIENT', 'KILL', 'ID', String(first));
+    await until('it is bound', () => line.kept() > 0);
+    assert.equal(lock.remaining, 0, 'the server may have released it');
+    assert(!lock.signal.aborted, 'nobody knows that it is lost');
+    line.deliver();
+    await until('it is bound', () => lock.remaining > 0);
     assert.equal(await lock.release(), true);
     await server.stop();
   });
