@@ -135,7 +135,8 @@ impl Upstream {
         let began = Instant::now();
         let copy = self.pass.copies.enter(request, call);
         let is_old = || copy.as_ref().is_some_and(|copy| !copy.is_newest());
-        // Whether the server may have had it before, and whether it has refused it since.
+        // Whether a copy of it may wait on the server, and whether the server has refused it since. The nil of a command
+        // that does not wait is its answer.
         let (mut is_repeat, mut is_refused) = (copy.as_ref().is_some_and(|copy| copy.is_repeat), false);
         // Since when no server is known to be there.
         let (mut away, mut pause) = (began, PAUSE);
@@ -164,7 +165,7 @@ impl Upstream {
                 Unanswered::NotSent(_) | Unanswered::Later(_) => {}
                 Unanswered::Unknown(_) if call.is_repeatable => {
                     Stats::count(&self.pass.stats.reconnections);
-                    (is_repeat, away) = (true, Instant::now());
+                    (is_repeat, away) = (call.block.is_some(), Instant::now());
                 }
                 _ => return Err(failed),
             }

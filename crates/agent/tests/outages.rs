@@ -17,6 +17,7 @@ use dlock_agent::{Agent, Listen, Options};
 use dlock_client::{Acquire, Client, Error, Guard};
 use dlock_testkit::process::free_port;
 use dlock_testkit::proxy::Proxy;
+use dlock_testkit::redis::Value;
 use dlock_testkit::{Server, soon};
 use tokio::task::JoinHandle;
 
@@ -102,4 +103,36 @@ async fn a_late_copy_of_the_agents_request_is_no_refusal() {
     assert!(waiter.poll(Duration::from_secs(1)).is_none(), "a reply before the release");
     assert_eq!(direct.int("DLOCK.RELEASE k other"), 1);
     assert!(waiter.granted() > 0);
+}
+
+/// Whatever a command asks, it goes to the server once more if its connection has ended: the nil is then the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_nil_of_a_repeat_that_does_not_wait_is_its_answer() {
+    let server = Server::start();
+    let mut direct = server.client();
+    direct.int("DLOCK.ACQUIRE k other PX 60000");
+    direct.run("DLOCK.SACQUIRE pool other 1 PX 60000");
+    for command in [
+        "DLOCK.ACQUIRE k a REQUEST 1",
+        "DLOCK.RACQUIRE k a REQUEST 1",
+        "DLOCK.RLOCK k a REQUEST 1",
+        "DLOCK.WLOCK k a REQUEST 1",
+        "DLOCK.SACQUIRE pool a 1 REQUEST 1",
+        "DLOCK.MACQUIRE 2 k l a REQUEST 1",
+        "DLOCK.RENEW k a TOKEN 7",
+        "DLOCK.CHECK k 7",
+        "DLOCK.INFO none",
+    ] {
+        let proxy = Proxy::to(&server);
+        let port = agent_of(&proxy.url());
+        soon("the agent listens", || dlock_testkit::Client::connect(port).is_ok());
+        let mut client = dlock_testkit::Client::connect(port).expect("a connection");
+        proxy.keep_from("DLOCK.");
+        client.send(command);
+        soon("the agent has sent it", || proxy.kept() > 0);
+        proxy.cut();
+        soon("it has sent it again", || proxy.kept() > 1);
+        proxy.deliver();
+        assert_eq!(client.poll(Duration::from_secs(20)), Some(Value::Nil), "{command}");
+    }
 }

@@ -31,6 +31,8 @@ struct State {
     keeps_before: usize,
     /// Commands with this word are kept.
     keeps: Option<&'static str>,
+    /// How many of those have come.
+    kept: usize,
     /// Everything of the connections before this one is kept, also their ends.
     silent_before: usize,
     /// How long replies take, and how long the server does not hear that the client has ended a connection.
@@ -86,7 +88,13 @@ impl Proxy {
 
     /// Commands with this word arrive no more from now on, and what follows them on their connections.
     pub fn keep_from(&self, word: &'static str) {
-        self.network.state.lock().expect("a lock").keeps = Some(word);
+        let mut state = self.network.state.lock().expect("a lock");
+        (state.keeps, state.kept) = (Some(word), 0);
+    }
+
+    /// Returns how many commands have come that are kept for their word.
+    pub fn kept(&self) -> usize {
+        self.network.state.lock().expect("a lock").kept
     }
 
     /// Each reply takes this long from now on.
@@ -179,7 +187,8 @@ impl Network {
 
     fn wait_until_it_is_not_kept(&self, commands: &[u8]) {
         let has = |word: &str| commands.windows(word.len()).any(|part| part == word.as_bytes());
-        let state = self.state.lock().expect("a lock");
+        let mut state = self.state.lock().expect("a lock");
+        state.kept += usize::from(state.keeps.is_some_and(has));
         let _passes = self.changed.wait_while(state, |state| state.keeps.is_some_and(has)).expect("a lock");
     }
 
