@@ -64,6 +64,10 @@ conformance: build ## play the conformance suite against every package (THROUGH=
 	DLOCK_COMMAND=$$CARGO_TARGET_DIR/release/dlock DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock \
 	DLOCK_THROUGH=$(THROUGH) tests/clients/conformance.sh
 
+suites: module ## play the lock tests of other projects, write docs/evidence.md (SUITE=name)
+	@scripts/setup test
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" tests/suites/run --write $(SUITE)
+
 test-node-newest: module ## test the Node.js package with the newest ioredis and node-redis, instead of the pinned ones
 	@scripts/setup test
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_NODE_NEWEST=1 DLOCK_RECIPES=node \

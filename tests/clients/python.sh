@@ -10,7 +10,6 @@ scripts/python make
 installed=$("$python" -c 'import redis_dlock; print(redis_dlock.__file__)')
 [[ $installed == "$root"/target/python/lib/* ]] || { echo "the tests would use $installed"; exit 1; }
 
-redis_py=$(scripts/python redis-py)
 oldest=$(scripts/python oldest)
 PATH=$root/target/languages/node/bin:$PATH
 command -v npm >/dev/null || { echo 'missing: npm, for pyright'; exit 77; }
@@ -31,7 +30,6 @@ part() {
 tests() { env --unset=DLOCK_TEST_HOST --unset=DLOCK_TEST_PORT "$1" -m pytest "${@:2}"; }
 
 part types "$python" -m mypy --cache-dir "$root/target/python/mypy" src tests bench examples
-part redis-py "$python" tests/redis_py/run.py "$redis_py"
 losses=(tests/test_lost.py tests/test_unanswered_renewals.py)
 waits=(tests/test_given_up_at_the_grant.py)
 late=(tests/test_late_grants.py tests/test_one_heartbeat.py)

@@ -1,0 +1,71 @@
+"""Servers with the module, for the time of a suite."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from types import TracebackType
+
+DEADLINE = 30
+
+
+def free_port() -> int:
+    """Returns a port that was free a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    """Returns whether a server with the module does."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as connection:
+            connection.sendall(b"DLOCK.INFO none\r\n")
+            return connection.recv(1) in (b"*", b"%", b"_", b"$")
+    except OSError:
+        return False
+
+
+class Servers:
+    """Servers on free ports. Use them in a `with` block."""
+
+    def __init__(self, number: int) -> None:
+        self._homes: list[tempfile.TemporaryDirectory[str]] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.ports = [self._start() for _ in range(number)]
+
+    def _start(self) -> int:
+        home = tempfile.TemporaryDirectory()
+        self._homes.append(home)
+        for _ in range(3):
+            port = free_port()
+            process = subprocess.Popen(
+                [os.environ["DLOCK_SERVER"], "--port", str(port), "--bind", "127.0.0.1", "--dir", home.name, "--save", "",
+                 "--loadmodule", os.environ["DLOCK_MODULE"]],
+                stdout=subprocess.DEVNULL,
+            )
+            end = time.monotonic() + DEADLINE
+            # Another program may have got the port first. The process then ends.
+            while process.poll() is None and time.monotonic() < end:
+                if answers(port):
+                    self._processes.append(process)
+                    return port
+                time.sleep(0.02)
+            process.kill()
+            process.wait()
+        raise SystemExit("the server does not start")
+
+    def __enter__(self) -> Servers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+        for home in self._homes:
+            home.cleanup()
