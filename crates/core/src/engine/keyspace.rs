@@ -1,6 +1,5 @@
 //! The server's keys, as the engine sees them, and an open lock.
 
-use super::named::UserState;
 use crate::{Applied, Bond, Effect, Expiry, Lock, Memory, Name, Now, UnixMs, Uptime};
 
 /// The keys of a server, and what else the engine asks of it.
@@ -83,6 +82,17 @@ pub trait OpenKey {
     /// Closes the key; nothing is done with it afterwards. It gets this lock if there was no key, and is deleted if `end`
     /// says so. `signal` tells `WATCH` and `CLIENT TRACKING`.
     fn close(&mut self, end: KeyEnd, signal: Signal);
+}
+
+/// The server's knowledge of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserState {
+    /// It is known, and may log in.
+    Enabled,
+    /// An operator has switched it off.
+    Disabled,
+    /// There is no such user: it was deleted, or another module has made it.
+    Unknown,
 }
 
 /// The end of a key when the lock is closed.
@@ -203,7 +213,7 @@ impl<K: OpenKey> OpenLock<K> {
     }
 
     /// Ties the lock to its bindings.
-    pub(super) fn set_bond(&mut self, bond: Bond) {
+    pub(in crate::engine) fn set_bond(&mut self, bond: Bond) {
         if let Some(lock) = self.key.lock_mut().or(self.fresh.as_deref_mut()) {
             lock.holds.set_bond(bond);
         }

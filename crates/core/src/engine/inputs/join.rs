@@ -1,0 +1,186 @@
+//! A request that is not granted at once: it is refused, or it waits.
+
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use crate::engine::inputs::deadlock::Search;
+use crate::engine::keyspace::Keyspace;
+use crate::engine::state::budget::Budget;
+use crate::engine::state::call::Call;
+use crate::engine::state::engine::Engine;
+use crate::engine::state::fault::Fault;
+use crate::engine::state::ids::RecordId;
+use crate::engine::state::ids::WaiterId;
+use crate::engine::state::outbox::grant::Grant;
+use crate::engine::state::outbox::{Answer, Event, Outbox, Output};
+use crate::engine::state::waiting::Sender;
+use crate::engine::state::waiting::queue::Rank;
+use crate::lock::Refusal;
+use crate::settings::share;
+use crate::{Name, Request};
+
+/// The outcome of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entered {
+    /// The owner has entered.
+    Granted(Grant),
+    /// The same request was granted before.
+    Replayed(Grant),
+    /// The request waits: the caller blocks the client.
+    Waiting(WaiterId),
+    /// Nothing: the reply is nil.
+    Refused,
+}
+
+/// The next step of a request once its key is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decided {
+    /// Nothing more.
+    Entered(Entered),
+    /// It waits: at the end of the queue, or as an upgrade before all that do not hold the lock.
+    Join(Rank),
+    /// It takes the place of the same request, sent before.
+    TakeOver(WaiterId),
+}
+
+/// Decides whether a request that is not granted waits, is refused, or is an error. `first` is the same request, sent
+/// before, which waits.
+pub(super) fn wait_or_refuse<T>(
+    outbox: &mut Outbox<T>,
+    refusal: Refusal,
+    call: &Call<'_>,
+    request: &Request,
+    may_wait: bool,
+    first: Option<WaiterId>,
+) -> Result<Decided, Fault> {
+    let mut refused = || {
+        outbox.stats.refusals += 1;
+        Ok(Decided::Entered(Entered::Refused))
+    };
+    let why = match (refusal, first) {
+        (Refusal::TooManyEntries, _) => return Err(Fault::TooManyEntries),
+        (Refusal::NoToken, _) => return Err(Fault::NoToken),
+        (Refusal::LeasePassed, _) => return refused(),
+        _ if !may_wait => return refused(),
+        (Refusal::OverLimit, _) => "the owner's own permits and those it asks for exceed the limit",
+        (Refusal::Held | Refusal::Owned | Refusal::OnlyHolder, Some(first)) => return Ok(Decided::TakeOver(first)),
+        (Refusal::Held, None) => return Ok(Decided::Join(Rank::Arrival)),
+        (Refusal::Owned, None) if request.want.has_slot() => {
+            "the owner has a shared hold already, and SLOT is for an owner that has none"
+        }
+        (Refusal::Owned, None) => {
+            "the owner holds the lock already, and the request is not reentrant (DLOCK.RACQUIRE enters again)"
+        }
+        (Refusal::OnlyHolder, None) => "the owner holds the lock, and a waiter ahead waits for it",
+    };
+    Err(outbox.deadlock(call, request, why.to_owned()))
+}
+
+/// Returns the sender of the running command.
+fn sender<S: Keyspace>(space: &mut S, call: &Call<'_>) -> Sender {
+    Sender { client: call.client, user: space.user().map(Rc::from), since: call.now }
+}
+
+impl<T> Engine<T> {
+    /// Makes a request for these locks wait, as was decided on it. Their keys are closed.
+    pub(super) fn carry_out<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: &Call<'_>,
+        names: &[Name<'_>],
+        request: &Request,
+        decided: Decided,
+        (wait, budget): (Option<impl FnOnce(WaiterId) -> T>, &mut Budget),
+    ) -> Result<Entered, Fault> {
+        match (decided, wait) {
+            (Decided::Entered(entered), _) => Ok(entered),
+            (Decided::TakeOver(first), Some(wait)) => Ok(self.take_over(space, first, (call, request), wait)),
+            (Decided::Join(rank), Some(wait)) => self.join(space, call, names, request, rank, (wait, budget)),
+            (Decided::TakeOver(_) | Decided::Join(_), None) => {
+                debug_assert!(false, "a request that may not wait is refused");
+                Ok(Entered::Refused)
+            }
+        }
+    }
+
+    /// Gives the place of the first request to the one that came again, with its own arguments. The first gets nil.
+    fn take_over<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        id: WaiterId,
+        (call, request): (&Call<'_>, &Request),
+        wait: impl FnOnce(WaiterId) -> T,
+    ) -> Entered {
+        self.note_timeout(id, call.now);
+        let Some(waiter) = self.parts.waiters.get(id) else { return Entered::Refused };
+        let records = waiter.records.clone();
+        let sender = sender(space, call);
+        if let Some(first) = self.parts.waiters.take_over(id, request, sender, wait) {
+            self.parts.outbox.stats.replays += 1;
+            self.parts.outbox.push(Output::Answer(first, Answer::Nil));
+        }
+        records.into_iter().for_each(|record| self.mark_due(record));
+        Entered::Waiting(id)
+    }
+
+    /// Puts a request into the queues of these locks, in one step.
+    fn join<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: &Call<'_>,
+        names: &[Name<'_>],
+        request: &Request,
+        rank: Rank,
+        (wait, budget): (impl FnOnce(WaiterId) -> T, &mut Budget),
+    ) -> Result<Entered, Fault> {
+        let records: SmallVec<[RecordId; 1]> = names.iter().map(|name| self.find_or_create(*name)).collect();
+        let sender = sender(space, call);
+        if self.parts.settings.max_waiters.is_some_and(|max| !self.has_room(max, records.len(), sender.user.as_deref()))
+        {
+            records.iter().for_each(|id| self.drop_if_idle(*id));
+            return Err(Fault::TooManyWaiters);
+        }
+        let id = self.parts.waiters.add(request, sender, rank, records.clone(), wait);
+        for record in &records {
+            if let Some(record) = self.registry.get_mut(*record) {
+                self.parts.waiters.join(id, &mut record.queue);
+            }
+        }
+        if let Some(cycle) = self.find_cycle(space, id) {
+            self.undo_enqueue(id);
+            records.iter().for_each(|id| self.drop_if_idle(*id));
+            return Err(self.parts.outbox.deadlock(call, request, cycle));
+        }
+        for record in &records {
+            self.begin_to_watch(space, *record, call.now, budget);
+        }
+        self.parts.outbox.stats.waits += 1;
+        (0..records.len()).for_each(|index| self.parts.outbox.push_own_event(index, Event::Wait));
+        Ok(Entered::Waiting(id))
+    }
+
+    /// Returns whether this many places are free of `max`, and of the share of the request's user: one user cannot take the
+    /// places of all.
+    fn has_room(&self, max: usize, wanted: usize, user: Option<&[u8]>) -> bool {
+        let of_user = user.map_or(0, |user| self.parts.waiters.places_of(user) + wanted);
+        self.parts.waiters.places() + wanted <= max && of_user <= share(max)
+    }
+
+    /// Returns the cycle of owners that a request which has just joined its queues closes, in words.
+    fn find_cycle<S: Keyspace>(&mut self, space: &mut S, id: WaiterId) -> Option<String> {
+        let (cycle, removed) = Search::new(&self.registry, &mut self.parts.waiters, space, id)?.run();
+        removed.into_iter().for_each(|id| self.forget_lock(id));
+        cycle
+    }
+
+    /// Takes out a request that has just joined: nothing has changed.
+    fn undo_enqueue(&mut self, id: WaiterId) {
+        let Some(waiter) = self.parts.waiters.remove(id) else { return };
+        for record in &waiter.records {
+            if let Some(record) = self.registry.get_mut(*record) {
+                self.parts.waiters.leave(&waiter, &mut record.queue);
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! `DLOCK.SESSION`, and the end of named sessions.
+
+use std::rc::Rc;
+
+use crate::engine::keyspace::Keyspace;
+use crate::engine::keyspace::UserState;
+use crate::engine::state::budget::{Budget, REJECTED_AT_ONCE};
+use crate::engine::state::engine::Engine;
+use crate::engine::state::fault::Fault;
+use crate::engine::state::outbox::Answer;
+use crate::engine::state::records::session_holds::SessionEnd;
+use crate::engine::state::sessions::named::{LISTED, OpenSession};
+use crate::settings::Settings;
+use crate::{Lease, Mode, NamedId, NoSession, Now, Owner, SessionId, SessionKey, Token, Uptime};
+
+/// A heartbeat, or the opening of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct Heartbeat<'a> {
+    /// The session.
+    pub id: &'a SessionId,
+    /// The user whose command it is.
+    pub user: &'a [u8],
+    /// When the session ends without another, from now.
+    pub timeout: Lease,
+    /// Whether it opens or keeps, or both.
+    pub only: OpenIf,
+}
+
+/// The effects that a heartbeat may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenIf {
+    /// Keep the session, or open it.
+    Any,
+    /// `NX`: open it.
+    New,
+    /// `XX`: keep it.
+    Open,
+}
+
+/// A hold that is bound to a session, as `LIST` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundHold {
+    /// The database.
+    pub db: i32,
+    /// The key.
+    pub key: Rc<[u8]>,
+    /// The owner.
+    pub owner: Owner,
+    /// The mode.
+    pub mode: Mode,
+    /// The fencing token.
+    pub token: Token,
+}
+
+/// How many bytes of names `LIST` returns, about, before it returns no more.
+const LISTED_BYTES: usize = 1 << 20;
+
+impl<T> Engine<T> {
+    /// Opens a named session, or keeps it open. Returns how many holds are bound to it; `None` if it is open and `only` is
+    /// [`OpenIf::New`]. `state` says what the server knows of the user, when a session is opened. O(log n).
+    ///
+    /// # Errors
+    /// [`Fault::NoSession`], [`Fault::DisabledUser`], [`Fault::TooManySessions`] and [`Fault::TooManySessionsOfUser`].
+    pub fn keep_session(
+        &mut self,
+        beat: Heartbeat<'_>,
+        (uptime, now): (Uptime, Now),
+        state: impl FnOnce() -> UserState,
+    ) -> Result<Option<usize>, Fault> {
+        let named = &mut self.parts.sessions.named;
+        let ms = beat.timeout.get();
+        named.come_back(now);
+        match (named.find(beat.id.as_bytes(), beat.user), beat.only) {
+            (Some(_), OpenIf::New) => Ok(None),
+            (Some(open), OpenIf::Any | OpenIf::Open) => {
+                named.beat(open, ms, uptime);
+                Ok(Some(named.holds(open)))
+            }
+            (None, OpenIf::Open) => Err(Fault::NoSession(NoSession::Unknown)),
+            (None, _) => {
+                let Settings { max_sessions, max_sessions_per_user, .. } = self.parts.settings;
+                if max_sessions.is_some_and(|max| named.len() >= max) {
+                    return Err(Fault::TooManySessions);
+                }
+                if max_sessions_per_user.is_some_and(|max| named.count_of(beat.user) >= max) {
+                    return Err(Fault::TooManySessionsOfUser);
+                }
+                let is_known = match state() {
+                    UserState::Enabled => true,
+                    UserState::Unknown => false,
+                    UserState::Disabled => return Err(Fault::DisabledUser),
+                };
+                named.open(beat.id, (beat.user, is_known), ms, (uptime, now));
+                Ok(Some(0))
+            }
+        }
+    }
+
+    /// Ends a named session of a user at once, and releases its holds, whatever the grace. Returns how many holds were bound
+    /// to it; `None` if there is no such session.
+    pub fn close_session(&mut self, id: &SessionId, user: &[u8], now: Now) -> Option<usize> {
+        let named = self.parts.sessions.named.find(id.as_bytes(), user)?;
+        let holds = self.parts.sessions.named.holds(named);
+        self.end_named(named, SessionEnd { at: now.ms(), grace: None });
+        // In a pause, and in a transaction, no timer sends them away before the next command.
+        let (waiting, sent_away) = (self.parts.waiters.len(), self.parts.sessions.sent_away);
+        self.reject_orphans(REJECTED_AT_ONCE.saturating_sub(sent_away));
+        self.parts.sessions.sent_away = sent_away + waiting - self.parts.waiters.len();
+        Some(holds)
+    }
+
+    /// Returns the open named sessions of a user, or of all: at most this many.
+    pub fn list_sessions(&self, user: Option<&[u8]>, most: usize, uptime: Uptime) -> Vec<OpenSession> {
+        self.parts.sessions.named.list(user, (most, LISTED_BYTES), uptime)
+    }
+
+    /// Returns the live holds that are bound to a named session of a user, at most this many; `None` if there is no such
+    /// session.
+    pub fn list_session(&mut self, id: &SessionId, user: &[u8], most: usize, now: Now) -> Option<Vec<BoundHold>> {
+        let named = self.parts.sessions.named.find(id.as_bytes(), user)?;
+        let key = SessionKey::Named(named);
+        let (mut listed, mut steps, mut bytes) = (Vec::new(), LISTED, 0);
+        for id in self.parts.sessions.locks_of(key) {
+            if steps == 0 || listed.len() >= most || bytes >= LISTED_BYTES {
+                break;
+            }
+            steps -= 1;
+            let Some(record) = self.registry.get(id).filter(|record| !self.registry.is_stale(record)) else { continue };
+            for binding in record.bound.of_session(key).take(steps.min(most - listed.len())) {
+                steps -= 1;
+                if bytes >= LISTED_BYTES {
+                    break;
+                }
+                if now.ms() < binding.deadline {
+                    bytes += record.key.len() + binding.owner.heap_bytes();
+                    listed.push(BoundHold {
+                        db: record.db,
+                        key: Rc::clone(&record.key),
+                        owner: binding.owner.clone(),
+                        mode: binding.mode,
+                        token: binding.token,
+                    });
+                }
+            }
+        }
+        Some(listed)
+    }
+
+    /// Looks a named session up for a request of this user; `None`: the request has none.
+    pub fn look_up_session(&self, id: &SessionId, user: Option<&[u8]>) -> Result<NamedId, NoSession> {
+        let user = user.ok_or(NoSession::Userless)?;
+        self.parts.sessions.named.find(id.as_bytes(), user).ok_or(NoSession::Unknown)
+    }
+
+    /// Asks the server about some of the users that have named sessions: the sessions of a user that was deleted or disabled
+    /// end.
+    pub(super) fn check_users<S: Keyspace>(&mut self, space: &mut S) {
+        for user in self.parts.sessions.named.users_to_check() {
+            let state = space.user_state(&user);
+            self.parts.sessions.named.note_user(&user, state);
+        }
+    }
+
+    /// Ends the named sessions whose time has passed or whose user is lost, and sends those away that waited to be bound to them: some, if there
+    /// are many. Returns whether there was one.
+    pub(super) fn end_overdue(&mut self, now: Now, budget: &mut Budget) -> bool {
+        let has_orphans = self.reject_orphans(REJECTED_AT_ONCE);
+        if !self.parts.sessions.named.is_due() {
+            return has_orphans;
+        }
+        budget.should_yield = true;
+        if let Some(named) = self.parts.sessions.named.next_overdue() {
+            let grace = self.parts.settings.session_grace;
+            self.end_named(named, SessionEnd { at: now.ms(), grace });
+        }
+        true
+    }
+
+    fn end_named(&mut self, named: NamedId, end: SessionEnd) {
+        let Some(id) = self.parts.sessions.named.close(named) else { return };
+        self.end_session(SessionKey::Named(named), Some(&id), end);
+        // `reject_orphans` answers those who wait, a piece at a time.
+        if self.parts.waiters.of_session(named).is_some() {
+            self.parts.sessions.orphaned.push(named);
+        }
+    }
+
+    /// Answers some of those who wait to be bound to a session that has ended. Returns whether there was such a session.
+    fn reject_orphans(&mut self, most: usize) -> bool {
+        let Some(named) = self.parts.sessions.orphaned.last().copied() else { return false };
+        for _ in 0..most {
+            let Some(waiter) = self.parts.waiters.of_session(named) else {
+                self.parts.sessions.orphaned.pop();
+                return true;
+            };
+            self.answer(waiter, Answer::Fault(Fault::NoSession(NoSession::Unknown)));
+        }
+        true
+    }
+}

@@ -1,0 +1,150 @@
+//! `RELEASE`.
+
+use crate::engine::inputs::command::{OnLock, Work};
+use crate::engine::keyspace::{Keyspace, NotOpen, OpenKey, OpenLock, Replication};
+use crate::engine::state::call::Call;
+use crate::engine::state::engine::Engine;
+use crate::engine::state::fault::Fault;
+use crate::engine::state::outbox::Event;
+use crate::engine::visit::Visit;
+use crate::lock::{Release, Released};
+use crate::{Change, Effect, Expiry, Memory, Name, UnixMs};
+
+/// The rest of a hold after a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The owner had no such hold, or too few entries.
+    NotHeld,
+    /// The owner still holds that mode, or the same request was sent before.
+    Partly,
+    /// The owner does not hold that mode any more.
+    Fully,
+}
+
+impl<T> Engine<T> {
+    /// Decides on `RELEASE`. O(log n), beside what is due on the lock.
+    ///
+    /// # Errors
+    /// [`Fault::WrongType`] and [`Fault::Ambiguous`].
+    #[inline(always)]
+    pub fn release<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        request: &Release<'_>,
+    ) -> Result<Left, Fault> {
+        let mut budget = self.begin(call.now);
+        let command = OnLock { name: call.name, own: 0, now: call.now, owner: request.owner, session: false };
+        self.on_lock(space, command, &mut budget, Releasing(&call, request, By::Owner))?
+    }
+
+    /// Decides on `RELEASE … BREAK`: the log says which client releases a hold that is not its own.
+    ///
+    /// # Errors
+    /// [`Fault::WrongType`] and [`Fault::Ambiguous`].
+    #[inline(never)]
+    pub fn break_hold<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        call: Call<'_>,
+        request: &Release<'_>,
+    ) -> Result<Left, Fault> {
+        let mut budget = self.begin(call.now);
+        let command = OnLock { name: call.name, own: 0, now: call.now, owner: request.owner, session: false };
+        self.on_lock(space, command, &mut budget, Releasing(&call, request, By::Other))?
+    }
+}
+
+/// The client that releases a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// Its owner.
+    Owner,
+    /// Another one.
+    Other,
+}
+
+/// The work of a release.
+struct Releasing<'a>(&'a Call<'a>, &'a Release<'a>, By);
+
+impl<T> Work<T> for Releasing<'_> {
+    type Done = Result<Left, Fault>;
+
+    #[inline(always)]
+    fn run<K: OpenKey>(self, visit: &mut Visit<'_, T, K>) -> Self::Done {
+        visit.release(self.0, self.1, self.2)
+    }
+}
+
+impl<T, K: OpenKey> Visit<'_, T, K> {
+    /// Takes the owner out if it holds the lock so.
+    #[inline(always)]
+    fn release(&mut self, call: &Call<'_>, request: &Release<'_>, by: By) -> Result<Left, Fault> {
+        let (now, lock) = (self.now.ms(), self.open.lock());
+        let released = lock.release(now, request);
+        let left = match released {
+            Released::NotHeld => return Ok(Left::NotHeld),
+            Released::Ambiguous => return Err(Fault::Ambiguous),
+            Released::Replayed => {
+                self.parts.outbox.stats.replays += 1;
+                return Ok(Left::Partly);
+            }
+            Released::Partly(_) => Left::Partly,
+            Released::Fully(hold) => {
+                self.parts.outbox.note_release(call, hold);
+                Left::Fully
+            }
+            Released::Both(exclusive, shared) => {
+                self.parts.outbox.note_release(call, exclusive);
+                self.parts.outbox.note_release(call, shared);
+                Left::Fully
+            }
+        };
+        if by == By::Other {
+            for hold in released.holds().into_iter().flatten() {
+                self.parts.outbox.note_break(call, hold);
+            }
+        }
+        if let Some(effect) = effect_of(released, request, now) {
+            // A server that applies the command looks at no clock: it may not have to drop anything. Nor may it know `BREAK`.
+            let is_exact = !lock.has_lapsed(now) && by == By::Owner;
+            self.apply(effect, if is_exact { Replication::Verbatim } else { Replication::Effect });
+        }
+        self.parts.outbox.stats.releases += 1;
+        self.emit(Event::Release);
+        self.serve();
+        Ok(left)
+    }
+}
+
+/// Applies a `RELEASE` that a primary has carried out: it came verbatim over the replication link, or from a file. No
+/// clock is read.
+///
+/// # Errors
+/// [`NotOpen`]; nothing was changed.
+#[inline(never)]
+pub fn replay_release<S: Keyspace>(
+    space: &mut S,
+    name: Name<'_>,
+    request: &Release<'_>,
+    memory: &mut Memory,
+) -> Result<(), NotOpen> {
+    let mut open = OpenLock::new(space.open_at_last(name)?, None);
+    let released = open.lock().release(UnixMs::ZERO, request);
+    if let Some(effect) = effect_of(released, request, UnixMs::ZERO) {
+        open.apply(effect, Replication::Verbatim, memory);
+    }
+    open.close(0);
+    Ok(())
+}
+
+#[inline]
+fn effect_of(released: Released<'_>, request: &Release<'_>, clock: UnixMs) -> Option<Effect> {
+    let change = match released {
+        Released::NotHeld | Released::Ambiguous | Released::Replayed => return None,
+        Released::Partly(hold) => Change::Put { hold, expiry: Expiry::Keep },
+        Released::Fully(hold) => Change::Remove { owner: request.owner.clone(), mode: Some(hold.mode) },
+        Released::Both(..) => Change::Remove { owner: request.owner.clone(), mode: None },
+    };
+    Some(Effect { clock, change })
+}

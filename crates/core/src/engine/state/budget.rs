@@ -1,0 +1,69 @@
+//! The limits on one turn: a command, or a step of the timer. Later turns do the rest.
+
+use crate::Now;
+
+/// The rest of a turn. Every function whose work may be large takes it as an argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// How many waiters may still be answered.
+    pub answers: usize,
+    /// How many holds of ended sessions may still be settled, before those that are in the way of one owner.
+    pub settles: usize,
+    /// Whether the turn was as large as one may be: the timer looks at the clock before the next.
+    pub should_yield: bool,
+}
+
+/// How many holds of ended sessions a visit settles, how many leases it extends, and how many waiters a turn answers.
+pub(crate) const PIECE: usize = 64;
+/// How many waiters a visit, or a look at an ended named session, sends away: each may wait in 64 queues.
+pub(crate) const REJECTED_AT_ONCE: usize = PIECE / 4;
+/// How many waiters a tick answers before the caller sends the answers: to send one costs more than to decide on it.
+pub(crate) const ANSWERS_AT_ONCE: usize = PIECE;
+/// How many holds of large locks, and how many discarded bindings, are freed between two looks at the clock.
+pub(crate) const FREED_AT_ONCE: usize = 128;
+/// At how many locks of ended sessions, locks of databases that were emptied, and named sessions that may have ended, a
+/// step looks.
+pub(crate) const LOOKED_AT_ONCE: usize = 16;
+/// How many locks of an ended session are marked in one go, and how many bindings of a lock that is gone are freed in
+/// one go. The timer does the rest.
+pub(crate) const RECORDS_AT_ONCE: usize = 64;
+/// How many records that have become due are put in order at a visit: after a pause, all may be due at once.
+pub(crate) const MOVED_AT_ONCE: usize = 32;
+/// How long one tick may take before others have their turn, in µs.
+pub(crate) const TICK_US: u64 = 2000;
+/// The part of a busy server's time that ticks may take while there is more to do than fits into one: one in this
+/// number.
+const BUSY_SHARE: u64 = 5;
+/// How long a tick may take at most, in µs.
+const MAX_TICK_US: u64 = 4_000;
+/// How much a tick does at least if it is not large, so that a server with too little time does not make it crawl.
+const STEPS: u32 = 16;
+
+impl Budget {
+    /// The budget of a command, or of a step of the timer.
+    pub(crate) const TURN: Budget = Budget { answers: PIECE, settles: PIECE, should_yield: false };
+}
+
+/// How long one tick may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TickBudget {
+    start: Now,
+    us: u64,
+    steps: u32,
+}
+
+impl TickBudget {
+    /// Returns the budget of a tick that begins at `start`. A tick that goes on with what the last one left, which
+    /// ended at `behind_since`, gets a share of the time since then: the busier the server is with commands, the fewer
+    /// ticks there are.
+    pub(crate) fn new(start: Now, behind_since: Option<Now>) -> TickBudget {
+        let since = behind_since.map_or(0, |since| start.us().saturating_sub(since.us()));
+        TickBudget { start, us: (since / BUSY_SHARE).clamp(TICK_US, MAX_TICK_US), steps: 0 }
+    }
+
+    /// Returns whether the tick is over after a step that ended at `now`.
+    pub(crate) fn is_over(&mut self, now: Now, step: Budget) -> bool {
+        self.steps += 1;
+        now.us().saturating_sub(self.start.us()) > self.us && (step.should_yield || self.steps >= STEPS)
+    }
+}

@@ -1,0 +1,168 @@
+//! The kinds of work on locks. Each has its share of the timer's time, whatever the others have to do.
+
+use crate::engine::state::due::turns::Turns;
+use crate::engine::state::ids::RecordId;
+use crate::engine::state::records::attention::{Due, Lane};
+use crate::{ClientId, UnixMs};
+
+impl Lane {
+    const ALL: [Lane; 4] = [Lane::Queues, Lane::Renewals, Lane::Ended, Lane::Lapsed];
+
+    /// Returns how much time of it counts as much as one of the first. Locks that nobody waits for and nobody keeps are
+    /// in nobody's way: a command on one of them does what is due there first.
+    fn weight(self) -> u64 {
+        match self {
+            Lane::Queues | Lane::Renewals => 1,
+            Lane::Ended => 2,
+            Lane::Lapsed => 8,
+        }
+    }
+}
+
+/// All locks that are due.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lanes {
+    queues: Used,
+    renewals: Used,
+    ended: Used,
+    lapsed: Used,
+    /// The use of the lane that was served last.
+    latest: u64,
+}
+
+/// One kind of work, and the time that it took, by its weight.
+#[derive(Clone, Debug, Default)]
+struct Used {
+    turns: Turns,
+    weighted_us: u64,
+}
+
+impl Lanes {
+    /// Returns whether no lock is due.
+    pub(crate) fn is_empty(&self) -> bool {
+        Lane::ALL.into_iter().all(|lane| self.lane(lane).turns.is_empty())
+    }
+
+    /// Returns a position behind all of the same client and urgency. It counts once [`Lanes::insert`] has it.
+    pub(crate) fn position(&mut self, lane: Lane, client: ClientId, urgency: UnixMs) -> Due {
+        Due { lane, position: self.lane_mut(lane).turns.position(client, urgency) }
+    }
+
+    /// Adds a lock. O(log n).
+    pub(crate) fn insert(&mut self, due: Due, id: RecordId) {
+        let latest = self.latest;
+        let used = self.lane_mut(due.lane);
+        if used.turns.is_empty() {
+            used.weighted_us = used.weighted_us.max(latest);
+        }
+        used.turns.insert(due.position, id);
+    }
+
+    /// Takes a lock out. O(log n).
+    pub(crate) fn remove(&mut self, due: Due) {
+        self.lane_mut(due.lane).turns.remove(due.position);
+    }
+
+    /// Returns the lock that is visited next: of the kind that has used the least.
+    pub(crate) fn first(&mut self) -> Option<(Due, RecordId)> {
+        let has_work = |lane: &Lane| !self.lane(*lane).turns.is_empty();
+        let lane = Lane::ALL.into_iter().filter(has_work).min_by_key(|lane| self.lane(*lane).weighted_us)?;
+        let (position, id) = self.lane_mut(lane).turns.first()?;
+        Some((Due { lane, position }, id))
+    }
+
+    /// Charges for a visit.
+    pub(crate) fn charge(&mut self, due: Due, us: u64) {
+        let used = self.lane_mut(due.lane);
+        used.weighted_us += us.max(1) * due.lane.weight();
+        used.turns.charge(due.position.client, us);
+        self.latest = self.latest.max(self.lane(due.lane).weighted_us);
+    }
+
+    /// Returns the locks that are due for something else than a renewal, in order.
+    #[cfg(feature = "check")]
+    pub(crate) fn marked(&self) -> impl Iterator<Item = RecordId> {
+        self.queues.turns.iter().chain(self.ended.turns.iter())
+    }
+
+    /// Returns how many locks have a position.
+    #[cfg(feature = "check")]
+    pub(crate) fn len(&self) -> usize {
+        Lane::ALL.into_iter().map(|lane| self.lane(lane).turns.iter().count()).sum()
+    }
+
+    /// Returns whether a lock has this position.
+    #[cfg(feature = "check")]
+    pub(crate) fn has(&self, due: Due, id: RecordId) -> bool {
+        self.lane(due.lane).turns.has(due.position, id)
+    }
+
+    fn lane(&self, lane: Lane) -> &Used {
+        match lane {
+            Lane::Queues => &self.queues,
+            Lane::Renewals => &self.renewals,
+            Lane::Ended => &self.ended,
+            Lane::Lapsed => &self.lapsed,
+        }
+    }
+
+    fn lane_mut(&mut self, lane: Lane) -> &mut Used {
+        match lane {
+            Lane::Queues => &mut self.queues,
+            Lane::Renewals => &mut self.renewals,
+            Lane::Ended => &mut self.ended,
+            Lane::Lapsed => &mut self.lapsed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slotmap::SlotMap;
+
+    use super::*;
+
+    #[test]
+    fn no_kind_of_work_waits_for_all_of_another() {
+        let (mut ids, mut lanes) = (SlotMap::<RecordId, ()>::with_key(), Lanes::default());
+        let mut add = |lanes: &mut Lanes, lane, client, urgency| {
+            let due = lanes.position(lane, ClientId(client), UnixMs::new(urgency));
+            lanes.insert(due, ids.insert(()));
+        };
+        // Each of them is another client, with the most urgent work.
+        (0..10_000).for_each(|client| add(&mut lanes, Lane::Ended, client, 0));
+        (0..10_000).for_each(|client| add(&mut lanes, Lane::Queues, client, 0));
+        (0..20).for_each(|_| add(&mut lanes, Lane::Renewals, 1, 90_000));
+        (0..20).for_each(|_| add(&mut lanes, Lane::Lapsed, 2, 90_000));
+        let mut order = Vec::new();
+        while let Some((due, _)) = lanes.first() {
+            lanes.remove(due);
+            lanes.charge(due, 10);
+            order.push(due.lane);
+        }
+        let last = |lane| order.iter().rposition(|other| *other == lane).unwrap();
+        assert!(last(Lane::Renewals) < 60, "{}", last(Lane::Renewals));
+        assert!(last(Lane::Lapsed) < 500, "{}", last(Lane::Lapsed));
+        assert_eq!(order.len(), 20_040);
+    }
+
+    #[test]
+    fn work_that_comes_later_does_not_catch_up_on_the_time_before() {
+        let (mut ids, mut lanes) = (SlotMap::<RecordId, ()>::with_key(), Lanes::default());
+        let mut add = |lanes: &mut Lanes, lane, client| {
+            let due = lanes.position(lane, ClientId(client), UnixMs::ZERO);
+            lanes.insert(due, ids.insert(()));
+        };
+        let visit = |lanes: &mut Lanes| {
+            let (due, _) = lanes.first().unwrap();
+            lanes.remove(due);
+            lanes.charge(due, 10);
+            due.lane
+        };
+        (0..1000).for_each(|client| add(&mut lanes, Lane::Queues, client));
+        (0..500).for_each(|_| _ = visit(&mut lanes));
+        (0..1000).for_each(|client| add(&mut lanes, Lane::Renewals, client));
+        let renewals = (0..100).filter(|_| visit(&mut lanes) == Lane::Renewals).count();
+        assert!((40..=60).contains(&renewals), "{renewals}");
+    }
+}

@@ -1,0 +1,147 @@
+//! What `DLOCK.LOG` shows: the last waits that were long, leases that ran out, and locks that went.
+//!
+//! # Implementation details
+//! The log is in the memory of this server: [`LogRing`] says which entries it keeps. A lock whose wait and hold were short costs a comparison and one
+//! addition to a [`Histogram`]. One cause, such as a removed key with many holds, logs at most [`AT_ONCE`] entries and
+//! takes a sample of times, so that it costs the same however large the lock was.
+
+use smallvec::SmallVec;
+
+use crate::engine::state::outbox::histogram::Histogram;
+use crate::engine::state::outbox::log_entry::{CUT, LogEntry, Peer, cut, held_ms, held_us};
+use crate::engine::state::outbox::log_ring::LogRing;
+use crate::settings::LogSettings;
+use crate::{ClientId, Hold, Lock, Name, Now, Token, UnixMs};
+
+/// The last events, and how long all waits and holds took.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// The waits that ended with a grant.
+    pub waits: Histogram,
+    /// The holds that were released in full, or lapsed.
+    pub holds: Histogram,
+    settings: LogSettings,
+    entries: LogRing,
+    next_id: u64,
+    identify: fn(ClientId) -> Option<Peer>,
+}
+
+/// How many entries one cause may log.
+pub(crate) const AT_ONCE: usize = 16;
+/// Of how many holds the time is measured when many lapse together.
+const SAMPLE: usize = 256;
+
+impl Log {
+    pub(crate) fn new() -> Log {
+        Log {
+            waits: Histogram::new(),
+            holds: Histogram::new(),
+            settings: LogSettings::default(),
+            entries: LogRing::default(),
+            next_id: 0,
+            identify: |_| None,
+        }
+    }
+
+    /// Sets the function that tells the log who a client is. The log calls it only when it adds an entry.
+    pub fn identify_by(&mut self, identify: fn(ClientId) -> Option<Peer>) {
+        self.identify = identify;
+    }
+
+    /// Sets which events are logged, and trims the log.
+    pub fn configure(&mut self, settings: LogSettings) {
+        self.settings = settings;
+        self.entries.set_len(settings.max_len);
+    }
+
+    /// Returns the entries, newest first.
+    pub fn entries(&self) -> impl Iterator<Item = &LogEntry> {
+        self.entries.iter()
+    }
+
+    /// Returns how many entries there are.
+    pub fn entry_count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Empties the log. Ids go on.
+    pub fn reset(&mut self) {
+        self.entries = LogRing::default();
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.settings.max_len > 0
+    }
+
+    /// Returns whether a wait of this many ms is logged.
+    pub(crate) fn shows_wait(&self, waited: u64) -> bool {
+        self.is_on() && self.settings.wait_ms.is_some_and(|least| waited >= least)
+    }
+
+    /// Returns whether a hold that is released now is logged.
+    pub(crate) fn shows_hold(&self, token: Token, now: UnixMs) -> bool {
+        self.settings.hold_ms.is_some_and(|least| held_ms(token, now) >= least)
+    }
+
+    pub(crate) fn add(&mut self, entry: LogEntry, client: Option<ClientId>) {
+        if !self.is_on() {
+            return;
+        }
+        let identify = self.identify;
+        let client = client.and_then(|client| Some((client, identify(client)?)));
+        let client = client.map(|(id, peer)| (id, Peer { name: peer.name.as_deref().map(cut), ..peer }));
+        self.entries.push(LogEntry { id: self.next_id, client, ..entry }, self.settings.max_len);
+        self.next_id += 1;
+    }
+}
+
+/// The holds of a key that was removed by others than the module.
+#[derive(Debug)]
+pub struct Lost {
+    db: i32,
+    /// Cut.
+    key: Box<[u8]>,
+    pub(crate) at: Now,
+    /// Those that are logged.
+    pub(crate) holds: SmallVec<[Hold; 1]>,
+    pub(crate) lapsed: u64,
+    /// Those of them that had reached their cap.
+    pub(crate) capped: u64,
+    /// How long some of those that had lapsed were held, in µs.
+    pub(crate) sample: Vec<u64>,
+}
+
+impl Lost {
+    /// Returns the losses with this lock. One step for each 512 holds.
+    pub fn of(name: Name<'_>, lock: &Lock, at: Now) -> Lost {
+        let mut holds: SmallVec<[Hold; 1]> = lock.holds.by_deadline().take(AT_ONCE).cloned().collect();
+        holds.reverse();
+        let (lapsed, capped) = (lock.lapsed(at.ms()) as u64, lock.lapsed_at_cap(at.ms()) as u64);
+        let sample = if lapsed > 0 { sample(lock, at.ms()) } else { Vec::new() };
+        Lost { db: name.db, key: cut(name.key), at, holds, lapsed, capped, sample }
+    }
+
+    pub(crate) fn name(&self) -> Name<'_> {
+        Name { db: self.db, key: &self.key }
+    }
+
+    /// Returns whether the name is a whole one.
+    pub(crate) fn has_whole_name(&self) -> bool {
+        self.key.len() < CUT
+    }
+}
+
+/// Returns the lapsed holds, the last deadline first.
+pub(crate) fn lapsed(lock: &Lock, now: UnixMs) -> impl Iterator<Item = &Hold> {
+    lock.holds.by_deadline().rev().take_while(move |hold| !hold.is_live(now))
+}
+
+/// Returns how long some of the lapsed holds were held, in µs.
+pub(crate) fn sample(lock: &Lock, now: UnixMs) -> Vec<u64> {
+    lapsed(lock, now).take(SAMPLE).map(|hold| held_us(hold.token, hold.deadline.get() * 1000)).collect()
+}
+
+/// Returns how long some holds with these tokens were held until then, in µs.
+pub(crate) fn sample_of(tokens: impl Iterator<Item = Token>, until_us: u64) -> SmallVec<[u64; 1]> {
+    tokens.take(SAMPLE).map(|token| held_us(token, until_us)).collect()
+}

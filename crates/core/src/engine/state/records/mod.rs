@@ -1,0 +1,7 @@
+//! What the engine remembers of a lock: one record for each lock that has waiters, or holds that are bound to sessions.
+
+pub(crate) mod attention;
+pub(crate) mod databases;
+pub(crate) mod record;
+pub(crate) mod registry;
+pub(crate) mod session_holds;

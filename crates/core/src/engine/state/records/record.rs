@@ -1,0 +1,63 @@
+//! The server's memory of one lock that needs attention: it has waiters, or holds that are bound to sessions. A lock
+//! without either has no record, once a visit has seen to the traces of its last waiter: see [`Record::is_idle`].
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::cluster_slot::cluster_slot;
+use crate::engine::state::ids::RecordId;
+use crate::engine::state::records::attention::Attention;
+use crate::engine::state::records::session_holds::SessionHolds;
+use crate::engine::state::waiting::queue::Queue;
+use crate::{Name, UnixMs};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub id: RecordId,
+    pub db: i32,
+    pub key: Rc<[u8]>,
+    pub hash: u64,
+    pub queue: Queue,
+    pub bound: SessionHolds,
+    /// When the queue is due next: a lease ends.
+    pub queue_due: Option<UnixMs>,
+    /// When holds are released and the queue is served.
+    pub attention: Attention,
+    /// When leases are extended.
+    pub renewal: Attention,
+    /// Whether the TTL of the key is longer than its leases, because there was a waiter.
+    pub has_ttl_grace: bool,
+    /// The last waiter has left: if the lock is free, that shows in `INFO`.
+    pub lost_last_waiter: bool,
+    /// Which flush of its database it has seen.
+    pub epoch: u64,
+    /// Its place in the list of its database.
+    pub index: usize,
+    /// The slot of its key in the cluster, once that was asked for.
+    pub slot: Cell<Option<u16>>,
+    /// Which ends of large sessions it has seen.
+    pub ends_generation: u64,
+}
+
+impl Record {
+    pub(crate) fn name(&self) -> Name<'_> {
+        Name { db: self.db, key: &self.key }
+    }
+
+    /// Returns the slot of its key in the cluster. Finding it takes a step for each byte of the name, once.
+    pub(crate) fn slot_in_cluster(&self) -> u16 {
+        let slot = self.slot.get().unwrap_or_else(|| cluster_slot(&self.key));
+        self.slot.set(Some(slot));
+        slot
+    }
+
+    /// Returns whether nothing is left to remember.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.bound.is_empty() && !self.has_ttl_grace && !self.lost_last_waiter
+    }
+
+    /// Returns whether holds must be released, or the queue served, before the end of the turn.
+    pub(crate) fn is_due(&self) -> bool {
+        matches!(self.attention, Attention::Due(_)) || self.bound.has_ended() || self.lost_last_waiter
+    }
+}

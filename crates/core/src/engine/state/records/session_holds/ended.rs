@@ -1,0 +1,138 @@
+//! The holds of ended sessions: they stay until a visit settles them. Before, they count as released: from the end of
+//! the session on, or of its grace.
+
+use super::{Binding, ByToken, FEW, Rest, SessionEnd, SessionHolds, hash};
+use crate::holds::{HoldId, Sum};
+use crate::{Hold, Mode, Owner, SessionKey, Token, UnixMs};
+
+impl SessionHolds {
+    /// Returns the end of the session that this hold was bound to. O(1) where few sessions have ended.
+    pub(crate) fn end_of(&self, hold: &Hold) -> Option<SessionEnd> {
+        if self.ended.is_empty() {
+            return None;
+        }
+        let by_token = self.by_token.get(&(hold.token, hold.mode))?;
+        let key = if by_token.is_ambiguous {
+            let binding = self.bindings.get(&self.id(&hold.owner, hold.mode)?)?;
+            Some(binding.key).filter(|_| binding.token == hold.token)?
+        } else if by_token.owner == hash(&hold.owner) {
+            by_token.key
+        } else {
+            return None;
+        };
+        if self.ended.len() <= FEW && !self.ended.contains(&key) || self.ended.len() > FEW && !self.times.has(key) {
+            return None;
+        }
+        self.sessions.get(&key)?.end
+    }
+
+    /// Records that a session has ended. Returns whether it had a hold here.
+    pub(crate) fn end(&mut self, key: SessionKey, end: SessionEnd) -> bool {
+        let Some(session) = self.sessions.get_mut(&key) else { return false };
+        if session.end.is_none() {
+            session.end = Some(end);
+            self.ended.push(key);
+            self.times.add(key, session, end.deadline());
+            self.rest.set(None);
+            if let Some(slots) = &mut self.slots {
+                slots.end(key);
+            }
+            self.ended_sum.set(None);
+        }
+        true
+    }
+
+    /// Returns the tokens of holds whose sessions have ended without a grace.
+    pub(crate) fn released_tokens(&self) -> impl Iterator<Item = Token> {
+        let is_released = |key: &&SessionKey| {
+            let end = self.sessions.get(key).and_then(|session| session.end);
+            end.is_some_and(|end| end.grace.is_none())
+        };
+        self.ended.iter().filter(is_released).flat_map(|key| self.of_session(*key)).map(|binding| binding.token)
+    }
+
+    /// Returns whether a visit still has to settle holds of an ended session.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Returns a hold of an ended session, and that end.
+    pub(crate) fn next_ended(&self) -> Option<(HoldId, &Binding, SessionEnd)> {
+        let session = self.sessions.get(self.ended.last()?)?;
+        let (_, id) = session.deadlines.last()?;
+        Some((id, self.bindings.get(&id)?, session.end?))
+    }
+
+    /// Returns the binding of a hold whose session has ended.
+    pub(crate) fn ended_of(&self, owner: &Owner, mode: Mode) -> Option<(HoldId, &Binding, SessionEnd)> {
+        if self.ended.is_empty() {
+            return None;
+        }
+        let id = self.id(owner, mode)?;
+        let binding = self.bindings.get(&id)?;
+        Some((id, binding, self.sessions.get(&binding.key)?.end?))
+    }
+
+    /// Returns the holds that the lock still has live and that count as released at `now`: their sessions have ended.
+    pub(crate) fn ended_sum(&self, now: UnixMs) -> Sum {
+        if let Some((at, sum)) = self.ended_sum.get()
+            && at == now
+        {
+            return sum;
+        }
+        let clock = self.swept.map_or(now, |swept| swept.max(now));
+        let sum = if self.times.are_over(now) {
+            self.times.live(clock, |key| self.sessions.get(&key))
+        } else {
+            let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
+            let ended = sessions.filter(|session| session.end.is_some_and(|end| end.deadline() <= now));
+            ended.fold(Sum::default(), |sum, session| sum.plus(session.deadlines.live(clock)))
+        };
+        self.ended_sum.set(Some((now, sum)));
+        sum
+    }
+
+    /// Returns the lowest number of those holds, and its owner. Of a great many sessions, some are looked at.
+    pub(crate) fn lowest_ended_slot(&mut self, now: UnixMs) -> Option<(u32, &Owner)> {
+        let clock = self.swept.map_or(now, |swept| swept.max(now));
+        let end = |key| self.sessions.get(&key).and_then(|session| session.end);
+        let are_released = |key| end(key).is_some_and(|end| end.deadline() <= now);
+        let (slot, id) = self.slots.as_mut()?.lowest_ended(clock, are_released)?;
+        Some((slot, &self.bindings.get(&id)?.owner))
+    }
+
+    /// Returns the holds of ended sessions that the lock has and that are live at `time`. One step for each 512 of them,
+    /// and for each session with many.
+    pub(crate) fn ended_after(&self, time: UnixMs) -> Sum {
+        let clock = self.swept.map_or(time, |swept| swept.max(time));
+        self.times.live(clock, |key| self.sessions.get(&key))
+    }
+
+    /// Returns the tokens that one shared hold of an ended session has, which is in the lock and live at `now`. The lowest
+    /// first.
+    pub(crate) fn ended_reader_tokens(&self, now: UnixMs) -> impl DoubleEndedIterator<Item = Token> {
+        let clock = self.swept.map_or(now, |swept| swept.max(now));
+        let has_ended = |key: SessionKey| {
+            if self.ended.len() <= FEW { self.ended.contains(&key) } else { self.times.has(key) }
+        };
+        let is_one = move |by: &ByToken| !by.is_ambiguous && by.deadline > clock && has_ended(by.key);
+        let tokens = self.by_token.iter().filter(move |((_, mode), by)| *mode == Mode::Shared && is_one(by));
+        tokens.map(|((token, _), _)| *token)
+    }
+
+    /// Returns what is left of the lock at `now`, if that was found before and nothing has changed since.
+    pub(crate) fn rest(&self, now: UnixMs) -> Option<Rest> {
+        self.rest.get().filter(|rest| rest.from <= now && now < rest.until)
+    }
+
+    /// Keeps what is left of the lock, until something changes.
+    pub(crate) fn keep_rest(&self, rest: Rest) {
+        self.rest.set(Some(rest));
+    }
+
+    /// Returns whether an ended session still has a grace at `now`.
+    pub(crate) fn has_grace(&self, now: UnixMs) -> bool {
+        let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
+        !self.times.are_over(now) && sessions.filter_map(|session| session.end).any(|end| end.deadline() > now)
+    }
+}

@@ -1,0 +1,71 @@
+//! The deadlines of the holds of ended sessions, so that their sums are found without a look at each session.
+//!
+//! A session that ends with a few holds adds their deadlines to those of others like it. One with many is looked at by itself:
+//! there cannot be many of these.
+
+use hashbrown::HashSet;
+
+use foldhash::fast::FixedState;
+
+use super::session::Session;
+use crate::holds::{Deadlines, Sum};
+use crate::{SessionKey, UnixMs};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct EndedTimes {
+    keys: HashSet<SessionKey, FixedState>,
+    /// Those of the sessions that ended with a few holds.
+    together: Deadlines,
+    /// The sessions that ended with many.
+    apart: Vec<SessionKey>,
+    /// From here on no ended session has a grace left.
+    latest: UnixMs,
+}
+
+/// Up to this many holds of a session are added to those of others.
+const A_FEW: usize = 64;
+
+impl EndedTimes {
+    /// Records that a session has ended, and at which time its grace is over.
+    pub(super) fn add(&mut self, key: SessionKey, session: &mut Session, over: UnixMs) {
+        self.keys.insert(key);
+        self.latest = self.latest.max(over);
+        if session.deadlines.total().holds > A_FEW {
+            return self.apart.push(key);
+        }
+        session.is_together = true;
+        session.deadlines.items().for_each(|(at, id, entries)| self.together.insert(at, id, entries, false));
+    }
+
+    /// Forgets a session that has no hold any more.
+    pub(super) fn remove(&mut self, key: SessionKey, session: &Session) {
+        self.keys.remove(&key);
+        if !session.is_together {
+            self.apart.retain(|other| *other != key);
+        }
+        if self.keys.is_empty() {
+            *self = EndedTimes::default();
+        }
+    }
+
+    /// Returns the deadlines that a hold of the session is also among.
+    pub(super) fn of(&mut self, session: &Session) -> Option<&mut Deadlines> {
+        session.is_together.then_some(&mut self.together)
+    }
+
+    /// Returns whether a session has ended.
+    pub(super) fn has(&self, key: SessionKey) -> bool {
+        self.keys.contains(&key)
+    }
+
+    /// Returns whether no ended session has a grace left at `now`.
+    pub(super) fn are_over(&self, now: UnixMs) -> bool {
+        self.latest <= now
+    }
+
+    /// Returns the sum of the holds that are live at `clock`. One step for each 512 holds, and for each session with many.
+    pub(super) fn live<'s>(&self, clock: UnixMs, session: impl Fn(SessionKey) -> Option<&'s Session>) -> Sum {
+        let apart = self.apart.iter().filter_map(|key| session(*key));
+        apart.fold(self.together.live(clock), |sum, session| sum.plus(session.deadlines.live(clock)))
+    }
+}

@@ -1,0 +1,456 @@
+//! The holds of one lock that are bound to sessions.
+//!
+//! A binding is not part of the lock: it exists in the primary's memory only. A session that has ended stays
+//! here until a visit settles its holds. Until then they count as released, or once their grace is over if there is one.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
+
+use crate::engine::state::load::Load;
+
+use crate::holds::{HoldId, Sum};
+use crate::session::NamedId;
+use crate::{Bond, Hold, Lock, Mode, Owner, SessionKey, Token, UnixMs, broken};
+
+mod ended;
+mod ended_times;
+mod renewal;
+pub(crate) mod session;
+mod slots;
+#[cfg(test)]
+mod tests;
+#[cfg(feature = "check")]
+pub(crate) mod views;
+
+use ended_times::EndedTimes;
+pub(crate) use renewal::{LoadChange, NextRenewal, Renewal};
+use session::Session;
+pub(crate) use session::SessionEnd;
+use slots::BoundSlots;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionHolds {
+    bindings: BTreeMap<HoldId, Binding>,
+    by_owner: BTreeMap<Owner, ByMode>,
+    /// To which session the hold with a token is bound: how a reader tells many holds of an ended session from others.
+    by_token: BTreeMap<(Token, Mode), ByToken>,
+    sessions: BTreeMap<SessionKey, Session>,
+    renewals: BTreeSet<(UnixMs, HoldId)>,
+    /// The numbers of holds that have one.
+    slots: Option<Box<BoundSlots>>,
+    /// The sessions that have ended and still have holds.
+    ended: Vec<SessionKey>,
+    /// The deadlines of their holds.
+    times: EndedTimes,
+    /// What `rest` has found.
+    rest: Cell<Option<Rest>>,
+    /// What `ended_sum` has found, and at which time: many are served by it.
+    ended_sum: Cell<Option<(UnixMs, Sum)>>,
+    /// The latest clock of an effect: what had a deadline before it is not in the lock any more.
+    swept: Option<UnixMs>,
+    /// The tie to the value of the key.
+    bond: Bond,
+    /// Before this time the server does not accept renewals.
+    not_before: UnixMs,
+    next: HoldId,
+    /// Changes in the loads of sessions since they were last taken.
+    load_changes: SmallVec<[LoadChange; 2]>,
+    /// The holds count for no session any more: the lock is gone, and they only have to be freed.
+    is_uncounted: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ByMode {
+    exclusive: Option<HoldId>,
+    shared: Option<HoldId>,
+}
+
+/// The holds with one token and mode: nearly always one.
+#[derive(Clone, Copy, Debug)]
+struct ByToken {
+    key: SessionKey,
+    /// A hash of the owner: a hold that is not bound may have the token, too (`MINTOKEN`).
+    owner: u64,
+    /// The deadline of the first: what has lapsed may be gone from the lock.
+    deadline: UnixMs,
+    holds: u32,
+    /// There was more than one (`MINTOKEN`): then the owner decides.
+    is_ambiguous: bool,
+}
+
+/// The rest of a lock beside the holds that count as released, found at one time: the highest token and the last deadline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    pub token: Option<Token>,
+    pub deadline: Option<UnixMs>,
+    /// It is true from here on, if nothing changes.
+    pub from: UnixMs,
+    /// It is true before this time: the hold with that token lapses then.
+    pub until: UnixMs,
+}
+
+/// How many holds of a lock were those of ended sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EndedHolds {
+    pub all: u64,
+    /// Those without a grace: the end of their session has released them.
+    pub released: u64,
+}
+
+/// A hold that is bound.
+#[derive(Clone, Debug)]
+pub(crate) struct Binding {
+    pub owner: Owner,
+    pub mode: Mode,
+    pub key: SessionKey,
+    /// The token of the hold: another hold of the same owner has another.
+    pub token: Token,
+    pub deadline: UnixMs,
+    entries: u32,
+    renewal: Renewal,
+}
+
+impl SessionHolds {
+    /// Returns how many holds are bound.
+    pub(crate) fn len(&self) -> usize {
+        self.bindings.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bindings.is_empty()
+    }
+
+    /// Returns whether these are the bindings of this value: it may have been replaced by one from elsewhere, without a
+    /// word (a slot that left and came back).
+    pub(crate) fn are_of(&self, lock: &Lock) -> bool {
+        self.is_empty() || self.bond.is_same(lock.bond())
+    }
+
+    pub(crate) fn bond(&self) -> Bond {
+        self.bond
+    }
+
+    /// Returns the bond, which is `fresh` if there was none.
+    pub(crate) fn bond_or(&mut self, fresh: impl FnOnce() -> Bond) -> Bond {
+        if self.bond.is_none() {
+            self.bond = fresh();
+        }
+        self.bond
+    }
+
+    /// Returns how many sessions holds are bound to.
+    pub(crate) fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Returns the sessions that holds are bound to.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = SessionKey> {
+        self.sessions.keys().copied()
+    }
+
+    /// Returns whether a hold is bound to this session.
+    pub(crate) fn has_session(&self, key: SessionKey) -> bool {
+        self.sessions.contains_key(&key)
+    }
+
+    /// Binds a hold. The latest binding wins.
+    pub(crate) fn bind(&mut self, hold: &Hold, key: SessionKey, renewal: Renewal) {
+        self.unbind(&hold.owner, hold.mode);
+        let id = self.next;
+        self.next += 1;
+        let Hold { mode, token, deadline, count, .. } = *hold;
+        let owner = hold.owner.clone();
+        self.insert(id, Binding { owner, mode, key, token, deadline, entries: count, renewal });
+        self.set_slot(id, key, hold.slot(), deadline);
+    }
+
+    /// Notes the number of a hold, and until when it has it.
+    fn set_slot(&mut self, id: HoldId, key: SessionKey, slot: Option<u32>, deadline: UnixMs) {
+        if let Some(slot) = slot {
+            self.slots.get_or_insert_default().insert(key, id, slot, deadline);
+        }
+    }
+
+    fn insert(&mut self, id: HoldId, binding: Binding) {
+        *self.by_owner.entry(binding.owner.clone()).or_default().of(binding.mode) = Some(id);
+        let session = self.sessions.entry(binding.key).or_default();
+        session.deadlines.insert(binding.deadline, id, binding.entries, false);
+        if let Some(together) = self.times.of(session) {
+            together.insert(binding.deadline, id, binding.entries, false);
+        }
+        self.rest.set(None);
+        self.renewals.insert((binding.renewal.at, id));
+        self.note_change(binding.key, binding.renewal.load.cast_signed(), 1);
+        let first = ByToken::of(binding.key, &binding.owner, binding.deadline);
+        self.add_token(binding.token, binding.mode, first);
+        self.bindings.insert(id, binding);
+    }
+
+    fn add_token(&mut self, token: Token, mode: Mode, first: ByToken) {
+        let by_token = self.by_token.entry((token, mode)).or_insert(first);
+        by_token.is_ambiguous |= by_token.holds > 0;
+        by_token.holds += 1;
+    }
+
+    fn remove_token(&mut self, token: Token, mode: Mode) {
+        let Some(by_token) = self.by_token.get_mut(&(token, mode)) else {
+            return broken("the token of a binding is counted");
+        };
+        by_token.holds -= 1;
+        if by_token.holds == 0 {
+            self.by_token.remove(&(token, mode));
+        }
+    }
+
+    /// Follows a change of a hold, if it is bound.
+    pub(crate) fn follow(&mut self, hold: &Hold, renewal: Renewal) {
+        let Some(id) = self.id(&hold.owner, hold.mode) else { return };
+        let Some(binding) = self.bindings.get_mut(&id) else { return broken(OF_OWNER) };
+        if let Some(session) = self.sessions.get_mut(&binding.key) {
+            if session.end.is_some() {
+                self.ended_sum.set(None);
+            }
+            session.deadlines.remove(binding.deadline, id);
+            session.deadlines.insert(hold.deadline, id, hold.count, false);
+            if let Some(together) = self.times.of(session) {
+                together.remove(binding.deadline, id);
+                together.insert(hold.deadline, id, hold.count, false);
+            }
+        }
+        self.renewals.remove(&(binding.renewal.at, id));
+        self.renewals.insert((renewal.at, id));
+        let (token, mode, key) = (binding.token, binding.mode, binding.key);
+        if renewal.load != binding.renewal.load {
+            let load = renewal.load.cast_signed() - binding.renewal.load.cast_signed();
+            self.load_changes.push(LoadChange { key, load, holds: 0 });
+        }
+        (binding.token, binding.deadline, binding.entries, binding.renewal) =
+            (hold.token, hold.deadline, hold.count, renewal);
+        if token != hold.token {
+            self.remove_token(token, mode);
+            self.add_token(hold.token, mode, ByToken::of(key, &hold.owner, hold.deadline));
+        } else if let Some(by_token) = self.by_token.get_mut(&(token, mode)) {
+            by_token.deadline = hold.deadline;
+        }
+        self.set_slot(id, key, hold.slot(), hold.deadline);
+        if let Some(slots) = &mut self.slots
+            && self.sessions.get(&key).is_some_and(|session| session.end.is_some())
+        {
+            slots.end(key);
+        }
+    }
+
+    /// Records the clock of an effect: by it, the lock has dropped its lapsed holds.
+    pub(crate) fn sweep(&mut self, clock: UnixMs) {
+        self.rest.set(None);
+        if self.swept < Some(clock) {
+            self.swept = Some(clock);
+            self.ended_sum.set(None);
+        }
+    }
+
+    /// Unbinds a hold. Returns its session, if that has no other hold here.
+    pub(crate) fn unbind(&mut self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
+        let id = self.id(owner, mode)?;
+        self.remove(id)
+    }
+
+    /// Unbinds a hold by its id. Returns its session, if that has no other hold here.
+    pub(crate) fn remove(&mut self, id: HoldId) -> Option<SessionKey> {
+        let binding = self.bindings.remove(&id)?;
+        self.renewals.remove(&(binding.renewal.at, id));
+        self.note_change(binding.key, -binding.renewal.load.cast_signed(), -1);
+        self.remove_token(binding.token, binding.mode);
+        if let Some(slots) = &mut self.slots {
+            slots.remove(binding.key, id);
+            self.slots.take_if(|slots| slots.is_empty());
+        }
+        if let Some(by_mode) = self.by_owner.get_mut(&binding.owner) {
+            *by_mode.of(binding.mode) = None;
+            if by_mode.exclusive.is_none() && by_mode.shared.is_none() {
+                self.by_owner.remove(&binding.owner);
+            }
+        }
+        self.rest.set(None);
+        let session = self.sessions.get_mut(&binding.key)?;
+        session.deadlines.remove(binding.deadline, id);
+        if let Some(together) = self.times.of(session) {
+            together.remove(binding.deadline, id);
+        }
+        let (end, is_last) = (session.end, session.deadlines.total().holds == 0);
+        if let Some(end) = end {
+            self.count_out(&binding, end);
+        }
+        if !is_last {
+            return None;
+        }
+        if let Some(session) = self.sessions.remove(&binding.key)
+            && end.is_some()
+        {
+            self.times.remove(binding.key, &session);
+        }
+        if self.ended.last() == Some(&binding.key) {
+            self.ended.pop();
+        } else {
+            self.ended.retain(|ended| *ended != binding.key);
+        }
+        Some(binding.key)
+    }
+
+    /// Takes a hold of an ended session out of the sum. Many are released one after the other: to add up all that are left
+    /// each time would take long.
+    fn count_out(&self, binding: &Binding, end: SessionEnd) {
+        let Some((at, sum)) = self.ended_sum.get() else { return };
+        if end.deadline() <= at && binding.deadline > self.swept.map_or(at, |swept| swept.max(at)) {
+            let one = Sum { holds: 1, entries: u64::from(binding.entries) };
+            self.ended_sum.set(Some((at, sum.minus(one))));
+        }
+    }
+
+    /// Returns the session that a hold is bound to, unless its session has ended.
+    pub(crate) fn session_of(&self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
+        let binding = self.bindings.get(&self.id(owner, mode)?)?;
+        let session = self.sessions.get(&binding.key)?;
+        session.end.is_none().then_some(binding.key)
+    }
+
+    /// Returns the holds that are bound to this session, the first deadline first.
+    pub(crate) fn of_session(&self, key: SessionKey) -> impl Iterator<Item = &Binding> {
+        let ids = self.sessions.get(&key).into_iter().flat_map(|session| session.deadlines.iter());
+        ids.filter_map(|id| self.bindings.get(&id))
+    }
+
+    /// Returns whether there is a lease to be extended.
+    pub(crate) fn has_renewal(&self) -> bool {
+        !self.renewals.is_empty()
+    }
+
+    /// Returns the next renewal.
+    pub(crate) fn next_renewal(&self) -> Option<NextRenewal> {
+        let (at, id) = self.renewals.first()?;
+        let Binding { deadline, key, .. } = *self.bindings.get(id)?;
+        Some(NextRenewal { at: (*at).max(self.not_before), deadline, key })
+    }
+
+    /// Returns whether there are a few leases, and all have ended.
+    pub(crate) fn has_lapsed(&self, now: UnixMs) -> bool {
+        (1..=FEW).contains(&self.len()) && self.bindings.values().all(|binding| binding.deadline <= now)
+    }
+
+    /// Returns a hold that is due for renewal at `now`.
+    pub(crate) fn due(&self, now: UnixMs) -> Option<(HoldId, &Binding)> {
+        let (_, id) = self.renewals.first().filter(|(at, _)| (*at).max(self.not_before) <= now)?;
+        Some((*id, self.bindings.get(id)?))
+    }
+
+    /// Does not name a hold as due any more: its session has ended.
+    pub(crate) fn skip_renewal(&mut self, id: HoldId) {
+        if let Some(binding) = self.bindings.get(&id) {
+            self.renewals.remove(&(binding.renewal.at, id));
+        }
+    }
+
+    /// Returns the session of a hold and its load, if it is bound.
+    pub(crate) fn load_of(&self, owner: &Owner, mode: Mode) -> Option<(SessionKey, Load)> {
+        let binding = self.id(owner, mode).and_then(|id| self.bindings.get(&id))?;
+        Some((binding.key, binding.renewal.load))
+    }
+
+    /// Counts the holds of named sessions down, before they are freed a piece at a time. One step for each.
+    pub(crate) fn discount(&mut self) {
+        let named = self.sessions.range(SessionKey::Named(NamedId(0))..);
+        let gone = named.map(|(key, session)| LoadChange { key: *key, load: 0, holds: -(session.holds()) });
+        self.load_changes.extend(gone);
+        self.is_uncounted = true;
+    }
+
+    fn note_change(&mut self, key: SessionKey, load: i64, holds: i64) {
+        self.load_changes.push(LoadChange { key, load, holds: if self.is_uncounted { 0 } else { holds } });
+    }
+
+    /// Takes the changes in the loads of sessions, and in how many holds they have.
+    pub(crate) fn take_load_changes(&mut self) -> SmallVec<[LoadChange; 2]> {
+        std::mem::take(&mut self.load_changes)
+    }
+
+    /// Names no hold as due before this time.
+    pub(crate) fn put_off(&mut self, until: UnixMs) {
+        self.not_before = until;
+    }
+
+    /// Takes out the bindings of all owners but one: returns them, and those of them that had ended. `None` if there
+    /// are none.
+    pub(crate) fn split_others(&mut self, owner: &Owner) -> Option<(SessionHolds, EndedHolds)> {
+        let own = usize::from(self.by_owner.contains_key(owner));
+        if self.by_owner.len() == own {
+            return None;
+        }
+        let mut kept = SessionHolds { swept: self.swept, next: self.next, bond: self.bond, ..SessionHolds::default() };
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let Some(id) = self.id(owner, mode) else { continue };
+            let Some(binding) = self.bindings.get(&id).cloned() else {
+                broken(OF_OWNER);
+                continue;
+            };
+            let slot = self.slots.as_ref().and_then(|slots| slots.of(id));
+            self.remove(id);
+            let (key, deadline) = (binding.key, binding.deadline);
+            kept.insert(id, binding);
+            kept.set_slot(id, key, slot, deadline);
+        }
+        let mut ended = EndedHolds::default();
+        for session in self.ended.iter().filter_map(|key| self.sessions.get(key)) {
+            let holds = session.deadlines.total().holds as u64;
+            ended.all += holds;
+            ended.released += if session.end.is_some_and(|end| end.grace.is_none()) { holds } else { 0 };
+        }
+        Some((std::mem::replace(self, kept), ended))
+    }
+
+    /// Takes at most `most` bindings apart. Returns the sessions whose last binding on this lock was among them.
+    pub(crate) fn take_apart(&mut self, most: usize) -> Vec<SessionKey> {
+        // Nobody asks for these sessions any more, and to find one in a long list takes time.
+        self.ended.clear();
+        self.times = EndedTimes::default();
+        self.sessions.values_mut().for_each(|session| session.is_together = false);
+        self.ended_sum.set(None);
+        let ids: Vec<HoldId> = self.bindings.keys().copied().take(most).collect();
+        ids.into_iter().filter_map(|id| self.remove(id)).collect()
+    }
+
+    fn id(&self, owner: &Owner, mode: Mode) -> Option<HoldId> {
+        let by_mode = self.by_owner.get(owner)?;
+        match mode {
+            Mode::Exclusive => by_mode.exclusive,
+            Mode::Shared => by_mode.shared,
+        }
+    }
+}
+
+impl ByToken {
+    fn of(key: SessionKey, owner: &Owner, deadline: UnixMs) -> ByToken {
+        ByToken { key, owner: hash(owner), deadline, holds: 0, is_ambiguous: false }
+    }
+}
+
+impl ByMode {
+    fn of(&mut self, mode: Mode) -> &mut Option<HoldId> {
+        match mode {
+            Mode::Exclusive => &mut self.exclusive,
+            Mode::Shared => &mut self.shared,
+        }
+    }
+}
+
+fn hash(owner: &Owner) -> u64 {
+    FixedState::default().hash_one(owner)
+}
+
+const OF_OWNER: &str = "the hold of an owner is a binding";
+
+/// Up to this many ended sessions, a list of them is the fastest way to find one.
+const FEW: usize = 8;

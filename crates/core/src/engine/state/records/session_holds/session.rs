@@ -1,0 +1,35 @@
+//! The holds of one session on one lock, and the end of a session.
+
+use crate::holds::Deadlines;
+use crate::{Lease, UnixMs};
+
+/// One session on this lock.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Session {
+    pub deadlines: Deadlines,
+    pub end: Option<SessionEnd>,
+    /// The session has ended, and the deadlines are among those of others, too.
+    pub is_together: bool,
+}
+
+impl Session {
+    pub(super) fn holds(&self) -> i64 {
+        self.deadlines.total().holds.cast_signed() as i64
+    }
+}
+
+/// The end of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionEnd {
+    /// When the session ended.
+    pub at: UnixMs,
+    /// How long the holds may stay unbound.
+    pub grace: Option<Lease>,
+}
+
+impl SessionEnd {
+    /// Returns the deadline that the end of the session gives to its holds.
+    pub(crate) fn deadline(self) -> UnixMs {
+        self.grace.map_or(self.at, |grace| self.at.plus(grace))
+    }
+}

@@ -1,0 +1,55 @@
+//! The bindings, laid open for the model checker and the audit.
+
+use super::SessionHolds;
+use crate::engine::state::load::Load;
+use crate::{Lease, Mode, Owner, SessionKey, Token, UnixMs};
+
+/// A hold that is bound.
+#[derive(Debug)]
+pub struct BindingView<'a> {
+    /// The owner.
+    pub owner: &'a Owner,
+    /// The mode.
+    pub mode: Mode,
+    /// The session.
+    pub key: SessionKey,
+    /// The token.
+    pub token: Token,
+    /// The deadline.
+    pub deadline: UnixMs,
+    /// When the watchdog extends it; `None`: not any more.
+    pub renew_at: Option<UnixMs>,
+}
+
+impl SessionHolds {
+    /// Returns the bindings, laid open.
+    pub(crate) fn views(&self) -> impl Iterator<Item = BindingView<'_>> {
+        self.bindings.iter().map(|(id, binding)| BindingView {
+            owner: &binding.owner,
+            mode: binding.mode,
+            key: binding.key,
+            token: binding.token,
+            deadline: binding.deadline,
+            renew_at: self
+                .renewals
+                .contains(&(binding.renewal.at, *id))
+                .then(|| binding.renewal.at.max(self.not_before)),
+        })
+    }
+
+    /// Returns the load of each hold, and its session.
+    pub(crate) fn loads(&self) -> impl Iterator<Item = (SessionKey, Load)> {
+        self.bindings.values().map(|binding| (binding.key, binding.renewal.load))
+    }
+
+    /// Returns the sessions that have ended, laid open.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (SessionKey, UnixMs, Option<Lease>)> {
+        let end = |key: &SessionKey| Some((*key, self.sessions.get(key)?.end?));
+        self.ended.iter().filter_map(end).map(|(key, end)| (key, end.at, end.grace))
+    }
+
+    /// Returns whether a session has ended.
+    pub(crate) fn has_session_ended(&self, key: SessionKey) -> bool {
+        self.ended.contains(&key)
+    }
+}

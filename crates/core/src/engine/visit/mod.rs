@@ -1,0 +1,249 @@
+//! A visit: what happens to one lock while its key is open.
+
+pub(crate) mod ended;
+pub(crate) mod serve;
+pub(crate) mod watchdog;
+
+use std::rc::Rc;
+
+use crate::engine::keyspace::{GRACE_MS, OpenKey, OpenLock, Replication};
+use crate::engine::state::budget::Budget;
+use crate::engine::state::outbox::log::{AT_ONCE, lapsed, sample};
+use crate::engine::state::outbox::{Event, Output};
+use crate::engine::state::parts::Parts;
+use crate::engine::state::records::record::Record;
+use crate::holds::Sum;
+use crate::lock::Entry;
+use crate::{Applied, Change, Effect, Expiry, Hold, Mode, Now, Owner, SessionKey, UnixMs};
+
+/// An open lock with its record, if it has one, and all that a change of it changes elsewhere.
+pub(crate) struct Visit<'e, T, K: OpenKey> {
+    pub open: OpenLock<K>,
+    /// None for a lock without waiters and bound holds.
+    pub record: Option<&'e mut Record>,
+    pub parts: &'e mut Parts<T>,
+    pub budget: &'e mut Budget,
+    pub now: Now,
+}
+
+impl<T, K: OpenKey> Visit<'_, T, K> {
+    /// Applies an effect, and keeps the bindings of the lock in step with it.
+    #[inline(always)]
+    pub(crate) fn apply(&mut self, effect: Effect, replication: Replication) -> Applied {
+        if self.open.lock().has_lapsed(effect.clock) {
+            self.note_lapses(effect.clock);
+        }
+        self.follow(&effect);
+        let applied = self.open.apply(effect, replication, &mut self.parts.memory);
+        if applied.lapsed > 0 {
+            self.parts.outbox.stats.lapses += applied.lapsed;
+            self.emit(Event::Lapse);
+        }
+        applied
+    }
+
+    /// Drops what has lapsed.
+    pub(crate) fn sweep(&mut self) {
+        self.apply(Effect { clock: self.now.ms(), change: Change::Sweep }, Replication::Effect);
+    }
+
+    /// Counts and logs the holds that have lapsed at `now`: the lock is about to drop them.
+    #[inline(never)]
+    fn note_lapses(&mut self, now: UnixMs) {
+        let (lock, Parts { outbox, sessions, .. }) = (self.open.lock(), &mut *self.parts);
+        outbox.log.holds.record_all(&sample(lock, now), lock.lapsed(now) as u64);
+        outbox.stats.caps += lock.lapsed_at_cap(now) as u64;
+        for hold in lapsed(lock, now).take(AT_ONCE) {
+            let key = self.record.as_ref().and_then(|record| record.bound.session_of(&hold.owner, hold.mode));
+            outbox.log_end(self.open.name(), hold, (key, sessions.id_of(key)), now);
+        }
+    }
+
+    /// Keeps the bindings in step with an effect.
+    #[inline(always)]
+    fn follow(&mut self, effect: &Effect) {
+        if let Some(record) = &mut self.record
+            && !record.bound.is_empty()
+        {
+            record.bound.sweep(effect.clock);
+            self.follow_change(effect);
+        }
+    }
+
+    #[inline(never)]
+    fn follow_change(&mut self, effect: &Effect) {
+        match &effect.change {
+            Change::Put { hold, .. } => {
+                if let Some(record) = &mut self.record {
+                    self.parts.sessions.follow(record, hold);
+                }
+                if hold.mode == Mode::Exclusive {
+                    self.evict_others(&hold.owner, effect.clock);
+                }
+            }
+            Change::Remove { owner, mode } => {
+                for gone in [Mode::Exclusive, Mode::Shared] {
+                    if mode.is_none_or(|mode| mode == gone) {
+                        self.unbind(owner, gone);
+                    }
+                }
+            }
+            Change::Sweep => {}
+        }
+    }
+
+    /// Ends what others had bound, after an exclusive grant: holds whose sessions have ended and that were not released
+    /// yet.
+    fn evict_others(&mut self, owner: &Owner, now: UnixMs) {
+        let Some(record) = &mut self.record else { return };
+        let Some((others, ended)) = record.bound.split_others(owner) else { return };
+        let outbox = &mut self.parts.outbox;
+        outbox.stats.session_ends += ended.all;
+        if ended.released > 0 {
+            outbox.note_session_ends(others.released_tokens(), ended.released, now.get() * 1000);
+            outbox.stats.releases += ended.released;
+        }
+        self.parts.backlog.note_unbound(record);
+        self.parts.sessions.discard(record, others);
+        if ended.released > 0 {
+            self.parts.outbox.push(Output::Event(record.db, Rc::clone(&record.key), Event::Release));
+        }
+    }
+
+    /// Gives an owner a hold, or more entries, and binds it to a session if there is one.
+    #[inline(always)]
+    pub(crate) fn grant(&mut self, hold: Hold, entry: Entry, session: Option<SessionKey>) {
+        match entry {
+            Entry::First => {
+                self.parts.outbox.stats.grants += 1;
+                self.unbind(&hold.owner, hold.mode);
+            }
+            Entry::Again => self.parts.outbox.stats.reentries += 1,
+        }
+        self.put(hold, session);
+        self.emit(Event::Acquire);
+    }
+
+    /// Puts a hold into the lock, with its own TTL, and binds it to a session if there is one.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, hold: Hold, session: Option<SessionKey>) {
+        if let Some(key) = session {
+            return self.put_bound(hold, key);
+        }
+        let put = Effect { clock: self.now.ms(), change: Change::Put { hold, expiry: Expiry::Anew } };
+        self.apply(put, Replication::Effect);
+    }
+
+    #[inline(never)]
+    fn put_bound(&mut self, hold: Hold, key: SessionKey) {
+        self.put(hold.clone(), None);
+        self.bind(&hold, key);
+    }
+
+    /// Binds a hold to a session. The lock has a record.
+    pub(crate) fn bind(&mut self, hold: &Hold, key: SessionKey) {
+        debug_assert!(self.record.is_some(), "a lock with a bound hold has a record");
+        if let Some(record) = &mut self.record {
+            let bond = self.parts.sessions.bind(record, hold, key);
+            self.open.set_bond(bond);
+            self.parts.schedule(record);
+        }
+    }
+
+    /// Unbinds a hold, if it is bound.
+    #[inline]
+    pub(crate) fn unbind(&mut self, owner: &Owner, mode: Mode) {
+        if let Some(record) = &mut self.record
+            && !record.bound.is_empty()
+        {
+            self.parts.sessions.unbind(record, owner, mode);
+            self.parts.backlog.note_unbound(record);
+        }
+    }
+
+    /// Returns the live holds that count as released: their sessions have ended.
+    pub(crate) fn ended_sum(&self) -> Sum {
+        let Some(record) = self.record.as_ref().filter(|record| record.bound.has_ended()) else {
+            return Sum::default();
+        };
+        let ended = record.bound.ended_sum(self.now.ms());
+        // A count above the stored holds is stale.
+        if ended.holds <= self.open.lock().stored() { ended } else { Sum::default() }
+    }
+
+    /// Drops what has lapsed, and sets when the lock is due next.
+    #[inline]
+    pub(crate) fn reschedule(&mut self) {
+        if let Some(record) = &self.record {
+            let must_sweep = !record.queue.is_empty() && self.open.lock().has_lapsed(self.now.ms());
+            self.reschedule_record(must_sweep);
+        }
+    }
+
+    #[inline(never)]
+    fn reschedule_record(&mut self, must_sweep: bool) {
+        if must_sweep {
+            self.sweep();
+        }
+        let Some(record) = &mut self.record else { return };
+        record.queue_due = None;
+        if !record.queue.is_empty() {
+            let early = self.open.early_end().map(|end| UnixMs::new(end.get() + 1));
+            record.queue_due = self.open.lock().first_deadline().into_iter().chain(early).min();
+        }
+        self.parts.schedule(record);
+    }
+
+    /// Emits a keyspace event on this lock.
+    #[inline]
+    pub(crate) fn emit(&mut self, event: Event) {
+        match (self.open.own, &self.record) {
+            (Some(index), _) => self.parts.outbox.push_own_event(index, event),
+            (None, Some(record)) => {
+                self.parts.outbox.push(Output::Event(record.db, Rc::clone(&record.key), event));
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Closes the lock. Its key outlives the last deadline a little while requests wait.
+    #[inline(always)]
+    pub(crate) fn close(&mut self) {
+        if self.record.is_some() {
+            return self.close_with_record();
+        }
+        self.open.close(0);
+    }
+
+    #[inline(never)]
+    fn close_with_record(&mut self) {
+        let Some(record) = &mut self.record else {
+            return debug_assert!(false, "a lock without a record is closed here");
+        };
+        if self.open.is_changed() {
+            record.has_ttl_grace = !record.queue.is_empty();
+            return self.open.close(if record.has_ttl_grace { GRACE_MS } else { 0 });
+        }
+        if record.queue.is_empty() {
+            record.has_ttl_grace = false;
+            // A key that was swapped here, or away and back, may have a grace that the record does not know. A client set
+            // any other end.
+            if self.open.has_ttl_grace() {
+                return self.open.close_with_grace(0);
+            }
+        }
+        self.open.close(0);
+    }
+
+    /// Closes a lock whose queue has a new waiter: the key must outlive the last deadline a little, unless another
+    /// client set its end.
+    pub(crate) fn close_for_waiter(mut self) {
+        match &mut self.record {
+            Some(record) if !self.open.is_changed() && self.open.ends_with_last_lease() => {
+                record.has_ttl_grace = true;
+                self.open.close_with_grace(GRACE_MS);
+            }
+            _ => self.close(),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! How a visit serves the queue: who gets in, and how waits end.
+
+use crate::broken;
+use crate::engine::keyspace::OpenKey;
+use crate::engine::state::fault::Fault;
+use crate::engine::state::ids::WaiterId;
+use crate::engine::state::outbox::Answer;
+use crate::engine::state::outbox::grant::Grant;
+use crate::engine::state::sessions::Wanted;
+use crate::engine::visit::Visit;
+use crate::lock::{Acquired, Refusal};
+
+/// The outcome for the head of a queue.
+enum Served {
+    /// It leaves the queue with this answer.
+    Answered(Answer),
+    /// It stays.
+    Waits,
+}
+
+impl<T, K: OpenKey> Visit<'_, T, K> {
+    /// Serves the queue as far as it goes: O(1) for each request. A timer serves the rest of a long one. Returns the head,
+    /// if that is a request for several locks: it is looked at when the key is closed.
+    #[inline]
+    pub(crate) fn serve(&mut self) -> Option<WaiterId> {
+        let is_empty = self.record.as_ref()?.queue.is_empty();
+        let several = if is_empty { None } else { self.serve_queue() };
+        self.reschedule();
+        several
+    }
+
+    // Apart, so that a command on a lock without waiters calls nothing.
+    #[inline(never)]
+    fn serve_queue(&mut self) -> Option<WaiterId> {
+        loop {
+            let (head, waiter) = self.parts.waiters.head(&self.record.as_ref()?.queue)?;
+            if waiter.is_multiple() {
+                return Some(head);
+            }
+            // The ended holds of its owner go first: they must not count.
+            if self.record.as_ref()?.bound.has_ended() {
+                let owner = waiter.request.owner.clone();
+                let want = waiter.request.want;
+                self.release_ended_of(&owner);
+                self.free_slot(want);
+            }
+            if self.budget.answers == 0 {
+                self.parts.leave_rest(self.record.as_deref_mut()?, self.budget);
+                return None;
+            }
+            match self.serve_one(head) {
+                Served::Answered(answer) => {
+                    self.budget.answers -= 1;
+                    self.answer(head, answer);
+                }
+                Served::Waits => return None,
+            }
+        }
+    }
+
+    /// Decides on the head of the queue, and carries the decision out.
+    fn serve_one(&mut self, head: WaiterId) -> Served {
+        let (now, ended) = (self.now, self.ended_sum());
+        let Some(waiter) = self.parts.waiters.get(head) else { return Served::Waits };
+        if let Err(fault) = self.parts.sessions.check_open(waiter.request.session) {
+            return Served::Answered(Answer::Fault(fault));
+        }
+        let (session, terms) = (waiter.session(), self.parts.terms(now, &waiter.request));
+        let want = waiter.request.want;
+        let decision = self.open.lock().acquire_without(now.ms(), &waiter.request, terms, ended);
+        if let Acquired::Granted(hold, _) | Acquired::Replayed(hold) = &decision {
+            if !(self.parts.has_rights)(&waiter.ticket) {
+                return Served::Answered(Answer::Fault(Fault::NoRights));
+            }
+            // Others that waited for the same session may have been granted since the request came.
+            let record = self.record.as_deref();
+            let wanted = Wanted { record, key_len: self.open.name().key.len(), lease: hold.lease };
+            if let Err(fault) = self.parts.sessions.check(waiter.client, &waiter.request, [wanted]) {
+                return Served::Answered(Answer::Fault(fault));
+            }
+        }
+        Served::Answered(match decision {
+            // An owner that got in through another connection: its turn comes when that hold is gone.
+            Acquired::Refused(Refusal::Held | Refusal::Owned | Refusal::OverLimit | Refusal::OnlyHolder) => {
+                return Served::Waits;
+            }
+            Acquired::Refused(refusal) => self.parts.outbox.refuse_waiter(waiter, self.open.name(), refusal, now),
+            Acquired::Replayed(hold) => {
+                self.parts.outbox.stats.replays += 1;
+                if let Some(key) = session {
+                    self.bind(&hold, key);
+                }
+                Answer::Granted(Grant::of(&hold, want), None)
+            }
+            Acquired::Granted(hold, entry) => {
+                let grant = Grant::of(&hold, want);
+                self.parts.outbox.note_granted(waiter, self.open.name(), grant.token, now);
+                self.grant(hold, entry, session);
+                Answer::Granted(grant, None)
+            }
+        })
+    }
+
+    /// Takes the head out of the queue, the only one that it waits in, and answers it.
+    fn answer(&mut self, head: WaiterId, answer: Answer) {
+        let Some(record) = &mut self.record else { return broken("a waiter's lock has a record") };
+        let Some(waiter) = self.parts.waiters.remove(head) else { return broken("the head of a queue waits") };
+        self.parts.waiters.leave(&waiter, &mut record.queue);
+        record.lost_last_waiter &= !record.queue.is_empty();
+        self.parts.outbox.answer(waiter, answer);
+    }
+
+    /// Puts off serving a queue, because the server does not allow it now.
+    pub(crate) fn retry_later(&mut self) {
+        if let Some(record) = self.record.as_mut().filter(|record| !record.queue.is_empty()) {
+            record.queue_due = Some(crate::engine::state::due::retry(self.now));
+        }
+    }
+}
