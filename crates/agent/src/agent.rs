@@ -14,6 +14,7 @@ use crate::options::Options;
 use crate::pass::Pass;
 use crate::quorum::Quorum;
 use crate::resp::{Protocol, Reply};
+use crate::shared::{Locks, Shared};
 use crate::stats::Stats;
 use crate::{metrics, notify};
 
@@ -21,21 +22,6 @@ use crate::{metrics, notify};
 #[must_use = "it does nothing before it runs"]
 pub struct Agent {
     shared: Arc<Shared>,
-}
-
-/// The state that all connections share.
-pub(crate) struct Shared {
-    pub options: Options,
-    pub locks: Locks,
-    pub stats: Arc<Stats>,
-    numbers: AtomicU64,
-}
-
-/// Where locks are kept.
-#[derive(Clone)]
-pub(crate) enum Locks {
-    Quorum(Arc<Quorum>),
-    Passed(Arc<Pass>),
 }
 
 impl Agent {
@@ -107,7 +93,7 @@ impl Agent {
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                Some(new) = incoming.recv() => shared.admit(new, &mut clients),
+                Some(new) = incoming.recv() => admit(&shared, new, &mut clients),
                 // A task that has ended takes no memory.
                 Some(_) = clients.join_next() => {}
             }
@@ -115,71 +101,53 @@ impl Agent {
         notify::tell("STOPPING=1");
         drop(listeners);
         tasks.shutdown().await;
-        shared.stop(&mut clients).await;
+        disconnect(&shared, &mut clients).await;
         Ok(())
     }
 }
 
-impl Shared {
-    fn admit(self: &Arc<Self>, new: Incoming, clients: &mut JoinSet<()>) {
-        if clients.len() >= self.options.max_clients {
-            Stats::count(&self.stats.rejected_connections);
-            let mut bytes = Vec::new();
-            Reply::error("ERR max number of clients reached").encode(Protocol::Resp2, &mut bytes);
-            return new.refuse(&bytes);
+/// Serves a connection, unless there are too many.
+fn admit(shared: &Arc<Shared>, new: Incoming, clients: &mut JoinSet<()>) {
+    if clients.len() >= shared.options.max_clients {
+        Stats::count(&shared.stats.rejected_connections);
+        let mut bytes = Vec::new();
+        Reply::error("ERR max number of clients reached").encode(Protocol::Resp2, &mut bytes);
+        return new.refuse(&bytes);
+    }
+    Stats::count(&shared.stats.connections);
+    Stats::count(&shared.stats.connected);
+    let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
+    if shared.options.verbose {
+        shared.stats.log(&format!("connection {number} from {}", new.address()));
+    }
+    let connection = Connection::new(shared.clone(), number, new.address());
+    match new {
+        Incoming::Unix(stream) => {
+            let (reader, writer) = stream.into_split();
+            clients.spawn(connection.serve(reader, writer))
         }
-        Stats::count(&self.stats.connections);
-        Stats::count(&self.stats.connected);
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        if self.options.verbose {
-            self.stats.log(&format!("connection {number} from {}", new.address()));
+        Incoming::Tcp(stream, _) => {
+            let (reader, writer) = stream.into_split();
+            clients.spawn(connection.serve(reader, writer))
         }
-        let connection = Connection::new(self.clone(), number, new.address());
-        match new {
-            Incoming::Unix(stream) => {
-                let (reader, writer) = stream.into_split();
-                clients.spawn(connection.serve(reader, writer))
-            }
-            Incoming::Tcp(stream, _) => {
-                let (reader, writer) = stream.into_split();
-                clients.spawn(connection.serve(reader, writer))
-            }
-        };
-    }
+    };
+}
 
-    async fn stop(&self, clients: &mut JoinSet<()>) {
-        match &self.locks {
-            Locks::Quorum(quorum) if self.options.keep => {
-                // First, or the end of the connections would release what is bound to them.
-                quorum.leave().await;
-                clients.shutdown().await;
-            }
-            Locks::Quorum(quorum) => {
-                clients.shutdown().await;
-                quorum.give_up().await;
-            }
-            Locks::Passed(_) => clients.shutdown().await,
+/// Ends all connections. Holds are released, or kept by the options.
+async fn disconnect(shared: &Shared, clients: &mut JoinSet<()>) {
+    match &shared.locks {
+        Locks::Quorum(quorum) if shared.options.keep => {
+            // First, or the end of the connections would release what is bound to them.
+            quorum.leave().await;
+            clients.shutdown().await;
         }
-        self.stats.log("has stopped");
+        Locks::Quorum(quorum) => {
+            clients.shutdown().await;
+            quorum.give_up().await;
+        }
+        Locks::Passed(_) => clients.shutdown().await,
     }
-
-    /// Returns the section of `INFO`.
-    pub fn info(&self) -> String {
-        let (mode, (holds, sessions)) = match &self.locks {
-            Locks::Quorum(quorum) => ("quorum", quorum.sizes()),
-            Locks::Passed(_) => ("passing", (0, 0)),
-        };
-        self.stats.section(mode, holds, sessions)
-    }
-
-    /// Returns the page for Prometheus.
-    pub fn page(&self) -> String {
-        let (holds, sessions) = match &self.locks {
-            Locks::Quorum(quorum) => quorum.sizes(),
-            Locks::Passed(_) => (0, 0),
-        };
-        self.stats.page(holds, sessions)
-    }
+    shared.stats.log("has stopped");
 }
 
 impl std::fmt::Debug for Agent {

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
-use crate::agent::{Locks, Shared};
+use crate::answer::{Answer, Greeted};
 use crate::catalog;
-use crate::greeting::Greeted;
 use crate::inbox::{Inbox, NoRequest};
 use crate::listen::ClientReader;
 use crate::pass::{Outcome, Upstream};
 use crate::quorum::{Anchor, What};
 use crate::resp::{Bounds, Protocol, Reply, Request};
+use crate::shared::{Locks, Shared};
 use crate::stats::Stats;
 
 /// The agent's state of a client.
@@ -31,15 +31,6 @@ pub(crate) struct Connection {
     /// Over a quorum, the session of this connection.
     anchor: Arc<Anchor>,
     upstream: Option<Upstream>,
-}
-
-/// The consequence of a request.
-pub(crate) enum Answer {
-    Reply(Reply),
-    /// The reply is the last one.
-    Last(Reply),
-    /// Nothing, and the connection is closed.
-    Close,
 }
 
 impl Connection {

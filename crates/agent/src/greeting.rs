@@ -2,18 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::agent::Locks;
+use crate::answer::{Answer, Greeted};
 use crate::catalog;
-use crate::connection::{Answer, Connection};
+use crate::connection::Connection;
 use crate::resp::{Protocol, Reply, Request};
+use crate::shared::Locks;
 use crate::stats::Stats;
-
-/// Whether the agent answers by itself.
-pub(crate) enum Greeted {
-    Answer(Answer),
-    /// The servers have to be asked.
-    ForServers,
-}
 
 impl Connection {
     /// Answers a command that needs no server.

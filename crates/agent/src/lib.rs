@@ -14,6 +14,7 @@
 #![deny(missing_debug_implementations)]
 
 mod agent;
+mod answer;
 mod call;
 mod catalog;
 mod connection;
@@ -28,6 +29,7 @@ mod options;
 mod pass;
 mod quorum;
 mod resp;
+mod shared;
 mod stats;
 
 pub use agent::Agent;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 
-use crate::agent::Shared;
 use crate::http::serve_metrics;
+use crate::shared::Shared;
 
 pub(crate) async fn open(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))

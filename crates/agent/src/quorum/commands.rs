@@ -7,10 +7,10 @@ use dlock_client::Error;
 use dlock_core::args::{self, Malformed};
 use dlock_core::{BindTo, Entries, Lease, LeaseChoice, RenewToken};
 
-use super::anchor::{Anchor, What};
 use super::hold::{Hold, on_servers};
 use super::sessions::NO_SESSION;
 use super::{Quorum, malformed, not_offered, outage};
+use crate::quorum::hold::{Anchor, What};
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
 

@@ -7,10 +7,10 @@ use dlock_core::engine::Detail;
 use dlock_core::{Mode, Token};
 
 use super::Quorum;
-use super::anchor::What;
 use super::hold::Hold;
 use super::members::{Seen, SeenHold, held, queue};
 use super::sessions::mode_name;
+use crate::quorum::hold::What;
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
 

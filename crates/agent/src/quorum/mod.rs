@@ -4,7 +4,6 @@
 //! table here. The agent asks the servers for the locks of others.
 
 mod acquire;
-mod anchor;
 mod commands;
 mod hold;
 mod inspect;
@@ -22,7 +21,7 @@ use dlock_core::{Command, Lease};
 
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
-pub(crate) use anchor::{Anchor, What};
+pub(crate) use hold::{Anchor, What};
 use members::Members;
 use sessions::Sessions;
 use table::Table;

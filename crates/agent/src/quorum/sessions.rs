@@ -9,8 +9,8 @@ use dlock_core::args::Session as Said;
 use dlock_core::engine::OpenIf;
 use dlock_core::{Lease, Mode, SessionId};
 
-use super::anchor::{Anchor, What};
 use super::table::Table;
+use crate::quorum::hold::{Anchor, What};
 use crate::resp::Reply;
 
 /// The sessions that are open.
@@ -107,7 +107,7 @@ impl Sessions {
 
     /// The client is to bind what it still has to a new session.
     fn forget(anchor: &Arc<Anchor>) {
-        anchor.end(super::anchor::End::Forgotten).iter().for_each(|hold| hold.unbind(anchor));
+        anchor.end(super::hold::End::Forgotten).iter().for_each(|hold| hold.unbind(anchor));
     }
 
     fn take(&self, id: &SessionId) -> Option<Arc<Anchor>> {

@@ -10,8 +10,8 @@ use dlock_core::{Owner, Token};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-use super::anchor::{Anchor, End, What};
 use super::hold::{Due, Hold};
+use crate::quorum::hold::{Anchor, End, What};
 use crate::stats::Stats;
 
 type Holds = HashMap<Vec<u8>, Vec<Arc<Hold>>>;
