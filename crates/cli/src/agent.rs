@@ -63,15 +63,6 @@ pub struct AgentOptions {
     verbose: bool,
 }
 
-pub const HELP: &str = "\
-Runs until TERM or Ctrl-C. Writes what it lost to standard error.
-
-Exit code: 0; 64 the command line is invalid, 69 it cannot listen there.
-
-Examples:
-  dlock agent --listen unix:/run/dlock.sock -s redis://a -s redis://b -s redis://c --longest-lease 60s
-  dlock agent --listen 127.0.0.1:6390 -s redis-sentinel://a,b,c/main";
-
 /// Runs until a signal ends it.
 pub async fn agent(servers: &Servers, options: AgentOptions) -> Result<u8, Error> {
     let options = options.read()?;

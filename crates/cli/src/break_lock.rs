@@ -6,7 +6,7 @@ use dlock_client::{Client, Error, HoldInfo, LockInfo};
 use serde_json::json;
 
 use crate::holds::{Hold, Holds};
-use crate::output::{print, say, shown, text, time, who};
+use crate::output::{print, say, shown, text, time};
 use crate::waiting::holders;
 use crate::{exit, fail, list};
 
@@ -47,7 +47,7 @@ pub async fn take<'a>(client: &Client, lock: &'a LockInfo) -> Result<(Vec<&'a Ho
 pub fn sentence(lock: &LockInfo, taken: &[&HoldInfo], next: Option<&LockInfo>) -> String {
     let name = shown(&lock.name);
     let next = next.map_or("it is free now".to_owned(), |next| format!("{} has it now", holders(next)));
-    let from: Vec<_> = taken.iter().map(|hold| format!("{} (held {})", who(&hold.owner), time(hold.age))).collect();
+    let from: Vec<_> = taken.iter().map(|hold| format!("{} (held {})", shown(&hold.owner), time(hold.age))).collect();
     match from.as_slice() {
         [] => format!("{name} was released meanwhile; {next}"),
         from => format!("took {name} from {}; {next}", from.join(" and ")),
@@ -63,7 +63,7 @@ fn told(name: &[u8], taken: &[&HoldInfo], next: Option<&LockInfo>) -> String {
 
 /// Shows the lock and asks. On standard error, which is on the terminal if anything is.
 fn confirmed(lock: &LockInfo) -> bool {
-    for line in list::describe(lock) {
+    for line in list::describe(lock, usize::MAX) {
         say(&line);
     }
     let question = "Take the lock away? Its holders are not stopped, they learn of it when they next renew. [y/N] ";

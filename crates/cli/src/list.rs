@@ -5,13 +5,15 @@ use serde_json::Value;
 
 use crate::args::Format;
 use crate::exit;
-use crate::output::{self, columns, complain, place, print, shown, table, time};
+use crate::once::next_run;
+use crate::output::{self, columns_within, complain, moment, place, print, shown, table, time};
+use crate::waiting::{HAS_RUN, SECONDS};
 
 pub async fn info(client: &Client, name: &[u8], format: Format) -> Result<u8, Error> {
     let lock = client.info(name).await?;
     match &lock {
         _ if !format.table() => print(&lock.as_ref().map_or(Value::Null, output::lock).to_string()),
-        Some(lock) => describe(lock).iter().for_each(|line| print(line)),
+        Some(lock) => describe(lock, usize::MAX).iter().for_each(|line| print(line)),
         None => print(&format!("{} is free", shown(name))),
     }
     // A free lock may have a queue.
@@ -34,10 +36,17 @@ pub async fn ls(client: &Client, pattern: &[u8], format: Format) -> Result<u8, E
     Ok(if found.missing.is_empty() { 0 } else { exit::UNAVAILABLE })
 }
 
-/// Describes a lock with all its holds and waiters, for people.
-pub fn describe(lock: &LockInfo) -> Vec<String> {
+/// Describes a lock with all its holds and waiters, for people, in lines of this width.
+pub fn describe(lock: &LockInfo, most: usize) -> Vec<String> {
     let permits = if lock.count > lock.holders { format!(", {} entries", lock.count) } else { String::new() };
     let mut lines = vec![format!("{}: {}{permits}", shown(&lock.name), lock.mode)];
+    if let Some(next) = next_run(lock) {
+        let next = moment(next);
+        lines.push(format!(
+            "{HAS_RUN} (dlock run --once); the next run can begin at {} UTC",
+            next.get(..SECONDS).unwrap_or(&next)
+        ));
+    }
     if !lock.holds.is_empty() {
         // The last columns are there only if a hold has a cap or a number.
         let cap = column("CAP", lock.holds.iter().any(|hold| hold.cap.is_some()));
@@ -56,7 +65,7 @@ pub fn describe(lock: &LockInfo) -> Vec<String> {
             [shown(&hold.owner), mode, permits, time(hold.age), time(hold.ttl), token, session, cap, slot]
         });
         lines.push(String::new());
-        lines.extend(columns(&std::iter::once(heading).chain(holds).collect::<Vec<_>>()));
+        lines.extend(columns_within(&std::iter::once(heading).chain(holds).collect::<Vec<_>>(), most));
     }
     if !lock.queue.is_empty() {
         let heading = ["WAITING", "MODE", "PERMITS", "LIMIT", "LOCKS", "FOR", "CLIENT"].map(str::to_owned);
@@ -66,7 +75,7 @@ pub fn describe(lock: &LockInfo) -> Vec<String> {
             [shown(&waiter.owner), mode, permits, limit, keys, time(waiter.waiting), place(waiter)]
         });
         lines.push(String::new());
-        lines.extend(columns(&std::iter::once(heading).chain(queue).collect::<Vec<_>>()));
+        lines.extend(columns_within(&std::iter::once(heading).chain(queue).collect::<Vec<_>>(), most));
     }
     lines
 }

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::args::LogOptions;
 use crate::exit;
-use crate::output::{Reader, columns, complain, is_broken, millis, moment, print, say, shown, text, time};
+use crate::output::{Reader, columns, complain, counted, is_broken, millis, moment, print, say, shown, text, time};
 
 /// An entry in columns.
 pub type Row = [String; COLUMNS];
@@ -45,7 +45,11 @@ pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> 
 
 /// Returns the newest entries of all servers, for the pane of `dlock top`: the newest first, of one lock if one is named.
 pub async fn newest(client: &Client, count: u64, name: Option<&[u8]>) -> Result<Vec<Row>, Error> {
-    let (mut entries, _) = read(std::slice::from_ref(client), count).await?;
+    let (mut entries, missing) = read(std::slice::from_ref(client), count).await?;
+    // A user who may not read the log must not believe that it is empty.
+    if let Some((_, error)) = missing.into_iter().next() {
+        return Err(error);
+    }
     entries.retain(|(_, entry)| name.is_none_or(|name| entry.key.as_deref() == Some(name)));
     entries.sort_by_key(|(_, entry)| std::cmp::Reverse((entry.time, entry.id)));
     Ok(entries.iter().map(row).collect())
@@ -114,7 +118,9 @@ impl Seen {
                 gaps.push(format!("{server} was started again, its log is new"));
                 *next = 0;
             } else if oldest > *next {
-                gaps.push(format!("{server}: {} entries were overwritten before they were read", oldest - *next));
+                const ONE: &str = "entry was overwritten before it was read";
+                const MORE: &str = "entries were overwritten before they were read";
+                gaps.push(format!("{server}: {}", counted(oldest - *next, ONE, MORE)));
             }
         }
         gaps

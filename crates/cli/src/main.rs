@@ -9,6 +9,7 @@ mod exit;
 mod exposition;
 mod failover;
 mod graph;
+mod help;
 mod holds;
 mod list;
 mod log;
@@ -18,6 +19,7 @@ mod once;
 mod output;
 #[allow(unsafe_code, reason = "what runs between fork and exec")]
 mod parent_death;
+mod parse;
 mod run;
 mod servers;
 mod signals;
@@ -32,28 +34,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use clap::Parser;
-use clap::error::ErrorKind;
 use dlock_client::{Client, Error};
 
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse::parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let error = args::without_wrong_tip(error);
-            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            let written = error.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
-            if !asked {
-                if let Some(hint) = run::options::instead_of_flock(std::env::args_os()) {
-                    output::say(&format!("\n{hint}"));
-                }
-                return ExitCode::from(exit::USAGE);
-            }
-            output::check(written);
-            return ExitCode::from(output::finish(0));
-        }
+        Err(code) => return ExitCode::from(code),
     };
     // On this thread alone: the command's death signal is bound to the thread that starts it.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {

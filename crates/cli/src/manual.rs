@@ -3,15 +3,14 @@
 use std::io::Write;
 use std::path::Path;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::args::Cli;
+use crate::parse::command;
 use crate::{exit, fail, output};
 
 pub fn completions(shell: Shell) -> u8 {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "dlock", &mut script);
+    clap_complete::generate(shell, &mut command(), "dlock", &mut script);
     output::write(|out| out.write_all(&script));
     0
 }
@@ -19,10 +18,10 @@ pub fn completions(shell: Shell) -> u8 {
 /// Prints the page of `dlock` on standard output, or writes all pages into a directory.
 pub fn pages(directory: Option<&Path>) -> u8 {
     let Some(directory) = directory else {
-        output::write(|out| clap_mangen::Man::new(Cli::command()).render(out));
+        output::write(|out| clap_mangen::Man::new(command()).render(out));
         return 0;
     };
-    match clap_mangen::generate_to(Cli::command(), directory) {
+    match clap_mangen::generate_to(command(), directory) {
         Ok(()) => 0,
         Err(error) => fail(exit::OUTPUT, &format!("{}: {error}", directory.display())),
     }

@@ -13,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use crate::once::next_run;
 use crate::{exit, fail};
 
 /// Formats a lock as JSON. Times are in milliseconds; bytes that are no UTF-8 are spelled.
@@ -27,6 +28,7 @@ pub fn lock(lock: &LockInfo) -> Value {
         "waiters": lock.waiters,
         "holds": lock.holds.iter().map(hold).collect::<Vec<_>>(),
         "queue": lock.queue.iter().map(waiter).collect::<Vec<_>>(),
+        "next_run": next_run(lock).map(millis),
     })
 }
 
@@ -173,22 +175,6 @@ fn spelled(bytes: &[u8], is_plain: impl Fn(char) -> bool) -> String {
     text
 }
 
-/// Names an owner to a person: without the random end that a label gets, and the beginning of one that is long.
-pub fn who(owner: &[u8]) -> String {
-    let owner = shown(owner);
-    let is_random = |end: &str| end.len() == 16 && end.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match owner.rsplit_once(':') {
-        Some((label, end)) if !label.is_empty() && is_random(end) => cut(label, WHO),
-        _ if is_uuid(&owner) => cut(&owner, 9),
-        _ => cut(&owner, WHO),
-    }
-}
-
-fn is_uuid(text: &str) -> bool {
-    let digits = text.bytes().filter(u8::is_ascii_hexdigit).count();
-    digits == 32 && matches!(text.len(), 32 | 36)
-}
-
 /// Names the connection of a waiter: its id, and its address and name as far as this user may see them.
 pub fn place(waiter: &WaiterInfo) -> String {
     let addr = waiter.addr.as_ref().map(|addr| shown(addr.as_bytes()));
@@ -203,9 +189,6 @@ pub fn cut(text: &str, most: usize) -> String {
     }
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
-
-/// The most characters of an owner in a sentence.
-const WHO: usize = 40;
 
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -241,15 +224,47 @@ pub fn moment(since_epoch: Duration) -> String {
 
 /// Rows in columns: as wide as they need, two blanks between.
 pub fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<_> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &[String; N]| {
-        let shown = row.iter().zip(&widths).filter(|(_, width)| **width > 0);
-        let cells = shown.map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
+    columns_within(rows, usize::MAX)
 }
+
+/// Rows in columns that fit into a width: those that do not fit into a line follow in the next one, below an indent.
+pub fn columns_within<const N: usize>(rows: &[[String; N]], most: usize) -> Vec<String> {
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let mut lines: Vec<Vec<(usize, usize)>> = vec![Vec::new()];
+    let mut used = 0;
+    for (column, width) in (0..N).map(|column| (column, width(column).unwrap_or(0))).filter(|(_, width)| *width > 0) {
+        if used > 0 && used + width > most {
+            lines.push(Vec::new());
+            used = INDENT.len();
+        }
+        used += width + GAP.len();
+        lines.iter_mut().last().into_iter().for_each(|line| line.push((column, width)));
+    }
+    let line = |row: &[String; N], (at, columns): (usize, &Vec<(usize, usize)>)| {
+        let cells = columns.iter().filter_map(|(column, width)| Some(format!("{:<width$}", row.get(*column)?)));
+        let indent = if at == 0 { "" } else { INDENT };
+        format!("{indent}{}", cells.collect::<Vec<_>>().join(GAP)).trim_end().to_owned()
+    };
+    rows.iter().flat_map(|row| lines.iter().enumerate().map(move |part| line(row, part))).collect()
+}
+
+/// Breaks a text into lines of this width, between words where it has some.
+pub fn wrapped(text: &str, most: usize) -> Vec<String> {
+    let most = most.max(1);
+    let mut lines = Vec::new();
+    let mut rest: Vec<char> = text.chars().collect();
+    while rest.len() > most {
+        let blank = rest.iter().take(most + 1).rposition(|c| *c == ' ').filter(|at| *at > 0);
+        let next = rest.split_off(blank.unwrap_or(most));
+        lines.push(rest.into_iter().collect::<String>().trim_end().to_owned());
+        rest = next.into_iter().skip(usize::from(blank.is_some())).collect();
+    }
+    lines.push(rest.into_iter().collect());
+    lines
+}
+
+const GAP: &str = "  ";
+const INDENT: &str = "    ";
 
 /// Formats a table: one lock in each line, with a heading.
 pub fn table<'a>(locks: impl IntoIterator<Item = &'a LockInfo>) -> Vec<String> {
@@ -264,8 +279,20 @@ fn row(lock: &LockInfo) -> [String; 8] {
     let owner = if lock.holders > 1 { format!("{owner} +{}", lock.holders - 1) } else { owner };
     let age = first.map_or("-".to_owned(), |hold| time(hold.age));
     let wait = lock.queue.first().map_or("-".to_owned(), |waiter| time(waiter.waiting));
-    let (mode, permits) = (lock.mode.to_string(), lock.count.to_string());
+    let (mode, permits) = (mode(lock), lock.count.to_string());
     [shown(&lock.name), mode, owner, age, time(lock.ttl), lock.waiters.to_string(), wait, permits]
+}
+
+/// Returns how a lock is held, for a column: `once` is one of `dlock run --once`, whose TTL is the time until the next
+/// run.
+pub fn mode(lock: &LockInfo) -> String {
+    if next_run(lock).is_some() { "once".to_owned() } else { lock.mode.to_string() }
+}
+
+/// Returns a number and its noun.
+pub fn counted(count: impl fmt::Display, one: &str, more: &str) -> String {
+    let count = count.to_string();
+    format!("{count} {}", if count == "1" { one } else { more })
 }
 
 #[cfg(test)]
@@ -302,16 +329,22 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_named_without_what_is_random() {
-        for (owner, name) in [
-            ("vm3:3352:8a19685554eee661", "vm3:3352"),
-            ("alice", "alice"),
-            (":8a19685554eee661", ":8a19685554eee661"),
-            ("81f32df3c89540e1b7c061c86bc493e4", "81f32df3…"),
-            ("81f32df3-c895-40e1-b7c0-61c86bc493e4", "81f32df3…"),
-        ] {
-            assert_eq!(who(owner.as_bytes()), name);
-        }
-        assert_eq!(who(&[b'x'; 50]).chars().count(), 40);
+    fn columns_that_do_not_fit_follow_in_the_next_line() {
+        let rows = [["OWNER", "TTL", "TOKEN"], ["alice", "9.8s", "17"]].map(|row| row.map(str::to_owned));
+        assert_eq!(columns(&rows), ["OWNER  TTL   TOKEN", "alice  9.8s  17"]);
+        assert_eq!(columns_within(&rows, 14), ["OWNER  TTL", "    TOKEN", "alice  9.8s", "    17"]);
+    }
+
+    #[test]
+    fn a_text_is_broken_between_words() {
+        assert_eq!(wrapped("take it from alice? [y/N]", 12), ["take it from", "alice? [y/N]"]);
+        assert_eq!(wrapped("alice:8a19685554eee661", 10), ["alice:8a19", "685554eee6", "61"]);
+        assert_eq!(wrapped("", 10), [""]);
+        assert_eq!(wrapped(" a b", 2), [" a", "b"]);
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!([0_u64, 1, 2].map(|count| counted(count, "lock", "locks")), ["0 locks", "1 lock", "2 locks"]);
     }
 }

@@ -19,17 +19,17 @@ pub struct Servers {
 
     /// The longest lease that any client uses, the same everywhere (quorum only)
     #[arg(long, global = true, value_name = "TIME", env = "DLOCK_LONGEST_LEASE", value_parser = duration)]
-    #[arg(help_heading = "Quorum")]
+    #[arg(help_heading = QUORUM, hide = true)]
     pub longest_lease: Option<Duration>,
 
     /// How long a server has to answer (quorum only) [default: 100ms]
     #[arg(long, global = true, value_name = "TIME", env = "DLOCK_SERVER_TIMEOUT", value_parser = duration)]
-    #[arg(help_heading = "Quorum")]
+    #[arg(help_heading = QUORUM, hide = true)]
     pub server_timeout: Option<Duration>,
 
     /// All servers run with appendfsync always, so they count as soon as they are up (quorum only)
     #[arg(long, global = true)]
-    #[arg(help_heading = "Quorum")]
+    #[arg(help_heading = QUORUM, hide = true)]
     pub persistent: bool,
 
     /// Trust this certificate authority (PEM) instead of those that the system trusts (rediss:// only)
@@ -149,6 +149,9 @@ impl Servers {
         Ok(Some(tls))
     }
 }
+
+/// The heading of the options that only a quorum has. They are shown where a quorum may be named.
+pub const QUORUM: &str = "Quorum";
 
 const URLS: &str = "\
 The URL of the server, or of each server of a quorum

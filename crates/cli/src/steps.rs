@@ -7,25 +7,26 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use dlock_client::{Client, Error, Guard};
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::holds::{Hold, Holds, Renewed};
 use crate::output::{self, for_people, millis, print, shown, text, time};
 use crate::servers::Servers;
 use crate::signals::{Children, Signals};
-use crate::values::{duration, lock_name};
-use crate::waiting::{Told, acquired, label};
+use crate::values::{duration, lock_name, sure_lease};
+use crate::waiting::{Audience, Told, acquired, holders, label};
 use crate::{exit, fail};
 
 /// `dlock acquire`.
 #[derive(Args)]
-#[command(before_help = ACQUIRE_EXAMPLES, after_help = ACQUIRE_CODES, help_template = crate::args::EXAMPLES_FIRST)]
+#[command(before_help = crate::help::ACQUIRE_EXAMPLES, after_help = crate::help::ACQUIRE)]
 pub struct AcquireOptions {
-    /// The lock
+    /// The name of the lock
     #[arg(value_parser = lock_name())]
     name: OsString,
 
     /// How long the lock stays: nothing renews it, unless dlock renew does
-    #[arg(short, long, value_name = "TIME", value_parser = some_time)]
+    #[arg(short, long, value_name = "TIME", value_parser = sure_lease)]
     lease: Duration,
 
     /// How long to wait in the queue [default: without limit]
@@ -46,7 +47,7 @@ pub struct AcquireOptions {
     quiet: bool,
 
     /// The holder as others see it [default: HOST:PID]
-    #[arg(long, value_name = "TEXT", value_parser = plain)]
+    #[arg(long, value_name = "TEXT", value_parser = owner_label)]
     label: Option<String>,
 
     /// Share the lock with others that use --shared
@@ -61,7 +62,11 @@ pub struct AcquireOptions {
     #[arg(long, conflicts_with = "env")]
     json: bool,
 
-    /// Print DLOCK_NAME, DLOCK_OWNER and DLOCK_TOKEN, for eval; with =file as lines NAME=VALUE
+    /// Print DLOCK_NAME, DLOCK_OWNER and DLOCK_TOKEN for a shell; with =file for a file such as $GITHUB_ENV
+    ///
+    /// For a shell, the output is exported variables for eval, or for a file that other shells read by `. FILE`. With
+    /// =file, it is lines NAME=VALUE without quotes. Characters with a meaning for a shell become - in the label, and are
+    /// refused in the name.
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "shell")]
     env: Option<Lines>,
 }
@@ -78,7 +83,7 @@ enum Lines {
 /// `dlock renew` and `dlock release`.
 #[derive(Args)]
 pub struct Held {
-    /// The lock
+    /// The name of the lock
     #[arg(value_parser = lock_name())]
     name: OsString,
 
@@ -100,8 +105,9 @@ pub async fn acquire(servers: &Servers, options: AcquireOptions) -> Result<u8, E
         let why = "dlock acquire needs one server: over a quorum, only a running process keeps a lock";
         return Err(Error::Invalid(why.to_owned()));
     }
-    if options.env == Some(Lines::File) && options.name.as_bytes().iter().any(u8::is_ascii_control) {
-        return Err(Error::Invalid("this name does not fit into a line".to_owned()));
+    if options.env == Some(Lines::File) && options.name.as_bytes().iter().any(|byte| !is_plain(*byte)) {
+        let why = "--env=file: a shell would read this name as several words. --env has it in quotes";
+        return Err(Error::Invalid(why.to_owned()));
     }
     let client = servers.open()?;
     let taken = Children::take().and_then(|children| Ok((children, Signals::take()?)));
@@ -109,7 +115,7 @@ pub async fn acquire(servers: &Servers, options: AcquireOptions) -> Result<u8, E
         Ok(taken) => taken,
         Err(error) => return Ok(fail(exit::UNAVAILABLE, &error.to_string())),
     };
-    let label = options.label.clone().unwrap_or_else(label);
+    let label = options.owner_label();
     let told = options.told(&client, &label);
     let guard = match acquired(options.terms(&client, &label), &told, &mut signals, &mut children).await {
         Ok(guard) => guard,
@@ -127,6 +133,16 @@ pub async fn acquire(servers: &Servers, options: AcquireOptions) -> Result<u8, E
 }
 
 impl AcquireOptions {
+    /// Returns the beginning of the owner. In a file that a shell may read, too, it has no character that means something
+    /// there.
+    fn owner_label(&self) -> String {
+        let label = self.label.clone().unwrap_or_else(label);
+        if self.env != Some(Lines::File) {
+            return label;
+        }
+        label.chars().map(|c| if u8::try_from(c).is_ok_and(is_plain) { c } else { '-' }).collect()
+    }
+
     fn terms(&self, client: &Client, label: &str) -> dlock_client::Acquire {
         let name = self.name.as_bytes();
         let acquire = match self.limit {
@@ -150,6 +166,7 @@ impl AcquireOptions {
             limit: self.limit,
             is_once: false,
             is_quiet: self.quiet,
+            audience: Audience::Everybody,
             conflict: self.conflict_exit_code,
             replicas_take: Duration::ZERO,
         }
@@ -183,7 +200,7 @@ pub async fn renew(client: &Client, held: &Held, lease: Option<Duration>) -> Res
     let hold = Hold { name: held.name.as_bytes(), owner: owner.as_bytes(), token };
     let renewed = Holds::of(client)?.renew(hold, lease).await?;
     if renewed == Renewed::Not {
-        return Ok(held.not_theirs(&owner, token));
+        return Ok(held.not_theirs(client, &owner, token).await);
     }
     let is_cut = renewed == Renewed::Cut;
     if held.json {
@@ -200,7 +217,7 @@ pub async fn release(client: &Client, held: &Held) -> Result<u8, Error> {
     let (owner, token) = held.whose()?;
     let hold = Hold { name: held.name.as_bytes(), owner: owner.as_bytes(), token };
     if !Holds::of(client)?.release(hold).await? {
-        return Ok(held.not_theirs(&owner, token));
+        return Ok(held.not_theirs(client, &owner, token).await);
     }
     if held.json {
         print(&json!({"name": text(hold.name), "owner": text(hold.owner), "released": true}).to_string());
@@ -230,11 +247,22 @@ impl Held {
         Ok((owner, token))
     }
 
-    fn not_theirs(&self, owner: &OsStr, token: Option<u64>) -> u8 {
+    /// Says that the owner does not hold it, and who does, if this user may look.
+    async fn not_theirs(&self, client: &Client, owner: &OsStr, token: Option<u64>) -> u8 {
         let token = token.map_or(String::new(), |token| format!(" with token {token}"));
+        let now = match timeout(LOOK, client.info(self.name.as_bytes())).await {
+            Ok(Ok(Some(lock))) if lock.holders > 0 => format!(", but by {}", holders(&lock)),
+            Ok(Ok(_)) => ": it is free".to_owned(),
+            Ok(Err(_)) | Err(_) => String::new(),
+        };
         let (name, owner) = (shown(self.name.as_bytes()), shown(owner.as_bytes()));
-        fail(exit::NOT_GOT, &format!("{name} is not held by {owner}{token}"))
+        fail(exit::NOT_GOT, &format!("{name} is not held by {owner}{token}{now}"))
     }
+}
+
+/// Returns whether a shell and a file of an environment read this byte as itself, without quotes.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._:/@+,=%".contains(&byte)
 }
 
 /// Returns a value between single quotes of a shell.
@@ -242,14 +270,8 @@ fn quoted(value: &[u8]) -> String {
     String::from_utf8_lossy(value).replace('\'', r"'\''")
 }
 
-fn some_time(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        time if time < Duration::from_millis(1) => Err("at least 1ms".to_owned()),
-        time => Ok(time),
-    }
-}
-
-fn plain(text: &str) -> Result<String, String> {
+/// Reads the label of an owner.
+pub fn owner_label(text: &str) -> Result<String, String> {
     match text {
         "" => Err("it is empty".to_owned()),
         text if text.chars().any(char::is_control) => Err("no control characters".to_owned()),
@@ -261,28 +283,5 @@ fn plain(text: &str) -> Result<String, String> {
 /// The longest label of an owner.
 const MAX_LABEL: usize = 256;
 
-const ACQUIRE_EXAMPLES: &str = "\
-Examples:
-  dlock acquire maintenance --lease 2h --label \"alice: new disks\"
-  lock=$(dlock acquire deploy:web --lease 1h --wait 10m --env) || exit; eval \"$lock\"
-  dlock acquire deploy:web --lease 1h --env=file >> \"$GITHUB_ENV\"";
-
-const ACQUIRE_CODES: &str = "\
-dlock renew and dlock release take the owner from DLOCK_OWNER, and refuse a lock of another owner. A command that runs
-under a lock for as long as it takes needs none of this: dlock run.
-
-Exit code: 0; 1 the lock was not acquired (another code with -E), 64 the command line is invalid, 69 no server answers or
-it returns an error, 74 nobody could be told the owner, and the lock was released.";
-
-pub const RENEW_HELP: &str = "\
-Examples:
-  dlock renew deploy:web --lease 1h      # in the same environment as dlock acquire --env
-
-Exit code: 0; 1 that owner does not hold it.";
-
-pub const RELEASE_HELP: &str = "\
-Examples:
-  dlock release deploy:web               # in the same environment as dlock acquire --env
-  dlock release deploy:web ci-7:8a19685554eee661
-
-Exit code: 0 it was released, 1 that owner did not hold it.";
+/// How long to ask who holds a lock.
+const LOOK: Duration = Duration::from_secs(1);

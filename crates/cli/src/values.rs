@@ -23,6 +23,23 @@ pub fn lease(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a lease that the server counts in milliseconds.
+pub fn some_time(text: &str) -> Result<Duration, String> {
+    at_least(text, Duration::from_millis(1))
+}
+
+/// Reads a lease that is certain when its grant has been read: of a shorter one, nothing is left.
+pub fn sure_lease(text: &str) -> Result<Duration, String> {
+    at_least(text, SHORTEST_SURE)
+}
+
+fn at_least(text: &str, least: Duration) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time < least => Err(format!("at least {least:?}")),
+        time => Ok(time),
+    }
+}
+
 /// Reads `1.5`, `500ms`, `30s`, `5m`, `2h`, `1d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     // Files of environments leave blanks behind.
@@ -42,6 +59,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         _ => Err("from 0 to 365 days".to_owned()),
     }
 }
+
+/// Clients end a lease up to 2 ms before the server does.
+const SHORTEST_SURE: Duration = Duration::from_millis(3);
 
 const A_YEAR: f64 = 365.0 * 86400.0;
 

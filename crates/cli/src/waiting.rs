@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::gethostname;
 use tokio::time::{sleep, timeout};
 
-use crate::output::{moment, say, shown, time, who};
+use crate::output::{moment, say, shown, time};
 use crate::signals::{Children, Signals, reap, stop};
 use crate::{exit, fail};
 
@@ -23,10 +23,21 @@ pub struct Told<'a> {
     /// A refusal means that it has run.
     pub is_once: bool,
     pub is_quiet: bool,
+    /// The readers of what it waits for.
+    pub audience: Audience,
     /// The code to exit with if it was refused.
     pub conflict: u8,
     /// How much longer replicas may make a release take.
     pub replicas_take: Duration,
+}
+
+/// The readers of what is told during a wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// A person at a terminal. Cron would mail it.
+    Terminal,
+    /// The log of a pipeline, too.
+    Everybody,
 }
 
 /// Acquires the lock. Returns the code to exit with if that fails.
@@ -74,17 +85,19 @@ pub async fn acquired(
 }
 
 impl Told<'_> {
-    /// Says on a terminal whom it waits for, and anywhere that it waits for itself.
+    /// Says whom it waits for, and to everybody that it waits for itself.
     async fn waits(&self) {
         let is_nested = self.is_nested();
-        if self.is_quiet || !(is_nested || io::stderr().is_terminal()) {
+        let is_heard = self.audience == Audience::Everybody || io::stderr().is_terminal();
+        if self.is_quiet || !(is_nested || is_heard) {
             return;
         }
         let lock = self.look(NOTICE).await;
         if is_nested && lock.as_ref().is_none_or(is_around) {
             say(&format!("dlock: {}: waits for itself: {AROUND}", self.shown()));
-        } else if let (Some(lock), true) = (lock, io::stderr().is_terminal()) {
-            say(&format!("dlock: waiting for {}{}", shown(&lock.name), self.behind(&lock)));
+        } else if is_heard {
+            let behind = lock.map_or_else(String::new, |lock| self.behind(&lock));
+            say(&format!("dlock: waiting for {}{behind}", self.shown()));
         }
     }
 
@@ -123,7 +136,7 @@ impl Told<'_> {
         let began = began.as_deref().and_then(|began| began.get(..SECONDS)).unwrap_or_default();
         match (lock, first) {
             (Some(lock), Some(first)) if self.is_once => {
-                let (who, age, rest) = (who(&first.owner), time(first.age), time(lock.ttl));
+                let (who, age, rest) = (shown(&first.owner), time(first.age), time(lock.ttl));
                 let next = format!("the next run can begin in {rest}");
                 format!("{HAS_RUN}: it began {age} ago ({began} UTC), as {who}; {next}")
             }
@@ -179,7 +192,7 @@ fn is_permit(hold: &dlock_client::HoldInfo) -> bool {
 
 /// Names the first holder, and counts the others.
 pub fn holders(lock: &LockInfo) -> String {
-    let first = lock.holds.first().map_or("nobody".to_owned(), |hold| who(&hold.owner));
+    let first = lock.holds.first().map_or("nobody".to_owned(), |hold| shown(&hold.owner));
     match lock.holders.saturating_sub(1) {
         0 => first,
         1 => format!("{first} and 1 other"),
@@ -195,7 +208,7 @@ pub fn label() -> String {
     format!("{host}:{}", std::process::id())
 }
 
-const HAS_RUN: &str = "it has run in this period, or runs now";
+pub const HAS_RUN: &str = "it has run in this period, or runs now";
 
 const AROUND: &str = "the lock is held by the `dlock run` around this one";
 
@@ -206,7 +219,7 @@ const NOTICE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The characters of a moment without its milliseconds.
-const SECONDS: usize = "2026-11-22 07:05:21".len();
+pub const SECONDS: usize = "2026-11-22 07:05:21".len();
 
 /// The longest name that Linux gives a host.
 const MAX_HOST: usize = 64;

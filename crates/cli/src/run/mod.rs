@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 
 use crate::parent_death::die_with_us;
 use crate::signals::{Children, Signals};
-use crate::waiting::{Told, acquired, label};
+use crate::waiting::{Audience, Told, acquired, label};
 use crate::{exit, fail};
 use options::Run;
 use supervisor::Supervisor;
@@ -25,7 +25,7 @@ pub async fn run(client: &Client, run: Run) -> u8 {
         Ok(taken) => taken,
         Err(error) => return fail(exit::UNAVAILABLE, &error.to_string()),
     };
-    let label = label();
+    let label = run.owner_label();
     let told = run.told(client, &label);
     let guard = match acquired(run.terms(client, &label), &told, &mut signals, &mut children).await {
         Ok(guard) => guard,
@@ -84,6 +84,12 @@ impl Run {
         }
     }
 
+    /// Returns the beginning of the owner.
+    fn owner_label(&self) -> String {
+        let label = self.label.clone().unwrap_or_else(label);
+        if self.once.once.is_some() { format!("{label}{}", crate::once::MARK) } else { label }
+    }
+
     fn told<'a>(&'a self, client: &'a Client, label: &'a str) -> Told<'a> {
         Told {
             client,
@@ -92,6 +98,7 @@ impl Run {
             limit: self.limit,
             is_once: self.once.once.is_some(),
             is_quiet: self.quiet,
+            audience: Audience::Terminal,
             conflict: self.conflict(),
             replicas_take: if self.replicas > 0 { self.replicas_timeout } else { Duration::ZERO },
         }

@@ -13,7 +13,7 @@ use crate::values::{duration, lease, lock_name};
 
 /// `dlock run`.
 #[derive(Args)]
-#[command(override_usage = USAGE, before_help = EXAMPLES, after_help = CODES, help_template = crate::args::EXAMPLES_FIRST)]
+#[command(override_usage = USAGE, before_help = crate::help::RUN_EXAMPLES, after_help = crate::help::RUN)]
 pub struct Run {
     /// One of several locks that are acquired together, all or none
     #[arg(short = 'k', long = "lock", value_name = "NAME", conflicts_with_all = ["shared", "limit"])]
@@ -39,8 +39,15 @@ pub struct Run {
     pub permits: u32,
 
     /// Give the command a number in DLOCK_SLOT, the lowest of 0 to N-1 that no other one has
+    ///
+    /// A run without --slot removes DLOCK_SLOT from the environment of its command: inside a run with --slot, save it in
+    /// another variable first.
     #[arg(long, requires = "limit", conflicts_with = "permits", help_heading = "Locking")]
     pub slot: bool,
+
+    /// The holder as others see it [default: HOST:PID]
+    #[arg(long, value_name = "TEXT", value_parser = crate::steps::owner_label, help_heading = "Locking")]
+    pub label: Option<String>,
 
     /// How long the lock stays if this process dies; at least 3s
     #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = lease, help_heading = "Locking")]
@@ -70,9 +77,10 @@ pub struct Run {
     #[arg(short, long, visible_alias = "nonblock", alias = "nb", help_heading = "Waiting")]
     pub no_wait: bool,
 
-    /// How long to look for a server [default: as long as --wait; without it 30s, with --no-wait 1s]
+    /// How long to look for a server that does not answer [default: 30s; with --no-wait or --once 1s]
     ///
-    /// Counted from the last time that a server answered.
+    /// Counted from the last time that a server answered. With --wait, the whole wait has that limit, so the two exclude
+    /// each other.
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "wait", help_heading = "Waiting")]
     pub outage: Option<Duration>,
 
@@ -91,7 +99,7 @@ pub struct Run {
     #[arg(short = 'c', long = "command", value_name = "LINE", conflicts_with = "command")]
     pub line: Option<OsString>,
 
-    /// The lock; left out with -k
+    /// The name of the lock; left out with -k
     #[arg(value_parser = lock_name(), required_unless_present = "keys")]
     pub name: Option<OsString>,
 
@@ -108,6 +116,11 @@ impl Run {
             self.command.remove(0);
         }
         let wrong = |why: &str| Err(dlock_client::Error::Invalid(why.to_owned()));
+        let mut names: Vec<_> = self.keys.iter().collect();
+        names.sort();
+        if let Some((twice, _)) = names.iter().zip(names.iter().skip(1)).find(|(one, next)| one == next) {
+            return wrong(&format!("-k {} is given twice", shown(twice.as_bytes())));
+        }
         if self.line.is_some() && !self.keys.is_empty() && self.name.is_some() {
             return wrong("-k names the locks, and -c the command: there is one word too many");
         }
@@ -172,28 +185,3 @@ const USAGE: &str = "\
 dlock run [OPTIONS] NAME -- COMMAND…
        dlock run [OPTIONS] NAME -c LINE
        dlock run [OPTIONS] -k NAME -k NAME… -- COMMAND…";
-
-const EXAMPLES: &str = "\
-Examples:
-  dlock run backup -- /usr/local/bin/backup --full
-  dlock run --no-wait -E 0 report -- make report      # cron: skip it if the last one is still running
-  dlock run --once 1d --quiet report -- make report   # cron on several machines: one of them runs it
-  dlock run --wait 10m --lease 1m deploy:web -- ./deploy.sh
-  dlock run --max-time 1h import -- ./import          # one that hangs does not keep its lock
-  dlock run --limit 4 render -- ./render page.svg     # at most four at a time
-  dlock run --limit 4 --slot \"gpu:$(hostname)\" -- sh -c 'CUDA_VISIBLE_DEVICES=$DLOCK_SLOT exec ./train'
-  dlock run -k account:1 -k account:2 -- ./transfer   # both locks or none
-  dlock run db:migrate -- sh -c 'migrate --fence \"$DLOCK_TOKEN\"'
-  dlock run -s redis://a -s redis://b -s redis://c --longest-lease 1m report -- make report";
-
-const CODES: &str = "\
-Times: 500ms, 30s, 5m, 2h, 1d; without a unit seconds.
-
-Exit code: that of the command (128 and the number of the signal that killed it), or
-    1  the lock was not acquired (with --once 0; another code with -E)
-   64  the command line is invalid
-   69  no server answers (quorum: no majority), it returns an error, or too few replicas have the lock
-   71  the system does not tell how the command ended
-   75  the lock was lost while the command ran, which was ended; or --max-time has ended both
-  126  the command cannot be started
-  127  the command does not exist";

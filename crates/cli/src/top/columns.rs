@@ -3,7 +3,7 @@
 use dlock_client::LockInfo;
 
 use crate::log::{COLUMNS, Row};
-use crate::output::{cut, shown, time, who};
+use crate::output::{cut, mode, shown, time};
 
 /// The columns of a lock, in their order.
 const HEADINGS: [&str; 8] = ["NAME", "MODE", "OWNER", "AGE", "TTL", "WAITERS", "WAIT", "PERMITS"];
@@ -64,11 +64,11 @@ fn others(widths: &[usize; 8]) -> usize {
 
 fn cells(lock: &LockInfo) -> [String; 8] {
     let first = lock.holds.first();
-    let owner = first.map_or("-".to_owned(), |hold| who(&hold.owner));
+    let owner = first.map_or("-".to_owned(), |hold| shown(&hold.owner));
     let owner = if lock.holders > 1 { format!("{owner} +{}", lock.holders - 1) } else { owner };
     let age = first.map_or("-".to_owned(), |hold| time(hold.age));
     let wait = lock.queue.first().map_or("-".to_owned(), |waiter| time(waiter.waiting));
-    let (mode, permits) = (lock.mode.to_string(), lock.count.to_string());
+    let (mode, permits) = (mode(lock), lock.count.to_string());
     [shown(&lock.name), mode, owner, age, time(lock.ttl), lock.waiters.to_string(), wait, permits]
 }
 

@@ -8,7 +8,7 @@ use dlock_client::{Error, LockInfo};
 use super::columns::{of_locks, of_log};
 use super::data::{Data, Id, Lock, Look};
 use crate::list::describe;
-use crate::output::shown;
+use crate::output::{counted, shown, wrapped};
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Sort {
@@ -141,10 +141,14 @@ impl View {
             KeyCode::Esc if self.open.is_some() => (self.open, self.wants_break) = (None, false),
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Char('b') => {
+                self.shows_help = false;
                 self.open = self.open.take().or_else(|| self.selected_id());
                 self.wants_break = self.open.is_some();
             }
-            KeyCode::Enter => self.open = self.open.take().or_else(|| self.selected_id()),
+            KeyCode::Enter => {
+                self.shows_help = false;
+                self.open = self.open.take().or_else(|| self.selected_id());
+            }
             _ if self.open.is_none() => self.press_in_list(key),
             _ => {}
         }
@@ -222,9 +226,10 @@ impl View {
 
     /// Draws all lines of the screen, from its top.
     pub fn lines(&mut self, width: usize, height: usize) -> Vec<Line> {
-        let mut lines = vec![self.summary(), self.prompt()];
+        let [summary, prompt] = [self.summary(width), self.prompt()];
+        let mut lines: Vec<_> = [summary, prompt].into_iter().flat_map(|line| fitting(line, width)).collect();
         if self.shows_help {
-            lines.extend(HELP.lines().map(plain));
+            lines.extend(help(width).iter().map(|line| plain(line)));
         } else if let Some(id) = self.open.clone() {
             lines.extend(self.opened_lines(&id, width));
         } else {
@@ -237,8 +242,8 @@ impl View {
 
     fn list(&mut self, lines: &mut Vec<Line>, width: usize, height: usize) {
         let log = if self.shows_log { (height / 3).max(3) } else { 0 };
-        // Two lines of state, the heading, and the log.
-        self.page = height.saturating_sub(3 + log);
+        // The lines of state, the heading, and the log.
+        self.page = height.saturating_sub(lines.len() + 1 + log);
         let count = self.fits().len();
         self.selected = self.selected.min(count.saturating_sub(1));
         let last = self.offset.min(count.saturating_sub(self.page));
@@ -265,7 +270,8 @@ impl View {
         match (self.data.locks.len(), self.filter.as_str()) {
             (0, _) | (_, "") => "no locks".to_owned(),
             (count, filter) => {
-                format!("none of {count} locks fits {}: Esc removes the filter", shown(filter.as_bytes()))
+                let locks = counted(count, "lock", "locks");
+                format!("none of {locks} fits {}: Esc removes the filter", shown(filter.as_bytes()))
             }
         }
     }
@@ -276,7 +282,7 @@ impl View {
         let mut lines = vec![plain("")];
         let Some(opened) = read else { return lines };
         match &opened.info {
-            Some(lock) => lines.extend(describe(lock).iter().map(|line| plain(line))),
+            Some(lock) => lines.extend(describe(lock, width).iter().flat_map(|line| fitting(plain(line), width))),
             None => lines.push(plain(&format!("{} is free", shown(&id.1)))),
         }
         lines.push(plain(""));
@@ -285,7 +291,8 @@ impl View {
         lines
     }
 
-    fn summary(&self) -> Line {
+    /// Says what is shown, and as much of the rest as fits.
+    fn summary(&self, width: usize) -> Line {
         if let Some(error) = &self.error {
             return Line { text: format!("dlock top: {error} (q: quit)"), style: Style::Alert };
         }
@@ -294,10 +301,16 @@ impl View {
             [] => String::new(),
             missing => format!(", missing: {}", missing.join(" ")),
         };
-        let (count, servers, clock) = (self.data.locks.len(), self.data.servers(), &self.data.clock);
-        let text =
-            format!("dlock top: {count} locks, {waiters} waiting{missing}  {servers}  {clock} UTC  (?: help, q: quit)");
-        Line { text, style: Style::Head }
+        let (servers, clock) = (self.data.servers(), &self.data.clock);
+        let locks = counted(self.data.locks.len(), "lock", "locks");
+        let begin = format!("dlock top: {locks}, {waiters} waiting{missing}");
+        let ways = [
+            format!("{begin}  {servers}  {clock} UTC  (?: help, q: quit)"),
+            format!("{begin}  {servers}  (?: help, q: quit)"),
+            format!("{begin}  {servers}  (?: help)"),
+        ];
+        let text = ways.into_iter().find(|text| text.chars().count() <= width);
+        Line { text: text.unwrap_or_else(|| format!("{begin}  (?: help)")), style: Style::Head }
     }
 
     fn prompt(&self) -> Line {
@@ -330,7 +343,7 @@ impl View {
 
 fn log_lines(log: &Result<Vec<crate::log::Row>, String>, width: usize) -> Vec<Line> {
     match log {
-        Err(why) => vec![Line { text: why.clone(), style: Style::Alert }],
+        Err(why) => fitting(Line { text: format!("the log cannot be read: {why}"), style: Style::Alert }, width),
         Ok(rows) => {
             let style = |row| if row == 0 { Style::Title } else { Style::Plain };
             let lines = of_log(rows, width).into_iter().enumerate();
@@ -343,13 +356,34 @@ fn plain(text: &str) -> Line {
     Line { text: text.to_owned(), style: Style::Plain }
 }
 
-const HELP: &str = "
-arrows, PgUp, PgDn, Home, End   select a lock
-Enter                           open it: all holders, its queue, its log
-b                               break it, after a question
-w, t, o, n                      sort by waiters, wait, age of the hold, name
-/                               filter: parts of the name, owner:NAME, addr:ADDRESS
-l                               the newest entries of the log
-Esc                             back: close what is open, then remove the filter
-?, h                            this help
-q, Ctrl-C                       quit";
+/// Breaks a line that is too long: a question or an owner that is cut cannot be answered or copied.
+fn fitting(line: Line, width: usize) -> Vec<Line> {
+    let style = line.style;
+    wrapped(&line.text, width).into_iter().map(|text| Line { text, style }).collect()
+}
+
+/// Returns the keys and what they do.
+fn help(width: usize) -> Vec<String> {
+    let most = width.saturating_sub(KEYS).max(KEYS / 2);
+    let line = |(keys, what): &(&str, &str)| {
+        let parts = wrapped(what, most).into_iter().enumerate();
+        parts.map(|(at, part)| format!("{:<KEYS$}{part}", if at == 0 { keys } else { "" })).collect::<Vec<_>>()
+    };
+    std::iter::once(String::new()).chain(HELP.iter().flat_map(line)).collect()
+}
+
+/// The width of the column of keys.
+const KEYS: usize = "arrows, PgUp, PgDn, Home, End   ".len();
+
+const HELP: [(&str, &str); 10] = [
+    ("arrows, PgUp, PgDn, Home, End", "select a lock"),
+    ("Enter", "open it: all holders, its queue, its log"),
+    ("b", "break it, after a question"),
+    ("w, t, o, n", "sort by waiters, wait, age of the hold, name"),
+    ("/", "filter: parts of the name, owner:NAME, addr:ADDRESS"),
+    ("l", "the newest entries of the log"),
+    ("Esc", "back: close what is open, then remove the filter"),
+    ("?, h", "this help"),
+    ("q, Ctrl-C", "quit"),
+    ("MODE once", "of dlock run --once: it has run, or runs now. TTL is the time until the next run"),
+];

@@ -125,3 +125,62 @@ fn completions_know_the_commands() {
     bash.args(["-c", ask]).arg(notes.path("dlock.bash"));
     assert_eq!(outcome(bash).stdout.trim(), "run");
 }
+
+/// The events of docs/commands/log.md.
+pub fn events() -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands/log.md");
+    let page = std::fs::read_to_string(path).expect("a page");
+    let table = page.split("## Events").nth(1).and_then(|rest| rest.split("\n- ").next()).expect("a table");
+    let events: Vec<_> = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(events.len(), 10, "{events:?}");
+    events.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_pages_look_for_every_event_that_ends_a_hold_without_its_owner() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/troubleshooting.md");
+    let page = std::fs::read_to_string(path).expect("a page");
+    let commands: Vec<_> = page.lines().filter(|line| line.contains("--event lapse,")).collect();
+    let section = page.split("## Two at once").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("a section");
+    for event in events().iter().filter(|event| !["wait", "timeout", "hold", "deadlock"].contains(&event.as_str())) {
+        let names = |line: &&&str| line.split([' ', ',']).any(|word| word == event);
+        // One command follows the log for entries that were overwritten.
+        assert!(commands.iter().filter(names).count() >= 2, "{event} in {commands:#?}");
+        assert!(section.contains(&format!("\n| `{event}` |")), "what {event} means");
+    }
+}
+
+#[test]
+fn every_subcommand_begins_with_examples_and_ends_with_its_exit_codes() {
+    for command in COMMANDS {
+        for flag in ["-h", "--help"] {
+            let help = text(&[command, flag]);
+            let [examples, usage] = ["Examples:\n", "Usage: "].map(|part| help.find(part));
+            assert!(examples.is_some() && examples < usage, "{command} {flag}: {help}");
+            let codes = help.split("\nExit code").nth(1).unwrap_or_else(|| panic!("{command} {flag}: {help}"));
+            assert!(codes.split_whitespace().any(|word| word == "64"), "{command} {flag}: {codes}");
+        }
+        let is_quorum = ["run", "agent"].contains(&command);
+        let help = text(&[command, "--help"]);
+        assert_eq!(help.contains("\nQuorum:\n"), is_quorum, "{command}: {help}");
+    }
+    for (words, code) in [(&["help"][..], 0), (&["help", "run"], 0), (&["help", "foo"], 64), (&[], 64), (&["foo"], 64)]
+    {
+        assert_eq!(outcome(bare().with(words)).code, Some(code), "{words:?}");
+    }
+}
+
+#[test]
+fn a_refused_command_line_shows_the_usage_of_the_help_and_what_a_name_is() {
+    for command in ["info", "acquire", "renew", "release", "break", "watch"] {
+        let mut line = bare().with([command]);
+        line.env("DLOCK_URL", "redis://127.0.0.1:1").env("DLOCK_CACERT", "ca.pem");
+        let refused = outcome(line);
+        assert_eq!(refused.code, Some(64), "{command}");
+        let usage = |text: &str| text.lines().find(|line| line.starts_with("Usage: ")).map(str::to_owned);
+        assert_eq!(usage(&refused.stderr), usage(&text(&[command, "-h"])), "{command}");
+        assert!(refused.stderr.contains("NAME is the lock. Any name will do"), "{}", refused.stderr);
+    }
+    let twice = outcome(bare().with(["run", "-k", "a", "-k", "b", "-k", "a", "--", "true"]));
+    assert_eq!((twice.code, twice.stderr.as_str()), (Some(64), "dlock: -k a is given twice\n"));
+}

@@ -279,3 +279,37 @@ fn options_that_do_not_go_with_a_period_are_mistakes() {
         assert!(mistake.stderr.contains("need one server"), "{}", mistake.stderr);
     }
 }
+
+#[test]
+fn a_run_that_is_done_is_told_from_a_lock_that_is_stuck() {
+    let (server, notes) = (Server::start(), Notes::new());
+    assert_eq!(done(&server, &notes, &["--once", "1d"], "true").code, Some(0));
+    server.client().int("DLOCK.ACQUIRE other alice PX 600000");
+    let info = outcome(dlock(&server).with(["info", "--table", "report"])).stdout;
+    let told = info.lines().nth(1).unwrap_or_default();
+    assert!(
+        told.starts_with("it has run in this period, or runs now (dlock run --once); the next run can begin at 20")
+    );
+    assert!(told.ends_with(" UTC"), "{info}");
+    let json = outcome(dlock(&server).with(["info", "report"])).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let (next, now) = (json["next_run"].as_i64().expect("a time"), server.client().now());
+    assert!(DAY.contains(&(next - now)), "{json}");
+    let list = outcome(dlock(&server).with(["ls", "--table"])).stdout;
+    let modes: Vec<_> = list.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(modes, ["MODE", "exclusive", "once"], "{list}");
+    let other = outcome(dlock(&server).with(["info", "other"])).stdout;
+    assert!(other.contains("\"next_run\":null"), "{other}");
+}
+
+#[test]
+fn the_label_of_a_run_is_the_beginning_of_its_owner() {
+    let server = Server::start();
+    let owner = |options: &[&str]| {
+        let run = dlock(&server).with(["run"]).with(options).with(["--", "sh", "-c", "echo $DLOCK_OWNER"]);
+        outcome(run).stdout
+    };
+    assert!(owner(&["--label", "nightly on web-1", "job"]).starts_with("nightly on web-1:"));
+    assert!(owner(&["--label", "nightly", "--once", "1d", "job"]).starts_with("nightly:once:"));
+    assert_eq!(outcome(dlock(&server).with(["run", "--label", "a\nb", "x", "--", "true"])).code, Some(64));
+}

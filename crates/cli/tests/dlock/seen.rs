@@ -151,3 +151,18 @@ fn the_server_is_that_of_the_option_before_that_of_the_environment() {
     let outcome = outcome(command);
     assert!(outcome.stdout.contains("\"job\""), "{outcome:?}");
 }
+
+#[test]
+fn an_event_that_no_server_logs_is_refused_with_the_ones_there_are() {
+    let server = Server::start();
+    for wrong in ["foo", "lapse,foo", "", "Lapse"] {
+        let refused = outcome(dlock(&server).with(["log", "--event", wrong]));
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(64), ""), "{wrong}");
+        for event in crate::manual::events() {
+            assert!(refused.stderr.contains(&event), "{event}: {}", refused.stderr);
+        }
+    }
+    for event in crate::manual::events() {
+        assert_eq!(outcome(dlock(&server).with(["log", "--event", &event])).code, Some(0), "{event}");
+    }
+}

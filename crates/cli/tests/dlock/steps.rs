@@ -140,11 +140,63 @@ fn the_environment_names_the_owner_to_the_next_step() {
     server.client().int("DLOCK.ACQUIRE job bob PX 600000");
     let done = shell(&server, "DLOCK_OWNER=alice DLOCK_TOKEN=5 dlock release job bob");
     assert_eq!(done.code, Some(0), "{done:?}");
-    // Lines of a file, which no shell reads.
-    let lines = run(&server, &["acquire", "job", "--lease", "1h", "--label", "a b", "--env=file"]).stdout;
-    let names: Vec<_> = lines.lines().filter_map(|line| line.split_once('=')).collect();
-    assert_eq!(names[0], ("DLOCK_NAME", "job"));
-    assert!(names[1].0 == "DLOCK_OWNER" && names[1].1.starts_with("a b:") && names[2].0 == "DLOCK_TOKEN", "{lines}");
+}
+
+#[test]
+fn lines_of_a_file_are_read_alike_by_a_shell_and_by_a_runner() {
+    let server = Server::start();
+    let label = "run 4711 of o'brien; $HOME";
+    let lines = run(&server, &["acquire", "job:1", "--lease", "1h", "--label", label, "--env=file"]).stdout;
+    let raw: Vec<_> = lines.lines().filter_map(|line| line.split_once('=')).collect();
+    assert_eq!(raw.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["DLOCK_NAME", "DLOCK_OWNER", "DLOCK_TOKEN"]);
+    assert!(raw[1].1.starts_with("run-4711-of-o-brien---HOME:"), "{lines}");
+    assert_eq!(server.holders("job:1"), [raw[1].1]);
+    let notes = Notes::new();
+    std::fs::write(notes.path("lock"), &lines).expect("a file");
+    let read = format!("set -a; . {}; echo \"$DLOCK_NAME|$DLOCK_OWNER|$DLOCK_TOKEN\"; ", notes.path("lock").display());
+    let sourced = shell(&server, &(read + "dlock release \"$DLOCK_NAME\""));
+    assert_eq!((sourced.code, sourced.stdout), (Some(0), format!("{}|{}|{}\n", raw[0].1, raw[1].1, raw[2].1)));
+    // A name is not changed, so one that a shell reads otherwise is refused.
+    for name in ["a b", "it's", "$HOME", "a\nb", "#job"] {
+        let refused = run(&server, &["acquire", name, "--lease", "1h", "--env=file"]);
+        assert_eq!(refused.code, Some(64), "{name}: {}", refused.stderr);
+    }
+    // For shells of their own, a file of `--env` has the names in quotes.
+    let file = notes.path("shell").display().to_string();
+    let done = shell(&server, &format!("dlock acquire 'it is' --lease 1h --label 'a b' --env > {file}"));
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let done =
+        shell(&server, &format!(". {file}; dlock renew \"$DLOCK_NAME\" --lease 2h && dlock release \"$DLOCK_NAME\""));
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+#[test]
+fn an_acquisition_in_a_pipe_says_what_it_waits_for() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE deploy vm3:3352:8a19685554eee661 PX 600000");
+    let waits = run(&server, &["acquire", "deploy", "--lease", "1h", "--wait", "1500ms"]);
+    let first = waits.stderr.lines().next().unwrap_or_default();
+    assert!(first.starts_with("dlock: waiting for deploy, held by vm3:3352:8a19685554eee661 for "), "{waits:?}");
+    assert!(waits.stderr.contains("the lock is held by vm3:3352:8a19685554eee661 for "), "{waits:?}");
+    let silent = run(&server, &["acquire", "deploy", "--lease", "1h", "--wait", "1500ms", "--quiet"]);
+    assert_eq!((silent.code, silent.stderr.as_str()), (Some(1), ""));
+}
+
+#[test]
+fn a_refused_release_names_the_whole_owner_which_is_taken() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE deploy vm3:3352:8a19685554eee661 PX 600000");
+    for command in ["renew", "release"] {
+        let refused = run(&server, &[command, "deploy", "vm3:3352"]);
+        assert_eq!(refused.code, Some(1));
+        assert_eq!(
+            refused.stderr, "dlock: deploy is not held by vm3:3352, but by vm3:3352:8a19685554eee661\n",
+            "{command}"
+        );
+    }
+    assert_eq!(run(&server, &["release", "deploy", "vm3:3352:8a19685554eee661"]).code, Some(0));
+    let free = run(&server, &["release", "deploy", "vm3:3352"]);
+    assert_eq!(free.stderr, "dlock: deploy is not held by vm3:3352: it is free\n");
 }
 
 #[test]
@@ -153,6 +205,11 @@ fn command_lines_that_name_too_little_are_refused() {
     for arguments in [
         &["acquire", "job"][..],
         &["acquire", "job", "--lease", "0"],
+        // Nothing is left of it when the grant has been read.
+        &["acquire", "job", "--lease", "1ms"],
+        &["acquire", "job", "--lease", "2ms"],
+        &["renew", "job", "alice", "--lease", "0"],
+        &["renew", "job", "alice", "--lease", "0.4ms"],
         &["acquire", "job", "--lease", "1h", "--label", "a\nb"],
         &["acquire", "a\nb", "--lease", "1h", "--env=file"],
         &["acquire", "job", "--lease", "1h", "-s", "redis://a", "-s", "redis://b", "--longest-lease", "2h"],

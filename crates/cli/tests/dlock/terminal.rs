@@ -307,7 +307,9 @@ fn a_run_says_whom_it_waits_for_and_nothing_where_nobody_looks() {
     let terminal = Terminal::open(&server);
     terminal.dlock("run --wait 1m deploy:x -- true");
     terminal.shows("the holder and its place", |screen| {
-        screen.contains("dlock: waiting for deploy:x, held by vm3:3352 for ") && screen.contains("s, 1 ahead")
+        let screen = screen.replace('\n', "");
+        screen.contains("dlock: waiting for deploy:x, held by vm3:3352:8a19685554eee661 for ")
+            && screen.contains("s, 1 ahead")
     });
     terminal.key("C-c");
     terminal.enter("clear");
@@ -316,7 +318,7 @@ fn a_run_says_whom_it_waits_for_and_nothing_where_nobody_looks() {
     assert!(!terminal.screen().contains("waiting for"), "{}", terminal.screen());
     let silent = crate::process::outcome(dlock(&server).with(["run", "--wait", "1500ms", "deploy:x", "--", "true"]));
     assert_eq!(silent.stderr.lines().count(), 1, "{silent:?}");
-    assert!(silent.stderr.contains("the lock is held by vm3:3352 for "), "{silent:?}");
+    assert!(silent.stderr.contains("the lock is held by vm3:3352:8a19685554eee661 for "), "{silent:?}");
 }
 
 #[test]
@@ -388,7 +390,7 @@ fn top_goes_back_by_escape_and_says_that_nothing_fits() {
     terminal.key("/");
     terminal.tmux(&["send-keys", "-l", "stock"]);
     terminal.key("Enter");
-    terminal.shows("that nothing fits", |screen| screen.contains("none of 1 locks fits stock: Esc removes the filter"));
+    terminal.shows("that nothing fits", |screen| screen.contains("none of 1 lock fits stock: Esc removes the filter"));
     terminal.key("?");
     terminal.shows("help", |screen| screen.contains("break it, after a question"));
     terminal.key("Escape");
@@ -425,8 +427,71 @@ fn top_fits_narrow_terminals_and_never_cuts_the_number_of_waiters() {
             let doc = screen.lines().nth(4).unwrap_or_default();
             let fits = screen.lines().all(|line| line.chars().count() <= width);
             let is_wide = width < 110 || heading.ends_with("PERMITS") && screen.contains("customer:4711");
-            fits && is_wide && waits.trim() == "3" && doc.starts_with("doc") && doc.contains("… +1")
+            // Where there is room, owners are whole, to be copied.
+            let owners = if width < 200 {
+                doc.contains("… +1")
+            } else {
+                screen.contains(owner) && doc.contains("81f32df3c89540e1b7c061c86bc493e4 +1")
+            };
+            fits && is_wide && owners && waits.trim() == "3" && doc.starts_with("doc")
         });
     }
+    terminal.key("q");
+}
+
+#[test]
+fn top_cuts_no_question_no_help_and_no_owner_of_an_opened_lock() {
+    let (server, mut client) = Server::start().with_client();
+    let owner = "a-machine-with-a-long-name.example.com:21625:8a19685554eee661";
+    client.int(format!("DLOCK.ACQUIRE service:payments:customer:4711 {owner} PX 600000"));
+    let terminal = Terminal::open(&server);
+    terminal.dlock("top --interval 100ms");
+    for width in [60_usize, 70, 80, 200] {
+        terminal.tmux(&["resize-window", "-x", &width.to_string(), "-y", "30"]);
+        // Lines that were broken are one again.
+        let whole = |screen: &str| screen.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        terminal.shows("how to get help", |screen| screen.lines().next().is_some_and(|line| line.contains("?: help")));
+        terminal.key("?");
+        terminal.shows("all of the help", |screen| {
+            let screen = whole(screen).split_whitespace().collect::<Vec<_>>().join(" ");
+            ["addr:ADDRESS", "then remove the filter", "the time until the next run"]
+                .iter()
+                .all(|end| screen.contains(end))
+        });
+        terminal.key("Escape");
+        terminal.shows("the list again", |screen| screen.contains("sorted by"));
+        terminal.key("b");
+        terminal.shows("all of the question, and of the lock", |screen| {
+            let question = whole(screen).replace(' ', "");
+            let end = "whenitrenews.[y/N]";
+            question.contains(&format!("takeservice:payments:customer:4711from{owner}?"))
+                && question.contains(end)
+                && ["HELD BY", "TTL", "TOKEN", "SESSION"].iter().all(|column| screen.contains(column))
+        });
+        terminal.key("n");
+        terminal.shows("that nothing was done", |screen| screen.contains("was left alone"));
+        terminal.key("Escape");
+        terminal.shows("the list", |screen| screen.contains("sorted by"));
+    }
+    terminal.key("q");
+}
+
+#[test]
+fn top_says_that_the_log_may_not_be_read() {
+    let (server, mut client) = Server::conf("dlock.log-wait 0").with_client();
+    client.int("DLOCK.ACQUIRE job me PX 600000");
+    client.ok("ACL SETUSER looker on >secret %R~* +scan +dlock.info +time");
+    let terminal = Terminal::open(&server);
+    terminal.dlock(&format!("top --interval 100ms -s redis://looker:secret@127.0.0.1:{}", server.port()));
+    terminal.shows("the lock", |screen| names(screen) == ["job"]);
+    terminal.key("l");
+    terminal.shows("why there is no log", |screen| {
+        screen.contains("the log cannot be read: ") && screen.contains("dlock.log")
+    });
+    terminal.key("Enter");
+    terminal.shows("it for one lock, too", |screen| {
+        let log = screen.split("LOG of this lock").nth(1);
+        log.is_some_and(|log| log.contains("the log cannot be read: "))
+    });
     terminal.key("q");
 }
