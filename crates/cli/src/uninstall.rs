@@ -14,7 +14,7 @@ use redis::FromRedisValue;
 use tokio::time::sleep;
 
 use crate::failover::{Info, info};
-use crate::output::{print, say};
+use crate::output::{counted, print, say};
 use crate::values::duration;
 use crate::{exit, fail};
 
@@ -34,23 +34,12 @@ pub struct Options {
     timeout: Duration,
 }
 
-pub const HELP: &str = "\
-Works on one server: with replicas, on the primary first, and then on each replica. Deletes its locks, and writes an AOF
-that a server without the module can load. Then prints what is left to do on the machine: the files to edit, and a
-restart. Stop the programs that take locks before.
-
-Exit code: 0 its files do not need the module; 1 they still do (with --check, as long as the server has the module); 64
-the command line is invalid, 69 the server does not answer or refuses.
-
-Examples:
-  dlock uninstall --check -s redis://10.0.0.1
-  dlock uninstall -s redis://10.0.0.1";
-
 pub async fn uninstall(client: &Client, options: &Options) -> Result<u8, Error> {
     let operator = client.operator()?;
     let nodes = operator.nodes();
     let [node] = nodes.as_slice() else {
-        return Err(Error::Invalid("name one server: dlock uninstall works on one after the other".to_owned()));
+        let which = if operator.sentinels().is_some() { "Sentinels" } else { "several servers" };
+        return Err(Error::Invalid(format!("this URL names {which}: {ONE_SERVER}")));
     };
     let server = Server { node };
     let Some(found) = server.look().await? else {
@@ -124,7 +113,7 @@ impl Server<'_> {
         };
         let Some(module) = modules.iter().find(|module| field(module, "name") == "dlock") else { return Ok(None) };
         let known = info(self.node).await?;
-        let (databases, counted) = (known.databases(), self.counted().await?);
+        let (databases, numbers) = (known.databases(), self.numbers().await?);
         let mut locked = Vec::new();
         let mut locks = 0;
         for database in &databases {
@@ -136,8 +125,8 @@ impl Server<'_> {
         Ok(Some(Found {
             locks,
             locked,
-            waiters: counted.number("dlock_waiters"),
-            sessions: counted.number("dlock_named_sessions"),
+            waiters: numbers.number("dlock_waiters"),
+            sessions: numbers.number("dlock_named_sessions"),
             users: rules.iter().filter(|rule| names_the_module(rule)).filter_map(|rule| user(rule)).collect(),
             replicas: known.replicas().into_iter().map(|(host, port)| format!("{host}:{port}")).collect(),
             is_replica: known.is_replica(),
@@ -150,7 +139,7 @@ impl Server<'_> {
     }
 
     /// Reads what the module counts.
-    async fn counted(&self) -> Result<Info, Error> {
+    async fn numbers(&self) -> Result<Info, Error> {
         Ok(Info::of(&self.ask::<String>(&["INFO", "dlock"]).await?))
     }
 
@@ -191,7 +180,7 @@ impl Server<'_> {
         let end = Instant::now() + patience;
         let mut deleted = 0;
         loop {
-            let grants = self.counted().await?.number("dlock_grants");
+            let grants = self.numbers().await?.number("dlock_grants");
             // A program may have used another database meanwhile.
             let databases = info(self.node).await?.databases();
             let now = if found.is_replica { 0 } else { self.delete(&databases).await? };
@@ -205,7 +194,7 @@ impl Server<'_> {
                     left += self.count(*database).await?;
                 }
                 // A lock that was taken and released meanwhile is in the AOF, too.
-                if left == 0 && self.counted().await?.number("dlock_grants") == grants {
+                if left == 0 && self.numbers().await?.number("dlock_grants") == grants {
                     break;
                 }
             }
@@ -214,7 +203,8 @@ impl Server<'_> {
             }
             sleep(POLL).await;
         }
-        print(&format!("deleted {deleted} locks, and wrote an AOF that has nothing of the module"));
+        let locks = counted(deleted, "lock", "locks");
+        print(&format!("deleted {locks}, and wrote an AOF that has nothing of the module"));
         // The next start must load the AOF, not an older RDB file.
         if found.config.is_empty() {
             say("dlock: the server has no configuration file: start it with appendonly yes");
@@ -257,24 +247,27 @@ impl Server<'_> {
 impl Found {
     fn describe(&self, address: &str) -> Vec<String> {
         let mut lines = vec![format!("{address} has the dlock module:")];
+        let databases = if self.locked.len() == 1 { "database" } else { "databases" };
         lines.push(match self.locks {
             0 => "  no locks".to_owned(),
-            1 => format!("  1 lock in database {}", joined(&self.locked)),
-            count => format!("  {count} locks in databases {}", joined(&self.locked)),
+            count => format!("  {} in {databases} {}", counted(count, "lock", "locks"), joined(&self.locked)),
         });
-        match self.waiters {
-            0 => {}
-            1 => lines.push("  1 request waits".to_owned()),
-            count => lines.push(format!("  {count} requests wait")),
+        if self.waiters > 0 {
+            lines.push(format!("  {}", counted(self.waiters, "request waits", "requests wait")));
         }
         if self.sessions > 0 {
-            lines.push(format!("  {} named sessions: their programs run", self.sessions));
+            let sessions =
+                counted(self.sessions, "named session: its program runs", "named sessions: their programs run");
+            lines.push(format!("  {sessions}"));
         }
         if !self.users.is_empty() {
             lines.push(format!("  rules of users: {}", self.users.join(" ")));
         }
         lines.push(match (self.has_aof, self.has_preamble) {
-            (true, false) => "  the AOF has what happened to locks since it was last rewritten".to_owned(),
+            // The server does not tell when that was.
+            (true, false) => {
+                "  the AOF has what happened to locks since it was last rewritten, if anything did".to_owned()
+            }
             (true, true) => "  the RDB preamble of the AOF has the token clock".to_owned(),
             (false, _) => "  the RDB file has the token clock, until a day after the last lock was taken".to_owned(),
         });
@@ -295,7 +288,8 @@ impl Found {
         let library = self.module.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("libdlock.so");
         if !self.config.is_empty() {
             let config = quoted(&self.config);
-            lines.push(format!(r"  sed -i -e '/^loadmodule .*\/{library}/d' -e '/^dlock\./d' {config}"));
+            let preamble = if self.has_preamble { " -e '/^aof-use-rdb-preamble no/d'" } else { "" };
+            lines.push(format!(r"  sed -i -e '/^loadmodule .*\/{library}/d' -e '/^dlock\./d'{preamble} {config}"));
         }
         let users = if self.acl.is_empty() { &self.config } else { &self.acl };
         if !self.users.is_empty() && !users.is_empty() {
@@ -304,6 +298,16 @@ impl Found {
         // A replica without the module cannot load what a primary with it sends.
         let first = if self.replicas.is_empty() { "" } else { ", before its replicas" };
         lines.push(format!("  restart the server{first}, and then remove the package"));
+        if !self.has_preamble {
+            lines.push(
+                "  aof-use-rdb-preamble is no: if dlock uninstall has set it, set it to yes after the restart"
+                    .to_owned(),
+            );
+        }
+        if !self.has_aof {
+            lines.push("the AOF is on now, and the server starts from it. To go back after the restart:".to_owned());
+            lines.push("  redis-cli SAVE; redis-cli CONFIG SET appendonly no; redis-cli CONFIG REWRITE".to_owned());
+        }
         lines
     }
 }
@@ -336,6 +340,9 @@ fn confirmed() -> bool {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
+
+const ONE_SERVER: &str =
+    "dlock uninstall works on one server after the other, redis://HOST:PORT, the primary first and then each replica";
 
 const TYPE: &str = "distrlock";
 

@@ -26,7 +26,7 @@ fn used(conf: &str) -> Server {
 #[track_caller]
 fn without_the_module(server: &mut Server) {
     server.shutdown();
-    server.reconfigure(|setup| setup.without_module().conf("appendonly yes\naof-use-rdb-preamble no"));
+    server.reconfigure(|setup| setup.without_module().conf("appendonly yes"));
     server.boot();
     let mut client = server.client();
     assert_eq!(client.text("GET own"), "kept");
@@ -68,8 +68,12 @@ fn a_server_without_an_aof_starts_without_the_module() {
     let done = run(&server, &["--yes"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.stdout.contains("deleted 2 locks"), "{}", done.stdout);
+    // The way back to a server without an AOF.
+    assert!(done.stdout.contains("CONFIG SET appendonly no"), "{}", done.stdout);
     let check = run(&server, &["--check"]);
     assert!(check.stdout.contains("no locks"), "{}", check.stdout);
+    let aof = check.stdout.lines().find(|line| line.contains("AOF")).unwrap_or_default();
+    assert!(aof.ends_with(", if anything did"), "it does not say that the AOF has locks: {}", check.stdout);
     without_the_module(&mut server);
 }
 
@@ -100,6 +104,11 @@ fn the_printed_lines_take_the_module_out_of_the_files() {
     let conf = std::fs::read_to_string(server.path("redis.conf")).expect("a file");
     assert!(!conf.to_lowercase().contains("dlock."), "{conf}");
     assert!(!conf.contains("loadmodule") && conf.contains("user worker") && conf.contains("+get"), "{conf}");
+    // The server writes its AOF as before.
+    assert!(!conf.contains("aof-use-rdb-preamble no"), "{conf}");
+    let again = run(&server, &["--yes"]);
+    assert!(again.stdout.contains("aof-use-rdb-preamble is no: if dlock uninstall has set it"), "{}", again.stdout);
+    assert!(again.stdout.contains("deleted 0 locks"), "{}", again.stdout);
 }
 
 #[test]
@@ -177,6 +186,9 @@ fn other_servers_and_urls_are_refused() {
     assert_eq!((none.code, none.stdout.contains("has no dlock module")), (Some(0), true), "{none:?}");
     let several = outcome(bare().with(["uninstall", "--check", "-s", "redis-sentinel://127.0.0.1/main"]));
     assert_eq!(several.code, Some(64), "{several:?}");
+    let way = "works on one server after the other, redis://HOST:PORT, the primary first and then each replica";
+    assert!(several.stderr.contains("this URL names Sentinels: ") && several.stderr.contains(way), "{several:?}");
     let several = outcome(bare().with(["uninstall", "--check", "-s", "redis://127.0.0.1:1,127.0.0.1:2"]));
     assert_eq!(several.code, Some(64), "{several:?}");
+    assert!(several.stderr.contains("this URL names several servers: ") && several.stderr.contains(way), "{several:?}");
 }
