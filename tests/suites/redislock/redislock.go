@@ -1,0 +1,113 @@
+// Package redislock has what the tests of bsm/redislock call, over the package for Go, as docs/migration.md tells.
+package redislock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	dlock "dlock.example/dlock/clients/go"
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	ErrNotObtained = errors.New("not obtained")
+	ErrLockNotHeld = errors.New("lock not held")
+)
+
+type Client struct{ rdb *redis.Client }
+
+func New(rdb *redis.Client) *Client { return &Client{rdb} }
+
+type RetryStrategy interface{ NextBackoff() time.Duration }
+
+type Options struct {
+	RetryStrategy RetryStrategy
+	Metadata      string
+	Token         string
+}
+
+type limited struct {
+	pause time.Duration
+	left  int
+}
+
+func (l *limited) NextBackoff() time.Duration {
+	if l.left == 0 {
+		return 0
+	}
+	l.left--
+	return l.pause
+}
+
+func LinearBackoff(pause time.Duration) RetryStrategy { return &limited{pause, -1} }
+
+func LimitRetry(s RetryStrategy, most int) RetryStrategy { return &limited{s.NextBackoff(), most} }
+
+// Lock is a lock that nothing renews.
+type Lock struct {
+	client   *dlock.Client
+	lock     *dlock.Lock
+	metadata string
+}
+
+func Obtain(ctx context.Context, rdb *redis.Client, key string, ttl time.Duration, o *Options) (*Lock, error) {
+	return New(rdb).Obtain(ctx, key, ttl, o)
+}
+
+// Obtain has a client of dlock for each lock, which ends with it: theirs have no end.
+func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, o *Options) (*Lock, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	at := c.rdb.Options()
+	client, err := dlock.New(at.Addr, dlock.WithDatabase(at.DB), dlock.WithoutSession())
+	if err != nil {
+		return nil, err
+	}
+	lock, err := client.Lock(ctx, key, dlock.WithLease(ttl), dlock.WithoutRenewal(), dlock.WithWait(o.patience()))
+	if err == nil {
+		return &Lock{client, lock, o.Metadata}, nil
+	}
+	client.Close()
+	if errors.Is(err, dlock.ErrNotGranted) {
+		return nil, ErrNotObtained
+	}
+	return nil, err
+}
+
+// patience returns how long all the tries together take.
+func (o *Options) patience() time.Duration {
+	if o.RetryStrategy == nil {
+		return 0
+	}
+	var all time.Duration
+	for pause := o.RetryStrategy.NextBackoff(); pause > 0; pause = o.RetryStrategy.NextBackoff() {
+		all += pause
+	}
+	return all
+}
+
+func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, _ *Options) error {
+	if err := l.lock.Extend(ctx, ttl); !errors.Is(err, dlock.ErrLost) {
+		return err
+	}
+	return ErrNotObtained
+}
+
+func (l *Lock) Release(ctx context.Context) error {
+	if l == nil {
+		return ErrLockNotHeld
+	}
+	defer l.client.Close()
+	if err := l.lock.Unlock(ctx); !errors.Is(err, dlock.ErrLost) {
+		return err
+	}
+	return ErrLockNotHeld
+}
+
+func (l *Lock) TTL(context.Context) (time.Duration, error) { return l.lock.Remaining(), nil }
+
+func (l *Lock) Token() string { return l.lock.Owner() }
+
+func (l *Lock) Metadata() string { return l.metadata }
