@@ -8,7 +8,7 @@ class AssertionFailed extends \Exception
 {
 }
 
-/** What the tests use of PHPUnit's class. */
+/** The part of PHPUnit that the tests use. */
 abstract class TestCase
 {
     private ?string $expected = null;
