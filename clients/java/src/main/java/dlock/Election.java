@@ -97,13 +97,7 @@ public final class Election implements AutoCloseable {
     }
 
     private void lead(Hold hold) {
-        synchronized (this) {
-            if (!closed) {
-                term = hold;
-                tell(started, hold);
-            }
-        }
-        if (!isTerm(hold)) {
+        if (!begins(hold)) {
             hold.releaseAsync();
             return;
         }
@@ -118,8 +112,14 @@ public final class Election implements AutoCloseable {
         });
     }
 
-    private synchronized boolean isTerm(Hold hold) {
-        return term == hold;
+    /** Whoever ends a term that has begun releases its lock, after the listener has returned. */
+    private synchronized boolean begins(Hold hold) {
+        if (closed) {
+            return false;
+        }
+        term = hold;
+        tell(started, hold);
+        return true;
     }
 
     /** Calls a listener after the one before has returned. */

@@ -11,7 +11,10 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -110,6 +113,26 @@ final class ObserveTest {
         elections.get(1).close();
         assertTrue(server.isFree("leader"));
         assertEquals("stopped b", events.get(5));
+    }
+
+    /** Others ask meanwhile whether it leads, so that whoever closes the election comes in between. */
+    @Test
+    void a_term_that_ends_as_it_begins_keeps_its_lock_until_the_listener_has_returned() {
+        for (int i = 0; i < 150; i++) {
+            String name = "soon:" + i;
+            CompletableFuture<Election> election = new CompletableFuture<>();
+            CompletableFuture<Boolean> keeps = new CompletableFuture<>();
+            election.complete(client.elect(name,
+                    term -> election.thenAcceptAsync(Election::close),
+                    term -> keeps.complete(!server.isFree(name))));
+            List<CompletableFuture<Void>> asking = Stream.generate(() -> election.thenAcceptAsync(each -> {
+                while (!keeps.isDone()) {
+                    each.isLeader();
+                }
+            }, task -> new Thread(task).start())).limit(3).collect(Collectors.toList());
+            assertTrue(keeps.orTimeout(20, TimeUnit.SECONDS).join(), "round " + i);
+            asking.forEach(CompletableFuture::join);
+        }
     }
 
     @Test
