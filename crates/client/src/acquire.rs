@@ -135,7 +135,7 @@ impl Acquire {
         }
         terms.named.take_if(|_| terms.keep != Keep::Named);
         if let Some(session) = &terms.named {
-            if !session.is_of(&backend) {
+            if !backend.has(session) {
                 return Err(Error::Invalid("the session is of another client".to_owned()));
             }
             terms.lease = session.lease(terms.lease);

@@ -15,10 +15,14 @@ use std::time::{Duration, Instant};
 
 use crate::cleanup::Cleanups;
 use crate::error::Error;
+use crate::holding::{Grant, Hold};
 use crate::inspect::LockInfo;
-use crate::options::{Grant, Hold, Renewal, Terms};
+use crate::named;
+use crate::options::Terms;
 use crate::quorum::Quorum;
-use crate::server::{Fault, Server};
+use crate::renewal::Renewal;
+use crate::server::Server;
+use crate::server::fault::Fault;
 use crate::session::Session;
 use crate::watch::Watch;
 
@@ -84,6 +88,11 @@ impl Backend {
             Self::Server(server) => server.bind(hold, session).await,
             Self::Quorum(_) => Renewal::Failed(Fault::Refused("a quorum has no sessions".into())),
         }
+    }
+
+    /// Returns whether a session is on this server.
+    pub fn has(&self, session: &named::Inner) -> bool {
+        matches!(self, Self::Server(server) if session.is_of(server))
     }
 
     /// Returns the releases in the background.

@@ -6,11 +6,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::ConnectionInfo;
+use redis::{Cmd, ConnectionInfo};
 use tokio::sync::{Notify, watch};
 
-use crate::named::{BoundHold, Commands};
 use crate::validity::end;
+
+/// Commands, each with the key whose server gets it.
+pub(crate) type Commands = Arc<Vec<(Vec<u8>, Cmd)>>;
+
+/// A hold with all that is needed to bind it again.
+pub(crate) struct BoundHold {
+    pub names: Vec<Vec<u8>>,
+    pub owner: String,
+    pub token: u64,
+}
 
 #[derive(Default)]
 pub(crate) struct Kept {
@@ -191,3 +200,13 @@ pub(crate) enum Beat {
 
 /// At most so long after a heartbeat that failed, the next one follows.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The id of the session on its server, sent with each request for a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket {
+    /// The session's name there.
+    pub id: String,
+    pub heart: String,
+    /// How often it had been opened there.
+    pub openings: u64,
+}

@@ -1,20 +1,16 @@
 //! Where locks are asked for.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
 use crate::acquire::Acquire;
 use crate::backend::Backend;
-use crate::builder::ClientBuilder;
 use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::options::{Mode, Terms, Wait};
 use crate::profile::Place;
 use crate::profile::Setup;
-use crate::profile::Tls;
-use crate::quorum::QuorumBuilder;
 use crate::semaphore::Semaphore;
 use crate::server::Server;
 use crate::watch::Watch;
@@ -27,40 +23,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects when it is first needed.
-    ///
-    /// ```text
-    /// redis://[user:password@]host[:port][,host[:port]…][/db]      a server, or any nodes of a cluster
-    /// redis-sentinel://[user:password@]host[:port][,…]/name[/db]   the primary that Sentinel knows by that name
-    /// unix:///path/to/socket
-    /// ```
-    ///
-    /// `rediss` instead of `redis` for TLS (feature `tls`); `valkey` and `valkeys` mean the same. User and password are
-    /// the servers', not the Sentinels'.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] if the URL cannot be understood.
-    pub fn open(url: &str) -> Result<Self, Error> {
-        Self::builder(url).open()
-    }
-
-    /// Connects over TLS, with these certificates.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Invalid`] if the URL cannot be understood or is not a TLS URL, or a certificate or the key cannot be
-    /// read.
-    pub fn open_with_tls(url: &str, tls: &Tls) -> Result<Self, Error> {
-        Self::builder(url).tls(tls.clone()).open()
-    }
-
-    /// Begins a client with more options than a URL has: the login and the TLS settings of Sentinels, a name,
-    /// credentials that change.
-    pub fn builder(url: &str) -> ClientBuilder {
-        ClientBuilder::new(url)
-    }
-
     /// Takes the servers, the login and the certificates of a client of the crate `redis`. Makes connections of its
     /// own: the program's do not tell when they end, and a request that waits would hold them up.
     pub fn from_redis(client: &redis::Client) -> Self {
@@ -75,15 +37,6 @@ impl Client {
     pub fn from_connection(client: &redis::Client, connection: MultiplexedConnection) -> Self {
         let place = Place::of(client.get_connection_info());
         Self { backend: Backend::Server(Arc::new(Server::with(place, connection))) }
-    }
-
-    /// Begins a client of a quorum: a majority of these servers decides. They are independent primaries, none a replica
-    /// of another. All clients name the same servers in the same order.
-    ///
-    /// `longest_lease` is the longest lease that any client of these servers asks for, and the same for all clients. So
-    /// long a server counts as down after it was started, since it may have forgotten locks; see `docs/quorum.md`.
-    pub fn quorum<U: Into<String>>(urls: impl IntoIterator<Item = U>, longest_lease: Duration) -> QuorumBuilder {
-        QuorumBuilder::new(urls.into_iter().map(Into::into).collect(), longest_lease)
     }
 
     pub(crate) fn of(backend: Backend) -> Self {

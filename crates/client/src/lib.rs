@@ -34,16 +34,19 @@ mod heartbeat;
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::panic, reason = "a test that panics has failed, which is what it is for")]
 mod histories;
+mod holding;
 mod inspect;
 mod join;
 mod limits;
 mod named;
+mod open;
 mod operate;
 mod options;
 mod owner;
 mod profile;
 mod quorum;
 mod relay;
+mod renewal;
 mod semaphore;
 mod server;
 mod session;
@@ -61,7 +64,7 @@ pub use inspect::{HoldInfo, HoldMode, LockInfo, LockMode, WaiterInfo};
 pub use named::Session;
 pub use operate::{Node, Operator};
 pub use profile::{Credentials, Tls};
-pub use quorum::QuorumBuilder;
+pub use quorum::builder::QuorumBuilder;
 pub use relay::{Relay, RelayLink, Unanswered};
 pub use semaphore::Semaphore;
 pub use survey::{LogEntry, LogEvent, PerServer, ServerStats};

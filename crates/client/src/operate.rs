@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::profile::Setup;
 use crate::profile::{Place, at};
-use crate::server::Link;
+use crate::server::link::Link;
 
 /// The servers or Sentinels of a URL, and the login there: see [`Client::operator`].
 pub struct Operator {

@@ -1,4 +1,4 @@
-//! The terms of an acquisition, its grant and its hold.
+//! The terms of an acquisition.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,11 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use crate::error::Error;
-use crate::named::{self, Binding, Ticket};
+use crate::named;
 use crate::owner::{Naming, uuid};
-use crate::quorum::Kept;
-use crate::server::Fault;
-use crate::session::Session;
 
 /// How the lock is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,80 +224,6 @@ pub(crate) fn whole_millis(lease: Duration) -> Result<Duration, Error> {
 /// Rounds up to whole milliseconds.
 pub(crate) fn up_to_millis(time: Duration) -> Duration {
     time + Duration::from_nanos((1_000_000 - u64::from(time.subsec_nanos()) % 1_000_000) % 1_000_000)
-}
-
-/// A lock that was got.
-pub(crate) struct Grant {
-    pub token: u64,
-    /// That of the request which was granted. `None`: a quorum knows it.
-    pub owner: Option<String>,
-    /// The number of its place, if it asked for one.
-    pub slot: Option<u32>,
-    /// Until when it is held if nothing is heard any more, by this process' monotonic clock.
-    pub until: Instant,
-    /// Whether a renewal got no answer: it may still be executed.
-    pub is_renewal_open: bool,
-    /// The connection that the hold is bound to, if it is a session.
-    pub session: Option<Arc<Session>>,
-    /// The named session on its server.
-    pub ticket: Option<Ticket>,
-    /// The quorum's part of it.
-    pub kept: Option<Arc<Kept>>,
-}
-
-/// A lock that is held.
-pub(crate) struct Hold {
-    pub names: Vec<Vec<u8>>,
-    pub owner: String,
-    pub mode: Mode,
-    pub token: u64,
-    pub slot: Option<u32>,
-    pub lease: Duration,
-    pub keep: Keep,
-    pub replicas: Option<Replicas>,
-    pub session: Option<Arc<Session>>,
-    /// To a named session.
-    pub binding: Option<Binding>,
-    pub kept: Option<Arc<Kept>>,
-    /// Those of this hold, and the one that it is.
-    pub upgrades: Upgrades,
-    pub upgrade: Option<Arc<Upgrade>>,
-}
-
-/// How one renewal went.
-pub(crate) enum Renewal {
-    /// Executed, with the lease that was asked for.
-    Executed,
-    /// Executed, but a cap made the lease shorter: the server knows for how long.
-    Capped,
-    /// Held until then, as a quorum counts.
-    Until(Instant),
-    /// Only asked: held for so long after the question was sent.
-    Left(Duration),
-    /// Not held any more.
-    Gone,
-    /// No usable answer: the hold is as it was, or renewed without our knowing.
-    Failed(Fault),
-}
-
-impl Hold {
-    pub fn granted(
-        terms: &Terms,
-        owner: String,
-        (token, slot): (u64, Option<u32>),
-        session: Option<Arc<Session>>,
-        kept: Option<Arc<Kept>>,
-    ) -> Self {
-        let Terms { lease, mode, keep, replicas, .. } = *terms;
-        let (names, upgrade) = (terms.names.clone(), terms.upgrade.clone());
-        let (upgrades, binding) = (Upgrades::default(), None);
-        Self { names, owner, mode, token, slot, lease, keep, replicas, session, binding, kept, upgrades, upgrade }
-    }
-
-    /// Returns the lock, or the first of several.
-    pub fn name(&self) -> &[u8] {
-        self.names.first().map_or(&[], Vec::as_slice)
-    }
 }
 
 /// How often it is looked whether an upgrade is over.

@@ -9,7 +9,9 @@ use redis::{Cmd, Value};
 use crate::client::Client;
 use crate::error::{Cause, Error};
 use crate::join::join_all;
-use crate::server::{Fault, Lane, Link, Nodes};
+use crate::server::fault::Fault;
+use crate::server::link::Link;
+use crate::server::nodes::{Lane, Nodes};
 
 /// A connection to each server that it was needed for, over which commands of another program are passed on: see
 /// [`Client::relay`]. Follows Sentinels and the redirections of a cluster. Nobody else uses its connections, so a

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::server::Link;
+use crate::server::link::Link;
 
 /// Another connection takes the place of one that has ended, if the server still has the hold then.
 pub(crate) struct Session(Mutex<Links>);

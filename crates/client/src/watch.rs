@@ -10,7 +10,8 @@ use tokio::time::sleep;
 
 use crate::error::Error;
 use crate::inspect::{HoldInfo, HoldMode};
-use crate::server::{Fault, Server};
+use crate::server::Server;
+use crate::server::fault::Fault;
 
 /// The holders of a lock, as they change: from [`Client::watch`](crate::Client::watch).
 ///

@@ -13,9 +13,13 @@ use tokio::time::timeout_at;
 
 use crate::backend::Backend;
 use crate::heartbeat::{Duty, Heartbeat, patience};
+use crate::holding::Hold;
 use crate::named::Binding;
-use crate::options::{Hold, Renewal, up_to_millis};
-use crate::server::{Fault, Link, Server};
+use crate::options::up_to_millis;
+use crate::renewal::Renewal;
+use crate::server::Server;
+use crate::server::fault::Fault;
+use crate::server::link::Link;
 use crate::session::Session;
 use crate::validity::{Command, State, Validity};
 

@@ -7,8 +7,9 @@ use tokio::time::sleep_until;
 
 use super::held::Held;
 use crate::heartbeat::Duty;
-use crate::options::{Keep, Renewal};
-use crate::server::Fault;
+use crate::options::Keep;
+use crate::renewal::Renewal;
+use crate::server::fault::Fault;
 
 /// Renews until the lock is lost. Ends with the guard.
 pub(super) async fn keep(held: Arc<Held>) {

@@ -16,8 +16,10 @@ use crate::backend::{Backend, no_stay};
 use crate::cleanup;
 use crate::error::Error;
 use crate::heartbeat::Heartbeat;
+use crate::holding::{Grant, Hold};
 use crate::named::{Binding, WeakBinding};
-use crate::options::{Grant, Hold, Mode, Renewal, Terms, whole_millis};
+use crate::options::{Mode, Terms, whole_millis};
+use crate::renewal::Renewal;
 use crate::validity::{State, Validity};
 use held::{Held, Kept};
 
@@ -50,7 +52,7 @@ impl Guard {
         let owner = owner.or_else(|| kept.as_ref().map(|kept| kept.owner())).unwrap_or_else(|| terms.owner.clone());
         let mut hold = Hold::granted(&terms, owner, (token, slot), session, kept);
         if let (Some(session), Some(ticket)) = (&terms.named, ticket) {
-            hold.binding = Some(session.join(&hold, ticket, until));
+            hold.binding = Some(session.join(hold.bound(), ticket, until));
         }
         let now = Instant::now();
         let first = terms.first_lease();

@@ -6,7 +6,8 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 
-use super::{Commands, Inner};
+use super::Inner;
+use crate::binding::Commands;
 
 /// A hold that is bound to a session.
 pub(crate) struct Binding {

@@ -11,7 +11,7 @@ use super::{Inner, Phase};
 use crate::binding::Heart;
 use crate::join::join_all;
 use crate::owner::uuid;
-use crate::server::Fault;
+use crate::server::fault::Fault;
 
 impl Inner {
     /// Opens it on the first node that answers.

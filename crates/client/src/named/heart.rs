@@ -8,7 +8,7 @@ use tokio::time::{sleep_until, timeout_at};
 
 use super::{Inner, Phase};
 use crate::binding::{Beat, Heart};
-use crate::server::Fault;
+use crate::server::fault::Fault;
 
 impl Inner {
     /// Opens the session on a server, and begins to send heartbeats to it.

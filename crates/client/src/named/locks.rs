@@ -5,40 +5,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::{Binding, Commands, Inner, ONE_SERVER, Phase};
-use crate::backend::Backend;
-use crate::binding::{Bound, Cap};
+use super::{Binding, Inner, ONE_SERVER, Phase};
+use crate::binding::{Bound, BoundHold, Cap, Commands, Ticket};
 use crate::error::Error;
-use crate::options::Hold;
-use crate::server::Fault;
-
-/// The id of the session on its server, sent with each request for a lock.
-#[derive(Clone, Debug)]
-pub(crate) struct Ticket {
-    /// The session's name there.
-    pub id: String,
-    heart: String,
-    /// How often it had been opened there.
-    openings: u64,
-}
-
-/// A hold with all that is needed to bind it again.
-pub(crate) struct BoundHold {
-    pub names: Vec<Vec<u8>>,
-    pub owner: String,
-    pub token: u64,
-}
-
-impl BoundHold {
-    pub fn of(hold: &Hold) -> Self {
-        Self { names: hold.names.clone(), owner: hold.owner.clone(), token: hold.token }
-    }
-}
+use crate::server::Server;
+use crate::server::fault::Fault;
 
 impl Inner {
-    /// Returns whether it is a session of this backend.
-    pub fn is_of(&self, backend: &Backend) -> bool {
-        matches!(backend, Backend::Server(server) if Arc::ptr_eq(server, &self.server))
+    /// Returns whether it is a session on this server.
+    pub fn is_of(&self, server: &Arc<Server>) -> bool {
+        Arc::ptr_eq(server, &self.server)
     }
 
     /// Fails if it is not open.
@@ -75,7 +51,7 @@ impl Inner {
     }
 
     /// Takes a lock that was granted with this ticket until then, if nothing more is heard. It is lost already if the session is.
-    pub fn join(self: &Arc<Self>, hold: &Hold, ticket: Ticket, granted_until: Instant) -> Binding {
+    pub fn join(self: &Arc<Self>, hold: BoundHold, ticket: Ticket, granted_until: Instant) -> Binding {
         let is_open = self.check().is_ok();
         let mut kept = self.kept();
         let (number, now) = (kept.next, Instant::now());
@@ -84,7 +60,7 @@ impl Inner {
         let (lost, receiver) = watch::channel(heart.is_none());
         let must_bind = heart.is_some_and(|heart| heart.openings != ticket.openings);
         if let Some(until) = heart.and_then(|heart| heart.until) {
-            let (hold, unbound) = (Arc::new(BoundHold::of(hold)), must_bind.then_some(until.max(now)));
+            let (hold, unbound) = (Arc::new(hold), must_bind.then_some(until.max(now)));
             let cap = Cap::Unknown { granted_until, ask: now + granted_until.saturating_duration_since(now) / 3 };
             kept.bindings.insert(number, Bound { hold, heart: ticket.heart, unbound, cap, lost });
         }

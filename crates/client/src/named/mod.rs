@@ -4,28 +4,25 @@ mod binding;
 mod cluster;
 mod heart;
 mod locks;
+mod open;
 mod round;
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use redis::Cmd;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout_at};
 
-use crate::backend::Backend;
 use crate::binding::{Heart, Kept};
-use crate::client::Client;
 use crate::error::Error;
 use crate::join::join_all;
 use crate::owner::uuid;
-use crate::server::{Fault, Server};
+use crate::server::Server;
+use crate::server::fault::Fault;
 pub(crate) use binding::{Binding, WeakBinding};
-pub(crate) use locks::{BoundHold, Ticket};
 
 /// Keeps all locks that are acquired with it ([`Acquire::in_session`](crate::Acquire::in_session)) by one heartbeat,
 /// which takes whatever connection the client has. When the heartbeats end, for example because the process hangs, the
@@ -57,9 +54,6 @@ pub struct Session {
     inner: Arc<Inner>,
 }
 
-/// Commands, each with the key whose server gets it.
-pub(crate) type Commands = Arc<Vec<(Vec<u8>, Cmd)>>;
-
 pub(crate) struct Inner {
     server: Arc<Server>,
     id: String,
@@ -82,41 +76,6 @@ enum Phase {
 }
 
 impl Session {
-    /// Opens a session of the client's server. `timeout`: the server frees all of its locks so long after the last
-    /// heartbeat; 300 ms to one hour. Must be called inside a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unreachable`] if no server answers within a second. [`Error::Invalid`] for a quorum, or if the timeout
-    /// is out of range.
-    pub async fn open(client: &Client, timeout: Duration) -> Result<Self, Error> {
-        Self::begin(client, timeout, false).await
-    }
-
-    /// Does the same as [`open`](Session::open), but sends heartbeats only while the program calls
-    /// [`beat`](Session::beat). If the loop that works calls it, the locks are freed when that loop hangs.
-    ///
-    /// # Errors
-    ///
-    /// The same.
-    pub async fn open_manual(client: &Client, timeout: Duration) -> Result<Self, Error> {
-        Self::begin(client, timeout, true).await
-    }
-
-    async fn begin(client: &Client, timeout: Duration, manual: bool) -> Result<Self, Error> {
-        let Backend::Server(server) = client.backend() else {
-            return Err(Error::Invalid("a quorum keeps locks by renewing them, not by sessions".to_owned()));
-        };
-        if !(SHORTEST..=LONGEST).contains(&timeout) {
-            return Err(Error::Invalid("the timeout of a session is 300 ms to one hour".to_owned()));
-        }
-        let inner = Arc::new(Inner::new(server.clone(), timeout, manual));
-        // Without its type: the futures of programs would nest too deep for the compiler.
-        let open: Pin<Box<dyn Future<Output = _> + Send + '_>> = Box::pin(inner.open());
-        open.await?;
-        Ok(Self { inner })
-    }
-
     /// Returns the name by which the server knows it, a UUID. In a cluster, other nodes know it by other names.
     pub fn id(&self) -> &str {
         &self.inner.id

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, ConnectionInfo, Value};
 
-use super::locks::BoundHold;
 use super::{Inner, Phase};
-use crate::binding::{Bound, Cap};
+use crate::binding::{Bound, BoundHold, Cap};
 use crate::join::join_all;
-use crate::server::Fault;
+use crate::server::fault::Fault;
 use crate::validity::end;
 
 impl Inner {

@@ -9,7 +9,6 @@ use dlock_quorum::Keeping;
 use super::Quorum;
 use super::clocks::ServerClocks;
 use super::contended::Contended;
-use super::lookout::LastAnswers;
 use super::member::Member;
 use crate::backend::Backend;
 use crate::cleanup::Cleanups;
@@ -17,6 +16,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::profile::Place;
 use crate::profile::Tls;
+use crate::quorum::answers::LastAnswers;
 
 /// A quorum to be opened, from [`Client::quorum`].
 #[derive(Clone)]

@@ -1,16 +1,14 @@
 //! The servers' clocks, which the token to ask for is taken from.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dlock_quorum::{Clocks, Floor};
 use redis::{Cmd, Value, cmd};
 
-use super::Quorum;
-use super::member::Wire;
-use crate::join::join_all;
-use crate::server::Fault;
+use crate::quorum::wire::Wire;
+use crate::server::fault::Fault;
 
 /// The clocks of all servers, by the time since a fixed point.
 pub(super) struct ServerClocks {
@@ -31,7 +29,7 @@ impl ServerClocks {
     }
 
     /// Returns whether they were last read some time ago; once, so that one client reads them.
-    fn are_due(&self) -> bool {
+    pub(super) fn are_due(&self) -> bool {
         let now = millis(self.began.elapsed());
         let due = self.due.load(Ordering::Relaxed);
         let next = now + millis(READ_EVERY);
@@ -69,30 +67,6 @@ impl ServerClocks {
         if let Some(unix_us) = unix_us(reply) {
             self.clocks.lock().unwrap_or_else(PoisonError::into_inner).note(member, sent, received, unix_us);
         }
-    }
-}
-
-impl Quorum {
-    /// Reads the clocks again in the background, if it is time.
-    pub fn keep_time(self: &Arc<Self>) {
-        if self.clocks.are_due() {
-            let quorum = self.clone();
-            tokio::spawn(async move { join_all((0..quorum.members()).map(|at| quorum.read_clock(at))).await });
-        }
-    }
-
-    /// Reads the clock of a server, if it answers and counts.
-    pub async fn read_clock(&self, at: usize) -> Result<(), Fault> {
-        let member = self.member(at)?;
-        let wire = member.shared().await?;
-        self.count(at, &wire)?;
-        let sent = self.now();
-        let read = self.clocks.read(at, &wire, Some(self.give_up())).await;
-        match read {
-            Ok(()) => self.answers.note(at, sent),
-            Err(_) => member.forget(&wire),
-        }
-        read
     }
 }
 

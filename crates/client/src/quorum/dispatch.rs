@@ -13,10 +13,11 @@ use tokio::time::sleep;
 
 use super::Quorum;
 use super::flights::{Flight, Flights, Landing, Work};
-use super::member::{Member, Wire};
+use super::member::Member;
 use crate::cleanup;
 use crate::options::{Mode, Terms};
-use crate::server::Fault;
+use crate::quorum::wire::Wire;
+use crate::server::fault::Fault;
 
 /// The common part of all calls of an acquisition.
 pub(super) struct Dispatch {

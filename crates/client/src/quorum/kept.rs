@@ -9,8 +9,8 @@ use super::Quorum;
 use super::dispatch::Dispatch;
 use super::flights::{Flights, Next};
 use crate::error::Error;
-use crate::options::Renewal;
-use crate::server::Fault;
+use crate::renewal::Renewal;
+use crate::server::fault::Fault;
 
 /// A hold on several servers.
 pub(crate) struct Kept {

@@ -5,52 +5,16 @@
 //! old, and only as many servers as are missing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dlock_quorum::Outcome;
 use tokio::time::{sleep_until, timeout};
 
+use super::Quorum;
+use super::attempt::{Attempt, LONGEST_WAIT};
 use super::member::Member;
-use super::{Attempt, LONGEST_WAIT, Quorum};
 use crate::join::join_all;
 use crate::limits::Limits;
-
-/// For each server, when the last command was sent that it has answered, in µs. A server that does not count has not
-/// answered.
-///
-/// A late answer says that the server was there when it was asked, no more.
-pub(super) struct LastAnswers(Vec<AtomicU64>);
-
-impl LastAnswers {
-    pub fn new(members: usize) -> Self {
-        Self((0..members).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    /// Records an answer to a command that was sent at that time.
-    pub fn note(&self, member: usize, sent: Duration) {
-        let sent = u64::try_from(sent.as_micros()).unwrap_or(0);
-        self.0.get(member).into_iter().for_each(|last| _ = last.fetch_max(sent, Ordering::Relaxed));
-    }
-
-    /// Returns the servers that have not answered since, longest first.
-    fn silent_since(&self, since: Duration) -> Vec<usize> {
-        let mut silent: Vec<_> = self.all().zip(0..).filter(|(last, _)| *last < since).collect();
-        silent.sort_unstable();
-        silent.into_iter().map(|(_, member)| member).collect()
-    }
-
-    /// Returns since when at least a majority has answered.
-    fn since(&self, majority: usize) -> Duration {
-        let mut all: Vec<_> = self.all().collect();
-        all.sort_unstable();
-        all.len().checked_sub(majority).and_then(|at| all.get(at)).copied().unwrap_or_default()
-    }
-
-    fn all(&self) -> impl Iterator<Item = Duration> {
-        self.0.iter().map(|last| Duration::from_micros(last.load(Ordering::Relaxed)))
-    }
-}
 
 pub(super) struct Lookout {
     quorum: Arc<Quorum>,
@@ -152,26 +116,5 @@ async fn look_at(quorum: Arc<Quorum>, at: usize, patience: Duration) {
         && let (Some(member), Some(wire)) = (quorum.members.get(at), wire)
     {
         member.forget(&wire);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_majority_has_answered_since_the_last_of_its_first_answers() {
-        let [one, two, three] = [1, 2, 3].map(Duration::from_secs);
-        let answers = LastAnswers::new(3);
-        assert_eq!(answers.since(2), Duration::ZERO);
-        answers.note(2, three);
-        assert_eq!(answers.since(2), Duration::ZERO);
-        answers.note(0, two);
-        assert_eq!(answers.since(2), two);
-        // A late answer.
-        answers.note(2, one);
-        assert_eq!((answers.since(2), answers.since(1)), (two, three));
-        assert_eq!(answers.silent_since(three), [1, 0]);
-        assert_eq!(answers.silent_since(one), [1]);
     }
 }

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use dlock_quorum::{Facts, Keeping, Standing, standing};
-use redis::{Cmd, ConnectionInfo, Value, cmd};
+use redis::{ConnectionInfo, Value, cmd};
 
 use super::clocks::ServerClocks;
+use super::wire::Wire;
 use crate::profile::Setup;
 use crate::profile::probed_after;
-use crate::server::{Fault, Link};
+use crate::server::fault::Fault;
+use crate::server::link::Link;
 
 /// A server that is asked on its own, whatever the others say.
 pub(super) struct Member {
@@ -45,42 +47,6 @@ struct Trouble {
     until: Instant,
     /// When it counts, if it is only too young.
     counts_at: Option<Instant>,
-}
-
-/// A connection, and what the server said of itself on it.
-pub(super) struct Wire {
-    link: Link,
-    facts: Facts,
-    read: Instant,
-    /// By which `CLIENT UNBLOCK` knows it.
-    pub client_id: i64,
-}
-
-impl Wire {
-    pub fn is_closed(&self) -> bool {
-        self.link.is_closed()
-    }
-
-    /// Returns whether both lead to the same process.
-    pub fn is_to_process_of(&self, other: &Self) -> bool {
-        self.facts.run_id == other.facts.run_id
-    }
-
-    /// Sends a command and waits for the reply as long as it takes.
-    pub async fn ask(&self, command: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
-        self.link.ask(command, patience).await
-    }
-
-    /// Sends two commands in one packet. Returns the reply to the first, unless it is an error, and whatever the other
-    /// one got.
-    pub async fn ask_both(
-        &self,
-        command: &Cmd,
-        other: &Cmd,
-        patience: Option<Duration>,
-    ) -> Result<(Value, Value), Fault> {
-        self.link.ask_both(command, other, patience).await
-    }
 }
 
 impl Member {

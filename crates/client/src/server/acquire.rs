@@ -7,17 +7,22 @@ use redis::Value;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 
+use super::Server;
 use super::commands::{self, millis};
+use super::fault::Fault;
+use super::link::Link;
+use super::nodes::Lane;
 use super::nodes::{At, REPLY};
-use super::{Fault, Lane, Link, Server};
 use crate::attempt::{Attempt, Block, Cleanup, Next, Outcome};
+use crate::binding::Ticket;
 use crate::cleanup;
 use crate::error::Error;
 use crate::heartbeat::patience;
+use crate::holding::{Grant, Hold};
 use crate::join::join_all;
 use crate::limits::Limits;
-use crate::named::Ticket;
-use crate::options::{Grant, Hold, Keep, Renewal, Terms, Wait};
+use crate::options::{Keep, Terms, Wait};
+use crate::renewal::Renewal;
 use crate::session::Session;
 use crate::validity::end;
 

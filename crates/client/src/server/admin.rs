@@ -9,8 +9,7 @@ use tokio::task::JoinSet;
 use super::Server;
 use super::fault::Fault;
 use super::link::Link;
-use super::nodes::{Lane, REPLY};
-use super::survey::LONG;
+use super::nodes::{LONG, Lane, REPLY};
 use crate::error::{Cause, Error};
 use crate::inspect::LockInfo;
 

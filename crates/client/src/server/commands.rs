@@ -5,8 +5,9 @@ use std::time::Duration;
 use redis::{Cmd, Value, cmd};
 
 use super::fault::Fault;
-use crate::named::{BoundHold, Ticket};
-use crate::options::{Hold, Keep, Mode, Replicas, Terms};
+use crate::binding::{BoundHold, Ticket};
+use crate::holding::Hold;
+use crate::options::{Keep, Mode, Replicas, Terms};
 
 /// Acquires, waiting for that many milliseconds (0: without limit).
 pub(super) fn acquire(terms: &Terms, ticket: Option<&Ticket>, block: Option<u64>) -> Cmd {

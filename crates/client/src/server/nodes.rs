@@ -413,3 +413,6 @@ const REDIRECTIONS: u32 = 8;
 
 /// Free connections kept for each server.
 const MAX_IDLE: usize = 8;
+
+/// For replies that may be long.
+pub(super) const LONG: Duration = Duration::from_secs(10);

@@ -9,10 +9,11 @@ use super::Server;
 use super::commands::{self, millis};
 use super::fault::Fault;
 use super::nodes::Lane;
+use crate::binding::{BoundHold, Commands};
+use crate::holding::Hold;
 use crate::inspect::Fields;
 use crate::join::join_all;
-use crate::named::{BoundHold, Commands};
-use crate::options::{Hold, Terms};
+use crate::options::Terms;
 
 impl Server {
     /// Opens a session (`NX`), or keeps it (`XX`). Returns how many holds are bound to it; `None`: it is open already.

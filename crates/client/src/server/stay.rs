@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use tokio::time::{sleep, timeout_at};
 
+use super::Server;
 use super::acquire::PAUSE;
 use super::commands;
+use super::fault::Fault;
 use super::nodes::{Lane, REPLY};
-use super::{Fault, Server};
 use crate::error::Error;
+use crate::holding::Hold;
 use crate::join::join_all;
-use crate::options::{Hold, up_to_millis};
+use crate::options::up_to_millis;
 
 impl Server {
     /// Sets the end of the hold to that time. Tries again until `patience`, but not for longer than the hold may last.

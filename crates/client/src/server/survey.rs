@@ -12,7 +12,7 @@ use super::Server;
 use super::admin::{clock, look_at, unexpected};
 use super::fault::Fault;
 use super::link::Link;
-use super::nodes::{Lane, REPLY};
+use super::nodes::{LONG, Lane, REPLY};
 use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::survey::{LogEntry, PerServer, ServerStats};
@@ -140,9 +140,6 @@ fn later(locks: Vec<LockInfo>, time: Duration) -> impl Iterator<Item = LockInfo>
         lock
     })
 }
-
-/// For replies that may be long.
-pub(super) const LONG: Duration = Duration::from_secs(10);
 
 /// How many keys a step of a scan looks at: about half a millisecond of the server's time.
 const PAGE: u32 = 250;

@@ -1,0 +1,73 @@
+//! A lock that was granted, and one that is held.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::binding::{BoundHold, Ticket};
+use crate::named::Binding;
+use crate::options::{Keep, Mode, Replicas, Terms, Upgrade, Upgrades};
+use crate::quorum::kept::Kept;
+use crate::session::Session;
+
+/// A lock that was got.
+pub(crate) struct Grant {
+    pub token: u64,
+    /// That of the request which was granted. `None`: a quorum knows it.
+    pub owner: Option<String>,
+    /// The number of its place, if it asked for one.
+    pub slot: Option<u32>,
+    /// Until when it is held if nothing is heard any more, by this process' monotonic clock.
+    pub until: Instant,
+    /// Whether a renewal got no answer: it may still be executed.
+    pub is_renewal_open: bool,
+    /// The connection that the hold is bound to, if it is a session.
+    pub session: Option<Arc<Session>>,
+    /// The named session on its server.
+    pub ticket: Option<Ticket>,
+    /// The quorum's part of it.
+    pub kept: Option<Arc<Kept>>,
+}
+
+/// A lock that is held.
+pub(crate) struct Hold {
+    pub names: Vec<Vec<u8>>,
+    pub owner: String,
+    pub mode: Mode,
+    pub token: u64,
+    pub slot: Option<u32>,
+    pub lease: Duration,
+    pub keep: Keep,
+    pub replicas: Option<Replicas>,
+    pub session: Option<Arc<Session>>,
+    /// To a named session.
+    pub binding: Option<Binding>,
+    pub kept: Option<Arc<Kept>>,
+    /// Those of this hold, and the one that it is.
+    pub upgrades: Upgrades,
+    pub upgrade: Option<Arc<Upgrade>>,
+}
+
+impl Hold {
+    pub fn granted(
+        terms: &Terms,
+        owner: String,
+        (token, slot): (u64, Option<u32>),
+        session: Option<Arc<Session>>,
+        kept: Option<Arc<Kept>>,
+    ) -> Self {
+        let Terms { lease, mode, keep, replicas, .. } = *terms;
+        let (names, upgrade) = (terms.names.clone(), terms.upgrade.clone());
+        let (upgrades, binding) = (Upgrades::default(), None);
+        Self { names, owner, mode, token, slot, lease, keep, replicas, session, binding, kept, upgrades, upgrade }
+    }
+
+    /// Returns what a session needs to bind it again.
+    pub fn bound(&self) -> BoundHold {
+        BoundHold { names: self.names.clone(), owner: self.owner.clone(), token: self.token }
+    }
+
+    /// Returns the lock, or the first of several.
+    pub fn name(&self) -> &[u8] {
+        self.names.first().map_or(&[], Vec::as_slice)
+    }
+}

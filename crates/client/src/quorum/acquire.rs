@@ -1,0 +1,88 @@
+//! How a quorum is asked for a lock, again and again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock_quorum::Outcome;
+use tokio::time::{sleep, timeout_at};
+
+use super::Quorum;
+use super::attempt::Attempt;
+use super::lookout::Lookout;
+use super::member::Member;
+use crate::error::Error;
+use crate::holding::Grant;
+use crate::limits::Limits;
+use crate::options::{Keep, Mode, Terms, Wait};
+
+impl Quorum {
+    pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
+        if matches!(terms.keep, Keep::Session | Keep::Named) {
+            return Err(Error::Invalid("a quorum keeps locks by renewing them, not by sessions".to_owned()));
+        }
+        if terms.max_hold.is_some() {
+            return Err(Error::Invalid("a quorum does not limit how long a lock is held".to_owned()));
+        }
+        if terms.replicas.is_some() {
+            return Err(Error::Invalid("the servers of a quorum have no replicas".to_owned()));
+        }
+        if matches!(terms.mode, Mode::Permits { .. } | Mode::Together) {
+            let why = "a quorum has single locks only, neither semaphores nor several locks at once";
+            return Err(Error::Invalid(why.to_owned()));
+        }
+        let protocol = dlock_quorum::Terms::new(self.members(), terms.lease, self.timeout, self.longest_lease);
+        let protocol = protocol.map_err(|bad| Error::Invalid(bad.to_string()))?;
+        let protocol = if terms.keep == Keep::Nobody { protocol.without_renewal() } else { protocol };
+        self.keep_time();
+        let (mut terms, mut pause) = (Arc::new(terms.clone()), PAUSE);
+        let mut watch = Lookout::new(self.clone(), Limits::new(&terms, Instant::now()));
+        loop {
+            let mut attempt = Attempt::begin(self.clone(), protocol, &terms);
+            let outcome = tokio::select! {
+                biased;
+                outcome = attempt.go(terms.name()) => outcome,
+                outcome = watch.look() => outcome,
+            };
+            if !matches!(outcome, Outcome::Held(_)) {
+                let _ = timeout_at(watch.end().into(), attempt.settle()).await;
+            }
+            let left = watch.left();
+            match outcome {
+                Outcome::Held(hold) => return Ok(attempt.arrive(hold)),
+                Outcome::Contended if watch.is_there(&attempt) => return Err(Error::Contention),
+                // An outage counts as waiting.
+                Outcome::TooFew(_) | Outcome::Contended if !left.is_zero() => sleep(pause.min(left)).await,
+                Outcome::TooFew(_) | Outcome::Contended => {
+                    return Err(Error::TooFew(self.too_few(watch.answered.unwrap_or_else(|| attempt.answered()))));
+                }
+            }
+            pause = (pause * 2).min(MAX_PAUSE);
+            // A call of the last round may arrive late, and must not touch the holds of this one.
+            let terms = Arc::make_mut(&mut terms);
+            terms.begin();
+            if let Wait::AtMost(_) = terms.wait {
+                terms.wait = Wait::AtMost(watch.left());
+            }
+        }
+    }
+
+    /// Returns the error text for a minority of answers.
+    fn too_few(&self, answered: usize) -> String {
+        let (members, majority) = (self.members(), self.majority());
+        let young: Vec<_> = self.members.iter().filter_map(Member::counts_in).collect();
+        let soon = ready_in(answered, majority, young)
+            .map_or_else(String::new, |time| format!("; a majority counts in {:.1} s", time.as_secs_f64()));
+        format!("{answered} of {members}, a majority is {majority}: {}{soon}", self.troubles())
+    }
+}
+
+/// Returns when enough servers count, if it is only the young ones that are waited for.
+fn ready_in(answered: usize, majority: usize, mut young: Vec<Duration>) -> Option<Duration> {
+    young.sort();
+    young.get(majority.checked_sub(answered + 1)?).copied()
+}
+
+/// Between two rounds while too few servers answer, at first and at most.
+const PAUSE: Duration = Duration::from_millis(50);
+
+const MAX_PAUSE: Duration = Duration::from_millis(500);

@@ -1,0 +1,45 @@
+//! A connection to one server of a quorum.
+
+use std::time::{Duration, Instant};
+
+use dlock_quorum::Facts;
+use redis::{Cmd, Value};
+
+use crate::server::fault::Fault;
+use crate::server::link::Link;
+
+/// A connection, and what the server said of itself on it.
+pub(super) struct Wire {
+    pub link: Link,
+    pub facts: Facts,
+    pub read: Instant,
+    /// By which `CLIENT UNBLOCK` knows it.
+    pub client_id: i64,
+}
+
+impl Wire {
+    pub fn is_closed(&self) -> bool {
+        self.link.is_closed()
+    }
+
+    /// Returns whether both lead to the same process.
+    pub fn is_to_process_of(&self, other: &Self) -> bool {
+        self.facts.run_id == other.facts.run_id
+    }
+
+    /// Sends a command and waits for the reply as long as it takes.
+    pub async fn ask(&self, command: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
+        self.link.ask(command, patience).await
+    }
+
+    /// Sends two commands in one packet. Returns the reply to the first, unless it is an error, and whatever the other
+    /// one got.
+    pub async fn ask_both(
+        &self,
+        command: &Cmd,
+        other: &Cmd,
+        patience: Option<Duration>,
+    ) -> Result<(Value, Value), Fault> {
+        self.link.ask_both(command, other, patience).await
+    }
+}

@@ -1,0 +1,232 @@
+//! What is done with a hold: it is renewed, looked at, bound again and released.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use tokio::time::{sleep, timeout_at};
+
+use super::Server;
+use super::acquire::PAUSE;
+use super::commands;
+use super::fault::Fault;
+use super::link::Link;
+use super::nodes::{At, Lane, REPLY};
+use crate::error::Error;
+use crate::holding::Hold;
+use crate::join::join_all;
+use crate::options::{Replicas, Terms};
+use crate::renewal::Renewal;
+use crate::session::Session;
+
+impl Server {
+    /// Renews once.
+    pub async fn renew(&self, hold: &Hold, lease: Duration, patience: Duration) -> Renewal {
+        let replies = match hold.replicas {
+            Some(replicas) => self.renew_with_replicas(hold, lease, replicas, patience).await,
+            None => {
+                let renewals = hold.names.iter().map(|name| self.renew_one(hold, name, lease, patience));
+                join_all(renewals).await.into_iter().collect()
+            }
+        };
+        renewed(replies)
+    }
+
+    /// Asks once how long a hold lasts: a session on its connection.
+    pub async fn look(&self, hold: &Hold, patience: Duration) -> Renewal {
+        let link = hold.session.as_ref().map(|session| session.link());
+        let checks = hold.names.iter().map(|name| {
+            let (check, link) = (commands::check(hold, name), link.as_ref());
+            async move {
+                match link {
+                    Some(link) => link.ask(&check, Some(patience)).await,
+                    None => self.nodes.call(name, &check, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply),
+                }
+            }
+        });
+        left(join_all(checks).await.into_iter().collect())
+    }
+
+    async fn renew_one(&self, hold: &Hold, name: &[u8], lease: Duration, patience: Duration) -> Result<Value, Fault> {
+        let renew = commands::renew(hold, name, lease);
+        self.nodes.call(name, &renew, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply)
+    }
+
+    /// Renews, and fails unless enough replicas have it.
+    async fn renew_with_replicas(
+        &self,
+        hold: &Hold,
+        lease: Duration,
+        replicas: Replicas,
+        patience: Duration,
+    ) -> Result<Vec<Value>, Fault> {
+        let mut all: Vec<_> = hold.names.iter().map(|name| commands::renew(hold, name, lease)).collect();
+        all.push(commands::wait(replicas));
+        let rest = replicas.timeout + REPLY;
+        let replies = match &hold.session {
+            Some(session) => session.link().ask_all(&all, Some(patience), rest).await?,
+            None => {
+                let (replies, link) = self.nodes.call_all(hold.name(), &all, Lane::Own, Some(patience), rest).await?;
+                self.nodes.park(link, Lane::Own);
+                replies
+            }
+        };
+        acknowledged(replies, all.len(), replicas)
+    }
+
+    /// Tries once to bind the hold of a session to a new connection, after the old one has ended.
+    pub async fn bind(&self, hold: &Hold, session: &Session) -> Renewal {
+        let mut all: Vec<_> = hold.names.iter().map(|name| commands::bind(hold, name)).collect();
+        let mut rest = REPLY;
+        if let Some(replicas) = hold.replicas {
+            all.push(commands::wait(replicas));
+            rest += replicas.timeout;
+        }
+        let at = At::default();
+        let bound = self.nodes.call_at(hold.name(), &all, Lane::Own, Some(REPLY), rest, &at).await;
+        if let Err(Fault::OutcomeUnknown(_)) = bound {
+            session.keep_open(at.into_inner().unwrap_or_else(PoisonError::into_inner));
+        }
+        let bound = bound.and_then(|(replies, link)| {
+            let replies = match hold.replicas {
+                Some(replicas) => acknowledged(replies, all.len(), replicas)?,
+                None => replies,
+            };
+            Ok((replies, link))
+        });
+        match bound {
+            Ok((replies, _)) if replies.contains(&Value::Nil) => Renewal::Gone,
+            Ok((replies, link)) => {
+                session.bind(link);
+                renewed(Ok(replies))
+            }
+            Err(fault) => failed(fault),
+        }
+    }
+
+    /// Gives the hold up. Of several locks, the first error is returned after all were tried.
+    pub async fn release(&self, hold: &Hold, until: Instant) -> Result<(), Error> {
+        join_all(hold.names.iter().map(|name| self.release_one(hold, name, until))).await.into_iter().collect()
+    }
+
+    async fn release_one(&self, hold: &Hold, name: &[u8], until: Instant) -> Result<(), Error> {
+        let releasing = timeout_at(until.into(), self.release_until(hold, name, until)).await;
+        releasing.unwrap_or_else(|_| Err(Error::Unreachable("no reply in time".into())))
+    }
+
+    async fn release_until(&self, hold: &Hold, name: &[u8], until: Instant) -> Result<(), Error> {
+        let release = commands::release(hold, name);
+        let mut is_repeat = false;
+        loop {
+            // Its connection may be one to a server that hangs.
+            let session = hold.session.as_ref().filter(|_| !is_repeat);
+            let reply = match session.and_then(|session| session.bound()) {
+                Some(link) => link.ask(&release, Some(REPLY)).await,
+                None => self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply),
+            };
+            match reply {
+                // The first one may have done it.
+                Ok(Value::Nil) if !is_repeat => return Err(Error::Lost),
+                Ok(_) => return Ok(()),
+                Err(fault) if fault.is_wrong_type() => return Err(Error::Lost),
+                Err(fault @ Fault::Refused(_)) => return Err(fault.into()),
+                Err(fault) if Instant::now() + PAUSE >= until => return Err(fault.into()),
+                Err(Fault::OutcomeUnknown(_)) => is_repeat = true,
+                Err(_) => {}
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Releases what an acquisition may have been granted without anybody hearing of it. Its last request was sent on
+    /// that connection, which ends.
+    pub(super) async fn undo(&self, terms: &Terms, at: Option<Link>) {
+        tokio::join!(release_behind(terms, at), self.release_by_owner(terms));
+    }
+
+    async fn release_by_owner(&self, terms: &Terms) {
+        join_all(terms.names.iter().map(|name| self.release_by_owner_one(terms, name))).await;
+    }
+
+    /// Asks again if it finds nothing: what was sent before the connection ended may still be on its way when the first one
+    /// comes.
+    async fn release_by_owner_one(&self, terms: &Terms, name: &[u8]) {
+        let release = commands::release_all(name, terms);
+        let mut stragglers = STRAGGLERS.into_iter();
+        loop {
+            let pause = match self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await {
+                Ok((Value::Nil, _)) => stragglers.next(),
+                Ok(_) | Err(Fault::Refused(_)) => return,
+                Err(_) => Some(PAUSE * 5),
+            };
+            let Some(pause) = pause else { return };
+            sleep(pause).await;
+        }
+    }
+}
+
+/// Sends the releases behind a request, and ends the connection: whenever the server executes the request, it executes
+/// them, too. Until it has heard of the end, it may grant the lock to this connection.
+async fn release_behind(terms: &Terms, at: Option<Link>) {
+    // The next upgrade of a reader has the same owner, and may be granted by then.
+    let Some(link) = at.filter(|link| !link.is_closed() && terms.upgrade.is_none()) else { return };
+    let releases = terms.names.iter().map(|name| commands::release_all(name, terms));
+    let link = &link;
+    join_all(releases.map(|release| async move { link.ask(&release, Some(WRITTEN)).await })).await;
+}
+
+/// The reply to a `RENEW` that a cap cut.
+const CUT: Value = Value::Int(0);
+
+/// Returns how a renewal went that got these replies to `RENEW`.
+fn renewed(replies: Result<Vec<Value>, Fault>) -> Renewal {
+    let replies = match replies {
+        Ok(replies) => replies,
+        Err(fault) => return failed(fault),
+    };
+    for reply in &replies {
+        match reply {
+            Value::Nil => return Renewal::Gone,
+            Value::Int(_) => {}
+            other => return Renewal::Failed(commands::unexpected(other)),
+        }
+    }
+    if replies.contains(&CUT) { Renewal::Capped } else { Renewal::Executed }
+}
+
+/// Returns how long a hold lasts that got these replies to `CHECK`: the milliseconds that are left.
+fn left(replies: Result<Vec<Value>, Fault>) -> Renewal {
+    let replies = match replies {
+        Ok(replies) => replies,
+        Err(fault) => return failed(fault),
+    };
+    let mut shortest = Duration::MAX;
+    for reply in &replies {
+        match reply {
+            Value::Nil => return Renewal::Gone,
+            Value::Int(left) => shortest = shortest.min(Duration::from_millis(u64::try_from(*left).unwrap_or(0))),
+            other => return Renewal::Failed(commands::unexpected(other)),
+        }
+    }
+    Renewal::Left(shortest)
+}
+
+/// Another type of key is another program's: the hold is gone.
+fn failed(fault: Fault) -> Renewal {
+    if fault.is_wrong_type() { Renewal::Gone } else { Renewal::Failed(fault) }
+}
+
+/// Returns the replies without that to `WAIT`, if enough replicas have the write.
+fn acknowledged(mut replies: Vec<Value>, sent: usize, replicas: Replicas) -> Result<Vec<Value>, Fault> {
+    let waited = if replies.len() == sent { replies.pop() } else { None };
+    if let Some(waited) = waited.filter(|_| !replies.contains(&Value::Nil)) {
+        commands::acknowledged(&waited, replicas)?;
+    }
+    Ok(replies)
+}
+
+/// How long a command on a connection that is about to end may take to be written.
+const WRITTEN: Duration = Duration::from_millis(10);
+
+/// How late a request may come that was sent just before its connection ended: on the same machine, and at most.
+const STRAGGLERS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
