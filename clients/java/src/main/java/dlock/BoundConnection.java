@@ -5,11 +5,13 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.BiConsumer;
 import java.util.function.BooleanSupplier;
+import java.util.function.Function;
 
 /** The connection that a session hold is bound to. If it ends, the hold is bound to a new one. */
 final class BoundConnection {
     private final HoldCommands commands;
-    private final BooleanSupplier isHeld;
+    private final Function<DedicatedConnection, CompletableFuture<Long>> bind;
+    private final BooleanSupplier isLive;
     private final BiConsumer<String, Throwable> lost;
 
     // Guarded by this.
@@ -22,17 +24,19 @@ final class BoundConnection {
     private boolean isOver;
 
     /**
-     * {@code connection}: {@code null} if the hold is not bound. {@code lost}: called with the reason if the hold
-     * cannot be bound again.
+     * {@code connection}: {@code null} if the hold is not bound. {@code bind}: binds it to another one. {@code lost}:
+     * called with the reason if the hold cannot be bound again.
      */
     BoundConnection(
             HoldCommands commands,
             DedicatedConnection connection,
-            BooleanSupplier isHeld,
+            Function<DedicatedConnection, CompletableFuture<Long>> bind,
+            BooleanSupplier isLive,
             BiConsumer<String, Throwable> lost) {
         this.commands = commands;
         this.connection = connection;
-        this.isHeld = isHeld;
+        this.bind = bind;
+        this.isLive = isLive;
         this.lost = lost;
     }
 
@@ -93,7 +97,7 @@ final class BoundConnection {
                 bindLater(before, Futures.cause(failed));
                 return;
             }
-            CompletableFuture<Long> binding = commands.bind(taken);
+            CompletableFuture<Long> binding = bind.apply(taken);
             binding.whenComplete((reply, refused) -> {
                 if (refused != null) {
                     if (Futures.cause(refused) instanceof Unanswered) {
@@ -113,7 +117,7 @@ final class BoundConnection {
     }
 
     private void bindLater(int before, Throwable reason) {
-        if (Unanswered.mayRepeat(reason) && isHeld.getAsBoolean() && !commands.core.isClosed()) {
+        if (Unanswered.mayRepeat(reason) && isLive.getAsBoolean() && !commands.core.isClosed()) {
             // The timer of the lease ends these tries.
             Futures.after(Core.pauseMillis(before)).thenRun(() -> bindAgain(before + 1));
         } else {

@@ -52,6 +52,7 @@ public final class Hold implements AutoCloseable {
     /** It stays at least until then, even if it is released earlier. */
     private final long staysUntil;
     private long permits;
+    private boolean isEnteredLate;
 
     /**
      * {@code validity}: until when it is certain, which counts from {@code since}; {@code null}: a named session keeps it,
@@ -61,7 +62,7 @@ public final class Hold implements AutoCloseable {
         this.core = commands.core;
         this.request = commands.request;
         this.commands = commands;
-        this.binding = new BoundConnection(commands, grant.connection, this::isHeld, this::lose);
+        this.binding = new BoundConnection(commands, grant.connection, this::bind, this::isLive, this::lose);
         this.thread = thread;
         this.since = since;
         this.permits = request.permits;
@@ -81,11 +82,12 @@ public final class Hold implements AutoCloseable {
     Hold keep() {
         if (session != null) {
             // The server refuses a lease beyond the cap.
-            bound.keeper().capNotBefore(bound, since + TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis()));
+            long lease = TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis());
+            bound.keeper().capNotBefore(bound, since + lease - Validity.GRAIN);
         }
         keeping.start();
         core.keep(this);
-        if (!isHeld()) {
+        if (!isLive()) {
             // It was lost in the meantime.
             core.forget(this);
         }
@@ -123,9 +125,26 @@ public final class Hold implements AutoCloseable {
         return commands.names();
     }
 
-    /** Returns the time for which the lock is certainly held, unless a client deletes it. Zero if lost or released. */
-    public synchronized Duration remaining() {
+    /**
+     * Returns the time for which the lock is certainly held, unless a client deletes it. Zero if lost or released; with
+     * {@link Lease#session}, also while its connection has ended and another one is not bound yet.
+     */
+    public Duration remaining() {
+        boolean isUnbound = request.isSession() && binding.connection() == null;
+        return isUnbound ? Duration.ZERO : left();
+    }
+
+    private synchronized Duration left() {
         return Duration.ofNanos(state == State.HELD ? Math.max(0, keeping.until() - System.nanoTime()) : 0);
+    }
+
+    /** Returns whether it is neither released nor known to be lost. Its session may have to be bound again. */
+    boolean isLive() {
+        return !left().isZero();
+    }
+
+    private CompletableFuture<Long> bind(DedicatedConnection at) {
+        return keeping.bind(at);
     }
 
     /** Returns whether the lock is held, without asking the server. */
@@ -159,10 +178,10 @@ public final class Hold implements AutoCloseable {
      * @throws UnavailableException no server answered
      */
     public boolean check() {
-        if (!isHeld()) {
+        if (!isLive()) {
             return false;
         }
-        return Futures.join(commands.check(core.patience()).thenApply(left -> left != null && isHeld()));
+        return Futures.join(commands.check(core.patience()).thenApply(left -> left != null && isLive()));
     }
 
     /**
@@ -176,10 +195,10 @@ public final class Hold implements AutoCloseable {
      */
     public void extend(Duration lease) {
         long millis = session == null ? lease.toMillis() : Math.max(lease.toMillis(), session.leaseMillis());
-        if (millis < 1 || request.isSession() && millis < 300) {
-            throw new IllegalArgumentException("a lease of " + lease + " is too short");
+        if (millis < Lease.SHORTEST_MILLIS || request.isSession() && millis < 300) {
+            throw new IllegalArgumentException("a lease of " + lease + " is too short: nothing would be certain of it");
         }
-        if (!isHeld()) {
+        if (!isLive()) {
             throw lostOr("released");
         }
         long time = Math.max(millis, staysMillis());
@@ -188,7 +207,7 @@ public final class Hold implements AutoCloseable {
         if (renewed != null && renewed == Keeping.CUT) {
             renewed = Futures.join(keeping.looked(() -> commands.check(core.patience())));
         }
-        if (renewed == null || !isHeld()) {
+        if (renewed == null || !isLive()) {
             throw lose("the server has no such hold", null);
         }
         keeping.wants(millis);
@@ -261,7 +280,7 @@ public final class Hold implements AutoCloseable {
         if (some.containsAll(commands.names())) {
             return isReleased() ? CompletableFuture.completedFuture(true) : releaseAsync();
         }
-        if (!isHeld()) {
+        if (!isLive()) {
             return CompletableFuture.completedFuture(isReleased());
         }
         if (some.isEmpty()) {
@@ -323,6 +342,9 @@ public final class Hold implements AutoCloseable {
                 own.leave();
             }
             binding.leaveOthers();
+            if (isEnteredLate()) {
+                commands.releaseLate();
+            }
         });
         return patiently(released);
     }
@@ -372,7 +394,7 @@ public final class Hold implements AutoCloseable {
     /** Enters once more. Fails with {@link LockLostException} if the server has no such hold. */
     CompletableFuture<Void> enter(Request again, Deadline giveUp) {
         long sent = System.nanoTime();
-        return commands.enter(again, giveUp).thenCompose(reply -> {
+        return entering(again, giveUp).thenCompose(reply -> {
             if (reply != null && reply == commands.token) {
                 return entered(sent, TimeUnit.MILLISECONDS.toNanos(again.leaseMillis()));
             }
@@ -383,6 +405,26 @@ public final class Hold implements AutoCloseable {
                 throw why;
             });
         });
+    }
+
+    private CompletableFuture<Long> entering(Request again, Deadline giveUp) {
+        return commands.enter(again, giveUp).whenComplete((answer, failed) -> {
+            if (failed == null ? answer.repeated : Futures.cause(failed) instanceof UnavailableException) {
+                boolean isOver;
+                synchronized (this) {
+                    isEnteredLate = true;
+                    isOver = state != State.HELD;
+                }
+                if (isOver) {
+                    commands.releaseLate();
+                }
+            }
+        }).thenApply(answer -> answer.reply);
+    }
+
+    /** Whether a copy of a re-entry may still be executed. */
+    synchronized boolean isEnteredLate() {
+        return isEnteredLate;
     }
 
     /**

@@ -9,6 +9,9 @@ import java.util.function.Function;
 
 /** The commands on a hold. Of several locks, each command is sent once for each name. */
 final class HoldCommands {
+    /** How late the server may execute what a connection has left: on the same machine, and at most. */
+    private static final long[] SEES_AN_END_MILLIS = {20, 1000};
+
     final Core core;
     final Request request;
     final String owner;
@@ -84,12 +87,12 @@ final class HoldCommands {
     }
 
     /**
-     * Binds the hold to this connection. Completes with {@code null} if the server has no such hold. Without a reply, the
+     * Binds the hold to this connection, and sets its lease. Completes with {@code null} if the server has no such hold. Without a reply, the
      * connection stays open.
      */
-    CompletableFuture<Long> bind(DedicatedConnection at) {
-        return each(name -> at.askPatiently(
-                Words.command("DLOCK.RENEW", name, owner, request.mode.side, "SESSION", "TOKEN", token)));
+    CompletableFuture<Long> bind(DedicatedConnection at, long millis) {
+        return each(name -> at.askPatiently(Words.command(
+                "DLOCK.RENEW", name, owner, request.mode.side, "SESSION", "TOKEN", token, "PX", millis)));
     }
 
     /** Binds the hold to a named session. Completes with {@code null} if the server has no such hold. */
@@ -167,11 +170,19 @@ final class HoldCommands {
                 .thenApply(answer -> Words.number(answer.reply));
     }
 
-    /** Enters once more. Completes with the token, or with {@code null}. */
-    CompletableFuture<Long> enter(Request again, Deadline giveUp) {
+    /** Enters once more. Completes with the token or {@code null}, and with whether a copy had no answer. */
+    CompletableFuture<Core.Answer<Long>> enter(Request again, Deadline giveUp) {
         byte[][] command = again.acquire(owner, core.freshId(), false, DedicatedConnection.NOT_AT_ALL);
         return core.repeat(request.first(), command, giveUp)
-                .thenApply(answer -> Words.number(answer.reply));
+                .thenApply(answer -> new Core.Answer<>(Words.number(answer.reply), answer.repeated));
+    }
+
+    /** Releases what a copy of a re-entry is granted that is executed after the release of the hold. */
+    void releaseLate() {
+        byte[][] command = Words.command("DLOCK.RELEASE", request.first(), owner, request.mode.side, "ALL");
+        for (long pause : SEES_AN_END_MILLIS) {
+            Futures.after(pause).thenRun(() -> core.repeat(request.first(), command, core.patience()));
+        }
     }
 
     /** Releases a hold that this owner got instead of this one. Never fails. */

@@ -21,8 +21,9 @@ final class HoldTime {
     }
 
     HoldTime atMost(Duration time) {
-        if (time.toMillis() < 1) {
-            throw new IllegalArgumentException("a lock is held for at most 1 ms or more, not " + time);
+        if (time.toMillis() < Lease.SHORTEST_MILLIS) {
+            throw new IllegalArgumentException(
+                    "a lock is held for at most " + Lease.SHORTEST_MILLIS + " ms or more, not " + time);
         }
         return new HoldTime(time.toMillis(), leastMillis);
     }

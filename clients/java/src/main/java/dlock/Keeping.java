@@ -208,6 +208,15 @@ final class Keeping {
         }
     }
 
+    /** Binds the hold to another connection. */
+    CompletableFuture<Long> bind(DedicatedConnection at) {
+        long millis;
+        synchronized (this) {
+            millis = TimeUnit.NANOSECONDS.toMillis(leaseNanos);
+        }
+        return copy(millis, () -> commands.bind(at, millis));
+    }
+
     /** The command that was sent last has no answer. */
     private synchronized void cut() {
         if (!isOver) {

@@ -12,6 +12,9 @@ public final class Lease {
         NAMED
     }
 
+    /** Both sides count whole milliseconds, so that nothing is certain of a lease of 2 ms. */
+    static final long SHORTEST_MILLIS = 3;
+
     final Kind kind;
     final long millis;
     /** The named session, or {@code null}. */
@@ -35,12 +38,12 @@ public final class Lease {
      * with the lease. The lock survives a lost connection if the client connects again within the lease.
      */
     public static Lease renewed(Duration time) {
-        return new Lease(Kind.RENEWED, time, 3);
+        return new Lease(Kind.RENEWED, time, SHORTEST_MILLIS);
     }
 
     /** The lease is not renewed: the lock ends after this time if it is not released. */
     public static Lease fixed(Duration time) {
-        return new Lease(Kind.FIXED, time, 1);
+        return new Lease(Kind.FIXED, time, SHORTEST_MILLIS);
     }
 
     /**

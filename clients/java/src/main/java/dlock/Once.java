@@ -91,7 +91,7 @@ final class Once {
     }
 
     private static void checkHeld(Hold hold) {
-        if (!hold.isHeld()) {
+        if (!hold.isLive()) {
             throw hold.lostOr("lost while the work ran");
         }
     }

@@ -32,7 +32,7 @@ final class ThreadLock {
         ThreadOwner.ThreadHold mine = entered();
         if (--mine.entries == 0) {
             left(mine);
-        } else if (!mine.isHeld()) {
+        } else if (!mine.isLive()) {
             throw mine.lostOr("lost before its release");
         } else if (mine.isCounted()) {
             certainly(mine, mine.holds().get(0).leaveOnce());
@@ -43,6 +43,10 @@ final class ThreadLock {
     private void left(ThreadOwner.ThreadHold mine) {
         ThreadOwner me = core.currentOwner();
         RuntimeException failure = null;
+        if (mine.uncertain || mine.holds().stream().anyMatch(Hold::isEnteredLate)) {
+            // A late copy of a re-entry must not enter the next hold.
+            me.leaveUnsettled();
+        }
         for (CompletableFuture<Boolean> released : me.leaves(request)) {
             try {
                 if (!Futures.join(released)) {
@@ -127,7 +131,7 @@ final class ThreadLock {
 
     private static void checkHeld(List<Hold> covering) {
         for (Hold hold : covering) {
-            if (!hold.isHeld()) {
+            if (!hold.isLive()) {
                 throw hold.lostOr("lost before it was entered again");
             }
         }
@@ -179,7 +183,7 @@ final class ThreadLock {
     /** Returns the hold that the thread enters again, or {@code null}. */
     private ThreadOwner.ThreadHold held() {
         ThreadOwner.ThreadHold mine = core.currentOwner().hold(request);
-        if (mine != null && !mine.isHeld()) {
+        if (mine != null && !mine.isLive()) {
             throw mine.lostOr("lost before it was entered again");
         }
         return mine;

@@ -158,6 +158,11 @@ final class ThreadOwner {
             return parts.stream().allMatch(part -> part.hold.isHeld());
         }
 
+        /** Returns whether no part is released or known to be lost. */
+        boolean isLive() {
+            return parts.stream().allMatch(part -> part.hold.isLive());
+        }
+
         /** Returns the greatest token: no other owner had one of the names after the last grant. */
         long fencingToken() {
             return parts.stream().mapToLong(part -> part.hold.fencingToken()).max().orElseThrow();
@@ -165,7 +170,7 @@ final class ThreadOwner {
 
         /** Returns the exception that says what was lost. */
         LockLostException lostOr(String otherwise) {
-            return parts.stream().map(part -> part.hold).filter(hold -> !hold.isHeld()).findFirst()
+            return parts.stream().map(part -> part.hold).filter(hold -> !hold.isLive()).findFirst()
                     .orElse(parts.get(0).hold).lostOr(otherwise);
         }
 

@@ -1,5 +1,6 @@
 package dlock;
 
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -32,9 +33,12 @@ final class Validity {
         }
     }
 
+    /** Of more commands without an answer, the oldest are not told apart. */
+    private static final int MOST_OPEN = 16;
+
     private final Map<Integer, Command> open = new HashMap<>();
-    /** Whether a copy of the acquisition may still be executed. */
-    private final boolean isAskedTwice;
+    /** Whether something else that sets the lease may still be executed: a copy of the acquisition, or an old command. */
+    private boolean isOpenForGood;
     /** By the number of a {@code CHECK}: when it was sent; and how many commands were sent before, or -1 beside open ones. */
     private final Map<Integer, long[]> asked = new HashMap<>();
     private long commands;
@@ -46,7 +50,7 @@ final class Validity {
 
     /** {@code isAskedTwice}: an earlier copy of the acquisition may still be executed. */
     Validity(long lease, long sent, boolean isAskedTwice, long now) {
-        this.isAskedTwice = isAskedTwice;
+        this.isOpenForGood = isAskedTwice;
         shortest = lease;
         sure = lease;
         until = sent + lease - GRAIN;
@@ -92,6 +96,10 @@ final class Validity {
         }
         shortest = isOpen() ? Math.min(shortest, lease) : lease;
         open.put(number, new Command(now, lease));
+        if (open.size() > MOST_OPEN) {
+            open.remove(Collections.min(open.keySet()));
+            isOpenForGood = true;
+        }
         commands++;
         sure = Math.min(sure, lease);
         until = earlier(until, now + lease - GRAIN);
@@ -119,6 +127,9 @@ final class Validity {
     void asked(int number, long now) {
         pass(now);
         asked.put(number, new long[] {now, isOpen() ? -1 : commands});
+        if (asked.size() > MOST_OPEN) {
+            asked.remove(Collections.min(asked.keySet()));
+        }
     }
 
     /** The server has it for so long. */
@@ -151,7 +162,7 @@ final class Validity {
     }
 
     private boolean isOpen() {
-        return isAskedTwice || !open.isEmpty();
+        return isOpenForGood || !open.isEmpty();
     }
 
     static long earlier(long one, long other) {

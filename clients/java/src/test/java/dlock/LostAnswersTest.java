@@ -3,11 +3,15 @@ package dlock;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import org.junit.jupiter.api.Test;
 
@@ -19,7 +23,11 @@ final class LostAnswersTest {
             List.of(Lease::renewed, Lease::fixed, Lease::session);
 
     private static DLockClient impatient(TestServer server) {
-        return DLockClient.builder().url(server.url())
+        return impatient(server.url());
+    }
+
+    private static DLockClient impatient(String url) {
+        return DLockClient.builder().url(url)
                 .timeout(Duration.ofMillis(200)).patience(Duration.ofMillis(400)).connect();
     }
 
@@ -107,6 +115,107 @@ final class LostAnswersTest {
                 soon("it is free", () -> server.isFree("job"));
                 client.lock("job").acquire().release();
             }
+        }
+    }
+
+    @Test
+    void a_lease_that_the_renewal_behind_a_grant_may_still_set_is_counted() throws Exception {
+        try (TestServer server = TestServer.start("--repl-diskless-sync-delay", "0");
+                TestServer replica = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient direct = server.client();
+                DLockClient client = DLockClient.connect(proxy.url())) {
+            replica.run("REPLICAOF", "127.0.0.1", server.port);
+            soon("the replica is in step", () -> new String((byte[]) replica.run("INFO", "replication"),
+                    StandardCharsets.UTF_8).contains("master_link_status:up"));
+            Hold before = direct.lock("job").acquire();
+            CompletableFuture<Hold> waiting = client.lock("job").withLease(Lease.fixed(SHORT.multipliedBy(2)))
+                    .withReplicas(1, Duration.ofSeconds(20)).acquireAsync();
+            server.untilWaiting("job", 1);
+            proxy.keepFrom("DLOCK.RENEW");
+            before.release();
+            soon("it is renewed", () -> proxy.keeps);
+            proxy.dropKept();
+            Hold hold = waiting.get(20, TimeUnit.SECONDS);
+            hold.extend(LONG);
+            atMost(SHORT.multipliedBy(2), hold);
+            proxy.deliver();
+            soon("it arrives", () -> (long) server.run("PTTL", "job") <= SHORT.multipliedBy(2).toMillis());
+            atMost(SHORT.multipliedBy(2), hold);
+            hold.release();
+        }
+    }
+
+    @Test
+    void a_session_whose_connection_has_ended_promises_nothing_until_it_is_bound_again() throws Exception {
+        try (TestServer server = TestServer.start("--dlock.session-grace", "20000");
+                Proxy proxy = new Proxy(server);
+                DLockClient client = DLockClient.connect(proxy.url())) {
+            DLock lock = client.lock("job").withLease(Lease.session(LONG));
+            lock.lock();
+            Hold hold = lock.hold();
+            CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+            hold.onLost(lost::complete);
+            proxy.keepFrom("SESSION");
+            server.run("CLIENT", "KILL", "ID", server.each("job", "holds", "session").get(0));
+            soon("it is bound", () -> proxy.keeps);
+            assertEquals(Duration.ZERO, hold.remaining());
+            assertFalse(hold.isHeld() || lock.isHeldByCurrentThread());
+            assertFalse(lost.isDone());
+            proxy.deliver();
+            soon("it is bound again", hold::isHeld);
+            lock.unlock();
+            assertTrue(server.isFree("job"));
+        }
+    }
+
+    @Test
+    void a_binding_whose_answer_does_not_come_is_counted() throws Exception {
+        try (TestServer server = TestServer.start("--dlock.session-grace", "20000");
+                Proxy proxy = new Proxy(server);
+                DLockClient client = impatient(proxy.url())) {
+            Hold hold = client.lock("job").withLease(Lease.session(SHORT.multipliedBy(2))).acquire();
+            proxy.keepFrom("SESSION");
+            server.run("CLIENT", "KILL", "ID", server.each("job", "holds", "session").get(0));
+            soon("it is bound again", () -> proxy.keeps && hold.isHeld());
+            extended(hold, LONG);
+            atMost(SHORT.multipliedBy(2), hold);
+            proxy.deliver();
+            soon("it arrives", () -> (long) server.run("PTTL", "job") <= SHORT.multipliedBy(2).toMillis());
+            atMost(SHORT.multipliedBy(2), hold);
+            hold.release();
+        }
+    }
+
+    private static int entries(TestServer server) {
+        String calls = new String((byte[]) server.run("INFO", "commandstats"), StandardCharsets.UTF_8)
+                .replaceFirst("(?is).*cmdstat_dlock.racquire:calls=(\\d+),.*", "$1");
+        return Integer.parseInt(calls);
+    }
+
+    @Test
+    void a_copy_of_an_entry_that_comes_after_the_release_leaves_nothing() throws Exception {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient client = impatient(proxy.url())) {
+            DLock lock = client.lock("job").withLease(Lease.fixed(LONG.multipliedBy(10)));
+            lock.lock();
+            String before = lock.hold().owner();
+            proxy.keepFrom("DLOCK.RACQUIRE");
+            try {
+                lock.lock();
+                lock.unlock();
+            } catch (UnavailableException e) {
+                // None of its copies was answered in time.
+            }
+            assertTrue(proxy.keeps);
+            lock.unlock();
+            proxy.deliver();
+            soon("it arrives", () -> entries(server) == 3);
+            soon("it is free", () -> server.isFree("job"));
+            lock.lock();
+            assertNotEquals(before, lock.hold().owner());
+            lock.unlock();
         }
     }
 }

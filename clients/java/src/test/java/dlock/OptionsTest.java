@@ -63,4 +63,13 @@ final class OptionsTest {
         assertEquals(150, binding.until(200));
         assertTrue(binding.isCapped(150) && !binding.needsCap(150));
     }
+
+    @Test
+    void a_lease_of_which_nothing_would_be_certain_is_refused() {
+        Duration two = Duration.ofMillis(2);
+        assertThrows(IllegalArgumentException.class, () -> Lease.fixed(two));
+        assertThrows(IllegalArgumentException.class, () -> Lease.renewed(two));
+        assertThrows(IllegalArgumentException.class, () -> HoldTime.ANY.atMost(two));
+        Lease.fixed(Duration.ofMillis(3));
+    }
 }

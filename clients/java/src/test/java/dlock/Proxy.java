@@ -30,6 +30,7 @@ final class Proxy implements AutoCloseable {
     volatile long slowTakes;
     /** Opened by {@link #deliver}. */
     private final CountDownLatch delivery = new CountDownLatch(1);
+    private volatile Socket kept;
     /** Whether a command is kept back by {@link #keepFrom}. */
     volatile boolean keeps;
     /** How many replies were lost by {@link #loseReplyTo}. */
@@ -57,6 +58,11 @@ final class Proxy implements AutoCloseable {
     /** The next command that contains this does not arrive, nor does what follows it on its connection. */
     void keepFrom(String command) {
         keepFrom = command;
+    }
+
+    /** The client loses the connection with those commands. */
+    void dropKept() {
+        close(kept);
     }
 
     /** Those commands arrive now, before the end of their connection if that has ended. */
@@ -123,6 +129,7 @@ final class Proxy implements AutoCloseable {
                 String kept = keepFrom;
                 if (fromClient && kept != null && text.contains(kept)) {
                     keepFrom = null;
+                    this.kept = from;
                     keeps = true;
                     delivery.await();
                 }
