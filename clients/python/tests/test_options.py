@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ import redis_dlock
 import redis_dlock.asyncio
 from kit import Kit, Took, address, command, info
 from redis_dlock import options
+from redis_dlock.binding import Cap
+from redis_dlock.session import SessionBase
 
 
 @pytest.mark.parametrize("limit", [0, -0.001, -1, -1e100, 0.05])
@@ -175,3 +178,29 @@ async def test_an_overwritten_key_is_a_lost_lock(kit: Kit, client: redis.Redis) 
         if call != "release":
             assert lock.remaining == 0
         client.delete("job")
+
+
+async def test_a_lease_of_which_nothing_would_be_certain_is_refused(kit: Kit, client: redis.Redis) -> None:
+    for options_ in ({"timeout": 0.002}, {"timeout": 0.001, "max_hold": 0.002}, {"max_hold": 0.002, "session": False}):
+        with pytest.raises(ValueError, match="0.003"):
+            kit.extra("job", **options_)
+    lock = kit.extra("job", timeout=5)
+    assert await lock.acquire()
+    with pytest.raises(ValueError, match="3 ms"):
+        await lock.extend(0.002, replace_ttl=True)
+    assert lock.remaining > 0
+    await lock.release()
+
+
+def test_a_session_and_a_cap_have_the_margin_of_a_lease(client: redis.Redis) -> None:
+    """Both sides count whole milliseconds."""
+    session = SessionBase(client, 10)
+    rounds = session._round()
+    next(rounds)
+    sent = time.monotonic()
+    with pytest.raises(StopIteration):
+        rounds.send([0])
+    assert session._until <= sent + 10 - 0.002
+    cap = Cap([], "exclusive", 1, math.inf, 5.0)
+    assert cap.read(100.0, [[b"holds", [[b"mode", b"exclusive", b"token", 1, b"cap", 5000]]]])
+    assert cap.at <= 105 - 0.002

@@ -14,7 +14,7 @@ import redis
 
 import redis_dlock
 from cutting import CuttingProxy, Delay
-from kit import Kit, info, soon
+from kit import PATIENCE, Kit, info, soon
 from servers import Server
 from test_lost import lost_already
 
@@ -157,6 +157,34 @@ async def test_a_binding_that_arrives_late_does_not_release_the_lock(kit: Kit, c
         assert not info(client, "job")
         left = lambda: int(client.info("clients")["connected_clients"]) < connections  # noqa: E731
         await asyncio.to_thread(soon, "its connections are closed", left)
+    finally:
+        client.config_set("dlock.session-grace", 0)
+        proxy.deliver()
+        proxy.close()
+
+
+async def test_a_session_promises_nothing_until_it_is_bound_again(kit: Kit, client: redis.Redis) -> None:
+    """While its connection has ended and the command that binds it has no answer, the server may have released it."""
+    proxy = Delay()
+    client.config_set("dlock.session-grace", 60_000)
+    try:
+        lock = kit.extra("job", client=kit.client_of(proxy.address), timeout=60, session=True)
+        assert await lock.acquire()
+        lost = lock.lost
+        assert lock.remaining > 0
+        proxy.keep("RENEW")
+        client.client_kill_filter(_id=str(session_of(client)))
+        await asyncio.to_thread(soon, "it is on its way", proxy.keeps.is_set)
+        assert lock.remaining == 0 and not lost_already(lost)
+        with pytest.raises(redis_dlock.LockNotOwnedError):
+            lock.token
+        proxy.deliver()
+        ends = time.monotonic() + PATIENCE
+        while lock.remaining == 0 and time.monotonic() < ends:
+            await asyncio.sleep(0.01)
+        assert lock.remaining > 0 and lock.token and not lost_already(lost)
+        await lock.release()
+        assert not info(client, "job")
     finally:
         client.config_set("dlock.session-grace", 0)
         proxy.deliver()

@@ -44,8 +44,8 @@ class Watch:
         # Keeps no reference to the hold, so that it can go.
         self._hold = weakref.ref(hold)
         self._session = hold.connection
-        # Whether the session must be bound to another connection.
-        self._binds = False
+        # Whether the session must be bound to another connection, and whether a command that binds it is unanswered.
+        self._binds = self._is_binding = False
         self._stopped = False
         # Why the server refused the last look, if it did.
         self._refused: Exception | None = None
@@ -65,6 +65,12 @@ class Watch:
     def until(self) -> float:
         """Returns until when the hold is certain."""
         return -math.inf if self.is_lost else self._beats.validity.until
+
+    def claims(self) -> float:
+        """Returns the same; nothing while the connection of its session has ended, and another is not bound yet."""
+        session = self._session
+        unbound = session is not None and (self._is_binding or not session.is_open())
+        return -math.inf if unbound else self.until()
 
     def stop(self) -> None:
         """Ends the watch, without waiting for it. The session keeps its connection from now on."""
@@ -137,7 +143,7 @@ class Watch:
             if not held:
                 why = "the connection of its session ended" if self._binds else "the server has no such hold"
                 return await self._lose(why)
-            self._binds, self._refused = False, None
+            self._binds, self._is_binding, self._refused = False, False, None
 
     async def _sleep(self, ended: asyncio.Task[None] | None) -> None:
         if self._changed.done():
@@ -177,6 +183,7 @@ class Watch:
         seconds = self._beats.patience(time.monotonic())
         line = await self._wire.open(time.monotonic() + seconds)
         before: Line | None = None
+        self._is_binding = True
         try:
             replies = await line.exchange(*self._terms.commands(look), within=seconds)
             hold = self._hold()

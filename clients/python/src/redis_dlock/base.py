@@ -19,10 +19,10 @@ from .errors import DeadlockError, attach, logger
 from .heartbeat import Terms
 from .holds import Hold, PerTask, PerThread, Shared, SharedValidity, thread
 from .limits import Limits
-from .options import check_cap, check_label, check_lease, check_limit, check_names, check_seconds
+from .options import SHORTEST_LEASE, check_cap, check_certain, check_label, check_lease, check_limit, check_names, check_seconds
 from .scripts import Scripts
 from .session import SessionBase
-from .validity import Sent
+from .validity import MARGIN, Sent
 
 C = TypeVar("C")
 
@@ -111,7 +111,7 @@ class LockBase(Scripts, Generic[C]):
             raise ValueError("the session belongs to a client with another pool")
         if auto_renewal and not timeout and named is None:
             raise ValueError("auto_renewal needs a timeout: without one, the server renews the lock")
-        check_lease("timeout", timeout)
+        check_certain("timeout", timeout)
         check_lease("at_least", at_least)
         check_limit("blocking_timeout", blocking_timeout)
         check_seconds(replicas_timeout=replicas_timeout, wait_slice=wait_slice)
@@ -178,8 +178,8 @@ class LockBase(Scripts, Generic[C]):
 
     def _live(self) -> Hold[C]:
         hold = self._held()
-        if hold.ended():
-            raise self._not_owned("The lock is no longer held: its lease has ended, or it was lost")
+        if time.monotonic() >= hold.claims():
+            raise self._not_owned("The lock is no longer held: its lease has ended, or its connection, or it was lost")
         return hold
 
     @property
@@ -200,9 +200,10 @@ class LockBase(Scripts, Generic[C]):
 
     @property
     def remaining(self) -> float:
-        """The seconds for which the lock is certainly held if nothing renews it any more; 0 when it is lost. `inf` for
-        the first second of a session without a timeout. Raises `LockError` if the lock is not held."""
-        return max(0.0, self._held().ends() - time.monotonic())
+        """The seconds for which the lock is certainly held if nothing renews it any more; 0 when it is lost, and while the
+        connection of its session has ended and another one is not bound yet. `inf` for the first second of a session
+        without a timeout. Raises `LockError` if the lock is not held."""
+        return max(0.0, self._held().claims() - time.monotonic())
 
     # Acquiring
 
@@ -283,8 +284,8 @@ class LockBase(Scripts, Generic[C]):
         hold: Hold[C] = Hold(
             attempt.owner, attempt.token, attempt.connection,
             SharedValidity(now, since, math.inf if named else lasts, is_open=course.is_open),
-            earliest=since + lasts if named else math.inf,
-            latest=since + self.max_hold if named and self.max_hold is not None else math.inf,
+            earliest=since + lasts - MARGIN if named else math.inf,
+            latest=since + self.max_hold - MARGIN if named and self.max_hold is not None else math.inf,
             entries=self._target.permits,
             slot=attempt.slot,
             late=attempt.parts(),
@@ -373,6 +374,8 @@ class LockBase(Scripts, Generic[C]):
 
     def _renewing(self, hold: Hold[C], lease: int, doing: str) -> Sent:
         """A renewal is about to be sent. Raises `LockNotOwnedError` if the lock is lost."""
+        if 0 < lease < SHORTEST_LEASE:
+            raise ValueError(f"a lease is {SHORTEST_LEASE} ms or more: of a shorter one nothing is certain")
         now = time.monotonic()
         hold.validity.passes(now)
         if hold.validity.is_lost:

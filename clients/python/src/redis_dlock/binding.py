@@ -12,6 +12,7 @@ from redis.exceptions import LockNotOwnedError, NoPermissionError, ResponseError
 from . import redis_py
 from .commands import Command, Mode, Name, token_and_slot
 from .info import of_owner
+from .validity import MARGIN
 
 if TYPE_CHECKING:
     from .session import SessionBase
@@ -52,7 +53,7 @@ class Cap:
         holds = [of_owner(reply, self._mode) for reply in replies]
         if any(hold is None or hold["token"] != self._token for hold in holds):
             return False
-        left = [hold["cap"] / 1000 for hold in holds if hold is not None and hold.get("cap") is not None]
+        left = [hold["cap"] / 1000 - MARGIN for hold in holds if hold is not None and hold.get("cap") is not None]
         self.at, self.is_known = min([self._told, *(sent + each for each in left)]), True
         return True
 
@@ -80,6 +81,10 @@ class Binding:
     def until(self) -> float:
         """Returns until when the hold is certain."""
         return -math.inf if self._ended else min(self._session._until, self.ends())
+
+    def claims(self) -> float:
+        """Returns the same."""
+        return self.until()
 
     def ends(self) -> float:
         """Returns until when it is certain if the session lives on."""
@@ -118,7 +123,7 @@ class Binding:
 
     def renewed(self, sent: float, lease: float) -> None:
         """The server has renewed the lease; the session decides all the same."""
-        self.cap.reaches(sent + lease)
+        self.cap.reaches(sent + lease - MARGIN)
 
     def release_later(self, commands: list[Command]) -> None:
         """A release failed. The session repeats it."""

@@ -86,6 +86,10 @@ class Hold(Generic[C]):
         """Returns until when it is certain, as far as is known here."""
         return self.validity.until if self.watch is None else float(self.watch.until())
 
+    def claims(self) -> float:
+        """Returns until when the user may count on it."""
+        return self.validity.until if self.watch is None else float(self.watch.claims())
+
     def ended(self) -> bool:
         """Returns whether it is lost, or must be assumed lost, as far as is known here."""
         return time.monotonic() >= self.ends()

@@ -25,7 +25,7 @@ class Homes:
         self._opened = 0
         self._all: dict[str, Any] = {}
         # Each of them is lost by itself.
-        whole._until = whole._due = math.inf
+        whole._has_homes, whole._due = True, math.inf
 
     def found(self, server: str) -> Any:
         """Returns the open session on a server; None: there is none."""

@@ -11,6 +11,8 @@ from .commands import Name
 # The shortest timeout of a session and cap of its holds, and the longest lease and cap, in seconds.
 SHORTEST = 0.3
 _LONGEST = 31_536_000.0
+# The shortest lease in ms: both sides count whole ms, so that nothing is certain of 2.
+SHORTEST_LEASE = 3
 # The longest owner that is made here, in bytes, and the random bytes at its end.
 _LONGEST_OWNER = 64
 RANDOM = 8
@@ -42,12 +44,19 @@ def check_lease(name: str, seconds: float | None) -> None:
         raise ValueError(f"{name} is 31536000 seconds (365 days) at most")
 
 
+def check_certain(name: str, seconds: float | None) -> None:
+    """Raises `ValueError` for a lease of which nothing would be certain."""
+    check_lease(name, seconds)
+    if seconds and seconds < SHORTEST_LEASE / 1000:
+        raise ValueError(f"{name} is {SHORTEST_LEASE / 1000:g} seconds or more: of a shorter lease nothing is certain")
+
+
 def check_cap(max_hold: float | None, timeout: float | None, *, binds: bool) -> None:
     """Raises `ValueError` if the server would refuse the cap."""
     if max_hold is None:
         return
-    if not 0.001 <= max_hold <= _LONGEST:
-        raise ValueError("max_hold is 0.001 to 31536000 seconds")
+    if not SHORTEST_LEASE / 1000 <= max_hold <= _LONGEST:
+        raise ValueError(f"max_hold is {SHORTEST_LEASE / 1000:g} to 31536000 seconds")
     if timeout and timeout > max_hold:
         raise ValueError("timeout is max_hold at most")
     if binds and max_hold < SHORTEST:

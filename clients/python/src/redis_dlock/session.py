@@ -10,13 +10,14 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from redis.exceptions import LockError, LockNotOwnedError, ResponseError
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError, TimeoutError
 
 from . import redis_py
 from .acquisition import Acquisition, Debt
 from .binding import Binding, Owed, Round
 from .commands import Command, code, milliseconds
 from .options import SHORTEST
+from .validity import Sent, Validity
 
 # The lease of each lock is at least this many times the session's timeout. The server renews it when a third has passed,
 # so a hold that lost its session outlives the client's belief in it.
@@ -62,8 +63,12 @@ class SessionBase:
         self._lost: Any = None
         # Why it is not open. None: it is.
         self._not_open: str | None = _NEW
-        # Until when the server has it for certain, and when the next heartbeat is due, by `time.monotonic()`.
-        self._until = self._due = -math.inf
+        # Until when the server has it for certain, once it was open; and when the next heartbeat is due, by
+        # `time.monotonic()`.
+        self._beats: Validity | None = None
+        self._due = -math.inf
+        # In a cluster, the sessions on the nodes decide.
+        self._has_homes = False
         # How often it was opened on a server. Locks that were granted before the last time must be bound again.
         self.openings = 0
         # A step of the interpreter adds or removes: no lock is needed that an interrupt could leave locked.
@@ -113,6 +118,12 @@ class SessionBase:
         if self._lost is None:
             self.check()
         return self._lost
+
+    @property
+    def _until(self) -> float:
+        if self._has_homes:
+            return math.inf
+        return -math.inf if self._beats is None else self._beats.until
 
     # For its locks
 
@@ -188,7 +199,7 @@ class SessionBase:
     def _round(self) -> Round:
         """A heartbeat, and what follows from its reply. Opens the session if the server does not know it."""
         known = list(self._bindings)
-        sent = time.monotonic()
+        sent = self._sends()
         bound: Any = None
         if self.openings:
             [bound] = yield [self._command("XX")]
@@ -196,16 +207,15 @@ class SessionBase:
             if self._closing():
                 return
             self._unbind()
-            sent = time.monotonic()
+            sent = self._sends(sent)
             [bound] = yield [self._command("NX")]
             if bound is None:
                 # An earlier attempt has opened it, and its reply was lost.
-                sent = time.monotonic()
+                sent = self._sends(sent)
                 [bound] = yield [self._command("XX")]
         redis_py.results([bound])
-        if self._closing() or self._not_open is None and time.monotonic() >= self._until:
+        if self._closing() or not self._confirmed(sent):
             return
-        self._until, self._due = sent + self.timeout, sent + self.timeout / 3
         self._not_open = None
         yield from self._bind(known, bound)
         yield from self._ask_caps()
@@ -214,6 +224,28 @@ class SessionBase:
             if owed.done:
                 self._owed.discard(owed)
             self._strayed = self._strayed or not owed.done
+
+    def _sends(self, refused: Sent | None = None) -> Sent:
+        """A heartbeat is about to be sent. `refused`: the server has not executed the one before."""
+        now = time.monotonic()
+        if self._beats is None:
+            return Sent(now)
+        if refused is not None:
+            self._beats.refused(now, refused)
+        return self._beats.sends(now, self.timeout)
+
+    def _confirmed(self, sent: Sent) -> bool:
+        """The server has it, as it had when the heartbeat was sent. Returns whether it is certain."""
+        now = time.monotonic()
+        if self._beats is not None:
+            self._beats.ok(now, sent)
+        else:
+            beats = Validity(now, sent.at, self.timeout)
+            if beats.is_lost:
+                raise TimeoutError("the answer came too late")
+            self._beats = beats
+        self._due = self._beats.renew_at
+        return now < self._until
 
     def _unbind(self) -> None:
         """The server has none of the bindings, and the holds are certain only for as long as they were."""
@@ -298,8 +330,8 @@ class SessionBase:
         """A round has ended. If something is left to do, the next one follows soon."""
         unbound = any(each.unbound is not None for each in list(self._bindings))
         self._failed = error
-        if error is not None or unbound:
-            self._due = min(time.monotonic() + min(self.timeout / 30, 1.0), self._until)
+        if (error is not None or unbound) and self._beats is not None:
+            self._due = self._beats.pauses(time.monotonic())
             self._beaten = True
 
     def _closing(self) -> bool:

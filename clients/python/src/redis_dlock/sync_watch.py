@@ -46,8 +46,8 @@ class Watch:
         # Keeps no reference to the hold, so that it can go.
         self._hold = weakref.ref(hold)
         self._session = hold.connection
-        # Whether the session must be bound to another connection.
-        self._binds = False
+        # Whether the session must be bound to another connection, and whether a command that binds it is unanswered.
+        self._binds = self._is_binding = False
         # Why the server refused the last look, if it did.
         self._refused: Exception | None = None
         self._line: Line | None = None
@@ -76,6 +76,12 @@ class Watch:
     def until(self) -> float:
         """Returns until when the hold is certain."""
         return -math.inf if self.is_lost else self._beats.validity.until
+
+    def claims(self) -> float:
+        """Returns the same; nothing while the connection of its session has ended, and another is not bound yet."""
+        session = self._session
+        unbound = session is not None and (self._is_binding or not session.is_open())
+        return -math.inf if unbound else self.until()
 
     def stop(self) -> None:
         """Ends the watch, without waiting for it. The session keeps its connection from now on."""
@@ -152,7 +158,7 @@ class Watch:
                 return
             if not held:
                 return self._lose("the connection of its session ended" if self._binds else "the server has no such hold")
-            self._binds, self._refused = False, None
+            self._binds, self._is_binding, self._refused = False, False, None
 
     def _sleep(self, wakes: socket.socket) -> None:
         """Waits until something is due, or the watch is woken, or the connection of the session has something."""
@@ -209,6 +215,7 @@ class Watch:
         seconds = self._beats.patience(time.monotonic())
         line = self._wire.open(time.monotonic() + seconds)
         adopted = False
+        self._is_binding = True
         try:
             replies = line.exchange(*self._terms.commands(look), within=seconds)
             adopted = None not in replies and self._adopt(line)

@@ -11,6 +11,8 @@ import math
 
 # Both sides count whole milliseconds, in seconds.
 MARGIN = 0.002
+# Of more commands without an answer, the oldest are not told apart: none of them has an answer any more.
+_MOST_OPEN = 16
 # Less than this is an error of floating-point numbers.
 _NOTHING = 1e-9
 
@@ -84,6 +86,8 @@ class Validity:
             self._shortest = min(self._shortest, lease) if self._open else lease
             self._sure, self._wanted = min(self._sure, lease), lease
             self._open.append(sent)
+            if len(self._open) > _MOST_OPEN:
+                self._open[:2] = [Sent(now)]
             for each in self._questions:
                 each.is_blurred = True
             self._until = min(self._until, now + lease - MARGIN)
@@ -101,8 +105,13 @@ class Validity:
 
     def cut(self, now: float, sent: Sent) -> None:
         """Nobody waits for its answer any more: it may be executed at any time."""
+        self.pauses(now)
+
+    def pauses(self, now: float) -> float:
+        """Another renewal follows soon. Returns when it is due."""
         if self._expire(now):
             self._soon(now)
+        return self.renew_at
 
     def refused(self, now: float, sent: Sent) -> None:
         """The server has not executed it, and will not."""
