@@ -58,11 +58,8 @@ func (a *acquisition) confirm(again bool) (turn, error) {
 	return a.isConfirmed(now, number, most), nil
 }
 
-// confirmBy returns until when the answer to a renewal of the grant is waited for: somewhat longer than the limit, since the
-// grant may have come at the limit.
-func (a *acquisition) confirmBy() time.Time {
-	return later(a.answerBy(), time.Now().Add(late))
-}
+// confirmBy returns until when the answer to a renewal of the grant is waited for.
+func (a *acquisition) confirmBy() time.Time { return a.limits.confirmBy(time.Now(), a.heard) }
 
 // unconfirmed says that a renewal of the grant failed.
 func (a *acquisition) unconfirmed(number int, err error) (turn, error) {

@@ -14,6 +14,8 @@ const (
 	cleanupLimit = 3 * time.Second
 	// How much longer than the limit of a wait the answer of the server is waited for.
 	late = 150 * time.Millisecond
+	// How much longer than that a grant is read and confirmed which came at the last moment.
+	lastStep = 50 * time.Millisecond
 	// How long one connection may take to be made, or to answer a command that does not wait.
 	step = time.Second
 	// A wait that hears nothing asks the server at least this often whether it still answers.
@@ -56,6 +58,11 @@ func (l limits) givesUp(heard time.Time) time.Time {
 // answerBy returns until when a connection may be made, or a command that does not wait be answered.
 func (l limits) answerBy(now, heard time.Time) time.Time {
 	return earlier(now.Add(step), l.givesUp(heard).Add(late))
+}
+
+// confirmBy returns until when a grant is read or confirmed. The limit of all steps is one, whenever the grant has come.
+func (l limits) confirmBy(now, heard time.Time) time.Time {
+	return earlier(now.Add(step), l.givesUp(heard).Add(late+lastStep))
 }
 
 // left returns the time of waiting that is left. An acquisition without an end always has some.

@@ -43,3 +43,20 @@ func TestLimitsAreThoseOfTheCallerAndOfItsContext(t *testing.T) {
 		}
 	}
 }
+
+// A grant may be read at the last moment. What follows has the rest of the 250 ms, and no more.
+func TestNoStepIsAllowedMoreThanTheLimitOfAll(t *testing.T) {
+	l := limits{ends: seconds(101)}
+	for _, now := range []float64{100, 100.9, 101, 101.145, 101.2, 102} {
+		for name, by := range map[string]time.Time{
+			"answer": l.answerBy(seconds(now), seconds(now)), "confirmation": l.confirmBy(seconds(now), seconds(now)),
+		} {
+			if by.After(seconds(101.22)) {
+				t.Errorf("at %v: %s by %v", now, name, by)
+			}
+		}
+	}
+	if by := l.confirmBy(seconds(101.149), seconds(101)); by.Before(seconds(101.19)) {
+		t.Errorf("no time to confirm what came in time: %v", by)
+	}
+}

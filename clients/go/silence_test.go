@@ -151,3 +151,37 @@ func TestAGrantThatIsNotConfirmedIsBelievedNoLongerThanItsSession(t *testing.T) 
 		t.Errorf("believed for %v more, while another one has it", left)
 	}
 }
+
+// A grant that comes at the last moment is confirmed, which may get no answer. The limit is one for all steps.
+func TestAGrantAtTheLimitIsNotConfirmedForLong(t *testing.T) {
+	t.Parallel()
+	for name, option := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			p := startProxy(t, s.address())
+			client, o := newClient(t, p.address(), option), newOther(s)
+			o.holds()
+			const limit, reply = 1200 * time.Millisecond, 400 * time.Millisecond
+			release(t, acquire(t, client, "other")) // Opens the session.
+			before, began := late.Load(), time.Now()
+			ended := make(chan time.Duration, 1)
+			go func() {
+				lock, err := client.Lock(context.Background(), "job", dlock.WithLease(900*time.Millisecond), dlock.WithWait(limit))
+				ended <- time.Since(began)
+				if err == nil {
+					lock.Unlock(context.Background())
+				}
+			}()
+			s.waiters(1)
+			p.repliesTake.Store(int64(reply))
+			p.fallsSilent(aGrant, patience)
+			defer p.silence(0)
+			time.Sleep(time.Until(began.Add(limit + 130*time.Millisecond - reply)))
+			o.releases()
+			if took := <-ended; took > limit+250*time.Millisecond+time.Duration(late.Load()-before) {
+				t.Errorf("ended after %v", took)
+			}
+		})
+	}
+}

@@ -110,7 +110,7 @@ func (a *acquisition) await(c *conn, wait command) (any, error) {
 			return nil, err
 		}
 		if there {
-			c.SetDeadline(time.Now().Add(step))
+			c.SetDeadline(a.confirmBy())
 			return c.read()
 		}
 	}
