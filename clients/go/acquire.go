@@ -67,6 +67,8 @@ type acquisition struct {
 	under *opening
 	// The last failure.
 	cause error
+	// The server's last answer, if the key has another type.
+	foreign error
 	// Connections of waits that were given up, until the server has closed them.
 	parted []*conn
 	// Owners that may have been granted the lock, and do not want it.
@@ -106,6 +108,9 @@ func (a *acquisition) lock() (*Lock, error) {
 		}
 		if failure == nil {
 			failures = 0
+			if a.foreign != nil && next.do < endsGranted {
+				next = a.pauses(next, foreignPause)
+			}
 			continue
 		}
 		a.cause = failure
@@ -145,13 +150,22 @@ func (a *acquisition) outcome(last turn) (*Lock, error) {
 	case endsGranted:
 		return a.held()
 	case endsRefused:
-		return nil, &failure{ErrNotGranted, name, limitOf(a.ctx)}
+		return nil, &failure{ErrNotGranted, name, a.whyNot()}
 	case endsCanceled:
 		return nil, fmt.Errorf("dlock: %s: %w", name, context.Cause(a.io))
 	case endsUnreachable:
 		return nil, &failure{&outage{a.cause, limitOf(a.ctx)}, name, nil}
 	}
 	return nil, explained(name, a.cause)
+}
+
+// whyNot returns why it was not granted, if there is more to say than that another one has it.
+func (a *acquisition) whyNot() error {
+	limit := limitOf(a.ctx)
+	if a.foreign == nil {
+		return limit
+	}
+	return &foreign{a.foreign, limit}
 }
 
 // renewsOwner makes the next request a new one.
@@ -366,6 +380,7 @@ var errNoSession = errors.New("the session of the client has ended")
 // read takes the reply to an acquiring command.
 func (a *acquisition) read(c *conn, number int, reply any, waited bool) (turn, error) {
 	now := time.Now()
+	a.foreign = nil
 	if answer, ok := reply.(ServerError); ok {
 		return a.isError(now, number, answer)
 	}
@@ -404,6 +419,10 @@ func (a *acquisition) isError(now time.Time, number int, answer ServerError) (tu
 	if answer.Code() == "NOSESSION" && a.bound != nil {
 		a.client.sessions.ended(a.bound)
 		return a.isElsewhere(now, number), errNoSession
+	}
+	if answer.Code() == "WRONGTYPE" { // An old program's lock, which has no queue: it is asked again after a pause.
+		a.foreign = answer
+		return a.isNil(now, number, false), nil
 	}
 	a.cause = answer
 	if answer.Code() == "UNBLOCKED" { // A wait that was ended by hand: the outcome is unknown.

@@ -1,6 +1,8 @@
 package dlock
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 )
@@ -104,5 +106,22 @@ func TestASessionIsFreshForHalfOfItsTime(t *testing.T) {
 	o.isOver = true
 	if o.isFresh(seconds(0)) {
 		t.Error("over")
+	}
+}
+
+// A program that was paused may read the answer to a renewal before its timer says that the lease is over.
+func TestAnAnswerThatIsReadAfterTheEndRevivesNothing(t *testing.T) {
+	const lease = 50 * time.Millisecond
+	l := newLock(context.Background(), &Client{}, one("DLOCK.ACQUIRE", "job"), terms{lease: lease}, time.Now(), false)
+	l.ending = time.AfterFunc(time.Hour, func() {})
+	time.Sleep(lease / 2)
+	number := l.sends(lease)
+	time.Sleep(lease * 4 / 5)
+	l.isRenewed(number)
+	if l.Remaining() > 0 || !errors.Is(l.err(), ErrLost) {
+		t.Fatalf("held for %v: %v", l.Remaining(), l.err())
+	}
+	if l.sends(lease); l.lease.state != isLost {
+		t.Fatal("held")
 	}
 }

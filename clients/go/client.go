@@ -304,6 +304,9 @@ func (o *outage) Unwrap() []error {
 // The longest pause between two attempts.
 const longestPause = 250 * time.Millisecond
 
+// The failures after whose pause a key of another type is asked for again: 100 to 200 ms.
+const foreignPause = 3
+
 var (
 	errOver = errors.New("the time is over")
 	errBusy = errors.New("the connections of the client are all busy")

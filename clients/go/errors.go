@@ -149,6 +149,18 @@ func isOverwritten(err error) bool {
 	return errors.As(err, &answer) && answer.Code() == "WRONGTYPE"
 }
 
+// foreign says that another program has the name of a lock, and the limit that has passed, if one has.
+type foreign struct{ cause, limit error }
+
+func (f *foreign) Error() string { return "the key is no lock of dlock: " + f.cause.Error() }
+
+func (f *foreign) Unwrap() []error {
+	if f.limit == nil {
+		return []error{f.cause}
+	}
+	return []error{f.limit, f.cause}
+}
+
 var errNoHold = errors.New("the server has no such hold")
 
 // limitOf returns [context.DeadlineExceeded] if the deadline of ctx has passed, or is about to: the last answer may

@@ -61,7 +61,7 @@ func (l *Lock) checkEnd() {
 	}
 	l.mu.Unlock()
 	if left <= 0 {
-		l.lose(errors.New("its lease has ended"))
+		l.lose(errEnded)
 	}
 }
 
@@ -186,6 +186,9 @@ func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, 
 	commands := l.target.renew(l.owner, l.token, lease, session...)
 	for tries := 0; ; tries++ {
 		number := l.sends(lease)
+		if err := l.err(); err != nil {
+			return nil, 0, err
+		}
 		if at != nil {
 			l.client.sessions.asks(l, at)
 		}
@@ -317,12 +320,27 @@ func (l *Lock) isCapped(number int) {
 	})
 }
 
-// changes carries out what changes the lease, and sets the timer of its end.
+// changes carries out what changes the lease, unless its time is over: nothing revives it. It sets the timer of its end.
 func (l *Lock) changes(what func(now time.Time)) {
 	l.mu.Lock()
+	now := time.Now()
+	if l.hasPassed(now) {
+		l.mu.Unlock()
+		l.lose(errEnded) // Its timer is late.
+		return
+	}
 	defer l.mu.Unlock()
-	what(time.Now())
+	what(now)
 	if l.lease.state == isHeld && l.ending != nil {
 		l.ending.Reset(time.Until(l.lease.until))
 	}
 }
+
+// hasPassed returns whether the lease is over. A session says until when its locks are certain.
+func (l *Lock) hasPassed(now time.Time) bool {
+	lease := l.lease
+	lease.passes(now)
+	return l.ending != nil && l.lease.state == isHeld && lease.state == isLost
+}
+
+var errEnded = errors.New("its lease has ended")

@@ -44,7 +44,7 @@ func TestLimitsAreThoseOfTheCallerAndOfItsContext(t *testing.T) {
 	}
 }
 
-// A grant may be read at the last moment. What follows has the rest of the 250 ms, and no more.
+// A grant may be read at the last moment. The other steps have the rest of the 250 ms.
 func TestNoStepIsAllowedMoreThanTheLimitOfAll(t *testing.T) {
 	l := limits{ends: seconds(101)}
 	for _, now := range []float64{100, 100.9, 101, 101.145, 101.2, 102} {

@@ -112,3 +112,81 @@ func TestUnlockWithAnEndedContextDoesNotWaitForAServerThatHangs(t *testing.T) {
 	thaw(s)
 	s.isFree("job")
 }
+
+// A program of before has a lock of the same name: a string that it has set with NX. It is held, and has no queue.
+func TestALockOfAnOldProgramIsHeld(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address())
+	ctx := context.Background()
+	takers := map[string]func(name string, options ...dlock.Option) (*dlock.Lock, error){
+		"lock":  func(name string, o ...dlock.Option) (*dlock.Lock, error) { return client.Lock(ctx, name, o...) },
+		"read":  func(name string, o ...dlock.Option) (*dlock.Lock, error) { return client.RLock(ctx, name, o...) },
+		"write": func(name string, o ...dlock.Option) (*dlock.Lock, error) { return client.WLock(ctx, name, o...) },
+		"semaphore": func(name string, o ...dlock.Option) (*dlock.Lock, error) {
+			return client.Semaphore(name, 2).Acquire(ctx, o...)
+		},
+		"all": func(name string, o ...dlock.Option) (*dlock.Lock, error) {
+			return client.LockAll(ctx, []string{name + "2", name}, o...)
+		},
+	}
+	for name, take := range takers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s.call("SET", name, "old", "NX")
+			for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
+				began := time.Now()
+				_, err := take(name, dlock.WithWait(wait))
+				var answer dlock.ServerError
+				if !errors.Is(err, dlock.ErrNotGranted) || !errors.As(err, &answer) || answer.Code() != "WRONGTYPE" {
+					t.Errorf("wait of %v: %v", wait, err)
+				}
+				if time.Since(began) < wait {
+					t.Errorf("wait of %v: it took %v", wait, time.Since(began))
+				}
+			}
+			granted := make(chan error, 1)
+			go func() {
+				lock, err := take(name)
+				if err == nil {
+					err = lock.Unlock(ctx)
+				}
+				granted <- err
+			}()
+			time.Sleep(300 * time.Millisecond)
+			s.call("DEL", name)
+			if err := <-granted; err != nil {
+				t.Errorf("a wait: %v", err)
+			}
+			s.isFree(name)
+		})
+	}
+}
+
+// The same may come while it waits.
+func TestAWaitGoesOnWhenAnOldProgramTakesTheKey(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client, o := newClient(t, s.address()), newOther(s)
+	o.holds()
+	granted := make(chan error, 1)
+	go func() {
+		lock, err := client.Lock(context.Background(), "job")
+		if err == nil {
+			err = lock.Unlock(context.Background())
+		}
+		granted <- err
+	}()
+	s.waiters(1)
+	s.call("SET", "job", "old")
+	time.Sleep(200 * time.Millisecond)
+	select {
+	case err := <-granted:
+		t.Fatalf("ended: %v", err)
+	default:
+	}
+	s.call("DEL", "job")
+	if err := <-granted; err != nil {
+		t.Fatal(err)
+	}
+}

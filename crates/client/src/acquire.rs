@@ -9,7 +9,7 @@ use crate::backend::{Backend, no_stay};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::named::Session;
-use crate::options::{Keep, Replicas, Terms, Wait, whole_millis};
+use crate::options::{Keep, Replicas, Terms, Wait, certain_lease, whole_millis};
 use crate::owner::Naming;
 
 /// A lock to be acquired: await it to get a [`Guard`].
@@ -28,7 +28,7 @@ impl Acquire {
         Self { backend, terms }
     }
 
-    /// Sets how long the server keeps the lock when it hears nothing from this process any more: 30 s unless set, 1 ms
+    /// Sets how long the server keeps the lock when it hears nothing from this process any more: 30 s unless set, 3 ms
     /// to 365 days, and at least 300 ms for a session. The longer, the longer others wait after a crash; the shorter,
     /// the shorter an outage of the network may last.
     pub fn lease(mut self, lease: Duration) -> Self {
@@ -126,7 +126,7 @@ impl Acquire {
         let Self { backend, mut terms } = self;
         terms.check()?;
         terms.begin();
-        terms.lease = whole_millis(terms.lease)?;
+        terms.lease = certain_lease(terms.lease)?;
         if let Some(time) = &mut terms.at_least {
             *time = whole_millis(*time)?;
             if let Backend::Quorum(_) = backend {
@@ -141,7 +141,7 @@ impl Acquire {
             terms.lease = session.lease(terms.lease);
         }
         if let Some(most) = &mut terms.max_hold {
-            *most = whole_millis(*most)?;
+            *most = certain_lease(*most)?;
             terms.lease = terms.lease.min(*most);
         }
         if let Some(upgrades) = &terms.upgrades {

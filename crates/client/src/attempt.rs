@@ -134,6 +134,15 @@ impl Attempt {
         self.ask(now, false);
     }
 
+    /// Takes the answer that the key has another type: a program without dlock has the lock, which has no queue.
+    pub fn foreign(&mut self, now: Instant, number: u64) {
+        if self.close(number).is_none() || self.grant.is_some() {
+            return;
+        }
+        (self.is_answered, self.has_said_nil) = (true, true);
+        if self.wait != Wait::Not && self.is_time_left(now) { self.ask(now, false) } else { self.end(Outcome::Refused) }
+    }
+
     /// Takes the answer to a renewal that confirms, after which the hold lasts at most until then.
     pub fn ok(&mut self, now: Instant, number: u64, most: Option<Instant>) {
         let Some(command) = self.close(number) else { return };
@@ -207,9 +216,10 @@ impl Attempt {
         self.commands.iter().any(|command| command.is_open && command.is_old && command.asks)
     }
 
-    /// Returns whether a renewal that confirms has no answer.
-    pub fn is_renewal_open(&self) -> bool {
-        self.commands.iter().any(|command| command.is_open && !command.is_old && !command.asks)
+    /// Returns whether a renewal of the grant has no answer: one that confirms, or one that was sent behind a copy of the
+    /// request, if such are.
+    pub fn is_renewal_open(&self, asks_renew: bool) -> bool {
+        self.commands.iter().any(|command| command.is_open && !command.is_old && (asks_renew || !command.asks))
     }
 
     /// Returns whether something may be left on a server if nobody waits any longer.

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use crate::error::Error;
 use crate::named;
 use crate::owner::{Naming, uuid};
+use crate::validity::ROUNDING;
 
 /// How the lock is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,6 +220,16 @@ pub(crate) fn whole_millis(lease: Duration) -> Result<Duration, Error> {
         return Err(Error::Invalid("a lease is 1 ms to 365 days".to_owned()));
     }
     Ok(lease - Duration::from_nanos(u64::from(lease.subsec_nanos()) % 1_000_000))
+}
+
+/// Does the same with the lease of a hold: both sides count whole milliseconds, so one of 2 ms is
+/// certain for no moment.
+pub(crate) fn certain_lease(lease: Duration) -> Result<Duration, Error> {
+    let lease = whole_millis(lease)?;
+    if lease <= ROUNDING {
+        return Err(Error::Invalid(format!("a lease of {lease:?} is certain for no moment: it is longer than 2 ms")));
+    }
+    Ok(lease)
 }
 
 /// Rounds up to whole milliseconds.

@@ -140,4 +140,5 @@ pub(crate) fn end(sent: Instant, lease: Duration) -> Instant {
     end.checked_sub(ROUNDING).unwrap_or(end)
 }
 
-const ROUNDING: Duration = Duration::from_millis(2);
+/// So much of a lease is not certain.
+pub(crate) const ROUNDING: Duration = Duration::from_millis(2);

@@ -216,7 +216,7 @@ func replies(t *testing.T, s *server, client *dlock.Client) {
 	s.ask("SET text 1")
 	defer s.ask("DEL text")
 	var answer dlock.ServerError
-	if _, err := client.Lock(ctx, "text"); !errors.As(err, &answer) || answer.Code() != "WRONGTYPE" {
+	if _, err := client.TryLock(ctx, "text"); !errors.As(err, &answer) || answer.Code() != "WRONGTYPE" {
 		t.Fatalf("the error is %v", err)
 	}
 	for _, err := range client.Watch(ctx, "one") {

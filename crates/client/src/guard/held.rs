@@ -85,6 +85,11 @@ impl Held {
         self.hold.session.as_ref()?.bound()
     }
 
+    /// Returns whether a session has lost its connection, and no other one is bound yet: the server may have ended it.
+    pub(super) fn is_unbound(&self) -> bool {
+        self.hold.session.is_some() && self.bound().is_none()
+    }
+
     pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

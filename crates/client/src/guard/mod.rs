@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::heartbeat::Heartbeat;
 use crate::holding::{Grant, Hold};
 use crate::named::{Binding, WeakBinding};
-use crate::options::{Mode, Terms, whole_millis};
+use crate::options::{Mode, Terms, certain_lease, whole_millis};
 use crate::renewal::Renewal;
 use crate::validity::{State, Validity};
 use held::{Held, Kept};
@@ -131,14 +131,15 @@ impl Guard {
         &self.held.hold.owner
     }
 
-    /// Returns how much longer the lock is held if no further answer of the server comes. Zero once it is lost.
+    /// Returns how much longer the lock is held if no further answer of the server comes. Zero once it is lost, and while
+    /// the connection of a session is being replaced.
     ///
     /// By this machine's monotonic clock, counted from when the last successful renewal was *sent*, so it is never more
     /// than what the server has. That clock stands still while the machine is suspended.
     pub fn remaining(&self) -> Duration {
         match self.held.state() {
-            State::Until(until) => until.saturating_duration_since(Instant::now()),
-            State::Lost | State::Released => Duration::ZERO,
+            State::Until(until) if !self.held.is_unbound() => until.saturating_duration_since(Instant::now()),
+            State::Until(_) | State::Lost | State::Released => Duration::ZERO,
         }
     }
 
@@ -214,7 +215,7 @@ impl Guard {
         }
     }
 
-    /// Renews the lease now, and makes it this long from now on; 1 ms to 365 days.
+    /// Renews the lease now, and makes it this long from now on; 3 ms to 365 days.
     ///
     /// # Errors
     ///
@@ -225,7 +226,7 @@ impl Guard {
         if session.is_some() || binding.is_some() || kept.is_some() {
             return Err(Error::Invalid("the lease of a session or of a quorum is fixed".to_owned()));
         }
-        let lease = whole_millis(lease)?;
+        let lease = certain_lease(lease)?;
         self.held.kept().heartbeat.wanted = lease;
         self.renew().await
     }

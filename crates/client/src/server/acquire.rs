@@ -191,6 +191,11 @@ impl Acquisition {
                 self.heard = now;
                 self.attempt.refused(now, number);
             }
+            fault if fault.is_wrong_type() && !is_left => {
+                self.heard = now;
+                self.attempt.foreign(now, number);
+                self.pause = FOREIGN;
+            }
             Fault::Refused(_) | Fault::TooFewReplicas { .. } => {
                 self.attempt.failed(if is_left { 0 } else { number });
             }
@@ -245,7 +250,7 @@ impl Acquisition {
             (Outcome::Granted(until), Some(got)) => {
                 let Got { hold, ticket } = got;
                 hold.session.iter().for_each(|session| session.keep_open(self.left.drain(..)));
-                let is_renewal_open = self.attempt.is_renewal_open();
+                let is_renewal_open = self.attempt.is_renewal_open(self.terms.replicas.is_some());
                 let Hold { owner, token, slot, session, .. } = hold;
                 let owner = Some(owner);
                 Ok(Grant { token, owner, slot, until, is_renewal_open, session, ticket, kept: None })
@@ -335,7 +340,14 @@ impl Server {
                 let is_left = released.iter().any(|released| !matches!(released, Ok(_) | Err(Fault::Refused(_))));
                 return Err((fault, is_left));
             }
-            answered => answered.map_err(|fault| (fault, false))?,
+            answered => answered.map_err(|fault| {
+                if fault.is_wrong_type()
+                    && let Some(link) = at.lock().unwrap_or_else(PoisonError::into_inner).take()
+                {
+                    self.nodes.park(link, lane);
+                }
+                (fault, false)
+            })?,
         };
         let granted = commands::granted(replies.first().unwrap_or(&Value::Nil)).map_err(|fault| (fault, true))?;
         let Some((token, slot)) = granted else {
@@ -420,6 +432,9 @@ impl Drop for Abandoned {
 /// Between two attempts, at first and at most.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
+
+/// Before a key of another type is asked for again.
+const FOREIGN: Duration = Duration::from_millis(100);
 
 /// An attempt that took so long was more than a failure.
 const LASTED: Duration = Duration::from_secs(5);

@@ -72,6 +72,10 @@ where
     waiting
 }
 
+fn connections(server: &Server) -> usize {
+    server.client().text("CLIENT LIST TYPE normal").lines().count()
+}
+
 /// Returns the output of the future, which must not take forever.
 async fn in_time<F: IntoFuture>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future.into_future()).await.expect("in time")

@@ -180,6 +180,25 @@ async fn one_that_cannot_be_bound_again_is_lost_when_its_lease_ends() {
     crate::lost(guard.renew().await);
 }
 
+/// Only the answer says whether the server has kept the lock for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_claimed_while_its_connection_is_being_replaced() {
+    let server = patient_server();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(600)).session()).await.expect("a lock");
+    assert!(guard.is_held());
+    proxy.keep_from("SESSION");
+    server.client().int(format!("CLIENT KILL ID {}", connection(&server, &guard)));
+    soon("nothing is claimed", || !guard.is_held());
+    not_yet(guard.lost()).await;
+    assert!(guard.remaining().is_zero());
+    proxy.deliver();
+    soon("it is bound again", || guard.is_held());
+    not_yet(guard.lost()).await;
+    assert!(guard.release().await.is_ok());
+}
+
 /// A command that was given up may arrive long after another connection has taken its place. It binds the lock to the
 /// connection that it came on.
 #[tokio::test(flavor = "multi_thread")]

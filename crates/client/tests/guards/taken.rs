@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error};
 
-use crate::{client_of, contention, freed, in_time, is_held, server_and_client};
+use crate::{client_of, connections, contention, freed, in_queue, in_time, is_held, server_and_client};
 use dlock_testkit::process::free_port;
 use dlock_testkit::{Server, Setup, lock_info};
 
@@ -118,10 +118,6 @@ async fn no_server_is_not_contention() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_server_says_against_it_is_told() {
-    let server = Server::start();
-    server.client().ok("SET text 1");
-    let outcome = in_time(client_of(&server).acquire("text")).await;
-    assert!(matches!(&outcome, Err(Error::Refused(why)) if why.code() == Some("WRONGTYPE")), "{outcome:?}");
     let plain = Setup::plain().start();
     let outcome = in_time(client_of(&plain).acquire("job")).await;
     let Err(error @ Error::Refused(_)) = outcome else { panic!("{outcome:?}") };
@@ -140,4 +136,59 @@ async fn databases_and_passwords_are_those_of_the_url() {
     let guard = in_time(Client::open(&url(":secret@")).expect("a URL").acquire("job")).await.expect("a lock");
     client.ok("SELECT 3");
     assert_eq!(lock_info(&mut client, "job").expect("a lock").token as u64, guard.token());
+}
+
+/// A program of before has a lock of the same name: a string that it has set with `NX`. It is held, and has no queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_of_an_old_program_is_held() {
+    let (server, client) = server_and_client();
+    let mut old = server.client();
+    let kinds = || {
+        let session = client.acquire("text").session();
+        [client.acquire("text"), client.acquire_all(["other", "text"]), client.semaphore("text", 2).acquire(), session]
+    };
+    old.ok("SET text 1 NX");
+    for acquire in kinds() {
+        let outcome = in_time(acquire.clone().no_wait()).await;
+        assert!(matches!(outcome, Err(Error::Contention)), "{outcome:?}");
+        let (began, limit) = (Instant::now(), Duration::from_millis(300));
+        let outcome = in_time(acquire.clone().wait(limit)).await;
+        assert!(matches!(outcome, Err(Error::Contention)) && began.elapsed() >= limit, "{outcome:?}");
+    }
+    for acquire in kinds() {
+        old.int("DEL text");
+        // As long as a dlock lock is held: then the key is overwritten, and free again.
+        old.int("DLOCK.ACQUIRE text before PX 600000");
+        let waiting = in_queue(&server, acquire);
+        old.ok("SET text 1");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!waiting.is_finished());
+        let before = connections(&server);
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        assert!(connections(&server) <= before, "each poll has a new connection");
+        old.int("DEL text");
+        in_time(waiting).await.expect("a task").expect("a lock").release().await.expect("held");
+        freed(&server, "text");
+    }
+}
+
+/// An acquisition without a limit would never end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_certain_for_no_moment_is_refused_at_once() {
+    let (server, client) = server_and_client();
+    let ms = Duration::from_millis;
+    let guard = in_time(client.acquire("held").lease(ms(60_000))).await.expect("a lock");
+    for lease in [ms(0), ms(1), ms(2), Duration::from_nanos(2_999_999)] {
+        for acquire in [client.acquire("job"), client.acquire("job").no_renewal(), client.try_acquire("job")] {
+            let capped = acquire.clone().max_hold(lease);
+            for acquire in [acquire.lease(lease), capped] {
+                let outcome = in_time(acquire).await;
+                assert!(matches!(outcome, Err(Error::Invalid(_))), "{lease:?}: {outcome:?}");
+            }
+        }
+        let outcome = in_time(guard.extend(lease)).await;
+        assert!(matches!(outcome, Err(Error::Invalid(_))), "{lease:?}: {outcome:?}");
+        assert!(guard.is_held());
+    }
+    freed(&server, "job");
 }

@@ -33,6 +33,10 @@ struct State {
     keeps: Option<&'static str>,
     /// How many of those have come.
     kept: usize,
+    /// The next connection that carries both words is stranded.
+    strands: Option<(&'static str, &'static str)>,
+    /// There is a stranded connection, whose commands have not arrived.
+    is_stranded: bool,
     /// Everything of the connections before this one is kept, also their ends.
     silent_before: usize,
     /// How long replies take, and how long the server does not hear that the client has ended a connection.
@@ -97,6 +101,12 @@ impl Proxy {
         self.network.state.lock().expect("a lock").kept
     }
 
+    /// The next connection whose commands have these words breaks for the client behind the second one. They arrive when
+    /// they are delivered.
+    pub fn strand(&self, from: &'static str, to: &'static str) {
+        self.network.state.lock().expect("a lock").strands = Some((from, to));
+    }
+
     /// Each reply takes this long from now on.
     pub fn delay_replies(&self, time: Duration) {
         self.network.state.lock().expect("a lock").replies_take = time;
@@ -110,7 +120,7 @@ impl Proxy {
     /// Those commands arrive now, before the end of their connection if that has ended.
     pub fn deliver(&self) {
         let mut state = self.network.state.lock().expect("a lock");
-        (state.keeps_before, state.keeps) = (0, None);
+        (state.keeps_before, state.keeps, state.is_stranded) = (0, None, false);
         self.network.changed.notify_all();
     }
 
@@ -141,6 +151,10 @@ impl Network {
             while let Ok(length @ 1..) = from_client.read(&mut chunk) {
                 network.wait_until_it_arrives(number);
                 network.wait_until_it_is_not_kept(&chunk[..length]);
+                if let Some(rest) = network.strands(&chunk[..length], &mut from_client) {
+                    let _ = to_server.write_all(&rest);
+                    break;
+                }
                 if to_server.write_all(&chunk[..length]).is_err() {
                     break;
                 }
@@ -190,6 +204,27 @@ impl Network {
         let mut state = self.state.lock().expect("a lock");
         state.kept += usize::from(state.keeps.is_some_and(has));
         let _passes = self.changed.wait_while(state, |state| state.keeps.is_some_and(has)).expect("a lock");
+    }
+
+    /// Returns all commands of the connection from these on when they are to arrive, if it is the one that is stranded.
+    fn strands(&self, commands: &[u8], client: &mut TcpStream) -> Option<Vec<u8>> {
+        let has = |commands: &[u8], word: &str| commands.windows(word.len()).any(|part| part == word.as_bytes());
+        let to = {
+            let mut state = self.state.lock().expect("a lock");
+            let (_, to) = state.strands.take_if(|(from, _)| has(commands, from))?;
+            state.is_stranded = true;
+            to
+        };
+        let (mut all, mut chunk) = (commands.to_vec(), [0; 4096]);
+        while !has(&all, to)
+            && let Ok(length @ 1..) = client.read(&mut chunk)
+        {
+            all.extend_from_slice(&chunk[..length]);
+        }
+        let _ = client.shutdown(Shutdown::Both);
+        let state = self.state.lock().expect("a lock");
+        let _arrives = self.changed.wait_while(state, |state| state.is_stranded).expect("a lock");
+        Some(all)
     }
 
     fn wait_until_it_passes(&self) {
