@@ -23,7 +23,11 @@ use Symfony\Component\Lock\Store\ExpiringStoreTrait;
  * The state of a lock is in its `Key`: one owner, and a token for each server. So one store serves many keys, and one key
  * goes through several stores (`CombinedStore`) and processes.
  *
- * @phpstan-type Hold array{owner: string, token: int, mode: string}
+ * A command that got no answer may be executed at any time. So a renewal counts with the shortest lease that was sent and
+ * not answered, and a key whose release was not answered is acquired with another owner. The store repeats that release
+ * with its next call, and at its end.
+ *
+ * @phpstan-type Hold array{owner: string, token: int, mode: string, until?: float, open?: float, left?: bool}
  */
 final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStoreInterface
 {
@@ -38,9 +42,15 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     /** How long a wait pauses while another kind of lock has the key, in microseconds. */
     private const PAUSE = 100000;
 
+    /** The shortest lease in ms: both sides count whole ms, so that nothing is certain of 2. */
+    private const SHORTEST = 3;
+
     private static int $owners = 0;
 
     private array $address = [];
+
+    /** @var list<array{name: string, arguments: list<string|int>, until: float}> releases that got no answer */
+    private array $owed = [];
 
     /**
      * @param \Redis|\RedisCluster $redis a connected client. A blocking acquisition occupies it while it waits
@@ -49,12 +59,15 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
      */
     public function __construct(private \Redis|\RedisCluster $redis, private float $initialTtl = 300.0, private ?float $longestWait = null)
     {
-        if (self::millis($initialTtl) < 1) {
-            throw new InvalidTtlException(sprintf('a TTL is 1 ms or more, not %s s', $initialTtl));
-        }
+        self::checkTtl($initialTtl);
         if (null !== $longestWait && $longestWait <= 0) {
             throw new InvalidArgumentException(sprintf('the longest wait is more than 0 s, not %s', $longestWait));
         }
+    }
+
+    public function __destruct()
+    {
+        $this->repay();
     }
 
     public function save(Key $key): void
@@ -79,11 +92,10 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     public function putOffExpiration(Key $key, float $ttl): void
     {
-        if (self::millis($ttl) < 1) {
-            throw new InvalidTtlException(sprintf('a TTL is 1 ms or more, not %s s', $ttl));
-        }
-        $hold = $this->hold($key) ?? throw new LockConflictedException();
-        if (!$this->renew($key, $hold, $ttl)) {
+        self::checkTtl($ttl);
+        $this->repay();
+        $hold = $this->hold($key);
+        if (null === $hold || ($hold['left'] ?? false) || !$this->renew($key, $hold, $ttl)) {
             if ($this->isAlone($key)) {
                 $key->reduceLifetime(0);
             }
@@ -94,13 +106,19 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     public function delete(Key $key): void
     {
+        $hold = $release = null;
         try {
             $hold = $this->hold($key);
             if (null !== $hold) {
-                $this->call('DLOCK.RELEASE', $key, [$hold['owner'], $hold['mode'], 'ALL', 'TOKEN', $hold['token']]);
+                $release = [$hold['owner'], $hold['mode'], 'ALL', 'TOKEN', $hold['token']];
+                $this->call('DLOCK.RELEASE', $key, $release);
                 $this->forget($key);
             }
         } catch (\Exception $e) {
+            if (null !== $release && !$e instanceof LockStorageException) {
+                $this->leave($key, $hold);
+                $this->owe($key, $release, $hold['until'] ?? microtime(true) + $this->initialTtl);
+            }
             throw new LockReleasingException(sprintf('the lock "%s" was not released, and ends with its lease', $key), 0, $e);
         }
     }
@@ -128,7 +146,14 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         if ('' === (string) $key) {
             throw new InvalidArgumentException('the name of a lock is empty');
         }
+        $this->repay();
         $before = $this->hold($key);
+        $isLeft = $before['left'] ?? false;
+        if ($isLeft) {
+            // Its release may still be executed.
+            $before = null;
+            $this->forget($key);
+        }
         if (null !== $before && $before['mode'] === $mode) {
             if ($this->renew($key, $before, $this->initialTtl)) {
                 $this->checkNotExpired($key);
@@ -138,7 +163,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             $before = null; // It was lost.
             $this->forget($key);
         }
-        $owner = self::state($key)['owner'] ?? self::newOwner();
+        $owner = $isLeft ? self::newOwner() : self::state($key)['owner'] ?? self::newOwner();
         $this->remember($key, $owner, $waits ? $this->wait($key, $owner, $mode) : $this->grant($key, $owner, $mode, []));
         if (null !== $before) {
             // A reader that becomes the writer, or the other way round, has both for a moment.
@@ -196,10 +221,12 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             $key->resetLifetime();
         }
         $hold['until'] = microtime(true) + $this->initialTtl;
+        $state = self::state($key);
         try {
             return $this->renew($key, ['owner' => $owner] + $hold, $this->initialTtl);
         } catch (\Exception $e) {
             $this->giveUp($key, $owner, $hold['mode']);
+            null === $state ? $key->removeState(self::class) : $key->setState(self::class, $state);
             throw new LockStorageException(sprintf('no answer from the server: %s', $e->getMessage()), 0, $e);
         }
     }
@@ -240,10 +267,56 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     private function giveUp(Key $key, string $owner, string $mode): void
     {
+        $release = [$owner, $mode, 'ALL'];
         try {
-            $this->call('DLOCK.RELEASE', $key, [$owner, $mode, 'ALL']);
+            $this->call('DLOCK.RELEASE', $key, $release);
+        } catch (LockStorageException) {
+            // The server refuses it: then its lease ends it.
         } catch (\Exception) {
-            // Then its lease ends it.
+            $this->owe($key, $release, microtime(true) + $this->initialTtl);
+        }
+    }
+
+    /**
+     * Remembers a release that got no answer.
+     *
+     * @param list<string|int> $arguments
+     * @param float            $until     when the lease is over
+     */
+    private function owe(Key $key, array $arguments, float $until): void
+    {
+        $this->owed[] = ['name' => (string) $key, 'arguments' => $arguments, 'until' => $until];
+    }
+
+    /** Sends again what is owed, until a server does not answer. */
+    private function repay(): void
+    {
+        $owed = $this->owed;
+        try {
+            while ($owed) {
+                if ($owed[0]['until'] > microtime(true)) {
+                    $this->call('DLOCK.RELEASE', new Key($owed[0]['name']), $owed[0]['arguments']);
+                }
+                array_shift($owed);
+            }
+        } catch (LockStorageException) {
+            array_shift($owed); // The server refuses it: then its lease ends it.
+        } catch (\Exception) {
+            // With the next call, then.
+        }
+        $this->owed = $owed;
+    }
+
+    /**
+     * The release of a hold got no answer: nothing is claimed any more.
+     *
+     * @param Hold $hold
+     */
+    private function leave(Key $key, array $hold): void
+    {
+        $this->remember($key, $hold['owner'], ['left' => true] + array_diff_key($hold, ['owner' => 0]));
+        if ($this->isAlone($key)) {
+            $key->reduceLifetime(0);
         }
     }
 
@@ -254,8 +327,10 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
      */
     private function renew(Key $key, array $hold, float $ttl): bool
     {
-        $until = microtime(true) + $ttl;
-        $key->reduceLifetime($ttl);
+        // One that got no answer may still set its lease.
+        $sure = min($ttl, $hold['open'] ?? INF);
+        $until = microtime(true) + $sure;
+        $key->reduceLifetime($sure);
         try {
             $renewed = $this->call('DLOCK.RENEW', $key, [$hold['owner'], 'PX', self::millis($ttl), 'TOKEN', $hold['token']]);
             if (0 === $renewed) {
@@ -263,19 +338,24 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
                 $asked = microtime(true);
                 $left = $this->call('DLOCK.CHECK', $key, [$hold['token']]);
                 $renewed = $left;
-                $until = $asked + (int) $left / 1000;
+                $until = min($until, $asked + (int) $left / 1000);
                 $key->reduceLifetime($until - microtime(true));
             }
         } catch (\Exception $e) {
+            $before = min($until, $hold['until'] ?? 0);
+            if (!$e instanceof LockStorageException) {
+                $kept = ['until' => $before, 'open' => $sure] + array_diff_key($hold, ['owner' => 0]);
+                $this->remember($key, $hold['owner'], $kept);
+            }
             if ($this->isAlone($key)) {
-                $key->reduceLifetime(($hold['until'] ?? 0) - microtime(true));
+                $key->reduceLifetime($before - microtime(true));
             }
             throw $e;
         }
         if (!\is_int($renewed)) {
             return false;
         }
-        $this->remember($key, $hold['owner'], ['token' => $hold['token'], 'mode' => $hold['mode'], 'until' => $until]);
+        $this->remember($key, $hold['owner'], ['until' => $until] + array_diff_key($hold, ['owner' => 0]));
 
         return true;
     }
@@ -335,7 +415,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         }
         $hold = $state['holds'][$this->server()] ?? $this->found($key, $state['owner']);
 
-        return null === $hold ? null : ['owner' => $state['owner']] + $hold;
+        return null === $hold ? null : $hold + ['owner' => $state['owner']];
     }
 
     /** @return array{token: int, mode: string}|null */
@@ -401,6 +481,13 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $host = substr(preg_replace('/[^!-9;-~]/', '?', gethostname() ?: ''), 0, 24);
 
         return sprintf('%s:%d:%d:%s', $host, getmypid(), ++self::$owners, bin2hex(random_bytes(8)));
+    }
+
+    private static function checkTtl(float $ttl): void
+    {
+        if (self::millis($ttl) < self::SHORTEST) {
+            throw new InvalidTtlException(sprintf('a TTL is %d ms or more, not %s s: of a shorter one nothing is certain', self::SHORTEST, $ttl));
+        }
     }
 
     /** A field of a map. */

@@ -410,6 +410,57 @@ $tests = [
         check($lock->getRemainingLifetime() < 5, 'as long as before');
         connected()->del($name); // which waits for the end of the pause
     },
+    'a lease that a refresh without an answer may still set is counted' => function (string $name) {
+        $redis = connected();
+        $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
+        $lock = (new LockFactory(new DlockStore($redis, 60)))->createLock($name, 60);
+        $lock->acquire();
+        connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
+        throws(LockAcquiringException::class, fn () => $lock->refresh(20));
+        check($lock->getRemainingLifetime() <= 20, 'it may be executed');
+        connected()->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
+        $lock->refresh(60);
+        check($lock->getRemainingLifetime() <= 20, 'at any time');
+        $lock->release();
+    },
+    'a release without an answer is repeated, and the lock is claimed no more' => function (string $name) {
+        foreach (['another call', 'the end of the store'] as $way) {
+            $redis = connected();
+            $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
+            $store = new DlockStore($redis, 60);
+            $key = new Key($name);
+            $lock = (new LockFactory($store))->createLockFromKey($key, 60, false);
+            $lock->acquire();
+            connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
+            throws(LockReleasingException::class, fn () => $lock->release());
+            check($lock->isExpired(), 'nothing is certain');
+            connected()->set("$name:after", '', ['EX' => 60]);
+            check(1 === connected()->exists($name), 'nothing has released it');
+            if ('another call' === $way) {
+                (new LockFactory($store))->createLock("$name:other")->acquire();
+            } else {
+                unset($lock, $store);
+            }
+            check(0 === connected()->exists($name), "$way releases it");
+        }
+    },
+    'a lock whose release may still be executed is another one when it is acquired again' => function (string $name) {
+        $redis = connected();
+        $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
+        $store = new DlockStore($redis, 60);
+        $key = new Key($name);
+        $lock = (new LockFactory($store))->createLockFromKey($key, 60);
+        $lock->acquire();
+        $first = DlockStore::fencingToken($key);
+        connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
+        throws(LockReleasingException::class, fn () => $lock->release());
+        connected()->set("$name:after", '', ['EX' => 60]);
+        throws(LockConflictedException::class, fn () => $lock->refresh());
+        check($lock->acquire() && !$lock->isExpired(), 'it is acquired');
+        check(DlockStore::fencingToken($key) > $first, 'with a token of its own');
+        $lock->release();
+        check(0 === connected()->exists($name), 'it is released');
+    },
     'a server that is gone is an error' => function (string $name) {
         $redis = connected();
         $store = new DlockStore($redis);
@@ -463,6 +514,7 @@ $tests = [
     },
     'what cannot be a lock is refused' => function (string $name) {
         throws(InvalidTtlException::class, fn () => store(0));
+        throws(InvalidTtlException::class, fn () => store(0.002));
         throws(InvalidArgumentException::class, fn () => store(1, 0));
         throws(LockAcquiringException::class, fn () => (new LockFactory(store()))->createLock('')->acquire());
     },
