@@ -64,7 +64,7 @@ conformance: build ## play the conformance suite against every package (THROUGH=
 	DLOCK_COMMAND=$$CARGO_TARGET_DIR/release/dlock DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock \
 	DLOCK_THROUGH=$(THROUGH) tests/clients/conformance.sh
 
-suites: module ## play the lock tests of other projects, write docs/evidence.md (SUITE=name)
+suites: build ## play the lock tests of other projects, write docs/evidence.md (SUITE=name)
 	@scripts/setup test
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" tests/suites/run --write $(SUITE)
 
