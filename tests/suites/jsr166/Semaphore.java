@@ -1,0 +1,107 @@
+import dlock.DSemaphore;
+import java.util.Collection;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * A semaphore of dlock with the methods of java.util.concurrent's. That one may have no permits at first and be released
+ * then: here, this client takes the others at first. Fewer than none are a debt that the first releases pay.
+ */
+class Semaphore {
+    private static final int LIMIT = 1000;
+    private final DSemaphore semaphore = Server.CLIENT.semaphore(Server.name(), LIMIT);
+    private final Waiting waiting = new Waiting(semaphore::getQueueLength);
+    private final boolean fair;
+    private int debt;
+
+    Semaphore(int permits) {
+        this(permits, false);
+    }
+
+    Semaphore(int permits, boolean fair) {
+        this.fair = fair;
+        debt = Math.max(0, -permits);
+        semaphore.tryAcquire(LIMIT - permits - debt);
+    }
+
+    void acquire() throws InterruptedException {
+        acquire(1);
+    }
+
+    void acquire(int permits) throws InterruptedException {
+        waiting.interruptibly(() -> {
+            semaphore.acquire(permits);
+            return true;
+        });
+    }
+
+    void acquireUninterruptibly() {
+        acquireUninterruptibly(1);
+    }
+
+    void acquireUninterruptibly(int permits) {
+        waiting.uninterruptibly(() -> semaphore.acquireUninterruptibly(permits));
+    }
+
+    boolean tryAcquire() {
+        return semaphore.tryAcquire();
+    }
+
+    boolean tryAcquire(int permits) {
+        return semaphore.tryAcquire(permits);
+    }
+
+    boolean tryAcquire(long timeout, TimeUnit unit) throws InterruptedException {
+        return tryAcquire(1, timeout, unit);
+    }
+
+    boolean tryAcquire(int permits, long timeout, TimeUnit unit) throws InterruptedException {
+        return waiting.interruptibly(() -> semaphore.tryAcquire(permits, timeout, unit));
+    }
+
+    void release() {
+        release(1);
+    }
+
+    void release(int permits) {
+        semaphore.release(permits - paid(permits));
+    }
+
+    private synchronized int paid(int permits) {
+        int paid = Math.max(0, Math.min(debt, permits));
+        debt -= paid;
+        return paid;
+    }
+
+    int availablePermits() {
+        return semaphore.availablePermits() - debt;
+    }
+
+    int drainPermits() {
+        return semaphore.drainPermits();
+    }
+
+    protected void reducePermits(int reduction) {
+        throw new UnsupportedOperationException();
+    }
+
+    boolean isFair() {
+        return fair;
+    }
+
+    boolean hasQueuedThreads() {
+        return !waiting.all().isEmpty();
+    }
+
+    int getQueueLength() {
+        return waiting.size();
+    }
+
+    protected Collection<Thread> getQueuedThreads() {
+        return waiting.all();
+    }
+
+    @Override
+    public String toString() {
+        return semaphore.toString();
+    }
+}
