@@ -83,6 +83,7 @@ lint: setup ## check format, clippy, rustdoc, where unsafe code is, packages, an
 	scripts/check-layers
 	scripts/check-packages
 	scripts/check-texts
+	scripts/reproduce --check
 
 quorum-sim: setup ## simulate the quorum, 100,000 seeded runs (RUNS=, SEED=)
 	DLOCK_QUORUM_RUNS=$(or $(RUNS),100000) DLOCK_QUORUM_SEED=$(or $(SEED),0) cargo test --locked --package dlock-quorum simulation -- --nocapture
@@ -103,6 +104,10 @@ simulate: setup ## simulate whole deployments on the core, each from a seed, in 
 
 planted: setup ## plant bugs in a copy of the sources, fail unless each is noticed (PLANTED='--server', on servers too; or names)
 	scripts/planted $(PLANTED)
+
+reproduce: build ## put a bug of docs/record.md back into a copy of the sources, and show what finds it (BUG=number)
+	@scripts/setup test
+	scripts/reproduce $(BUG)
 
 quorum-kills: module ## 20 clients of five servers: kills, pauses and clock steps at random, a minute (SECONDS=, DLOCK_SEED=)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_QUORUM_SECONDS=$(or $(SECONDS),60) \
