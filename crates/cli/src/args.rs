@@ -1,16 +1,18 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use clap_complete::Shell;
-use dlock_client::LogEntry;
 
+use crate::failover::options::FailoverOptions;
+use crate::graph::Drawing;
 use crate::help;
-use crate::output::for_people;
+use crate::log::LogOptions;
+use crate::metrics::MetricsOptions;
+use crate::output::{Format, Output};
 use crate::run::options::Run;
 use crate::servers::Servers;
 use crate::steps::{AcquireOptions, Held};
@@ -153,113 +155,6 @@ pub enum Command {
         /// Where to write dlock.1, dlock-run.1 and so on
         directory: Option<PathBuf>,
     },
-}
-
-#[derive(Args)]
-pub struct Output {
-    /// JSON, also on a terminal (elsewhere it always is)
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// How to print several of something.
-#[derive(Args, Clone, Copy)]
-pub struct Format {
-    /// JSON, also on a terminal (elsewhere it always is)
-    #[arg(long, conflicts_with = "table")]
-    pub json: bool,
-    /// A table, also in a pipe
-    #[arg(long)]
-    pub table: bool,
-}
-
-impl Format {
-    /// Returns whether to print for people.
-    pub fn table(self) -> bool {
-        self.table || for_people(self.json)
-    }
-}
-
-/// `dlock log`.
-#[derive(Args)]
-pub struct LogOptions {
-    /// Wait for more; ended by Ctrl-C
-    #[arg(short, long)]
-    pub follow: bool,
-
-    /// How many entries to begin with
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
-    pub count: u64,
-
-    /// Only these events
-    #[arg(short, long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = EVENTS)]
-    pub events: Vec<String>,
-
-    #[command(flatten)]
-    pub format: Format,
-}
-
-/// The events that a server logs.
-const EVENTS: [&str; 10] =
-    ["wait", "timeout", "hold", "lapse", "cap", "session-end", "break", "delete", "flush", "deadlock"];
-
-impl LogOptions {
-    /// Returns whether to print this entry.
-    pub fn wants(&self, entry: &LogEntry) -> bool {
-        self.events.is_empty() || self.events.iter().any(|event| event == entry.event.as_str())
-    }
-}
-
-/// As what to print a graph.
-#[derive(Clone, Copy, ValueEnum)]
-pub enum Drawing {
-    /// Lines to read
-    Text,
-    /// For Graphviz
-    Dot,
-    /// For Markdown
-    Mermaid,
-}
-
-/// `dlock failover`.
-#[derive(Args)]
-pub struct FailoverOptions {
-    /// The replica to promote (not with Sentinel, which chooses) [default: in a cluster the node of the URL if it is a
-    /// replica; otherwise the one that has most]
-    #[arg(long, value_name = "HOST:PORT", value_parser = crate::failover::address)]
-    pub to: Option<(String, u16)>,
-
-    /// How long the replicas may take to get what they lack; writes are paused for as long at most, and with Sentinel
-    /// for half of its down-after-milliseconds
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
-    pub timeout: Duration,
-
-    /// Check, and print the commands instead of sending them
-    #[arg(long)]
-    pub dry_run: bool,
-}
-
-/// `dlock metrics`.
-#[derive(Args)]
-pub struct MetricsOptions {
-    /// Serve them at http://ADDRESS/metrics, such as 127.0.0.1:9122 [default: print them once]
-    #[arg(long, value_name = "ADDRESS")]
-    pub listen: Option<SocketAddr>,
-
-    /// How many of the most contended locks to show, at most 16 (three series each)
-    #[arg(long, value_name = "N", default_value_t = crate::metrics::MAX_LOCKS, value_parser = locks)]
-    pub locks: usize,
-
-    /// Names of the locks to show, with * and ? as in KEYS
-    #[arg(long, value_name = "PATTERN", default_value = "*")]
-    pub pattern: OsString,
-}
-
-fn locks(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count @ 0..=crate::metrics::MAX_LOCKS) => Ok(count),
-        _ => Err(format!("from 0 to {}", crate::metrics::MAX_LOCKS)),
-    }
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use dlock_client::{Client, Error, HoldInfo, HoldMode, LockInfo, WaiterInfo};
 
-use crate::args::Drawing;
 use crate::exit;
 use crate::output::{complain, place, print, shown, time};
 
@@ -298,4 +298,15 @@ mod tests {
         assert!(as_dot(&edges)[2].starts_with(r#"  "a\"]; x" -> "b\\" [label="#), "{:?}", as_dot(&edges));
         assert_eq!(as_mermaid(&edges)[1], "  o0[\"a#34;#93;#59; x\"]");
     }
+}
+
+/// As what to print a graph.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Drawing {
+    /// Lines to read
+    Text,
+    /// For Graphviz
+    Dot,
+    /// For Markdown
+    Mermaid,
 }

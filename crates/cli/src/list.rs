@@ -3,9 +3,9 @@
 use dlock_client::{Client, Error, LockInfo};
 use serde_json::Value;
 
-use crate::args::Format;
 use crate::exit;
 use crate::once::next_run;
+use crate::output::Format;
 use crate::output::{self, columns_within, complain, moment, place, print, shown, table, time};
 use crate::waiting::{HAS_RUN, SECONDS};
 

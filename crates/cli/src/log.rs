@@ -3,13 +3,44 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use clap::Args;
 use dlock_client::{Client, Error, HoldMode, LogEntry};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::args::LogOptions;
 use crate::exit;
+use crate::output::Format;
 use crate::output::{Reader, columns, complain, counted, is_broken, millis, moment, print, say, shown, text, time};
+
+/// `dlock log`.
+#[derive(Args)]
+pub struct LogOptions {
+    /// Wait for more; ended by Ctrl-C
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// How many entries to begin with
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    pub count: u64,
+
+    /// Only these events
+    #[arg(short, long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = EVENTS)]
+    pub events: Vec<String>,
+
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// The events that a server logs.
+const EVENTS: [&str; 10] =
+    ["wait", "timeout", "hold", "lapse", "cap", "session-end", "break", "delete", "flush", "deadlock"];
+
+impl LogOptions {
+    /// Returns whether to print this entry.
+    pub fn wants(&self, entry: &LogEntry) -> bool {
+        self.events.is_empty() || self.events.iter().any(|event| event == entry.event.as_str())
+    }
+}
 
 /// An entry in columns.
 pub type Row = [String; COLUMNS];

@@ -1,18 +1,42 @@
 //! `dlock metrics`: what servers count, and their most contended locks, for Prometheus.
 
 use std::cmp::Reverse;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use dlock_client::{Client, Error, LockInfo, ServerStats};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-use crate::args::MetricsOptions;
 use crate::exposition::{Page, lock_of, missing, server_is_up, stats_of};
 use crate::output::{print, say};
 use crate::{exit, fail};
+
+/// `dlock metrics`.
+#[derive(Args)]
+pub struct MetricsOptions {
+    /// Serve them at http://ADDRESS/metrics, such as 127.0.0.1:9122 [default: print them once]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+
+    /// How many of the most contended locks to show, at most 16 (three series each)
+    #[arg(long, value_name = "N", default_value_t = crate::metrics::MAX_LOCKS, value_parser = locks)]
+    pub locks: usize,
+
+    /// Names of the locks to show, with * and ? as in KEYS
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    pub pattern: OsString,
+}
+
+fn locks(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 0..=crate::metrics::MAX_LOCKS) => Ok(count),
+        _ => Err(format!("from 0 to {}", crate::metrics::MAX_LOCKS)),
+    }
+}
 
 pub async fn metrics(clients: Vec<Client>, options: MetricsOptions) -> Result<u8, Error> {
     let source = Source { clients, options };

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use clap::Args;
 use dlock_client::{Error, HoldInfo, LockInfo, WaiterInfo};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,6 +16,31 @@ use tokio::sync::oneshot;
 
 use crate::once::next_run;
 use crate::{exit, fail};
+
+#[derive(Args)]
+pub struct Output {
+    /// JSON, also on a terminal (elsewhere it always is)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How to print several of something.
+#[derive(Args, Clone, Copy)]
+pub struct Format {
+    /// JSON, also on a terminal (elsewhere it always is)
+    #[arg(long, conflicts_with = "table")]
+    pub json: bool,
+    /// A table, also in a pipe
+    #[arg(long)]
+    pub table: bool,
+}
+
+impl Format {
+    /// Returns whether to print for people.
+    pub fn table(self) -> bool {
+        self.table || for_people(self.json)
+    }
+}
 
 /// Formats a lock as JSON. Times are in milliseconds; bytes that are no UTF-8 are spelled.
 pub fn lock(lock: &LockInfo) -> Value {

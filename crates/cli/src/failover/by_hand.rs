@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use dlock_client::Error;
 use tokio::time::sleep;
 
-use super::Stop;
-use super::sentinel::{Watched, names_the_old_one, settled, switched, unclear};
 use super::server::{Server, info};
 use super::steps::{Phase, Steps, Waited};
+use super::stop::Stop;
+use crate::failover::watched::{Watched, names_the_old_one, settled, switched, unclear};
 
 /// Hands over, and returns the address of the new primary.
 pub async fn hand_over(watched: &Watched, timeout: Duration, steps: &mut Steps) -> Result<String, Stop> {

@@ -6,39 +6,22 @@
 
 mod by_hand;
 mod cluster;
+pub mod options;
 mod plain;
 mod sentinel;
 mod server;
 mod steps;
+mod stop;
+mod watched;
 
 use dlock_client::{Client, Error, Operator};
-use nix::sys::signal::Signal;
 
-use crate::args::FailoverOptions;
+use crate::failover::options::FailoverOptions;
 use crate::output::{print, say};
 use crate::{exit, fail};
-pub use server::{Info, address, info};
+pub use server::{Info, info};
 use steps::Steps;
-
-/// Why it did not come to a new primary.
-pub enum Stop {
-    /// The old primary is in charge, as before.
-    Kept(String),
-    /// Nothing was changed, since this could not be found out.
-    Failed(Error),
-    /// The command line does not go with the servers.
-    Usage(String),
-    /// Ended by a signal, with the old primary in charge.
-    Ended(Signal),
-    /// It is not certain which server is in charge: what is known, and what to do.
-    Unclear(String),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
+use stop::Stop;
 
 /// Hands over. Its exit code.
 pub async fn failover(client: &Client, options: &FailoverOptions) -> Result<u8, Error> {

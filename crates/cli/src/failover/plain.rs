@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use dlock_client::{Node, Operator};
 
-use super::Stop;
 use super::server::{REPLY, Server, best, info};
 use super::steps::{Phase, Steps, Waited};
-use crate::args::FailoverOptions;
+use super::stop::Stop;
+use crate::failover::options::FailoverOptions;
 
 /// Hands over, and returns the address of the new primary.
 pub async fn hand_over(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_client::{Error, Node, Operator};
 
-use super::Stop;
+use super::stop::Stop;
 
 /// How long a command may take to be answered.
 pub const REPLY: Duration = Duration::from_secs(2);

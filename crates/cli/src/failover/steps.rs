@@ -7,8 +7,8 @@ use dlock_client::{Error, Node};
 use nix::sys::signal::Signal;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::Stop;
 use super::server::{REPLY, Server, has_module, info};
+use super::stop::Stop;
 use crate::output::{print, say};
 use crate::signals::Signals;
 

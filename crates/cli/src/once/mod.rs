@@ -16,7 +16,6 @@ use dlock_client::{Acquire, Error, Guard, LockInfo};
 use tokio::time::sleep;
 
 use crate::deadline::MIN_LEASE;
-use crate::run::options::Run;
 use crate::servers::Servers;
 use crate::values::duration;
 
@@ -118,14 +117,6 @@ fn period(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         period if period < SHORTEST => Err(format!("at least {SHORTEST:?}")),
         period => Ok(period),
-    }
-}
-
-impl Run {
-    /// Returns the exit code if the lock was not acquired.
-    pub fn conflict(&self) -> u8 {
-        let usual = if self.once.once.is_some() { 0 } else { crate::exit::NOT_GOT };
-        self.conflict_exit_code.unwrap_or(usual)
     }
 }
 

@@ -185,3 +185,11 @@ const USAGE: &str = "\
 dlock run [OPTIONS] NAME -- COMMAND…
        dlock run [OPTIONS] NAME -c LINE
        dlock run [OPTIONS] -k NAME -k NAME… -- COMMAND…";
+
+impl Run {
+    /// Returns the exit code if the lock was not acquired.
+    pub fn conflict(&self) -> u8 {
+        let usual = if self.once.once.is_some() { 0 } else { crate::exit::NOT_GOT };
+        self.conflict_exit_code.unwrap_or(usual)
+    }
+}

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlock_client::{Client, Error, LockInfo, PerServer};
 
-use super::view::Style;
 use crate::log::{self, Row};
 use crate::output::{moment, shown};
+use crate::top::style::Style;
 
 /// A lock's server and name.
 pub type Id = (String, Vec<u8>);

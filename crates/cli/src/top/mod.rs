@@ -2,6 +2,7 @@
 
 mod columns;
 mod data;
+mod style;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
@@ -18,7 +19,8 @@ use tokio::time::sleep;
 use crate::break_lock::{sentence, take};
 use crate::{exit, fail};
 use data::{Data, Look};
-use view::{Next, Style, View};
+use style::Style;
+use view::{Next, View};
 
 pub async fn top(client: &Client, pattern: &[u8], interval: Duration) -> Result<u8, Error> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {

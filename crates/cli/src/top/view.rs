@@ -9,6 +9,7 @@ use super::columns::{of_locks, of_log};
 use super::data::{Data, Id, Lock, Look};
 use crate::list::describe;
 use crate::output::{counted, shown, wrapped};
+use crate::top::style::Style;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Sort {
@@ -68,22 +69,6 @@ pub struct View {
 pub struct Line {
     pub text: String,
     pub style: Style,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Style {
-    Plain,
-    /// The first line.
-    Head,
-    /// The heading of a table.
-    Title,
-    Selected,
-    /// Requests wait for this lock.
-    Waited,
-    /// They have waited for long.
-    Long,
-    /// An error, or a question.
-    Alert,
 }
 
 impl View {
