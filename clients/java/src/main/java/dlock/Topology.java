@@ -176,8 +176,9 @@ abstract class Topology {
         void note(String key, Throwable failure) {
             String[] words = String.valueOf(failure.getMessage()).split(" ");
             String code = code(failure);
-            if ((code.equals("MOVED") || code.equals("ASK")) && words.length == 3 && !words[2].startsWith(":")) {
-                Address there = Address.parse(words[2], 6379);
+            Address there = (code.equals("MOVED") || code.equals("ASK")) && words.length == 3
+                    ? namedBy(owners.get(Servers.slot(key)), words[2]) : null;
+            if (there != null) {
                 if (code.equals("ASK")) {
                     asked.put(Servers.slot(key), there);
                 } else {
@@ -186,6 +187,19 @@ abstract class Topology {
             } else if (Unanswered.mayRepeat(failure) && !code.equals("TRYAGAIN")) {
                 learnAgain();
             }
+        }
+
+        /**
+         * Returns the node of a redirection, or {@code null} if it has no host and nobody knows whom that was asked.
+         * Without a host, or with {@code ?} for a host name that is not set, it is that of the node that has answered.
+         */
+        private static Address namedBy(Address asked, String named) {
+            int end = named.lastIndexOf(':');
+            boolean isNameless = end == 0 || end == 1 && named.charAt(0) == '?';
+            if (!isNameless) {
+                return Address.parse(named, 6379);
+            }
+            return asked == null ? null : new Address(asked.host, Integer.parseInt(named.substring(end + 1)));
         }
 
         private synchronized void learnAgain() {

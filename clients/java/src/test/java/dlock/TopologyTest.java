@@ -121,6 +121,30 @@ final class TopologyTest {
         }
     }
 
+    /** Without a host name that is set, a redirection names {@code ?}: the host of the node that has answered. */
+    @Test
+    void a_redirection_without_a_host_leads_to_the_host_that_answered() throws Exception {
+        for (String type : List.of("hostname", "unknown-endpoint")) {
+            try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
+                for (TestServer node : List.of(cluster.with("a"), cluster.without("a"))) {
+                    node.run("CONFIG", "SET", "cluster-preferred-endpoint-type", type);
+                }
+                client.lock("a").acquire().release();
+                TestServer here = cluster.with("a");
+                TestServer there = cluster.without("a");
+                int slot = Servers.slot("a");
+                there.run("CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.id(here));
+                here.run("CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.id(there));
+                client.lock("a").acquire().release();
+                there.run("CLUSTER", "SETSLOT", slot, "NODE", cluster.id(there));
+                here.run("CLUSTER", "SETSLOT", slot, "NODE", cluster.id(there));
+                Hold hold = client.lock("a").acquire();
+                assertEquals(hold.fencingToken(), there.info("a").get("token"));
+                hold.release();
+            }
+        }
+    }
+
     @Test
     void a_waiter_goes_where_its_slot_goes() throws Exception {
         try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
