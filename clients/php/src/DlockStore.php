@@ -47,6 +47,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     private static int $owners = 0;
 
+    /** The clients that connect again in another database than they say. */
+    private static ?\WeakMap $astray = null;
+
     private array $address = [];
 
     /** @var list<array{name: string, arguments: list<string|int>, until: float}> releases that got no answer */
@@ -375,6 +378,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         }
         $this->redis->clearLastError();
         try {
+            $this->comeBack();
             $words = [$command, $this->redis->_prefix((string) $key), ...$arguments];
             // A cluster sends it to the node of the key.
             $reply = $this->redis instanceof \RedisCluster
@@ -383,6 +387,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         } catch (\RedisException|\RedisClusterException $e) {
             // The reply that is missing would be taken for the answer to the next command, which connects again.
             $this->redis->close();
+            $this->goAstray();
             throw $e;
         }
         $error = $this->redis->getLastError();
@@ -399,6 +404,30 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         }
 
         return false === $reply ? null : $reply;
+    }
+
+    /** After `close`, phpredis connects again in database 0, whatever `getDbNum` says. */
+    private function goAstray(): void
+    {
+        if ($this->redis instanceof \Redis && $this->redis->getDbNum() > 0) {
+            self::$astray ??= new \WeakMap();
+            self::$astray[$this->redis] = true;
+            try {
+                $this->comeBack();
+            } catch (\Exception) {
+                // The next command of a store tries again.
+            }
+        }
+    }
+
+    private function comeBack(): void
+    {
+        if (isset(self::$astray) && self::$astray->offsetExists($this->redis)) {
+            if (!$this->redis->select($this->redis->getDbNum())) {
+                throw new LockStorageException('the client cannot return to its database');
+            }
+            unset(self::$astray[$this->redis]);
+        }
     }
 
     /**

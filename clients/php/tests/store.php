@@ -481,6 +481,26 @@ $tests = [
         check($lock->acquire() && $lock->isAcquired(), 'the connection is a new one');
         $lock->release();
     },
+    'a client that lost a reply stays in its database' => function (string $name) {
+        foreach (['the next lock', 'what the client asks next'] as $what) {
+            $redis = connected();
+            $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
+            $redis->select(5);
+            $lock = (new LockFactory(new DlockStore($redis)))->createLock($name);
+            $there = connected();
+            $there->select(5);
+            $there->rawCommand('CLIENT', 'PAUSE', 1000, 'WRITE');
+            throws(LockAcquiringException::class, fn () => $lock->acquire());
+            $there->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
+            until('what was granted later is released', fn () => !$there->exists($name));
+            if ('the next lock' === $what) {
+                check($lock->acquire(), 'it is granted');
+                check(1 === $there->exists($name) && 0 === connected()->exists($name), 'in the database of the client');
+                $lock->release();
+            }
+            check(str_contains($redis->rawCommand('CLIENT', 'INFO'), ' db=5 '), 'the client is in its database');
+        }
+    },
     'a cluster: each lock is on the node of its name' => function (string $name) {
         [$host, $port] = explode(':', getenv('DLOCK_TEST_CLUSTER'));
         foreach (['', 'app:'] as $prefix) {
