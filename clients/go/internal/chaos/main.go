@@ -1,0 +1,228 @@
+// Command chaos is the program of this package in chaos with all clients: see lab/chaos-clients/README.md.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	dlock "dlock.example/dlock/clients/go"
+)
+
+type request struct {
+	ID       int    `json:"id"`
+	Do       string `json:"do"`
+	Worker   string `json:"worker"`
+	By       string `json:"by"`
+	Ports    []int  `json:"ports"`
+	DB       int    `json:"db"`
+	Name     string `json:"name"`
+	Mode     string `json:"mode"`
+	Slots    *int   `json:"slots"`
+	Lease    int    `json:"lease"`
+	Wait     int    `json:"wait"`
+	Keep     bool   `json:"keep"`
+	Named    bool   `json:"named"`
+	Timeout  int    `json:"timeout"`
+	Replicas int    `json:"replicas"`
+}
+
+type answer struct {
+	ID        int      `json:"id"`
+	Result    string   `json:"result"`
+	Message   string   `json:"message,omitempty"`
+	Token     int64    `json:"token,omitempty"`
+	Slot      *int     `json:"slot,omitempty"`
+	At        [2]int64 `json:"at"`
+	Remaining float64  `json:"remaining"`
+	Lost      bool     `json:"lost"`
+}
+
+// worker has one acquisition at a time.
+type worker struct {
+	cancel context.CancelCauseFunc
+	lock   *dlock.Lock
+}
+
+type program struct {
+	mu      sync.Mutex
+	clients map[string]*dlock.Client
+	workers map[string]*worker
+}
+
+var errCanceled = errors.New("canceled by the plan")
+
+func main() {
+	fmt.Println(`{"features": ["named", "slots", "replicas", "database", "limits", "cancel"]}`)
+	p := &program{clients: map[string]*dlock.Client{}, workers: map[string]*worker{}}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var r request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			panic(err)
+		}
+		task := p.task(r)
+		go func() {
+			done := task()
+			done.ID = r.ID
+			text, err := json.Marshal(done)
+			if err != nil {
+				panic(err)
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			fmt.Println(string(text))
+		}()
+	}
+}
+
+func (p *program) task(r request) func() answer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.workers[r.Worker]
+	if r.Do == "acquire" {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		w = &worker{cancel: cancel}
+		p.workers[r.Worker] = w
+		client, err := p.client(r)
+		return func() answer {
+			if err != nil {
+				return failed(err, r.Do)
+			}
+			return p.acquire(ctx, client, w, r)
+		}
+	}
+	lock := w.lock
+	switch r.Do {
+	case "cancel":
+		w.cancel(errCanceled)
+		return func() answer { return answer{Result: "ok"} }
+	case "release":
+		return func() answer { return release(lock) }
+	}
+	return func() answer { return claim(lock, "held") }
+}
+
+func (p *program) acquire(ctx context.Context, client *dlock.Client, w *worker, r request) answer {
+	options := []dlock.Option{dlock.WithLease(millis(r.Lease)), dlock.WithWait(millis(r.Wait))}
+	if !r.Keep && !r.Named {
+		options = append(options, dlock.WithoutRenewal())
+	}
+	if r.Replicas > 0 {
+		options = append(options, dlock.WithReplicas(r.Replicas, time.Second))
+	}
+	acquire := map[string]func(context.Context, string, ...dlock.Option) (*dlock.Lock, error){
+		"exclusive": client.Lock, "read": client.RLock, "write": client.WLock,
+	}[r.Mode]
+	if r.Slots != nil {
+		acquire = func(ctx context.Context, name string, options ...dlock.Option) (*dlock.Lock, error) {
+			return client.Semaphore(name, *r.Slots).Acquire(ctx, append(options, dlock.WithSlot())...)
+		}
+	}
+	lock, err := acquire(ctx, r.Name, options...)
+	if err != nil {
+		return failed(err, r.Do)
+	}
+	done := claim(lock, "granted")
+	done.Token = lock.Token()
+	if r.Slots != nil {
+		slot := lock.Slot()
+		done.Slot = &slot
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.lock = lock
+	return done
+}
+
+// client returns the one client of a database, with or without a session.
+func (p *program) client(r request) (*dlock.Client, error) {
+	key := fmt.Sprint(r.DB, r.Named)
+	if client := p.clients[key]; client != nil {
+		return client, nil
+	}
+	settings := []dlock.ClientOption{dlock.WithoutSession()}
+	if r.Named {
+		settings[0] = dlock.WithSession(millis(r.Timeout))
+	}
+	if r.DB > 0 {
+		settings = append(settings, dlock.WithDatabase(r.DB))
+	}
+	client, err := connected(r, settings)
+	if err == nil {
+		p.clients[key] = client
+	}
+	return client, err
+}
+
+func connected(r request, settings []dlock.ClientOption) (*dlock.Client, error) {
+	var addresses []string
+	for _, port := range r.Ports {
+		addresses = append(addresses, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+	switch r.By {
+	case "sentinel":
+		return dlock.NewSentinel("locks", addresses, settings...)
+	case "cluster":
+		return dlock.NewCluster(addresses, settings...)
+	}
+	return dlock.New(addresses[0], settings...)
+}
+
+func release(lock *dlock.Lock) answer {
+	done := claim(lock, "released")
+	if err := lock.Unlock(context.Background()); err != nil {
+		failure := failed(err, "release")
+		done.Result, done.Message = failure.Result, failure.Message
+	}
+	return done
+}
+
+// claim returns what a lock says of itself, between two times.
+func claim(lock *dlock.Lock, result string) answer {
+	before := micros()
+	remaining := lock.Remaining()
+	lost := lock.Context().Err() != nil
+	return answer{
+		Result: result, At: [2]int64{before, micros()}, Remaining: float64(remaining.Microseconds()) / 1000, Lost: lost,
+	}
+}
+
+func failed(err error, do string) answer {
+	done := answer{Result: "error", Message: err.Error(), At: [2]int64{micros(), micros()}}
+	switch {
+	case errors.Is(err, errCanceled):
+		done.Result = "canceled"
+	case errors.Is(err, dlock.ErrNotGranted):
+		done.Result = "refused"
+	case errors.Is(err, dlock.ErrTooFewReplicas):
+		done.Result = "too-few-replicas"
+	case errors.Is(err, dlock.ErrLost):
+		done.Result = "lost"
+	case do != "acquire":
+		done.Result = "failed"
+	case errors.Is(err, dlock.ErrUnreachable):
+		done.Result = "unreachable"
+	}
+	return done
+}
+
+// micros returns the time of the machine's one monotonic clock, which package time does not show.
+func micros() int64 {
+	var now syscall.Timespec
+	const monotonic = 1
+	_, _, failure := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, monotonic, uintptr(unsafe.Pointer(&now)), 0)
+	if failure != 0 {
+		panic(failure)
+	}
+	return now.Nano() / 1000
+}
+
+func millis(number int) time.Duration { return time.Duration(number) * time.Millisecond }

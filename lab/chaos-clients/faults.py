@@ -1,0 +1,120 @@
+"""The faults of programs, ways and servers, and their times: the seed decides."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from typing import Any
+
+from judge import Round
+from machines import Cluster, Deployment, Quorum, Sentinel
+from programs import Command, Program, micros
+
+OF_WAYS = ["delay", "delay", "cut", "replies held", "commands held", "replies lost"]
+OF_PROGRAMS = ["program stopped", "program stopped", "program killed"]
+
+
+class Faults:
+    """Plays the faults of a run."""
+
+    def __init__(self, deployment: Deployment, programs: list[Program | Command], choices: random.Random) -> None:
+        self._deployment = deployment
+        self._programs = programs
+        self._choices = choices
+        self.counts: dict[str, int] = {}
+        self._troubled: set[str] = set()
+
+    async def play(self, it: Round, until: int) -> None:
+        """Does one thing after the other until that time, some of them at once, and heals all of it."""
+        running: set[asyncio.Task[None]] = set()
+        # A server is in one trouble at a time.
+        server = asyncio.Lock()
+        while micros() < until:
+            await asyncio.sleep(self._choices.uniform(0.1, 0.9))
+            kind = self._choices.choice([*OF_WAYS, *OF_PROGRAMS, *self._deployment.faults])
+            running.add(asyncio.create_task(self._one(it, kind, server)))
+        await asyncio.gather(*running)
+        self._deployment.heal()
+
+    async def _one(self, it: Round, kind: str, server: asyncio.Lock) -> None:
+        if kind in OF_PROGRAMS:
+            await self._of_program(it, kind, self._choices.choice(self._programs))
+        elif kind in OF_WAYS:
+            await self._of_way(it, kind)
+        elif not server.locked():
+            async with server:
+                await self._of_server(it, kind)
+
+    def _begins(self, it: Round, kind: str, whom: str) -> int:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        # Until it is over, it lasts for as long as anybody asks.
+        it.faults.append((kind, whom, micros(), 1 << 62))
+        return len(it.faults) - 1
+
+    @staticmethod
+    def _ends(it: Round, at: int) -> None:
+        kind, whom, since, _ = it.faults[at]
+        it.faults[at] = kind, whom, since, micros()
+
+    async def _of_program(self, it: Round, kind: str, program: Program | Command) -> None:
+        # A program is in one trouble at a time.
+        if kind == "program stopped" and isinstance(program, Command) or program.name in self._troubled:
+            return
+        self._troubled.add(program.name)
+        at = self._begins(it, kind, program.name)
+        if kind == "program stopped":
+            program.signal(signal.SIGSTOP)
+            await asyncio.sleep(self._choices.choice([0.2, 0.8, 1.6, 3.0]))
+            program.signal(signal.SIGCONT)
+        else:
+            it.killed.update(await program.kill())
+            await program.start()
+        self._ends(it, at)
+        self._troubled.discard(program.name)
+
+    async def _of_way(self, it: Round, kind: str) -> None:
+        way = self._choices.choice(self._deployment.ways)
+        at = self._begins(it, kind, "")
+        if kind == "cut":
+            way.cut(self._choices.choice([0.3, 1.0]))
+        else:
+            if kind == "delay":
+                way.delay = self._choices.choice([0.02, 0.1, 0.4])
+            elif kind == "replies lost":
+                way.swallow()
+            else:
+                way.hold(kind.removesuffix(" held"))
+            await asyncio.sleep(self._choices.choice([0.2, 0.6, 1.2, 2.2]))
+            way.heal()
+        self._ends(it, at)
+
+    async def _of_server(self, it: Round, kind: str) -> None:
+        at, its, number = self._begins(it, kind, ""), self._deployment, self._choices.randrange(64)
+        if kind == "freeze":
+            machine = its.machines[number % len(its.machines)]
+            machine.freeze()
+            await asyncio.sleep(self._choices.choice([0.2, 0.8, 1.5, 3.0]))
+            machine.thaw()
+        elif kind == "restart":
+            await its.restart(number)
+        elif isinstance(its, (Sentinel, Cluster)):
+            await (its.handover() if isinstance(its, Sentinel) and kind == "handover" else its.failover())
+        elif isinstance(its, Quorum) and kind == "agent stopped":
+            its.agent(signal.SIGSTOP)
+            await asyncio.sleep(self._choices.choice([0.2, 0.8, 1.6]))
+            its.agent(signal.SIGCONT)
+        elif isinstance(its, Quorum):
+            await its.agent_again()
+        self._ends(it, at)
+
+
+async def watch_lateness(it: dict[str, Round]) -> None:
+    """Writes down when the machine lets this process run late."""
+    step: Any = 0.02
+    while True:
+        before = micros()
+        await asyncio.sleep(step)
+        late = micros() - before - int(step * 1_000_000)
+        if late > 20_000 and "now" in it:
+            it["now"].late.append((micros(), late))

@@ -1,0 +1,196 @@
+"""The rules that a round must keep. Pure: attempts and faults come in, sentences come out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from history import Attempt
+
+MS = 1000
+# How much later than promised a result may be on a machine that is busy with all of this, in microseconds.
+GRACE = 2_500 * MS
+# How long after a fault programs may still feel it: connections are made again, sessions opened, leases were cut.
+AFTERMATH = 4_000 * MS
+# The longest that a package takes without a limit of its own to open a session and to have replicas acknowledge.
+OPENING, ACKNOWLEDGING = 1_250 * MS, 1_000 * MS
+# The results that need a reason.
+FAILURES = {"unreachable", "error", "failed", "too-few-replicas"}
+
+
+@dataclass
+class Round:
+    """All that a round came to. Times are microseconds of the monotonic clock."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    # Each fault: its kind, to whom (empty: to servers and ways), from when to when.
+    faults: list[tuple[str, str, int, int]] = field(default_factory=list)
+    # How late the machine was: the end of each delay and its length.
+    late: list[tuple[int, int]] = field(default_factory=list)
+    # The locks that servers had when all was over, and the ids of processes that were killed.
+    left: list[dict[str, Any]] = field(default_factory=list)
+    killed: set[int] = field(default_factory=set)
+    # Faults that the run saw by itself.
+    seen: list[str] = field(default_factory=list)
+    # Whether servers may lose a grant.
+    loses: bool = False
+
+
+def judge(it: Round) -> list[str]:
+    """Returns what is wrong."""
+    found = list(it.seen)
+    for check in (exclusion, permits, tokens, limits, losses, reasons, leftovers):
+        found += check(it)
+    return found
+
+
+def by_lock(it: Round) -> dict[str, list[Attempt]]:
+    """Returns the grants of each lock."""
+    locks = defaultdict(list)
+    for attempt in it.attempts:
+        if attempt.is_granted:
+            locks[attempt.lock].append(attempt)
+    return locks
+
+
+def spans(attempt: Attempt) -> tuple[int, int] | None:
+    """Returns from when to when it believed, with what it said of its future."""
+    said = attempt.believed()
+    return said and (said[0], max(said[1], attempt.claimed_until()))
+
+
+def exclusion(it: Round) -> Iterator[str]:
+    """No two believe at one time in locks that exclude each other."""
+    for lock, grants in by_lock(it).items():
+        for one, two in combinations([grant for grant in grants if grant.slots is None], 2):
+            if one.mode == two.mode == "read" or not (mine := spans(one)) or not (other := spans(two)):
+                continue
+            both = min(mine[1], other[1]) - max(mine[0], other[0])
+            if both > 0:
+                yield f"two believe at one time for {both / MS:.0f} ms in {lock}: {told(one)}, and {told(two)}"
+
+
+def permits(it: Round) -> Iterator[str]:
+    """No more believe at one time in permits than there are, and no two have one number."""
+    for lock, grants in by_lock(it).items():
+        held = [(span, grant) for grant in grants if grant.slots is not None and (span := spans(grant))]
+        for begin, grant in ((span[0], grant) for span, grant in held):
+            now = [each for span, each in held if span[0] <= begin < span[1] or each is grant]
+            if len(now) > (grant.slots or 0):
+                who = ", ".join(map(told, now))
+                yield f"{len(now)} of {grant.slots} permits are believed in at one time in {lock}: {who}"
+            for one, two in combinations(now, 2):
+                if one.slot == two.slot:
+                    yield f"two have the number {one.slot} of {lock} at one time: {told(one)}, and {told(two)}"
+
+
+def tokens(it: Round) -> Iterator[str]:
+    """A request that began after a grant was known gets a higher token, and no token comes twice."""
+    for lock, grants in by_lock(it).items():
+        for one, two in combinations(sorted(grants, key=lambda grant: grant.began), 2):
+            if one.token == two.token:
+                yield f"two grants of {lock} have the token {one.token}: {told(one)}, and {told(two)}"
+            elif one.ended < two.began and one.token > two.token:
+                yield f"the token of {lock} goes back from {one.token} to {two.token}: {told(one)}, then {told(two)}"
+
+
+def limits(it: Round) -> Iterator[str]:
+    """Every acquisition ends by its limit."""
+    for attempt in it.attempts:
+        # The store for Symfony has the limits of its client.
+        if attempt.result == "died" or attempt.program.startswith("php"):
+            continue
+        limit = max(attempt.wait, 1000) * MS + 250 * MS + GRACE
+        limit += OPENING if attempt.kind == "named" else 0
+        limit += ACKNOWLEDGING if it.loses else 0
+        limit += stopped(it, attempt, attempt.began, attempt.ended) + lateness(it, attempt.began, attempt.ended)
+        took = attempt.ended - attempt.began
+        if took > limit:
+            yield f"an acquisition took {took / MS:.0f} ms instead of {limit / MS:.0f}: {told(attempt)}"
+
+
+def losses(it: Round) -> Iterator[str]:
+    """A program that stops to believe without a release is told so in time, and has a reason."""
+    for attempt in it.attempts:
+        ended = next((sample for sample in attempt.samples if not sample.believes), None)
+        heard = next((sample for sample in attempt.samples if sample.lost), None)
+        if ended is not None and attempt.killed is None:
+            until = heard.before if heard else attempt.samples[-1].before
+            slack = GRACE + stopped(it, attempt, ended.before, until) + lateness(it, ended.before, until)
+            if until - ended.before > slack:
+                yield f"a loss was not told for {(until - ended.before) / MS:.0f} ms: {told(attempt)}"
+        said = [sample for sample in attempt.samples if sample.believes]
+        early = heard is not None and said and heard.before < said[-1].before + said[-1].remaining
+        if attempt.is_granted and (early or attempt.release == "lost" and attempt.samples[-1].believes):
+            at = heard.before if heard else attempt.released
+            if not has_reason(it, attempt, attempt.began, at):
+                yield f"a lock was lost for no reason: {told(attempt)}"
+
+
+def reasons(it: Round) -> Iterator[str]:
+    """No error without a fault that explains it."""
+    for attempt in it.attempts:
+        if attempt.result in FAILURES and not has_reason(it, attempt, attempt.began, attempt.ended):
+            yield f"an acquisition failed for no reason, {attempt.result} {attempt.message}: {told(attempt)}"
+        if attempt.release in FAILURES and not has_reason(it, attempt, attempt.began, attempt.released):
+            yield f"a release failed for no reason, {attempt.release} {attempt.release_message}: {told(attempt)}"
+
+
+def leftovers(it: Round) -> Iterator[str]:
+    """A server still has only what a program did not release, could not release, or died with."""
+    grants = {grant.token: grant for grant in it.attempts if grant.is_granted}
+    for lock in it.left:
+        for hold in lock.get("holds", []):
+            process = process_of(hold["owner"])
+            grant = grants.get(hold["token"])
+            if process in it.killed or (grant is not None and grant.killed is not None):
+                continue
+            if grant is not None and grant.release not in ("released", "lost"):
+                continue
+            unsure = [attempt for attempt in it.attempts
+                      if attempt.process == process and attempt.lock == lock["lock"] and attempt.result in FAILURES]
+            if grant is None and unsure:
+                continue
+            of_whom = told(grant) if grant else f"{hold['owner']}, whose program was granted nothing"
+            yield f"left in {lock['lock']} after its end: the token {hold['token']} of {of_whom}"
+        if lock.get("waiters"):
+            yield f"left in {lock['lock']}: {lock['waiters']} waiters"
+
+
+def process_of(owner: str) -> int:
+    """Returns the process that an owner names: HOST:PID:…; 0 if it names none."""
+    parts = owner.split(":")
+    return int(parts[1]) if len(parts) > 2 and parts[1].isdigit() else 0
+
+
+def has_reason(it: Round, attempt: Attempt, begin: int, end: int) -> bool:
+    """Returns whether a fault that concerns its program was felt in that time, or the machine was very late."""
+    felt = (fault for fault in it.faults if fault[1] in ("", attempt.program))
+    if lateness(it, begin, end) > GRACE:
+        return True
+    return any(since < end and begin < until + AFTERMATH for _, _, since, until in felt)
+
+
+def stopped(it: Round, attempt: Attempt, begin: int, end: int) -> int:
+    """Returns for how much of that time its program was stopped."""
+    spans = ((max(begin, since), min(end, until)) for kind, whom, since, until in it.faults
+             if kind == "program stopped" and whom == attempt.program)
+    return sum(max(0, until - since) for since, until in spans)
+
+
+def lateness(it: Round, begin: int, end: int) -> int:
+    """Returns how late the machine was in that time."""
+    return sum(length for until, length in it.late if begin < until and until - length < end)
+
+
+def told(attempt: Attempt) -> str:
+    """Returns an attempt as a reader needs it."""
+    said = attempt.believed()
+    at = f" believed {said[0]}..{said[1]}, until {attempt.claimed_until()}" if said else ""
+    release = f" released {attempt.releasing} ({attempt.release})" if attempt.releasing is not None else ""
+    slot = f" number {attempt.slot}" if attempt.slot is not None else ""
+    return (f"{attempt.name} {attempt.mode} {attempt.kind} {attempt.lease} ms, wait {attempt.wait} ms, "
+            f"asked {attempt.began}, {attempt.result} {attempt.ended}, token {attempt.token}{slot}{at}{release}")

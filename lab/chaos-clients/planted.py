@@ -1,0 +1,39 @@
+"""Fails unless chaos finds each bug of planted.txt: python planted.py [WORD]"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from prepare import plants
+
+SECONDS = 120
+
+
+def main(word: str) -> int:
+    """Returns the exit code."""
+    missed = 0
+    print("| planted bug | found after | as |\n|---|--:|---|", flush=True)
+    for bug, (_, says, *_) in plants().items():
+        if word not in bug:
+            continue
+        words = [sys.executable, str(Path(__file__).with_name("run.py")), "--plant", bug]
+        words += ["--seconds", str(SECONDS), "--seed", "1"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            assert run.stdout is not None and run.stderr is not None
+            began, took = time.monotonic(), 0.0
+            for line in run.stderr:
+                if "the programs are built" in line:
+                    began = time.monotonic()
+                elif "round" in line:
+                    took = time.monotonic() - began
+            said = [line for line in run.stdout if line.startswith("VIOLATION: ") and says in line]
+        missed += not said
+        print(f"| {bug} | {took:.0f} s | {says if said else 'not found'} |", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))

@@ -1,0 +1,184 @@
+"""Chaos with real packages: see README.md.
+
+    python run.py --help
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from faults import Faults, watch_lateness
+from history import write
+from judge import Round, judge
+from machines import DEPLOYMENTS, Deployment, soon
+from prepare import TOP, plants, prepare
+from programs import Command, Program, commands, micros
+from workers import LEASES, Worker
+
+# How long a round brings faults, and how long its workers work on without any, in seconds.
+FAULTS, CALM = 9.0, 2.5
+# How long servers and programs may take to come to rest when nobody asks for locks any more, in seconds.
+REST = 4.0
+WORKERS = "abcdefghij"
+
+
+class Run:
+    """A run over one deployment."""
+
+    def __init__(
+        self, options: argparse.Namespace, deployment: Deployment, built: Path, history: TextIO | None
+    ) -> None:
+        self._options = options
+        self._deployment = deployment
+        self._history = history
+        words = [word for word in options.only.split(",") if word]
+        starts = commands(built)
+        if options.through in ("sentinel", "cluster"):
+            # The store has no rule for replicas, without which a failover loses grants.
+            del starts["php"]
+        chosen = {name: each for name, each in starts.items() if not words or any(word in name for word in words)}
+        self._programs: list[Program | Command] = [Program(*each) for each in chosen.items()]
+        if not words or "dlock" in words:
+            self._programs.append(Command(deployment))
+        self._faults = Faults(deployment, self._programs, random.Random(f"{options.seed} faults"))
+        self._found: list[str] = []
+        self._sums = dict.fromkeys(("rounds", "attempts", "grants", "losses", "samples"), 0)
+        self._results: dict[str, int] = {}
+
+    async def play(self) -> list[str]:
+        """Returns what is wrong."""
+        began = time.monotonic()
+        await self._deployment.start()
+        tell("the servers are there")
+        await asyncio.gather(*(program.start() for program in self._programs))
+        current: dict[str, Round] = {}
+        watching = asyncio.create_task(watch_lateness(current))
+        try:
+            number = 0
+            while time.monotonic() - began < self._options.seconds and not self._is_seen():
+                number += 1
+                current["now"] = it = Round(loses=self._deployment.loses)
+                await self._round(it, number)
+                found = judge(it)
+                self._add(it, found)
+                tell(f"round {number}: {len(it.attempts)} acquisitions, {len(found)} violations")
+        finally:
+            watching.cancel()
+        # Grants that nobody released have ended by now, unless something renews them.
+        await asyncio.sleep(max(LEASES) / 1000 + 1)
+        self._found += [f"a lease after the end, {lock}" for lock in await self._deployment.locks()]
+        for program in self._programs:
+            await program.close()
+        self._seconds = time.monotonic() - began
+        return self._found
+
+    def _is_seen(self) -> bool:
+        """Returns whether the bug that was planted has been found."""
+        return bool(self._options.plant) and any(plants()[self._options.plant][1] in each for each in self._found)
+
+    async def close(self) -> None:
+        """Ends what still runs."""
+        for program in self._programs:
+            with contextlib.suppress(Exception):
+                await program.kill()
+        await self._deployment.close()
+
+    async def _round(self, it: Round, number: int) -> None:
+        now = micros()
+        choices = random.Random(f"{self._options.seed} {number}")
+        end = now + int((FAULTS + CALM) * 1_000_000)
+        # Few programs have more workers each: locks that nobody else wants show nothing.
+        workers = WORKERS[:max(2, len(WORKERS) // len(self._programs))]
+        working = []
+        for at, program in enumerate(self._programs):
+            for name in "a" if "sequential" in program.features else workers:
+                own = random.Random(choices.random())
+                worker = Worker(program, self._deployment.ports_of(at), name, self._deployment, own)
+                working.append(worker.work(it, number, end))
+        await asyncio.gather(self._faults.play(it, now + int(FAULTS * 1_000_000)), *working)
+        await soon("the servers are whole again", self._deployment.is_whole)
+        rests = time.monotonic() + REST
+        while True:
+            it.left = [lock for lock in await self._deployment.locks() if f":{number}" in lock["lock"]]
+            if time.monotonic() > rests or not any(True for _ in it.left):
+                return
+            await asyncio.sleep(0.3)
+
+    def _add(self, it: Round, found: list[str]) -> None:
+        self._found += found
+        self._sums["rounds"] += 1
+        self._sums["attempts"] += len(it.attempts)
+        self._sums["grants"] += sum(attempt.is_granted for attempt in it.attempts)
+        self._sums["losses"] += sum(any(sample.lost for sample in attempt.samples) for attempt in it.attempts)
+        self._sums["samples"] += sum(len(attempt.samples) for attempt in it.attempts)
+        for attempt in it.attempts:
+            # An error has more kinds than one.
+            result = attempt.result + (f" {attempt.message}" if attempt.result == "error" else "")
+            for result in (result, attempt.release and f"release {attempt.release}"):
+                if result:
+                    told = f"{attempt.program}: {result}"
+                    self._results[told] = self._results.get(told, 0) + 1
+        if self._history is not None:
+            write(self._history, it.attempts)
+
+    def report(self) -> str:
+        """Returns what was done, as a row of a table and what became of the acquisitions."""
+        sums, faults = self._sums, self._faults.counts
+        done = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items()))
+        counts = [sums["attempts"], sums["grants"], sums["losses"], sum(faults.values()), len(self._found)]
+        row = f"| {self._options.through} | {self._seconds / 60:.1f} | {' | '.join(map(str, counts))} |"
+        results = "\n".join(f"  {count:6} {result}" for result, count in sorted(self._results.items()))
+        return f"{results}\nfaults: {done}\n{row}"
+
+
+def tell(what: str) -> None:
+    """Tells who waits how far the run is."""
+    print(f"  {what}", file=sys.stderr, flush=True)
+
+
+async def main(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
+    print(f"chaos of clients: SEED={options.seed} SECONDS={options.seconds} THROUGH={options.through}", flush=True)
+    built = TOP / "target/chaos-clients" / (options.plant or "as-it-is").replace(": ", "-").replace(" ", "-")
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, lambda: [task.print_stack() for task in asyncio.all_tasks()])
+    words = {word for word in options.only.split(",") if word}
+    prepare(built, words, options.plant)
+    tell("the programs are built")
+    deployment = DEPLOYMENTS[options.through](random.Random(f"{options.seed} servers"))
+    with open(options.history, "w") if options.history else contextlib.nullcontext() as history:
+        run = Run(options, deployment, built, history)
+        try:
+            found = await run.play()
+        finally:
+            await run.close()
+    print(run.report())
+    for each in found:
+        print(f"VIOLATION: {each}")
+    return 1 if found else 0
+
+
+def parsed() -> argparse.Namespace:
+    """Returns the options."""
+    parser = argparse.ArgumentParser(description="Chaos with real packages.")
+    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--through", choices=sorted(DEPLOYMENTS), default="one")
+    parser.add_argument("--only", default="", help="words of the names of programs, with commas between")
+    parser.add_argument("--plant", help="a bug of planted.txt; the run ends when something is found")
+    parser.add_argument("--history", help="where to write the history")
+    options: Any = parser.parse_args()
+    options.only = options.only or (plants()[options.plant][0] if options.plant else "")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(parsed())))
