@@ -173,6 +173,9 @@ bench-wake-up: module ## time the wake-up after a release from Python: redis-py'
 	@scripts/setup test
 	server=$$(scripts/server) && $$(scripts/python) clients/python/bench/wake_up.py --server "$$server" --module "$$DLOCK_MODULE"
 
+bench-packages: module ## what a pair costs each package, beside SET NX and a script on the same driver (BENCH=options)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" lab/packages/run.py $(BENCH)
+
 fuzz: setup ## fuzz codec, argument parser and state machine (SECONDS= or RUNS= for each)
 	FUZZ_SECONDS=$(or $(SECONDS),60) scripts/fuzz
 

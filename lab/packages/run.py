@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""What an acquisition with its release costs the processor of a client, beside SET NX and a script on the same driver.
+
+    run.py [--pairs 3000] [--rounds 5] [--only go,rust]
+
+DLOCK_SERVER and DLOCK_MODULE name the server. A program of each language is called with PORT KIND PAIRS: it acquires
+and releases that many times, after a tenth of them to warm up, and prints the microseconds of its processor and those
+that have passed. Kinds: `plain`, `lease` (30 s, not renewed), `kept` (renewed). The kinds take turns; each figure is the
+median of the rounds. A language whose tools are not there is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+
+
+class Missing(Exception):
+    """The tools of a language are not there."""
+
+
+def rust() -> dict[str, list[str]]:
+    run("cargo", "build", "--quiet", "--locked", "--release", "--package", "dlock-pairs")
+    return {"redis-rs": [str(TARGET / "release/dlock-pairs")]}
+
+
+def go() -> dict[str, list[str]]:
+    command = said(ROOT / "scripts/go")
+    modules = Path(said(ROOT / "scripts/go-modules"))
+    home = ROOT / "target/go"
+    home.mkdir(parents=True, exist_ok=True)
+    adapter = ROOT / "clients/go/goredis"
+    text = (adapter / "go.mod").read_text().replace("=> ..", f"=> {adapter.parent}")
+    for line in (modules / "list").read_text().splitlines():
+        module, at = line.split()
+        text += f"replace {module} => {at}\n"
+    (home / "pairs.mod").write_text(text)
+    settings = {"GOTOOLCHAIN": "local", "GOPROXY": "off", "GOWORK": "off", "GOPATH": str(home)}
+    settings |= {"GOFLAGS": f"-mod=mod -modfile={home / 'pairs.mod'}", "GOCACHE": str(home / "cache")}
+    run(command, "build", "-o", str(home / "pairs"), "./internal/pairs", cwd=adapter, env=os.environ | settings)
+    return {"go-redis": [str(home / "pairs")]}
+
+
+# One line for each language: how to build its programs, by driver. A kind that begins with `own-` is one of the package's
+# own connections, beside the plain lock of the driver.
+LANGUAGES: dict[str, tuple[Callable[[], dict[str, list[str]]], list[str]]] = {
+    "rust": (rust, ["lease", "kept"]),
+    "go": (go, ["lease", "kept", "own-lease", "own-kept"]),
+}
+
+
+def run(*words: str, **more: object) -> None:
+    done = subprocess.run(words, **{"cwd": ROOT, **more}, capture_output=True, text=True)  # type: ignore[call-overload]
+    if done.returncode:
+        raise Missing((done.stderr or done.stdout or words[0]).strip().splitlines()[-1])
+
+
+def said(script: Path) -> str:
+    done = subprocess.run([str(script)], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise Missing(done.stdout.strip() or done.stderr.strip())
+    return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def server() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    words = [os.environ["DLOCK_SERVER"], "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    words += ["--loadmodule", os.environ["DLOCK_MODULE"]]
+    quiet = subprocess.DEVNULL
+    with tempfile.TemporaryDirectory() as home, subprocess.Popen([*words, "--dir", home], stdout=quiet) as it:
+        try:
+            while it.poll() is None:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                    break
+            yield port
+        finally:
+            it.kill()
+
+
+def measure(port: int, program: list[str], kinds: list[str], pairs: int, rounds: int) -> dict[str, tuple[float, float]]:
+    """Returns the µs of the processor, and those that passed, of a pair of each kind."""
+    seen: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+    for _ in range(rounds):
+        for kind in kinds:
+            done = subprocess.run([*program, str(port), kind, str(pairs)], capture_output=True, text=True, check=True)
+            cpu, passed = re.findall(r"\d+", done.stdout)[-2:]
+            seen[kind].append((int(cpu) / pairs, int(passed) / pairs))
+    return {kind: tuple(map(statistics.median, zip(*figures))) for kind, figures in seen.items()}  # type: ignore[misc]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=3000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default=",".join(LANGUAGES))
+    options = parser.parse_args()
+    print("| language, driver | kind | CPU of a pair, µs | / plain | time of a pair, µs |")
+    print("|---|---|--:|--:|--:|", flush=True)
+    for language in options.only.split(","):
+        build, kinds = LANGUAGES[language]
+        try:
+            programs = build()
+        except Missing as missing:
+            print(f"{language} is left out: {missing}", file=sys.stderr)
+            continue
+        for driver, program in programs.items():
+            with server() as port:
+                figures = measure(port, program, ["plain", *kinds], options.pairs, options.rounds)
+            for kind, (cpu, passed) in figures.items():
+                ratio = cpu / figures["plain"][0]
+                print(f"| {language}, {driver} | {kind} | {cpu:.1f} | {ratio:.2f} | {passed:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
