@@ -95,7 +95,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     public function putOffExpiration(Key $key, float $ttl): void
     {
-        self::checkTtl($ttl);
+        // A shorter time than is certain ends the lock: Symfony's own stores throw LockExpiredException then, too.
+        self::checkTtl($ttl, 1);
         $this->repay();
         $hold = $this->hold($key);
         if (null === $hold || ($hold['left'] ?? false) || !$this->renew($key, $hold, $ttl)) {
@@ -512,10 +513,10 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         return sprintf('%s:%d:%d:%s', $host, getmypid(), ++self::$owners, bin2hex(random_bytes(8)));
     }
 
-    private static function checkTtl(float $ttl): void
+    private static function checkTtl(float $ttl, int $shortest = self::SHORTEST): void
     {
-        if (self::millis($ttl) < self::SHORTEST) {
-            throw new InvalidTtlException(sprintf('a TTL is %d ms or more, not %s s: of a shorter one nothing is certain', self::SHORTEST, $ttl));
+        if (self::millis($ttl) < $shortest) {
+            throw new InvalidTtlException(sprintf('a TTL is %d ms or more, not %s s: of a shorter one nothing is certain', $shortest, $ttl));
         }
     }
 

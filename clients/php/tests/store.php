@@ -12,6 +12,7 @@ use Dlock\DlockStore;
 use Symfony\Component\Lock\Exception\InvalidTtlException;
 use Symfony\Component\Lock\Exception\LockAcquiringException;
 use Symfony\Component\Lock\Exception\LockConflictedException;
+use Symfony\Component\Lock\Exception\LockExpiredException;
 use Symfony\Component\Lock\Exception\LockReleasingException;
 use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\LockFactory;
@@ -531,6 +532,14 @@ $tests = [
             check(!$lock->acquire(), 'a key of another kind is held');
             $cluster()->del($prefix.$name);
         }
+    },
+    'a refresh for less time than is certain ends the lock' => function (string $name) {
+        $key = new Key($name);
+        store()->save($key);
+        throws(LockExpiredException::class, fn () => store()->putOffExpiration($key, 1e-6));
+        check($key->isExpired(), 'the key claims nothing');
+        store()->save(new Key($name));
+        throws(InvalidTtlException::class, fn () => store()->putOffExpiration($key, 0));
     },
     'what cannot be a lock is refused' => function (string $name) {
         throws(InvalidTtlException::class, fn () => store(0));
