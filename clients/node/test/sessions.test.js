@@ -246,7 +246,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     const both = await dlock.acquireAll([key('a'), key('b')]);
     const read = await dlock.read(key('doc'), { lease: 60_000 });
     assert.deepEqual(await boundTo(run, session), ['a', 'b', 'doc', 'pool'].map(key));
-    await read.extend(1);
+    await read.extend(3);
     assert(Number(await run('PTTL', key('doc'))) > 8000, 'never shorter than the session needs');
     assert.equal(await dlock.using(key('used'), async (signal) => signal.aborted), false);
     await run('DEL', key('b'));
