@@ -42,8 +42,9 @@ import os, sys, time, redis, redis_dlock
 client = redis.Redis(host=sys.argv[1], port=int(sys.argv[2]))
 lock = redis_dlock.DLock(client, "job", thread_local=False)
 lock.acquire()
+time.sleep(0.3)  # its watch looks at the connection
 if os.fork() == 0:
-    time.sleep(60)
+    time.sleep(90)
 print("held", flush=True)
 time.sleep(60)
 """

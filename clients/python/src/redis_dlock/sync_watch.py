@@ -29,6 +29,27 @@ _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasErro
 _UNSENT = (*redis_py.MOVING, redis_py.Unreachable)
 
 
+# The descriptors of watches. A forked child closes them: as long as it had them open, the server would not notice the end
+# of the parent. No fork comes between a change of a descriptor and that of the set.
+_duplicates: set[int] = set()
+_duplicates_change = threading.Lock()
+
+
+def _forget_duplicates() -> None:
+    for each in _duplicates:
+        os.close(each)
+    _duplicates.clear()
+    _duplicates_change.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_duplicates_change.acquire,
+        after_in_parent=_duplicates_change.release,
+        after_in_child=_forget_duplicates,
+    )
+
+
 class Watch:
     """Ends with the release of the hold, with its loss, and when the hold is gone."""
 
@@ -171,7 +192,9 @@ class Watch:
                 ready = [key.fileobj for key, _ in selector.select(max(0.0, self._beats.due() - time.monotonic()))]
         finally:
             if seen is not None:
-                os.close(seen)
+                with _duplicates_change:
+                    _duplicates.discard(seen)
+                    os.close(seen)
         if wakes in ready:
             wakes.recv(64)
 
@@ -182,7 +205,10 @@ class Watch:
         if sock is None or self._binds:
             return None
         try:
-            return os.dup(sock.fileno())
+            with _duplicates_change:
+                seen = os.dup(sock.fileno())
+                _duplicates.add(seen)
+                return seen
         except OSError:
             return None  # Another thread closes it at this moment.
 
