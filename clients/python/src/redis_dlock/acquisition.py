@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from . import commands, redis_py
 from .attempt import Attempt
 from .commands import Command, Target
 from .limits import LATE, TRY, Limits
+from .owners import new_request
 
 # A session whose lease is not known is asked for after this time, in seconds.
 _FIRST_LOOK = 1.0
@@ -80,7 +80,7 @@ class Acquisition:
     named: Any = None
     home: Any = None
     openings: int = 0
-    request: str = field(default_factory=lambda: uuid.uuid4().hex)
+    request: str = field(default_factory=new_request)
 
     # The number of the last command.
     last: int = 0
@@ -183,7 +183,7 @@ class Acquisition:
     def _begins_again(self, now: float, number: int) -> None:
         """The lock was granted, and lost since: the next command is a new request."""
         self.course.gone(now, number)
-        self.request = uuid.uuid4().hex
+        self.request = new_request()
         self.owner = self.owner if self.owners is None else self.owners()
         self.token = self.slot = self.acknowledged = None
 
@@ -279,7 +279,7 @@ class Acquisition:
 
     def undo(self, token: int) -> list[Command]:
         """Returns the commands that release what the attempt got."""
-        return self.target.release(self.owner, token, uuid.uuid4().hex, self.target.permits)
+        return self.target.release(self.owner, token, new_request(), self.target.permits)
 
     def _acquire(self, block: int | None, *, bind: bool) -> Command:
         options = commands.options(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import time
-import uuid
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -324,7 +323,7 @@ class LockBase(Scripts, Generic[C]):
         if stays:
             return self._target.renew(hold.owner, hold.token, max(1, rest_of(hold.stays_until)))
         if hold.releasing is None or hold.releasing[1] != entries:
-            hold.releasing, hold.release_sent = (uuid.uuid4().hex, entries), False
+            hold.releasing, hold.release_sent = (owners.new_request(), entries), False
         return self._target.release(hold.owner, hold.token, *hold.releasing)
 
     def _release_later(self, hold: Hold[C]) -> None:
@@ -333,7 +332,7 @@ class LockBase(Scripts, Generic[C]):
             times = hold.entries if self.reentrant else 1
             entries = hold.entries if self._target.limit is not None else 1
             owner, token = hold.owner, hold.token
-            releases = [self._target.release(owner, token, uuid.uuid4().hex, entries) for _ in range(times)]
+            releases = [self._target.release(owner, token, owners.new_request(), entries) for _ in range(times)]
             hold.watch.release_later([command for release in releases for command in release])
 
     def _still_entered(self, hold: Hold[C], reply: int | None, entries: int, stays: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Names of owners: another one for each acquisition."""
+"""Names of owners, another one for each acquisition, and of requests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import socket
 
 from . import options
 
+# The random bytes of a request.
+_REQUEST = 16
 _numbers = itertools.count(1)
 
 
@@ -17,3 +19,8 @@ def new(label: str | None = None) -> bytes:
     if label is not None:
         return options.owner_of_label(label, random)
     return options.owner_of_process(socket.gethostname(), os.getpid(), next(_numbers), random)
+
+
+def new_request() -> str:
+    """Returns a new name of a request."""
+    return os.urandom(_REQUEST).hex()

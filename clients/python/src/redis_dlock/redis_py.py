@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import queue
+import select
 import selectors
 import socket
 import time
@@ -29,6 +30,11 @@ from redis.exceptions import (
     TimeoutError,
     TryAgainError,
 )
+
+try:
+    from redis.observability import attributes, recorder
+except ImportError:  # redis-py before 7.1 counts nothing
+    attributes = recorder = None  # type: ignore[assignment]
 
 from . import commands
 from .limits import STEP
@@ -153,6 +159,8 @@ class Crowd:
 
 def check_client(client: Any, *, asyncio: bool) -> None:
     """Raises `TypeError` for a client of the other kind: that of threads, or of asyncio."""
+    if type(client) is (redis.asyncio.Redis if asyncio else redis.Redis):
+        return
     of_asyncio = isinstance(client, (redis.asyncio.Redis, redis.asyncio.RedisCluster))
     if of_asyncio and not asyncio:
         raise TypeError("a client of redis.asyncio: use the classes of redis_dlock.asyncio with it")
@@ -232,12 +240,35 @@ def open_connection(pool: Any) -> Any:
     long as a server hangs."""
     if not lends(pool):
         return None
+    if type(pool).get_connection is ConnectionPool.get_connection:
+        return _idle(pool)
     if type(pool).get_connection not in _GETTERS:
         return pool.get_connection() if has_open_connection(pool) else None
     try:
         return type(pool).get_connection(_OpenOnes(pool))
     except _NoneLeft:
         return None
+
+
+def _idle(pool: Any) -> Any:
+    """The same of redis-py's own pool, without what that does for a connection which it may have to make."""
+    pool._checkpid()
+    with pool._lock:
+        idle = pool._available_connections
+        if not idle or not _is_open(idle[-1]):
+            return None
+        connection = idle.pop()
+        pool._in_use_connections.add(connection)
+    _counts_use(pool)
+    return connection
+
+
+def _counts_use(pool: Any) -> None:
+    """redis-py counts a connection as idle again when it is released."""
+    if recorder is not None:
+        name = attributes.get_pool_name(pool)
+        for state, change in ((attributes.ConnectionState.IDLE, -1), (attributes.ConnectionState.USED, 1)):
+            recorder.record_connection_count(pool_name=name, connection_state=state, counter=change)
 
 
 class _NoneLeft(Exception):
@@ -288,12 +319,14 @@ class _OpenOnes:
 _GETTERS = (ConnectionPool.get_connection, BlockingConnectionPool.get_connection)
 
 
-# `poll` needs no file of its own, unlike the default.
-_Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.DefaultSelector)
-
-
 def _readable(sock: Any) -> bool:
-    with _Selector() as selector:
+    # Looked up each time: eventlet takes it away. It needs no file of its own, unlike the default selector.
+    poll = getattr(select, "poll", None)
+    if poll is not None:
+        poller = poll()
+        poller.register(sock, select.POLLIN)
+        return bool(poller.poll(0))
+    with selectors.DefaultSelector() as selector:
         selector.register(sock, selectors.EVENT_READ)
         return bool(selector.select(0))
 
