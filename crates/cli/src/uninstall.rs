@@ -50,9 +50,6 @@ pub async fn uninstall(client: &Client, options: &Options) -> Result<u8, Error> 
     if options.check {
         return Ok(exit::NOT_GOT);
     }
-    if found.is_replica && found.locks > 0 {
-        return Ok(fail(exit::NOT_GOT, "this is a replica with locks: begin with its primary"));
-    }
     if !options.yes {
         if !io::stdin().is_terminal() {
             return Ok(fail(exit::USAGE, "there is nobody to ask: --yes does it without asking"));
@@ -60,6 +57,9 @@ pub async fn uninstall(client: &Client, options: &Options) -> Result<u8, Error> 
         if !confirmed() {
             return Ok(exit::NOT_GOT);
         }
+    }
+    if found.is_replica && !server.follows(options.timeout).await? {
+        return Ok(fail(exit::NOT_GOT, "this is a replica with locks: begin with its primary"));
     }
     if let Err(why) = server.clear(&found, options.timeout).await? {
         return Ok(fail(exit::NOT_GOT, &why));
@@ -175,6 +175,21 @@ impl Server<'_> {
         Ok(deleted)
     }
 
+    /// Waits until a replica has received that its primary has no locks. False: the primary has some.
+    async fn follows(&self, patience: Duration) -> Result<bool, Error> {
+        let end = Instant::now() + patience;
+        loop {
+            let mut left = 0;
+            for database in &info(self.node).await?.databases() {
+                left += self.count(*database).await?;
+            }
+            if left == 0 || Instant::now() >= end {
+                return Ok(left == 0);
+            }
+            sleep(POLL).await;
+        }
+    }
+
     /// Deletes all locks and writes the AOF. The reason if that does not come to an end.
     async fn clear(&self, found: &Found, patience: Duration) -> Result<Result<(), String>, Error> {
         let end = Instant::now() + patience;
@@ -281,9 +296,15 @@ impl Found {
 
     /// Returns the lines for a person on the machine of the server.
     fn left_to_do(&self) -> Vec<String> {
-        let mut lines = vec!["left to do there:".to_owned()];
-        if !self.replicas.is_empty() {
-            lines.push(format!("  the same on the replicas {}, before any server restarts", self.replicas.join(" ")));
+        let mut lines = vec!["left to do on its machine:".to_owned()];
+        match (self.is_replica, self.replicas.is_empty()) {
+            (true, _) => lines.push("  stop the server together with its primary".to_owned()),
+            (false, true) => lines.push("  stop the server".to_owned()),
+            (false, false) => {
+                let replicas = self.replicas.join(" ");
+                lines.push(format!("  dlock uninstall on each replica, before any server stops: {replicas}"));
+                lines.push("  stop the Sentinels, if there are any; then the server and its replicas".to_owned());
+            }
         }
         let library = self.module.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("libdlock.so");
         if !self.config.is_empty() {
@@ -296,16 +317,19 @@ impl Found {
             lines.push(format!(r"  sed -i -E '/^user /s/([ (])[-+]@?dlock[^ )]*/\1/Ig' {}", quoted(users)));
         }
         // A replica without the module cannot load what a primary with it sends.
-        let first = if self.replicas.is_empty() { "" } else { ", before its replicas" };
-        lines.push(format!("  restart the server{first}, and then remove the package"));
+        let order = match (self.is_replica, self.replicas.is_empty()) {
+            (true, _) => " after its primary",
+            (false, true) => "",
+            (false, false) => " before its replicas",
+        };
+        lines.push(format!("  start the server{order}, and remove the package"));
         if !self.has_preamble {
             lines.push(
-                "  aof-use-rdb-preamble is no: if dlock uninstall has set it, set it to yes after the restart"
-                    .to_owned(),
+                "  aof-use-rdb-preamble is no: if dlock uninstall has set it, set it to yes afterwards".to_owned(),
             );
         }
         if !self.has_aof {
-            lines.push("the AOF is on now, and the server starts from it. To go back after the restart:".to_owned());
+            lines.push("the AOF is on now, and the server starts from it. To go back afterwards:".to_owned());
             lines.push("  redis-cli SAVE; redis-cli CONFIG SET appendonly no; redis-cli CONFIG REWRITE".to_owned());
         }
         lines

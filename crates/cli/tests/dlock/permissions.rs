@@ -92,3 +92,59 @@ fn the_permissions_on_the_page_suffice_to_look_and_to_free() {
     assert_eq!(run(&server, "~*", &["uninstall", "--yes"]).code, Some(0));
     assert!(server.holders("job:1").is_empty());
 }
+
+/// The rules of a user on a page of production.
+fn user_of(page: &str, user: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let page = std::fs::read_to_string(path).expect("a page");
+    let rules = page.lines().find_map(|line| line.strip_prefix(&format!("user {user} ")));
+    rules.unwrap_or_else(|| panic!("no user {user}")).to_owned()
+}
+
+/// Runs commands as a user of a page, and checks that nothing was refused: neither what they are for nor what they say.
+#[track_caller]
+fn all_run(server: &Server, page: &str, user: &str, commands: &[(&[&str], i32)]) {
+    let mut admin = server.client();
+    admin.ok(format!("ACL SETUSER {user} reset {}", user_of(page, user)));
+    admin.ok("ACL LOG RESET");
+    let url = format!("redis://{user}:{user}-secret@127.0.0.1:{}", server.port());
+    for (words, code) in commands {
+        let done = outcome(bare().with(["-s", &url]).with(*words));
+        assert_eq!(done.code, Some(*code), "{page}, {user}: {words:?}: {done:?}");
+        assert_eq!(denied(&mut admin), [""; 0], "{page}, {user}: {words:?}: {done:?}");
+        // A refusal names the holder.
+        assert!(*code != 1 || words[0] != "run" || done.stderr.contains("held by alice"), "{words:?}: {done:?}");
+    }
+}
+
+#[test]
+fn the_users_of_the_pages_of_production_may_do_what_the_pages_say() {
+    let (server, mut admin) = Server::start().with_client();
+    for page in ["production-single.md", "production-sentinel.md", "production-cluster.md"] {
+        admin.ok("FLUSHALL");
+        admin.int("DLOCK.ACQUIRE job:held alice PX 600000");
+        let jobs: [(&[&str], i32); 16] = [
+            (&["run", "job:backup", "--", "true"], 0),
+            (&["run", "--shared", "job:1", "--", "true"], 0),
+            (&["run", "--limit", "2", "--slot", "job:2", "--", "true"], 0),
+            (&["run", "-k", "job:3", "-k", "job:4", "--", "true"], 0),
+            (&["run", "--once", "1d", "job:5", "--", "true"], 0),
+            (&["run", "--once", "1d", "job:5", "--", "true"], 0),
+            (&["run", "--no-wait", "job:held", "--", "true"], 1),
+            (&["run", "--wait", "1500ms", "job:held", "--", "true"], 1),
+            (&["acquire", "job:6", "--lease", "1h", "--label", "ci"], 0),
+            (&["renew", "job:held", "alice", "--lease", "1h"], 0),
+            (&["release", "job:held", "bob"], 1),
+            (&["info", "job:held"], 0),
+            (&["release", "job:held", "alice"], 0),
+            (&["acquire", "job:held", "--lease", "1h"], 0),
+            (&["break", "job:held", "--yes"], 0),
+            (&["info", "job:held"], 1),
+        ];
+        all_run(&server, page, "jobs", &jobs);
+        let looks: [(&[&str], i32); 4] = [(&["info", "job:6"], 0), (&["ls"], 0), (&["graph"], 0), (&["metrics"], 0)];
+        all_run(&server, page, "monitor", &looks);
+        let operates: [(&[&str], i32); 2] = [(&["log"], 0), (&["uninstall", "--check"], 1)];
+        all_run(&server, page, "admin", &operates);
+    }
+}

@@ -48,7 +48,7 @@ fn one_server_comes_up_keeps_its_locks_and_is_rid_of_the_module() {
 
 #[test]
 fn servers_under_sentinel_come_up_and_hand_over() {
-    play("production-sentinel.md", 6, 3);
+    play("production-sentinel.md", 7, 3);
 }
 
 /// Sentinel of Valkey 9 has the primary hand over, and needs more permissions for that.
@@ -58,7 +58,7 @@ fn servers_under_a_sentinel_that_coordinates_come_up_and_hand_over() {
     if !server.exists() {
         return skipped("no Valkey 9 here (make servers fetches it)");
     }
-    play_on(server.as_os_str(), "production-sentinel.md", 6, 3);
+    play_on(server.as_os_str(), "production-sentinel.md", 7, 3);
 }
 
 #[test]
