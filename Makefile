@@ -80,7 +80,6 @@ lint: setup ## check format, clippy, rustdoc, where unsafe code is, packages, an
 	cargo clippy --locked $(addprefix --package ,$(SHIPPED)) -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --exclude dlock --no-deps --all-features --quiet
 	scripts/check-unsafe
-	scripts/check-layers
 	scripts/check-packages
 	scripts/check-texts
 	scripts/reproduce --check

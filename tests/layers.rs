@@ -1,7 +1,9 @@
-//! The structure of the module: which file may import which.
+//! The structure of the crates: which file may import which.
 //!
-//! Files import each other in one direction only, so that each can be read with nothing but those below it. The unsafe
-//! folder `src/ffi` is the ground floor: it imports nothing of the rest, and unsafe code is nowhere else.
+//! Files import each other in one direction only, so that each can be read with nothing but those below it. A file that
+//! names the files of its own folder is their page of contents, which is no import. In the engine, state knows no visit,
+//! and a visit no input. The unsafe folder `src/ffi` is the ground floor: it imports nothing of the rest, and unsafe code
+//! is nowhere else.
 
 #![allow(clippy::expect_used, reason = "a test that panics has failed")]
 
@@ -13,14 +15,34 @@ type Imports = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
 fn files_import_each_other_in_one_direction_only() {
-    assert_eq!(circles(&imports()), Vec::<String>::new());
+    let crates = crates();
+    assert!(crates.len() > 10, "found only {crates:?}");
+    let all = crates.iter().flat_map(|folder| {
+        let shown = folder.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(folder).display().to_string();
+        circles(&imports(folder)).into_iter().map(move |circle| format!("{shown}: {circle}"))
+    });
+    assert_eq!(all.collect::<Vec<_>>(), Vec::<String>::new());
 }
 
 #[test]
 fn the_unsafe_folder_imports_nothing_from_above() {
-    for (file, imported) in imports().iter().filter(|(file, _)| file.starts_with("ffi")) {
+    for (file, imported) in imports(&folder("src")).iter().filter(|(file, _)| file.starts_with("ffi")) {
         let above: Vec<_> = imported.iter().filter(|name| !name.starts_with("ffi")).collect();
         assert!(above.is_empty(), "src/{file} imports {above:?}");
+    }
+}
+
+#[test]
+fn nothing_in_the_engine_imports_from_a_storey_above() {
+    // From the ground up. What stands beside the storeys is on the ground.
+    let storeys = ["engine::state", "engine::visit", "engine::inputs"];
+    let storey = |file: &str| storeys.iter().rposition(|storey| file.starts_with(storey)).map_or(0, |at| at + 1);
+    let imports = imports(&folder("crates/core/src"));
+    let engine: Vec<_> = imports.iter().filter(|(file, _)| file.starts_with("engine::")).collect();
+    assert!(engine.iter().any(|(file, _)| storey(file) == storeys.len()), "the engine is elsewhere");
+    for (file, imported) in engine {
+        let above: Vec<_> = imported.iter().filter(|other| storey(other) > storey(file)).collect();
+        assert!(above.is_empty(), "{file} imports {above:?}");
     }
 }
 
@@ -58,13 +80,26 @@ fn circles(imports: &Imports) -> Vec<String> {
     found
 }
 
-/// Returns the imports of every file of `src/` from the others. `lib.rs` is the contents page: no file imports it.
-fn imports() -> Imports {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+/// The folders with the sources of the workspace's crates.
+fn crates() -> Vec<PathBuf> {
+    let manifest = std::fs::read_to_string(folder("Cargo.toml")).expect("the manifest of the workspace");
+    let members = manifest.split_once("members = [").and_then(|(_, rest)| rest.split_once(']')).expect("members").0;
+    let members = members.split(',').map(|member| member.trim().trim_matches('"')).filter(|member| !member.is_empty());
+    members.map(|member| folder(member).join("src")).chain([folder("src")]).filter(|src| src.is_dir()).collect()
+}
+
+fn folder(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Returns the imports of every file below `src` from the others there. A crate's first file is its page of contents: no
+/// file imports it. Tests are left out.
+fn imports(src: &Path) -> Imports {
     let mut files = Vec::new();
-    collect(&src, &mut files);
-    let names: BTreeMap<String, PathBuf> = files.into_iter().map(|file| (module_of(&src, &file), file)).collect();
-    assert!(names.len() > 20, "found only {names:?}");
+    collect(src, &mut files);
+    let files = files.into_iter().map(|file| (module_of(src, &file), file));
+    let names: BTreeMap<String, PathBuf> = files.filter(|(name, _)| !name.ends_with("tests")).collect();
+    let is_first = |name: &str| ["lib", "main"].contains(&name);
     let find = |path: &str| {
         // The longest part of a path that is a file.
         let mut parts: Vec<&str> = path.split("::").collect();
@@ -73,32 +108,37 @@ fn imports() -> Imports {
         }
         (!parts.is_empty()).then(|| parts.join("::"))
     };
-    names
-        .iter()
-        .filter(|(name, _)| *name != "lib")
-        .map(|(name, file)| {
-            let text = std::fs::read_to_string(file).expect("a source file");
-            let parent = name.rsplit_once("::").map_or("", |(parent, _)| parent);
-            let mut imported = BTreeSet::new();
-            for line in text.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
-                for (at, prefix) in line
-                    .match_indices("crate::")
-                    .map(|(at, word)| (at + word.len(), String::new()))
-                    .chain(line.match_indices("super::").map(|(at, word)| (at + word.len(), format!("{parent}::"))))
-                {
-                    let rest = line.get(at..).unwrap_or_default();
-                    let path: String =
-                        rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_' || *c == ':').collect();
-                    if let Some(other) =
-                        find(format!("{prefix}{path}").trim_end_matches(':')).filter(|other| other != name)
-                    {
-                        imported.insert(other);
-                    }
-                }
-            }
-            (name.clone(), imported)
-        })
-        .collect()
+    let of = |name: &str, file: &Path| {
+        let text = std::fs::read_to_string(file).expect("a source file");
+        let paths = paths_in(&text, name);
+        let found = paths.iter().filter_map(|path| find(path)).filter(|other| other != name && !is_first(other));
+        found.collect::<BTreeSet<_>>()
+    };
+    let files = names.iter().filter(|(name, _)| !is_first(name));
+    files.map(|(name, file)| (name.clone(), of(name, file))).collect()
+}
+
+/// Returns the paths of the crate that a file names, from the crate's root on: `use super::{a, b::C}` names two.
+fn paths_in(text: &str, name: &str) -> Vec<String> {
+    let parent = name.rsplit_once("::").map_or("", |(parent, _)| parent);
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
+    let code: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = code.join("\n");
+    let mut paths = Vec::new();
+    for (word, prefix) in [("crate::", String::new()), ("super::", format!("{parent}::"))] {
+        for (at, _) in code.match_indices(word) {
+            let rest = code.get(at + word.len()..).unwrap_or_default();
+            let path: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_' || *c == ':').collect();
+            let list =
+                rest.get(path.len()..).and_then(|rest| rest.strip_prefix('{')).and_then(|rest| rest.split_once('}'));
+            let ends = list.map_or(vec![""], |(list, _)| list.split(',').map(str::trim).collect());
+            paths.extend(ends.iter().map(|end| {
+                let end: String = end.chars().take_while(|c| c.is_alphanumeric() || *c == '_' || *c == ':').collect();
+                format!("{prefix}{path}{end}").trim_start_matches("::").trim_end_matches(':').to_owned()
+            }));
+        }
+    }
+    paths
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser};
 
 use crate::error::Error;
-use crate::server::Mode;
+use crate::mode::Mode;
 
 /// Measures what a lock costs the server, beside its rivals. Ends with 1 if a limit is passed or a target missed by too
 /// much.

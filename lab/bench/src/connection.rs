@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::load::Request;
+use crate::request::Request;
 use crate::resp::{self, Reply};
 
 pub struct Connection {

@@ -3,30 +3,10 @@
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::owners;
-use crate::resp::{self, Expect, Reply};
+use crate::request::Request;
 
 /// Requests on their way at the same time.
 pub const PIPELINE: usize = 16;
-
-#[derive(Clone)]
-pub struct Request {
-    pub bytes: Vec<u8>,
-    expect: Expect,
-}
-
-impl Request {
-    pub fn new(args: &[&[u8]], expect: Expect) -> Self {
-        Self { bytes: resp::request(args), expect }
-    }
-
-    pub fn judge(&self, reply: &Reply) -> Result<(), Error> {
-        if self.expect.accepts(reply) {
-            return Ok(());
-        }
-        let request = String::from_utf8_lossy(&self.bytes).replace("\r\n", " ");
-        Err(Error::Reply(format!("expected {:?}, got {reply:?} to {request}", self.expect)))
-    }
-}
 
 /// The requests that one contender sends, over and over.
 pub struct Load {
@@ -132,6 +112,7 @@ fn common_divisor(a: usize, b: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resp::Expect;
 
     fn load(operations: usize) -> Load {
         Load::new((0..operations).map(|n| {

@@ -24,12 +24,15 @@ mod follower;
 mod instr;
 mod ledger;
 mod load;
+mod mode;
 mod order;
 mod owners;
 mod page;
 mod pings;
 mod processors;
+mod request;
 mod resp;
+mod rows;
 mod server;
 mod shown;
 mod targets;
@@ -39,6 +42,7 @@ mod waiting;
 use std::process::ExitCode;
 
 use clap::Parser;
+
 use command_line::Subcommand;
 use error::Error;
 
@@ -65,7 +69,7 @@ fn run() -> Result<(), Error> {
     match Subcommand::parse() {
         Subcommand::Instr(options) => instr::run(&options),
         Subcommand::Waiting(options) => waiting::run(&options),
-        Subcommand::Times(options) => times::run(&options),
+        Subcommand::Times(options) => times::parts::run(&options),
         Subcommand::Page => page::run(),
     }
 }

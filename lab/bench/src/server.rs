@@ -11,8 +11,8 @@ use dlock_testkit::process::{module_path, server_program};
 
 use crate::command_line::Place;
 use crate::connection::Connection;
-use crate::contenders::RunsOn;
 use crate::error::Error;
+use crate::mode::Mode;
 
 /// The server and the module that are measured.
 pub struct Programs {
@@ -46,46 +46,6 @@ impl Programs {
         let setup = setup.conf(QUIET).conf(mode.config()).conf(&clock.config()).under(wrapper);
         let failed = |log| Error::Server(format!("the server did not start; its log:\n{log}"));
         Ok(Server { server: setup.try_start().map_err(failed)? })
-    }
-}
-
-/// The persistence and replication of writes.
-#[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
-pub enum Mode {
-    #[value(name = "none")]
-    NoPersistence,
-    /// To a file, flushed once a second.
-    Aof,
-    /// To one replica, which the bench plays ([`crate::follower`]).
-    Replica,
-}
-
-impl Mode {
-    pub const ALL: [Self; 3] = [Self::NoPersistence, Self::Aof, Self::Replica];
-
-    /// For `--mode` and figures.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoPersistence => "none",
-            Self::Aof => "aof",
-            Self::Replica => "replica",
-        }
-    }
-
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::NoPersistence => "no persistence",
-            Self::Aof => "AOF everysec",
-            Self::Replica => "one replica",
-        }
-    }
-
-    fn config(self) -> &'static str {
-        match self {
-            Self::NoPersistence => "appendonly no\n",
-            Self::Aof => "appendonly yes\nappendfsync everysec\nauto-aof-rewrite-percentage 0\n",
-            Self::Replica => "appendonly no\nrepl-ping-replica-period 3600\n",
-        }
     }
 }
 
@@ -173,3 +133,10 @@ const SOCKET: &str = "server.sock";
 pub const MAX_CLIENTS: usize = 14_000;
 
 const LOG_TAIL: usize = 8;
+
+/// The server a contender runs on. Rivals get one without the module, as their users have it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RunsOn {
+    PlainServer,
+    Module,
+}

@@ -75,7 +75,7 @@ const VIOLATED: u8 = 1;
 
 fn go(command: Command) -> Result<Verdict> {
     match command {
-        Command::Worker(job) => worker::run(job).map(|()| Verdict::Good),
+        Command::Worker(job) => workload::run(job).map(|()| Verdict::Good),
         Command::Run(options) => run::run(&options),
         Command::Histories(options) => {
             let tally = run::histories(options.seed(), options.seconds * 1000)?;

@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use dlock_testkit::Client;
 use dlock_testkit::random::Random;
-use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::control::{Control, Work};
 use crate::counters::CounterClient;
-use crate::failure::{Doing, Result};
+use crate::failure::Result;
 use crate::history::{Recorder, Reply};
 use crate::time::sleep_ms;
-use crate::workload;
 
 /// The options of a worker, as the words of a command line.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,29 +68,27 @@ pub struct Worker {
     pub random: Random,
 }
 
-/// Works until told to finish.
-pub fn run(job: Job) -> Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL)).doing("prctl")?;
-    let mut worker = Worker {
-        control: Control::in_dir(&job.dir),
-        recorder: Recorder::create(&job.history())?,
-        connection: None,
-        connections: 0,
-        owners: 0,
-        sessions: 0,
-        counters: CounterClient::open(job.counters)?,
-        random: Random::of(job.seed, &job.name),
-        job,
-    };
-    while worker.control.read()?.work == Work::GoOn {
-        workload::run(&mut worker)?;
-        let pause = worker.random.within(2..26);
-        sleep_ms(pause);
-    }
-    Ok(())
-}
-
 impl Worker {
+    /// Returns a worker that begins with this job.
+    pub fn new(job: Job) -> Result<Worker> {
+        Ok(Worker {
+            control: Control::in_dir(&job.dir),
+            recorder: Recorder::create(&job.history())?,
+            connection: None,
+            connections: 0,
+            owners: 0,
+            sessions: 0,
+            counters: CounterClient::open(job.counters)?,
+            random: Random::of(job.seed, &job.name),
+            job,
+        })
+    }
+
+    /// Returns whether there is more to do.
+    pub fn goes_on(&self) -> Result<bool> {
+        Ok(self.control.read()?.work == Work::GoOn)
+    }
+
     /// An owner that nobody ever was.
     pub fn fresh_owner(&mut self) -> String {
         self.owners += 1;

@@ -2,13 +2,29 @@
 
 mod named;
 
-use crate::failure::Result;
+use rustix::process::Signal;
+use rustix::process::set_parent_process_death_signal;
+
+use crate::failure::{Doing, Result};
 use crate::history::Reply;
 use crate::time::sleep_ms;
+use crate::worker::Job;
 use crate::worker::Worker;
 
+/// Works until told to finish.
+pub fn run(job: Job) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).doing("prctl")?;
+    let mut worker = Worker::new(job)?;
+    while worker.goes_on()? {
+        step(&mut worker)?;
+        let pause = worker.random.within(2..26);
+        sleep_ms(pause);
+    }
+    Ok(())
+}
+
 /// One piece of work, drawn at random.
-pub fn run(worker: &mut Worker) -> Result<()> {
+fn step(worker: &mut Worker) -> Result<()> {
     match worker.random.below(36) {
         0..=8 => exclusive(worker),
         9..=11 => reentrant(worker),

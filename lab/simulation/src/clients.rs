@@ -3,7 +3,6 @@
 use dlock_core::Mode;
 use dlock_testkit::histories::SessionNo;
 
-use crate::oracle::Why;
 use crate::plan::{CLIENTS, Command, OTHER_USER};
 use crate::servers::Place;
 
@@ -198,4 +197,15 @@ const USERS: u64 = dlock_testkit::histories::CLIENTS as u64;
 /// Returns the common part of the numbers of a client's connections.
 pub const fn user_of(client: usize) -> u64 {
     if client == OTHER_USER { 0 } else { 1 }
+}
+
+/// Why a client was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The effect had not reached this server.
+    Lost,
+    /// By the clock of the server, the lease has ended.
+    Clock,
+    /// The server did not know the session, so that nobody extended the lease there, or an earlier session ended it.
+    Unbound,
 }

@@ -2,22 +2,12 @@
 //! reach the server that decides now, its lease has ended by the clock of that server, or a session has that this
 //! server knows and that the client has replaced on another one.
 
+use dlock_core::Mode;
 use dlock_testkit::exclusion::{Hold, Span, violations};
 
+use crate::clients::Why;
 use crate::clients::{Belief, Bond, Clients, Connection};
 use crate::servers::{Place, Servers};
-use dlock_core::Mode;
-
-/// Why a client was wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// The effect had not reached this server.
-    Lost,
-    /// By the clock of the server, the lease has ended.
-    Clock,
-    /// The server did not know the session, so that nobody extended the lease there, or an earlier session ended it.
-    Unbound,
-}
 
 /// Beliefs that were wrong, by their reason.
 #[derive(Clone, Copy, Debug, Default)]

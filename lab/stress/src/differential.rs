@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use dlock_testkit::histories::words::name_of;
+use dlock_testkit::histories::word::name_of;
 use dlock_testkit::random::Random;
 use dlock_testkit::{Server, Setup};
 

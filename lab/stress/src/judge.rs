@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::Mode;
 use dlock_testkit::histories::naive::{Counts, Hold, Request};
-use dlock_testkit::histories::words::{Words, name_of, words};
+use dlock_testkit::histories::word::{Words, name_of, words};
 use dlock_testkit::histories::{KEYS, KeyNo};
 use dlock_testkit::lock::{Hold as Shown, Info, Queued};
 use dlock_testkit::redis::Value;
 use dlock_testkit::wire::error_text;
 use dlock_testkit::{Client, bytes_of, int_of, text_of};
 
+use crate::model::SLACK_MS;
 use crate::model::{Model, Reply, UNKNOWN, db_of};
 
 /// The state before a step.
@@ -305,6 +306,3 @@ fn close(what: &str, ms: i64, end: u64, now: u64) -> Result<(), String> {
     }
     Ok(())
 }
-
-/// How far the server's reading of the clock may be from ours, on a busy machine.
-pub const SLACK_MS: u64 = 20_000;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dlock_core::Mode;
 use dlock_testkit::histories::leave::{Fence, Renewal};
-use dlock_testkit::histories::words::{name_of, words};
+use dlock_testkit::histories::word::{name_of, words};
 use dlock_testkit::histories::{KeyNo, Lease, Who};
 use dlock_testkit::lock::info_reply;
 use dlock_testkit::redis::Value as Answer;

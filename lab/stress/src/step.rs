@@ -7,9 +7,8 @@ use dlock_core::{Command, Entries, Mode};
 use dlock_testkit::bytes::Bytes;
 use dlock_testkit::histories::leave::{Fence, Leave, Renewal};
 use dlock_testkit::histories::naive::{Hold, Request};
-use dlock_testkit::histories::words::{
-    Words, beat_words, close_words, enter_words, name_of, release_words, renew_words, words,
-};
+use dlock_testkit::histories::word::{Words, name_of, words};
+use dlock_testkit::histories::words::{beat_words, close_words, enter_words, release_words, renew_words};
 use dlock_testkit::histories::{How, KEYS, KeyNo, LONG_SESSION_MS, Lease, SessionNo, Who};
 use dlock_testkit::random::Random;
 

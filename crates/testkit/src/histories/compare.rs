@@ -3,11 +3,12 @@
 use dlock_core::engine::{Detail, ShownSession};
 use dlock_core::{Keyspace, LockMode, Mode, UnixMs};
 
+use super::held;
 use super::naive::{Counts, Hold, Request};
-use super::named::Session;
-use super::ops::{KEYS, KeyNo};
 use super::plain;
 use super::world::World;
+use crate::histories::naive::Session;
+use crate::histories::values::{KEYS, KeyNo};
 use crate::keyspace::name;
 
 impl World {
@@ -48,10 +49,10 @@ impl World {
     fn compare_holds(&self, key: KeyNo) {
         let now = self.naive.now();
         let lock = self.server.space.lock(&plain::key_name(key));
-        let stored = plain::sorted(lock.live_holds(UnixMs::new(now)).map(plain::hold).collect());
+        let stored = held::sorted(lock.live_holds(UnixMs::new(now)).map(held::hold).collect());
         let live = self.naive.keys[key].holds.iter().filter(|hold| now < hold.deadline);
         let plain = live.map(|hold| Hold { session: None, ended: None, ..hold.clone() });
-        assert_eq!(stored, plain::sorted(plain.collect()), "{key} {:?}", self.naive);
+        assert_eq!(stored, held::sorted(plain.collect()), "{key} {:?}", self.naive);
     }
 
     /// The TTL of a key is its last deadline, unless a client changed it. While a request waits it may be longer.
@@ -101,7 +102,7 @@ impl World {
         let mut holds: Vec<_> = holds
             .iter()
             .map(|shown| {
-                let hold = plain::hold(&shown.hold);
+                let hold = held::hold(&shown.hold);
                 (
                     (hold.token, hold.owner, hold.mode, hold.count),
                     shown.ttl,
@@ -160,7 +161,7 @@ impl World {
         match session {
             ShownSession::Connection(client) => client.0,
             ShownSession::Named(id) => {
-                let hold = plain::hold(hold);
+                let hold = held::hold(hold);
                 let numbers: Vec<_> = (0..KEYS.len())
                     .flat_map(|key| self.naive.live(key))
                     .filter(|other| (other.owner, other.mode, other.token) == (hold.owner, hold.mode, hold.token))
@@ -194,7 +195,7 @@ impl World {
             if self.server.space.has_expired(&name) {
                 continue;
             }
-            let stored = |lock: &dlock_core::Lock| plain::sorted(lock.stored_holds().map(plain::hold).collect());
+            let stored = |lock: &dlock_core::Lock| held::sorted(lock.stored_holds().map(held::hold).collect());
             assert_eq!(stored(theirs), stored(ours), "{key}");
             if ours.is_empty() || self.late.contains(&key) {
                 continue;

@@ -1,28 +1,18 @@
 //! A world as one server of a deployment: its clock is set, it fails over, loads files and applies what another server
 //! has replicated. Each step of a primary is still held against the model.
 
+use dlock_core::engine::Permission;
 use dlock_core::engine::{Answer, Input, Role};
 use dlock_core::{Lock, Token, UnixMs};
 
+use super::held;
 use super::naive::{Hold, Key, Naive, Request};
-use super::ops::{History, KEYS, KeyNo};
+use super::ops::History;
 use super::plain;
 use super::world::World;
+use crate::histories::values::{KEYS, KeyNo};
+use crate::histories::world::Deployed;
 use crate::keyspace::{KeyName, MemoryKeyspace, Replicated};
-use dlock_core::engine::Permission;
-
-/// The state of a server of a deployment, beside its locks.
-#[derive(Clone, Debug, Default)]
-pub struct Deployed {
-    /// How the waits ended that the driver has not told the clients yet.
-    pub(super) answered: Vec<(Request, Answer)>,
-    /// Holds that have lapsed, but are stored: a clock that goes back makes them live again.
-    lapsed: Vec<(KeyNo, Hold)>,
-    /// When it became a primary: the highest token that it had seen, and the highest that its stream had carried.
-    inherited: (u64, u64),
-    /// A clock that went back has put the timer for named sessions off until then, in ms.
-    pub(super) late_until: u64,
-}
 
 /// The model's state after a change was replicated.
 #[derive(Clone, Debug)]
@@ -266,7 +256,7 @@ impl World {
     pub fn differs_from(&self, other: &World) -> Option<String> {
         let holds = |world: &World, key| {
             let lock = world.server.space.lock(&plain::key_name(key));
-            plain::sorted(lock.stored_holds().map(plain::hold).collect())
+            held::sorted(lock.stored_holds().map(held::hold).collect())
         };
         (0..KEYS.len()).find_map(|key| {
             // A primary may look at a key that has expired and that it has not removed yet.

@@ -7,11 +7,13 @@ use dlock_core::engine::OpenIf;
 use dlock_core::{Entries, Mode};
 
 use super::how::How;
-use super::ops::{
-    CLIENTS, History, KEYS, KeyNo, LONG_SESSION_MS, Lease, OWNERS, Op, Permit, SHORT_SESSION_MS, Somebody, Step,
-    TokenPick, TokenRule,
-};
+use super::ops::{History, Op, Step};
 use crate::bytes::Bytes;
+use crate::histories::drawn::key;
+use crate::histories::drawn::lease;
+use crate::histories::values::{
+    CLIENTS, LONG_SESSION_MS, OWNERS, Permit, SHORT_SESSION_MS, Somebody, TokenPick, TokenRule,
+};
 
 impl History {
     /// Reads the bytes as a history: first the settings, then the steps.
@@ -127,22 +129,8 @@ fn session(bytes: &mut Bytes) -> Op {
     Op::Beat { client, session, only, timeout }
 }
 
-pub(super) fn key(bytes: &mut Bytes) -> KeyNo {
-    // Those of the first database are met more often.
-    bytes.pick(&[0, 0, 0, 1, 1, 2, 3]) % KEYS.len()
-}
-
 fn client(bytes: &mut Bytes) -> usize {
     bytes.below(256) % CLIENTS
-}
-
-pub(super) fn lease(bytes: &mut Bytes) -> Lease {
-    match bytes.byte() {
-        0..=60 => Lease::Own,
-        ms @ 61..=160 => Lease::For(u64::from(ms) - 60),
-        ms @ 161..=220 => Lease::For(u64::from(ms - 161) * 10 + 300),
-        ms => Lease::Until(u64::from(ms - 220) * 4),
-    }
 }
 
 fn mode(bytes: &mut Bytes) -> Option<Mode> {

@@ -4,11 +4,11 @@ use std::num::NonZeroU32;
 
 use dlock_core::{Command, Owner, Request, Token, Want};
 
-use super::draw::{key, lease};
-use super::ops::{Asked, CLIENTS, ClientNo, KeyNo, Lease, OWNERS, SessionNo, Somebody};
 use super::plain;
-use super::words::{Words, lease_words, name, name_of, session_words, words};
 use crate::bytes::Bytes;
+use crate::histories::drawn::{key, lease};
+use crate::histories::values::{Asked, CLIENTS, ClientNo, KeyNo, Lease, OWNERS, SessionNo, Somebody};
+use crate::histories::word::{Words, lease_words, name, name_of, session_words, words};
 
 /// A request: the command and its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

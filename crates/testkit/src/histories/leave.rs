@@ -3,7 +3,7 @@
 use dlock_core::{Entries, Mode};
 
 use super::naive::{Hold, Key, MIN_BOUND, Naive, Reply};
-use super::ops::{Asked, KeyNo, Lease, SessionNo, Who};
+use crate::histories::values::{Asked, KeyNo, Lease, SessionNo, Who};
 
 /// A `RELEASE`.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,12 @@
 //! The contract, written as simply as possible: lists, and loops over them.
 
+use dlock_core::NamedId;
 use dlock_core::{Mode, Want};
 
 use super::how::How;
-use super::named::Session;
-use super::ops::{Asked, KEYS, KeyNo, Lease, Who};
+use crate::histories::values::SessionNo;
+use crate::histories::values::User;
+use crate::histories::values::{Asked, KEYS, KeyNo, Lease, Who};
 
 mod judge;
 
@@ -348,3 +350,23 @@ impl Naive {
 
 /// The shortest lease of a hold that is bound.
 pub const MIN_BOUND: u64 = 300;
+
+/// A named session that is open.
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    pub id: SessionNo,
+    /// The user that has opened it.
+    pub user: User,
+    /// The number by which holds and waiters know it: another one for each opening.
+    pub number: u64,
+    /// The engine's id, if it is known.
+    pub named: Option<NamedId>,
+    /// How long it is open without a heartbeat, in µs.
+    pub timeout: u64,
+    /// When the last heartbeat came, in µs of the monotonic clock.
+    pub beat_at: u64,
+    /// How much session time has passed since then at least, in µs.
+    pub passed: u64,
+    /// How often the timer has run since it should have ended.
+    pub turns_late: usize,
+}

@@ -4,30 +4,9 @@ use dlock_core::NamedId;
 use dlock_core::engine::OpenIf;
 
 use super::naive::{Naive, Reply};
-use super::ops::{CLIENTS, SessionNo};
-
-/// A named session that is open.
-#[derive(Clone, Copy, Debug)]
-pub struct Session {
-    pub id: SessionNo,
-    /// The user that has opened it.
-    pub user: User,
-    /// The number by which holds and waiters know it: another one for each opening.
-    pub number: u64,
-    /// The engine's id, if it is known.
-    pub named: Option<NamedId>,
-    /// How long it is open without a heartbeat, in µs.
-    pub timeout: u64,
-    /// When the last heartbeat came, in µs of the monotonic clock.
-    pub beat_at: u64,
-    /// How much session time has passed since then at least, in µs.
-    pub passed: u64,
-    /// How often the timer has run since it should have ended.
-    pub turns_late: usize,
-}
-
-/// A user.
-pub type User = usize;
+use crate::histories::naive::Session;
+use crate::histories::values::User;
+use crate::histories::values::{CLIENTS, SessionNo};
 
 /// How much session time passes at most between two turns of the timer, in µs: contract, section 4.
 pub const MAX_STEP_US: u64 = 100_000;

@@ -1,10 +1,9 @@
 //! Translates the core's values into the plain numbers of the model, and back.
 
-use dlock_core::{LeaseChoice, Mode, Owner, RequestId, SessionId, UnixMs};
+use dlock_core::{LeaseChoice, Owner, RequestId, SessionId, UnixMs};
 
-use super::naive::Hold;
-use super::named::User;
-use super::ops::{Asked, KEYS, KeyNo, Lease, SessionNo, Who};
+use crate::histories::values::User;
+use crate::histories::values::{Asked, KEYS, KeyNo, Lease, SessionNo, Who};
 use crate::keyspace::KeyName;
 
 /// Returns the owner with this number: some are UUIDs, which are stored in another form.
@@ -31,28 +30,6 @@ pub fn request((command, id): Asked) -> RequestId {
 
 pub fn asked(request: &RequestId) -> Asked {
     (request.command(), request.id()[0])
-}
-
-pub fn hold(hold: &dlock_core::Hold) -> Hold {
-    Hold {
-        owner: who(&hold.owner),
-        mode: hold.mode,
-        count: u64::from(hold.count),
-        lease: hold.lease.get(),
-        deadline: hold.deadline.get(),
-        cap: hold.cap().map(|cap| cap.get()),
-        slot: hold.slot(),
-        token: hold.token.get(),
-        request: hold.request().map(asked),
-        session: None,
-        ended: None,
-    }
-}
-
-/// In one order, whatever the tokens.
-pub fn sorted(mut holds: Vec<Hold>) -> Vec<Hold> {
-    holds.sort_by_key(|hold| (hold.token, hold.owner, hold.mode == Mode::Shared));
-    holds
 }
 
 pub fn session(id: SessionNo) -> SessionId {

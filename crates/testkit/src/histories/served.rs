@@ -2,7 +2,7 @@
 //! server do to keys.
 
 use super::naive::{Counts, Key, Naive, Reply, Request, Turn};
-use super::ops::{KEYS, KeyNo};
+use crate::histories::values::{KEYS, KeyNo};
 
 impl Naive {
     /// Returns a server without locks.

@@ -7,20 +7,13 @@ use dlock_core::{Command, Entries, Mode};
 
 use super::leave::{Fence, Leave, Renewal};
 use super::naive::Request;
-use super::ops::{KEYS, KeyNo, Lease, Op, SessionNo, Somebody, Step, TokenPick, TokenRule};
-
-/// The words of a command.
-pub type Words = Vec<Vec<u8>>;
-
-/// Returns the name of a key, without its database.
-pub fn name_of(key: KeyNo) -> &'static str {
-    KEYS.get(key).map_or("", |key| key.1)
-}
-
-/// Words, separated by blanks.
-pub fn words(text: &str) -> Words {
-    text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
-}
+use super::ops::{Op, Step};
+use crate::histories::values::{KeyNo, SessionNo, Somebody, TokenPick, TokenRule};
+use crate::histories::word::Words;
+use crate::histories::word::lease_words;
+use crate::histories::word::name_of;
+use crate::histories::word::session_words;
+use crate::histories::word::words;
 
 /// A request to enter. `owner` is its name, `block` how long it waits, in ms. Some words are in lower case, which a
 /// server must not mind.
@@ -62,18 +55,6 @@ pub fn renew_words(key: KeyNo, owner: &[u8], renewal: &Renewal) -> Words {
     line
 }
 
-pub(super) fn name(command: Command) -> &'static str {
-    match command {
-        Command::Acquire => "ACQUIRE",
-        Command::Racquire => "RACQUIRE",
-        Command::Rlock => "RLOCK",
-        Command::Wlock => "WLOCK",
-        Command::Sacquire => "SACQUIRE",
-        Command::Macquire => "MACQUIRE",
-        Command::Release => "RELEASE",
-    }
-}
-
 /// Returns the words of a heartbeat.
 pub fn beat_words(session: SessionNo, timeout: u64, only: OpenIf) -> Words {
     let only = match only {
@@ -89,29 +70,11 @@ pub fn close_words(session: SessionNo) -> Words {
     words(&format!("DLOCK.SESSION session-{session} CLOSE"))
 }
 
-pub(super) fn session_words(binds: bool, named: Option<SessionNo>) -> Words {
-    match named {
-        Some(id) => words(&format!("SESSIONID session-{id}")),
-        None if binds => words("Session"),
-        None => Words::new(),
-    }
-}
-
 fn mode_words(mode: Option<Mode>) -> Words {
     match mode {
         None => Words::new(),
         Some(Mode::Exclusive) => words("write"),
         Some(Mode::Shared) => words("READ"),
-    }
-}
-
-pub(super) fn lease_words(lease: Lease) -> Words {
-    match lease {
-        Lease::Own => Words::new(),
-        Lease::For(ms) if ms % 120_000 == 0 => words(&format!("ex {}", ms / 1000)),
-        Lease::For(ms) => words(&format!("PX {ms}")),
-        Lease::Until(ms) if ms % 2000 == 0 => words(&format!("EXAT {}", ms / 1000)),
-        Lease::Until(ms) => words(&format!("PXAT {ms}")),
     }
 }
 

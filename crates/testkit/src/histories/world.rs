@@ -7,16 +7,18 @@ mod turn;
 
 use std::collections::BTreeSet;
 
+use dlock_core::engine::Answer;
 use dlock_core::engine::{Input, Role, Settings};
 use dlock_core::{ClientId, Command, Engine, Memory};
 
-use super::deployed::Deployed;
 use super::how::How;
 use super::leave::{Fence, Leave, Renewal};
 use super::naive::{Counts, Naive, Request};
-use super::ops::{CLIENTS, ClientNo, History, KEYS, KeyNo, Lease, Op, Somebody, Step, TokenPick, TokenRule, Who};
+use super::ops::{History, Op, Step};
 use super::plain;
 use super::reached::Reached;
+use crate::histories::naive::Hold;
+use crate::histories::values::{CLIENTS, ClientNo, KEYS, KeyNo, Lease, Somebody, TokenPick, TokenRule, Who};
 use crate::keyspace::MemoryKeyspace;
 use crate::memory_server::MemoryServer;
 
@@ -303,3 +305,16 @@ const BEGIN_MS: u64 = 1_000_000;
 const RETRY_US: u64 = 20_000;
 /// A token that no hold ever had.
 const NEVER: u64 = 7;
+
+/// The state of a server of a deployment, beside its locks.
+#[derive(Clone, Debug, Default)]
+pub struct Deployed {
+    /// How the waits ended that the driver has not told the clients yet.
+    pub(super) answered: Vec<(Request, Answer)>,
+    /// Holds that have lapsed, but are stored: a clock that goes back makes them live again.
+    pub(super) lapsed: Vec<(KeyNo, Hold)>,
+    /// When it became a primary: the highest token that it had seen, and the highest that its stream had carried.
+    pub(super) inherited: (u64, u64),
+    /// A clock that went back has put the timer for named sessions off until then, in ms.
+    pub(super) late_until: u64,
+}

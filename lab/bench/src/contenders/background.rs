@@ -2,8 +2,9 @@
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::{Load, Request};
+use crate::load::Load;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::Expect;
 use crate::server::Server;
 

@@ -6,8 +6,9 @@ use std::ops::Range;
 use super::{Background, Contender, Kind, LEASE, Prepare, RunsOn, over};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::{Load, Request};
+use crate::load::Load;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::{Expect, Reply};
 
 pub const ACQUIRE: &str = "acquire";

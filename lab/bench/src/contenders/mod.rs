@@ -16,10 +16,12 @@ use std::ops::Range;
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::{Load, Request};
+use crate::load::Load;
+use crate::mode::Mode;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::Reply;
-use crate::server::Mode;
+use crate::server::RunsOn;
 
 /// One thing that can be measured.
 pub struct Contender {
@@ -102,13 +104,6 @@ impl Contender {
         };
         [few, few * if is_noisy { 20 } else { 5 }]
     }
-}
-
-/// The server a contender runs on. Rivals get one without the module, as their users have it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum RunsOn {
-    PlainServer,
-    Module,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]

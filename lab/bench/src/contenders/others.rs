@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::{Background, Contender, Kind, Prepare, RunsOn, over};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::{Load, Request};
+use crate::load::Load;
+use crate::request::Request;
 use crate::resp::Expect;
 
 /// By name and label; who is there is added to the names (see [`all`]).

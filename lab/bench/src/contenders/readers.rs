@@ -5,8 +5,9 @@ use std::ops::Range;
 use super::{Contender, Kind, LEASE, Prepare, RunsOn, run_through};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::{Load, Request};
+use crate::load::Load;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::Expect;
 
 pub fn all() -> Vec<Contender> {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::{Contender, Kind, LEASE, Prepare, RunsOn, over, script};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::{Load, Request};
+use crate::load::Load;
+use crate::request::Request;
 use crate::resp::{Expect, Reply};
 
 pub fn all() -> Vec<Contender> {

@@ -8,8 +8,9 @@ use std::ops::Range;
 use super::{Contender, Kind, LEASE, Prepare, RunsOn, run_through, script};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::{Load, Request};
+use crate::load::Load;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::Expect;
 
 /// By name and label; the names end with how many permits are taken.

@@ -6,8 +6,9 @@ use super::redisson::{LockScripts, Names};
 use super::{Contender, Kind, LEASE, Prepare, RunsOn, script};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::{Load, Request};
+use crate::load::Load;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::Expect;
 
 /// By name and label; the names end with how many locks.

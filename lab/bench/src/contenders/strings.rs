@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::{Contender, Kind, LEASE, Prepare, RunsOn, over, run_through, script};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::{Load, Request};
+use crate::load::Load;
+use crate::request::Request;
 use crate::resp::{Expect, Reply};
 
 pub const SET_DEL: &str = "set-del";

@@ -1,11 +1,13 @@
 //! Instructions of one operation of a contender.
 
 use crate::callgrind::{self, Count};
-use crate::contenders::{Contender, RunsOn};
+use crate::contenders::Contender;
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::follower::Follower;
-use crate::server::{Clock, Mode, Programs, Server};
+use crate::mode::Mode;
+use crate::server::RunsOn;
+use crate::server::{Clock, Programs, Server};
 
 /// All that the server executes for it, and what of that is code of the module.
 pub fn instructions(programs: &Programs, contender: &Contender, mode: Mode) -> Result<[f64; 2], Error> {

@@ -14,11 +14,14 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::command_line::Instr;
-use crate::contenders::{self, Background, Contender, RunsOn, SET_DEL, SET_SCRIPT};
+use crate::contenders::{self, Background, Contender, SET_DEL, SET_SCRIPT};
 use crate::error::Error;
 use crate::ledger::{self, Figure, Ledger};
-use crate::server::{Clock, Mode, Programs};
-use crate::targets::{self, Measure, ROWS};
+use crate::mode::Mode;
+use crate::rows::ROWS;
+use crate::server::RunsOn;
+use crate::server::{Clock, Programs};
+use crate::targets::{self, Measure};
 
 pub fn run(options: &Instr) -> Result<(), Error> {
     let contenders = selected(&options.only)?;

@@ -3,7 +3,8 @@
 use crate::contenders::Contender;
 use crate::error::Error;
 use crate::follower::Follower;
-use crate::server::{Clock, Mode, Programs, Server};
+use crate::mode::Mode;
+use crate::server::{Clock, Programs, Server};
 
 pub fn bytes(programs: &Programs, contender: &Contender) -> Result<f64, Error> {
     let server = programs.start(contender.runs_on, Mode::Replica, Clock::Still, Vec::new())?;

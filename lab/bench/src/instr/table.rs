@@ -5,9 +5,10 @@ use std::fmt::Write;
 use crate::contenders::{Contender, SET_DEL, SET_SCRIPT};
 use crate::ledger::Ledger;
 use crate::load::PIPELINE;
-use crate::server::Mode;
+use crate::mode::Mode;
+use crate::rows;
 use crate::shown::grouped;
-use crate::targets::{self, Verdict};
+use crate::targets::Verdict;
 
 pub fn text(ledger: &Ledger, contenders: &[Contender], verdicts: &[Verdict]) -> String {
     let server = ledger.fact("server");
@@ -18,7 +19,7 @@ pub fn text(ledger: &Ledger, contenders: &[Contender], verdicts: &[Verdict]) -> 
     }
     push_table(&mut text, &format!("Bytes replicated an operation ({server})"), ledger, contenders, "replicated");
     text.push_str("Targets\n\n");
-    text.push_str(&targets::text(verdicts));
+    text.push_str(&rows::text(verdicts));
     text
 }
 

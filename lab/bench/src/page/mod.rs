@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use dlock_plots::tables::put;
+
 use crate::error::Error;
 use crate::ledger::{self, Ledger};
-use dlock_plots::tables::put;
 
 pub fn run() -> Result<(), Error> {
     for (path, text) in files(&kept()?)? {
@@ -64,8 +65,9 @@ fn docs() -> PathBuf {
 mod tests {
     use super::*;
     use crate::contenders;
-    use crate::server::Mode;
-    use crate::targets::{self, ROWS};
+    use crate::mode::Mode;
+    use crate::rows::ROWS;
+    use crate::targets::{self};
 
     #[test]
     fn the_page_is_what_the_kept_figures_come_to() {

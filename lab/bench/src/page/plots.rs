@@ -3,8 +3,9 @@
 use super::bars::{self, Bar};
 use super::lines::{self, Series, Titles};
 use super::tables::READER_ROWS;
-use crate::contenders::{self, Contender, LOCKS_AT_ONCE, RunsOn, SEMAPHORES, SEVERAL, TAKEN};
+use crate::contenders::{self, Contender, LOCKS_AT_ONCE, SEMAPHORES, SEVERAL, TAKEN};
 use crate::ledger::{Figure, Ledger};
+use crate::server::RunsOn;
 use crate::shown::grouped;
 use crate::times::{WAITERS, Way};
 

@@ -1,10 +1,13 @@
 //! The tables of the page. One without rows is empty.
 
+use dlock_plots::tables::table;
+
 use crate::contenders::TAKEN;
-use crate::contenders::{self, Contender, Kind, LOCKS_AT_ONCE, OTHER_COMMANDS, RunsOn, SEMAPHORES, SET_DEL, SEVERAL};
+use crate::contenders::{self, Contender, Kind, LOCKS_AT_ONCE, OTHER_COMMANDS, SEMAPHORES, SET_DEL, SEVERAL};
 use crate::ledger::Ledger;
+use crate::mode::Mode;
 use crate::order;
-use crate::server::Mode;
+use crate::server::RunsOn;
 use crate::shown::{grouped, short, spread};
 use crate::times::attacks::{ATTACKS, Attack};
 use crate::times::freedom::{self, ENDS, TIES, Tie};
@@ -12,7 +15,6 @@ use crate::times::kept::{self, KEEPINGS, Keeping};
 use crate::times::several::Means;
 use crate::times::stalls::{CASES, Case};
 use crate::times::{Keys, PIPELINES, WAITERS, Way};
-use dlock_plots::tables::table;
 
 /// All of the page, by the names of their marks.
 pub fn all(main: &Ledger, others: &[Ledger]) -> Vec<(&'static str, String)> {

@@ -4,15 +4,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::connection::Connection;
-use crate::contenders::{self, RunsOn};
+use crate::contenders::{self};
 use crate::error::Error;
 use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
-use crate::load::{Load, Request};
+use crate::load::Load;
+use crate::mode::Mode;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::Expect;
-use crate::server::Mode;
 use crate::server::Programs;
+use crate::server::RunsOn;
 
 /// A way to keep locks.
 pub struct Keeping {

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use super::pairs::{LEASE, MILLION, fill};
 use crate::connection::Connection;
-use crate::contenders::RunsOn;
 use crate::error::Error;
 use crate::ledger::{Figure, Ledger};
-use crate::load::{Load, Request};
+use crate::load::Load;
+use crate::mode::Mode;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::Expect;
-use crate::server::Mode;
 use crate::server::Programs;
+use crate::server::RunsOn;
 use crate::waiting::{Open, Resource, Ring};
 
 pub fn measure(programs: &Programs, _rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {

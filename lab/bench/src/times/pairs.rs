@@ -5,16 +5,18 @@ use std::time::Duration;
 use super::note_rounds;
 use super::team::{Keys, Team};
 use crate::connection::Connection;
-use crate::contenders::{self, Contender, RunsOn, SET_SCRIPT};
+use crate::contenders::{self, Contender, SET_SCRIPT};
 use crate::error::Error;
 use crate::follower::Follower;
 use crate::ledger::Ledger;
-use crate::load::{Load, PIPELINE, Request};
+use crate::load::{Load, PIPELINE};
+use crate::mode::Mode;
 use crate::owners;
 use crate::processors::Apart;
+use crate::request::Request;
 use crate::resp::Expect;
-use crate::server::Mode;
 use crate::server::Programs;
+use crate::server::RunsOn;
 use crate::waiting::Open;
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use crate::contenders::{self, Kind};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::load::PIPELINE;
-use crate::server::Mode;
+use crate::mode::Mode;
 use crate::server::Programs;
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {

@@ -9,9 +9,10 @@ use super::ring::Resource;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
-use crate::load::{PIPELINE, Request};
+use crate::load::PIPELINE;
 use crate::owners;
 use crate::pings;
+use crate::request::Request;
 use crate::resp::Expect;
 use crate::server::Programs;
 

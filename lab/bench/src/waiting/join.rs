@@ -6,8 +6,8 @@ use super::ring::{Resource, Ring};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
-use crate::load::Request;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::{Expect, Reply};
 use crate::server::Programs;
 

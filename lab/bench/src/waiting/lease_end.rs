@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::ring::Resource;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
-use crate::load::Request;
+use crate::request::Request;
 use crate::resp::Expect;
 use crate::server::Programs;
 

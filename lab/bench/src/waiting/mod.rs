@@ -15,11 +15,12 @@ use std::fs;
 
 use crate::command_line::{Waiting, selected};
 use crate::connection::Connection;
-use crate::contenders::RunsOn;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
+use crate::mode::Mode;
 use crate::resp::Reply;
-use crate::server::{Clock, MAX_CLIENTS, Mode, Programs, Server};
+use crate::server::RunsOn;
+use crate::server::{Clock, MAX_CLIENTS, Programs, Server};
 
 pub use ring::{Resource, Ring};
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::Request;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::Expect;
 
 /// The resource that the clients of a ring pass round.

@@ -8,9 +8,9 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::follower::Follower;
-use crate::load::Request;
 use crate::owners;
 use crate::pings;
+use crate::request::Request;
 use crate::resp::{Expect, Reply};
 use crate::server::{Programs, Server};
 

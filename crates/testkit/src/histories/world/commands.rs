@@ -8,8 +8,8 @@ use super::turn::split;
 use crate::histories::how::How;
 use crate::histories::leave::{Fence, Leave, Renewal};
 use crate::histories::naive::{Reply, Request};
-use crate::histories::ops::{ClientNo, KeyNo, Lease, SessionNo, Somebody};
 use crate::histories::plain;
+use crate::histories::values::{ClientNo, KeyNo, Lease, SessionNo, Somebody};
 use crate::keyspace::{KeyName, Replicated, RunningRelease};
 use crate::memory_server::Entry;
 

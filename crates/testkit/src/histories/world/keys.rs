@@ -4,9 +4,11 @@ use dlock_core::UnixMs;
 use dlock_core::engine::{Input, Permission};
 
 use super::{RETRY_US, World};
+use crate::histories::held;
 use crate::histories::naive::Key;
-use crate::histories::ops::{KEYS, KeyNo, Op, Permit};
+use crate::histories::ops::Op;
 use crate::histories::plain;
+use crate::histories::values::{KEYS, KeyNo, Permit};
 
 impl World {
     pub(super) fn change_keys(&mut self, op: &Op) {
@@ -126,7 +128,7 @@ impl World {
         self.input(Input::Restored(crate::keyspace::name(&name)));
         let last = lock.last_deadline().map(UnixMs::get);
         let early = expiry.filter(|at| last.is_some_and(|last| *at < last));
-        let holds = lock.stored_holds().map(plain::hold).collect();
+        let holds = lock.stored_holds().map(held::hold).collect();
         self.naive.keys[to] = Key { holds, early, is_other: false, unnoticed: None };
         self.naive.advance(self.naive.now_us);
         self.late.insert(to);

@@ -8,8 +8,8 @@ use super::turn::split;
 use crate::histories::how::How;
 use crate::histories::naive::Reply;
 use crate::histories::named::MAX_STEP_US;
-use crate::histories::ops::{ClientNo, KEYS, KeyNo, LONG_SESSION_MS, SHORT_SESSION_MS, SessionNo};
 use crate::histories::plain;
+use crate::histories::values::{ClientNo, KEYS, KeyNo, LONG_SESSION_MS, SHORT_SESSION_MS, SessionNo};
 
 /// How often the timer runs while a session is open, in µs.
 const BEAT_US: u64 = 50_000;

@@ -3,9 +3,10 @@
 use dlock_core::engine::{Answer, Event, Fault, Output, Permission, Role};
 
 use super::World;
+use crate::histories::held;
 use crate::histories::naive::{Hold, Naive, Reply, Request, Turn};
-use crate::histories::ops::{KEYS, KeyNo};
 use crate::histories::plain;
+use crate::histories::values::{KEYS, KeyNo};
 
 impl World {
     /// After a command, nobody waits for its keys who could have them, unless the timer runs in the same turn.
@@ -129,7 +130,7 @@ impl World {
         let now = self.naive.now();
         for (key, hold) in self.bound() {
             let lock = self.server.space.lock(&plain::key_name(key));
-            let stored = lock.stored_holds().map(plain::hold);
+            let stored = lock.stored_holds().map(held::hold);
             let stored = stored.into_iter().find(|stored| (stored.owner, stored.mode) == (hold.owner, hold.mode));
             let deadline = stored.unwrap_or_else(|| panic!("{hold:?} is gone from {key}")).deadline;
             let (begin, third) = (hold.deadline - hold.lease, hold.lease / 3);
@@ -160,7 +161,7 @@ impl World {
     fn sync(&mut self) {
         for key in 0..KEYS.len() {
             let lock = self.server.space.lock(&plain::key_name(key));
-            let stored: Vec<Hold> = lock.stored_holds().map(plain::hold).collect();
+            let stored: Vec<Hold> = lock.stored_holds().map(held::hold).collect();
             let before = self.naive.keys[key].holds.clone();
             self.naive.keys[key].holds.retain_mut(|hold| {
                 let Some(end) = hold.ended else { return true };

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::round::Round;
-use super::ways::{CHANNEL, KEY};
 use crate::connection::Connection;
 use crate::contenders::script;
 use crate::error::Error;
-use crate::load::Request;
 use crate::owners;
+use crate::request::Request;
 use crate::resp::{Expect, Reply};
+use crate::times::contended::way::{CHANNEL, KEY};
 
 pub struct Client {
     connection: Connection,

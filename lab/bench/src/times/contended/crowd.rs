@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::client::{Client, Scripts};
 use super::round::{Round, Traffic};
-use super::ways::Way;
 use crate::error::Error;
 use crate::server::Server;
+use crate::times::contended::way::Way;
 use crate::waiting::Open;
 
 /// Clients with a thread each, who do nothing until they are told to contend.

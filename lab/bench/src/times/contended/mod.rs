@@ -7,7 +7,9 @@
 
 mod client;
 mod crowd;
+mod part;
 mod round;
+mod way;
 mod ways;
 
 use std::time::Duration;
@@ -19,7 +21,7 @@ use crate::ledger::{Figure, Ledger};
 use crate::server::Programs;
 use crowd::Crowd;
 use round::Traffic;
-pub use ways::Way;
+pub use way::Way;
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     for waiters in WAITERS {

@@ -4,25 +4,23 @@
 //! others wait in the queue: so every hand-off is one to a client that waits, in every way of waiting. Otherwise the
 //! giver, or a client that asks by chance at the right moment, would often be first where waiting is not fair.
 
-use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::client::Client;
-use super::ways::{Entry, Way};
+use super::way::Way;
 use crate::error::Error;
 
 pub struct Round {
-    way: Way,
+    pub(super) way: Way,
     /// How long a holder is busy.
-    held: Duration,
-    clients: usize,
+    pub(super) held: Duration,
+    pub(super) clients: usize,
     start: Instant,
     /// When the lock was given back last, in nanoseconds since the start. 0: never.
-    given_back: AtomicU64,
-    is_watched: AtomicBool,
+    pub(super) given_back: AtomicU64,
+    pub(super) is_watched: AtomicBool,
     is_over: AtomicBool,
     line: Mutex<Line>,
     /// Said whenever the queue changes, and at the end.
@@ -32,11 +30,11 @@ pub struct Round {
 }
 
 #[derive(Default)]
-struct Line {
+pub(super) struct Line {
     /// Clients that have asked and not got it.
-    waiting: usize,
+    pub(super) waiting: usize,
     /// The number of grants.
-    grants: u64,
+    pub(super) grants: u64,
 }
 
 /// The traffic of all clients.
@@ -110,47 +108,13 @@ impl Round {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// A client gets in and out until it is over. Returns how long the hand-offs to it took, in microseconds.
-    pub fn take_part(&self, client: &mut Client) -> Result<Vec<f64>, Error> {
-        let result = self.contend(client);
-        if result.is_err() {
-            // Nobody shall wait for it.
-            self.end();
-        }
-        result
-    }
-
-    fn contend(&self, client: &mut Client) -> Result<Vec<f64>, Error> {
-        let mut latencies = Vec::new();
-        loop {
-            client.begin();
-            if self.way.enter(client, self)? == Entry::Over {
-                return Ok(latencies);
-            }
-            latencies.extend(self.latency().filter(|_| self.is_watched.load(Ordering::SeqCst)));
-            client.join(self);
-            let grant = self.note_grant();
-            self.until(|line| line.waiting == self.clients - 1);
-            let entered = Instant::now();
-            while !self.is_over() && entered.elapsed() < self.held {
-                hint::spin_loop();
-            }
-            self.given_back.store(self.nanoseconds(), Ordering::SeqCst);
-            self.way.leave(client, self)?;
-            self.until(|line| line.grants > grant);
-            if self.is_over() {
-                return Ok(latencies);
-            }
-        }
-    }
-
     /// Since the lock was given back, in microseconds.
-    fn latency(&self) -> Option<f64> {
+    pub(super) fn latency(&self) -> Option<f64> {
         let given_back = self.given_back.load(Ordering::SeqCst);
         (given_back > 0).then(|| self.nanoseconds().saturating_sub(given_back) as f64 / 1e3)
     }
 
-    fn nanoseconds(&self) -> u64 {
+    pub(super) fn nanoseconds(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
@@ -161,7 +125,7 @@ impl Round {
     }
 
     /// Which grant it is.
-    fn note_grant(&self) -> u64 {
+    pub(super) fn note_grant(&self) -> u64 {
         let mut line = self.line();
         line.waiting -= 1;
         line.grants += 1;
@@ -170,7 +134,7 @@ impl Round {
     }
 
     /// Waits for that, or for the end.
-    fn until(&self, condition: impl Fn(&Line) -> bool) {
+    pub(super) fn until(&self, condition: impl Fn(&Line) -> bool) {
         let line = self.news.wait_while(self.line(), |line| !condition(line) && !self.is_over());
         drop(line.unwrap_or_else(PoisonError::into_inner));
     }

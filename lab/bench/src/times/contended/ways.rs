@@ -7,61 +7,13 @@ use std::time::Duration;
 
 use super::client::Client;
 use super::round::Round;
+use super::way::{Entry, KEY, Way};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::load::Request;
+use crate::request::Request;
 use crate::resp::{Expect, Reply};
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Way {
-    /// `ACQUIRE BLOCK`, `RELEASE`.
-    Dlock,
-    /// `SACQUIRE BLOCK` of the one permit of a semaphore, `RELEASE`.
-    Permit,
-    /// `BLPOP` of the one element of a list, `LPUSH`. No owner, no lease.
-    Element,
-    /// `SET NX PX`; who is refused subscribes and tries again at every message; the script that releases publishes one.
-    Message,
-    /// `SET NX PX` again and again, with a pause.
-    Poll10,
-    Poll100,
-}
-
 impl Way {
-    pub const ALL: [Self; 6] = [Self::Dlock, Self::Permit, Self::Element, Self::Message, Self::Poll10, Self::Poll100];
-
-    /// For figures.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Dlock => "dlock",
-            Self::Permit => "permit",
-            Self::Element => "blpop",
-            Self::Message => "pubsub",
-            Self::Poll10 => "poll-10",
-            Self::Poll100 => "poll-100",
-        }
-    }
-
-    /// For people.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Dlock => "ACQUIRE BLOCK",
-            Self::Permit => "SACQUIRE BLOCK, limit 1",
-            Self::Element => "BLPOP token",
-            Self::Message => "SET NX + pub/sub",
-            Self::Poll10 => "SET NX every 10 ms",
-            Self::Poll100 => "SET NX every 100 ms",
-        }
-    }
-
-    /// Returns how long one round is looked at, at least.
-    pub fn window(self) -> Duration {
-        match self {
-            Self::Dlock | Self::Permit | Self::Element | Self::Message | Self::Poll10 => Duration::from_millis(150),
-            Self::Poll100 => Duration::from_millis(400),
-        }
-    }
-
     /// Before anybody asks.
     pub fn lay_out(self, control: &mut Connection) -> Result<(), Error> {
         control.call(&[b"DEL", KEY])?;
@@ -106,12 +58,6 @@ impl Way {
     }
 }
 
-#[derive(Debug, PartialEq)]
-pub enum Entry {
-    Granted,
-    Over,
-}
-
 fn enter_by_polling(client: &mut Client, set: &Request, round: &Round, pause: Duration) -> Result<Entry, Error> {
     // They began together, which clients of real life do not.
     let mut pauses = iter::once(pause.mul_f64(client.phase)).chain(iter::repeat(pause));
@@ -149,6 +95,3 @@ fn attempt(client: &mut Client, set: &Request, round: &Round) -> Result<Option<E
         other => Err(Error::Reply(format!("SET NX got {other:?}"))),
     }
 }
-
-pub const KEY: &[u8] = b"lock:000000";
-pub const CHANNEL: &[u8] = b"lock:000000:free";
