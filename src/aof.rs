@@ -4,7 +4,8 @@
 //! whole command, but all servers but Valkey 9.1 leave the `MULTI`: what is appended then lies in that transaction, and
 //! the start after that drops it, unless an `EXEC` follows, although clients had their replies.
 //!
-//! So after such a cut, and before anything else is appended, the module replicates two commands that do nothing: the
+//! After such a cut, and before anything else is appended, the module therefore replicates two commands that do
+//! nothing: the
 //! server makes a transaction of them, and its `EXEC` ends the open one. They do not come with the first change, because
 //! Redis up to 8.2 and Valkey up to 8.1 leave out what the user `default` may not run in a transaction. If the file was not
 //! cut inside a transaction, they change nothing.

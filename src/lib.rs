@@ -1,6 +1,6 @@
 //! dlock: distributed locks as a native feature of Redis and Valkey.
 //!
-//! This file is the contents page: what the module registers when the server loads it. Everything that decides is in the
+//! The file is the contents page: what the module registers when the server loads it. Everything that decides is in the
 //! crate `dlock-core`; here commands are parsed, keys opened, decisions carried out and replies written. See
 //! ARCHITECTURE.md.
 

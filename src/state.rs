@@ -141,7 +141,8 @@ fn keep(outputs: OutputList) {
 /// Tells the engine what happened, after all that it was told before. Called by hooks: now if the engine does not work, else
 /// before it works again.
 ///
-/// It gets the time that commands have: what happens within a transaction or script must not lie in the future of the
+/// The engine gets the time that commands have: what happens within a transaction or script must not lie in the future
+/// of the
 /// commands that follow there.
 pub fn tell(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
     match STATE.engine.try_borrow_mut() {

@@ -1,4 +1,4 @@
-//! One client that waits, as the engine and the server's callbacks share it.
+//! A client that waits, as the engine and the server's callbacks share it.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;

@@ -143,7 +143,7 @@ pub(super) fn enter(
     let replied = entered.map_err(Error::from).map(|entered| match (entered, waiter) {
         (Entered::Granted(grant), _) => reply::granted(context, grant, is_owner_drawn.then_some(&request.owner)),
         (Entered::Replayed(grant), _) => reply::granted(context, grant, None),
-        // It was let in while the events were sent.
+        // The waiter was let in while the events were sent.
         (Entered::Waiting(_), Some(waiter)) if waiter.is_over() => waiter.answer(context),
         (Entered::Waiting(_), Some(waiter)) => {
             if let Some(rights) = Rights::of(context, arguments) {

@@ -1,6 +1,6 @@
 //! `DLOCK.APPLY key effect`, internal: the replication effect.
 //!
-//! It is accepted only from a replication link or a file, and never looks at this server's clock.
+//! The command is accepted only from a replication link or a file, and never looks at this server's clock.
 
 use dlock_core::args::Malformed;
 use dlock_core::engine::replay;

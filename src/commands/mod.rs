@@ -1,4 +1,4 @@
-//! One command one file: its registration and docs, its arguments, its reply.
+//! The commands, one in each file: its registration and docs, its arguments, its reply.
 
 mod acquire;
 mod apply;

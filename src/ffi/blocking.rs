@@ -68,11 +68,11 @@ pub fn block<T: Ticket>(context: &mut Context<'_>, name: &KeyName<'_>, timeout_m
 /// How this server's turns are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turns {
-    /// They are not: no client has waited yet, or there is no need to know.
+    /// The state is unknown: no client has waited yet, or there is no need to know.
     Unknown,
     /// The server's work goes on, and there will be another end of the turn.
     Running,
-    /// It is about to sleep, or sleeps.
+    /// The event loop is about to sleep, or sleeps.
     Ended,
 }
 

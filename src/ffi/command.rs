@@ -13,7 +13,7 @@ use super::guard::{caught, guarded};
 use super::spec::{KeyUse, Keys, Spec};
 use super::strings::{KeyName, bytes_of, c_string};
 
-/// One command: how it is registered and what it does.
+/// A command: how it is registered and what it does.
 pub trait Command {
     /// Its registration.
     const SPEC: Spec;

@@ -155,7 +155,7 @@ extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_voi
 /// The key that a running call may remove because it has expired. Another key that goes meanwhile is removed by others: by
 /// a callback of another module. The pointers are live until the call returns, and then the call is forgotten.
 struct Running {
-    /// It is in the key's database.
+    /// The context is in the key's database.
     context: *mut raw::RedisModuleCtx,
     name: *mut raw::RedisModuleString,
     has_removed: Cell<bool>,

@@ -1,4 +1,4 @@
-//! Another module, for tests: what its callbacks do while the server does something for this one.
+//! A second module, for tests: what its callbacks do while the server does something for this one.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int};

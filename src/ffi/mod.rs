@@ -1,6 +1,7 @@
 //! The only unsafe code: thin, safe wrappers around what the module needs of the server.
 //!
-//! This is the ground floor: it imports nothing of the module. The module passes in the code that the server calls, as
+//! The folder is the ground floor: it imports nothing of the module. The module passes in the code that the server
+//! calls, as
 //! a type that implements a trait ([`command::Command`], [`blocking::Ticket`]) or at load ([`hooks::Hooks`]).
 //!
 //! | file | wraps |

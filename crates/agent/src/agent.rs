@@ -68,7 +68,7 @@ impl Agent {
     ///
     /// # Errors
     ///
-    /// It cannot listen there, or there is not allowed.
+    /// The agent cannot listen there, or is not allowed to.
     pub async fn run(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let shared = self.shared;
         let mut tasks = JoinSet::new();

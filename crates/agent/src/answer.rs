@@ -1,4 +1,4 @@
-//! What follows a request of a client.
+//! The consequence of a request of a client.
 
 use crate::resp::Reply;
 

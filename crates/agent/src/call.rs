@@ -7,11 +7,11 @@ use crate::resp::Request;
 /// A command of a client.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// Of a cluster, the key decides on the server.
+    /// The key, which decides on the server of a cluster.
     pub key: Option<Vec<u8>>,
     /// How long it may wait; zero: without limit. `None`: it does not.
     pub block: Option<Duration>,
-    /// Which word says so.
+    /// The place of the word that says so.
     pub block_at: Option<usize>,
     /// Whether it binds a hold to the connection.
     pub binds: bool,

@@ -87,7 +87,8 @@ impl Connection {
             out.clear();
             out.shrink_to(KEPT);
             if inbox.has_more() {
-                // Others first, or clients that send without a pause would be answered a hundred times in a turn.
+                // The others come first, or clients that send without a pause would be answered a hundred times in a
+                // turn.
                 tokio::task::yield_now().await;
             }
         }

@@ -20,7 +20,7 @@ struct Known {
     count: usize,
 }
 
-/// One of them, until it is dropped.
+/// A copy, until it is dropped.
 pub(crate) struct Copy {
     all: Arc<Copies>,
     words: Vec<Vec<u8>>,

@@ -110,7 +110,7 @@ impl Login {
             let differing = one.iter().zip(other.iter().cycle()).fold(0, |sum, (one, other)| sum | (one ^ other));
             differing == 0 && one.len() == other.len()
         };
-        // Both, always.
+        // Compares both, always.
         same(user, self.user.as_bytes()) & same(password, self.password.as_bytes())
     }
 }

@@ -35,14 +35,14 @@ pub(crate) struct Upstream {
     key: Vec<u8>,
     /// The connection that answered last.
     last: Option<RelayLink>,
-    /// Those that holds are bound to.
+    /// The links that holds are bound to.
     bound: Vec<RelayLink>,
 }
 
 /// How a command ended.
 pub(crate) enum Outcome {
     Reply(Reply),
-    /// It may or may not have been carried out, so the client's connection is closed, as a server's would be.
+    /// The request may or may not have been carried out, so the client's connection is closed, as a server's would be.
     Unknown(String),
     /// The client is gone.
     Gone,
@@ -73,7 +73,7 @@ impl Pass {
             sleep(LOOK).await;
             let now = match self.looks.ask(key, &cmd("PING"), Some(SHORT)).await {
                 Ok((_, link)) => link,
-                // It answers, even if with an error only.
+                // The server answers, even if with an error only.
                 Err(Unanswered::Refused(_)) => continue,
                 Err(fault) => return Unanswered::Unknown(fault.cause().clone()),
             };

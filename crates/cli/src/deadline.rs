@@ -36,7 +36,7 @@ fn before(end: Instant, margin: Duration) -> Instant {
     end.checked_sub(margin).unwrap_or(end)
 }
 
-/// So long before the lease ends the command is dead.
+/// The time before the end of the lease at which the command is dead.
 const KILL: Duration = Duration::from_secs(1);
 
 /// The shortest lease that leaves time for all of this.

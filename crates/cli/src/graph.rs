@@ -13,7 +13,7 @@ use dlock_client::{Client, Error, HoldInfo, HoldMode, LockInfo, WaiterInfo};
 use crate::exit;
 use crate::output::{complain, place, print, shown, time};
 
-/// That one owner waits for another.
+/// An owner that waits for another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edge {
     pub from: Vec<u8>,
@@ -56,7 +56,7 @@ pub async fn graph(clients: &[Client], pattern: &[u8], drawing: Drawing) -> Resu
                 }
                 missing.extend(found.missing);
             }
-            // Of several servers, the others are still worth a look.
+            // The other servers are still worth a look.
             Err(error) if clients.len() > 1 => missing.push((client.place()?, error)),
             Err(error) => return Err(error),
         }

@@ -164,7 +164,7 @@ async fn read(clients: &[Client], count: u64) -> Result<(Vec<Entry>, Vec<(String
     for client in clients {
         let answers = match client.log(count).await {
             Ok(answers) => answers,
-            // Of several servers, the others are still worth a look.
+            // The other servers are still worth a look.
             Err(error) if clients.len() > 1 => {
                 missing.push((client.place()?, error));
                 continue;

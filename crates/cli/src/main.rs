@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 fn stand_first(command: &Command) -> std::io::Result<()> {
     match command {
         Command::Run(_) | Command::Acquire(_) => Ok(()),
-        // They have their own way to end by a signal.
+        // The agent and a hand-over have their own way to end by a signal.
         Command::Agent(_) | Command::Failover(_) => signals::reap_in_background(),
         _ => signals::reap_in_background().and_then(|()| signals::end_as_first_process()),
     }
@@ -111,7 +111,7 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
         Command::Break { name, yes, json } => break_lock::break_lock(client, bytes(&name), yes, json).await,
         Command::Failover(options) => failover::failover(client, &options).await,
         Command::Uninstall(options) => uninstall::uninstall(client, &options).await,
-        // What `dispatch` does itself.
+        // Done by `dispatch` itself.
         Command::Run(_)
         | Command::Acquire(_)
         | Command::Log(_)

@@ -99,7 +99,7 @@ fn told(page: &mut Page, server: &str, stats: &ServerStats) -> u64 {
 async fn listen(address: SocketAddr, source: Source) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     say(&format!("dlock: metrics at http://{}/metrics", listener.local_addr()?));
-    // One at a time: those who ask at the same moment do not multiply the load on the servers.
+    // Serves one at a time: clients that ask at the same moment do not multiply the load on the servers.
     let source = Arc::new(Mutex::new(source));
     let page = move || {
         let source = source.clone();

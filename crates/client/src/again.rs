@@ -15,7 +15,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`renew`](Guard::renew).
+    /// Returns those of [`renew`](Guard::renew).
     pub async fn enter(&self) -> Result<Guard, Error> {
         self.renew().await?;
         Ok(self.another())
@@ -47,7 +47,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Then the lock is released. [`Error::Lost`]: it was not held any more. [`Error::Invalid`] unless this is the only
+    /// An error releases the lock. [`Error::Lost`]: it was not held any more. [`Error::Invalid`] unless this is the
+    /// only
     /// guard of an exclusive lock of a single server; one from [`upgrade`](Guard::upgrade) is released instead.
     /// [`Error::Unreachable`] or [`Error::Refused`].
     pub async fn downgrade(self) -> Result<Guard, Error> {

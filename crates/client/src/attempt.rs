@@ -1,4 +1,4 @@
-//! One acquisition: what to send next, what it got, and what has to be cleaned up.
+//! The course of an acquisition: what to send next, what it got, and what has to be cleaned up.
 //!
 //! A command may be executed although its answer never comes. So a grant counts from the earliest copy that may have got
 //! it, the nil of a copy that lost its place to another one is no refusal, and an outcome says what may be left on a
@@ -59,9 +59,9 @@ struct Command {
     sent: Instant,
     asks: bool,
     waits: bool,
-    /// It has no answer: it may be executed at any time.
+    /// The command has no answer: it may be executed at any time.
     is_open: bool,
-    /// It asked as an owner whose grant is over.
+    /// The command asked as an owner whose grant is over.
     is_old: bool,
 }
 
@@ -100,7 +100,7 @@ impl Attempt {
             Next::Ask { block, .. } => (true, block.is_some()),
             Next::Confirm | Next::Over(..) => (false, false),
         };
-        // Of very many that were cut, the first say from when a grant may count.
+        // The first of very many that were cut say from when a grant may count.
         if self.commands.len() >= MOST {
             self.commands.remove(MOST / 2);
         }

@@ -29,7 +29,7 @@ use crate::watch::Watch;
 /// Where locks are kept.
 #[derive(Clone)]
 pub(crate) enum Backend {
-    /// One primary decides: a server, the primary that Sentinel names, or the primary of the lock's cluster slot.
+    /// A primary decides: a server, the primary that Sentinel names, or the primary of the lock's cluster slot.
     Server(Arc<Server>),
     /// A majority of independent servers decides.
     Quorum(Arc<Quorum>),

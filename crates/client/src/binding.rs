@@ -1,4 +1,4 @@
-//! Which hold is bound to which session, and what a heartbeat, a new server or a silent one means for it.
+//! The session of each bound hold, and what a heartbeat, a new server or a silent server means for it.
 //!
 //! Pure: the time is an argument. A session is certain from before its last confirmed heartbeat was sent, for its timeout.
 
@@ -23,7 +23,7 @@ pub(crate) struct BoundHold {
 
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// One, or in a cluster one for each node that has locks, by its address.
+    /// A single heart, or in a cluster one for each node that has locks, by its address.
     pub hearts: BTreeMap<String, Heart>,
     pub in_cluster: bool,
     pub bindings: BTreeMap<u64, Bound>,
@@ -65,7 +65,7 @@ pub(crate) struct Bound {
 /// When a hold ends whatever keeps it.
 #[derive(Clone, Copy)]
 pub(crate) enum Cap {
-    /// It was granted until then. The server is asked when a third of that time has passed.
+    /// The hold was granted until then. The server is asked when a third of that time has passed.
     Unknown {
         granted_until: Instant,
         ask: Instant,

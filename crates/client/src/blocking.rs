@@ -58,7 +58,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of the acquisition.
+    /// Returns those of the acquisition.
     pub fn lock(&self, what: impl FnOnce(&crate::Client) -> Acquire) -> Result<Guard, Error> {
         let guard = self.block_on(what(&self.client).into_future())?;
         Ok(Guard { guard, background: self.background.clone() })
@@ -111,7 +111,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`renew`](Guard::renew).
+    /// Returns those of [`renew`](Guard::renew).
     pub fn enter(&self) -> Result<Self, Error> {
         let guard = self.background.handle.block_on(self.guard.enter())?;
         Ok(Self { guard, background: self.background.clone() })

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 #[derive(Clone, Default)]
 pub(crate) struct Cleanups(Arc<watch::Sender<usize>>);
 
-/// One that is under way, until it is dropped.
+/// A release that is under way, until it is dropped.
 pub(crate) struct Cleanup(Arc<watch::Sender<usize>>);
 
 impl Cleanups {

@@ -9,7 +9,7 @@ use redis::RedisError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another owner has the lock, or waits for it, and did not leave in time. A server has said so, which may have gone
+    /// A hold or a waiter of another owner did not leave in time. A server has said so, which may have gone
     /// since.
     Contention,
     /// No server answered. Whether the last command was executed is not known; what it may have taken is released in

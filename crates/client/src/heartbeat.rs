@@ -53,12 +53,12 @@ impl Heartbeat {
         self.set(Duty::Again((now + patience(self.lease(validity))).min(until(validity).unwrap_or(now))));
     }
 
-    /// One that was sent then is answered.
+    /// Takes the answer to a renewal that was sent then.
     pub fn ok(&mut self, now: Instant, sent: Instant, validity: &Validity) {
         self.set(Duty::Renew((sent + self.third(validity)).max(now)));
     }
 
-    /// It was refused, or got no answer.
+    /// Takes the refusal of a renewal, or that it got no answer.
     pub fn failed(&mut self, now: Instant, validity: &Validity) {
         let until = until(validity).unwrap_or(now);
         let left = until.saturating_duration_since(now);

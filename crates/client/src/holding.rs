@@ -12,7 +12,7 @@ use crate::session::Session;
 /// A lock that was got.
 pub(crate) struct Grant {
     pub token: u64,
-    /// That of the request which was granted. `None`: a quorum knows it.
+    /// The owner of the request which was granted. `None`: a quorum knows it.
     pub owner: Option<String>,
     /// The number of its place, if it asked for one.
     pub slot: Option<u32>,
@@ -42,7 +42,7 @@ pub(crate) struct Hold {
     /// To a named session.
     pub binding: Option<Binding>,
     pub kept: Option<Arc<Kept>>,
-    /// Those of this hold, and the one that it is.
+    /// The upgrades of this hold, and the one that it is.
     pub upgrades: Upgrades,
     pub upgrade: Option<Arc<Upgrade>>,
 }

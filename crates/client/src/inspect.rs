@@ -84,15 +84,15 @@ pub struct LockInfo {
     pub waiters: u64,
     /// Its holds by token: all, or the first ones.
     pub holds: Vec<HoldInfo>,
-    /// Those who wait, in order: all, or the first ones.
+    /// The requests that wait, in order: all, or the first ones.
     pub queue: Vec<WaiterInfo>,
 }
 
-/// One hold of a lock.
+/// A hold of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HoldInfo {
-    /// Whose it is.
+    /// The owner of the hold.
     pub owner: Vec<u8>,
     /// How it is held.
     pub mode: HoldMode,
@@ -115,11 +115,11 @@ pub struct HoldInfo {
     pub slot: Option<u32>,
 }
 
-/// One request that waits.
+/// A request that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaiterInfo {
-    /// Whose it is.
+    /// The owner of the request.
     pub owner: Vec<u8>,
     /// How it wants to hold the lock.
     pub mode: HoldMode,

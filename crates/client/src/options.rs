@@ -48,7 +48,7 @@ impl Wait {
 /// How the lease is kept alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// This process, by renewing.
+    /// By this process, which renews.
     Renewal,
     /// The server, for as long as a connection lives.
     Session,
@@ -120,7 +120,8 @@ impl Upgrade {
     }
 }
 
-/// One acquisition. Its owner is used for no other, so whatever is sent late or twice concerns this one only; except
+/// The terms of an acquisition. Its owner is used for no other, so whatever is sent late or twice concerns this one
+/// only; except
 /// that an owner may have a hold of each mode, to upgrade and downgrade.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
@@ -145,7 +146,7 @@ pub(crate) struct Terms {
     /// How long an outage may take, if the wait has no limit.
     pub outage: Option<Duration>,
     pub replicas: Option<Replicas>,
-    /// Of the hold that is upgraded.
+    /// The upgrades of the hold that is upgraded.
     pub upgrades: Option<Upgrades>,
     pub upgrade: Option<Arc<Upgrade>>,
 }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::server::link::Link;
 
-/// Another connection takes the place of one that has ended, if the server still has the hold then.
+/// A new connection takes the place of one that has ended, if the server still has the hold then.
 pub(crate) struct Session(Mutex<Links>);
 
 struct Links {

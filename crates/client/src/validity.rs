@@ -1,7 +1,8 @@
 //! Until when a hold is certain.
 //!
 //! The server ends a lease by its own clock. This process knows only when it sent a command and when it read the answer.
-//! So a lease counts from before its command was sent, and of several that the server may execute in any order, the
+//! For this reason a lease counts from before its command was sent, and of several that the server may execute in any
+//! order, the
 //! shortest counts. Pure: the time is an argument. `tests/clients/histories` says what it answers.
 
 use std::time::{Duration, Instant};
@@ -140,5 +141,5 @@ pub(crate) fn end(sent: Instant, lease: Duration) -> Instant {
     end.checked_sub(ROUNDING).unwrap_or(end)
 }
 
-/// So much of a lease is not certain.
+/// The part of a lease that is not certain.
 pub(crate) const ROUNDING: Duration = Duration::from_millis(2);

@@ -27,7 +27,7 @@ use crate::server::fault::Fault;
 /// # Ok(()) }
 /// ```
 ///
-/// Of a lock with more than ten holders, only ten are told. Holders that come and go faster than they are read may be
+/// Only ten holders of a lock are told if it has more. Holders that come and go faster than they are read may be
 /// missed: the last state never is. A lease that ends without a waiter shows when the server removes the key, or at the
 /// latest when the time to live that was last seen has passed.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_that_servers_name() {
-        // What `CLUSTER KEYSLOT` answers.
+        // The answers of `CLUSTER KEYSLOT`.
         for (key, slot) in [("123456789", 12_739), ("foo", 12_182), ("", 0), ("{}foo", 9_500), ("a{foo}b{bar}", 12_182)]
         {
             assert_eq!(cluster_slot(key.as_bytes()), slot, "{key}");

@@ -1,6 +1,7 @@
 //! Bytes of a lock (RDB, `DUMP`) and of an effect (replication, AOF).
 //!
-//! Both begin with a version. Decoding is total: any bytes give a value that keeps every rule of the types, or an
+//! Each encoding begins with a version. Decoding is total: any bytes give a value that keeps every rule of the types,
+//! or an
 //! error. Numbers are LEB128; numbers that may be on either side of a reference are zigzagged.
 //!
 //! ```text
@@ -30,11 +31,11 @@ use crate::{Bond, Change, Command, Effect, Expiry, Extras, Hold, Lease, Lock, Mo
 /// Why bytes are not a lock or an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// They end too early.
+    /// The bytes end too early.
     Truncated,
-    /// They go on after the end.
+    /// The bytes go on after the end.
     TrailingBytes,
-    /// They are of a version this build does not know.
+    /// The bytes are of a version that this build does not know.
     Version(u8),
     /// A value in them cannot be.
     Invalid(&'static str),

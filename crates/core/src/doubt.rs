@@ -35,7 +35,7 @@ pub fn take(uptime: Uptime) -> bool {
     if !is_raised() {
         return false;
     }
-    // One thread at a time takes.
+    // Only one thread at a time takes a doubt.
     let now = uptime.us();
     let paid = PAID_US.load(Ordering::Relaxed).max(now);
     if paid - now > (AT_ONCE - 1) * GAP_MS * 1000 {

@@ -48,9 +48,9 @@ pub enum Change {
 /// The change that an effect makes to the key's TTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// It becomes the last deadline.
+    /// The TTL becomes the last deadline.
     Anew,
-    /// It becomes the last deadline, unless it is earlier than the last deadline was before: that stands.
+    /// The TTL becomes the last deadline. A TTL that was earlier than the last deadline before stands.
     Keep,
     /// Nothing: the server itself writes the TTL into a file.
     Leave,

@@ -33,7 +33,7 @@ pub enum Want {
         /// The most entries of all owners together.
         limit: NonZeroU32,
     },
-    /// One permit, by an owner that has none, and the lowest number from 0 to `limit` - 1 that no hold has
+    /// A permit, by an owner that has none, and the lowest number from 0 to `limit` - 1 that no hold has
     /// (`SACQUIRE … SLOT`).
     Slot {
         /// The most entries of all owners together.
@@ -163,7 +163,7 @@ pub enum Entry {
 /// Why a request is not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Another owner is in the way, or a waiter.
+    /// A hold of another owner is in the way, or a waiter.
     Held,
     /// The owner holds the lock, and the request is not reentrant.
     Owned,
@@ -197,14 +197,14 @@ pub struct Release<'a> {
 /// How many entries a release gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entries {
-    /// This many.
+    /// So many entries.
     Some(NonZeroU32),
     /// All of them.
     All,
 }
 
 impl Entries {
-    /// One entry.
+    /// A single entry.
     pub const ONE: Entries = Entries::Some(NonZeroU32::MIN);
 }
 
@@ -219,7 +219,7 @@ pub enum Released<'a> {
     Replayed,
     /// The owner keeps this hold, with fewer entries.
     Partly(Hold),
-    /// This hold ends.
+    /// The hold ends.
     Fully(&'a Hold),
     /// The owner's exclusive and shared hold end.
     Both(&'a Hold, &'a Hold),

@@ -42,7 +42,7 @@ impl Borrow<[u8]> for SessionId {
     }
 }
 
-/// One opening of a named session. An id that is opened again after the session's end is another one.
+/// An opening of a named session. An id that is opened again after the session's end gets another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamedId(pub(crate) u64);
 
@@ -73,9 +73,9 @@ impl Binding {
 /// The session that a hold is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SessionKey {
-    /// That of a connection.
+    /// The session of a connection.
     Connection(ClientId),
-    /// One with a name.
+    /// A named session.
     Named(NamedId),
 }
 

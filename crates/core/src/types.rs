@@ -139,7 +139,7 @@ impl Lease {
 pub enum LeaseChoice {
     /// Nothing: the hold's own, or the default for a new hold.
     Own,
-    /// So many milliseconds from the moment it is granted (`EX`, `PX`).
+    /// For this many milliseconds from the grant on (`EX`, `PX`).
     For(Lease),
     /// Until then (`EXAT`, `PXAT`).
     Until(UnixMs),
@@ -226,7 +226,7 @@ impl RequestId {
     }
 }
 
-/// One owner's part of a lock in one mode.
+/// The part of one owner in a lock, in one mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// The owner.
@@ -250,7 +250,7 @@ pub struct Hold {
 /// Ties the value of a key to the bindings that this server remembers for it. A value that comes from elsewhere under the
 /// same name (a slot that left and came back, a `RESTORE`) has none, whatever its holds are.
 ///
-/// It is no part of a hold: any two are equal.
+/// A bond is no part of a hold: any two are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bond(u16);
 

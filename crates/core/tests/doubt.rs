@@ -15,7 +15,7 @@ fn faults_that_go_on_are_taken_in_once_a_second() {
         taken += u64::from(take(ms));
     }
     assert!((20..=20 + doubt::AT_ONCE).contains(&taken), "{taken}");
-    // None is forgotten.
+    // No doubt is forgotten.
     assert!(doubt::is_raised() && take(21_000));
     assert!(!doubt::is_raised() && !take(30_000));
     // After a rest, several are taken in at once.

@@ -96,7 +96,7 @@ fn compare_summary(lock: &Lock, now: UnixMs, live: Vec<&Hold>) {
     assert_eq!(summary.deadline, live.iter().map(|hold| hold.deadline).max());
 }
 
-/// What `WATCH` is to see of a lock: who holds what, and how often.
+/// The part of a lock that `WATCH` is to see: who holds what, and how often.
 fn visible(holds: &[Hold]) -> Vec<(Owner, Mode, u32)> {
     let mut visible: Vec<_> = holds.iter().map(|hold| (hold.owner.clone(), hold.mode, hold.count)).collect();
     visible.sort();

@@ -34,7 +34,7 @@ impl Server {
         self.keys.set_now_us((START + ms) * 1000);
     }
 
-    /// One millisecond passes.
+    /// Lets one millisecond pass.
     fn pass(&mut self) {
         self.keys.set_now_us((self.keys.ms() + 1) * 1000);
     }

@@ -22,7 +22,7 @@ use crate::{Answer, Ask, Call, Hold, Terms};
 /// For how long to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// One attempt, no waiting in a queue.
+    /// A single attempt, without waiting in a queue.
     None,
     /// Until this time.
     Until(Duration),
@@ -35,7 +35,7 @@ pub enum Patience {
 pub enum Outcome {
     /// The lock is held on a majority.
     Held(Hold),
-    /// Another client holds it, and still did when the patience ended.
+    /// A client holds the lock, and still did when the patience ended.
     Contended,
     /// No majority of servers answers: only this many did.
     TooFew(usize),
@@ -50,7 +50,7 @@ pub struct Start<'a> {
     pub contended: bool,
     /// The token to ask for.
     pub floor: Floor,
-    /// Of the random back-off.
+    /// The seed of the random back-off.
     pub seed: u64,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Gather {
     pub until: Duration,
     /// After that the tokens of those that have answered are raised, if a majority has granted different ones.
     pub agree_by: Option<Duration>,
-    /// That time has passed.
+    /// Whether that time has passed.
     pub is_overdue: bool,
     /// For how long servers are asked.
     pub lease: Duration,

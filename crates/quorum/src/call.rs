@@ -5,13 +5,13 @@ use std::time::Duration;
 /// A message to one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Which server, counted from 0 in the order all clients share.
+    /// The server, counted from 0 in the order that all clients share.
     pub to: usize,
-    /// Which attempt, counted from 1: each is made by an owner of its own.
+    /// The attempt, counted from 1: each is made by an owner of its own.
     pub attempt: u32,
     /// When it was decided to send it. It leaves then or later.
     pub sent: Duration,
-    /// What.
+    /// The question.
     pub ask: Ask,
 }
 

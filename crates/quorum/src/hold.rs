@@ -8,8 +8,9 @@ use crate::{Answer, Ask, Call, Terms};
 
 /// A lock that is held on a majority of servers.
 ///
-/// It is good until the time up to which a majority has been asked, with success, to keep it: [`Hold::valid_until`].
-/// Once that has passed it is lost for good, whatever is answered later.
+/// The hold is good until the time up to which a majority has been asked, with success, to keep it:
+/// [`Hold::valid_until`].
+/// After that time it is lost for good, whatever is answered later.
 #[derive(Clone, Debug)]
 pub struct Hold {
     terms: Terms,
@@ -23,7 +24,7 @@ pub struct Hold {
     state: State,
 }
 
-/// One server's part.
+/// The part of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// There may be a hold.
@@ -251,7 +252,7 @@ impl Hold {
         self.majority_until().saturating_sub(self.terms.lease() * 2 / 3).max(not_before)
     }
 
-    /// It is over when all have answered that are known to keep it.
+    /// Leaving is over when all have answered that are known to keep the hold.
     fn end_leaving(&mut self) {
         let is_kept = self.parts.iter().any(|part| matches!(part, Part::Kept(_)));
         if matches!(self.state, State::Leaving(_)) && !is_kept {

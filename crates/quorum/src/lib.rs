@@ -1,9 +1,9 @@
-//! One lock over a majority of independent servers, as a pure state machine: no connection, no clock, no randomness.
+//! A lock over a majority of independent servers, as a pure state machine: no connection, no clock, no randomness.
 //!
 //! An [`Acquisition`] says what to send ([`Call`]); the caller sends it, and hands in what came back ([`Answer`]) and
 //! that time has passed. It ends as an [`Outcome`]: a [`Hold`], which is renewed and released in the same way, or one
 //! of two reasons why not. Time is the caller's monotonic clock, since any fixed point, and an argument everywhere.
-//! Which servers may count at all is decided by [`standing`].
+//! [`standing`] decides which servers may count at all.
 //!
 //! Each attempt has an owner of its own, made by the caller out of [`Call::attempt`], so that whatever is left of an
 //! old attempt cannot touch a later one. Why this is safe, and under which assumptions, is in `docs/quorum.md`; the

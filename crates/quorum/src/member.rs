@@ -41,24 +41,24 @@ impl Facts {
 /// Whether a server's locks outlive its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeping {
-    /// They do not, or it is not known.
+    /// Servers keep locks in memory only, or it is not known.
     InMemory,
-    /// They do: declared so, which means `appendonly yes` and `appendfsync always`.
+    /// Servers keep locks on disk, as was declared: `appendonly yes` and `appendfsync always`.
     OnDisk,
 }
 
 /// Whether a server may count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It counts.
+    /// The server counts.
     Counts,
     /// Not yet: it may have forgotten locks that are held. So much longer.
     Young(Duration),
-    /// It is a replica.
+    /// The server is a replica.
     Replica,
-    /// It was a replica, and was promoted.
+    /// The server was a replica, and was promoted.
     Promoted,
-    /// It was declared to keep its locks on disk, and does not.
+    /// The server was declared to keep its locks on disk, and does not.
     NotOnDisk,
 }
 

@@ -5,17 +5,17 @@ use std::time::Duration;
 /// A server's part in an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
-    /// It was not asked.
+    /// The server was not asked.
     Unasked,
-    /// It was asked to enter and has not answered.
+    /// The server was asked to enter and has not answered.
     Open,
-    /// It granted: the hold has this token, and lives until then.
+    /// The server granted: the hold has this token, and lives until then.
     Granted { token: u64, until: Duration },
-    /// It granted, and has been asked to raise the token to this.
+    /// The server granted, and has been asked to raise the token to this.
     Raising(u64),
-    /// Another client holds it there, even after a wait in the queue: there is no hold.
+    /// The server let another client keep the lock, even after a wait in the queue: there is no hold.
     Refused { waited: bool },
-    /// It did not answer in time, or with an error. There may be a hold.
+    /// The server did not answer in time, or with an error. There may be a hold.
     Failed,
 }
 

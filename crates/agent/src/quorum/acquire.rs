@@ -182,7 +182,7 @@ impl Quorum {
         let mode = if command == Command::Rlock { Mode::Shared } else { Mode::Exclusive };
         let hold = Arc::new(Hold::new(key, owner, mode, request, lease, guard));
         if self.table.add(&hold).is_err() {
-            // Another request of this reader was faster.
+            // A request of this reader that came later was faster.
             let _ = self.table.release(&hold).await;
             return Some(not_offered("another entry of the same owner: a lock is not reentrant"));
         }

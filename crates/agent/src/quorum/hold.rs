@@ -11,7 +11,7 @@ use dlock_core::{Mode, Owner, RequestId, SessionId, Token};
 use tokio::sync::{Notify, RwLock, watch};
 use tokio::task::AbortHandle;
 
-/// One owner's hold of a lock.
+/// A lock that an owner holds.
 pub(crate) struct Hold {
     pub key: Vec<u8>,
     pub owner: Owner,
@@ -283,7 +283,7 @@ impl Anchor {
             return true;
         }
         if before.is_some() {
-            // It may have been bound here even before that.
+            // The hold may have been bound here even before that.
             bound.retain(|other| other.as_ptr() != Arc::as_ptr(hold));
         }
         // Holds that are gone make place for the next.

@@ -21,7 +21,7 @@ pub(super) struct Members {
     looks: Semaphore,
 }
 
-/// One server's knowledge of a lock.
+/// The knowledge of one server of a lock.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub holds: Vec<SeenHold>,
@@ -54,7 +54,7 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// It does not, and why.
+    /// The server does not answer, and why.
     pub async fn ping(&self) -> Result<(), String> {
         let mut heard = self.heard.lock().await;
         if let Some((_, found)) = heard.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {

@@ -216,7 +216,7 @@ async fn keep(table: Table, hold: Arc<Hold>) {
                 });
                 return;
             }
-            // It was renewed or bound meanwhile.
+            // The hold was renewed or bound meanwhile.
             Due::Renewal | Due::End(_) | Due::Nothing => {}
         }
     }

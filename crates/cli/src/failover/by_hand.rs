@@ -1,7 +1,8 @@
 //! Where Sentinel does not coordinate a failover (Redis, Valkey 8): the old primary is made a replica first, with its
 //! writes paused until all replicas have them. From then on nobody grants, until Sentinel has promoted one of them.
 //!
-//! It is made a replica of itself. It finds no primary there, and so keeps its data: a replica of a server that has
+//! The old primary is made a replica of itself. It finds no primary there, and so keeps its data: a replica of a server
+//! that has
 //! less would replace them.
 //!
 //! A primary that is paused too long counts as down for Sentinel, since `CLIENT PAUSE` also holds back the messages
@@ -35,7 +36,7 @@ pub async fn hand_over(watched: &Watched, timeout: Duration, steps: &mut Steps) 
 /// Makes the primary a replica that has nothing more than the others. False: it had, and is the primary again.
 async fn demoted(watched: &Watched, limit: Duration, steps: &mut Steps) -> Result<bool, Stop> {
     let primary = &watched.primary.node;
-    // It ends by itself, should this process be gone.
+    // The pause ends by itself, should this process be gone.
     let (begin, pause) = (Instant::now(), (limit + MARGIN).as_millis().to_string());
     if let Err(error) = steps.send(primary, &["CLIENT", "PAUSE", &pause, "WRITE"]).await {
         return Err(Stop::Kept(format!("{error}; if the writes are paused, then for {pause} ms at most")));
@@ -85,7 +86,7 @@ async fn promoted<'a>(watched: &'a Watched, steps: &mut Steps) -> Result<&'a Ser
         let order = match names_the_old_one(watched, sentinel).await {
             None => continue,
             Some(true) => steps.send(sentinel, &["SENTINEL", "FAILOVER", &watched.name]).await,
-            // This process was suspended for so long that the Sentinels have promoted one by themselves.
+            // The process was suspended for so long that the Sentinels have promoted a replica by themselves.
             Some(false) => Ok(()),
         };
         match order {
@@ -93,7 +94,7 @@ async fn promoted<'a>(watched: &'a Watched, steps: &mut Steps) -> Result<&'a Ser
                 why = format!("Sentinel {} refuses: {refusal}", sentinel.address());
                 continue;
             }
-            // It may have got it.
+            // The server may have got the command.
             Err(error) => steps.say(&error.to_string()),
             Ok(()) => {}
         }
@@ -196,7 +197,7 @@ async fn lost(watched: &Watched, error: &Error, steps: &Steps) -> Stop {
             Ok(_) => primary += 1,
             Err(_) => primary = 0,
         }
-        // Once more after a while: what was sent may be executed late.
+        // The primary is asked once more after a while: what was sent may be executed late.
         if primary > 5 {
             return unpaused(watched, Stop::Kept(error.to_string()), steps).await;
         }

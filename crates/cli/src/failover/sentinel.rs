@@ -113,7 +113,7 @@ async fn coordinator(watched: &Watched) -> Option<&Node> {
 async fn coordinated(watched: &Watched, sentinel: &Node, steps: &mut Steps) -> Result<String, Stop> {
     match steps.send(sentinel, &["SENTINEL", "FAILOVER", &watched.name, "COORDINATED"]).await {
         Err(Error::Refused(why)) => return Err(Stop::Kept(format!("Sentinel refuses: {why}"))),
-        // It may have got it.
+        // The Sentinel may have got the order.
         Err(error) => steps.say(&error.to_string()),
         Ok(()) => {}
     }

@@ -1,4 +1,4 @@
-//! One step after the other: shown, taken unless it is a dry run, and left by a signal.
+//! The steps, one after the other: shown, taken unless it is a dry run, and left by a signal.
 
 use std::io;
 use std::time::{Duration, Instant};

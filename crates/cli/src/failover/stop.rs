@@ -13,7 +13,7 @@ pub enum Stop {
     Usage(String),
     /// Ended by a signal, with the old primary in charge.
     Ended(Signal),
-    /// It is not certain which server is in charge: what is known, and what to do.
+    /// Nobody knows for sure which server is in charge: what is known, and what to do.
     Unclear(String),
 }
 

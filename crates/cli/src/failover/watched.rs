@@ -13,7 +13,7 @@ use super::stop::Stop;
 /// The servers that the Sentinels know, after the checks.
 pub struct Watched {
     pub name: String,
-    /// Those that answer. The first one gets the order.
+    /// The Sentinels that answer. The first one gets the order.
     pub sentinels: Vec<Node>,
     pub primary: Server,
     /// All that Sentinel may promote.
@@ -84,7 +84,7 @@ pub async fn settled(watched: &Watched, new: &Server, steps: &mut Steps) -> Resu
                 return false;
             }
         }
-        // Whom it follows may have another name there.
+        // The primary that it follows may have another name there.
         info(&watched.primary.node).await.is_ok_and(|old| old.follows())
     };
     match steps.until("all Sentinels name it, and the old primary follows it", SETTLE, &mut all_say_so).await {
@@ -110,7 +110,8 @@ pub fn field<'a>(state: &'a Fields, name: &str) -> &'a str {
     state.get(name).map_or("", String::as_str)
 }
 
-/// So often in a row a Sentinel that was given an order must say that no failover is in progress: for 5 seconds, since
+/// The number of times in a row that a Sentinel with an order must say that no failover is in progress: for 5 seconds,
+/// since
 /// an order whose reply was lost may be executed late.
 const IDLE: u32 = 250;
 

@@ -45,7 +45,7 @@ pub async fn run(client: &Client, run: Run) -> u8 {
         Ok(child) => child,
         Err(error) => {
             let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::CANNOT_RUN };
-            // It did not run, so it does not count.
+            // The command did not run, so it does not count.
             let _ = if run.once.stays().is_some() {
                 guard.release_after(Duration::ZERO).await
             } else {
@@ -123,7 +123,7 @@ fn start(run: &Run, guard: &Guard, signals: &Signals) -> io::Result<Child> {
     command.env("DLOCK_OWNER", guard.owner()).env("DLOCK_TOKEN", guard.token().to_string());
     match guard.slot() {
         Some(slot) => command.env("DLOCK_SLOT", slot.to_string()),
-        // That of a run around this one.
+        // The variable of a run around this one.
         None => command.env_remove("DLOCK_SLOT"),
     };
     die_with_us(&mut command, signals.mask_before());

@@ -41,7 +41,7 @@ pub struct Supervisor {
 #[derive(Clone, Copy)]
 enum Ending {
     No,
-    /// It got TERM, and gets KILL then.
+    /// The command got TERM, and gets KILL then.
     By(Instant),
     Killed,
 }
@@ -181,7 +181,7 @@ impl Supervisor {
                 if now >= kill_at {
                     let _ = kill(process, Signal::SIGKILL);
                 } else if told.insert(process) {
-                    // Those that were started meanwhile have not heard of it.
+                    // Processes that were started meanwhile have not heard of it.
                     let _ = kill(process, Signal::SIGTERM).and_then(|()| kill(process, Signal::SIGCONT));
                 }
             }

@@ -158,7 +158,7 @@ impl Held {
                 Renewal::Gone => validity.gone(),
                 Renewal::Left(_) | Renewal::Failed(Fault::OutcomeUnknown(_)) => {}
                 Renewal::Failed(Fault::TooFewReplicas { .. }) => validity.refused(command),
-                // Of several locks, some may be renewed.
+                // Some of several locks may be renewed.
                 Renewal::Failed(_) if self.hold.names.len() > 1 => {}
                 Renewal::Failed(_) => validity.refused(command),
             }

@@ -72,7 +72,7 @@ async fn is_due(held: &Held) -> Option<bool> {
     }
     match duty {
         Duty::Renew(_) | Duty::Check => Some(false),
-        // That of the program got no answer, or its future was dropped.
+        // The program's renewal got no answer, or its future was dropped.
         Duty::Again(_) => {
             held.failed();
             None

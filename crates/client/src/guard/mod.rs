@@ -219,7 +219,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`renew`](Guard::renew). Without an answer, the server may set the new lease now, later or never, so the
+    /// Returns those of [`renew`](Guard::renew). Without an answer, the server may set the new lease now, later or
+    /// never, so the
     /// guard counts on the shorter one from then on. [`Error::Invalid`] for a session or a quorum, whose lease is fixed.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let Hold { session, binding, kept, .. } = &self.held.hold;
@@ -274,7 +275,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`release`](Guard::release): without an answer, the lock may end earlier, with the lease that it had.
+    /// Returns those of [`release`](Guard::release): without an answer, the lock may end earlier, with the lease that
+    /// it had.
     /// [`Error::Refused`] if `dlock.max-lease` is shorter. [`Error::Invalid`] if the lock is one of a session or of a
     /// quorum, and is released.
     pub async fn release_after(self, time: Duration) -> Result<(), Error> {
@@ -304,7 +306,7 @@ impl Drop for Guard {
         if self.released {
             return;
         }
-        // Once even if it may be lost: then this finds nothing.
+        // Sends the release once, even if the lock is lost: the server then finds nothing.
         let until = match last {
             State::Until(_) if self.held.hold.binding.is_some() => Instant::now() + cleanup::LIMIT,
             State::Until(until) => until,

@@ -65,7 +65,7 @@ impl Inner {
             if *self.phase.borrow() == Phase::Open {
                 return Ok(name);
             }
-            // It may have been closed meanwhile, without this node.
+            // The session may have been closed meanwhile, without this node.
             let heart = self.kept().hearts.remove(&name);
             if let Some(Heart { id, node, .. }) = heart {
                 self.server.close_session(&id, node.as_ref(), self.patience()).await?;
@@ -81,7 +81,7 @@ impl Inner {
     /// Binds the locks of a node that does not answer, or is a replica now, where they are now.
     pub(super) async fn leave_node(self: &Arc<Self>, name: &str) {
         let numbers: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
-        // One of them says whether another node has taken over.
+        // The first lock says whether another node has taken over.
         let Some((first, others)) = numbers.split_first() else { return };
         if self.follow(*first, name).await.is_ok() {
             self.follow_all(others, name).await;

@@ -65,7 +65,7 @@ impl Inner {
             kept.bindings.insert(number, Bound { hold, heart: ticket.heart, unbound, cap, lost });
         }
         drop(kept);
-        // It may have ended meanwhile.
+        // The session may have ended meanwhile.
         if *self.phase.borrow() != Phase::Open {
             self.lose([number]);
         }

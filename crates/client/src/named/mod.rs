@@ -61,7 +61,7 @@ pub(crate) struct Inner {
     manual: bool,
     kept: Mutex<Kept>,
     phase: watch::Sender<Phase>,
-    /// One heart is opened at a time.
+    /// Opened one at a time.
     opening: tokio::sync::Mutex<()>,
     runtime: Handle,
 }
@@ -93,7 +93,7 @@ impl Session {
 
     /// Resolves when the session is lost, or must be assumed lost: no heartbeat was confirmed within its timeout, counted
     /// from when the last confirmed one was *sent*. All of its guards are lost with it, and it cannot be opened again.
-    /// Also when it is closed.
+    /// Resolves also when the session is closed.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let (mut phase, inner) = (self.inner.phase.subscribe(), Arc::downgrade(&self.inner));
         async move {

@@ -1,4 +1,4 @@
-//! Whom to trust over TLS, and who to be.
+//! The certificates to trust over TLS, and the own one.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! One acquisition of a quorum under way.
+//! An acquisition of a quorum under way.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

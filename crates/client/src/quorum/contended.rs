@@ -1,4 +1,4 @@
-//! Which locks were held when they were last asked for: their next acquisition begins in the queue.
+//! The locks that were held when they were last asked for: their next acquisition begins in the queue.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

@@ -37,7 +37,7 @@ enum Entered {
     Sending(watch::Receiver<Option<Arc<Wire>>>),
     /// Waits in a queue.
     Waiting(Wait),
-    /// It was sent, and then a release on the same connection.
+    /// The request was sent, and then a release on the same connection.
     Released,
 }
 
@@ -322,7 +322,7 @@ async fn leave_queue(quorum: &Quorum, release: &Cmd, wait: Wait, other: Option<&
     if let Ok(Some(wire)) = sent {
         let mut behind = pin!(wire.ask(release, patience));
         let _ = once(behind.as_mut()).await;
-        // Another process knows a different owner by that number.
+        // A server that was restarted knows a different owner by that number.
         if let Some(other) = other.filter(|other| other.is_to_process_of(&wire)) {
             let _ = other.ask(cmd("CLIENT").arg("UNBLOCK").arg(wire.client_id), patience).await;
         }

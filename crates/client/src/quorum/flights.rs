@@ -116,7 +116,7 @@ impl Flights {
     }
 
     fn poll_landed(&mut self, context: &mut Context<'_>) -> Option<Next> {
-        // None is polled again before all that has come is taken.
+        // No flight is polled again before all that has come is taken.
         self.next_landed().or_else(|| {
             let landed = &mut self.landed;
             self.open.retain_mut(|flight| match flight.future.as_mut().poll(context) {

@@ -1,4 +1,4 @@
-//! One server of a quorum: connections to it, and whether it may count.
+//! A server of a quorum: connections to it, and whether it may count.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub(super) struct Member {
     known: Mutex<Known>,
     /// A hash of the `run_id` of the process that answered last.
     process: AtomicU64,
-    /// One attempt to connect at a time.
+    /// Held while connecting: attempts come one at a time.
     opening: tokio::sync::Mutex<()>,
 }
 

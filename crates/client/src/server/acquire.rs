@@ -26,7 +26,7 @@ use crate::renewal::Renewal;
 use crate::session::Session;
 use crate::validity::end;
 
-/// One acquisition.
+/// An acquisition under way.
 struct Acquisition {
     server: Arc<Server>,
     terms: Terms,
@@ -56,7 +56,7 @@ struct Got {
 enum Answer {
     Got(Box<Got>),
     Nil,
-    /// That of a renewal, and when the server was asked how long the hold lasts.
+    /// The answer to a renewal, and when the server was asked how long the hold lasts.
     Renewal(Renewal, Instant),
     /// A command failed. `is_left`: a grant of it may be left.
     Failed {
@@ -159,7 +159,7 @@ impl Acquisition {
             Some(fault) => Answer::Failed { fault, is_left: true },
             None => {
                 if let Some(link) = &*at.lock().unwrap_or_else(PoisonError::into_inner) {
-                    // It may be dead without a word. The next request has a new one.
+                    // The link may be dead without a word. The next request has a new one.
                     server.nodes.forget(link);
                 }
                 Answer::TimeIsOver
@@ -199,7 +199,7 @@ impl Acquisition {
             Fault::Refused(_) | Fault::TooFewReplicas { .. } => {
                 self.attempt.failed(if is_left { 0 } else { number });
             }
-            // It may be bound to a connection that hangs. The repeat binds it to another one.
+            // The hold may be bound to a connection that hangs. The repeat binds it to another one.
             _ if session.is_some() => {
                 self.left.extend(session.map(|session| session.link()));
                 self.got = None;
@@ -229,7 +229,7 @@ impl Acquisition {
         if matches!(self.attempt.next(), Next::Over(..)) {
             return;
         }
-        // One that was queued is not part of a row of failures.
+        // An attempt that was queued is not part of a row of failures.
         if began.elapsed() > LASTED {
             self.pause = PAUSE;
         }
@@ -330,7 +330,7 @@ impl Server {
         // The server answers a request that waits when it wants.
         let patience = if block.is_some() { None } else { Some(REPLY) };
         let (replies, link) = match self.nodes.call_at(terms.name(), &all, lane, patience, rest, at).await {
-            // It may be `WAIT` that was refused, behind a grant.
+            // The refused command may be `WAIT`, behind a grant.
             Err(fault @ Fault::Refused(_)) if terms.replicas.is_some() => {
                 let releases = terms.names.iter().map(|name| async move {
                     let release = commands::release_all(name, terms);

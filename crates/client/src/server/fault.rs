@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     TooFewReplicas { acknowledged: u32, wanted: u32 },
     /// The slot lives at that node.
     Moved(u16, Box<ConnectionInfo>),
-    /// This once, that node has it.
+    /// For this command only, that node has the slot.
     Ask(Box<ConnectionInfo>),
 }
 

@@ -1,4 +1,4 @@
-//! What is done with a hold: it is renewed, looked at, bound again and released.
+//! The commands on a hold: it is renewed, looked at, bound again and released.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -211,7 +211,7 @@ fn left(replies: Result<Vec<Value>, Fault>) -> Renewal {
     Renewal::Left(shortest)
 }
 
-/// Another type of key is another program's: the hold is gone.
+/// A key of another type is another program's: the hold is gone.
 fn failed(fault: Fault) -> Renewal {
     if fault.is_wrong_type() { Renewal::Gone } else { Renewal::Failed(fault) }
 }

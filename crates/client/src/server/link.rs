@@ -1,4 +1,4 @@
-//! One connection, and whether it is still open.
+//! A connection, and whether it is still open.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Link {
     touched: watch::Receiver<()>,
     /// Commands whose replies were not read: given up, or under way.
     unread: Arc<AtomicUsize>,
-    /// Of a connection that others opened: its end is not told, and a command that fails is the first sign.
+    /// Set for a connection that others opened: its end is not told, and a command that fails is the first sign.
     _untold: Option<Arc<watch::Sender<bool>>>,
 }
 

@@ -24,12 +24,12 @@ use crate::profile::{self, Place};
 /// The connection on which a request was sent, as soon as it has been.
 pub(super) type At = Mutex<Option<Link>>;
 
-/// Which connection a command takes.
+/// The connection that a command takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// One for all short commands.
+    /// The connection for all short commands.
     Shared,
-    /// One that nobody else uses meanwhile: for a command that waits, or to bind a hold to.
+    /// A connection that nobody else uses meanwhile: for a command that waits, or to bind a hold to.
     Own,
 }
 
@@ -47,7 +47,7 @@ struct Known {
     given_db: Option<i64>,
     /// The server that answered last, or that Sentinel named.
     home: Option<ConnectionInfo>,
-    /// Of a cluster: who said to have which slot.
+    /// The nodes of a cluster that said to have a slot.
     slots: HashMap<u16, ConnectionInfo>,
     shared: HashMap<String, Link>,
     /// Connections that waited once and are free.
@@ -197,7 +197,7 @@ impl Nodes {
     pub async fn primaries(&self) -> Result<Vec<ConnectionInfo>, Fault> {
         let link = self.link_for(b"", Lane::Shared).await?;
         let slots = match link.ask(cmd("CLUSTER").arg("SLOTS"), Some(REPLY)).await {
-            // It is not in a cluster, or does not let us ask.
+            // The server is not in a cluster, or does not let us ask.
             Err(Fault::Refused(_)) => return Ok(vec![link.info().clone()]),
             Err(fault) => {
                 self.forget(&link);
@@ -219,7 +219,7 @@ impl Nodes {
         let at = At::default();
         match self.call_at(key, &[cmd("PING")], Lane::Shared, Some(REPLY), Duration::ZERO, &at).await {
             Ok((_, link)) => Ok(link),
-            // It answers, even if with an error only.
+            // The server answers, even if with an error only.
             Err(refused @ Fault::Refused(_)) => at.into_inner().unwrap_or_else(PoisonError::into_inner).ok_or(refused),
             Err(fault) => Err(fault),
         }
@@ -260,7 +260,7 @@ impl Nodes {
         if !given.is_closed() && (lane == Lane::Own || known.is_none()) {
             let said = match given.ask(cmd("CLIENT").arg("INFO"), Some(REPLY)).await {
                 Ok(reply) => redis::from_redis_value::<String>(reply).unwrap_or_default(),
-                // It may not ask. Or the connection has ended, of which the next command tells.
+                // The user may not ask. Or the connection has ended, of which the next command tells.
                 Err(_) => String::new(),
             };
             let field = |name: &str| said.split_ascii_whitespace().find_map(|word| word.strip_prefix(name));
@@ -295,7 +295,7 @@ impl Nodes {
         });
         let (link, node) =
             first_ok(links.collect(), HANGS).await.unwrap_or_else(|| Err(Fault::NotSent("no server".into())))?;
-        // Those before it did not answer for a while.
+        // The candidates before it did not answer for a while.
         candidates.iter().take_while(|other| other.addr() != node.addr()).for_each(|other| self.forget_node(other));
         self.known().home.get_or_insert_with(|| node.clone());
         Ok(link)

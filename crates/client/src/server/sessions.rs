@@ -81,7 +81,7 @@ impl Server {
         let slots = self.nodes.call(b"", cmd("CLUSTER").arg("SLOTS"), Lane::Shared, Some(patience)).await;
         match slots {
             Ok(_) => Ok(true),
-            // It is not in a cluster, or does not let us ask.
+            // The server is not in a cluster, or does not let us ask.
             Err(Fault::Refused(_)) => Ok(false),
             Err(fault) => Err(fault),
         }

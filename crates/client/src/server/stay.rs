@@ -17,7 +17,7 @@ use crate::options::up_to_millis;
 
 impl Server {
     /// Sets the end of the hold to that time. Tries again until `patience`, but not for longer than the hold may last.
-    /// Of several locks, the first error is returned after all were tried.
+    /// Tries all of several locks, and returns the first error.
     pub async fn stay(&self, hold: &Hold, end: Instant, patience: Instant) -> Result<(), Error> {
         join_all(hold.names.iter().map(|name| self.stay_one(hold, name, end, patience))).await.into_iter().collect()
     }

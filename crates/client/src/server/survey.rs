@@ -44,7 +44,7 @@ impl Server {
             let fields = info.lines().filter_map(|line| line.split_once(':'));
             let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
             let max_waiters = match link.ask(cmd("CONFIG").arg("GET").arg("dlock.max-waiters"), Some(REPLY)).await {
-                // This user may not ask.
+                // The user may not ask.
                 Err(Fault::Refused(_)) => None,
                 Err(fault) => return Err(fault.into()),
                 Ok(setting) => from_redis_value::<Vec<(String, u64)>>(setting)

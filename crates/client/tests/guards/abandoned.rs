@@ -41,7 +41,7 @@ async fn one_that_was_granted_unheard_is_released() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_failed_with_its_outcome_unknown_is_released() {
     let (server, client) = server_and_client();
-    // So that there is a connection on which the request can be sent.
+    // Opens a connection on which the request can be sent.
     let both = [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await];
     for guard in both {
         assert!(guard.expect("a lock").release().await.is_ok());

@@ -92,7 +92,7 @@ async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
     let (server, client) = server_and_client();
     let (first, second) = (reader(&client).await, reader(&client).await);
     let upgrading = in_queue(&server, first.upgrade().expect("a reader"));
-    // One exclusive hold at a time.
+    // An owner has one exclusive hold at a time.
     invalid(in_time(first.upgrade().expect("a reader")).await);
     upgrading.abort();
     server.left_waiting(0);
@@ -113,7 +113,7 @@ async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
     freed(&server, "doc");
 }
 
-/// They have the same owner. The server hears late that the first one was given up.
+/// Both upgrades have the same owner. The server hears late that the first one was given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_that_is_given_up_leaves_the_next_one_alone() {
     let server = Server::start();

@@ -100,7 +100,7 @@ async fn a_lock_with_a_cap_is_lost_there_however_it_is_kept() {
         let end = server.client().now() + most.as_millis() as i64;
         in_time(guard.lost()).await;
         assert!(begun.elapsed() <= most + Duration::from_millis(500), "{name}: {:?}", begun.elapsed());
-        // It was renewed at least once, and never counts on more than the server has.
+        // The lock was renewed at least once, and never counts on more than the server has.
         assert!(begun.elapsed() > lease, "{name}: {:?}", begun.elapsed());
         assert!(server.client().now() <= end + 500, "{name}");
         assert_eq!(guard.remaining(), Duration::ZERO, "{name}");

@@ -41,7 +41,7 @@ async fn a_release_finds_out_too() {
     assert_eq!(server.client().text("GET job"), "text");
 }
 
-/// Another program wrote over the key: the lock is gone, whatever one asks.
+/// A program without dlock wrote over the key: the lock is gone, whatever one asks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_whose_key_was_overwritten_is_lost_whatever_asks() {
     let (server, client) = server_and_client();
@@ -102,7 +102,7 @@ async fn a_server_that_stands_still_has_the_lock_no_shorter_than_the_guard() {
     in_time(guard.lost()).await;
     let believed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     server.thaw();
-    // It may have been renewed once before the server stopped, but not seen by the look before.
+    // The lock may have been renewed once before the server stopped, but not seen by the look before.
     assert!((believed.as_millis() as i64) < ends + LEASE.as_millis() as i64);
     drop(guard);
     freed(&server, "job");

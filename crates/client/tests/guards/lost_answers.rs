@@ -202,7 +202,7 @@ async fn a_try_after_one_without_an_answer_has_a_new_connection() {
     let proxy = Proxy::to(&server);
     for waits in [false, true] {
         let client = Client::open(&proxy.url()).expect("a URL");
-        // So that there are connections of both kinds.
+        // Opens connections of both kinds.
         for guard in [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await] {
             assert!(guard.expect("a lock").release().await.is_ok());
         }

@@ -31,7 +31,7 @@ fn bound(server: &Server, session: &Session) -> Option<usize> {
     }
 }
 
-/// None of them counts as held, though the server deletes the keys of many in pieces.
+/// No lock counts as held, though the server deletes the keys of many in pieces.
 fn are_free(server: &Server, number: usize) {
     let mut client = server.client();
     for number in 0..number {
@@ -200,7 +200,7 @@ async fn a_session_that_an_operator_closed_is_opened_again() {
     let session = open(&client, TIMEOUT).await;
     let guard = in_time(client.acquire("job").in_session(&session)).await.expect("a lock");
     server.client().int(format!("DLOCK.SESSION {} CLOSE", session.id()));
-    // This finds out.
+    // The next request finds out.
     let other = in_time(client.try_acquire("other").in_session(&session)).await.expect("a lock");
     in_time(guard.lost()).await;
     assert_eq!(bound(&server, &session), Some(1));

@@ -56,7 +56,7 @@ async fn no_crash_shortens_that_time_and_renewals_do_not_change_it() {
     // The client counts from the reply.
     let later = watch.end_of("job") - end;
     assert!((0..1500).contains(&later), "{later} ms later");
-    // It is noticed with the next renewal that the lock was taken away.
+    // The next renewal notices that the lock was taken away.
     let began = Instant::now();
     watch.int("DEL job");
     in_time(guard.lost()).await;

@@ -60,7 +60,7 @@ async fn an_outage_is_told_once_and_survived() {
     let outcome = in_time(watch.next()).await.expect("more to come");
     assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
     server.boot();
-    // It has forgotten the lock.
+    // The server has forgotten the lock.
     assert!(next(&mut watch).await.is_empty());
 }
 

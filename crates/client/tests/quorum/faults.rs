@@ -22,7 +22,7 @@ const CLIENTS: usize = 20;
 const SERVERS: usize = 5;
 const LEASE: Duration = Duration::from_secs(2);
 
-/// Of this lease, a hundredth and 1 ms is what the clocks may be set forward, within one lease.
+/// The clocks may be set forward by a hundredth of this lease and 1 ms, within one lease.
 const FORWARD_US: i64 = 15_000;
 
 /// How far a clock may be behind: less than the longest lease.

@@ -63,7 +63,7 @@ async fn wait_until_they_count(urls: &[String]) {
     while let Err(Error::TooFew(_)) = client.try_acquire("counted").lease(LEASE).await {
         sleep(Duration::from_millis(50)).await;
     }
-    // So that the slowest of them counts too.
+    // The slowest of them counts, too, after this time.
     sleep(Duration::from_secs(1)).await;
 }
 
@@ -84,7 +84,7 @@ fn lines_of_rounds(what: &str, servers: usize, rounds: &[Vec<Duration>]) -> Dura
 
 fn median(took: &mut [Duration]) -> Duration {
     took.sort_unstable();
-    // Of an even number: between the two in the middle.
+    // The median of an even number is between the two in the middle.
     let half = took.len() / 2;
     (took[half - 1] + took[half]) / 2
 }

@@ -14,7 +14,7 @@ async fn a_lock_is_held_on_all_with_the_highest_token_and_freed_on_all() {
     for server in &servers {
         soon("it is held there", || server.holders("job") == [guard.owner()]);
     }
-    // Those that were asked to confirm know the token: a majority.
+    // The servers that were asked to confirm know the token: a majority.
     let token =
         |server| lock_info(&mut dlock_testkit::Server::client(server), "job FULL").expect("held").holds()[0].token;
     let confirmed = servers.iter().filter(|server| token(server) as u64 == guard.token()).count();
@@ -191,7 +191,7 @@ async fn each_server_is_told_of_a_release_once() {
     const PAIRS: i64 = 100;
     let (servers, client) = servers_and_client(3);
     let pair = async || in_time(client.acquire("job")).await.expect("a lock").release().await.expect("held");
-    // This one connects.
+    // The first pair connects.
     pair().await;
     in_time(client.settled()).await;
     let releases = || servers.iter().map(|server| server.client().calls("dlock.release")).collect::<Vec<_>>();

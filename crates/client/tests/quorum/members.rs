@@ -1,4 +1,4 @@
-//! Which servers count.
+//! The servers that count.
 
 use std::time::{Duration, Instant};
 

@@ -91,7 +91,7 @@ async fn work(number: usize, client: Client, book: Arc<Mutex<Vec<Span>>>, over: 
         let hold = Hold { token: guard.token(), key: "other".into(), owner: number.to_string(), mode: Mode::Exclusive };
         tokio::time::sleep(Duration::from_millis(2)).await;
         book.lock().unwrap().push(Span { hold, from, until: until.min(since(Instant::now())) });
-        // It may be lost with a server that has just been restarted.
+        // The lock may be lost with a server that has just been restarted.
         let _ = guard.release().await;
     }
 }

@@ -61,7 +61,7 @@ async fn who_gives_up_ends_nobody_elses_wait_at_another_process() {
     servers[0].left_waiting(1);
     all_have_answered(&servers).await;
     let next = crate::servers(1).remove(0);
-    // One of them has the number there that the client's connection had.
+    // A client among them has the number there that the client's connection had.
     let mut others: Vec<_> = (0..OTHERS).map(|_| next.client()).collect();
     others.iter_mut().for_each(|other| other.send("BLPOP list 0"));
     let mut watch = next.client();

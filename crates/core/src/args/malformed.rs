@@ -63,7 +63,7 @@ pub enum Malformed {
     TooManyKeys,
     /// More keys than one request may have.
     KeyCount,
-    /// This key is given twice.
+    /// The request names this key twice.
     SameKey(Excerpt),
 }
 

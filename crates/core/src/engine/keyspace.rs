@@ -87,7 +87,7 @@ pub trait OpenKey {
 /// The server's knowledge of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserState {
-    /// It is known, and may log in.
+    /// The user is known, and may log in.
     Enabled,
     /// An operator has switched it off.
     Disabled,
@@ -100,20 +100,20 @@ pub enum UserState {
 pub enum KeyEnd {
     /// Nothing.
     Untouched,
-    /// It is deleted, if there is one.
+    /// The key is deleted, if there is one.
     Deleted,
-    /// It expires then.
+    /// The key expires then.
     At(UnixMs),
-    /// It is created with this lock, and expires then; `None`: never.
+    /// The key is created with this lock, and expires then; `None`: never.
     Created(Box<Lock>, Option<UnixMs>),
 }
 
 /// Whether `WATCH` and `CLIENT TRACKING` hear of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// They do.
+    /// `WATCH` and `CLIENT TRACKING` hear of the change.
     Modified,
-    /// They do not.
+    /// No client hears of the change.
     Silent,
 }
 
@@ -124,7 +124,7 @@ pub struct WrongType;
 /// The reason why a key is not open for change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOpen {
-    /// It holds another type.
+    /// The key holds another type.
     WrongType,
     /// The server takes no change of it for now: it saves the key without a fork. Whether there is a lock is unknown.
     NotNow,

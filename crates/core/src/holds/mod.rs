@@ -32,7 +32,7 @@ enum Stored {
 struct Many {
     exclusive: Option<Hold>,
     readers: Readers,
-    /// That of the lock; the holds' own mean nothing.
+    /// The bond of the lock; the holds' own mean nothing.
     bond: Bond,
 }
 

@@ -133,7 +133,7 @@ impl Readers {
         for _ in 0..most {
             let Some(run) = self.dead.last_mut() else { break };
             match run.pop() {
-                // It is gone if its owner entered again since.
+                // The node is gone if its owner entered again since.
                 Some(id) => drop(self.free(id)),
                 None => drop(self.dead.pop()),
             }

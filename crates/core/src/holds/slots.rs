@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 use super::HoldId;
 use crate::UnixMs;
 
-/// Which hold has which number.
+/// The number of each hold that has one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     /// Each by its first number, divided by [`CHUNK`]. Each has a hold.

@@ -43,7 +43,7 @@ fn a_lease_that_cannot_be_is_refused() {
         ("PX -1", Malformed::ExpireTime("PX", BadLease::NotPositive)),
         ("EX 0", Malformed::ExpireTime("EX", BadLease::NotPositive)),
         ("EX -1", Malformed::ExpireTime("EX", BadLease::NotPositive)),
-        // It has passed.
+        // The time has passed.
         ("PXAT 0", Malformed::ExpireTime("PXAT", BadLease::Past)),
         ("PXAT 4999", Malformed::ExpireTime("PXAT", BadLease::Past)),
         ("PXAT 5000", Malformed::ExpireTime("PXAT", BadLease::Past)),

@@ -124,7 +124,7 @@ fn info_does_not_show_them() {
     for detail in [Detail::Summary, Detail::Full(1000)] {
         assert_eq!(summary(&mut server, &detail), (LockMode::Free, 0, 0), "{detail:?}");
     }
-    // One that stays is shown alone, though 37 of the others are still stored.
+    // A hold that stays is shown alone, though 37 of the others are still stored.
     assert!(is_granted(&server.acquire("lock", 500, 20, Want::Shared)));
     assert_eq!(stored(&server), 37);
     for detail in [Detail::Summary, Detail::Full(1000), Detail::Full(1), Detail::Full(0)] {
@@ -152,7 +152,7 @@ fn a_session_on_many_locks_ends_for_the_next_command_on_each() {
         assert!(is_granted(&server.acquire_bound(&format!("lock{number}"), number, Want::Exclusive, SESSION)));
     }
     server.disconnect(SESSION);
-    // Also the locks that no timer has visited yet.
+    // The locks that no timer has visited yet go, too.
     for number in (0..MANY).rev() {
         assert!(is_granted(&server.acquire_bound(&format!("lock{number}"), 500, Want::Exclusive, 1)), "{number}");
     }
@@ -245,7 +245,7 @@ fn questions_about_a_lock_of_ended_sessions_are_answered_from_sums() {
         }
         let shown = summary(&mut server, &Detail::Full(10));
         assert_eq!(shown, (LockMode::Shared, 1, 1));
-        // One look at each hold takes this build some 10 ms: 100 of them a second.
+        // A look at each hold takes this build some 10 ms: 100 of them a second.
         let least = times.iter().min().unwrap();
         assert!(least.as_millis() < 300, "{sessions} sessions: {times:?}");
     }

@@ -48,7 +48,7 @@ fn one_hold_too_many_is_refused_and_costs_nobody_else_anything() {
 fn room_comes_back_with_each_hold_that_ends() {
     let mut server = full();
     server.pass_ms(400);
-    // They have lapsed, and the timer forgets them.
+    // The holds have lapsed, and the timer forgets them.
     server.tick();
     assert!(is_granted(&acquire(&mut server, "more", SESSION, &bound(300))));
     let mut server = full();

@@ -5,7 +5,7 @@ use dlock_core::{ClientId, Keyspace, Name, Want};
 
 use crate::{Server, is_granted, name};
 
-/// Of a name, the log keeps 128 bytes.
+/// The log keeps 128 bytes of a name.
 const CUT: usize = 128;
 
 #[test]
@@ -148,7 +148,7 @@ fn no_tenant_pushes_the_entries_of_others_out() {
             let ids: Vec<u64> = server.engine.log().entries().map(|entry| entry.id).collect();
             assert!(ids.is_sorted_by(|one, other| one > other));
             assert_eq!(left[0], flood(max_len * 3 - 1));
-            // Another client is logged, too.
+            // The entry of another client is logged, too.
             log(&mut server, "tenant8:new");
             (0..max_len).for_each(|number| log(&mut server, &flood(number)));
             assert!(logged(&server).contains(&"tenant8:new".to_owned()));

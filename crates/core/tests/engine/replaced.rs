@@ -16,7 +16,7 @@ const HOLDS: usize = 100;
 enum By {
     /// The same holds come back.
     TheSame,
-    /// Another hold comes.
+    /// A hold of another owner comes.
     Another,
     /// Nothing comes.
     Nothing,

@@ -1,4 +1,4 @@
-//! What `WATCH` and `CLIENT TRACKING` hear of.
+//! The changes that `WATCH` and `CLIENT TRACKING` hear of.
 
 use dlock_core::Want;
 use dlock_core::engine::Entered;

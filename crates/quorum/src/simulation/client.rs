@@ -10,7 +10,7 @@ use crate::{Acquisition, Clocks, Hold, Terms};
 
 pub struct Client {
     pub clock: Monotonic,
-    /// Which of the processes that were this client.
+    /// The number of the process, among those that were this client.
     pub process: u32,
     pub stopped_until: Real,
     pub acquisition: u32,
@@ -37,7 +37,7 @@ pub enum State {
 #[derive(Clone, Copy)]
 pub struct Plans {
     pub release: Duration,
-    /// It does not notice that the lock is lost.
+    /// Whether the client goes on without noticing that the lock is lost.
     pub ignores_loss: bool,
 }
 

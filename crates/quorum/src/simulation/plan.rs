@@ -19,7 +19,7 @@ pub struct Given {
     pub readings: Readings,
 }
 
-/// Which clock clients go by.
+/// The clock that clients go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readings {
     /// The median.
@@ -47,13 +47,13 @@ pub enum Restarts {
 /// How wrong the servers' clocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clocks {
-    /// They agree better than the longest lease, and are set forward in small steps only.
+    /// The clocks agree better than the longest lease, and are set forward in small steps only.
     Agree,
-    /// They are apart by several leases.
+    /// The clocks are apart by several leases.
     Apart,
-    /// They are set forward by up to a lease.
+    /// The clocks are set forward by up to a lease.
     Stepped,
-    /// They are right.
+    /// The clocks are right.
     Right,
 }
 

@@ -16,9 +16,9 @@ use crate::{Answer, Ask, Call, Entry};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub client: usize,
-    /// Which of the processes that were this client.
+    /// The number of the process, among those that were this client.
     pub process: u32,
-    /// Which of its acquisitions.
+    /// The number of the acquisition, among those of the process.
     pub acquisition: u32,
     pub call: Call,
     pub mode: Mode,
@@ -55,7 +55,7 @@ pub enum Memory {
 pub struct Server {
     pub clock: Wall,
     pub is_up: bool,
-    /// Which of the processes that were this server.
+    /// The number of the process, among those that were this server.
     pub process: u32,
     pub stopped_until: Real,
     pub loses: Memory,

@@ -25,7 +25,7 @@ pub(super) struct OnLock<'a> {
     /// The index of the lock's key among those of the command.
     pub own: usize,
     pub now: Now,
-    /// Whose ended holds are released first, however many there are.
+    /// The owner whose ended holds are released first, however many there are.
     pub owner: &'a Owner,
     /// Whether the command binds holds: then the lock needs a record.
     pub session: bool,
@@ -85,7 +85,7 @@ impl<T> Engine<T> {
                 visit.release_ended();
                 visit.release_ended_of(owner);
                 let several = visit.serve();
-                // One that becomes the head now may get in, and comes before the command, too.
+                // A request that becomes the head now may get in, and comes before the command, too.
                 if several.is_some() && several != head && restarts.next().is_some() {
                     visit.close();
                     continue;

@@ -165,7 +165,8 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         if at > 0 && self.waiters.get(first).is_some_and(is_ahead) {
             return Some(Some(Closing { at, over: id, by: As::WaiterAhead, through: None }));
         }
-        // Of those ahead, only requests for several locks lead to other queues: what the others wait for is in the way of
+        // Only requests for several locks, of those ahead, lead to other queues: what the others wait for is in the way
+        // of
         // this one, too.
         let mut met: Vec<WaiterId> = Vec::new();
         let mut ahead = before.ahead;

@@ -125,7 +125,7 @@ impl<T> Engine<T> {
                     db if db == second => first,
                     _ => continue,
                 };
-                // Once: what is swapped again and again needs it once.
+                // The grace is taken once: what is swapped again and again needs that once.
                 if record.queue.head() == Some(id) && std::mem::take(&mut record.has_ttl_grace) {
                     self.parts.backlog.correct_ttl(to, Rc::clone(&record.key));
                 }

@@ -1,4 +1,5 @@
-//! What `INFO` and `CHECK` show. Reading changes nothing: holds whose sessions have ended are left out here before they
+//! The facts that `INFO` and `CHECK` show. Reading changes nothing: holds whose sessions have ended are left out before
+//! they
 //! are released.
 
 use smallvec::SmallVec;
@@ -17,13 +18,13 @@ use crate::{ClientId, Hold, Lock, LockMode, Mode, Name, Now, Owner, SessionId, S
 pub enum Detail {
     /// The fields of every answer.
     Summary,
-    /// And the holds of one owner.
+    /// The same, and the holds of one owner.
     OfOwner(Owner),
-    /// And all holds and waiters, at most this many of each.
+    /// The same, and all holds and waiters, at most this many of each.
     Full(usize),
 }
 
-/// What `INFO` shows of a lock.
+/// The facts that `INFO` shows of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
     /// The live holds, summed up.
@@ -56,9 +57,9 @@ pub struct ShownHold {
 /// A session as `INFO` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShownSession {
-    /// That of this connection.
+    /// The session of this connection.
     Connection(ClientId),
-    /// One with this id.
+    /// The named session with this id.
     Named(SessionId),
 }
 

@@ -38,9 +38,9 @@ pub enum Entered {
 pub(super) enum Decided {
     /// Nothing more.
     Entered(Entered),
-    /// It waits: at the end of the queue, or as an upgrade before all that do not hold the lock.
+    /// The request waits: at the end of the queue, or as an upgrade before all that do not hold the lock.
     Join(Rank),
-    /// It takes the place of the same request, sent before.
+    /// The request takes the place of the same request, sent before.
     TakeOver(WaiterId),
 }
 

@@ -1,4 +1,4 @@
-//! What happens to the engine: commands, events and the time. Each file is methods of the `Engine`; no other folder of
+//! The inputs of the engine: commands, events and the time. Each file is methods of the `Engine`; no other folder of
 //! the engine calls them.
 
 pub(super) mod acquire;

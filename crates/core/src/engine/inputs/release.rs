@@ -60,7 +60,7 @@ impl<T> Engine<T> {
 enum By {
     /// Its owner.
     Owner,
-    /// Another one.
+    /// The hold of another owner.
     Other,
 }
 

@@ -55,25 +55,25 @@ pub(super) enum Granted {
 /// The outcome for a request that was the head of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// It waits.
+    /// The request waits.
     Waits,
-    /// It has the locks.
+    /// The request has its locks.
     Granted,
-    /// It has left its queues without them: the next may get in.
+    /// The request has left its queues without the locks: the next may get in.
     Left,
 }
 
 /// The result of a look at all locks of a request.
 enum Found {
-    /// They are free.
+    /// All locks are free.
     Free,
     /// The owner has all of them by this request: the highest token.
     Recorded(Token),
-    /// This one, by its index, is in the way.
+    /// The lock with this index is in the way.
     InTheWay(usize),
     /// The request gets this answer.
     Fault(Fault),
-    /// One has to wait for a later look.
+    /// A lock has to wait for a later look.
     Later,
 }
 
@@ -168,7 +168,7 @@ impl<T> Engine<T> {
         start: usize,
         (now, budget): (Now, &mut Budget),
     ) -> Found {
-        // Those that the owner has by this request: the highest token, how many, and the index of one.
+        // The holds that the owner has by this request: the highest token, how many, and the index of one lock.
         let mut recorded: Option<(Token, usize, usize)> = None;
         let mut can_be_bound = true;
         for (index, id) in (0..).zip(records).cycle().skip(start).take(records.len()) {
@@ -210,7 +210,7 @@ impl<T> Engine<T> {
                 Found::Fault(Fault::SessionLease)
             }
             Some((token, count, _)) if count == records.len() => Found::Recorded(token),
-            // Another connection of the owner has some of the locks, or they got their names by `RENAME`.
+            // Some of the locks belong to another connection of the owner, or got their names by `RENAME`.
             Some((_, _, index)) => Found::InTheWay(index),
         }
     }
@@ -328,7 +328,8 @@ impl<T> Engine<T> {
         for (index, name) in names.iter().enumerate() {
             let id = if session.is_some() { Some(self.find_or_create(*name)) } else { self.look_up(*name) };
             let own = (by == Granted::Command).then_some(index);
-            // It was looked at in this call, and nothing else runs meanwhile. All or none: a server that refuses is asked again.
+            // The lock was looked at in this call, and nothing else runs meanwhile. All or none: a server that refuses
+            // is asked again.
             let Ok(key) = space.open_at_last(*name) else {
                 broken("the server opens a lock that it has just opened");
                 continue;
@@ -340,7 +341,7 @@ impl<T> Engine<T> {
                 record.lost_last_waiter = false;
             }
             visit.grant(hold.clone(), Entry::First, session);
-            // Another request of the owner may be the head now: reentrant, or the same for other locks.
+            // A new head may be another request of the owner: reentrant, or the same for other locks.
             let next = visit.serve();
             let next = next.and_then(|next| visit.parts.waiters.get(next));
             if next.is_some_and(|next| next.request.owner == hold.owner)
@@ -365,7 +366,7 @@ impl<T> Engine<T> {
     ) -> Tried {
         let (Some(waiter), Some(first)) = (self.parts.waiters.get(id), names.first()) else { return Tried::Left };
         let session = waiter.session();
-        // Others that waited for the same session may have been granted since the request came.
+        // Requests that waited for the same session may have been granted since this one came.
         let locks = names.iter().map(|name| (self.registry.record_of(*name), name.key.len()));
         if let Err(fault) = self.parts.check_waiting(waiter.client, &waiter.request, None, locks) {
             self.answer(id, Answer::Fault(fault));

@@ -59,7 +59,7 @@ pub struct WaiterView<'a, T> {
     pub client: ClientId,
     /// Whether it stands before all that do not upgrade.
     pub is_upgrade: bool,
-    /// Which of its locks was in the way when they were looked at last.
+    /// The index of the lock that was in the way when the locks were looked at last.
     pub in_the_way: usize,
 }
 

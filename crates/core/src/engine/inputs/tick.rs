@@ -222,7 +222,7 @@ impl<T> Engine<T> {
             Err(NotOpen::WrongType) => {
                 self.with_record(id, |parts, record| parts.forget_bound(record));
                 self.reject_all(id, &Fault::WrongType, budget);
-                // Another type shows nothing in `INFO`.
+                // A key of another type shows nothing in `INFO`.
                 self.with_record(id, |parts, record| parts.note_lost_waiter(record, false));
                 None
             }

@@ -82,7 +82,7 @@ impl<T> Parts<T> {
     pub(crate) fn take_in(&mut self, record: &mut Record, since: Since) {
         match since {
             Since::Nothing => {}
-            // It may say something wrong about when it is due: it is due now.
+            // The record may be wrong about when it is due: it is due now.
             Since::Doubted => {
                 self.backlog.unschedule(record);
                 self.mark_due(record);

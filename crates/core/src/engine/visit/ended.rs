@@ -60,7 +60,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.unbind(owner, mode);
         let now = self.now;
         let is_it = |hold: &&Hold| hold.token == binding.token;
-        // It may have lapsed since its session ended; what had lapsed then is left alone.
+        // The hold may have lapsed since its session ended; a hold that had lapsed then is left alone.
         let hold = self.open.lock().live(owner, mode, end.at.min(now.ms())).filter(is_it);
         let Some(hold) = hold else { return };
         let deadline = hold.up_to_cap(end.deadline());
@@ -70,7 +70,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         } else if hold.is_live(now.ms()) {
             Effect { clock: now.ms(), change: Change::Remove { owner: owner.clone(), mode: Some(mode) } }
         } else {
-            // It counts as lapsed.
+            // The hold counts as lapsed.
             Effect { clock: now.ms(), change: Change::Sweep }
         };
         let is_released = matches!(effect.change, Change::Remove { .. }) && end.grace.is_none();

@@ -19,7 +19,7 @@ use crate::{Applied, Change, Effect, Expiry, Hold, Mode, Now, Owner, SessionKey,
 /// An open lock with its record, if it has one, and all that a change of it changes elsewhere.
 pub(crate) struct Visit<'e, T, K: OpenKey> {
     pub open: OpenLock<K>,
-    /// None for a lock without waiters and bound holds.
+    /// The record; `None` for a lock without waiters and bound holds.
     pub record: Option<&'e mut Record>,
     pub parts: &'e mut Parts<T>,
     pub budget: &'e mut Budget,

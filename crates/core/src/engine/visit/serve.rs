@@ -12,9 +12,9 @@ use crate::lock::{Acquired, Refusal};
 
 /// The outcome for the head of a queue.
 enum Served {
-    /// It leaves the queue with this answer.
+    /// The request leaves the queue with this answer.
     Answered(Answer),
-    /// It stays.
+    /// The request stays.
     Waits,
 }
 
@@ -72,7 +72,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             if !(self.parts.has_rights)(&waiter.ticket) {
                 return Served::Answered(Answer::Fault(Fault::NoRights));
             }
-            // Others that waited for the same session may have been granted since the request came.
+            // Requests that waited for the same session may have been granted since this one came.
             let record = self.record.as_deref();
             let wanted = Wanted { record, key_len: self.open.name().key.len(), lease: hold.lease };
             if let Err(fault) = self.parts.sessions.check(waiter.client, &waiter.request, [wanted]) {

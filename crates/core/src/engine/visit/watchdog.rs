@@ -39,7 +39,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
                     let change = Change::Put { hold, expiry: Expiry::Keep };
                     self.apply(Effect { clock: now, change }, Replication::Effect);
                 }
-                // It lapsed, or is gone.
+                // The hold lapsed, or is gone.
                 None => self.unbind(&owner, mode),
             }
         }

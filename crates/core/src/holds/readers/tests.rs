@@ -14,7 +14,7 @@ enum Op {
     Remove { first: u64, count: u64 },
     /// Lapsed holds go. The clock may be set back.
     Drop { now: u64 },
-    /// Another change comes.
+    /// The next change comes.
     Free,
 }
 
@@ -166,7 +166,7 @@ fn a_hold_that_comes_lapsed_after_a_sweep_is_there_until_the_next() {
     assert_eq!(readers.get(&late.owner), None);
 }
 
-/// One step for each hold in each of three trees, dropped holds too, and nothing is left for the end.
+/// Freeing takes one step for each hold in each of three trees, dropped holds too, and nothing is left for the end.
 #[test]
 fn many_readers_are_taken_apart_in_steps() {
     let mut readers = lapsed_and_live(100, 100);

@@ -226,7 +226,7 @@ pub(super) fn list(what: &str, lines: Vec<String>) -> Vec<String> {
     with_list(format!("{what}: {}", lines.len()), lines)
 }
 
-/// One line, and the list that belongs to it.
+/// Returns a line, and the list that belongs to it.
 fn with_list(line: String, list: Vec<String>) -> Vec<String> {
     std::iter::once(line).chain(list.iter().map(|item| format!("  {item}"))).collect()
 }

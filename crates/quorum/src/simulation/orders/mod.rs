@@ -70,13 +70,13 @@ struct Actor {
 
 #[derive(Clone, Debug)]
 enum Doing {
-    /// It has not begun.
+    /// The client has not begun.
     Nothing,
     Acquiring(Box<Acquisition>),
     Holding(Hold),
-    /// It had the lock and released it.
+    /// The client had the lock and released it.
     Done,
-    /// It never had it, or lost it. Nothing more can go wrong.
+    /// The client never had the lock, or lost it. Nothing more can go wrong.
     Out,
 }
 
@@ -327,7 +327,7 @@ impl State {
                     *doing = Doing::Holding(hold);
                 }
                 Some(Outcome::Contended | Outcome::TooFew(_)) => *doing = Doing::Out,
-                // One attempt.
+                // The only attempt has failed.
                 None if acquisition.has_failed() => *doing = Doing::Out,
                 None => {}
             }

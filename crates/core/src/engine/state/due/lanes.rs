@@ -30,7 +30,7 @@ pub(crate) struct Lanes {
     latest: u64,
 }
 
-/// One kind of work, and the time that it took, by its weight.
+/// The locks of one kind of work, and the time that it took, by its weight.
 #[derive(Clone, Debug, Default)]
 struct Used {
     turns: Turns,

@@ -14,7 +14,7 @@ use crate::engine::state::records::attention::{Due, Lane};
 use crate::engine::state::records::record::Record;
 use crate::{ClientId, Name, Now, UnixMs};
 
-/// Whose work it is that nobody waits for. Servers give no client this id.
+/// The client that pays for work that nobody waits for. Servers give no client this id.
 const NOBODY: ClientId = ClientId(0);
 /// When to try again what the server does not allow for now, in ms.
 pub(crate) const RETRY_MS: u64 = 20;
@@ -135,7 +135,7 @@ impl Backlog {
 
     /// Moves a record with leases that must be extended now among those that are due.
     pub(crate) fn set_renewal_due(&mut self, record: &mut Record, now: UnixMs) {
-        // One without a renewal must not stand before all others.
+        // A lock without a renewal must not stand before all others.
         let Some(renewal) = record.bound.next_renewal() else { return self.set_renewal(record, Attention::None) };
         // A visit that keeps a live hold comes before one that forgets lapsed holds.
         let due = if record.bound.has_lapsed(now) {

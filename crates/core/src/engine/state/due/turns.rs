@@ -26,7 +26,7 @@ const LOOKED_AT: usize = 2;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turns {
     accounts: BTreeMap<ClientId, Account>,
-    /// Whose account is looked at next: each client with an account once.
+    /// The clients in the order in which their accounts are looked at: each client with an account once.
     looked_at_next: VecDeque<ClientId>,
     /// The first lock of each client with work.
     order: BTreeSet<(Standing, ClientId)>,
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Whose locks are visited, if each visit takes so long.
+    /// Returns the clients whose locks are visited, if each visit takes so long.
     fn served(turns: &mut Turns, visits: usize, us: u64) -> Vec<u64> {
         let visit = |_| {
             let (position, _) = turns.first()?;

@@ -1,4 +1,4 @@
-//! What `DLOCK.LOG` shows: the last waits that were long, leases that ran out, and locks that went.
+//! The log that `DLOCK.LOG` shows: the last waits that were long, leases that ran out, and locks that went.
 //!
 //! # Implementation details
 //! The log is in the memory of this server: [`LogRing`] says which entries it keeps. A lock whose wait and hold were short costs a comparison and one
@@ -28,7 +28,7 @@ pub struct Log {
 
 /// How many entries one cause may log.
 pub(crate) const AT_ONCE: usize = 16;
-/// Of how many holds the time is measured when many lapse together.
+/// The most holds of which the time is measured when many lapse together.
 const SAMPLE: usize = 256;
 
 impl Log {
@@ -102,10 +102,10 @@ pub struct Lost {
     /// Cut.
     key: Box<[u8]>,
     pub(crate) at: Now,
-    /// Those that are logged.
+    /// The holds that are logged.
     pub(crate) holds: SmallVec<[Hold; 1]>,
     pub(crate) lapsed: u64,
-    /// Those of them that had reached their cap.
+    /// The lapsed holds that had reached their cap.
     pub(crate) capped: u64,
     /// How long some of those that had lapsed were held, in µs.
     pub(crate) sample: Vec<u64>,

@@ -1,4 +1,4 @@
-//! One entry of the log.
+//! An entry of the log.
 
 use crate::{ClientId, Mode, Name, Owner, SessionId, Token, UnixMs};
 
@@ -27,7 +27,7 @@ pub enum LogEvent {
     Deadlock,
 }
 
-/// One event. A field that does not apply is `None`.
+/// An entry of the log. A field that does not apply is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     /// Rises by 1, and never starts again.

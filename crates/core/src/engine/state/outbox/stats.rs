@@ -1,4 +1,4 @@
-//! What `INFO dlock` counts.
+//! The counters of `INFO dlock`.
 
 /// Numbers that are shown under the names of their fields.
 macro_rules! named {
@@ -33,7 +33,7 @@ named! {
         pub renewals: u64,
         /// Leases that ran out on this primary.
         pub lapses: u64,
-        /// Those of them that had reached the cap of their hold.
+        /// The lapses that had reached the cap of their hold.
         pub caps: u64,
         /// Requests that queued.
         pub waits: u64,

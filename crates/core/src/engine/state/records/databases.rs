@@ -13,7 +13,7 @@ use crate::engine::state::records::record::Record;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Databases {
     databases: BTreeMap<i32, Database>,
-    /// Those with records to be looked at.
+    /// The databases with records to be looked at.
     to_recheck: Vec<i32>,
     /// Counts flushes, swaps, and slots that leave or arrive.
     epoch: u64,
@@ -172,7 +172,7 @@ mod tests {
         databases.invalidate(Some(1));
         let mut seen = Vec::new();
         for n in 0.. {
-            // Others leave from any place, and new ones come, while the rest is looked at.
+            // Records leave from any place, and new ones come, while the rest is looked at.
             if n < 60 {
                 let gone = left.swap_remove(n * 7 % left.len());
                 let index = ids[gone];

@@ -1,4 +1,4 @@
-//! What the engine remembers of a lock: one record for each lock that has waiters, or holds that are bound to sessions.
+//! The memory of one lock: a record for each lock that has waiters, or holds that are bound to sessions.
 
 pub(crate) mod attention;
 pub(crate) mod databases;

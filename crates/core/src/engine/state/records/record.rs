@@ -29,13 +29,13 @@ pub(crate) struct Record {
     pub has_ttl_grace: bool,
     /// The last waiter has left: if the lock is free, that shows in `INFO`.
     pub lost_last_waiter: bool,
-    /// Which flush of its database it has seen.
+    /// The last flush of its database that the record has seen.
     pub epoch: u64,
     /// Its place in the list of its database.
     pub index: usize,
     /// The slot of its key in the cluster, once that was asked for.
     pub slot: Cell<Option<u16>>,
-    /// Which ends of large sessions it has seen.
+    /// The last generation of ends of large sessions that the record has seen.
     pub ends_generation: u64,
 }
 

@@ -235,7 +235,7 @@ impl Sessions {
         self.bound -= before - record.bound.len();
         self.note_loads(record);
         if let Some(key) = key {
-            // It has no other hold on this lock.
+            // The session has no other hold on this lock.
             self.check_session(record.id, false, key);
         }
     }

@@ -63,7 +63,7 @@ pub(crate) struct Sender {
 pub(crate) struct Waiters<T> {
     waiters: SlotMap<WaiterId, Waiter<T>>,
     by_owner: HashMap<Owner, SmallVec<[WaiterId; 1]>, FixedState>,
-    /// Those whose grant is bound to a named session.
+    /// The waiters whose grant is bound to a named session.
     by_session: BTreeSet<(NamedId, WaiterId)>,
     /// How many requests have queued so far.
     arrivals: u64,

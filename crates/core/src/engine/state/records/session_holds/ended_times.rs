@@ -14,7 +14,7 @@ use crate::{SessionKey, UnixMs};
 #[derive(Clone, Debug, Default)]
 pub(super) struct EndedTimes {
     keys: HashSet<SessionKey, FixedState>,
-    /// Those of the sessions that ended with a few holds.
+    /// The deadlines of sessions that ended with a few holds.
     together: Deadlines,
     /// The sessions that ended with many.
     apart: Vec<SessionKey>,

@@ -46,9 +46,9 @@ pub(crate) struct SessionHolds {
     ended: Vec<SessionKey>,
     /// The deadlines of their holds.
     times: EndedTimes,
-    /// What `rest` has found.
+    /// The last result of `rest`.
     rest: Cell<Option<Rest>>,
-    /// What `ended_sum` has found, and at which time: many are served by it.
+    /// The last result of `ended_sum`, and its time: many requests are served by it.
     ended_sum: Cell<Option<(UnixMs, Sum)>>,
     /// The latest clock of an effect: what had a deadline before it is not in the lock any more.
     swept: Option<UnixMs>,
@@ -87,9 +87,9 @@ struct ByToken {
 pub(crate) struct Rest {
     pub token: Option<Token>,
     pub deadline: Option<UnixMs>,
-    /// It is true from here on, if nothing changes.
+    /// The rest is true from here on, if nothing changes.
     pub from: UnixMs,
-    /// It is true before this time: the hold with that token lapses then.
+    /// The rest is true before this time: the hold with that token lapses then.
     pub until: UnixMs,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Rest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndedHolds {
     pub all: u64,
-    /// Those without a grace: the end of their session has released them.
+    /// The holds without a grace: the end of their session has released them.
     pub released: u64,
 }
 

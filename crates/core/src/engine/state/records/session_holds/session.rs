@@ -3,7 +3,7 @@
 use crate::holds::Deadlines;
 use crate::{Lease, UnixMs};
 
-/// One session on this lock.
+/// A session on this lock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Session {
     pub deadlines: Deadlines,

@@ -54,7 +54,7 @@ impl BoundSlots {
     }
 
     /// Returns the lowest number of the holds that are live at `now` and whose sessions `are_released`, and its hold.
-    /// Of very many that are not released, some are looked at.
+    /// Looks at some of them only, if very many are not released.
     pub(super) fn lowest_ended(
         &mut self,
         now: UnixMs,

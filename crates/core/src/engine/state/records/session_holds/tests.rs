@@ -68,7 +68,7 @@ proptest! {
                 *loads.entry(change.key).or_default() += change.load;
                 *holds.entry(change.key).or_default() += change.holds;
             }
-            // Those that were taken out keep theirs until they are taken apart.
+            // Clients that were taken out keep their holds until they are taken apart.
             for client in plain.clients() {
                 prop_assert!(loads[&client] >= plain.load(client), "{client:?}");
                 loads.insert(client, plain.load(client));
