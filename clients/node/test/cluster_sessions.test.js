@@ -24,7 +24,8 @@ async function opened(ports, open, options) {
   const { client, close } = await open(ports);
   after(close);
   const session = await new Session(client, options).open();
-  return { session, dlock: new DLock(client, { session }) };
+  // A server of a busy machine is late.
+  return { session, dlock: new DLock(client, { session, answer: 5000 }) };
 }
 
 describe('a session in a cluster', { concurrency: 2 }, () => {

@@ -165,7 +165,7 @@ withEachClient(({ kind, key, run, open, close }) => {
   test('after a failover locks are bound on the next primary', async () => {
     const { primary, replica } = await primaryAndReplica();
     const line = await wire(primary.port);
-    const { session, dlock } = await opened({ timeout: 12_000 }, await open({ at: line.port }));
+    const { session, dlock } = await opened({ timeout: 20_000 }, await open({ at: line.port }));
     const locks = await Promise.all(names(120).map((name) => dlock.acquire(name)));
     const [last] = locks.slice(-1);
     await until('the replica has it', async () => (await lookAt(replica.run, 'job:119'))?.token === last.token);
@@ -181,17 +181,17 @@ withEachClient(({ kind, key, run, open, close }) => {
   });
 
   test('a deleted lock is lost with the next heartbeat', async () => {
-    const { session, dlock } = await opened({ timeout: 3000 });
+    const { session, dlock } = await opened({ timeout: 9000 });
     const [lock, other] = [await dlock.acquire(key('deleted')), await dlock.acquire(key('kept'))];
     await run('DEL', key('deleted'));
-    await settles(reasonOf(lock.signal), 2000, 'the loss');
+    await settles(reasonOf(lock.signal), 6000, 'the loss');
     assert(!other.signal.aborted);
     assert.equal(await lock.release(), false);
     await session.close();
   });
 
   test('a session that an operator closed is opened again', async () => {
-    const { session, dlock } = await opened({ timeout: 3000 });
+    const { session, dlock } = await opened({ timeout: 15_000 });
     const lock = await dlock.acquire(key('closed'));
     await run('DLOCK.SESSION', session.id, 'CLOSE');
     const other = await dlock.acquire(key('finds out'), { wait: 0 });
