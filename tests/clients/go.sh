@@ -32,7 +32,7 @@ check() {
             echo 'skipped: staticcheck: it is older than Go'
         fi
     fi
-    go test "${race[@]}" -count=1 -timeout=300s "$@" ./...
+    go test "${race[@]}" -count=1 -timeout=900s "$@" ./...
 }
 
 # The adapters, with the sources of the other clients where they are.
