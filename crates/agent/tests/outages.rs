@@ -105,7 +105,7 @@ async fn a_late_copy_of_the_agents_request_is_no_refusal() {
     assert!(waiter.granted() > 0);
 }
 
-/// Whatever a command asks, it goes to the server once more if its connection has ended: the nil is then the answer.
+/// The agent sends a command once more if its connection has ended. Unless the command waits, the nil is its answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_nil_of_a_repeat_that_does_not_wait_is_its_answer() {
     let server = Server::start();

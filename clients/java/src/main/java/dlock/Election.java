@@ -112,7 +112,7 @@ public final class Election implements AutoCloseable {
         });
     }
 
-    /** Whoever ends a term that has begun releases its lock, after the listener has returned. */
+    /** Returns false if the election was closed before. A term that has begun ends, and then releases its lock. */
     private synchronized boolean begins(Hold hold) {
         if (closed) {
             return false;
