@@ -17,6 +17,8 @@ GRACE = 2_500 * MS
 AFTERMATH = 4_000 * MS
 # The longest that a package takes without a limit of its own to open a session and to have replicas acknowledge.
 OPENING, ACKNOWLEDGING = 1_250 * MS, 1_000 * MS
+# A wait that may end without an answer, in ms.
+SHORT = 500
 # The results that need a reason.
 FAILURES = {"unreachable", "error", "failed", "too-few-replicas"}
 
@@ -133,6 +135,9 @@ def losses(it: Round) -> Iterator[str]:
 def reasons(it: Round) -> Iterator[str]:
     """No error without a fault that explains it."""
     for attempt in it.attempts:
+        # A busy machine is reason enough for silence that is this short.
+        if attempt.result == "unreachable" and 0 < attempt.wait < SHORT:
+            continue
         if attempt.result in FAILURES and not has_reason(it, attempt, attempt.began, attempt.ended):
             yield f"an acquisition failed for no reason, {attempt.result} {attempt.message}: {told(attempt)}"
         if attempt.release in FAILURES and not has_reason(it, attempt, attempt.began, attempt.released):
@@ -148,7 +153,8 @@ def leftovers(it: Round) -> Iterator[str]:
             grant = grants.get(hold["token"])
             if process in it.killed or (grant is not None and grant.killed is not None):
                 continue
-            if grant is not None and grant.release not in ("released", "lost"):
+            # An agent that was started again knows nothing of what its servers still have.
+            if grant is not None and (grant.release not in ("released", "lost") or it.loses and grant.release == "lost"):
                 continue
             unsure = [attempt for attempt in it.attempts
                       if attempt.process == process and attempt.lock == lock["lock"] and attempt.result in FAILURES]

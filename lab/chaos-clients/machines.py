@@ -262,8 +262,8 @@ class Sentinel(Deployment):
 
     async def _know(self) -> bool:
         with contextlib.suppress(redis.RedisError):
-            info = str(await self._ask("INFO", "sentinel"))
-            return "slaves=1,sentinels=3" in info.replace("'", "")
+            info = plain(await self._ask("INFO", "sentinel")).replace("=", ":")
+            return "slaves:1" in info and "sentinels:3" in info
         return False
 
     async def _primary(self) -> int:
@@ -357,8 +357,8 @@ class Cluster(Deployment):
         with contextlib.suppress(redis.RedisError):
             primaries = 0
             for machine in self.machines:
-                info = str(await machine.call("CLUSTER", "INFO"))
-                if "'cluster_state': 'ok'" not in info or "'cluster_slots_ok': '16384'" not in info:
+                info = plain(await machine.call("CLUSTER", "INFO"))
+                if "cluster_state:ok" not in info or "cluster_slots_ok:16384" not in info:
                     return False
                 if await machine.role() == "master":
                     primaries += 1
@@ -435,6 +435,11 @@ class Quorum(Deployment):
         self._agent.kill()
         self._agent.wait()
         await super().close()
+
+
+def plain(info: Any) -> str:
+    """Returns the text of an answer, whether the driver has parsed it or not."""
+    return str(info).replace("'", "").replace(": ", ":")
 
 
 async def in_step(replica: Machine) -> bool:

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import random
+import re
 import signal
 import sys
 import time
@@ -82,7 +83,8 @@ class Run:
 
     def _is_seen(self) -> bool:
         """Returns whether the bug that was planted has been found."""
-        return bool(self._options.plant) and any(plants()[self._options.plant][1] in each for each in self._found)
+        return bool(self._options.plant) and any(
+            re.search(plants()[self._options.plant][1], each) for each in self._found)
 
     async def close(self) -> None:
         """Ends what still runs."""

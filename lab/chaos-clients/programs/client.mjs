@@ -15,7 +15,9 @@ const OPEN = {
   'node-redis'({ by, db, ports }) {
     const nodes = ports.map((port) => ({ host, port }));
     if (by === 'cluster') return createCluster({ rootNodes: nodes.map((socket) => ({ socket })) });
-    if (by === 'sentinel') return createSentinel({ name: 'locks', sentinelRootNodes: nodes });
+    if (by === 'sentinel') {
+      return createSentinel({ name: 'locks', sentinelRootNodes: nodes, nodeClientOptions: { database: db } });
+    }
     return createClient({ socket: nodes[0], database: db });
   },
 };
