@@ -1,4 +1,4 @@
-//! `packaging/monitoring`, with Prometheus and the exporter that people run, and docs/prometheus.md.
+//! `packaging/monitoring`, with Prometheus and the exporter that people run, and docs/monitoring.md.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -92,7 +92,7 @@ fn the_unit_of_dlock_metrics_starts_what_the_page_names() {
     soon("it answers", || get(port, "/metrics").is_some_and(|page| page.contains("dlock_up{")));
     // The package installs the file that it reads, and the page names it.
     let file = unit("dlock-metrics.service", "EnvironmentFile=").concat();
-    let page = std::fs::read_to_string(root().join("docs/prometheus.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
     assert!(page.contains(&file) && page.contains("localhost:9122"), "{file}");
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).expect("the manifest");
     assert!(manifest.contains(&format!("dest = \"{}\"", file.trim_start_matches('/'))), "{file}");
@@ -113,7 +113,7 @@ fn the_unit_of_dlock_metrics_starts_what_the_page_names() {
 #[test]
 fn the_page_has_each_alert_and_the_agent_each_number_that_they_need() {
     let rules = std::fs::read_to_string(packaged("rules.yml")).expect("the rules");
-    let page = std::fs::read_to_string(root().join("docs/prometheus.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
     for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
         assert!(page.contains(&format!("| `{alert}` |")), "{alert}");
     }
@@ -130,9 +130,9 @@ fn the_page_has_each_alert_and_the_agent_each_number_that_they_need() {
     }
 }
 
-/// The command that starts the exporter in docs/prometheus.md, with the addresses of the test.
+/// The command that starts the exporter in docs/monitoring.md, with the addresses of the test.
 fn exporter(program: &Path, server: &Server, port: u16) -> Command {
-    let page = std::fs::read_to_string(root().join("docs/prometheus.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
     let shown = page.lines().skip_while(|line| !line.starts_with("prometheus-redis-exporter"));
     let shown: Vec<_> = shown.take_while(|line| !line.starts_with("```")).collect();
     let shown = shown.join(" ").replace('\\', " ");
