@@ -1,4 +1,4 @@
-//! Which servers are asked.
+//! The servers that are asked.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

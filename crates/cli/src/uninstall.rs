@@ -75,7 +75,7 @@ struct Server<'a> {
 /// All that needs the module.
 struct Found {
     locks: u64,
-    /// Those that have locks, of all databases.
+    /// The databases that have locks.
     locked: Vec<u64>,
     waiters: u64,
     sessions: u64,
@@ -232,7 +232,7 @@ impl Server<'_> {
     /// Writes an AOF without an RDB preamble, and waits for it.
     async fn write(&self) -> Result<Result<(), String>, Error> {
         self.ask::<()>(&["CONFIG", "SET", "aof-use-rdb-preamble", "no"]).await?;
-        // Of a rewrite that is under way, it is not known how it began.
+        // Nobody knows how a rewrite that is under way began.
         self.wait_for_rewrites().await?;
         if self.setting("appendonly").await? == "yes" {
             self.ask::<redis::Value>(&["BGREWRITEAOF"]).await?;

@@ -18,7 +18,7 @@ pub struct Told<'a> {
     pub names: Vec<&'a [u8]>,
     /// The beginning of the owner.
     pub label: &'a str,
-    /// That of a semaphore.
+    /// The limit of a semaphore.
     pub limit: Option<u32>,
     /// A refusal means that it has run.
     pub is_once: bool,
@@ -118,7 +118,7 @@ impl Told<'_> {
 
     /// Says why the lock was not acquired. Returns the code for it.
     async fn failed(&self, error: &Error) -> u8 {
-        // It may have been granted without an answer. The end of this process would end the release.
+        // The lock may have been granted without an answer. The end of this process would end the release.
         let _ = timeout(BEHIND + self.replicas_take.min(MOST_BEHIND), self.client.settled()).await;
         match error {
             Error::Contention if self.is_quiet => self.conflict,

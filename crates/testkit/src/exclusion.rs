@@ -37,7 +37,7 @@ pub fn overlaps<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Vec<String> {
         for span in spans {
             open.retain(|other| span.from < other.until);
             for other in open.iter().filter(|other| conflict(span, other)) {
-                // Once for two holds, not for every reply that tells of them.
+                // Reported once for two holds, not for every reply that tells of them.
                 found.entry((&other.hold, &span.hold)).or_insert_with(|| describe(other, span));
             }
             open.push(span);

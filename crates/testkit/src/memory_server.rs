@@ -26,11 +26,11 @@ pub enum Entry {
     Granted(Grant),
     /// The request had been granted before.
     Replayed(Grant),
-    /// It waits.
+    /// The request waits.
     Waits,
-    /// It waits in the place of the request with this ticket, which gets nil.
+    /// The request waits in the place of the one with this ticket, which gets nil.
     TakesOver(u64),
-    /// It may not wait.
+    /// The request may not wait.
     Refused,
 }
 

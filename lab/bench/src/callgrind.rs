@@ -31,7 +31,7 @@ pub fn wrapper(dir: &TempDir) -> Vec<OsString> {
 pub struct Count {
     /// By the process.
     pub all: u64,
-    /// Of these by the code of the module itself: not by what it calls of the server or of a library.
+    /// The instructions in the code of the module itself: not in what it calls of the server or of a library.
     pub own: u64,
 }
 

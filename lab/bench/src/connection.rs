@@ -1,4 +1,4 @@
-//! One connection on this machine that sends batches and judges every reply.
+//! A connection on this machine that sends batches and judges every reply.
 
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
@@ -92,7 +92,7 @@ impl Connection {
         }
     }
 
-    /// One number of a section of `INFO`.
+    /// Returns a number of a section of `INFO`.
     pub fn info_number(&mut self, section: &str, field: &str) -> Result<f64, Error> {
         let info = self.info(section)?;
         info.lines()

@@ -13,7 +13,7 @@ pub enum Error {
     Server(String),
     /// A reply was not the one that the load expects.
     Reply(String),
-    /// This server has not got what a contender is made of.
+    /// The server has not got what a contender is made of.
     Lacking(String),
     /// Callgrind's result cannot be used.
     Callgrind(String),

@@ -47,7 +47,7 @@ impl Drop for Follower {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It only reads; if it panicked, the server has noticed that nobody follows.
+            // The thread only reads; if it panicked, the server has noticed that nobody follows.
             let _ = thread.join();
         }
     }

@@ -6,7 +6,7 @@
 //! pairs-ratio/none/16/hot/acquire 1.52 1.49 1.55
 //! ```
 //!
-//! One number, or median, least and most of the rounds. Lines that begin with `#` are comments.
+//! The format of a line: a number, or median, least and most of the rounds. Lines that begin with `#` are comments.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::figures::Sample;
 
-/// One figure: of one measurement, or of several rounds.
+/// A figure: of one measurement, or of several rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
     pub median: f64,

@@ -70,7 +70,7 @@ pub struct Batch {
     keys: Vec<KeyPlaces>,
 }
 
-/// Of one request.
+/// The places of the key in a request.
 struct KeyPlaces {
     begins_operation: bool,
     places: Vec<usize>,

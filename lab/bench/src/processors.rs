@@ -1,4 +1,5 @@
-//! Which processor runs what. Where the scheduler decides, it moves a client and its server together and apart, and the
+//! The processor of each thread and server. Where the scheduler decides, it moves a client and its server together and
+//! apart, and the
 //! figures tell of that.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -7,7 +8,7 @@ use nix::unistd::Pid;
 use crate::error::Error;
 use crate::server::Server;
 
-/// This thread on one processor and servers on another, until it is dropped. Nothing if there is one only.
+/// Keeps this thread on one processor and servers on another, until it is dropped. Does nothing if there is one only.
 pub struct Apart {
     before: CpuSet,
 }

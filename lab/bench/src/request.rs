@@ -1,4 +1,4 @@
-//! One command, and the reply that it has to get.
+//! A command, and the reply that it has to get.
 
 use crate::error::Error;
 use crate::resp::{self, Expect, Reply};

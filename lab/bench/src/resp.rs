@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
-/// One command in wire form.
+/// Returns a command in wire form.
 pub fn request(args: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {

@@ -17,7 +17,7 @@ use crate::mode::Mode;
 /// The server and the module that are measured.
 pub struct Programs {
     server: PathBuf,
-    /// That of the testkit, if none was asked for.
+    /// The module of the testkit, if none was asked for.
     module: Option<PathBuf>,
 }
 
@@ -129,7 +129,7 @@ slowlog-log-slower-than -1";
 /// In the server's directory.
 const SOCKET: &str = "server.sock";
 
-/// Of a server with [`Clock::Usual`].
+/// The limit of a server with [`Clock::Usual`].
 pub const MAX_CLIENTS: usize = 14_000;
 
 const LOG_TAIL: usize = 8;

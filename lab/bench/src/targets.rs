@@ -20,7 +20,7 @@ pub struct Target {
 /// Names of figures in a [`Ledger`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Measure {
-    /// One figure divided by another.
+    /// A figure divided by another.
     Quotient(&'static str, &'static str),
     /// A figure that is a ratio by itself: the median of the ratios of the rounds.
     Ratio(&'static str),
@@ -29,7 +29,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// Of the figures.
+    /// Returns the names of the figures.
     #[cfg(test)]
     pub fn names(self) -> Vec<&'static str> {
         match self {

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use crate::control::Control;
 
-/// They attack the primary until this is dropped.
+/// Attackers of the primary, until they are dropped.
 pub struct Attackers {
     has_ended: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Attackers {
-    /// So many, which find the primary by the workers' orders in this directory.
+    /// Starts so many, which find the primary by the workers' orders in this directory.
     pub fn start(dir: &Path, count: u64) -> Attackers {
         let has_ended = Arc::new(AtomicBool::new(false));
         let begin = |attacker| {

@@ -1,6 +1,7 @@
 //! The resources that the locks protect: counters that refuse a lower token than the highest they have seen.
 //!
-//! They live in this process and are reached by TCP, a line a request: `R key token` reads, `W key token value` writes.
+//! Counters live in this process and are reached by TCP, a line a request: `R key token` reads, `W key token value`
+//! writes.
 //! The answer is the value, or `stale`. A read counts as seen too: so between the read and the write of one owner
 //! nobody with a lower token writes, and a value is lost only if two owners have the same token.
 
@@ -16,7 +17,7 @@ use crate::failure::{Failure, Result};
 #[derive(Clone, Default)]
 pub struct Counters(Arc<Mutex<BTreeMap<String, Counter>>>);
 
-/// One counter.
+/// A counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     pub value: u64,

@@ -128,7 +128,7 @@ impl Life {
     /// Reads what [`Recorder`] wrote.
     pub fn read(worker: &str, path: &Path) -> failure::Result<Life> {
         let text = match std::fs::read_to_string(path) {
-            // It was killed before it had begun.
+            // The worker was killed before it had begun.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             read => read.doing("reading a history")?,
         };

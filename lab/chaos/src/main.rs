@@ -54,7 +54,7 @@ enum Command {
     Run(Options),
     /// Histories of two locks only.
     Histories(Options),
-    /// One of the processes that contend for locks.
+    /// Runs a process that contends for locks.
     #[command(hide = true)]
     Worker(Job),
 }

@@ -30,7 +30,7 @@ pub struct Sighting {
     pub session: String,
 }
 
-/// It looks until it is asked for what it has seen.
+/// A thread that looks until it is asked for what it has seen.
 pub struct Observer {
     has_ended: Arc<AtomicBool>,
     thread: JoinHandle<Seen>,

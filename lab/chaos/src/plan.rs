@@ -1,4 +1,4 @@
-//! Which faults come when: drawn from the seed alone, so that a run can be repeated.
+//! The faults and their times: drawn from the seed alone, so that a run can be repeated.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use dlock_testkit::random::Random;
 /// A part of a run. Each part has servers, workers and counters of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
-    /// One server with `appendfsync always` that is killed and started again. Nothing may be lost.
+    /// A server with `appendfsync always` is killed and started again. Nothing may be lost.
     Restart,
     /// A primary and a replica that change places by `FAILOVER`. Nothing may be lost.
     Failover,
     /// A primary that is killed while its replica takes over. What `WAIT` has acknowledged may not be lost.
     Promotion,
-    /// One server whose clock jumps, forth and back.
+    /// The clock of a server jumps, forth and back.
     Clock,
 }
 

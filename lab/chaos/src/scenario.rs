@@ -1,4 +1,4 @@
-//! One scenario: servers and workers are started, faults are injected by plan, and then everything has to come to rest.
+//! A scenario: servers and workers are started, faults are injected by plan, and then everything has to come to rest.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! One time for all processes: µs of the machine's monotonic clock, which no fault touches.
+//! The time for all processes: µs of the machine's monotonic clock, which no fault touches.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

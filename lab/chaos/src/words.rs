@@ -6,7 +6,7 @@ use dlock_core::Mode;
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'a> {
     pub verb: &'a str,
-    /// One, but for `MACQUIRE`; with spaces between them.
+    /// The keys: a single one, but for `MACQUIRE`; with spaces between them.
     pub keys: &'a str,
     /// The owner; the token of `CHECK`.
     pub third: &'a str,

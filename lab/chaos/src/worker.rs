@@ -1,4 +1,4 @@
-//! One worker: a process that contends for locks until it is told to finish, or killed.
+//! A worker: a process that contends for locks until it is told to finish, or killed.
 //!
 //! `workload` decides what it does; this file knows how a command is sent, recorded and sent again.
 

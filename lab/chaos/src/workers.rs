@@ -145,7 +145,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         for member in &mut self.at_work {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = member.process.kill();
             let _ = member.process.wait();
         }

@@ -23,7 +23,7 @@ pub fn run(job: Job) -> Result<()> {
     Ok(())
 }
 
-/// One piece of work, drawn at random.
+/// Does a piece of work, drawn at random.
 fn step(worker: &mut Worker) -> Result<()> {
     match worker.random.below(36) {
         0..=8 => exclusive(worker),
@@ -116,7 +116,7 @@ fn several(worker: &mut Worker) -> Result<()> {
     let command = format!("DLOCK.MACQUIRE {} {} {owner} PX {lease} {}", keys.len(), keys.join(" "), options.text);
     let reply = if options.has_request { worker.ask_until_known(&command)? } else { worker.ask(&command)? };
     let Some(Reply::Int(token)) = reply else {
-        // It has none of them.
+        // The owner has none of them.
         for key in keys {
             worker.ask(&format!("DLOCK.RELEASE {key} {owner}"))?;
         }

@@ -26,7 +26,7 @@ pub struct Explored {
     /// Whether longer stories may lead to other states.
     pub is_cut: bool,
     pub reached: BTreeSet<&'static str>,
-    /// One of the shortest stories at whose end something is wrong, and what.
+    /// A shortest story at whose end something is wrong, and what.
     pub broken: Option<(Vec<String>, String)>,
 }
 

@@ -1,4 +1,5 @@
-//! Which states are the same: those that differ only in the names of owners and connections, in the time of day and in
+//! The states that are the same: those that differ only in the names of owners and connections, in the time of day and
+//! in
 //! the numbers of tokens.
 
 use std::hash::{DefaultHasher, Hash, Hasher};

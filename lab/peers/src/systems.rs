@@ -1,6 +1,6 @@
 //! The compared systems, each in each way of keeping locks.
 
-/// One system with one setting.
+/// A system with a setting.
 #[derive(Debug)]
 pub struct System {
     /// In figures and on the command line.
@@ -15,10 +15,10 @@ pub struct System {
     pub kept: Kept,
 }
 
-/// Which servers, and which recipe.
+/// The servers and the recipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Made {
-    /// One primary.
+    /// A primary.
     Dlock,
     /// A primary, and a replica that confirms each grant and each release.
     DlockReplica,
@@ -50,7 +50,7 @@ pub enum Kept {
     Fsync,
     /// The loss of one server: it is in the memory of several.
     Majority,
-    /// Both.
+    /// A majority of servers that sync every write.
     MajorityFsync,
 }
 

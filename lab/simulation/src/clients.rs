@@ -32,7 +32,7 @@ pub struct Session {
     pub next_beat: u64,
 }
 
-/// Which named session it is.
+/// The place of a named session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Named {
     pub id: SessionNo,

@@ -1,4 +1,4 @@
-//! Which events there are, and how a seed draws them. An event says all that it needs, so that others can be left out.
+//! The events, and how a seed draws them. An event says all that it needs, so that others can be left out.
 
 mod sessions;
 
@@ -95,7 +95,7 @@ pub enum What {
         client: usize,
         with: usize,
     },
-    /// So many units of the stream reach a replica, or it is synchronized.
+    /// A replica gets so many units of the stream, or is synchronized.
     Replicate {
         server: usize,
         units: usize,
@@ -160,7 +160,7 @@ pub enum Command {
         keys: Vec<usize>,
         how: How,
     },
-    /// Of one of the client's holds.
+    /// A client releases one of its holds.
     Release {
         hold: usize,
         entries: Entries,
@@ -189,7 +189,7 @@ const SILENCE_US: Range<u64> = 20_000..1_500_000;
 pub const SERVERS: usize = 4;
 pub const REPLICATED: usize = 3;
 pub const OTHER_NODE: usize = 3;
-/// Which keys are in which slot.
+/// The keys that are in each slot.
 pub const SLOTS: [&[usize]; 2] = [&[0, 1], &[2]];
 pub const KEYS: usize = 3;
 pub const DEFAULT_LEASE: u64 = 500;

@@ -44,11 +44,11 @@ pub struct Server {
 
 pub struct Servers {
     pub all: Vec<Server>,
-    /// Whom clients are told to connect to.
+    /// The server that clients are told to connect to.
     pub primary: usize,
     /// A server that calls itself a primary though another was promoted.
     pub former: Option<usize>,
-    /// Which slots the other node serves.
+    /// The slots that the other node serves.
     moved: [bool; SLOTS.len()],
     files: Files,
     lineages: Vec<Lineage>,
@@ -226,7 +226,7 @@ impl Servers {
         self.faults.former_units += usize::from(self.former == Some(server));
     }
 
-    /// So many units reach a replica; it is synchronized first if it has something else.
+    /// Sends so many units to a replica; it is synchronized first if it has something else.
     pub fn replicate(&mut self, server: usize, units: usize) {
         let primary = self.primary;
         if server == primary || !self.all[server].is_up || !self.all[primary].is_up || self.former == Some(server) {

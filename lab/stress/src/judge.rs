@@ -79,7 +79,7 @@ fn totals(model: &Model, info: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What `INFO dlock` has counted.
+/// Returns the counters of `INFO dlock`.
 pub fn counts_of(info: &str) -> Counts {
     let count = |name: &str| number(info, &format!("dlock_{name}")).unwrap_or(0);
     Counts {

@@ -18,16 +18,16 @@ pub type Client = u64;
 /// A reply to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// This token, or any new one if it is not known.
+    /// The token, or any new one if it is not known.
     Token(u64),
     /// The same, and an owner that the server draws.
     FreshOwner(Who, u64),
-    /// One of these, and the number of the hold, or nil.
+    /// A reply of these, and the number of the hold, or nil.
     Numbered(Box<Reply>, Option<u32>),
     Integer(i64),
     /// A number above zero.
     Positive,
-    /// This number or more.
+    /// The number or more.
     AtLeast(i64),
     /// 0 or 1.
     Either,
@@ -35,9 +35,9 @@ pub enum Reply {
     Ok,
     /// An error that begins so.
     Error(&'static str),
-    /// Those of a transaction.
+    /// The replies of a transaction.
     All(Vec<Reply>),
-    /// None yet: the client waits.
+    /// No reply yet: the client waits.
     Later,
 }
 

@@ -62,7 +62,7 @@ impl Round {
         Round { port, connections, looker, model, catches_up_until, story: Vec::new(), reached: BTreeMap::new() }
     }
 
-    /// So many steps; an error says what differs.
+    /// Plays so many steps; an error says what differs.
     pub fn play(&mut self, random: &mut Random, steps: u64, with_time: bool) -> Result<(), String> {
         for _ in 0..steps {
             let is_waiting =
@@ -75,7 +75,7 @@ impl Round {
         Ok(())
     }
 
-    /// One step, and whether the server shows then what the model has.
+    /// Plays a step, and compares what the server shows then with the model.
     pub(super) fn step(&mut self, step: &Step) -> Result<(), String> {
         let before = self.before();
         let when = self.take(step, before)?;

@@ -155,7 +155,7 @@ fn hand_off(number: usize) -> Vec<String> {
     }
 }
 
-/// One operation, or a transaction of some.
+/// Draws an operation, or a transaction of some.
 fn operation(random: &mut Random, worker: usize, lines: &mut Vec<String>) {
     let key = format!("k{}", random.below(KEYS));
     let owner = match random.below(12) {
@@ -231,5 +231,5 @@ const PIPELINE: usize = 200;
 /// How often each waiter gets the lock in a batch.
 const HAND_OFFS: usize = 10;
 const KEYS: u64 = 100;
-/// One byte for every 40 operations would be seen: the smallest thing that could leak has 16.
+/// A byte for every 40 operations would be seen: the smallest thing that could leak has 16.
 const MOST_GROWTH: u64 = 256 * 1024;

@@ -56,13 +56,13 @@ impl Call {
             Call::Close(session) => close_words(*session),
             Call::SetTtl(key, Some(ms)) => words(&format!("PEXPIRE {} {ms}", name_of(*key))),
             Call::SetTtl(key, None) => words(&format!("PERSIST {}", name_of(*key))),
-            // Both ways to delete.
+            // Deletes in either way.
             Call::Delete(key) => words(&format!("{} {}", if key % 3 == 1 { "UNLINK" } else { "DEL" }, name_of(*key))),
         }
     }
 }
 
-/// One thing that happens. The first number is that of a connection.
+/// An event. The first number is that of a connection.
 #[derive(Clone, Debug)]
 pub enum Step {
     Call(usize, Call),

@@ -225,7 +225,7 @@ impl Supervisor {
                 let why = format!("the lock does not stay, so another run may follow in this period: {error}");
                 fail(exit::of_command(status), &format!("{}: {why}", run.shown()))
             }
-            // It was held to the end, and the lease ends it.
+            // The lock was held to the end, and the lease ends it.
             (Ending::No, Err(error)) => fail(exit::of_command(status), &format!("not released: {error}")),
         }
     }

@@ -26,7 +26,7 @@ pub struct Data {
 pub struct Lock {
     server: String,
     pub info: LockInfo,
-    /// Of the first holder's session, and of the first waiter.
+    /// The addresses of the first holder's session, and of the first waiter.
     addresses: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What `dlock top` shows: sorted, filtered, scrolled, and one lock opened.
+//! The screen of `dlock top`: sorted, filtered, scrolled, and one lock opened.
 
 use std::cmp::Reverse;
 

@@ -29,7 +29,7 @@ fn figures() {
     urls.iter().for_each(|url| options.extend(["-s".to_owned(), url.clone()]));
     let agent = Agent::start(&options.iter().map(String::as_str).collect::<Vec<_>>());
     let mut client = agent.client();
-    // They were started lately, and count after the longest lease.
+    // The servers were started lately, and count after the longest lease.
     while client.outcome("DLOCK.ACQUIRE k a").unwrap().is_err() {
         sleep(Duration::from_millis(100));
     }

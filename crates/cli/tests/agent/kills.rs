@@ -28,14 +28,14 @@ enum During {
 
 const LEASE: Duration = Duration::from_millis(2000);
 
-/// Another client acquires the lock after everything is as it was: at most a lease and what the drift adds later than
+/// A second client acquires the lock after everything is as it was: at most a lease and what the drift adds later than
 /// the kill, plus what servers need to start.
 const SLACK: Duration = Duration::from_millis(2500);
 
 struct Scene {
     servers: Vec<Server>,
     agent: Agent,
-    /// Another agent, which nobody kills.
+    /// The agent that nobody kills.
     other: Agent,
     last_token: i64,
     /// How many kills came before the reply to what they were to interrupt.

@@ -54,7 +54,7 @@ fn clients_that_send_without_a_pause_take_turns_with_others() {
         })
         .collect();
     between.sort_unstable();
-    // One for each of the others is a turn; a request takes some.
+    // A request for each of the others is a turn; a request takes some.
     assert!((2..400).contains(&between[10]), "{between:?}");
 }
 
@@ -164,7 +164,7 @@ fn a_thousand_clients_wait_for_some_kilobytes_each() {
     let each = agent.memory().saturating_sub(before) / 1000;
     eprintln!("{each} bytes for a client that waits");
     assert!(each < 128 << 10, "{each}");
-    // Others are served meanwhile.
+    // The others are served meanwhile.
     assert_eq!(holder.int("DLOCK.RENEW k a"), 1);
     drop(waiters);
     queued(&servers, 0, "k");
@@ -214,7 +214,7 @@ fn a_stranger_has_ten_seconds_to_log_in_however_often_it_tries() {
             Ok(outcome) => assert!(outcome.unwrap_err().starts_with("WRONGPASS")),
             Err(_) => break,
         }
-        // This does not begin the time anew.
+        // No command begins the time again.
         if let Ok(reply) = stranger.outcome("RESET") {
             assert_eq!(text_of(&reply.unwrap()), "RESET");
         }

@@ -123,7 +123,7 @@ fn info_shows_own_holds_by_their_owners_and_others_by_a_majority() {
     assert_eq!((shown.token, shown.count), (token, 1));
     let info = lock_info(&mut client, "k FULL").expect("a lock");
     assert_eq!((info.mode.as_str(), info.token, info.waiters), ("exclusive", token, 1));
-    // Of another agent.
+    // The lock of a second agent.
     let other = Agent::over(&servers);
     let mut stranger = other.client();
     let info = lock_info(&mut stranger, "k FULL").expect("a lock");
@@ -237,6 +237,6 @@ fn clients_that_ask_at_once_whether_a_majority_answers_learn_together_that_none_
     let mut clients: Vec<_> = (0..20).map(|_| agent.client()).collect();
     clients.iter_mut().for_each(|client| client.send("PING"));
     clients.iter_mut().for_each(|client| assert!(client.fails().starts_with("LOADING ")));
-    // One after the other, a second each.
+    // Each of them ends after the other, a second each.
     assert!(watch.elapsed() < Duration::from_secs(8), "{:?}", watch.elapsed());
 }

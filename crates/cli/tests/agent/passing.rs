@@ -72,7 +72,7 @@ fn a_session_ends_with_either_side_of_its_connection() {
     assert_eq!(client.int("CLIENT ID"), id);
     direct.int(format!("CLIENT KILL ID {id}"));
     assert_eq!(client.closes(), []);
-    // One without a session does not notice.
+    // A client without a session does not notice.
     let mut client = agent.client();
     client.int("DLOCK.ACQUIRE k a");
     let id = client.int("CLIENT ID");

@@ -83,7 +83,7 @@ fn a_unix_socket_is_for_its_user_alone_unless_told_and_a_stale_one_is_replaced()
     let mut reply = [0; 7];
     stream.read_exact(&mut reply).unwrap();
     assert_eq!(&reply, b"$1\r\na\r\n");
-    // Another one does not take it away.
+    // A second agent does not take it away.
     let port = free_port();
     let second = command()
         .args(["--listen", &format!("127.0.0.1:{port}"), "--listen", &place, "-s", "redis://127.0.0.1:1"])

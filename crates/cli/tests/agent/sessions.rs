@@ -124,7 +124,7 @@ fn a_heartbeat_that_outlasts_the_lease_finds_no_session() {
     for round in 0..4 {
         client.int(format!("DLOCK.SESSION s{round} PX 300"));
         client.int(format!("DLOCK.ACQUIRE k{round} a SESSIONID s{round} PX 1200"));
-        // It is at work when it is stopped, so what it reads first is what has come meanwhile.
+        // The agent is at work when it is stopped, so what it reads first is what has come meanwhile.
         let busy = agent.flooded(1, "ECHO a");
         agent.signal(libc::SIGSTOP);
         client.send(format!("DLOCK.SESSION s{round} PX 300 XX"));

@@ -39,7 +39,7 @@ fn with_keep_locks_are_left_to_their_leases() {
     for name in ["one", "two"] {
         assert!(servers.iter().filter(|server| !server.holders(name).is_empty()).count() >= 2, "{name}");
     }
-    // Another agent knows nothing of them.
+    // A new agent knows nothing of them.
     let next = Agent::over(&servers);
     next.client().nil("DLOCK.RELEASE one a");
     freed(&servers, "one");

@@ -79,7 +79,7 @@ fn every_scenario_is_named(folder: &str) {
     assert_eq!(names.collect::<BTreeSet<_>>(), named.collect::<BTreeSet<_>>());
 }
 
-/// One `dlock run`.
+/// A run of `dlock run`.
 #[derive(Default)]
 struct Run {
     id: i32,

@@ -80,7 +80,7 @@ fn a_run_inside_one_of_the_same_name_says_that_it_waits_for_itself() {
     assert!(done.stderr.contains("job: waits for itself"), "{}", done.stderr);
     let done = outcome(inner(&["--no-wait"]));
     assert!(done.stderr.contains("the lock is held by the `dlock run` around this one"), "{}", done.stderr);
-    // One that waits for another owner does not say so.
+    // A run that waits for another owner does not say so.
     server.client().int("DLOCK.ACQUIRE job stranger PX 600000");
     let mut command = dlock(&server).with(["run", "--wait", "1500ms", "job", "--", "true"]);
     command.env("DLOCK_NAME", "job").env("DLOCK_OWNER", "another");

@@ -1,4 +1,4 @@
-//! What `dlock` gets from whoever starts it: signals, children, the environment.
+//! The inheritance of `dlock` from whoever starts it: signals, children, the environment.
 
 use std::process::Stdio;
 
@@ -81,7 +81,7 @@ fn those_that_serve_and_those_that_wait_leave_no_zombies_either() {
     ] {
         let fields = dlock(&server);
         let mut command = std::process::Command::new("sh");
-        // Those that ended before are waited for, too.
+        // Children that ended before are waited for, too.
         command.args(["-c", &format!("true & sleep 0.3 & exec {binary} {arguments}")]);
         command.envs(fields.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.stdout(Stdio::null()).stderr(Stdio::null());

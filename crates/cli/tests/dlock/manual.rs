@@ -144,7 +144,7 @@ fn the_pages_look_for_every_event_that_ends_a_hold_without_its_owner() {
     let section = page.split("## Two at once").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("a section");
     for event in events().iter().filter(|event| !["wait", "timeout", "hold", "deadlock"].contains(&event.as_str())) {
         let names = |line: &&&str| line.split([' ', ',']).any(|word| word == event);
-        // One command follows the log for entries that were overwritten.
+        // A single command follows the log for entries that were overwritten.
         assert!(commands.iter().filter(names).count() >= 2, "{event} in {commands:#?}");
         assert!(section.contains(&format!("\n| `{event}` |")), "what {event} means");
     }

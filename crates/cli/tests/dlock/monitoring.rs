@@ -47,7 +47,7 @@ fn get(port: u16, path: &str) -> Option<String> {
     reply.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
 }
 
-/// What Prometheus answers to a query: series with their values.
+/// Returns the answer of Prometheus to a query: series with their values.
 fn query(port: u16, expression: &str) -> Vec<Value> {
     let encoded: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
     let reply = get(port, &format!("/api/v1/query?query={encoded}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Once in each period, and at least so long. `src/once/week.rs` has a week of it with clocks that differ.
+//! Runs once in each period, and at least so long. `src/once/week.rs` has a week of them with clocks that differ.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn a_run_that_is_skipped_says_when_it_ran_where_and_when_the_next_can() {
         assert!(said.contains(part), "{part} in {said}");
     }
     assert!(said.trim_end().ends_with("the next run can begin in 21h35m") || said.contains("in 21h36m"), "{said}");
-    // One whose user may not look says what it knows.
+    // A run whose user may not look says what it knows.
     server.client().ok("ACL SETUSER runner on >secret ~* +dlock.acquire +dlock.renew +dlock.release +ping");
     let url = format!("redis://runner:secret@127.0.0.1:{}", server.port());
     let skipped = outcome(bare().with(["run", "-s", &url, "--once", "1d", "report", "--", "true"]));
@@ -238,7 +238,7 @@ fn a_lock_is_kept_at_least_so_long() {
     // Nobody has its owner, but an operator can take it away.
     assert_eq!(outcome(dlock(&server).with(["break", "--yes", "report"])).code, Some(0));
     assert_eq!(done(&server, &notes, &["--no-wait", "--at-least", "3s", "--limit", "2"], "exit 3").code, Some(3));
-    // One of two permits is kept.
+    // Only one of two permits is kept.
     assert_eq!(done(&server, &notes, &["--no-wait", "--limit", "2"], "true").code, Some(0));
     assert_eq!(done(&server, &notes, &["--no-wait", "--limit", "1"], "true").code, Some(1));
 }

@@ -60,7 +60,7 @@ fn a_limit_holds_when_the_server_goes_while_it_waits() {
                 server.kill9()
             }
             let (gone, outcome) = (Stopwatch::start(), running.outcome());
-            // Of a wait with a limit, the server had said that the lock is held.
+            // The server had said that the lock is held, in a wait with a limit.
             let code = if options[0] == "--wait" { 1 } else { 69 };
             assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
             let since = if options[0] == "--wait" { began } else { gone };

@@ -138,7 +138,7 @@ fn a_server_without_replicas_keeps_its_locks_over_an_upgrade() {
     server.ended();
     let rewritten = fs::read_to_string(server.path("redis.conf")).expect("a file");
     assert!(rewritten.contains("\nappendonly yes"), "{rewritten}");
-    // It is started from the lines of the test, and not from this file.
+    // The server is started from the lines of the test, and not from this file.
     server.reconfigure(|setup| setup.conf("appendonly yes"));
     server.boot();
     assert_eq!(server.holders("job:1"), ["alice"]);

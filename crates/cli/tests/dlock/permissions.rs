@@ -64,7 +64,7 @@ fn the_permissions_on_the_page_suffice_to_run_commands() {
         let done = run(&server, "~job:*", &[&["run"], way, &["--", "true"]].concat());
         assert_eq!(done.code, Some(0), "{way:?}: {done:?}");
     }
-    // One that waits asks whether the server is there, every half second here.
+    // A waiting run asks whether the server is there, every half second here.
     admin.int("DLOCK.ACQUIRE job:7 other PX 600000");
     let done = run(&server, "~job:*", &["run", "--wait", "2s", "job:7", "--", "true"]);
     assert_eq!(done.code, Some(1), "{done:?}");

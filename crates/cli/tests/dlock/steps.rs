@@ -13,7 +13,7 @@ fn run(server: &Server, arguments: &[&str]) -> Outcome {
     outcome(dlock(server).with(arguments))
 }
 
-/// What `dlock` prints for programs.
+/// Returns the output of `dlock` for programs.
 #[track_caller]
 fn json(server: &Server, arguments: &[&str]) -> Value {
     let done = run(server, arguments);
@@ -275,7 +275,7 @@ fn terraform_plans_and_applies_under_one_lock_that_ends_with_the_script() {
     assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{done:?}");
     assert_eq!(notes.read("log"), "plan 0\napply 0\n");
     assert!(server.holders("terraform:prod").is_empty());
-    // Another owner has taken the lock before the plan is applied.
+    // A stranger has taken the lock before the plan is applied.
     let steal = format!(
         "dlock break terraform:prod --yes; {} -p {} DLOCK.ACQUIRE terraform:prod bob PX 600000",
         crate::pages::cli(),

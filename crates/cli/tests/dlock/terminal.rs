@@ -198,7 +198,7 @@ fn ctrl_z_suspends_and_fg_goes_on() {
     assert_eq!(crate::process::outcome(dlock(&server).with(["ls"])).stdout, "[]\n");
 }
 
-/// What `dlock` prints for programs.
+/// Returns the output of `dlock` for programs.
 fn json_of(server: &Server, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&crate::process::outcome(dlock(server).with(arguments)).stdout).expect("JSON")
 }
@@ -216,7 +216,7 @@ fn first_word(line: &str) -> Option<String> {
 #[test]
 fn top_sorts_scrolls_and_filters_10000_locks() {
     let (mut server, mut client) = Server::conf("dlock.log-wait 0\nappendonly yes").with_client();
-    // One lock has the longest wait, and the last one two waiters.
+    // The lock in the middle has the longest wait, and the last one two waiters.
     client.int("DLOCK.ACQUIRE lock:5000 owner:5000 PX 6000000");
     let mut long = server.waiter("DLOCK.ACQUIRE lock:5000 long PX 6000000 BLOCK 0");
     let others = (0..10_000).filter(|n| *n != 5000);
@@ -259,7 +259,7 @@ fn top_sorts_scrolls_and_filters_10000_locks() {
         terminal.key("Escape");
         terminal.shows("all again", |screen| names(screen).len() == 17);
     }
-    // Of the three that wait, the one that waits for that lock.
+    // Picks the client that waits for that lock, of the three that wait.
     let blocked = client.text("CLIENT LIST");
     let id = json_of(&server, &["info", "lock:5000"])["queue"][0]["client"].clone();
     let line = blocked.lines().find(|line| line.starts_with(&format!("id={id} "))).expect("the client").to_owned();

@@ -1,4 +1,4 @@
-//! One acquisition: the reference.
+//! The reference for an acquisition.
 
 use std::fmt;
 
@@ -73,11 +73,11 @@ struct Command {
     sent: i64,
     /// Sent, and without an answer.
     is_open: bool,
-    /// Of an owner whose grant is over.
+    /// Whether it asks as an owner whose grant is over.
     is_old: bool,
 }
 
-/// One acquisition.
+/// The state of an acquisition.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     limit: Limit,

@@ -7,13 +7,13 @@ pub enum Planted {
     CountsFromReply,
     /// A renewal without an answer is none any more, although it is shorter and may still come.
     ForgetsOpen,
-    /// What `CHECK` says counts from when its answer is read.
+    /// The answer to `CHECK` counts from when it is read.
     CheckFromReply,
     /// `CHECK` is believed although a shorter lease was open when it was sent.
     CheckForgetsOpen,
     /// An answer is taken for that to the last command.
     LateAnswer,
-    /// One state for several holds: a guard says what the newest one knows.
+    /// A single state for several holds: a guard says what the newest one knows.
     SharedSlot,
     /// The whole lease counts, although both sides count whole milliseconds.
     CountsFractions,
@@ -26,7 +26,7 @@ pub enum Planted {
 }
 
 impl Planted {
-    /// Those of a hold.
+    /// The bugs of a hold.
     pub const OF_VALIDITY: [Planted; 7] = [
         Self::CountsFromReply,
         Self::ForgetsOpen,
@@ -37,7 +37,7 @@ impl Planted {
         Self::CountsFractions,
     ];
 
-    /// Those of an acquisition.
+    /// The bugs of an acquisition.
     pub const OF_ATTEMPT: [Planted; 4] =
         [Self::CountsFromReply, Self::ForgetsCopy, Self::BelievesNilOfRepeat, Self::LeavesCopies];
 }

@@ -9,7 +9,7 @@ pub struct History {
     pub lines: Vec<Line>,
 }
 
-/// One event, and what must be answered.
+/// An event, and what must be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// In the file, for messages.

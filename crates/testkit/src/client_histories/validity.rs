@@ -52,7 +52,7 @@ struct Question {
     is_blurred: bool,
 }
 
-/// One hold.
+/// The state of a hold.
 #[derive(Clone, Debug)]
 pub struct Validity {
     state: State,
@@ -68,7 +68,7 @@ pub struct Validity {
     planted: Option<Planted>,
 }
 
-/// Both sides count whole milliseconds.
+/// Client and server count whole milliseconds.
 fn rounding(planted: Option<Planted>) -> i64 {
     if planted == Some(Planted::CountsFractions) { 0 } else { 2 }
 }

@@ -105,7 +105,7 @@ enum Holder {
 #[derive(Clone, Debug, Default)]
 struct Guard {
     lease: i64,
-    /// Whose state it looks at.
+    /// The machine whose state it looks at.
     machine: Option<usize>,
     is_released: bool,
     /// The request that was granted.

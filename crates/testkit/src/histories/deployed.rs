@@ -24,7 +24,7 @@ pub struct Snapshot {
 }
 
 impl Default for Snapshot {
-    /// Of a server without locks.
+    /// Returns the state of a server without locks.
     fn default() -> Snapshot {
         Snapshot { keys: vec![Key::default(); KEYS.len()], lapsed: Vec::new(), last_token: 0 }
     }

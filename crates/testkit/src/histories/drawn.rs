@@ -4,7 +4,7 @@ use super::values::{KEYS, KeyNo, Lease};
 use crate::bytes::Bytes;
 
 pub(super) fn key(bytes: &mut Bytes) -> KeyNo {
-    // Those of the first database are met more often.
+    // Keys of the first database are met more often.
     bytes.pick(&[0, 0, 0, 1, 1, 2, 3]) % KEYS.len()
 }
 

@@ -80,14 +80,15 @@ impl How {
             }
             several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
         };
-        // One byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN or a MAXHOLD.
+        // A single byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN or a
+        // MAXHOLD.
         let (who, flags) = (bytes.below(16), bytes.byte());
         // Some that hold the lock upgrade it.
         let upgrades = how.command == Command::Racquire && who >= 8;
         let somebody = if upgrades { Somebody::Holder(who) } else { Somebody::Any(who % OWNERS) };
         let owner = (flags & 15 != 15).then_some(somebody);
         let binds = flags & 16 == 16 && !upgrades;
-        // Which of its bits are set in `who` does not change who it is.
+        // The bits that are set in `who` do not change who it is.
         let named = (binds && who & 4 == 4).then_some(who >> 3);
         let id = (flags & 32 == 32 && owner.is_some()).then_some(flags >> 7);
         let lease = lease(bytes);
@@ -113,7 +114,7 @@ impl How {
         }
         match self.want {
             Want::Slot { .. } => line.extend(words("Slot")),
-            // One is what is left out.
+            // A single permit is what is left out.
             Want::Permits { permits, .. } if permits.get() > 1 => line.extend(words(&format!("PERMITS {permits}"))),
             Want::Permits { .. } | Want::ExclusiveOnce | Want::Exclusive | Want::Shared => {}
         }

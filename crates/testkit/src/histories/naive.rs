@@ -36,13 +36,13 @@ impl Hold {
         self.ended.unwrap_or(self.deadline)
     }
 
-    /// This time, or the cap.
+    /// Returns this time, or the cap.
     pub fn up_to_cap(&self, time: u64) -> u64 {
         self.cap.map_or(time, |cap| cap.min(time))
     }
 }
 
-/// One key.
+/// The state of a key.
 #[derive(Clone, Debug, Default)]
 pub struct Key {
     /// Live ones.
@@ -76,7 +76,7 @@ pub enum Reply {
     Granted(u64),
     Replayed(u64),
     Waits,
-    /// It takes the place of the request with this ticket.
+    /// The request takes the place of the one with this ticket.
     TakesOver(u64),
     Nil,
     Deadlock,
@@ -99,7 +99,7 @@ pub enum Verdict {
     Again,
     /// Its holds record it: the highest token.
     Recorded(u64),
-    /// Others are in the way.
+    /// Holds or waiters are in the way.
     Held,
     /// The owner itself is.
     Owned,
@@ -120,7 +120,7 @@ pub enum Turn {
     NoSession,
 }
 
-/// What `INFO dlock` counts, as far as it does not depend on when a timer runs.
+/// The counters of `INFO dlock`, as far as they do not depend on when a timer runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub grants: u64,

@@ -25,7 +25,7 @@ pub struct History {
     pub grace: Option<u64>,
     /// `dlock.max-waiters`.
     pub max_waiters: Option<usize>,
-    /// So many owners hold the first lock shared when the history begins, bound to the clients in turn.
+    /// The number of owners that hold the first lock shared when the history begins, bound to the clients in turn.
     pub crowd: usize,
     /// The operations, with the runs of the timer.
     pub steps: Vec<Step>,

@@ -84,7 +84,7 @@ pub enum TokenRule {
     AtLeast(TokenPick, u64),
 }
 
-/// Which token a command names.
+/// The token that a command names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenPick {
     Mine(Mode),

@@ -41,7 +41,7 @@ pub struct World {
     removed_by_timer: BTreeSet<KeyNo>,
     /// When the timer ran last, in µs of the monotonic clock.
     pub(super) ran_at: u64,
-    /// Of each key, by when a refused renewal is tried again.
+    /// By when a refused renewal is tried again, for each key.
     retry_by: [u64; KEYS.len()],
     /// The state of a server of a deployment, beside its locks.
     pub(super) deployed: Option<Deployed>,

@@ -76,5 +76,5 @@ impl Authority {
     }
 }
 
-/// Of a server that asks nobody for a certificate.
+/// The setting of a server that asks nobody for a certificate.
 pub const ANYBODY: &str = "tls-auth-clients no";

@@ -64,7 +64,7 @@ impl<R: Request + ?Sized> Request for &R {
     }
 }
 
-/// One connection.
+/// A connection.
 pub struct Client {
     stream: TcpStream,
     /// Received bytes, of which the first `taken` are handed out.
@@ -336,7 +336,7 @@ impl Client {
                 return Ok(Some(frame));
             }
             self.buffer.drain(..std::mem::take(&mut self.taken));
-            // Once the time is over, only what has come already.
+            // After the time is over, only what has come already.
             let left = deadline.saturating_duration_since(Instant::now());
             self.stream.set_nonblocking(left.is_zero())?;
             self.stream.set_read_timeout(Some(left).filter(|left| !left.is_zero()))?;

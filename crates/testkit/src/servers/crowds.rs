@@ -7,7 +7,7 @@ use crate::server::Server;
 
 /// Holds, locks.
 pub const MANY: usize = 100_000;
-/// Of requests for several locks.
+/// The keys of requests for several locks.
 pub const KEYS: usize = 64;
 /// With such requests.
 pub const WAITERS: usize = 1000;

@@ -34,7 +34,7 @@ pub struct Hold {
     pub slot: Option<i64>,
 }
 
-/// One that waits, as `FULL` shows it.
+/// A request that waits, as `FULL` shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queued {
     pub owner: Vec<u8>,
@@ -45,7 +45,7 @@ pub struct Queued {
     pub client: i64,
     /// How many entries it asks for.
     pub permits: i64,
-    /// None: no limit.
+    /// The limit; `None`: no limit.
     pub limit: Option<i64>,
     /// How many keys it waits for together.
     pub keys: i64,

@@ -1,4 +1,4 @@
-//! What `DUMP` gives, taken apart: `type, value, RDB version (2 bytes), CRC64 (8 bytes)`.
+//! The payload of `DUMP`, taken apart: `type, value, RDB version (2 bytes), CRC64 (8 bytes)`.
 
 /// Returns a dump's payload without its trailer.
 pub fn body(dump: &[u8]) -> Vec<u8> {

@@ -97,11 +97,11 @@ pub fn hear_all_signals(command: &mut Command) {
 /// How a parent leaves the signal `CHLD` to the programs that it starts.
 #[derive(Clone, Copy, Debug)]
 pub enum Children {
-    /// It ignores the signal: the kernel then forgets the codes of children.
+    /// The process ignores the signal: the kernel then forgets the codes of children.
     Ignored,
-    /// It has the kernel forget them by a flag.
+    /// The process has the kernel forget the codes by a flag.
     Forgotten,
-    /// It blocks the signal.
+    /// The process blocks the signal.
     Blocked,
 }
 
@@ -195,7 +195,8 @@ pub fn free_port() -> u16 {
         let at = ("127.0.0.1", port);
         if let (Ok(held), Ok(_)) = (UdpSocket::bind(at), TcpListener::bind(at)) {
             let mut all = HELD.lock().expect("no panic");
-            // Those of the last servers will do: one that is up holds its port by itself, and files are limited.
+            // The ports of the last servers will do: a server that is up holds its port by itself, and files are
+            // limited.
             if all.len() == 50 {
                 all.pop_front();
             }

@@ -117,7 +117,7 @@ impl Proxy {
         self.network.state.lock().expect("a lock").ends_take = time;
     }
 
-    /// Those commands arrive now, before the end of their connection if that has ended.
+    /// Lets those commands arrive now, before the end of their connection if that has ended.
     pub fn deliver(&self) {
         let mut state = self.network.state.lock().expect("a lock");
         (state.keeps_before, state.keeps, state.is_stranded) = (0, None, false);

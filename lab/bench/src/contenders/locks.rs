@@ -67,7 +67,7 @@ fn renew(connection: &mut Connection, lease: &[&[u8]], numbers: Range<usize>) ->
     Ok(over(numbers, |key, owner| [Request::new(&[&[b"DLOCK.RENEW", key, owner], lease].concat(), Expect::Integer(1))]))
 }
 
-/// Another owner holds every lock.
+/// A second owner holds every lock.
 fn refused(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
     hold_all(connection, numbers.clone())?;
     let strangers = numbers.end;

@@ -23,7 +23,7 @@ use crate::request::Request;
 use crate::resp::Reply;
 use crate::server::RunsOn;
 
-/// One thing that can be measured.
+/// A thing that can be measured.
 pub struct Contender {
     /// For `--only`, figures and targets.
     pub name: &'static str,
@@ -49,7 +49,7 @@ impl Contender {
         Self { name, label, runs_on, kind, background, is_exact: false, is_timed: kind == Kind::Pair, prepare }
     }
 
-    /// It is counted only, beside these, and often enough that a per cent can be told.
+    /// The contender is counted only, beside these, and often enough that a per cent can be told.
     fn beside(self, background: Background) -> Self {
         Self { background, is_timed: false, ..self }.exactly()
     }
@@ -134,7 +134,7 @@ pub use others::COMMANDS as OTHER_COMMANDS;
 pub use semaphores::{SEMAPHORES, TAKEN};
 pub use several::{LOCKS_AT_ONCE, SEVERAL};
 
-/// Those whose pairs are timed.
+/// Returns the contenders whose pairs are timed.
 pub fn timed() -> impl Iterator<Item = Contender> {
     all().into_iter().filter(|contender| contender.is_timed)
 }

@@ -201,11 +201,11 @@ fn joined(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// Of an unlock, to those who wait.
+/// The message of an unlock, to those who wait.
 const MESSAGE: &[u8] = b"0";
-/// Of the latch: timeout, retries and their delays at Redisson's defaults.
+/// The lease of the latch: timeout, retries and their delays at Redisson's defaults.
 const LATCH_LEASE: &[u8] = b"18000";
-/// Of the fair lock, in milliseconds: its default.
+/// The wait of the fair lock, in milliseconds: its default.
 const WAIT: &[u8] = b"300000";
-/// Of the fair lock's client. Nobody is in the queue, so it does not matter.
+/// The clock of the fair lock's client. Nobody is in the queue, so it does not matter.
 const CLOCK: &[u8] = b"1795214026913";

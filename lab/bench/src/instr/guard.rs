@@ -23,7 +23,7 @@ pub fn moved(kept: Option<&Ledger>, now: &Ledger) -> Vec<String> {
         .collect()
 }
 
-/// Of a figure to the yardstick's in the same mode.
+/// Returns the ratio of a figure to the yardstick's in the same mode.
 fn ratio(ledger: &Ledger, name: &str) -> Option<f64> {
     let (sort, _) = name.rsplit_once('/')?;
     Some(ledger.figure(name)?.median / ledger.figure(&format!("{sort}/{SET_DEL}"))?.median)

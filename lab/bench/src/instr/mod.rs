@@ -82,7 +82,7 @@ fn references(asked: &str) -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// One figure to be made.
+/// A figure to be made.
 enum Job<'a> {
     Instructions(&'a Contender, Mode),
     Replicated(&'a Contender),

@@ -39,9 +39,9 @@ pub fn plot(title: &str, subtitle: &str, bars: &[Bar]) -> String {
 }
 
 const WIDTH: f64 = 760.0;
-/// Of the labels' column.
+/// The width of the labels' column.
 const LABELS: f64 = 220.0;
-/// Of the values behind the longest bar.
+/// The width of the values behind the longest bar.
 const VALUES: f64 = 110.0;
 const TOP: f64 = 48.0;
 const ROW: f64 = 24.0;

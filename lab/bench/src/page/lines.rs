@@ -13,7 +13,7 @@ pub struct Series {
 pub struct Titles<'a> {
     pub title: &'a str,
     pub subtitle: &'a str,
-    /// Of the sizes.
+    /// The caption of the sizes.
     pub below: &'a str,
 }
 

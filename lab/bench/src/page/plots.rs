@@ -15,7 +15,7 @@ pub struct Plot {
     pub svg: String,
 }
 
-/// Those of which there are figures.
+/// Returns the plots of which there are figures.
 pub fn all(ledger: &Ledger) -> Vec<Plot> {
     let counted = [instructions(ledger), semaphores(ledger), several(ledger)];
     let timed = [pairs(ledger), hand_off(ledger), commands(ledger), readers(ledger)];

@@ -68,7 +68,7 @@ fn counted(ledger: &Ledger) -> String {
         [vec![label(contender)], cells.into(), vec![sent.unwrap_or_default()]].concat()
     };
     let all = contenders::all();
-    // Those have a section of their own.
+    // The other kinds have a section of their own.
     let is_here = |kind| !matches!(kind, Kind::OtherKeys | Kind::Permits(_) | Kind::Several(_));
     let is_counted = |contender: &&Contender| is_here(contender.kind) && count("none", contender.name).is_some();
     let rows = all.iter().filter(is_counted).map(row).collect();

@@ -148,7 +148,7 @@ impl Holder<'_> {
         self.tie.open.into_iter().chain([acquire.as_str()]).map(|command| self.named(command)).collect()
     }
 
-    /// One that waits as soon as the lock is held.
+    /// Returns a client that waits as soon as the lock is held.
     fn waiter(&self) -> Client {
         let mut client = self.server.client();
         while client.int(format!("EXISTS {}", self.key)) == 0 {

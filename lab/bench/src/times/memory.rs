@@ -47,7 +47,7 @@ fn held(programs: &Programs, runs_on: RunsOn, take: impl Fn(&[u8], &[u8]) -> Req
     Ok((used(&mut open.control)? - before) / MILLION as f64)
 }
 
-/// One more reader of a lock that many hold.
+/// Measures one more reader of a lock that many hold.
 fn reader(programs: &Programs) -> Result<f64, Error> {
     let mut open = programs.open()?;
     let key = owners::key(0);
@@ -122,7 +122,7 @@ fn used(control: &mut Connection) -> Result<f64, Error> {
 
 const READERS: usize = 10_000;
 const CONNECTIONS: usize = 100;
-/// Of each connection.
+/// The holds of each connection.
 const HOLDS: usize = 300;
 const WAITERS: usize = 5_000;
 const SETTLING: Duration = Duration::from_secs(10);

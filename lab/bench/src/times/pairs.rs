@@ -65,7 +65,7 @@ impl ServerPair {
     }
 }
 
-/// One table: all contenders in turns.
+/// Measures a table: all contenders in turns.
 fn compare(
     servers: &ServerPair,
     mode: Mode,

@@ -86,7 +86,7 @@ const PARTS: [Part; 10] = [
     Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: tables::memory },
 ];
 
-/// Of the longest line to the shortest.
+/// Measures the ratio of the longest line to the shortest.
 fn hand_off_cpu(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     let ratios = waiting::cpu_by_length(programs, rounds)?;
     ledger.note("hand-off-cpu-ratio/10000".into(), Figure::of_rounds(&ratios));

@@ -190,7 +190,7 @@ const CLIENTS: usize = 32;
 const LOCKS: usize = 16;
 /// How long a client needs them.
 const HELD: Duration = Duration::from_millis(1);
-/// Of a client that tries again, at random.
+/// The pause of a client that tries again, at random.
 const PAUSE_AT_MOST_MS: usize = 10;
 const WINDOW: Duration = Duration::from_millis(700);
 const LEASE: &[u8] = b"3600000";

@@ -73,7 +73,7 @@ const fn case(
     Case { name, label, one_piece, measure }
 }
 
-/// Of what can be divided.
+/// The targets of what can be divided.
 pub const TARGETS: [Target; 11] = [
     at_most_5("deadlock search, 480 waiters", "stall/search-480"),
     at_most_5("deadlock search, 700 waiters", "stall/search-700"),
@@ -93,7 +93,7 @@ const fn at_most_5(case: &'static str, figure: &'static str) -> Target {
 }
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
-    // Of one as large as another there is less to tell than of ratios.
+    // Rounds of ratios need more than those of a value that is as large as another.
     let rounds = rounds.min(ROUNDS);
     let setup = programs.testkit();
     for case in &CASES {

@@ -12,7 +12,8 @@ use crate::server::Server;
 /// The locks that pairs are about.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Keys {
-    /// One for all. Without pipelining one a client, or they would refuse each other: what is sent in one batch is
+    /// A connection for all. Without pipelining one a client, or they would refuse each other: what is sent in one
+    /// batch is
     /// executed in one piece.
     Hot,
     /// A million, in an order that jumps about. No two clients are at the same one.
@@ -59,7 +60,7 @@ impl Team {
         Ok(Self { lanes: (0..CLIENTS).map(lane).collect::<Result<_, Error>>()? })
     }
 
-    /// One client with that load.
+    /// Returns a team of one client with that load.
     pub fn of_one(connection: Connection, load: &Load, pipeline: usize) -> Self {
         Self { lanes: vec![Lane::new(connection, load, pipeline, None)] }
     }
@@ -132,7 +133,7 @@ impl Lane {
 struct Jumps {
     lane: usize,
     step: usize,
-    /// Of the operation that goes on.
+    /// The key of the operation that goes on.
     key: Vec<u8>,
 }
 

@@ -107,6 +107,6 @@ const LOCKS: usize = 10_000;
 const ROUNDS: usize = 3;
 /// From the first lock taken to the first lease end.
 const LINING_UP: Duration = Duration::from_secs(6);
-/// Of the `PING` loop.
+/// The rest of the `PING` loop.
 const REST: Duration = Duration::from_micros(100);
 const AT_MOST: f64 = 10.0;

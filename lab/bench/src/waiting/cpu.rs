@@ -36,7 +36,7 @@ pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     Ok(())
 }
 
-/// Of the most waiters to the fewest, for as many rounds.
+/// Measures the ratio of the most waiters to the fewest, for as many rounds.
 pub fn ratio_by_length(programs: &Programs, rounds: usize) -> Result<Sample, Error> {
     let mut open = programs.open()?;
     let mut ratios = Vec::new();
@@ -114,7 +114,7 @@ fn cpu_of_passes(rings: &mut [Ring], open: &mut Open) -> Result<f64, Error> {
     Ok((open.control.cpu_seconds()? - before) * 1e6 / f64::from(passes))
 }
 
-/// That many passes, or as many as there is time for; returns how many. The rings take turns.
+/// Makes that many passes, or as many as there is time for; returns how many. The rings take turns.
 fn pass(rings: &mut [Ring], at_most: u32) -> Result<u32, Error> {
     let start = Instant::now();
     let turns = rings.len();

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::server::Programs;
 
-/// One lock and one list, with as many waiters each, on one server, in turns. A ratio differs between servers by some per
+/// A lock and a list, with as many waiters each, on one server, in turns. A ratio differs between servers by some per
 /// cent, so that several tell.
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     for waiters in WAITERS {
@@ -39,7 +39,7 @@ pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     Ok(())
 }
 
-/// Of one round, in microseconds. Each time the giver is back in the queue before the next one gives.
+/// Returns the median of a round, in microseconds. Each time the giver is back in the queue before the next one gives.
 fn median(ring: &mut Ring, open: &mut Open) -> Result<f64, Error> {
     let mut times = Vec::with_capacity(PASSES);
     for _ in 0..PASSES {

@@ -110,7 +110,7 @@ fn holds() -> f64 {
 }
 
 const CONNECTIONS: usize = 1_000;
-/// Of each connection.
+/// The holds of each connection.
 const HOLDS: usize = 100;
 /// In milliseconds.
 const LEASE: u64 = 3_000;

@@ -1,4 +1,4 @@
-//! Which commands granted what to whom.
+//! The grants: which commands granted what to whom.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 //! A finding is a violation for certain. Where a history leaves open what happened (a reply that never came, a lease
 //! that may just have ended), the checker assumes what speaks for the server.
 //!
-//! That nobody gets in where another is, the testkit knows.
+//! The testkit knows that nobody gets in where another is.
 //!
 //! | file | knows |
 //! |---|---|
@@ -51,7 +51,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// One that began then and is over now.
+    /// Returns a fault that began then and is over now.
     pub fn new(kind: Kind, begin: Micros) -> Fault {
         Fault { kind, begin, end: now(), jump_us: 0 }
     }

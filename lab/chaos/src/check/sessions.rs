@@ -139,7 +139,7 @@ pub fn outlived(record: &Record) -> Vec<String> {
     found.into_values().collect()
 }
 
-/// Of each session its heartbeats: when each was sent, when it had arrived, and the timeout.
+/// Returns the heartbeats of each session: when each was sent, when it had arrived, and the timeout.
 fn last_beats(record: &Record) -> BTreeMap<&str, Vec<(Micros, Micros, u64)>> {
     let mut last: BTreeMap<&str, Vec<(Micros, Micros, u64)>> = BTreeMap::new();
     for call in record.lives.iter().flat_map(|life| &life.calls) {

@@ -50,7 +50,7 @@ impl Model {
             let of_this_ms = tokens.iter().copied().filter(|token| token / 1000 == now_ms);
             for now_us in [now_ms * 1000].into_iter().chain(of_this_ms) {
                 let state = if is_look {
-                    // It changes nothing, so it does not serve the queue either.
+                    // The command changes nothing, so it does not serve the queue either.
                     self.at(now_us).run(ops, at, &words)
                 } else {
                     let served = self.at(now_us).serve(ops, &keys);

@@ -50,17 +50,17 @@ pub fn record_and_check(server: &Server, seed: u64, ms: u64) -> Result<Tally> {
 }
 
 const CONNECTIONS: usize = 4;
-/// Of each connection. Together at most what a search can order.
+/// The commands of each connection. Together at most what a search can order.
 const COMMANDS: usize = 12;
 /// Beyond this between sending and reply, a time says little, and a search takes long.
 const BLURRED_MS: u64 = 100;
-/// So many are judged at least, if that is possible in so much more time.
+/// The fewest histories that are judged, if that is possible in so much more time.
 const FEWEST: usize = 4;
 const LONGER_US: u64 = 60_000_000;
 /// Between histories: this is no load test.
 const PAUSE_MS: u64 = 10;
 
-/// One history on two keys of its own; the second ends with a plus.
+/// Records a history on two keys of its own; the second ends with a plus.
 fn record(server: &Server, seed: u64, number: u64) -> Result<Vec<Op>> {
     let key = format!("history-{number}");
     let (ops, barrier) = (Mutex::new(Vec::new()), Barrier::new(CONNECTIONS));

@@ -82,7 +82,7 @@ impl Session {
         Ok(())
     }
 
-    /// Another session takes over what this one has, and this one ends.
+    /// A new session takes over what this one has, and this one ends.
     fn replace(&mut self, worker: &mut Worker) -> Result<()> {
         let old = std::mem::replace(&mut self.id, worker.fresh_session());
         self.bind_anew(worker)?;

@@ -44,7 +44,7 @@ struct Said {
     /// The keys, if the command has several.
     keys: Vec<Vec<u8>>,
     owner: Option<Vec<u8>>,
-    /// Of a semaphore.
+    /// The limit of a semaphore.
     limit: Option<u64>,
     permits: Option<u64>,
     slot: bool,
@@ -60,7 +60,7 @@ struct Said {
     /// The option that has given the lease.
     lease_option: Option<&'static str>,
     token: Option<(Fence, u64)>,
-    /// What `INFO` shows of each list.
+    /// The number of entries that `INFO` shows of each list.
     count: Option<u64>,
 }
 

@@ -166,7 +166,7 @@ fn hold(system: &str, addresses: &str, lock: &str, tie: &str) -> Result<()> {
     local.block_on(&runtime()?, holder::hold(System::named(system)?, &addresses, lock, Tie::named(tie)?))
 }
 
-/// One thread, for the clients of every system.
+/// Returns a single thread, for the clients of every system.
 fn runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }

@@ -63,7 +63,7 @@ impl Process {
 
     /// Sends it a signal, and waits for its end.
     pub fn end_by(&mut self, signal: Signal) {
-        // One that has ended has no pid any more.
+        // A process that has ended has no pid any more.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill(self.pid(), signal);
             let _ = self.child.wait();
@@ -87,7 +87,7 @@ impl Drop for Process {
 #[derive(Clone, Copy, Default)]
 pub struct Usage {
     pub cpu_seconds: f64,
-    /// Of these, in the kernel.
+    /// The seconds of these in the kernel.
     pub kernel_seconds: f64,
     /// Sent to the disk.
     pub written: f64,
@@ -100,7 +100,7 @@ impl Usage {
         usage
     }
 
-    /// Of this program alone.
+    /// Returns the usage of this program alone.
     pub fn own() -> Self {
         let mut usage = Self::default();
         usage.add(std::process::id().cast_signed());
@@ -182,10 +182,10 @@ fn field(text: &str, name: &str) -> f64 {
     value.unwrap_or(0.0)
 }
 
-/// What `sysconf(_SC_CLK_TCK)` is on every Linux.
+/// The value of `sysconf(_SC_CLK_TCK)` on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// This process, and the clients that it starts, on the last processor that it may use.
+/// Moves this process, and the clients that it starts, to the last processor that it may use.
 pub fn move_clients() -> Result<()> {
     let mut set = CpuSet::new();
     set.set(processors()?.1)?;

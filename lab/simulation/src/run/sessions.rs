@@ -20,7 +20,7 @@ impl Run {
             return;
         }
         if self.servers.now_us >= until {
-            // It may live on while its server is paused, but the client no longer uses it.
+            // The session may live on while its server is paused, but the client no longer uses it.
             self.close_sessions(client);
             return;
         }

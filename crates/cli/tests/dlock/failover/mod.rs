@@ -35,7 +35,7 @@ fn watched(replicas: usize) -> (Vec<Server>, Sentinels) {
     (servers, sentinels)
 }
 
-/// Which of the servers `dlock failover` says is the primary now.
+/// Returns the server that `dlock failover` says is the primary now.
 #[track_caller]
 fn promoted(done: &Outcome, servers: &[&Server]) -> usize {
     assert_eq!(done.code, Some(0), "{done:?}");

@@ -1,4 +1,4 @@
-//! What `dlock failover` does not begin.
+//! Hand-overs that `dlock failover` does not begin.
 
 use super::gate::gate_of_replies;
 use super::{at, of, watched};

@@ -110,7 +110,7 @@ impl World {
         };
         let stats = self.server.engine.stats();
         let left = self.server.release(0, &plain::key_name(key), running);
-        // Those that waited before the release, and those that it lets in.
+        // The requests that waited before the release, and those that it lets in.
         let now = self.server.engine.stats();
         let is_certain = now.replays == stats.replays || now.session_ends == stats.session_ends;
         let is_released = matches!(left, Ok(Left::Fully)) || (matches!(left, Ok(Left::Partly)) && is_certain);

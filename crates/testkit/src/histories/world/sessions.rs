@@ -75,7 +75,7 @@ impl World {
             Some(_) => Reply::Number(1),
         };
         assert_eq!(reply, self.naive.close_session(client, id), "{id} {:?}", self.naive);
-        // Those that waited for the session.
+        // The requests that waited for the session.
         let answers = split(self.server.take_outputs(), 0, None).0;
         self.answers(answers);
         self.reached.count_if("session closed", reply == Reply::Number(1));

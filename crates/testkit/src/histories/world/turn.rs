@@ -104,7 +104,7 @@ impl World {
         for (key, hold) in self.bound() {
             if self.may_run(&[key]) {
                 let third = hold.deadline - hold.lease + hold.lease / 3;
-                // One that has reached its cap is only forgotten when it ends.
+                // A hold that has reached its cap is only forgotten when it ends.
                 let due = if hold.cap == Some(hold.deadline) { hold.deadline.max(late_until) } else { third };
                 let due = due.max(self.retry_by[key]);
                 assert!(wakes(due), "{hold:?} is due at {due}, not {:?}", self.server.engine.wake_at());

@@ -1,4 +1,4 @@
-//! One client that wants the lock.
+//! A client that wants the lock.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl Client {
         Ok(Self { connection, ears: None, address, requests, phase, has_joined: false })
     }
 
-    /// Of an entry.
+    /// Notes the beginning of an entry.
     pub fn begin(&mut self) {
         self.has_joined = false;
     }

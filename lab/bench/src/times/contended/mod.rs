@@ -1,4 +1,4 @@
-//! One lock that many clients want at the same time: every way to wait for it, each client a thread that sleeps in the
+//! A lock that many clients want at the same time: every way to wait for it, each client a thread that sleeps in the
 //! kernel until its reply or its time comes.
 //!
 //! Two kinds of rounds. In one the holder is busy for a moment before it releases the lock, so that everybody else has
@@ -47,7 +47,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     Ok(())
 }
 
-/// Of one way over all rounds.
+/// The results of one way over all rounds.
 struct Results {
     way: Way,
     /// All hand-offs, in microseconds.
@@ -127,7 +127,7 @@ mod tests {
                 let outcome = crowd.contend(way, held, time, &mut open).expect("hand-offs");
                 let Traffic { hand_offs, commands, .. } = outcome.traffic;
                 assert!(hand_offs > 0, "{way:?}");
-                // One command to acquire and one to release; the edges of the time cut some off.
+                // Each round has a command to acquire and one to release; the edges of the time cut some off.
                 assert!(commands + 2 * 4 >= 2 * hand_offs, "{way:?}: {commands} for {hand_offs}");
                 assert!(outcome.latencies.iter().all(|latency| *latency > 0.0), "{way:?}");
             }

@@ -1,4 +1,4 @@
-//! What one client does in a round.
+//! The part of one client in a round.
 
 use std::hint;
 use std::sync::atomic::Ordering;

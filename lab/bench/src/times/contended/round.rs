@@ -124,7 +124,7 @@ impl Round {
         self.news.notify_all();
     }
 
-    /// Which grant it is.
+    /// Returns the number of the grant.
     pub(super) fn note_grant(&self) -> u64 {
         let mut line = self.line();
         line.waiting -= 1;

@@ -56,7 +56,7 @@ impl Etcd {
     }
 
     pub async fn close(mut self) {
-        // It would end by itself, later.
+        // The lease would end by itself, later.
         let _ = self.client.lease_revoke(self.lease).await;
     }
 }

@@ -1,4 +1,4 @@
-//! One client, one lock, nobody else.
+//! A client, a lock, nobody else.
 
 use std::time::Instant;
 

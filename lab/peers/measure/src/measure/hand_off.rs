@@ -1,4 +1,4 @@
-//! One lock that many want: how long from the release to the next grant, and in which order they get it.
+//! A lock that many want: how long from the release to the next grant, and in which order they get it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub async fn run(round: &mut Round, waiters: usize) -> Result<()> {
     let mut clients = round.clients(waiters + 1).await?;
     let Some(mut first) = clients.pop() else { return failed("no client") };
     let held = first.acquire(&lock).await?;
-    // They end with it.
+    // The tasks end with it.
     let mut tasks = JoinSet::new();
     let joined = async {
         for (place, client) in clients.into_iter().enumerate() {

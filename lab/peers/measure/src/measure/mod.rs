@@ -36,7 +36,7 @@ pub struct Notes {
     pub figures: RefCell<Vec<(String, Option<f64>)>>,
     /// Parts, and why they have no figures.
     pub failed: RefCell<Vec<(String, String)>>,
-    /// Of the servers.
+    /// The version of the servers.
     pub version: RefCell<Option<String>>,
 }
 
@@ -141,7 +141,7 @@ impl Round {
     }
 }
 
-/// One measurement.
+/// A measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Part {
     Alone,

@@ -17,7 +17,7 @@ use crate::processes::{Process, Usage, memory};
 use crate::result::{Result, failed};
 
 pub struct Servers {
-    /// One each, in the order of the addresses; the first of them may have a replica behind them.
+    /// A process each, in the order of the addresses; the first of them may have a replica behind them.
     pub processes: Vec<Process>,
     /// Where the clients connect: `host:port`.
     pub addresses: Vec<String>,

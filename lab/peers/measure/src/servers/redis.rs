@@ -101,7 +101,7 @@ async fn wait_until_counted(servers: &mut Servers, on_disk: bool) -> Result<()> 
     let quorum = &quorum;
     answers(&mut servers.processes, || async move { quorum.answers().await }).await?;
     if !on_disk {
-        // So that the slowest of them counts, too.
+        // The slowest of them counts, too, after this time.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     Ok(())

@@ -81,5 +81,5 @@ pub async fn leader(addresses: &[String]) -> Result<usize> {
     failed("no leader")
 }
 
-/// What Debian's package has in its CLASSPATH.
+/// The CLASSPATH of Debian's package.
 const CLASSES: &str = "/etc/zookeeper/conf:/usr/share/java/zookeeper.jar";
