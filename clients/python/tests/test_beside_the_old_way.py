@@ -10,6 +10,7 @@ import redis.lock
 
 import redis_dlock
 from kit import Kit, address, info, refused, soon
+from servers import Server
 
 ROUNDS = 6
 
@@ -25,6 +26,22 @@ async def test_a_string_is_a_lock_that_is_held(kit: Kit, client: redis.Redis) ->
     assert await lock.acquire(), "when it has gone"
     assert client.set("job", "token", nx=True, px=300) is None
     await lock.release()
+
+
+async def test_a_string_refuses_also_if_the_server_hangs_before_the_limit(kit: Kit) -> None:
+    with Server() as server:
+        server.client.set("job", "token")
+
+        def freeze() -> None:
+            soon("it has been refused", lambda: "cmdstat_dlock.acquire" in server.client.info("commandstats"))
+            server.freeze()
+
+        freezing = threading.Thread(target=freeze)
+        freezing.start()
+        own = kit.client_of({"host": "127.0.0.1", "port": server.port})
+        assert await kit.lock("job", client=own, timeout=20, sleep=0.02).acquire(blocking_timeout=3) is False
+        freezing.join()
+        server.thaw()
 
 
 def test_there_are_never_two_holders(client: redis.Redis) -> None:

@@ -51,7 +51,7 @@ class Held(LockBase[Line]):
         try:
             await self._wire.acquire(attempt)
         except ResponseError as error:
-            self._refused(error)
+            self._refused(attempt, error)
         if attempt.token == hold.token:
             if self._entered(hold):
                 # Without an answer, the time that was known before counts.

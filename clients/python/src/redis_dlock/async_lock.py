@@ -60,7 +60,7 @@ class DLock(Held, Lock):
                     await self._wire.acquire(attempt)
                     break
                 except ResponseError as error:
-                    self._refused(error)
+                    self._refused(attempt, error)
                 if not (left := attempt.left(time.monotonic())):
                     return False
                 await asyncio.sleep(min(self.sleep, left))

@@ -138,6 +138,10 @@ class Attempt:
         self._open[0], self._from = self.sent, None
         return self._again(now)
 
+    def held(self) -> None:
+        """The error that was the answer says that the lock is held. The next request is sent after a pause."""
+        self._is_refused = self._is_answered = True
+
     def failed(self, number: int) -> Turn:
         """Any other error."""
         self._open.pop(number, None)

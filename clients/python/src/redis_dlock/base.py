@@ -254,12 +254,13 @@ class LockBase(Scripts, Generic[C]):
 
     # Reading errors
 
-    def _refused(self, error: ResponseError) -> None:
+    def _refused(self, attempt: Acquisition, error: ResponseError) -> None:
         """Raises the error of an acquisition, unless a program has locked the key with `SET NX`."""
         if commands.code(error) == "DEADLOCK":
             raise DeadlockError(str(error), lock_name=self._printed()) from error
         if not redis_py.wrong_type(error):
             raise error
+        attempt.course.held()
 
     def _printed(self) -> str:
         names: tuple[Name, ...] = self._target.names

@@ -64,7 +64,7 @@ class DLock(Held, Lock):
                     self._wire.acquire(attempt)
                     break
                 except ResponseError as error:
-                    self._refused(error)
+                    self._refused(attempt, error)
                 if not (left := attempt.left(time.monotonic())):
                     return False
                 time.sleep(min(pause, left))
