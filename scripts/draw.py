@@ -7,7 +7,7 @@ from html import escape
 
 # The escape sequences of `dlock top`: bold, underlined, reverse, yellow and red.
 STYLES = {"1": "b", "4": "u", "7": "r", "38;5;11": "y", "93": "y", "38;5;9": "a", "91": "a"}
-# Those that end some: all, the color, and that of the background, which has none.
+# Codes that end some: all, the color, and that of the background, which has none.
 ENDS = {"0": set("burya"), "39": set("ya"), "49": set()}
 COLORS = ["#0969da", "#9a6700", "#8250df", "#1a7f37", "#cf222e", "#bf3989", "#0e7490", "#6e7781"]
 DARK = ["#4493f8", "#d29922", "#ab7df8", "#3fb950", "#f85149", "#db61a2", "#39c5cf", "#9198a1"]

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Which files a file imports, by module path: `commands::acquire`, `ffi::key`.
+/// The files that a file imports, by module path: `commands::acquire`, `ffi::key`.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 #[test]

@@ -88,7 +88,7 @@ class Bench:
             self.replica.close()
 
 
-# Of a wait that was refused before the outage: the server has said no.
+# The answers to a wait that was refused before the outage: the server has said no.
 OVER = ("refused", "unreachable")
 
 

@@ -64,7 +64,7 @@ class Server:
             self.client: Any = redis.Redis(port=self.port, protocol=2, retry=Retry(NoBackoff(), 0),
                                            socket_timeout=PATIENCE)
             soon("the server answers, or ends", lambda: self._answers() or self._process.poll() is not None)
-            # Another program may have got the port first.
+            # The port may have gone to another program first.
             if self._process.poll() is None:
                 if cluster:
                     self._own_all_slots()

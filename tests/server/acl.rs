@@ -37,7 +37,7 @@ fn who_may_lock_can_lock_its_keys_in_every_way() {
                 worker.run(call);
             }
         }
-        // And wait for them.
+        // The user may also wait for them.
         admin.int("DLOCK.ACQUIRE job:2 other PX 60000");
         worker.send("DLOCK.ACQUIRE job:2 a PX 60000 BLOCK 0 SESSION");
         server.left_waiting(1);
@@ -71,7 +71,7 @@ fn who_may_lock_cannot_make_up_effects() {
 fn who_may_lock_can_do_nothing_else() {
     for_each_way(|_, admin, _| {
         let names: BTreeSet<_> = list_of(&admin.run("COMMAND LIST")).iter().map(text_of).collect();
-        // Of a command with subcommands only these are run.
+        // Only these are run of a command with subcommands.
         let is_run = |name: &&String| !names.iter().any(|other| other.starts_with(&format!("{name}|")));
         let mut refused = 0;
         for name in names.iter().filter(is_run).filter(|name| !name.starts_with("dlock.")) {
@@ -147,7 +147,7 @@ fn who_may_not_write_may_not_lock() {
     assert_may_run(&mut admin, "-@all +@read", [false, false, true]);
     assert_may_run(&mut admin, "-@all +@write", [true, true, false]);
     assert_may_run(&mut admin, "+@all -@read", [true, true, false]);
-    // And really, not in a dry run only.
+    // The rules are tried in earnest, not in a dry run only.
     admin.ok("ACL SETUSER reader reset on nopass ~* +@all -@write");
     let mut reader = as_user(&server, "reader");
     for command in of_kind(Kind::Acquires) {

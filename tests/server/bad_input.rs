@@ -89,13 +89,13 @@ fn a_mistake_in_a_command_changes_nothing() {
         let done = client.attempt(&mistake);
         let after = snapshot(&mut client);
         match done {
-            // It is counted.
+            // The error is counted.
             Err(error) if error.starts_with("DEADLOCK ") => {}
             Err(_) => {
                 assert_eq!(after, before, "{mistake}");
                 refused += 1;
             }
-            // It is a mistake where other locks are held.
+            // The reply is a mistake where other locks are held.
             Ok(_) => {}
         }
         before = after;

@@ -123,7 +123,7 @@ fn sessions_of_a_slot_that_has_left_are_forgotten_and_cost_nothing() {
     }
     soon("the slot has moved", || here.attempt("GET {k}").is_err_and(|error| error.starts_with("MOVED ")));
     soon("nothing is bound here", || counter(&mut here, "sessions") == 0);
-    // One of another slot goes on, and nothing else keeps the timer busy.
+    // A session of another slot goes on, and nothing else keeps the timer busy.
     let other =
         (0..).map(|n| format!("other{n}")).find(|key| cluster.home_of(key) == from).expect("a key of this node");
     let token = session.int(format!("DLOCK.ACQUIRE {other} a PX 900 SESSION"));

@@ -19,15 +19,15 @@ pub struct Command {
 /// The use that a command makes of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It may create its key, and may wait.
+    /// The command may create its key, and may wait.
     Acquires,
-    /// It changes or removes its key.
+    /// The command changes or removes its key.
     Changes,
-    /// It reads its key.
+    /// The command reads its key.
     Reads,
-    /// It has no key.
+    /// The command has no key.
     Keyless,
-    /// It is not for clients.
+    /// The command is not for clients.
     Internal,
 }
 

@@ -191,7 +191,7 @@ fn a_setting_counts_at_once_and_one_that_fails_never() {
     assert!((1..=5000).contains(&left[0]) && left[1..].iter().all(|left| (5001..=6000).contains(left)), "{left:?}");
 }
 
-/// Another module sets a setting while this one opens a key that has expired.
+/// A foreign module sets a setting while this one opens a key that has expired.
 #[test]
 fn a_setting_that_is_set_while_the_module_works_counts_for_the_next_event() {
     let (mut server, mut client) = Setup::new().hooks().start().with_client();

@@ -287,7 +287,7 @@ print(*(database.execute(statement, {"id": 1, "body": "text", "token": token}).r
 /// `make run` does this when it has built the module.
 #[test]
 fn make_run_starts_a_server_and_says_what_to_type() {
-    // Another test may take the port in between.
+    // The port may go to another test in between.
     let said = (0..5).find_map(|_| run_until_ready(free_port())).expect("a server that starts");
     assert!(said.contains("DLOCK.ACQUIRE job:1 alice PX 30000\n"), "{said}");
 }

@@ -125,7 +125,7 @@ fn a_server_that_is_stopped_ends_no_session_whose_heartbeats_wait() {
 
 #[test]
 fn a_server_that_is_paused_ends_no_session_whose_heartbeats_wait() {
-    // It ends by itself: the server reads no command that would end it.
+    // The pause ends by itself: the server reads no command that would end it.
     outlives(&Server::start(), |client| client.ok("CLIENT PAUSE 2500 ALL"), |_| ());
 }
 

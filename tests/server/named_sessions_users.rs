@@ -181,7 +181,7 @@ fn lost(how: &str) {
     let mut again = user(&server, &mut admin, "ann", "");
     assert!(has_ended(&mut again, "s0"));
     assert_eq!(again.int("DLOCK.SESSION s0 PX 60000"), 0);
-    // It is checked for as long as it lives.
+    // The user is checked for as long as the session lives.
     admin.run(how);
     soon("its session ends", || counter(&mut admin, "named_sessions") == 1);
 }

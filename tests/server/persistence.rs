@@ -10,7 +10,7 @@ use crate::support::story::story;
 use crate::support::workload::random_operations;
 use crate::support::{Client, Server, Setup, eventually, list_of, lock_info, req, soon, text_of};
 
-/// One of everything: modes, counts, leases, owners, databases, an early end, lapsed holds beside live ones.
+/// Holds of every kind: modes, counts, leases, owners, databases, an early end, lapsed holds beside live ones.
 #[track_caller]
 fn variety(client: &mut Client) -> State {
     story(
@@ -254,20 +254,20 @@ fn the_digest_covers_every_field() {
     client.int(format!("DLOCK.RENEW k a PXAT {end}"));
     seen.push(digest(&mut client));
     pause(&mut client);
-    // Another deadline, the same lease.
+    // The deadline differs, the lease does not.
     client.int("DLOCK.RENEW k a");
     seen.push(digest(&mut client));
     pause(&mut client);
     client.int("DLOCK.RENEW k a");
     seen.push(digest(&mut client));
     pause(&mut client);
-    // Another token.
+    // The token differs.
     client.int(format!("DLOCK.RENEW k a PXAT {end} MINTOKEN {}", token + 1));
     seen.push(digest(&mut client));
-    // Another count.
+    // The count differs.
     client.int("DLOCK.RACQUIRE k a PX 1");
     seen.push(digest(&mut client));
-    // Another hold.
+    // A hold is new.
     client.int("DLOCK.RLOCK k a PX 600000");
     seen.push(digest(&mut client));
     let all = seen.len();
@@ -334,7 +334,7 @@ fn cut_a_transaction(server: &mut Server, folder: &str) {
     let last = files.filter(|file| file.to_string_lossy().ends_with(".incr.aof")).max().expect("a file that grows");
     OpenOptions::new().append(true).open(last).unwrap().write_all(half).unwrap();
     server.boot();
-    // It complains about the next transaction whenever it loads both.
+    // The server complains about the next transaction whenever it loads both.
     server.tolerate("CRITICAL");
 }
 
@@ -381,7 +381,7 @@ fn a_cut_transaction_ends_before_the_first_change() {
     let end: [&[u8]; 5] = [b"MULTI", b"PING", b"PING", b"EXEC", b"DLOCK.APPLY"];
     assert!(appended.ends_with(&end.map(<[u8]>::to_vec)), "{}", server.log());
     server.logged("dlock: the server has cut its AOF");
-    // Once is enough.
+    // A single time is enough.
     let more = server.appended(|| {
         server.client().int("DLOCK.ACQUIRE m a PX 600000");
     });

@@ -29,9 +29,9 @@ fn a_lease_given_becomes_the_holds_own() {
     client.leaves("k", 70_000, "DLOCK.RENEW k a");
     client.int("DLOCK.RENEW k a PX 20000");
     client.leaves("k", 20_000, "DLOCK.RENEW k a");
-    // And of re-entries.
+    // The lease of re-entries counts, too.
     client.leaves("k", 20_000, "DLOCK.RACQUIRE k a");
-    // Of an absolute one: what was left when it was given.
+    // The lease of an absolute one is what was left when it was given.
     a_minute_from_now_is_a_lease_of_a_minute(&mut client, "DLOCK.RENEW k a");
 }
 

@@ -21,7 +21,7 @@ fn replicas_equal_the_primary_after_random_operations() {
     let expected = state(&mut client);
     assert_same("replica", &expected, &state(&mut replica.client()));
     assert_same("replica of the replica", &expected, &state(&mut second.client()));
-    // One that comes later, by a full copy.
+    // A replica that comes later, by a full copy.
     let late = primary.replica();
     assert_same("full copy", &expected, &state(&mut late.client()));
     replica.promote();
@@ -223,7 +223,7 @@ fn effects_are_not_for_clients_of_replicas_either() {
     let error = copy.error(&effect);
     assert!(error.starts_with("NOPERM "), "{error}");
     assert_same("refused effect", &before, &state(&mut copy));
-    // Neither on a primary that was a replica.
+    // A primary that was a replica shows neither.
     replica.promote();
     assert!(copy.error(&effect).starts_with("NOPERM "));
 }
@@ -310,7 +310,7 @@ fn full_copies_of_every_kind_carry_locks() {
         let replica = Setup::new().conf(&format!("repl-diskless-load {load}"));
         let replica = replica.replica_of(&primary);
         assert_same(&format!("diskless {diskless}, load {load}"), &expected, &state(&mut replica.client()));
-        // Once more over what it has.
+        // The file is loaded once more over what the server has.
         replica.promote();
         replica.client().int("DLOCK.ACQUIRE own a");
         replica.follow(&primary);

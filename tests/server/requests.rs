@@ -86,7 +86,7 @@ fn a_final_release_sent_again_gets_nil() {
             let reply = first(&server, request, delivered, || lock_info(&mut client, "k").is_none());
             assert!(reply.is_none_or(|reply| reply == Value::Int(1)));
             server.client().nil(request);
-            // Another owner's hold does not concern it.
+            // The hold of another owner does not concern it.
             client.int("DLOCK.ACQUIRE k b");
             server.client().nil(request);
             assert_eq!(lock_info(&mut client, "k").unwrap().count, 1);

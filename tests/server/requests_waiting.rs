@@ -46,7 +46,7 @@ fn a_repeat_takes_over_the_place_and_the_first_gets_nil() {
         let info = lock_info(&mut client, "k FULL").unwrap();
         assert_eq!((info.token, info.count, info.waiters), (token, 1, 1), "{command}");
         assert!((400_000..=500_000).contains(&info.ttl), "its own lease, not {}", info.ttl);
-        // And the grant is what a third one repeats.
+        // The grant is what a third one repeats.
         assert_eq!(first.int(format!("DLOCK.{command} k a REQUEST id")), token);
         assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
         granted(&mut behind);

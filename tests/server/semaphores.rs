@@ -185,7 +185,7 @@ fn the_server_makes_up_an_owner_for_a_permit() {
     let (owner, token) = (text_of(&last[0]), int_of(&last[1]));
     assert_eq!(owner.len(), 36);
     assert_eq!(client.int(format!("DLOCK.RELEASE k {owner} TOKEN {token}")), 1);
-    // And one for who waits.
+    // A permit is there for who waits.
     assert_ne!(client.run("DLOCK.SACQUIRE k * 3"), Value::Nil);
     let mut waiter = server.waiter("DLOCK.SACQUIRE k * 3 BLOCK 0");
     let first = text_of(&owners[0][0]);

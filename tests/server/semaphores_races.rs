@@ -65,7 +65,7 @@ fn use_one(pool: &Pool, client: &mut Client, round: usize) -> Option<()> {
     let (until, checked) = (from + left, Instant::now());
     let is_whole = is_capped && round.is_multiple_of(5);
     if is_whole {
-        // It is renewed until the cap ends it, so that a renewal meets that millisecond.
+        // The hold is renewed until the cap ends it, so that a renewal meets that millisecond.
         renew_to_the_end(client, &owner, token, checked + left + Duration::from_millis(3))?;
     } else {
         thread::sleep(Duration::from_millis(round as u64 * 7 % 40).min(left));

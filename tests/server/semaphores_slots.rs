@@ -36,7 +36,7 @@ fn the_reply_has_the_number_behind_the_token() {
         let drawn = list_of(&client.run("DLOCK.SACQUIRE k * 3 slot PX 600000"));
         assert_eq!((drawn.len(), text_of(&drawn[0]).len(), int_of(&drawn[2])), (3, 36, 1), "{drawn:?}");
         client.nil("DLOCK.SACQUIRE k c 2 SLOT");
-        // One that waits is told the same.
+        // A request that waits is told the same.
         let mut waiters = server.waiters(["w", "*"].map(|owner| format!("DLOCK.SACQUIRE k {owner} 2 SLOT BLOCK 0")));
         client.int("DLOCK.RELEASE k a");
         assert_eq!(numbered(&waiters[0].read().expect("a grant")).1, 0);
@@ -72,7 +72,7 @@ fn an_owner_with_permits_gets_no_number_and_keeps_the_one_it_has() {
     assert_eq!(shown(&mut client, "k"), [("b".to_owned(), Some(1)), ("b".to_owned(), None)]);
     client.int("DLOCK.RELEASE k b WRITE");
     assert_eq!((slot(&mut client, "k", "c"), slot(&mut client, "k", "d")), (0, 2));
-    // Of two requests of one owner, the second waits for the end of the first hold.
+    // The second of two requests of one owner waits for the end of the first hold.
     client.int("DLOCK.RELEASE k c");
     client.int("DLOCK.RELEASE k d");
     client.int("DLOCK.WLOCK k b");

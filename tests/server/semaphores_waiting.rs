@@ -247,7 +247,7 @@ fn a_repeat_takes_over_the_place_unless_it_can_never_fit() {
     second.send(request("SACQUIRE k a 3 REQUEST r"));
     first.gives_up();
     assert_eq!(server.queue("k"), ["ahead", "a"]);
-    // But what can never fit is one.
+    // A request that can never fit is an error.
     assert!(client.error(request("SACQUIRE k a 3 PERMITS 3 REQUEST r")).starts_with("DEADLOCK "));
     assert_eq!(server.queue("k"), ["ahead", "a"]);
     // Without BLOCK the queue is unchanged.

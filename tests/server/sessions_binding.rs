@@ -104,7 +104,7 @@ fn commands_without_session_leave_the_binding() {
         client.int(request);
         assert_eq!(client.session_of("k", "a", "exclusive"), Some(id), "{request}");
     }
-    // And a token that is lifted.
+    // The same with a token that is lifted.
     let ahead = client.now_us() + 5_000_000;
     client.int(format!("DLOCK.RENEW k a MINTOKEN {ahead}"));
     assert_eq!(client.session_of("k", "a", "exclusive"), Some(id));
@@ -139,7 +139,7 @@ fn the_end_of_an_old_session_spares_the_owners_next_hold() {
     other.run("EXEC");
     client.outlive_client(id);
     assert_eq!(client.session_of("k", "a", "exclusive"), None);
-    // And where the end comes first, but is not yet dealt with.
+    // The same where the end comes first, but is not yet dealt with.
     let mut session = server.client();
     session.int("DLOCK.RENEW k a SESSION");
     let id = session.id();

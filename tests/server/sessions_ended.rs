@@ -174,12 +174,12 @@ fn a_server_that_is_demoted_forgets_ends_that_a_pause_holds_back() {
             0 => assert_eq!(pending, Ok(Value::Nil)),
             _ => assert!(matches!(pending, Ok(Value::Int(1..=60_000))), "{pending:?}"),
         }
-        // It follows a primary that does not answer: its data stays. The very next command sees the hold.
+        // The server follows a primary that does not answer: its data stays. The very next command sees the hold.
         let replies = ending.killer.pipeline(&["REPLICAOF 127.0.0.1 1", &check, "DLOCK.INFO k OWNER a"]);
         assert!(matches!(replies[1], Ok(Value::Int(500_000..=600_000))), "grace {grace}: {replies:?}");
         let hold = hold(&mut ending.killer, "k", "a", "exclusive").expect("held");
         assert_eq!((hold.token, hold.session), (ending.token, Value::Nil));
-        // And when it is a primary again it does not take up what it has forgotten.
+        // The server, a primary again, does not take up what it has forgotten.
         ending.killer.ok("CLIENT UNPAUSE");
         ending.server.promote();
         let now = ending.killer.now();

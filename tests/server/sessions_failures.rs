@@ -184,7 +184,7 @@ fn renewals_reach_replicas_and_files() {
     for _ in 0..3 {
         let end = copy.end_of("k");
         soon("the replica's end moves", || copy.end_of("k") > end);
-        // It never knows of more than one lease.
+        // The copy never knows of more than one lease.
         assert!(copy.end_of("k") <= machine_ms() + 900);
     }
     let appended = primary.appended(|| {

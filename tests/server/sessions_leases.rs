@@ -22,7 +22,7 @@ fn forbidden(client: &mut Client) -> Vec<String> {
     leases
 }
 
-/// This is an error for everybody, and nothing has changed or is replicated.
+/// The request is an error for everybody, and nothing has changed or is replicated.
 #[track_caller]
 fn is_refused(server: &Server, clients: [&mut Client; 2], request: &str) {
     for client in clients {

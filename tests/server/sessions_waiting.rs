@@ -166,7 +166,7 @@ fn a_dead_client_frees_what_it_holds_and_leaves_where_it_waits() {
     dead.int(format!("DLOCK.RLOCK k a PX {LEASE} SESSION"));
     dead.int(format!("DLOCK.ACQUIRE mine a PX {LEASE} SESSION"));
     client.int(format!("DLOCK.RLOCK k b PX {LEASE}"));
-    // It waits to upgrade what it holds, with one behind it.
+    // The session waits to upgrade what it holds, with one behind it.
     wait(&mut client, &mut dead, "DLOCK.WLOCK k a SESSION BLOCK 0", 1);
     wait(&mut client, &mut next, "DLOCK.RLOCK k c BLOCK 0", 2);
     other.send("DLOCK.ACQUIRE mine d BLOCK 0");

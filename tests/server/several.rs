@@ -90,7 +90,7 @@ fn it_is_not_reentrant() {
         assert!(error.starts_with("DEADLOCK "), "{command}: {error}");
         assert_eq!(owners(&server, "x y z"), "- a -", "{command}");
     }
-    // Others re-enter one of the locks as usual.
+    // The other owners re-enter one of the locks as usual.
     client.ok("FLUSHALL");
     let token = client.int("DLOCK.MACQUIRE 2 x y a");
     assert_eq!(client.int("DLOCK.RACQUIRE x a"), token);
@@ -219,7 +219,7 @@ fn the_number_of_keys_is_read_as_the_server_reads_it() {
     assert_eq!((client.int("DBSIZE"), server.waiting()), (0, 0));
 }
 
-/// What `COMMAND GETKEYS` says: nothing if the server finds no keys.
+/// Returns the answer of `COMMAND GETKEYS`: nothing if the server finds no keys.
 fn keys_of(client: &mut Client, request: &str) -> Option<Vec<String>> {
     let keys = client.attempt(format!("COMMAND GETKEYS DLOCK.MACQUIRE {request}")).ok()?;
     Some(list_of(&keys).iter().map(text_of).collect())
@@ -257,7 +257,7 @@ fn permission_is_needed_for_every_key() {
             "2 other job:1 a",
             "1 other a",
             "3 job:1 job:2 other a BLOCK 0",
-            // These must not slip through because the server finds no keys in them.
+            // The next requests must not slip through because the server finds no keys in them.
             "+1 other a",
             "01 other a",
             "2 other a",

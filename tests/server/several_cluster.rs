@@ -61,7 +61,7 @@ fn a_key_that_leaves_sends_the_request_away_from_all_queues() {
     assert_eq!(here.int("DLOCK.RELEASE {s}y h"), 1);
     behind.granted();
     assert_eq!(owners(node, "{s}y"), "b");
-    // One key here and one there: the server itself says that it cannot be done now.
+    // A key here and a key there: the server itself says that it cannot be done now.
     let error = here.error("DLOCK.MACQUIRE 2 {s}x {s}y a");
     assert!(error.starts_with("TRYAGAIN "), "{error}");
     cluster.migrate(KEYS[1], from, to);

@@ -70,7 +70,7 @@ impl Field {
         board.entries[number] += 1;
     }
 
-    /// It goes out, before it gives anything back.
+    /// The client goes out, before it gives anything back.
     fn leaves(&self, want: &Want) {
         let mut board = self.board();
         for key in &want.keys {
@@ -111,7 +111,7 @@ impl Want {
     }
 }
 
-/// One client: it asks, goes in, goes out, and dies now and then, while it waits or while it is inside.
+/// Plays a client: it asks, goes in, goes out, and dies now and then, while it waits or while it is inside.
 fn play(field: &Field, number: usize, seed: u64) {
     let mut random = Random::of(seed, &format!("client {number}"));
     let mut connection: Option<Client> = None;
@@ -125,7 +125,7 @@ fn play(field: &Field, number: usize, seed: u64) {
         let seen = field.board().grants.len();
         client.send(want.request(&owner));
         if random.one_in(8) {
-            // It dies, and whatever it gets meanwhile goes with it.
+            // The client dies, and whatever it gets meanwhile goes with it.
             std::thread::sleep(Duration::from_micros(random.below(4000)));
             connection = None;
             field.board().deaths += 1;

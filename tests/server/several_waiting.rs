@@ -226,7 +226,7 @@ fn leases_that_end_one_after_the_other_let_it_in_at_the_last() {
     let mut waiter = server.waiter(request("MACQUIRE 3 x y z a"));
     waiter.granted();
     assert!(client.now() >= end - 2);
-    // Also if one of them was prolonged meanwhile.
+    // The same if the lease of one was extended meanwhile.
     client.int("DLOCK.ACQUIRE v h PX 300");
     let mut waiter = server.waiter(request("MACQUIRE 2 v w b"));
     let end = client.now() + 900;
@@ -290,7 +290,7 @@ fn a_cycle_through_any_of_its_keys_is_a_deadlock() {
     assert_eq!(counter(&mut client, "deadlocks"), 1);
     client.int("DLOCK.RELEASE mine a");
     b.granted();
-    // And one that another request closes.
+    // The same with a cycle that another request closes.
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE mine a PX 600000");
     client.int("DLOCK.ACQUIRE z b PX 600000");
@@ -410,7 +410,7 @@ fn an_early_expiry_of_one_key_lets_it_in() {
     let mut waiter = server.waiter(request("MACQUIRE 2 x y a"));
     client.int("PEXPIRE x 200");
     waiter.granted();
-    // Of a key that it holds: that one only is free.
+    // The end of a key that it holds frees that one only.
     client.int("PEXPIRE y 50");
     let mut next = server.waiter(request("MACQUIRE 2 y z b"));
     next.granted();

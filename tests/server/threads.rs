@@ -1,4 +1,5 @@
-//! Another module in the same server runs commands in a thread of its own that has the server's lock, or calls some that may
+//! A second module in the same server runs commands in a thread of its own that has the server's lock, or calls some
+//! that may
 //! block; and a panic of the module loses an event: no lock stays behind.
 
 use std::time::Duration;
@@ -274,7 +275,7 @@ fn calls_that_may_block_have_no_client() {
     client.queued("DLOCK.CALL DLOCK.ACQUIRE m a SESSION");
     let replies = client.run("EXEC");
     assert!(format!("{replies:?}").contains("SESSION needs"), "{replies:?}");
-    // One that waits shows without a client, survives a look at all clients, and gets the lock.
+    // A waiter shows without a client, survives a look at all clients, and gets the lock.
     client.ok("DLOCK.PROMISE DLOCK.ACQUIRE s b PX 3600000 BLOCK 0");
     client.ok("DLOCK.PROMISE DLOCK.MACQUIRE 2 s t c PX 3600000 BLOCK 0");
     let shown = lock_info(&mut client, "s FULL").unwrap();

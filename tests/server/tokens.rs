@@ -144,7 +144,7 @@ fn a_failover_does_not_reset_them() {
     let token = half_an_hour_ahead(&mut client);
     client.int("DEL ahead");
     replica.wait_synced(&primary);
-    // One that comes later gets the clock with a lock that is there.
+    // A client that comes later gets the clock with a lock that is there.
     let high = half_an_hour_ahead(&mut client) + 5000;
     client.int(format!("DLOCK.RENEW ahead a MINTOKEN {high}"));
     let late = primary.replica();
@@ -216,7 +216,7 @@ fn mintoken_reaches_as_far_ahead_as_the_setting_says() {
         for beyond in [far + SECOND, far + MINUTE, far + DAY, 1 << 53] {
             let error = client.error(format!("DLOCK.RENEW k a MINTOKEN {beyond}"));
             assert!(error.starts_with("ERR ") && error.contains("dlock.max-token-lead"), "{error}");
-            // Also where there is nothing to renew: ranges are checked first.
+            // The same where there is nothing to renew: ranges are checked first.
             client.error(format!("DLOCK.RENEW none a MINTOKEN {beyond}"));
         }
         assert_eq!(lock_info(&mut client, "k").unwrap().token, token);

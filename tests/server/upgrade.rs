@@ -1,4 +1,4 @@
-//! This version of the module reads the files of older ones. It refuses those of newer ones with a reason, or passes
+//! The module reads the files of older versions. It refuses those of newer ones with a reason, or passes
 //! over them.
 //!
 //! `tests/server/upgrade/` has what each release wrote (`scripts/golden`). The tests that run the previous release
@@ -198,7 +198,7 @@ fn locks(server: &Server) -> Locks {
         .collect()
 }
 
-/// One of everything that the previous release had. The session lives as long as the client.
+/// Holds of every kind that the previous release had. The session lives as long as the client.
 #[track_caller]
 fn variety(client: &mut Client) {
     story(
@@ -384,7 +384,7 @@ fn newer_cap(client: &mut Client) {
     story(client, "ACQUIRE capped a PX 600000 MAXHOLD 900000 -> t1");
 }
 
-/// And so is a number.
+/// The newer number is refused, too.
 fn newer_number(client: &mut Client) {
     client.run("DLOCK.SACQUIRE numbered a 3 SLOT PX 600000");
 }

@@ -48,7 +48,7 @@ class Servers:
                 stdout=subprocess.DEVNULL,
             )
             end = time.monotonic() + DEADLINE
-            # Another program may have got the port first. The process then ends.
+            # The port may have gone to another program first. The process then ends.
             while process.poll() is None and time.monotonic() < end:
                 if answers(port):
                     self._processes.append(process)

@@ -84,11 +84,11 @@ fn a_session_needs_a_lease_that_can_be_moved_on() {
     too_short(&mut client, "RENEW short a SESSION");
     client.int("DLOCK.RENEW short a PX 299");
     too_short(&mut client, "RLOCK short a SESSION");
-    // One that is long enough makes it so.
+    // A lease that is long enough makes it so.
     client.int("DLOCK.RENEW short a PX 299");
     client.int("DLOCK.RLOCK short a PX 300 SESSION");
     assert_eq!(client.int("DLOCK.RENEW short a PX 300 SESSION"), 1);
-    // One of two modes.
+    // The hold is one of two modes.
     client.int("DLOCK.WLOCK held a PX 299");
     client.int("DLOCK.RENEW held a PX 299 READ");
     too_short(&mut client, "RENEW held a SESSION");

@@ -150,7 +150,7 @@ fn a_failover_in_the_millisecond_of_a_cap_leaves_one_owner() {
         let middle = caps.len() / 2;
         reach(caps[middle]);
         let (_, clock) = between(&mut copy, &["REPLICAOF NO ONE".to_owned()]);
-        // Those whose caps are near come first.
+        // Holds whose caps are near come first.
         for n in (middle - 3..caps.len()).chain(0..middle - 3) {
             renew(&mut copy, n, caps[n]);
         }

@@ -6,7 +6,7 @@ use crate::support::{Client, Server, lock_info, soon};
 
 const CROWD: usize = 10_000;
 
-/// This process holds one end of each connection. Files are for all tests together.
+/// The test holds one end of each connection. Files are for all tests together.
 fn make_room(files: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls read or write the one structure they are given.
@@ -30,7 +30,7 @@ fn ten_thousand_connections_come_and_go_at_once() {
         match n % 3 {
             0 => guest.send(format!("DLOCK.ACQUIRE k o{n} PX 600000 BLOCK 0 SESSION")),
             1 => guest.send(format!("DLOCK.ACQUIRE s{n} o PX 600000 SESSION")),
-            // It never says the rest.
+            // The guest never says the rest.
             _ => guest.send_raw(b"*4\r\n$13\r\nDLOCK.ACQ"),
         }
         crowd.push(guest);
@@ -56,7 +56,8 @@ fn ten_thousand_connections_come_and_go_at_once() {
     client.int("DLOCK.ACQUIRE k b");
 }
 
-/// One that holds a lock by its session, one that waits at the head of a queue, and one that waits behind it.
+/// Returns a client that holds a lock by its session, one that waits at the head of a queue, and one that waits behind
+/// it.
 fn three(server: &Server) -> (Client, Client, Client) {
     let mut session = server.client();
     session.int("DLOCK.ACQUIRE held a PX 600000 SESSION");

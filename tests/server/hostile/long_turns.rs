@@ -261,7 +261,7 @@ fn leases_of_a_session_that_are_all_due_after_a_pause_are_extended_in_pieces() {
         let (mut session, mut client) = (server.client(), server.client());
         let locks = MANY / 3;
         session.pour((0..locks).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 18000 SESSION")));
-        // They are due for renewal 6 s after they were granted, and 5 s are left when the pause ends.
+        // The holds are due for renewal 6 s after they were granted, and 5 s are left when the pause ends.
         client.ok("CLIENT PAUSE 7000 WRITE");
         let sample: Vec<_> = (0..locks).step_by(1000).map(|n| format!("PTTL k{n}")).collect();
         server.longest_turn(|| {

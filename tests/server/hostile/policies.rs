@@ -58,7 +58,7 @@ fn squeeze(client: &mut Client, policy: &str) -> usize {
                 }
             }
         }
-        // These need no memory.
+        // The next commands need no memory.
         client.run(format!("DLOCK.RENEW lock{} a", LOCKS - 1));
         client.run(format!("DLOCK.RELEASE lock{} a", LOCKS - 1 - step));
     }

@@ -162,7 +162,7 @@ fn locks_that_are_removed_from_the_last_to_the_first_cost_others_no_session() {
         extended = client.end_of("victim");
         client.int("EXISTS marker") == 0
     });
-    // This was asked before the hold was seen to be gone: half of the locks were still to be looked at.
+    // The extension came before the hold was seen to be gone: half of the locks were still to be looked at.
     assert!(extended > end, "the session waits until all of them were looked at");
     drop(server);
 }

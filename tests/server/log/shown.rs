@@ -5,7 +5,7 @@ use redis::Value;
 use crate::support::lock::fields_of;
 use crate::support::{Client, int_of, list_of, text_of};
 
-/// One entry.
+/// An entry.
 #[derive(Debug, PartialEq)]
 pub struct Entry(Vec<(String, Value)>);
 

@@ -71,7 +71,7 @@ fn after_a_node_has_died_every_grant_that_its_replica_had_stands() {
     let mut client = whole.replicas[home].client();
     is_kept(&mut client, KEPT, kept);
     assert!(client.int("DLOCK.ACQUIRE {a}new a PX 1") > highest);
-    // It comes back as a replica.
+    // The node comes back as a replica.
     whole.primaries.nodes[home].boot();
     let old = &whole.primaries.nodes[home];
     soon("it follows", || old.is_replica());

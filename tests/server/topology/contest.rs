@@ -9,7 +9,7 @@ use super::player::{Field, Guide, Player};
 use super::referee::Referee;
 use crate::support::soon;
 
-/// So many that there is always a queue.
+/// The number of players: so many that there is always a queue.
 const PLAYERS: usize = 5;
 /// How often each lock must be had for the contest to go on.
 const PROOF: usize = 20;
@@ -48,7 +48,7 @@ impl Contest {
     pub fn goes_on(&self) {
         let before = self.field.referee.entries();
         soon("every lock is had again and again", || {
-            // One that has failed ends the test by itself.
+            // A player that has failed ends the test by itself.
             self.players.iter().any(JoinHandle::is_finished)
                 || before.iter().zip(self.field.referee.entries()).all(|(before, now)| now >= before + PROOF)
         });

@@ -70,7 +70,7 @@ impl Part {
 enum Verdict {
     Answered(Value),
     NotDone,
-    /// It may have been done.
+    /// The command may have been done.
     Unknown,
 }
 
@@ -136,7 +136,7 @@ impl Player {
                 self.field.referee.has_lost(lock);
             }
         }
-        // So that a lock that was given back is free on the next primary, too.
+        // The release must arrive, so that the lock is free on the next primary, too.
         let _ = self.is_kept();
     }
 
@@ -198,7 +198,7 @@ impl Player {
                 return self.judge(request, outcome);
             }
             "TRYAGAIN" => std::thread::sleep(BREATH),
-            // Another one is in charge, or nobody yet.
+            // The server is no primary, or not yet.
             "READONLY" | "UNBLOCKED" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" => {
                 std::thread::sleep(BREATH);
                 self.server = None;

@@ -43,7 +43,7 @@ impl Referee {
         gate.spans.push(Span { hold, from: self.now(), until: u64::MAX });
     }
 
-    /// It goes out, before it releases the lock.
+    /// Notes that an owner goes out, before it releases the lock.
     pub fn leaves(&self, lock: usize, owner: &str) {
         let mut gate = self.gate(lock);
         let now = self.now();

@@ -44,7 +44,7 @@ pub fn keep(server: &Server, key: &str) -> (Client, i64) {
     (session, token)
 }
 
-/// It is there as it was, less its session.
+/// The lock is there as it was, less its session.
 #[track_caller]
 pub fn is_kept(client: &mut Client, key: &str, token: i64) {
     let hold = hold(client, key, "keeper", "exclusive").expect("it is still held");

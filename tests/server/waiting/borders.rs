@@ -72,7 +72,7 @@ fn foreign_users_of_an_owners_name_cause_no_deadlock() {
     let mut victim = server.client();
     victim.ok("AUTH victim secret");
     victim.int("DLOCK.ACQUIRE v:2 worker PX 600000");
-    // Another user makes it look as if the worker waited for the one that now waits for the worker.
+    // The attacker makes it look as if the worker waited for the one that now waits for the worker.
     let mut attacker = server.client();
     attacker.ok("AUTH user secret");
     attacker.int("DLOCK.ACQUIRE m:1 victim PX 600000");

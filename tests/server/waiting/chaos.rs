@@ -28,7 +28,7 @@ struct Seen {
     errors: Mutex<BTreeSet<String>>,
 }
 
-/// One that waits, for which key and as whom.
+/// A waiter, for which key and as whom.
 struct Guest {
     client: Client,
     key: String,

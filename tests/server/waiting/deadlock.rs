@@ -31,7 +31,7 @@ fn three_locks() {
     let mut waiters = server.waiters(["DLOCK.WLOCK L2 b BLOCK 0", "DLOCK.RLOCK L3 c BLOCK 0"]);
     let error = client.error("DLOCK.RLOCK L1 a BLOCK 50000");
     assert_eq!(error, "DEADLOCK a waits for L1 held by b, b waits for L2 held by c, c waits for L3 held by a");
-    // Another owner may wait there: it is in no circle.
+    // The owner d may wait there: it is in no circle.
     let mut d = server.waiter("DLOCK.WLOCK L1 d BLOCK 0");
     client.int("DLOCK.RELEASE L3 a");
     waiters[1].granted();
@@ -78,7 +78,7 @@ fn an_owner_that_waits_on_two_connections_is_left_out() {
     client.int("DLOCK.ACQUIRE L2 b");
     client.int("DLOCK.ACQUIRE L3 c");
     let mut waiters = server.waiters(["DLOCK.ACQUIRE L2 a BLOCK 0", "DLOCK.ACQUIRE L3 a BLOCK 0"]);
-    // It has two threads of control: one of them may release L1.
+    // The owner has two threads of control: one of them may release L1.
     let mut b = server.waiter("DLOCK.ACQUIRE L1 b BLOCK 0");
     client.int("DLOCK.RELEASE L3 c");
     waiters[1].granted();
@@ -113,7 +113,7 @@ fn a_writer_ahead_that_waits_on_two_connections_is_left_out() {
     a.waits();
     drop(a);
     server.left_waiting(2);
-    // Once it waits there alone, it is in the way.
+    // The reader is in the way when it waits there alone.
     client.int("DLOCK.RELEASE k1 z");
     b[1].granted();
     let error = client.error("DLOCK.SACQUIRE k2 a 5 BLOCK 600000");

@@ -160,7 +160,7 @@ fn a_full_waiting_room_takes_no_more() {
     assert_eq!((server.queue("k"), counter(&mut client, "waits")), (vec!["b".to_owned(), "c".to_owned()], 3));
     // A free lock is granted.
     client.int("DLOCK.ACQUIRE free d BLOCK 0");
-    // One leaves, one comes.
+    // A holder leaves, another comes.
     client.int("DLOCK.RELEASE l a");
     waiters[2].granted();
     let mut fourth = server.waiter("DLOCK.ACQUIRE k d BLOCK 0");

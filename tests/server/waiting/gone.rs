@@ -65,7 +65,8 @@ fn a_client_that_is_gone_is_never_granted() {
             client.int("DLOCK.RELEASE k a");
             next.granted();
         } else {
-            // It may have been granted just before the server noticed: then the lock is its own until it is released.
+            // The waiter may have been granted just before the server noticed: then the lock is its own until it is
+            // released.
             client.int("DLOCK.RELEASE k a");
             client.run("DLOCK.RELEASE k gone");
             next.granted();
@@ -79,7 +80,7 @@ fn a_client_that_is_gone_is_never_granted() {
 fn a_dying_client_is_not_granted_its_own_lock() {
     let (server, mut client) = Server::start().with_client();
     let mut both = server.client();
-    // One connection: it holds as `a`, bound to itself, and waits as `b`.
+    // A connection that holds as `a`, bound to itself, and waits as `b`.
     both.int("DLOCK.ACQUIRE k a SESSION");
     server.enters_queue(&mut both, "DLOCK.ACQUIRE k b BLOCK 0");
     drop(both);

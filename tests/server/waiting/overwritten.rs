@@ -1,4 +1,4 @@
-//! Another type in the place of a lock: those who wait are told, and it is left as it is.
+//! A key of another type in the place of a lock: those who wait are told, and it is left as it is.
 
 use crate::support::replica::counter;
 use crate::support::{Server, req};
@@ -34,7 +34,7 @@ fn another_type_over_the_key_sends_everybody_away() {
         assert_eq!(counter(&mut client, "waiters"), 0, "{what}");
         assert_eq!(client.int("EXISTS k"), 1, "{what}");
         assert_ne!(client.text("TYPE k"), "distrlock", "{what}");
-        // They can wait again, for a lock.
+        // The clients can wait again, for a lock.
         client.int("DEL k");
         client.int("DLOCK.ACQUIRE k a");
         let again = waiters.last_mut().unwrap();

@@ -45,7 +45,7 @@ fn client_unblock() {
             let said = if how == "TIMEOUT" { Ok(()) } else { Err("UNBLOCKED".to_owned()) };
             assert_eq!(outcome, said, "{how}, in a transaction: {is_transaction}");
             assert_eq!(waiter.text("PING"), "PONG", "{how}, in a transaction: {is_transaction}: one reply");
-            // It was granted, whatever the waiter heard.
+            // The request was granted, whatever the waiter heard.
             assert_eq!(server.holders("k"), ["b"]);
             assert_eq!(waiter.int("DLOCK.RELEASE k b"), 1);
         }
@@ -120,7 +120,7 @@ fn the_time_of_the_wait() {
 
 #[test]
 fn a_grant_while_the_server_is_about_to_sleep_wakes_it_up() {
-    // Once a second, the server wakes up by itself.
+    // The server wakes up by itself once a second.
     let (server, mut client) = Server::conf("hz 1").with_client();
     let mut taken = Duration::ZERO;
     for _ in 0..6 {

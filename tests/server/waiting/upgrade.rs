@@ -58,7 +58,7 @@ fn an_upgrade_without_block_leaves_no_trace() {
     client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RLOCK k b");
     client.nil("DLOCK.WLOCK k a");
-    // So b does not find another upgrade.
+    // The first upgrade is undone, so b does not find another upgrade.
     let mut upgrader = server.waiter("DLOCK.WLOCK k b BLOCK 0");
     client.int("DLOCK.RELEASE k a");
     upgrader.granted();

@@ -67,7 +67,7 @@ class Lock(DLock):
         try:
             found = holder(self.redis, self._name)
         except ResponseError:
-            # Another kind of lock has the key.
+            # A lock of another kind has the key.
             return None
         return None if found is None else found.owner.decode()
 
