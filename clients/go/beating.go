@@ -221,7 +221,7 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 		h.tell()
 		return answer < int64(expected), nil
 	case nil:
-		// It was opened before, and that reply was lost. Another id has no such doubts.
+		// The session was opened before, and that reply was lost. A new id has no such doubts.
 		h.id = unique()
 		return false, errors.New("the session is open already")
 	case ServerError:

@@ -19,7 +19,7 @@ type conn struct {
 	used    time.Time
 	// A change was reported while a reply was awaited.
 	changed bool
-	// It sends nothing any more, and is kept until the server has closed it.
+	// The connection sends nothing any more, and is kept until the server has closed it.
 	leaving bool
 	closed  atomic.Bool
 	pool    *pool // nil: it is in none

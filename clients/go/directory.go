@@ -11,7 +11,7 @@ import (
 // may notice a failover at once.
 const freshFor = 100 * time.Millisecond
 
-// One Sentinel, or one node that is asked for the map, may take this time to answer.
+// A Sentinel, or a node that is asked for the map, may take this time to answer.
 const askOne = 500 * time.Millisecond
 
 // directory asks servers where something is. One caller asks at a time, for all that want to know. The others wait no
@@ -20,7 +20,7 @@ type directory struct {
 	turn chan struct{}
 
 	mu sync.Mutex
-	// Which servers failed to answer, and when. They are asked last.
+	// The servers that failed to answer, and when. They are asked last.
 	silent map[string]time.Time
 	// When none answered last, and why. This answers all that queued before.
 	failed  time.Time

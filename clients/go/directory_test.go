@@ -50,7 +50,7 @@ func routed(t *testing.T, addresses ...string) map[string]*dlock.Client {
 	return map[string]*dlock.Client{"Sentinel": sentinel, "cluster": cluster}
 }
 
-// Those that ask for where the lock is wait for each other, and each has a limit of its own.
+// The requests for the place of the lock wait for each other, and each has a limit of its own.
 func TestACrowdWhoseSentinelsHangKeepsItsLimits(t *testing.T) {
 	t.Parallel()
 	for name, client := range routed(t, startSilent(t), startSilent(t)) {

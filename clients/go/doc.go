@@ -16,7 +16,7 @@
 //
 // # Being lost
 //
-// One named session on each server keeps all locks of a client. A lock is lost if the server says so, or if no heartbeat
+// A named session on each server keeps all locks of a client. A lock is lost if the server says so, or if no heartbeat
 // of its session has succeeded for too long ([WithSession]), counted from when it was sent, by a clock that only goes
 // forward. Then [Lock.Context] is canceled. Nothing of this stops a program that hangs: give the
 // fencing token ([Lock.Token]) to the resource, and let it reject lower tokens.

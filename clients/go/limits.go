@@ -26,7 +26,7 @@ const (
 type limits struct {
 	// When waiting ends. Zero: never.
 	ends time.Time
-	// It does not wait for the lock, only for an answer.
+	// The request does not wait for the lock, only for an answer.
 	isTry bool
 	// How long a wait without an end looks for a server, from the last answer of one.
 	outage time.Duration

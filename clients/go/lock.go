@@ -15,7 +15,7 @@ type Lock struct {
 	token  int64
 	slot   int
 	terms  terms
-	// It stays until then.
+	// The lock stays until then.
 	stays time.Time
 
 	ctx    context.Context
@@ -67,7 +67,7 @@ func (l *Lock) Slot() int { return l.slot }
 func (l *Lock) Owner() string { return l.owner }
 
 // Context returns a context that is canceled when the lock is lost ([context.Cause] is an [ErrLost] then) or released.
-// It has the values of the context that the lock was acquired with, and not its deadline.
+// The context has the values of the one that the lock was acquired with, and not its deadline.
 func (l *Lock) Context() context.Context { return l.ctx }
 
 // Remaining returns for how long the lock is held for certain if nothing is renewed any more; 0 if it is not held.

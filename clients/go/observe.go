@@ -111,7 +111,7 @@ type observer struct {
 	// The token that was reported last; 0: free, -1: nothing was.
 	known int64
 	ended bool
-	// It is among the work of the client.
+	// Whether it is among the work of the client.
 	counted bool
 }
 

@@ -34,7 +34,7 @@ func (s starting) Do(ctx context.Context, commands ...[]string) ([]any, error) {
 	return replies, nil
 }
 
-// Neither what the wait itself asks nor the heartbeats of its session may take such an answer for one.
+// The answer is taken for one neither by what the wait itself asks nor by the heartbeats of its session.
 func TestAWaitEndsWhenItsServerIsOnlyStarting(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

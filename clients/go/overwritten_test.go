@@ -9,7 +9,7 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// Another program that writes to the key takes the lock away. The server's answer then (WRONGTYPE) says so.
+// A program without dlock that writes to the key takes the lock away. The server's answer then (WRONGTYPE) says so.
 func TestALockWhoseKeyIsOverwrittenIsLost(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

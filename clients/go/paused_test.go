@@ -82,7 +82,7 @@ func TestAProgramThatWasPausedBelievesNothingThatIsOver(t *testing.T) {
 					return strings.Contains(string(state), ") T ")
 				})
 				o.releases()
-				// It is granted to the program that is paused, and then to this one.
+				// The lock is granted to the program that is paused, and then to this one.
 				if reply := o.call("DLOCK.ACQUIRE", "job", "next", "PX", "60000", "BLOCK", "20000"); reply[0] != ':' {
 					t.Fatalf("not granted: %s", reply)
 				}

@@ -14,7 +14,7 @@ type proxy struct {
 	listener net.Listener
 	// How long replies take, and how long the server does not hear that the client has ended a connection.
 	repliesTake, endsTake atomic.Int64
-	// Of one connection, what it carries from a command on is kept.
+	// The bytes that one connection carries from a command on are kept.
 	keeps atomic.Pointer[kept]
 	// Nothing passes before then, in nanoseconds since 1970. It is set behind a reply that has a word in it.
 	silentUntil atomic.Int64

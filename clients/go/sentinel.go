@@ -101,7 +101,7 @@ func (s *sentinel) ask(ctx context.Context, address string, until time.Time) err
 		return err
 	}
 	if err := firstError(replies); err != nil {
-		// Another Sentinel may know more. This is no answer about a lock.
+		// The next Sentinel may know more. An error is no answer about a lock.
 		return errors.New(err.Error())
 	}
 	if pair, ok := replies[0].([]any); ok && len(pair) == 2 {

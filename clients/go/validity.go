@@ -43,11 +43,11 @@ type sending struct {
 	lease  time.Duration // 0: it asks how much is left
 	// Its answer did not come.
 	isCut bool
-	// It is a question that may overtake a command which sets the lease.
+	// The question may overtake a command which sets the lease.
 	overtakes bool
 }
 
-// So many commands without an answer are remembered one by one.
+// The number of commands without an answer that are remembered one by one.
 const mostRemembered = 16
 
 // endOf returns until when a lease is certain that was set by a command that was sent then. Both sides count whole

@@ -1,6 +1,7 @@
 'use strict';
 /**
- * One acquisition: what to send next, and how it ends. Pure, as `validity`: each event gives the next step.
+ * The course of an acquisition: what to send next, and how it ends. Pure, as `validity`: each event gives the next
+ * step.
  *
  * Copies of the acquiring command have one owner and one REQUEST. A copy without an answer is open: it may be waiting,
  * may have been granted, and may still be executed.

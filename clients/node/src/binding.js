@@ -36,7 +36,7 @@ class Bindings {
     return first?.key;
   }
 
-  /** Those that the server has to bind. */
+  /** The holds that the server has to bind. */
   get unbound() {
     return this.all.filter(({ unbound }) => unbound !== undefined);
   }
@@ -96,7 +96,7 @@ class Bindings {
   }
 
   /**
-   * Those that are over, each with the reason.
+   * Returns the holds that are over, each with the reason.
    *
    * @param {number} now
    * @returns {{ binding: Binding, why: string }[]}
@@ -113,7 +113,7 @@ class Bindings {
   }
 
   /**
-   * Those to bind again after a heartbeat: all of them if the server has fewer than it must have.
+   * Returns the holds to bind again after a heartbeat: all of them if the server has fewer than it must have.
    *
    * @param {Binding[]} known those that were bound when the heartbeat was sent
    * @param {number} number how many holds the server has bound
@@ -148,7 +148,8 @@ class Bindings {
   }
 
   /**
-   * Those whose caps must be asked for: they have been held for about their lease. The server refuses a longer one than
+   * Returns the holds whose caps must be asked for: they have been held for about their lease. The server refuses a
+   * longer one than
    * its own cap, so no cap ends them earlier.
    *
    * @param {number} soon

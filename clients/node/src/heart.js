@@ -243,7 +243,7 @@ class Heart {
   }
 
   /**
-   * Another one is opened on the node if it has locks again. The only one stays.
+   * A new one is opened on the node if it has locks again. The only one stays.
    *
    * @param {number} now
    */

@@ -41,7 +41,7 @@ class Lock {
   #lease;
   /** Until when it is held for certain, and when it must be renewed. */
   #beats;
-  /** It stays at least until then, even if it is released earlier. */
+  /** The lock stays at least until then, even if it is released earlier. */
   #staysUntil;
   #lost = new AbortController();
   /** Why it is lost. */
@@ -85,7 +85,7 @@ class Lock {
 
   // For its acquisition
 
-  /** It is the program's from now on. */
+  /** Makes it the program's from now on. */
   begin() {
     this.#isBegun = true;
     const { sent, terms } = this.#granted;
@@ -167,7 +167,7 @@ class Lock {
     const { terms } = this.#granted;
     const { atLeast } = terms;
     const time = atLeast > 0 ? Math.max(lease, Math.ceil(this.#staysUntil - now)) : lease;
-    // It may be executed without an answer.
+    // The command may be executed without an answer.
     const sent = this.#beats.sends(now, time);
     this.#watchEnd();
     const renewal = this.#within(this.signal, (bound) => this.#renew(time, bound), ofRenewal(terms));
@@ -481,7 +481,7 @@ class Lock {
     return lost;
   }
 
-  /** It is released from now on, whatever answers still come. */
+  /** Marks it as released from now on, whatever answers still come. */
   #end() {
     this.#beats.release(performance.now());
     this.#over.abort();

@@ -1,5 +1,5 @@
 'use strict';
-/** What DLOCK.INFO replies. */
+/** The reply of DLOCK.INFO. */
 
 const { isAnswer, isNotPermitted } = require('./errors.js');
 const { ROUNDED } = require('./validity.js');
@@ -53,7 +53,7 @@ async function learnCaps(some, send) {
   } catch (error) {
     if (!isAnswer(error)) throw error;
     if (some.length > 1) for (const binding of some) await learnCaps([binding], send);
-    // Then the next heartbeat after the end tells.
+    // The next heartbeat after the end tells, then.
     else if (isNotPermitted(error)) some.forEach((each) => Object.assign(each, { cap: Infinity, isCapKnown: true }));
   }
 }

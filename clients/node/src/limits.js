@@ -21,7 +21,7 @@ const SESSION = 1150;
 const SENTINEL = { connect: 1000, answer: 300 };
 
 /**
- * Of an acquisition: `bound` is when it settles whatever happens, `attempt` what it may send until then.
+ * The limits of an acquisition: `bound` is when it settles whatever happens, `attempt` what it may send until then.
  *
  * @param {{ wait: number, answer: number, outage: number }} terms
  * @returns {{ bound: { ms?: number, silence?: number }, attempt: { limit: number | 'try' | 'none', patience: number } }}

@@ -39,7 +39,7 @@ const DEFAULTS = {
 };
 const NAMES = [...Object.keys(DEFAULTS), 'signal'];
 const MODES = ['exclusive', 'read', 'write'];
-/** Both sides count whole ms, so that nothing is certain of a lease of 2 ms. */
+/** Client and server count whole ms, so that nothing is certain of a lease of 2 ms. */
 const SHORTEST = 3;
 /** A lease below, in ms, may be meant in seconds. */
 const SHORT = 300;

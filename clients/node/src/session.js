@@ -34,11 +34,11 @@ class Session {
   /** @type {unknown} */
   #failure;
   #body;
-  /** Those that are open. Not of a cluster: one, as long as the session is open. @type {Set<Heart>} */
+  /** The hearts that are open. Not of a cluster: one, as long as the session is open. @type {Set<Heart>} */
   #hearts = new Set();
   /** By the name of the node, for new locks. @type {Map<string, Heart>} */
   #nodes = new Map();
-  /** Those that are being opened. @type {Map<string, Promise<Heart>>} */
+  /** The hearts that are being opened. @type {Map<string, Promise<Heart>>} */
   #opening = new Map();
 
   /**

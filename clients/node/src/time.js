@@ -118,7 +118,7 @@ class Bound {
 
   #arm() {
     const left = this.#end - performance.now();
-    // This one keeps the program running: a caller waits for it.
+    // The timer keeps the program running: a caller waits for it.
     if (left > 0) this.#timeout = setTimeout(() => this.#arm(), Math.min(Math.ceil(left), LONGEST));
     else setImmediate(() => this.#expire()); // after a turn for what has arrived while the program was busy
   }

@@ -3,11 +3,12 @@
  * Until when a hold is certain. Pure: times come in as arguments, in ms by a clock that only goes forward.
  *
  * The server ends a lease by its own clock, and the client knows only when it sent a command and when it read the answer.
- * So a lease counts from the moment before its command was sent. A command without an answer may be executed at any
+ * For this reason a lease counts from the moment before its command was sent. A command without an answer may be
+ * executed at any
  * time, and commands on several connections in any order, so the shortest of their leases counts.
  */
 
-/** Both sides count whole milliseconds. */
+/** Client and server count whole milliseconds. */
 const ROUNDED = 2;
 /** The end of a hold of which nothing is certain. */
 const NEVER = -Infinity;

@@ -1,4 +1,4 @@
-/** Both clients on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT, and a wire between that can be cut. */
+/** The two clients on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT, and a wire between that can be cut. */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -112,7 +112,7 @@ export function withEachClient(promises, { concurrency = 1, at = port } = {}) {
   }
 }
 
-/** What INFO says of a lock, or null. */
+/** Returns what INFO says of a lock, or null. */
 export async function lookAt(run, key, ...options) {
   const reply = await run('DLOCK.INFO', key, ...options);
   return reply && Object.fromEntries(pairs(reply));

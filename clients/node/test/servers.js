@@ -72,7 +72,7 @@ export async function start({ options = [], withModule = true, port, sentinel } 
     await rm(home, { recursive: true, force: true });
   };
   running.add(stop);
-  // Another program may have got the port, or that of the bus, first.
+  // The port, or that of the bus, may have gone to another program first.
   const isOurs = client.info('server').then((info) => info.includes(`process_id:${child.pid}\r\n`));
   if (!(await Promise.race([isOurs, ended.then(() => false)]))) {
     await stop();

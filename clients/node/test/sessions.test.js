@@ -52,7 +52,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     await until('time goes by', async () => Number(await server.run('PTTL', 'short')) < 7000);
     await until('the server renews it', async () => Number(await server.run('PTTL', 'short')) > 8000);
     const beats = await calls(server.run, 'session');
-    // One that is late on a busy machine is repeated.
+    // A heartbeat that is late on a busy machine is repeated.
     assert(beats >= 1 && beats <= (performance.now() - began) / 1000 + 5, `${beats} heartbeats`);
     assert.equal(await calls(server.run, 'renew'), 0);
     for (const lock of [...locks, short]) assert(!lock.signal.aborted && lock.remaining > 0 && lock.remaining <= 3000);

@@ -101,7 +101,7 @@ class Processes:
     def _worker(self, name: str) -> tuple[int, TextIO]:
         if name not in self._workers:
             reading, writing = os.pipe()
-            # This process has only one thread.
+            # The process has only one thread.
             process = os.fork()
             if process == 0:
                 os.close(writing)

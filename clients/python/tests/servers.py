@@ -41,7 +41,7 @@ class Server:
             self._process = subprocess.Popen([*words, "--port", str(self.port), *options], stdout=subprocess.DEVNULL)
             self.client = redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0))
             soon("it answers, or ends", lambda: self.answers() or self._process.poll() is not None)
-            # Another program may have got the port, or that of the bus, first.
+            # The port, or that of the bus, may have gone to another program first.
             if self._process.poll() is None:
                 return
             self.client.close()

@@ -21,7 +21,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 from kit import Kit, info, refused, soon
 
 
-# What RedBeat sets, so that `extend` makes the time that is left, where redis-py's adds to it.
+# The script of RedBeat, so that `extend` makes the time that is left, where redis-py's adds to it.
 SETS = "local token = redis.call('get', KEYS[1]) redis.call('pexpire', KEYS[1], ARGV[2]) return 1"
 ADDS = "redis.call('pexpire', KEYS[1], ARGV[2] + redis.call('pttl', KEYS[1])) return 1"
 

@@ -54,7 +54,7 @@ def maker(kind: str, kit: Kit, way: Stall) -> Any:
     if kind == "semaphore":
         made = module.DSemaphore(its, "job", 1, timeout=LEASE).permit()
     elif kind == "several":
-        # What `acquire_all` acquires.
+        # The locks that `acquire_all` acquires.
         several = redis_dlock.asyncio.__dict__["acquire_all"] if module is not redis_dlock else redis_dlock.acquire_all
         made = several.__globals__["AllOf"](its, ["job"], timeout=LEASE)
     else:

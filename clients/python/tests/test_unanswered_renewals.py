@@ -18,7 +18,7 @@ from servers import Server
 from test_lost import is_lost, lost_already
 
 UNANSWERED = (redis.ConnectionError, redis.TimeoutError)
-# One attempt, which the lock object repeats once.
+# A single attempt, which the lock object repeats once.
 HASTY: dict[str, Any] = {"socket_timeout": 0.5, "retry": None}
 
 

@@ -67,7 +67,7 @@ function ofIoredisCluster(cluster) {
     },
     async connect(key, wanted) {
       const nodes = cluster.nodes('master');
-      // It connects to a node when the node is used first.
+      // The client connects to a node when the node is used first.
       const able = nodes.filter(({ status }) => status === 'ready' || status === 'wait');
       const home = wanted.again && (await homeOf(able.map(asked), slotOf(key), wanted.signal));
       const node = nodeOf(key) ?? nodes[0];

@@ -10,7 +10,8 @@ function addressOf(options) {
 }
 
 /**
- * Which node has a slot now. The nodes of a cluster that can be reached are asked, and the first answer counts. If it
+ * The node that has a slot now. The nodes of a cluster that can be reached are asked, and the first answer counts. If
+ * it
  * is out of date, the next attempt asks again.
  *
  * @param {{ host: string, slots: () => Promise<unknown> }[]} nodes

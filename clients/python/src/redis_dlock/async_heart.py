@@ -86,7 +86,7 @@ class Heart:
                 watch.lose(f"nothing watches it any more: {error!r}")
             raise
         finally:
-            # Another task may begin from here on.
+            # A new task may begin from here on.
             self._task = None
             await self._close()
 
@@ -131,7 +131,7 @@ class Heart:
     async def _took(self, watch: Watch, look: Look, answers: list[Any]) -> None:
         errors = [answer for answer in answers if isinstance(answer, ResponseError)]
         if errors:
-            # It may lead to a server that is no primary any more.
+            # The connection may lead to a server that is no primary any more.
             await self._close()
             self._failed(watch, look, errors[0], executed=len(errors) < len(answers))
         else:

@@ -161,7 +161,7 @@ class Election:
                 await lost
         finally:
             self.is_leader = False
-            # It goes on if the caller is cancelled once more.
+            # The end goes on if the caller is cancelled once more.
             await asyncio.shield(start(self._end(work, term, lock)))
 
     async def _end(self, work: asyncio.Future[Any], term: Term, lock: DLock) -> None:

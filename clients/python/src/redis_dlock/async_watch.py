@@ -161,7 +161,8 @@ class Watch:
             try:
                 return await self._session.exchange(*commands, within=seconds)
             except (*redis_py.LOST, ReadOnlyError):
-                # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
+                # The connection may lead to a server that hangs, or is no primary any more. It stays open until another
+                # is bound.
                 self._binds = True
                 raise
         line = await self._own(seconds)

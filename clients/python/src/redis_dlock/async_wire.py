@@ -188,7 +188,7 @@ class Wire(Way):
             while True:
                 while not await self._answers(lines[0], reply, attempt):
                     before, number = reply, attempt.last
-                    # This takes over the place in the queue. The first gets nil, or the same token.
+                    # The repeat takes over the place in the queue. The first gets nil, or the same token.
                     reply = await self._ask_to_wait(attempt, lines)
                     await asyncio.wait({before}, timeout=redis_py.LENDING)
                     line = lines.pop()

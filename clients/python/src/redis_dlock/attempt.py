@@ -24,7 +24,7 @@ class Turn:
     do: Do
     # With a new `REQUEST`: the last grant is over.
     fresh: bool = False
-    # Of a grant: until when it is certain.
+    # Until when a grant is certain.
     until: float = -math.inf
     cleanup: Cleanup = "none"
 
@@ -92,7 +92,7 @@ class Attempt:
 
     def granted(self, now: float, number: int) -> Turn:
         """The answer is a token."""
-        # Of the copies that may have been granted, the earliest counts.
+        # The earliest of the copies that may have been granted counts.
         self._from = min(self._open.values(), default=now)
         self._open.pop(number, None)
         self._lasts = self._lease

@@ -45,7 +45,7 @@ class Cap:
     def read(self, sent: float, replies: list[Any]) -> bool:
         """Takes the replies to questions that were sent then. Returns False if the server has no such hold."""
         if any(isinstance(reply, NoPermissionError) for reply in replies):
-            # It is noticed with the next heartbeat, then.
+            # The next heartbeat notices it, then.
             self.at, self.is_known = self._told, True
             return True
         if any(isinstance(reply, ResponseError) for reply in replies):

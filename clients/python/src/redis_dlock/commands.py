@@ -33,7 +33,7 @@ def rest_of(until: float) -> int:
 class Target:
     """The target of a lock object: the keys, the mode, and the commands for them."""
 
-    # One key, or several that are locked together.
+    # A single key, or several that are locked together.
     names: tuple[Name, ...]
     mode: Mode
     reentrant: bool = False

@@ -64,7 +64,7 @@ class Look:
     binds: bool
     # Whether it sets the lease.
     sets: bool
-    # None: it sets no lease that is known.
+    # The renewal; None: it sets no lease that is known.
     renewal: Sent | None
     question: Sent | None
 

@@ -58,7 +58,7 @@ class Hold(Generic[C]):
     connection: C | None = None
     # Until when it is certain. Without a token, and of a named session, which has a binding, no lease ends it.
     validity: SharedValidity = field(default_factory=lambda: SharedValidity(0.0, 0.0, math.inf))
-    # Of a named session: when it ends at the earliest and at the latest if nothing renews it.
+    # The ends of a named session: at the earliest and at the latest, if nothing renews it.
     earliest: float = math.inf
     latest: float = math.inf
     # The number of entries; of a semaphore: of permits.
@@ -71,7 +71,7 @@ class Hold(Generic[C]):
     release_sent: bool = False
     # Renews the lock, or notices its loss. Of a hold of a named session: its binding.
     watch: Any = None
-    # It is not released before, by `time.monotonic()`.
+    # The hold is not released before, by `time.monotonic()`.
     stays_until: float = -math.inf
     # Its named session, on the server that granted it.
     home: Any = None

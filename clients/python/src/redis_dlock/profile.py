@@ -54,7 +54,7 @@ def own_settings(source: Any, retry: Any, within: float) -> dict[str, Any]:
     settings["retry"] = retry
     settings.pop("retry_on_error", None)
     settings.pop("retry_on_timeout", None)
-    # It would ask in the middle of an exchange, without regard to the limit of the exchange.
+    # The check would ask in the middle of an exchange, without regard to the limit of the exchange.
     settings["health_check_interval"] = 0
     told = settings.get("socket_timeout")
     settings["socket_timeout"] = min(told or within, within)

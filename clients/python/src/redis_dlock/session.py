@@ -24,7 +24,7 @@ from .validity import Sent, Validity
 LEASES = 3
 # The longest timeout of a session on the server, in seconds.
 _LONGEST = 3600.0
-# One exchange may take this part of the timeout: two may fail before the session is lost. In seconds at most, at least.
+# An exchange may take this part of the timeout: two may fail before the session is lost. In seconds at most, at least.
 _PATIENCE, _LONGEST_PATIENCE, _SHORTEST_PATIENCE = 1 / 6, 2.0, 0.1
 # How many commands bind locks again in one exchange: few enough that a connection takes them without waiting.
 _AT_ONCE = 100

@@ -57,7 +57,7 @@ class Heart:
         """Looks after a hold from now on. Returns False if the interpreter ends, and begins no thread any more."""
         self._watches.add(watch)
         thread = self._thread
-        # One without an identity was interrupted before it began.
+        # A thread without an identity was interrupted before it began.
         if thread is None or thread.ident is None or not thread.is_alive():
             thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
             self._thread = thread
@@ -99,7 +99,7 @@ class Heart:
     def _beat(self) -> None:
         idle = time.monotonic()
         me = threading.current_thread()
-        # Of two that began at once, one goes on.
+        # Only one of two that began at once goes on.
         while self._thread is me:
             now = time.monotonic()
             due = [watch for watch in list(self._watches) if watch.is_due(now + TOGETHER, now)]
@@ -149,7 +149,7 @@ class Heart:
     def _took(self, watch: Watch, look: Look, replies: list[Any]) -> None:
         errors = [reply for reply in replies if isinstance(reply, ResponseError)]
         if errors:
-            # It may lead to a server that is no primary any more.
+            # The connection may lead to a server that is no primary any more.
             self._close()
             self._failed(watch, look, errors[0], executed=len(errors) < len(replies))
         else:

@@ -219,7 +219,8 @@ class Watch:
             try:
                 return self._session.exchange(*commands, within=seconds)
             except (*redis_py.LOST, ReadOnlyError):
-                # It may lead to a server that hangs, or is no primary any more. It stays open until another is bound.
+                # The connection may lead to a server that hangs, or is no primary any more. It stays open until another
+                # is bound.
                 self._binds = True
                 raise
         line = self._own(seconds)

@@ -186,7 +186,7 @@ class Wire(Way):
                 self._ask_to_wait(attempt, lines)
             while True:
                 while not self._answers(lines[0], attempt):
-                    # This takes over the place in the queue. The first gets nil, or the same token.
+                    # The repeat takes over the place in the queue. The first gets nil, or the same token.
                     before = attempt.last
                     self._ask_to_wait(attempt, lines)
                     if _leave(lines.pop(), attempt):

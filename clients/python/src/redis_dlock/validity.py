@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-# Both sides count whole milliseconds, in seconds.
+# Client and server count whole milliseconds, in seconds.
 MARGIN = 0.002
-# Of more commands without an answer, the oldest are not told apart: none of them has an answer any more.
+# The oldest of more commands without an answer are not told apart: none of them has an answer any more.
 _MOST_OPEN = 16
 # Less than this is an error of floating-point numbers.
 _NOTHING = 1e-9
@@ -27,7 +27,7 @@ class Sent:
         self.at = at
         # Whether it may still be executed.
         self.is_open = True
-        # Of a question: whether a command that sets the lease was open when it was sent, or was sent since.
+        # Whether a command that sets the lease was open when a question was sent, or was sent since.
         self.is_blurred = is_blurred
 
 

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * One request, with its owner and its {@code REQUEST}, so that the server executes one of its copies. Sends them, and
+ * A request, with its owner and its {@code REQUEST}, so that the server executes one of its copies. Sends them, and
  * undoes what they may have been granted. {@link Attempt} decides what is sent.
  *
  * <p>A free lock costs one command on the shared connection. A request that waits, or that binds its hold to a session,

@@ -31,19 +31,19 @@ final class Attempt {
         NONE,
         /** The request waits or is granted. */
         LEAVE,
-        /** It was granted. */
+        /** The request was granted. */
         RELEASE
     }
 
     static final class Action {
         final Step step;
-        /** Of {@link Step#WAIT}: the time to wait in ms, 0 without a limit. */
+        /** The time to wait of {@link Step#WAIT} in ms, 0 without a limit. */
         final long block;
         /** Whether the last grant is over, so that this is a new request. */
         final boolean isFresh;
-        /** Of {@link Step#GRANTED}: until when it is certain. */
+        /** The time until which {@link Step#GRANTED} is certain. */
         final long until;
-        /** Of an end, and of the request before a new one. */
+        /** The cleanup of an end, and of the request before a new one. */
         final Cleanup cleanup;
 
         private Action(Step step, long block, boolean isFresh, long until, Cleanup cleanup) {
@@ -138,7 +138,7 @@ final class Attempt {
         if (isGranted) {
             return null;
         }
-        // Of several copies, another one has taken its place.
+        // A later copy has taken its place.
         boolean isAnswer = command.kind == Kind.WAIT && !isOpen();
         return limits.isTry() || isAnswer || !limits.isLeft(now) ? end(Step.REFUSED) : asks(now, false);
     }
@@ -193,13 +193,13 @@ final class Attempt {
         return isOver ? null : again(now);
     }
 
-    /** It was not executed, and may be sent again. */
+    /** Takes the answer that it was not executed, and may be sent again. */
     Action refused(int number, long now) {
         open.remove(number);
         return isOver ? null : again(now);
     }
 
-    /** It was not executed, and never will be. */
+    /** Takes the answer that it was not executed, and never will be. */
     Action error(int number) {
         open.remove(number);
         return isOver ? null : end(Step.FAILED);

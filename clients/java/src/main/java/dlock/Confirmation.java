@@ -7,7 +7,7 @@ import java.util.concurrent.TimeUnit;
 final class Confirmation {
     /** The server says whether it has a grant, and for how long. */
     static final class Answer {
-        /** It has the grant, for the whole lease. */
+        /** The server has the grant, for the whole lease. */
         static final Answer WHOLE = new Answer(true, false, 0);
         static final Answer GONE = new Answer(false, false, 0);
 

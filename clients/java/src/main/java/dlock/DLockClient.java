@@ -183,7 +183,7 @@ public final class DLockClient implements AutoCloseable {
 
         /**
          * The same, with a password that changes: it is asked for with each new connection, and before one is used again.
-         * It must answer at once.
+         * The provider must answer at once.
          *
          * @param name {@code null}: the default user
          */

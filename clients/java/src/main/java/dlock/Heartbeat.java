@@ -72,7 +72,7 @@ final class Heartbeat {
         pause(now);
     }
 
-    /** It was not executed. */
+    /** Takes the answer that it was not executed. */
     void refused(int number, long now) {
         validity.answered(number, now);
         pause(now);
@@ -103,12 +103,12 @@ final class Heartbeat {
         is(Next.GIVE_UP, now + patience(lease()), now);
     }
 
-    /** It was asked then, and has it. */
+    /** Takes the answer to a question of then: the server has it. */
     void looked(long sent, long now) {
         is(Next.RENEW, sent + lease() / 3, now);
     }
 
-    /** It is due at once. */
+    /** Makes it due at once. */
     void hurry(long now) {
         is(Next.RENEW, now, now);
     }

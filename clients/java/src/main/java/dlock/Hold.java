@@ -49,7 +49,7 @@ public final class Hold implements AutoCloseable {
     // Guarded by this.
     private State state = State.HELD;
     private LockLostException lost;
-    /** It stays at least until then, even if it is released earlier. */
+    /** The lock stays at least until then, even if it is released earlier. */
     private final long staysUntil;
     private long permits;
     private boolean isEnteredLate;
@@ -88,7 +88,7 @@ public final class Hold implements AutoCloseable {
         keeping.start();
         core.keep(this);
         if (!isLive()) {
-            // It was lost in the meantime.
+            // The lock was lost in the meantime.
             core.forget(this);
         }
         binding.watch();

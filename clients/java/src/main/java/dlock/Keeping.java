@@ -61,7 +61,7 @@ final class Keeping {
         schedule();
     }
 
-    /** It is released or lost. */
+    /** Ends it: it is released or lost. */
     synchronized void end() {
         isOver = true;
         stop();
@@ -74,7 +74,8 @@ final class Keeping {
     }
 
     /**
-     * It was entered again with this lease. Returns false if the server has to be asked how long it lasts: nobody renews
+     * Notes that it was entered again with this lease. Returns false if the server has to be asked how long it lasts:
+     * nobody renews
      * it, and a cap may have cut it.
      */
     synchronized boolean raised(long sent, long nanos) {

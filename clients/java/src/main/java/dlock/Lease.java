@@ -12,7 +12,7 @@ public final class Lease {
         NAMED
     }
 
-    /** Both sides count whole milliseconds, so that nothing is certain of a lease of 2 ms. */
+    /** Client and server count whole milliseconds, so that nothing is certain of a lease of 2 ms. */
     static final long SHORTEST_MILLIS = 3;
 
     final Kind kind;

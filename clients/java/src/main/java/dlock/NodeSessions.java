@@ -15,7 +15,7 @@ final class NodeSessions {
 
     // Guarded by this. It calls nothing of a session meanwhile.
     private final Set<Session> all = new HashSet<>();
-    /** Those for new locks, by the address of the node. */
+    /** The sessions for new locks, by the address of the node. */
     private final Map<String, CompletableFuture<Session>> byNode = new HashMap<>();
     private final Set<Bound> moving = new HashSet<>();
 
@@ -83,10 +83,10 @@ final class NodeSessions {
         }
         at(bound.name()).whenComplete((to, failed) -> {
             if (failed == null && to != from) {
-                // One of the two keeps it at any time.
+                // A session of the two keeps it at any time.
                 to.adopt(bound, from.until(bound));
                 if (!from.leave(bound)) {
-                    // It was released or lost meanwhile.
+                    // The lock was released or lost meanwhile.
                     to.leave(bound);
                 }
             }

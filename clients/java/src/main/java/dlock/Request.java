@@ -11,7 +11,7 @@ final class Request {
         READ("READ"),
         WRITE("WRITE"),
         PERMITS("READ"),
-        /** One permit, with a number. */
+        /** A permit, with a number. */
         SLOT("READ");
 
         /** The name of the mode in {@code DLOCK.RELEASE} and {@code DLOCK.RENEW}. */

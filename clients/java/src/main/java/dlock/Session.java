@@ -58,7 +58,7 @@ public final class Session implements AutoCloseable {
     private final long timeoutMillis;
     private final long timeoutNanos;
     private final boolean isManual;
-    /** Of one node of a cluster, each opening has another one: no hold can be bound to a session that is not kept. */
+    /** Each opening on a node of a cluster has another id: no hold can be bound to a session that is not kept. */
     private volatile String id = UUID.randomUUID().toString();
     private final CompletableFuture<LockLostException> lost = new CompletableFuture<>();
     /** In a cluster: the sessions on the nodes; else {@code null}. */

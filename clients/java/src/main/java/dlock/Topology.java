@@ -47,7 +47,7 @@ abstract class Topology {
         return failure instanceof ServerException ? ((ServerException) failure).code() : "";
     }
 
-    /** One server. */
+    /** A single server. */
     static final class Single extends Topology {
         private final Node node;
 

@@ -33,7 +33,7 @@ final class Validity {
         }
     }
 
-    /** Of more commands without an answer, the oldest are not told apart. */
+    /** The oldest of more commands without an answer are not told apart. */
     private static final int MOST_OPEN = 16;
 
     private final Map<Integer, Command> open = new HashMap<>();
@@ -106,7 +106,7 @@ final class Validity {
         pass(now);
     }
 
-    /** It was executed. Returns when it was sent. */
+    /** Takes the answer that it was executed. Returns when it was sent. */
     long ok(int number, long now) {
         Command command = open.remove(number);
         if (command == null || !pass(now)) {
@@ -117,7 +117,7 @@ final class Validity {
         return command.sent;
     }
 
-    /** It was not executed, or for a shorter time than it asked for. */
+    /** Takes the answer that it was not executed, or for a shorter time than it asked for. */
     void answered(int number, long now) {
         open.remove(number);
         pass(now);

@@ -60,7 +60,7 @@ final class LocksTest {
         DLock lock = client.lock("again");
         lock.lock();
         long token = lock.fencingToken();
-        // Another object of the same client is the same lock.
+        // A second object of the same client is the same lock.
         DLock same = client.lock("again");
         same.lock();
         assertTrue(lock.tryLock());
@@ -200,7 +200,7 @@ final class LocksTest {
         lock.unlock();
         assertTrue(lost.isEmpty());
         assertTrue(server.isFree("renewed"));
-        // And is not renewed any more.
+        // The lock is not renewed any more.
         long after = server.figure("dlock", "dlock_renewals");
         Thread.sleep(1000);
         assertEquals(after, server.figure("dlock", "dlock_renewals"));
@@ -217,7 +217,7 @@ final class LocksTest {
         soon("it ended there too", () -> server.isFree("fixed"));
         assertThrows(LockLostException.class, lock::lock, "it has not been unlocked");
         assertThrows(LockLostException.class, lock::unlock);
-        // And then it is as new.
+        // The lock is as new, then.
         lock.lock();
         lock.unlock();
     }
@@ -281,7 +281,7 @@ final class LocksTest {
         DLock lock = client.lock("holds");
         try (Hold hold = lock.acquire()) {
             assertEquals(List.of(hold.owner()), server.each("holds", "holds", "owner"));
-            // It is not the thread's.
+            // The lock is not the thread's.
             assertFalse(lock.isHeldByCurrentThread());
             assertFalse(lock.tryLock());
             // Any thread may release it.

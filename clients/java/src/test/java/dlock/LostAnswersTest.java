@@ -206,7 +206,7 @@ final class LostAnswersTest {
                 lock.lock();
                 lock.unlock();
             } catch (UnavailableException e) {
-                // None of its copies was answered in time.
+                // No copy was answered in time.
             }
             assertTrue(proxy.keeps);
             lock.unlock();

@@ -284,7 +284,7 @@ final class LostConnectionsTest {
         interrupted.get(20, TimeUnit.SECONDS);
         took.within(100);
         server.thaw();
-        // And then it has left the queue all the same.
+        // The request has left the queue all the same.
         server.untilWaiting("deaf", 0);
         hold.release();
         soon("nobody has it", () -> server.isFree("deaf"));
@@ -298,7 +298,7 @@ final class LostConnectionsTest {
             Hold hold = lock.withLease(Lease.fixed(Duration.ofSeconds(60))).acquire();
             CompletableFuture<Hold> waiting = lock.acquireAsync();
             server.untilWaiting("hangs", 1);
-            // It waits on while the server answers, and through a short silence.
+            // The request waits on while the server answers, and through a short silence.
             Thread.sleep(4500);
             server.freeze();
             Thread.sleep(700);

@@ -68,7 +68,7 @@ final class NamedSessionTest {
         return lost(hold).get(60, TimeUnit.SECONDS);
     }
 
-    /** None of them counts as held, though the server deletes the keys of many in pieces. */
+    /** Asserts that no lock counts as held, though the server deletes the keys of many in pieces. */
     private static void areFree(TestServer server, List<Hold> holds) {
         for (Hold hold : holds) {
             hold.names().forEach(name -> assertTrue(server.isFree(name), name));

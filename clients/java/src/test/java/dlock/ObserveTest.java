@@ -115,7 +115,7 @@ final class ObserveTest {
         assertEquals("stopped b", events.get(5));
     }
 
-    /** Others ask meanwhile whether it leads, so that whoever closes the election comes in between. */
+    /** The others ask meanwhile whether it leads, so that whoever closes the election comes in between. */
     @Test
     void a_term_that_ends_as_it_begins_keeps_its_lock_until_the_listener_has_returned() {
         for (int i = 0; i < 150; i++) {

@@ -65,7 +65,7 @@ final class Proxy implements AutoCloseable {
         close(kept);
     }
 
-    /** Those commands arrive now, before the end of their connection if that has ended. */
+    /** Lets those commands arrive now, before the end of their connection if that has ended. */
     void deliver() {
         delivery.countDown();
     }
@@ -159,7 +159,7 @@ final class Proxy implements AutoCloseable {
                 return;
             }
         } catch (IOException | InterruptedException e) {
-            // One of the two has ended the connection.
+            // A side has ended the connection.
         }
         close(from);
         close(to);

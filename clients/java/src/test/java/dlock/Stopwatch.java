@@ -50,12 +50,12 @@ final class Stopwatch {
         }
     }
 
-    /** It ended in this time, and no more than 250 ms after it. */
+    /** Asserts that it ended in this time, and no more than 250 ms after it. */
     void within(long millis) {
         between(0, millis);
     }
 
-    /** It did not end before this time, and no more than 250 ms after it. */
+    /** Asserts that it did not end before this time, and no more than 250 ms after it. */
     void at(long millis) {
         between(millis, millis);
     }

@@ -127,7 +127,7 @@ final class TestServer implements AutoCloseable {
                     held.close();
                 }
             } catch (IOException e) {
-                // Another process has it.
+                // The port belongs to another process.
             }
         }
     }
@@ -169,7 +169,7 @@ final class TestServer implements AutoCloseable {
                 throw new AssertionError("the server ended: " + log());
             }
             try {
-                // Another server may have got the port first.
+                // The port may have gone to another server first.
                 return figure("server", "process_id") == process.pid() && run("PING") != null;
             } catch (DLockException | Unanswered e) {
                 return false;
@@ -256,7 +256,7 @@ final class TestServer implements AutoCloseable {
         return known.get(0) != null;
     }
 
-    /** What INFO says of a lock, with text for strings; empty if there is none. */
+    /** Returns what INFO says of a lock, with text for strings; empty if there is none. */
     Map<String, Object> info(String name, Object... options) {
         List<Object> words = new ArrayList<>(List.of("DLOCK.INFO", name));
         words.addAll(Arrays.asList(options));
