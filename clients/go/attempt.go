@@ -164,6 +164,7 @@ func (a *attempt) isConfirmed(now time.Time, number int, most time.Time) turn {
 // isGone takes the answer that the grant is over. The next request is a new one.
 func (a *attempt) isGone(now time.Time) turn {
 	a.isAnswered(now)
+	a.saidNo = true
 	a.since, a.renewals = time.Time{}, nil
 	a.forsakes()
 	if a.left(now) == 0 {

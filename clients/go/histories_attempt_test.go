@@ -44,6 +44,14 @@ func (a *attempting) handles(now time.Time, event words) {
 		a.next = a.isNil(now, number, a.waited[event[1]])
 	case "ok":
 		a.next = a.isConfirmed(now, number, time.Time{})
+	case "left":
+		sent := now
+		for _, each := range a.renewals {
+			if each.number == number {
+				sent = each.at
+			}
+		}
+		a.next = a.isConfirmed(now, number, endOf(sent, ms(event[2])))
 	case "gone":
 		a.next = a.isGone(now)
 	case "cut":

@@ -147,10 +147,11 @@ class Attempt {
   /**
    * @param {number} now
    * @param {Copy} copy that confirms: executed
-   * @param {number} [until] when the hold is certain, if a cap has cut its lease
+   * @param {number} [end] until when the hold is certain, if a cap has cut its lease
    * @returns {Step}
    */
-  confirmed(now, copy, until = copy.at + this.#lease - ROUNDED) {
+  confirmed(now, copy, end = Infinity) {
+    const until = Math.min(end, copy.at + this.#lease - ROUNDED);
     // Its lease ends then.
     this.#since = until + ROUNDED - this.#lease;
     return now < until ? this.#granted(this.#since) : { what: 'confirm' };
@@ -161,6 +162,7 @@ class Attempt {
    * @returns {Step} the server has no such hold any more
    */
   gone(now) {
+    this.#isRefused = true;
     this.#since = undefined;
     const step = this.#again(now);
     if (step.what !== 'try' && step.what !== 'wait') return this.#ended('refused');

@@ -123,6 +123,8 @@ function stepAfter(state, at, [event, id, ...words]) {
       return attempt.nil(at, copy, waits.has(id));
     case 'ok':
       return attempt.confirmed(at, copy);
+    case 'left':
+      return attempt.confirmed(at, copy, copy.at + Number(words[0]) - 2);
     case 'gone':
       return attempt.gone(at);
     case 'cut':

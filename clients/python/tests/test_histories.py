@@ -109,6 +109,9 @@ class Acquisitions:
             attempt.canceled()
         elif event == "error":
             attempt.failed(number)
+        elif event == "left":
+            attempt.limits.heard = now
+            attempt.ok(now, number, int(words[2]) / 1000)
         else:
             if event in ("granted", "nil", "ok", "gone"):
                 attempt.limits.heard = now

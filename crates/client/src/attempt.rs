@@ -148,11 +148,9 @@ impl Attempt {
         let Some(command) = self.close(number) else { return };
         let until = end(command.sent, self.lease);
         let until = most.map_or(until, |most| most.min(until));
-        self.grant = self.grant.max(Some(until));
-        match self.grant.filter(|until| *until > now) {
-            Some(until) => self.set(Next::Over(Outcome::Granted(until), Cleanup::Nothing)),
-            None => self.set(Next::Confirm),
-        }
+        self.grant = Some(until);
+        let granted = Next::Over(Outcome::Granted(until), Cleanup::Nothing);
+        self.set(if until > now { granted } else { Next::Confirm });
     }
 
     /// Takes the nil of a renewal that confirms.
@@ -160,7 +158,7 @@ impl Attempt {
         if self.close(number).is_none() {
             return;
         }
-        (self.grant, self.is_answered) = (None, true);
+        (self.grant, self.is_answered, self.has_said_nil) = (None, true, true);
         // A copy of the same owner that comes late must not be taken for the next request's.
         self.commands.iter_mut().for_each(|command| command.is_old = true);
         if self.is_time_left(now) { self.ask(now, true) } else { self.end(Outcome::Refused) }

@@ -125,11 +125,12 @@ struct Acquisition {
     clock: Clock,
     attempt: Option<Attempt>,
     numbers: HashMap<u32, u64>,
+    sent: HashMap<u32, Instant>,
 }
 
 impl Acquisition {
     fn boxed() -> Box<dyn Machine> {
-        Box::new(Self { clock: Clock::new(), attempt: None, numbers: HashMap::new() })
+        Box::new(Self { clock: Clock::new(), attempt: None, numbers: HashMap::new(), sent: HashMap::new() })
     }
 
     fn tell(&mut self, line: &Line) {
@@ -147,10 +148,17 @@ impl Acquisition {
         };
         let number = |number| self.numbers.get(&number).copied().expect("a command");
         match Event::of(line) {
-            Event::Sent(sent) => _ = self.numbers.insert(sent, attempt.sends(now)),
+            Event::Sent(sent) => {
+                self.numbers.insert(sent, attempt.sends(now));
+                self.sent.insert(sent, now);
+            }
             Event::Granted(sent) => attempt.granted(now, number(sent)),
             Event::Nil(sent) => attempt.nil(now, number(sent)),
             Event::Ok(sent) => attempt.ok(now, number(sent), None),
+            Event::Left(sent, left) => {
+                let most = end(self.sent[&sent], ms(left));
+                attempt.ok(now, number(sent), Some(most));
+            }
             Event::Gone(sent) => attempt.gone(now, number(sent)),
             Event::Cut(_) => attempt.cut(now),
             Event::Refused(sent) => attempt.refused(now, number(sent)),

@@ -22,6 +22,8 @@ pub enum Event {
     Granted(u32),
     Nil(u32),
     Ok(u32),
+    /// Executed, but a cap cut it: the ms that were left when it was sent.
+    Left(u32, i64),
     Gone(u32),
     Cut(u32),
     Refused(u32),
@@ -134,7 +136,8 @@ impl Attempt {
             }
             Event::Granted(number) => self.granted(now, number),
             Event::Nil(number) => self.nil(now, number),
-            Event::Ok(number) => self.confirmed(now, number),
+            Event::Ok(number) => self.confirmed(now, number, i64::MAX),
+            Event::Left(number, left) => self.confirmed(now, number, left),
             Event::Gone(number) => self.gone(now, number),
             Event::Cut(_) => self.again(now),
             Event::Refused(number) => {
@@ -193,11 +196,11 @@ impl Attempt {
         Answer::Confirm
     }
 
-    fn confirmed(&mut self, now: i64, number: u32) -> Answer {
+    fn confirmed(&mut self, now: i64, number: u32, left: i64) -> Answer {
         let Some(command) = self.close(number).filter(|command| !command.is_old) else { return self.answer };
         let sent = if self.planted == Some(Planted::CountsFromReply) { now } else { command.sent };
-        let until = sent + self.lease - 2;
-        self.grant = self.grant.max(Some(until));
+        let until = sent + self.lease.min(left) - 2;
+        self.grant = Some(until);
         if until > now { Answer::Granted { until } } else { self.confirms() }
     }
 
@@ -207,7 +210,7 @@ impl Attempt {
             return self.answer;
         }
         self.grant = None;
-        self.is_answered = true;
+        (self.is_answered, self.has_said_nil) = (true, true);
         self.commands.iter_mut().for_each(|command| command.is_old = true);
         if !self.is_time_left(now) {
             return Answer::Refused(self.cleanup());
@@ -306,6 +309,7 @@ impl Event {
             "granted" => Self::Granted(number()),
             "nil" => Self::Nil(number()),
             "ok" => Self::Ok(number()),
+            "left" => Self::Left(number(), line.number_at(2)),
             "gone" => Self::Gone(number()),
             "cut" => Self::Cut(number()),
             "refused" => Self::Refused(number()),
@@ -324,6 +328,7 @@ impl fmt::Display for Event {
             Self::Granted(number) => write!(f, "granted {number}"),
             Self::Nil(number) => write!(f, "nil {number}"),
             Self::Ok(number) => write!(f, "ok {number}"),
+            Self::Left(number, left) => write!(f, "left {number} {left}"),
             Self::Gone(number) => write!(f, "gone {number}"),
             Self::Cut(number) => write!(f, "cut {number}"),
             Self::Refused(number) => write!(f, "refused {number}"),

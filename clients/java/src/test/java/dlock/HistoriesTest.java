@@ -7,8 +7,10 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
@@ -146,6 +148,7 @@ final class HistoriesTest {
     }
 
     private static final class OfAttempt implements Player {
+        private final Map<Integer, Long> sent = new HashMap<>();
         private Attempt attempt;
         private String last = "";
 
@@ -163,6 +166,7 @@ final class HistoriesTest {
                     return said(attempt.begin());
                 case "sent":
                     attempt.sent(number, now);
+                    sent.put(number, now);
                     return last;
                 case "granted":
                     return said(attempt.granted(number, now));
@@ -170,6 +174,9 @@ final class HistoriesTest {
                     return said(attempt.nil(number, now));
                 case "ok":
                     return said(attempt.ok(number, now));
+                case "left":
+                    long end = sent.get(number) + nanos(Long.parseLong(event[3])) - Validity.GRAIN;
+                    return said(attempt.capped(number, end, now));
                 case "gone":
                     return said(attempt.gone(number, now));
                 case "cut":
