@@ -16,7 +16,7 @@ export DLOCK_RECIPES_MISSING_OK ?= go
 # tenth of the module's own instructions.
 MODULE_BUILD := --package dlock --lib --crate-type cdylib -- -C llvm-args=-inline-threshold=3000 -C llvm-args=-cold-callsite-rel-freq=0
 COMMAND_BUILD := --package dlock-cli --features tls
-# One set of features for all that tests build: cargo builds everything again for another set.
+# The same set of features for all that tests build: cargo builds everything again for another set.
 TESTED := --locked --workspace --features tls
 # The packages of a release. They are linted without features, too.
 SHIPPED := dlock dlock-core dlock-quorum dlock-client dlock-agent dlock-cli

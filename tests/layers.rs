@@ -34,7 +34,7 @@ fn the_unsafe_folder_imports_nothing_from_above() {
 
 #[test]
 fn nothing_in_the_engine_imports_from_a_storey_above() {
-    // From the ground up. What stands beside the storeys is on the ground.
+    // From the ground up. Files beside the storeys are on the ground.
     let storeys = ["engine::state", "engine::visit", "engine::inputs"];
     let storey = |file: &str| storeys.iter().rposition(|storey| file.starts_with(storey)).map_or(0, |at| at + 1);
     let imports = imports(&folder("crates/core/src"));

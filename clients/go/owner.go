@@ -62,6 +62,6 @@ func unique() string { return random(16) }
 
 func random(bytes int) string {
 	some := make([]byte, bytes)
-	rand.Read(some) // It never fails on a system that runs Go 1.23 (it ends the program if it does).
+	rand.Read(some) // Read never fails on a system that runs Go 1.23 (it ends the program if it does).
 	return hex.EncodeToString(some)
 }

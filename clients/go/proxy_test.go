@@ -152,6 +152,6 @@ func (p *proxy) pass(client net.Conn) {
 			}
 			p.silence(f.lasts)
 		}
-		client.Write(buffer[:n]) // It may have ended, and the server has not seen that yet.
+		client.Write(buffer[:n]) // The client may have ended, and the server has not seen that yet.
 	}
 }

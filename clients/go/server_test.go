@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	go watchLateness()
 	ended := func() int {
 		if os.Getenv("DLOCK_SERVER") == "" {
-			return m.Run() // Those that need no server.
+			return m.Run() // Only tests that need no server.
 		}
 		s, err := newServer("examples")
 		if err != nil {

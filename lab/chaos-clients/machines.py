@@ -208,7 +208,7 @@ class Deployment:
 
 
 class One(Deployment):
-    """One server, to which programs have ways of their own."""
+    """A server, to which programs have ways of their own."""
 
     databases = [0, 5]
 

@@ -89,7 +89,7 @@ def node(out: Path) -> None:
 
 
 def java(out: Path) -> None:
-    """One folder of classes."""
+    """A folder of classes."""
     sources = [str(file) for file in (out / "clients/java/src/main").rglob("*.java")]
     run("javac", "--release", "11", "-nowarn", "-d", str(out / "java"), *sources, str(out / "Client.java"))
 

@@ -22,7 +22,7 @@ HANGS = 20.0
 
 
 class Worker:
-    """One of the workers of a program."""
+    """A worker of a program."""
 
     def __init__(
         self, program: Program | Command, ports: list[int], name: str, deployment: Deployment, choices: random.Random

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What an acquisition with its release costs the processor of a client, beside SET NX and a script on the same driver.
+"""Measures what an acquisition with its release costs the processor of a client, beside SET NX and a script on the same driver.
 
     run.py [--pairs 3000] [--rounds 5] [--only go,rust]
 
@@ -53,7 +53,7 @@ def go() -> dict[str, list[str]]:
     return {"go-redis": [str(home / "pairs")]}
 
 
-# One line for each language: how to build its programs, by driver. A kind that begins with `own-` is one of the package's
+# A line for each language: how to build its programs, by driver. A kind that begins with `own-` is one of the package's
 # own connections, beside the plain lock of the driver.
 LANGUAGES: dict[str, tuple[Callable[[], dict[str, list[str]]], list[str]]] = {
     "rust": (rust, ["lease", "kept"]),

@@ -14,7 +14,7 @@ pub struct Spec {
     pub keys: Keys,
     /// As in `COMMAND INFO`: negative if there may be more.
     pub arity: c_int,
-    /// One line.
+    /// A line of text.
     pub summary: &'static str,
     /// As in `COMMAND DOCS`.
     pub complexity: &'static str,
@@ -25,7 +25,7 @@ pub struct Spec {
 /// Where the keys of a command are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// It has none.
+    /// The command has no key.
     None,
     /// The key is argument 1.
     First(KeyUse),
@@ -36,11 +36,11 @@ pub enum Keys {
 /// The use that a command makes of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyUse {
-    /// It reads them.
+    /// The command reads its keys.
     Read,
-    /// It creates or changes them.
+    /// The command creates or changes its keys.
     Update,
-    /// It changes or removes them.
+    /// The command changes or removes its keys.
     Remove,
 }
 
@@ -62,7 +62,7 @@ pub enum Argument {
     OneOf(&'static str, &'static [Argument]),
     /// Exactly one of these, under one name.
     Choice(&'static str, &'static [Argument]),
-    /// These together, under one name; optional. The first is required in it.
+    /// A group of these, under one name; optional. The first is required in it.
     Group(&'static str, &'static [Argument]),
     /// In a group, another part that is required.
     Required(&'static Argument),

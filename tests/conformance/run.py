@@ -121,7 +121,7 @@ class Adapter:
 
 
 class Play:
-    """One scenario, with servers of its own."""
+    """A scenario, with servers of its own."""
 
     def __init__(self, adapter: Adapter, through: str | None, by: str | None) -> None:
         self._adapter = adapter

@@ -40,7 +40,7 @@ const more = 3 * time.Second
 // Do implements [dlock.Conn]. go-redis reads on if ctx ends, until its own time is over.
 func (c *conn) Do(ctx context.Context, commands ...[]string) ([]any, error) {
 	if c.only == nil {
-		var timeout time.Duration // None: the wait has no limit.
+		var timeout time.Duration // Zero: the wait has no limit.
 		if deadline, ok := ctx.Deadline(); ok {
 			timeout = max(0, time.Until(deadline)) + more
 		}

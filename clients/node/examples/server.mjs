@@ -2,7 +2,7 @@
 //
 //   node server.mjs [HOST [PORT]]
 //
-// It starts itself on a free port, sends itself requests, prints what they got, and ends. Run several of these on
+// The program starts itself on a free port, sends itself requests, prints what they got, and ends. Run several of these on
 // several machines: the lock is the same for all of them.
 import { createServer } from 'node:http';
 import { Redis } from 'ioredis';

@@ -34,7 +34,7 @@ export interface NodeRedisClient {
   once(event: string, listener: (...args: any[]) => void): unknown;
 }
 
-/** What `createCluster` of node-redis makes, as far as this package uses it. */
+/** The client that `createCluster` of node-redis makes, as far as this package uses it. */
 export interface NodeRedisCluster {
   readonly isOpen: boolean;
   readonly slots: Array<{ master: any }>;
@@ -43,7 +43,7 @@ export interface NodeRedisCluster {
   nodeClient(node: any): any;
 }
 
-/** What `createSentinel` of node-redis makes, as far as this package uses it. */
+/** The client that `createSentinel` of node-redis makes, as far as this package uses it. */
 export interface NodeRedisSentinel {
   readonly isOpen: boolean;
   getMasterNode(): any;

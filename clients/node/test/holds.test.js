@@ -52,7 +52,7 @@ withEachClient(({ key, run, open, listen }) => {
       assert(lock.remaining > 1000, `${lock.remaining} ms are left`);
       const left = Number(await run('PTTL', key('grant')));
       assert(lock.remaining <= left + 1, `${lock.remaining} of ${left}`);
-      await settles(reasonOf(lock.signal), left + 50, 'the loss'); // It is looked for every 5 ms.
+      await settles(reasonOf(lock.signal), left + 50, 'the loss'); // The loss is looked for every 5 ms.
     }
     await session.close();
   });

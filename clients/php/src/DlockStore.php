@@ -36,7 +36,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private const WRITE = 'WRITE';
     private const READ = 'READ';
 
-    /** What `call` returns if the key has another type: another program holds the lock, or has overwritten it. */
+    /** The result of `call` if the key has another type: another program holds the lock, or has overwritten it. */
     private const FOREIGN = 'foreign';
 
     /** How long a wait pauses while another kind of lock has the key, in microseconds. */
@@ -164,7 +164,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
                 return;
             }
-            $before = null; // It was lost.
+            $before = null; // The lock was lost.
             $this->forget($key);
         }
         $owner = $isLeft ? self::newOwner() : self::state($key)['owner'] ?? self::newOwner();
@@ -261,7 +261,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         try {
             $token = $this->call($command, $key, [$owner, ...$options]);
         } catch (\RedisException|\RedisClusterException $e) {
-            // It may have been granted nevertheless.
+            // The lock may have been granted nevertheless.
             $this->giveUp($key, $owner, $mode);
             throw new LockStorageException(sprintf('no answer from the server: %s', $e->getMessage()), 0, $e);
         }
@@ -331,7 +331,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
      */
     private function renew(Key $key, array $hold, float $ttl): bool
     {
-        // One that got no answer may still set its lease.
+        // A renewal that got no answer may still set its lease.
         $sure = min($ttl, $hold['open'] ?? INF);
         $until = microtime(true) + $sure;
         $key->reduceLifetime($sure);

@@ -34,7 +34,7 @@ def client() -> Iterator[redis.Redis]:
 
 @pytest.fixture(params=[PlainKit, AsyncioKit], ids=["sync", "asyncio"])
 def kit(client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Kit]:
-    """Both of the lock classes, with methods to be awaited."""
+    """The lock classes, with methods to be awaited."""
     kit: Kit = request.param()
     yield kit
     kit.close()

@@ -56,7 +56,7 @@ class CuttingProxy:
             threading.Thread(target=self._serve, args=(client, upstream), daemon=True).start()
 
     def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
-        """One command after the other, as a client that waits for each reply sends them."""
+        """Sends one command after the other, as a client that waits for each reply sends them."""
         try:
             while command := client.recv(65536):
                 upstream.sendall(command)
@@ -97,7 +97,7 @@ class Delay(CuttingProxy):
         self._kept = word.encode()
 
     def deliver(self) -> None:
-        """It arrives."""
+        """Lets the command arrive."""
         self._goes_on.set()
 
     def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
@@ -130,7 +130,7 @@ class Stall(CuttingProxy):
         self._flows.clear()
 
     def flow(self) -> None:
-        """They arrive."""
+        """Lets the commands arrive."""
         self._flows.set()
 
     def _serve(self, client: socket.socket, upstream: socket.socket) -> None:

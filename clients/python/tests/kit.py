@@ -86,7 +86,7 @@ def command(client: Any, *words: Any) -> Any:
 
 
 def info(client: redis.Redis, name: str, *options: Any) -> dict[str, Any]:
-    """What `DLOCK.INFO` says of a lock; empty if nobody has it."""
+    """Returns what `DLOCK.INFO` says of a lock; empty if nobody has it."""
     return _plain(command(client, "DLOCK.INFO", name, *options)) or {}
 
 

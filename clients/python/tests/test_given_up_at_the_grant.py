@@ -276,7 +276,7 @@ def test_a_program_that_ends_with_an_interrupt(client: redis.Redis, program: str
             printed, errors = child.communicate(timeout=PATIENCE)
             assert b"destroyed" not in errors and b"never" not in errors, errors.decode()
             if printed:
-                client.delete("job")  # It was too late.
+                client.delete("job")  # The grant was too late.
             the_next_has_it(client, "job")
     finally:
         way.close()

@@ -1,4 +1,4 @@
-"""One thread and one connection renew all locks of a client that renew themselves."""
+"""A thread and a connection renew all locks of a client that renew themselves."""
 
 from __future__ import annotations
 

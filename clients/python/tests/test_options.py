@@ -193,7 +193,7 @@ async def test_a_lease_of_which_nothing_would_be_certain_is_refused(kit: Kit, cl
 
 
 def test_a_session_and_a_cap_have_the_margin_of_a_lease(client: redis.Redis) -> None:
-    """Both sides count whole milliseconds."""
+    """Client and server count whole milliseconds."""
     session = SessionBase(client, 10)
     rounds = session._round()
     next(rounds)

@@ -135,7 +135,7 @@ async def test_a_session_is_bound_on_the_next_primary(kit: Kit) -> None:
 
 
 async def test_a_binding_that_arrives_late_does_not_release_the_lock(kit: Kit, client: redis.Redis) -> None:
-    """It moves the hold to its connection, which must stay open."""
+    """The command moves the hold to its connection, which must stay open."""
     proxy = Delay()
     client.config_set("dlock.session-grace", 60_000)
     try:

@@ -65,7 +65,7 @@ async def test_too_few_replicas(kit: Kit, client: redis.Redis) -> None:
 
 
 async def test_a_cancellation_at_any_point(client: redis.Redis) -> None:
-    """Of an acquisition with two commands, and of a release."""
+    """The replies of an acquisition with two commands, and of a release."""
     cancelled = 0
     async with pool_of_one() as own:
         for turns in range(60):

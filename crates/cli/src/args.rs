@@ -129,7 +129,7 @@ pub enum Command {
     },
     /// Hand over to a replica, as planned, without granting a lock twice
     ///
-    /// Of a primary that Sentinels watch, of a node of a cluster, or of a primary with replicas. Checks first that the
+    /// For a primary that Sentinels watch, a node of a cluster, or a primary with replicas. Checks first that the
     /// replicas answer, have the module and do not lag. Then either the replica takes over, with every lock, or the
     /// primary stays what it is.
     #[command(before_help = help::FAILOVER_EXAMPLES, after_help = help::FAILOVER)]

@@ -197,7 +197,7 @@ pub struct Release<'a> {
 /// How many entries a release gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entries {
-    /// So many entries.
+    /// The number of entries.
     Some(NonZeroU32),
     /// All of them.
     All,

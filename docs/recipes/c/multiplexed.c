@@ -1,4 +1,4 @@
-/* One connection for many owners, another one for waiting. */
+/* A connection for many owners, and a second one for waiting. */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// One connection for many owners, and another one for waiting: what to do with a client that shares a connection.
+// A connection for many owners, and a second one for waiting: what to do with a client that shares a connection.
 // The package does the same by itself.
 import java.io.BufferedInputStream;
 import java.io.IOException;

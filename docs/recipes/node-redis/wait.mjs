@@ -5,7 +5,7 @@ const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number
 const redis = await createClient({ socket: address }).connect();
 await redis.sendCommand(['DLOCK.ACQUIRE', 'recipe:wait', 'alice', 'PX', '200']); // her lease ends in a moment
 
-// This connection has no timeout, even if the program's other ones do.
+// The connection has no timeout, even if the program's other ones do.
 const line = await createClient({ socket: { ...address, socketTimeout: undefined } }).connect();
 const token = await line.sendCommand(['DLOCK.ACQUIRE', 'recipe:wait', 'bob', 'PX', '30000', 'BLOCK', '60000', 'REQUEST', '1']);
 line.destroy();

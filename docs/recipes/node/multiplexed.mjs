@@ -1,4 +1,4 @@
-// One connection for many owners, another one for waiting.
+// A connection for many owners, and a second one for waiting.
 import { Redis } from 'ioredis';
 
 const address = { host: process.env.DLOCK_TEST_HOST ?? '127.0.0.1', port: Number(process.env.DLOCK_TEST_PORT ?? 6379) };

@@ -1,5 +1,5 @@
 <?php
-// One connection for many owners, another one for waiting.
+// A connection for many owners, and a second one for waiting.
 $host = getenv("DLOCK_TEST_HOST") ?: "127.0.0.1";
 $port = (int) (getenv("DLOCK_TEST_PORT") ?: 6379);
 $shared = new Redis();

@@ -19,7 +19,7 @@ def before(client: redis.Redis) -> AbstractContextManager[object]:
 
 
 def after(client: redis.Redis) -> AbstractContextManager[object]:
-    """One name for both: old and new programs exclude each other. For old locks that are strings."""
+    """A name for both: old and new programs exclude each other. For old locks that are strings."""
     return client.lock("job:1", timeout=30, sleep=0.005, lock_class=DLock)
 
 

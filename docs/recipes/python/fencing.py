@@ -32,7 +32,7 @@ quick = client.lock("report:1", timeout=30, lock_class=DLock)
 quick.acquire()
 print("quick writes:", write("by quick", quick.token))  # prints: quick writes: True
 
-# It continues as if it still held the lock.
+# The client continues as if it still held the lock.
 print("slow writes:", write("by slow, late", fence))  # prints: slow writes: False
 print(database.execute("SELECT body FROM report").fetchone()[0])  # prints: by quick
 quick.release()

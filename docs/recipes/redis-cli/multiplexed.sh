@@ -1,4 +1,4 @@
-# One connection for many owners, another one for waiting.
+# A connection for many owners, and a second one for waiting.
 set -euo pipefail
 cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 coproc SHARED { cli; }

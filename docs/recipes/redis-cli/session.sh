@@ -2,7 +2,7 @@
 set -euo pipefail
 cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 
-# One redis-cli that stays, so one connection; it ends with its input, at the latest with this script.
+# A redis-cli that stays, so one connection; it ends with its input, at the latest with this script.
 coproc ALICE { cli; }
 echo DLOCK.ACQUIRE recipe:session alice PX 10000 SESSION >&"${ALICE[1]}"
 read -r token <&"${ALICE[0]}"

@@ -1,9 +1,9 @@
-# Both locks or neither, in one request. In a cluster both names are in one slot: the same {word}.
+# Two locks or none, in one request. In a cluster both names are in one slot: the same {word}.
 set -euo pipefail
 cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 from='{recipe}:from' to='{recipe}:to' other='{recipe}:other'
 
-# One token for both; each is released and renewed by its name.
+# A single token for both; each is released and renewed by its name.
 alice=$(cli DLOCK.MACQUIRE 2 "$from" "$to" alice PX 30000)
 [[ -z $alice ]] || echo 'alice: has both'
 bob=$(cli DLOCK.MACQUIRE 2 "$to" "$other" bob PX 30000)

@@ -1,4 +1,4 @@
-//! Both locks or neither, in one request. In a cluster both names are in one slot: the same {word}.
+//! Two locks or none, in one request. In a cluster both names are in one slot: the same {word}.
 
 use redis::{Client, Connection, RedisResult, Value, cmd};
 
@@ -26,7 +26,7 @@ fn main() -> RedisResult<()> {
     release(&mut redis, [TO, OTHER], "bob", bob)
 }
 
-/// One token for both.
+/// A single token for both.
 fn acquire(redis: &mut Connection, names: [&str; 2], owner: &str) -> RedisResult<Option<i64>> {
     let mut acquire = cmd("DLOCK.MACQUIRE");
     acquire.arg(names.len()).arg(&names).arg(owner).arg("PX").arg(30_000).arg("BLOCK").arg(50).query(redis)

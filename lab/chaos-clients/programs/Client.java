@@ -35,7 +35,7 @@ final class Client {
 
     private Client() {}
 
-    /** One acquisition. */
+    /** An acquisition. */
     private static final class Worker {
         volatile boolean canceled;
         volatile CompletableFuture<?> acquiring;

@@ -18,7 +18,7 @@ pub struct Attackers {
 }
 
 impl Attackers {
-    /// Starts so many, which find the primary by the workers' orders in this directory.
+    /// Starts `count` attackers, which find the primary by the workers' orders in this directory.
     pub fn start(dir: &Path, count: u64) -> Attackers {
         let has_ended = Arc::new(AtomicBool::new(false));
         let begin = |attacker| {

@@ -25,7 +25,7 @@ pub struct Options {
     /// Only this scenario, and no histories.
     #[arg(long)]
     scenario: Option<Scenario>,
-    /// So many clients take short sessions at full speed meanwhile.
+    /// How many clients take short sessions at full speed meanwhile.
     #[arg(long, default_value_t = 0)]
     attackers: u64,
     /// Ends after the first scenario with a violation.

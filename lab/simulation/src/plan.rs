@@ -95,7 +95,7 @@ pub enum What {
         client: usize,
         with: usize,
     },
-    /// A replica gets so many units of the stream, or is synchronized.
+    /// A replica gets some units of the stream, or is synchronized.
     Replicate {
         server: usize,
         units: usize,

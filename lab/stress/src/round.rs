@@ -62,7 +62,7 @@ impl Round {
         Round { port, connections, looker, model, catches_up_until, story: Vec::new(), reached: BTreeMap::new() }
     }
 
-    /// Plays so many steps; an error says what differs.
+    /// Plays `steps` steps; an error says what differs.
     pub fn play(&mut self, random: &mut Random, steps: u64, with_time: bool) -> Result<(), String> {
         for _ in 0..steps {
             let is_waiting =

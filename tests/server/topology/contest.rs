@@ -9,7 +9,7 @@ use super::player::{Field, Guide, Player};
 use super::referee::Referee;
 use crate::support::soon;
 
-/// The number of players: so many that there is always a queue.
+/// The number of players: enough for a queue at all times.
 const PLAYERS: usize = 5;
 /// How often each lock must be had for the contest to go on.
 const PROOF: usize = 20;

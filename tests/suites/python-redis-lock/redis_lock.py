@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 
 
 class AlreadyAcquired(RuntimeError):
-    """This object, or another one with its id, has the lock."""
+    """Returns whether this object, or another one with its id, has the lock."""
 
 
 class NotAcquired(RuntimeError):
-    """It does not have it."""
+    """The object does not have the lock."""
 
 
 class TimeoutNotUsable(RuntimeError):

@@ -1,4 +1,4 @@
-"""One acquisition: its commands, its connections, and what it may have left on the server. `Attempt` decides."""
+"""An acquisition: its commands, its connections, and what it may have left on the server. `Attempt` decides."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Acquisition:
     # Commands that were sent, and their replies
 
     def starts(self) -> None:
-        """It is sent again after an error."""
+        """Notes that it is sent again after an error."""
         self.course.starts()
         self.abandoned = False
 

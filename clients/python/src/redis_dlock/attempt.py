@@ -35,7 +35,7 @@ class Turn:
 
 
 class Attempt:
-    """One acquisition. Copies of its command carry one `REQUEST`: the server grants it once."""
+    """The course of an acquisition. Copies of its command carry one `REQUEST`: the server grants it once."""
 
     def __init__(self, limits: Limits, lease: float, old: float | None = None) -> None:
         """`old`: a grant that counts from longer ago than these seconds is asked for; None: a third of the lease."""

@@ -67,7 +67,7 @@ class LockBase(Scripts, Generic[C]):
         `sleep` is not used for waiting, which happens in the server. It is the pause between two looks at a key that is
         not a dlock lock, because another program locks it with `SET NX`.
 
-        These are new:
+        New options:
 
         `mode`: "read" shares the lock with other readers, "write" excludes them; "exclusive" is a lock without
         readers.

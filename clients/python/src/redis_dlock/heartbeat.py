@@ -58,7 +58,7 @@ class Terms:
 
 @dataclass
 class Look:
-    """One look at a hold."""
+    """A look at a hold."""
 
     # Whether it binds the hold of a session to another connection.
     binds: bool
@@ -136,7 +136,7 @@ class Heartbeat:
         return True
 
     def failed(self, now: float, look: Look, *, binds: bool, executed: bool) -> None:
-        """It is unknown whether the server has the hold. The next look follows soon; `binds`: at once, on another
+        """Notes that the server may or may not have the hold. The next look follows soon; `binds`: at once, on another
         connection. `executed`: the server may have executed the look, or may still do so."""
         if look.question is not None:
             self.validity.unasked(look.question)

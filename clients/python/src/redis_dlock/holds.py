@@ -203,7 +203,7 @@ class _Memory(Generic[C]):
         try:
             self._entries.remove(entry)
         except ValueError:
-            pass  # Another thread did it.
+            pass  # A different thread did it.
 
     @property
     def token(self) -> bytes | None:

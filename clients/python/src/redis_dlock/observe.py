@@ -71,11 +71,11 @@ class Watcher:
         try:
             self._waker.send(b".")
         except OSError:
-            pass  # It has ended.
+            pass  # The task has ended.
         try:
             self._changes.close()
         except ValueError:
-            return  # Another thread is in it, and closes the rest.
+            return  # A different thread is in it, and closes the rest.
         self._wakes.close()
         self._waker.close()
 

@@ -23,7 +23,7 @@ def is_full(reply: Any, limit: int) -> bool:
 
 
 class Permits(Generic[P]):
-    """Which acquisition has how many. The last one added is taken from first, and those of the caller before those of
+    """The permits of each acquisition. The last one added is taken from first, and those of the caller before those of
     others."""
 
     def __init__(self, caller: Callable[[], object]) -> None:

@@ -338,7 +338,7 @@ class SessionBase:
         return self._not_open == _CLOSED
 
     def _closed(self) -> bool:
-        """It is closed from now on. Returns whether it was open."""
+        """Closes it. Returns whether it was open."""
         was, self._not_open = self._not_open, _CLOSED
         return was is None and self._process == os.getpid()
 

@@ -1,4 +1,4 @@
-"""One thread that renews all locks of a client that renew themselves, and looks at those that are watched."""
+"""The thread that renews all locks of a client that renew themselves, and looks at those that are watched."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Heart:
         try:
             self._waker.send(b".")
         except OSError:
-            pass  # It will wake in any case.
+            pass  # The thread will wake in any case.
 
     def __del__(self) -> None:
         self._wakes.close()

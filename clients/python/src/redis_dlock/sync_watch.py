@@ -210,7 +210,7 @@ class Watch:
                 _duplicates.add(seen)
                 return seen
         except OSError:
-            return None  # Another thread closes it at this moment.
+            return None  # A different thread closes it at this moment.
 
     def _look(self, look: Look) -> list[Any]:
         """Returns the replies to a look."""

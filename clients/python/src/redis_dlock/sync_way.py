@@ -1,6 +1,6 @@
 """The connections to the server that has a key, and commands that do not wait.
 
-They use the client's pool, or a connection beside it. Nothing waits for a server longer than docs/time-limits.md says.
+Commands use the client's pool, or a connection beside it. Nothing waits for a server longer than docs/time-limits.md says.
 """
 
 from __future__ import annotations

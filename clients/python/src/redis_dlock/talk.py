@@ -151,7 +151,7 @@ class Line(Talk):
     def is_open(self) -> bool:
         """Returns whether the connection has not ended, as far as is known."""
         if not self.busy.acquire(blocking=False):
-            return True  # Another thread waits for a reply.
+            return True  # A different thread waits for a reply.
         try:
             if getattr(self.connection, "_sock", None) is None:
                 return False

@@ -32,7 +32,7 @@ class Sent:
 
 
 class Validity:
-    """One hold. A named session is one, too: its lease is its timeout, its renewals are its heartbeats."""
+    """The validity of a hold. A named session is one, too: its lease is its timeout, its renewals are its heartbeats."""
 
     def __init__(self, now: float, sent: float, lease: float, *, is_open: bool = False) -> None:
         """The grant was read now, and its command sent then. `is_open`: an earlier copy of it may still be executed."""
@@ -108,7 +108,7 @@ class Validity:
         self.pauses(now)
 
     def pauses(self, now: float) -> float:
-        """Another renewal follows soon. Returns when it is due."""
+        """Schedules the next renewal soon. Returns when it is due."""
         if self._expire(now):
             self._soon(now)
         return self.renew_at

@@ -32,7 +32,7 @@ pub struct Once {
 
     /// With --once: a command that fails or is killed does not count
     ///
-    /// Another run may follow in the same period.
+    /// A later run may follow in the same period.
     #[arg(long, requires = "once", conflicts_with = "at_least", help_heading = "How often")]
     pub retry_failed: bool,
 

@@ -15,7 +15,7 @@ use crate::values::{duration, lease, lock_name};
 #[derive(Args)]
 #[command(override_usage = USAGE, before_help = crate::help::RUN_EXAMPLES, after_help = crate::help::RUN)]
 pub struct Run {
-    /// One of several locks that are acquired together, all or none
+    /// A lock of several that are acquired together, all or none
     #[arg(short = 'k', long = "lock", value_name = "NAME", conflicts_with_all = ["shared", "limit"])]
     #[arg(value_parser = lock_name(), help_heading = "Locking")]
     pub keys: Vec<OsString>,

@@ -113,7 +113,7 @@ async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
     freed(&server, "doc");
 }
 
-/// Both upgrades have the same owner. The server hears late that the first one was given up.
+/// The two upgrades have the same owner. The server hears late that the first one was given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_that_is_given_up_leaves_the_next_one_alone() {
     let server = Server::start();

@@ -54,7 +54,7 @@ fn client_of(servers: &[Server]) -> Client {
     quorum(servers).server_timeout(RELAXED).open().expect("a quorum")
 }
 
-/// Starts so many servers, and a client that is in no hurry.
+/// Starts `count` servers, and a client that is in no hurry.
 fn servers_and_client(count: usize) -> (Vec<Server>, Client) {
     let servers = servers(count);
     let client = client_of(&servers);

@@ -117,7 +117,7 @@ fn leased(connection: &mut Connection, numbers: Range<usize>, taken: usize) -> R
     })))
 }
 
-/// Adds so many entries of a sorted set that end late.
+/// Adds `entries` entries of a sorted set that end late.
 fn fill(connection: &mut Connection, key: &[u8], entries: usize, end: &str) -> Result<(), Error> {
     let add = |n: usize| [Request::new(&[b"ZADD", key, end.as_bytes(), &permit_id(n)], Expect::Integer(1))];
     run_through(&Load::new((0..entries).map(add)), connection)
