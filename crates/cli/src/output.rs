@@ -253,12 +253,18 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     columns_within(rows, usize::MAX)
 }
 
-/// Rows in columns that fit into a width: those that do not fit into a line follow in the next one, below an indent.
+/// Rows in columns that fit into a width: those that do not fit into a line follow in the next one, below an indent. Columns
+/// that have no value are left out then.
 pub fn columns_within<const N: usize>(rows: &[[String; N]], most: usize) -> Vec<String> {
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    let wide = |column: usize| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let total: usize = (0..N).map(wide).filter(|width| *width > 0).map(|width| width + GAP.len()).sum();
+    let is_left_out =
+        |column: usize| total > most.saturating_add(GAP.len()) && cells(column).skip(1).all(|cell| cell == "-");
+    let width = |column: usize| if is_left_out(column) { 0 } else { wide(column) };
     let mut lines: Vec<Vec<(usize, usize)>> = vec![Vec::new()];
     let mut used = 0;
-    for (column, width) in (0..N).map(|column| (column, width(column).unwrap_or(0))).filter(|(_, width)| *width > 0) {
+    for (column, width) in (0..N).map(|column| (column, width(column))).filter(|(_, width)| *width > 0) {
         if used > 0 && used + width > most {
             lines.push(Vec::new());
             used = INDENT.len();
@@ -309,10 +315,13 @@ fn row(lock: &LockInfo) -> [String; 8] {
     [shown(&lock.name), mode, owner, age, time(lock.ttl), lock.waiters.to_string(), wait, permits]
 }
 
+/// The mode of a lock that stays although nobody holds it any more.
+pub const ONCE: &str = "once";
+
 /// Returns how a lock is held, for a column: `once` is one of `dlock run --once`, whose TTL is the time until the next
 /// run.
 pub fn mode(lock: &LockInfo) -> String {
-    if next_run(lock).is_some() { "once".to_owned() } else { lock.mode.to_string() }
+    if next_run(lock).is_some() { ONCE.to_owned() } else { lock.mode.to_string() }
 }
 
 /// Returns a number and its noun.
@@ -358,7 +367,15 @@ mod tests {
     fn columns_that_do_not_fit_follow_in_the_next_line() {
         let rows = [["OWNER", "TTL", "TOKEN"], ["alice", "9.8s", "17"]].map(|row| row.map(str::to_owned));
         assert_eq!(columns(&rows), ["OWNER  TTL   TOKEN", "alice  9.8s  17"]);
+        assert_eq!(columns_within(&rows, 18), columns(&rows));
         assert_eq!(columns_within(&rows, 14), ["OWNER  TTL", "    TOKEN", "alice  9.8s", "    17"]);
+    }
+
+    #[test]
+    fn columns_without_a_value_are_left_out_where_there_is_no_room() {
+        let rows = [["OWNER", "SESSION", "TTL"], ["alice", "-", "9.8s"]].map(|row| row.map(str::to_owned));
+        assert_eq!(columns_within(&rows, 14), ["OWNER  TTL", "alice  9.8s"]);
+        assert_eq!(columns(&rows), ["OWNER  SESSION  TTL", "alice  -        9.8s"]);
     }
 
     #[test]

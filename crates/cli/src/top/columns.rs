@@ -3,7 +3,7 @@
 use dlock_client::LockInfo;
 
 use crate::log::{COLUMNS, Row};
-use crate::output::{cut, mode, shown, time};
+use crate::output::{ONCE, cut, mode, shown, time};
 
 /// The columns of a lock, in their order.
 const HEADINGS: [&str; 8] = ["NAME", "MODE", "OWNER", "AGE", "TTL", "WAITERS", "WAIT", "PERMITS"];
@@ -30,7 +30,8 @@ pub fn of_locks<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, width: usize)
         let wide = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
         *width = wide.unwrap_or(0).max(*width);
     }
-    fit(&mut widths, width);
+    let has_once = rows.iter().any(|row| row[MODE] == ONCE);
+    fit(&mut widths, width, if has_once { ONCE.len() } else { 0 });
     let line = |row: &[String; 8]| {
         let shown = row.iter().zip(&widths).enumerate().filter(|(_, (_, width))| **width > 0);
         let cells = shown.map(|(column, (cell, width))| {
@@ -42,14 +43,15 @@ pub fn of_locks<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, width: usize)
     (line(&HEADINGS.map(str::to_owned)), rows.iter().map(line).collect())
 }
 
-/// Makes the columns fit: leaves out those that matter least, and then cuts owners and names.
-fn fit(widths: &mut [usize; 8], most: usize) {
+/// Makes the columns fit: leaves out those that matter least, or leaves the mode this width, and then cuts owners and
+/// names.
+fn fit(widths: &mut [usize; 8], most: usize, mode: usize) {
     let room = widths[NAME].min(ROOM[0]) + widths[OWNER].min(ROOM[1]);
     if most.saturating_sub(others(widths)) < room {
         widths[PERMITS] = 0;
     }
     if most.saturating_sub(others(widths)) < room {
-        widths[MODE] = 0;
+        widths[MODE] = mode;
     }
     let space = most.saturating_sub(others(widths));
     widths[OWNER] = widths[OWNER].min(space.saturating_sub(widths[NAME]).max(NARROW).max(space / 3));
@@ -118,7 +120,7 @@ mod tests {
             for (name, owner) in [(4, 4), (20, 32), (60, 90)] {
                 let mut widths = LEAST;
                 (widths[NAME], widths[OWNER]) = (name, owner);
-                fit(&mut widths, width);
+                fit(&mut widths, width, ONCE.len());
                 let total = others(&widths) + widths[NAME] + widths[OWNER];
                 assert!(total <= width, "{width}: {widths:?} need {total}");
                 assert_eq!(widths[5], 7, "{width}: {widths:?}");
