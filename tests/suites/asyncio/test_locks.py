@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import os
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,17 +21,11 @@ from test.test_asyncio import test_locks as theirs
 
 LEASE = 60
 LIMIT = 1000
-ROUND = 0.8
-# How long after each other the requests of tasks that start at once are sent: each has a connection of its own, and the
-# server serves them in the order in which they arrive.
-APART = 0.1
+# The time that a busy server may take.
+PATIENCE = 20
+STEP = 0.02
 numbers = itertools.count()
 running: set[asyncio.Task[Any]] = set()
-
-
-def client() -> redis.asyncio.Redis:
-    """Returns a client for the loop of this test."""
-    return redis.asyncio.Redis(host=os.environ["DLOCK_TEST_HOST"], port=int(os.environ["DLOCK_TEST_PORT"]))
 
 
 def goes_on(work: Any) -> None:
@@ -40,29 +35,67 @@ def goes_on(work: Any) -> None:
     task.add_done_callback(running.discard)
 
 
+async def until(ready: Callable[[], Awaitable[bool]], times: int = 1) -> None:
+    """Waits until it is so, several times in a row: a cancelled request may leave the queue late."""
+    end, seen = time.monotonic() + PATIENCE, 0
+    while seen < times:
+        seen = seen + 1 if await ready() else 0
+        assert time.monotonic() < end, "nothing moves, but not all have arrived"
+        await asyncio.sleep(STEP)
+
+
 async def sleep(delay: float, result: Any = None) -> Any:
-    """Sleeps for as long as a round takes, too."""
-    return await asyncio.sleep(max(delay, ROUND), result)
+    """A round: until every release is done, and every request is granted or in the server's queue."""
+    await asyncio.sleep(max(delay, STEP))
+    for each in tuple(Waiting.all):
+        await until(each.is_quiet, times=3)
+    return result
 
 
 class Waiting:
-    """A base for both kinds: the tasks that are waiting, and `async with`."""
+    """A base for both kinds: the tasks that are waiting, in order, and `async with`."""
 
-    def __init__(self) -> None:
+    all: weakref.WeakSet[Waiting] = weakref.WeakSet()
+
+    def __init__(self, kind: str) -> None:
+        self._name = f"{kind}:{next(numbers)}"
         self._waiters: list[asyncio.Task[Any] | None] = []
-        self._next = 0.0
+        self._redis: redis.asyncio.Redis | None = None
+        Waiting.all.add(self)
+
+    def _client(self) -> redis.asyncio.Redis:
+        if self._redis is None:
+            self._redis = redis.asyncio.Redis(
+                host=os.environ["DLOCK_TEST_HOST"], port=int(os.environ["DLOCK_TEST_PORT"]), protocol=3
+            )
+        return self._redis
+
+    async def _arrived(self) -> int:
+        """Returns how many requests are in the server's queue."""
+        told = await self._client().execute_command("DLOCK.INFO", self._name)
+        return int(told[b"waiters"]) if told else 0
+
+    async def is_quiet(self) -> bool:
+        """Returns whether nothing is on the way."""
+        if not self._waiters and not running:
+            return True
+        return not running and await self._arrived() == len(self._waiters)
 
     async def _wait(self, acquire: Callable[[], Awaitable[Any]]) -> None:
-        self._waiters.append(asyncio.current_task())
+        me = asyncio.current_task()
+        self._waiters.append(me)
+
+        async def others_have_arrived() -> bool:
+            ahead = self._waiters.index(me)
+            return not ahead or await self._arrived() >= ahead
+
         try:
             await self._begin()
-            now = time.monotonic()
-            turn = max(now, self._next)
-            self._next = turn + APART
-            await asyncio.sleep(turn - now)
+            # Each request has a connection of its own, and the server serves them as they arrive.
+            await until(others_have_arrived)
             await acquire()
         finally:
-            self._waiters.remove(asyncio.current_task())
+            self._waiters.remove(me)
 
     async def _begin(self) -> None:
         """Comes before the first acquisition."""
@@ -78,14 +111,13 @@ class Lock(Waiting):
     """As `asyncio.Lock`: any task may release it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__("lock")
         self._held = False
         self._lock: DLock | None = None
 
     async def _begin(self) -> None:
         if self._lock is None:
-            self._lock = DLock(client(), f"lock:{next(numbers)}", timeout=LEASE)
-            await self._lock.locked()
+            self._lock = DLock(self._client(), self._name, timeout=LEASE)
 
     async def _acquire(self) -> None:
         assert self._lock is not None
@@ -110,7 +142,7 @@ class Semaphore(Waiting):
     """As `asyncio.Semaphore`, which may have no permits at first: the others are taken before the first acquisition."""
 
     def __init__(self, value: int = 1) -> None:
-        super().__init__()
+        super().__init__("semaphore")
         if value < 0:
             raise ValueError("value is 0 or more")
         self._free = self._most = value
@@ -119,7 +151,7 @@ class Semaphore(Waiting):
 
     async def _begin(self) -> None:
         if self._semaphore is None:
-            self._semaphore = DSemaphore(client(), f"semaphore:{next(numbers)}", LIMIT, timeout=LEASE)
+            self._semaphore = DSemaphore(self._client(), self._name, LIMIT, timeout=LEASE)
             assert await asyncio.shield(self._semaphore.acquire(permits=LIMIT - self._most))
             self._begun.set()
         await self._begun.wait()
@@ -176,17 +208,25 @@ theirs.asyncio = SimpleNamespace(**vars(asyncio) | {
 })
 
 
-class LockTests(theirs.LockTests):
+class Fresh:
+    """Forgets the locks of the test before."""
+
+    def setUp(self) -> None:
+        Waiting.all.clear()
+        running.clear()
+
+
+class LockTests(Fresh, theirs.LockTests):
     # The test looks into the list of waiting futures.
     test_cancel_race = None
     # The lock is expected to have another owner before the event loop has gone on.
     test_cancel_release_race = None
 
 
-class ConditionTests(theirs.ConditionTests):
+class ConditionTests(Fresh, theirs.ConditionTests):
     # The test gives a condition the loop of another thread.
     test_ambiguous_loops = None
 
 
-class SemaphoreTests(theirs.SemaphoreTests):
-    pass
+class SemaphoreTests(Fresh, theirs.SemaphoreTests):
+    """All of them."""
