@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what an acquisition with its release costs the processor of a client, beside SET NX and a script on the same driver.
 
-    run.py [--pairs 3000] [--rounds 5] [--only go,rust]
+    run.py [--pairs 3000] [--rounds 5] [--only python,node]
 
 DLOCK_SERVER and DLOCK_MODULE name the server. A program of each language is called with PORT KIND PAIRS: it acquires
 and releases that many times, after a tenth of them to warm up, and prints the microseconds of its processor and those
@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import os
 import re
+import shutil
 import socket
 import statistics
 import subprocess
@@ -53,15 +54,48 @@ def go() -> dict[str, list[str]]:
     return {"go-redis": [str(home / "pairs")]}
 
 
+def python() -> dict[str, list[str]]:
+    run("scripts/python", "make")
+    return {"redis-py": [said(ROOT / "scripts/python"), str(ROOT / "clients/python/bench/pairs.py")]}
+
+
+def node() -> dict[str, list[str]]:
+    home = Path(said(ROOT / "scripts/node"))
+    # It finds the packages from where it is.
+    shutil.copy(ROOT / "clients/node/bench/pairs.mjs", home)
+    own = ROOT / "target/languages/node/bin/node"
+    return {"ioredis": [str(own) if own.exists() else "node", str(home / "pairs.mjs")]}
+
+
+def java() -> dict[str, list[str]]:
+    adapters, home = ROOT / "clients/java/adapters", ROOT / "target/java/pairs"
+    home.mkdir(parents=True, exist_ok=True)
+    pom = (adapters / "jedis/pom.xml").read_text()
+    # Without what is in no repository.
+    pom = re.sub(r"<parent>.*?</parent>", "<groupId>fetched</groupId><version>1</version>", pom, flags=re.S)
+    pom = re.sub(r"<dependency>\s*<groupId>dlock</groupId>.*?</dependency>", "", pom, flags=re.S)
+    (home / "pom.xml").write_text(pom)
+    run("mvn", "-q", "-B", "-f", str(home / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={home}/jars")
+    path = f"{said(ROOT / 'clients/java/build')}:{home}/jars/*:{home}"
+    sources = [str(each) for each in [*adapters.glob("jedis/src/main/**/*.java"), adapters / "bench/Pairs.java"]]
+    run("javac", "-cp", path, "-d", str(home), *sources)
+    return {"Jedis": ["java", "-cp", path, "Pairs"]}
+
+
 # A line for each language: how to build its programs, by driver. A kind that begins with `own-` is one of the package's
 # own connections, beside the plain lock of the driver.
 LANGUAGES: dict[str, tuple[Callable[[], dict[str, list[str]]], list[str]]] = {
     "rust": (rust, ["lease", "kept"]),
+    "python": (python, ["lease", "kept"]),
+    "node": (node, ["lease", "kept"]),
+    "java": (java, ["lease", "kept", "own-lease", "own-kept"]),
     "go": (go, ["lease", "kept", "own-lease", "own-kept"]),
 }
 
 
 def run(*words: str, **more: object) -> None:
+    if shutil.which(words[0], path=os.defpath + ":" + os.environ["PATH"]) is None and not (ROOT / words[0]).exists():
+        raise Missing(f"{words[0]} is not installed")
     done = subprocess.run(words, **{"cwd": ROOT, **more}, capture_output=True, text=True)  # type: ignore[call-overload]
     if done.returncode:
         raise Missing((done.stderr or done.stdout or words[0]).strip().splitlines()[-1])

@@ -27,6 +27,8 @@ class DLock {
   #given;
   #client;
   #defaults;
+  /** The terms without options of the call. @type {Terms | undefined} */
+  #usual;
 
   /**
    * @param {import('./index.js').AnyClient} client
@@ -36,7 +38,7 @@ class DLock {
     this.#client = clientOf(client);
     this.#given = client;
     this.#defaults = checkedOptions(defaults);
-    this.#terms();
+    this.#usual = this.#terms({});
   }
 
   /**
@@ -197,8 +199,12 @@ class DLock {
     return elect(this, resource, options);
   }
 
-  /** @param {LockOptions} [options] */
+  /**
+   * @param {LockOptions} [options]
+   * @returns {Terms}
+   */
   #terms(options) {
+    if (options === undefined && this.#usual) return this.#usual;
     const all = { ...this.#defaults, ...checkedOptions(options) };
     const terms = termsOf(all);
     warnOnce(warningOf(all.lease));

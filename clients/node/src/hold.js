@@ -9,7 +9,7 @@ const { learnCaps } = require('./info.js');
 const { ofLook, ofRenewal } = require('./limits.js');
 const { checkLease, firstLease } = require('./options.js');
 const { waitFor } = require('./queue.js');
-const { Bound, timer, unlessAborted, within } = require('./time.js');
+const { Bound, Ending, follow, timer, unlessAborted, within } = require('./time.js');
 const { ROUNDED } = require('./validity.js');
 
 /**
@@ -33,6 +33,7 @@ const { ROUNDED } = require('./validity.js');
  */
 
 const OVERWRITTEN = 'the key is no lock any more';
+const OVER = new Error('the lock was released, or is lost');
 
 /** @implements {Declared} */
 class Lock {
@@ -43,11 +44,13 @@ class Lock {
   #beats;
   /** The lock stays at least until then, even if it is released earlier. */
   #staysUntil;
-  #lost = new AbortController();
+  #lost = new Ending();
+  /** The same for the program, once it asks. @type {AbortController | undefined} */
+  #told;
   /** Why it is lost. */
   #why = '';
   /** Aborted when it is lost or released. */
-  #over = new AbortController();
+  #over = new Ending();
   /** The connection of a session, while it is open. @type {Connection | undefined} */
   #own;
   /**
@@ -141,7 +144,10 @@ class Lock {
   }
 
   get signal() {
-    return this.#lost.signal;
+    if (this.#told) return this.#told.signal;
+    const told = (this.#told = new AbortController());
+    follow(this.#lost.signal, () => told.abort(this.#lost.reason));
+    return told.signal;
   }
 
   get remaining() {
@@ -161,7 +167,7 @@ class Lock {
 
   /** @param {number} lease */
   async #extend(lease) {
-    if (this.signal.aborted) throw new LockLost(this.resource, `it was lost before: ${this.#why}`, this.signal.reason);
+    if (this.#lost.aborted) throw new LockLost(this.resource, `it was lost before: ${this.#why}`, this.#lost.reason);
     if (this.#isOver) throw new LockLost(this.resource, 'it was released');
     const now = performance.now();
     const { terms } = this.#granted;
@@ -170,7 +176,7 @@ class Lock {
     // The command may be executed without an answer.
     const sent = this.#beats.sends(now, time);
     this.#watchEnd();
-    const renewal = this.#within(this.signal, (bound) => this.#renew(time, bound), ofRenewal(terms));
+    const renewal = this.#within(this.#lost.signal, (bound) => this.#renew(time, bound), ofRenewal(terms));
     const { replies, repeated } = await renewal.catch((error) => {
       if (error instanceof TooFewReplicas) this.#beats.refused(performance.now(), sent);
       else this.#beats.cut(performance.now());
@@ -332,7 +338,7 @@ class Lock {
     this.#beats.capped(performance.now(), sent);
     const { client, target, token } = this.#granted;
     const asked = this.#beats.asks(performance.now());
-    const { replies: left } = await this.#within(this.signal, (bound) => ask(client, target.check(token), bound));
+    const { replies: left } = await this.#within(this.#lost.signal, (bound) => ask(client, target.check(token), bound));
     if (left.includes(null)) throw this.#lose('the server has no such hold');
     this.#beats.left(performance.now(), asked, Math.min(...left.map(Number)));
     this.#watchEnd();
@@ -471,10 +477,10 @@ class Lock {
    */
   #lose(why, cause) {
     const lost = new LockLost(this.resource, why, cause);
-    this.#why = this.signal.aborted ? this.#why : why;
+    this.#why = this.#lost.aborted ? this.#why : why;
     this.#beats.gone();
     if (!this.#isOver) this.#lost.abort(lost);
-    this.#over.abort();
+    this.#over.abort(OVER);
     this.#stopTimers();
     this.#leave();
     this.#closeAll();
@@ -484,7 +490,7 @@ class Lock {
   /** Marks it as released from now on, whatever answers still come. */
   #end() {
     this.#beats.release(performance.now());
-    this.#over.abort();
+    this.#over.abort(OVER);
     this.#stopTimers();
   }
 

@@ -64,12 +64,13 @@ function checkedOptions(options) {
  * @returns {Terms}
  */
 function termsOf(options) {
-  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
-  const terms = { signal: undefined, ...DEFAULTS, ...given };
-  const { lease, wait, answer, outage, ...others } = /** @type {Terms} */ (/** @type {unknown} */ (terms));
-  const { mode, replicas, replicasTimeout, maxHold, atLeast, renew, owner, signal } = others;
+  /** @type {Record<string, unknown>} */
+  const all = { signal: undefined, ...DEFAULTS };
+  for (const [name, value] of Object.entries(options)) if (value !== undefined) all[name] = value;
+  const terms = /** @type {Terms} */ (/** @type {unknown} */ (all));
+  const { lease, wait, answer, outage, mode, replicas, replicasTimeout, maxHold, atLeast, renew, owner, signal } = terms;
   /** @type {unknown} */
-  const bindsTo = others.session;
+  const bindsTo = terms.session;
   checkLease(lease);
   if (typeof wait !== 'number' || !(wait >= 0)) {
     throw new RangeError('wait is a number of milliseconds, 0 or more, or Infinity');
@@ -92,8 +93,9 @@ function termsOf(options) {
   checkHold(maxHold, atLeast, session || named !== undefined);
   return {
     // The server refuses a lease that is longer than the hold can be.
-    ...{ lease: Math.min(named?.leaseOf(given.lease ?? 1) ?? lease, maxHold), wait, answer, outage, mode },
-    ...{ session, named, replicas, replicasTimeout, maxHold, atLeast, renew, owner, signal },
+    lease: Math.min(named?.leaseOf(options.lease ?? 1) ?? lease, maxHold),
+    ...{ wait, answer, outage, mode, session, named },
+    ...{ replicas, replicasTimeout, maxHold, atLeast, renew, owner, signal },
   };
 }
 

@@ -1,7 +1,7 @@
 'use strict';
 /** Owners: each acquisition has one of its own, and people see in it who holds a lock. */
 
-const { randomBytes } = require('node:crypto');
+const { randomFillSync } = require('node:crypto');
 const { hostname } = require('node:os');
 
 /** The longest owner, its random end, and so the longest label of a program, in bytes. */
@@ -14,6 +14,19 @@ const HOST = hostname().replaceAll(/[^\w.-]/g, '-') || 'host';
 
 let acquisitions = 0;
 
+/** Random bytes for many owners, and how many of them are used: to get some takes long, however few. */
+const random = Buffer.alloc(1024);
+let used = random.length;
+
+function randomEnd() {
+  if (used === random.length) {
+    randomFillSync(random);
+    used = 0;
+  }
+  used += END / 2;
+  return random.toString('hex', used - END / 2, used);
+}
+
 /**
  * An owner that nobody else has: `HOST:PID:NUMBER:RANDOM`, or the label and a random end.
  *
@@ -21,7 +34,7 @@ let acquisitions = 0;
  */
 function newOwner(label) {
   const begin = label || placeOf(HOST, process.pid, (acquisitions += 1));
-  return `${begin}:${randomBytes(END / 2).toString('hex')}`;
+  return `${begin}:${randomEnd()}`;
 }
 
 /**

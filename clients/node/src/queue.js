@@ -9,7 +9,7 @@ const { soon } = require('./wire/ask.js');
 const { isAnswer } = require('./errors.js');
 const { AGAIN, PROBE_ANSWER, ofReplicas, untilProbe } = require('./limits.js');
 const { firstLease } = require('./options.js');
-const { pause } = require('./time.js');
+const { Ending, pause } = require('./time.js');
 
 /**
  * @typedef {import('./wire/clients.js').Client} Client
@@ -149,8 +149,8 @@ function grantedBy(reply) {
  */
 async function alive(request, connection, replies) {
   const { terms, bound } = request;
-  const done = new AbortController();
-  const stop = () => done.abort();
+  const done = new Ending();
+  const stop = () => done.abort(undefined);
   const over = replies.then(stop, stop);
   while (!done.signal.aborted) {
     await pause(untilProbe(terms.outage), done.signal).catch(() => {});

@@ -7,6 +7,41 @@ const LONGEST = 2 ** 31 - 1;
 /** @type {WeakMap<AbortSignal, Set<() => void>>} */
 const followers = new WeakMap();
 
+/** Does what this package needs of an AbortController, whose making takes long: each acquisition has several. */
+class Ending {
+  aborted = false;
+  /** @type {unknown} */
+  reason = undefined;
+  /** @type {Set<() => void> | undefined} */
+  #followers;
+
+  /** For the functions of this package. */
+  get signal() {
+    return /** @type {AbortSignal} */ (/** @type {unknown} */ (this));
+  }
+
+  /** @param {unknown} reason */
+  abort(reason) {
+    if (this.aborted) return;
+    this.aborted = true;
+    this.reason = reason;
+    const all = this.#followers;
+    this.#followers = undefined;
+    if (all) [...all].forEach((each) => each());
+  }
+
+  throwIfAborted() {
+    if (this.aborted) throw this.reason;
+  }
+
+  /** @param {() => void} then */
+  follow(then) {
+    const all = (this.#followers ??= new Set());
+    all.add(then);
+    return () => void all.delete(then);
+  }
+}
+
 /**
  * A timer that does not keep the program running.
  *
@@ -30,6 +65,7 @@ function follow(signal, then) {
     then();
     return () => {};
   }
+  if (signal instanceof Ending) return signal.follow(then);
   const known = followers.get(signal);
   const all = known ?? new Set();
   if (!known) {
@@ -48,18 +84,21 @@ function follow(signal, then) {
  * @param {AbortSignal | undefined} signal
  * @returns {Promise<T>}
  */
-async function unlessAborted(promise, signal) {
+function unlessAborted(promise, signal) {
   if (!signal) return promise;
-  promise.catch(() => {}); // it may fail after nobody listens
-  let stop = () => {};
-  const aborted = new Promise((_, reject) => {
-    stop = follow(signal, () => reject(signal.reason));
+  return new Promise((resolve, reject) => {
+    const stop = follow(signal, () => reject(signal.reason));
+    promise.then(
+      (result) => {
+        stop();
+        resolve(result);
+      },
+      (error) => {
+        stop();
+        reject(error);
+      },
+    );
   });
-  try {
-    return /** @type {T} */ (await Promise.race([promise, aborted]));
-  } finally {
-    stop();
-  }
 }
 
 /**
@@ -80,7 +119,7 @@ async function pause(ms, signal) {
 class Bound {
   /** The last failure, which says why there is no answer. */
   cause = /** @type {unknown} */ (undefined);
-  #controller = new AbortController();
+  #controller = new Ending();
   #error;
   #silence;
   #end;
@@ -161,6 +200,7 @@ async function within(limits, signal, error, task, late) {
 }
 
 exports.Bound = Bound;
+exports.Ending = Ending;
 exports.follow = follow;
 exports.pause = pause;
 exports.timer = timer;

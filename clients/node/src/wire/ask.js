@@ -52,10 +52,14 @@ async function ask(client, commands, bound, silence = SILENCE) {
 async function soon(answer, bound, ms = SILENCE) {
   /** @type {NodeJS.Timeout | undefined} */
   let timeout;
-  // After a turn for what has arrived while the program was busy.
-  const silence = new Promise((resolve) => (timeout = setTimeout(() => setImmediate(resolve), ms)));
+  /** @type {Promise<T | undefined>} */
+  const inTime = new Promise((resolve, reject) => {
+    answer.then(resolve, reject);
+    // After a turn for what has arrived while the program was busy.
+    timeout = setTimeout(() => setImmediate(resolve, undefined), ms);
+  });
   try {
-    const result = await unlessAborted(Promise.race([answer, silence]), bound.signal);
+    const result = await unlessAborted(inTime, bound.signal);
     if (result !== undefined) bound.heard();
     return result;
   } catch (error) {

@@ -56,6 +56,22 @@ function isCluster(client) {
  */
 function inDatabase(client, database) {
   if (database === undefined) return client;
+  const known = inDatabases.get(client) ?? new Map();
+  inDatabases.set(client, known);
+  const made = known.get(database) ?? madeForDatabase(client, database);
+  known.set(database, made);
+  return made;
+}
+
+/** @type {WeakMap<Client, Map<number, Client>>} */
+const inDatabases = new WeakMap();
+
+/**
+ * @param {Client} client
+ * @param {number} database
+ * @returns {Client}
+ */
+function madeForDatabase(client, database) {
   return {
     ...client,
     home: database,

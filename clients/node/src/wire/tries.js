@@ -3,7 +3,7 @@
 
 const { explained, isHeard, mayRepeat } = require('../errors.js');
 const { AFTERWARDS, ofConnecting, pauseAfter } = require('../limits.js');
-const { Bound, follow, pause, timer } = require('../time.js');
+const { Bound, Ending, follow, pause, timer } = require('../time.js');
 
 /**
  * @typedef {import('./clients.js').Client} Client
@@ -23,7 +23,7 @@ class Tries {
   #client;
   #key;
   #bound;
-  /** Made when it is needed: most locks are free. @type {AbortController | undefined} */
+  /** Made when it is needed: most locks are free. @type {Ending | undefined} */
   #stop;
   #unfollow = () => {};
   /** @type {Set<Connection>} */
@@ -147,7 +147,7 @@ class Tries {
   }
 
   #stopping() {
-    const stop = (this.#stop ??= new AbortController());
+    const stop = (this.#stop ??= new Ending());
     this.#unfollow();
     this.#unfollow = follow(this.#bound.signal, () => stop.abort(this.#bound.signal.reason));
     return stop;
