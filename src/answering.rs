@@ -6,9 +6,9 @@ use dlock_core::engine::Answer;
 
 use crate::ffi::blocking::{Blocked, Ticket};
 use crate::ffi::context::Context;
-use crate::reply;
 use crate::state::tell;
 use crate::waiter::Waiter;
+use dlock_core::reply;
 
 impl Ticket for Waiter {
     fn blocked(&self) -> &Cell<Option<Blocked>> {

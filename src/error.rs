@@ -26,7 +26,7 @@ pub enum Error {
     Effect(DecodeError),
     /// `SESSION` where there is no client connection.
     NoConnection,
-    /// `LOG` has no such subcommand.
+    /// `LOG` has no such subcommand: the text.
     Subcommand(String),
     /// The user may not see the log: it may not run this command.
     NotForUser(&'static str),
@@ -47,7 +47,7 @@ impl ErrorReply for Error {
                 return format!("{lacks}, which dlock.log needs on this server").into();
             }
             Error::Effect(error) => return format!("ERR invalid effect: {error}").into(),
-            Error::Subcommand(name) => return format!("ERR unknown subcommand '{name}'. Try {command} HELP.").into(),
+            Error::Subcommand(text) => return text.clone().into(),
             Error::ReadOnly => "READONLY You can't write against a read only replica.",
             Error::HeldStill => "TRYAGAIN Writes are paused (CLIENT PAUSE, failover), repeat the command afterwards",
             Error::NotForClients => "NOPERM dlock.apply is accepted only from replication and from files",

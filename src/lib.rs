@@ -17,7 +17,6 @@ mod hooks;
 mod info;
 mod keyspace;
 mod outputs;
-mod reply;
 mod state;
 mod waiter;
 

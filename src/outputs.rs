@@ -4,7 +4,6 @@
 //! client that was answered last first, and that is the one who has waited.
 
 use std::cell::RefMut;
-use std::ffi::CStr;
 
 use dlock_core::engine::{Event, Output};
 
@@ -12,9 +11,9 @@ use crate::error::Error;
 use crate::ffi::command::ErrorReply;
 use crate::ffi::context::Context;
 use crate::ffi::guarded;
-use crate::ffi::spec::Spec;
 use crate::ffi::strings::KeyName;
 use crate::state::{OutputList, Outputs, ServerEngine, outputs, recycle};
+use dlock_core::spec::Spec;
 
 /// The answers that follow the own reply of the running command.
 #[must_use]
@@ -58,7 +57,7 @@ impl Rest {
 #[inline(always)]
 fn notify_own(context: &mut Context<'_>, own: &[KeyName<'_>], index: usize, event: Event) {
     if let Some(name) = own.get(index) {
-        context.notify(name_of(event), name);
+        context.notify(event.name(), name);
     }
 }
 
@@ -67,7 +66,7 @@ fn send_events(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: &OutputL
         match output {
             Output::Own(index, event) => notify_own(context, own, *index, *event),
             Output::Event(db, key, event) => {
-                in_database(context, *db, |context| context.notify(name_of(*event), &KeyName::new(key)));
+                in_database(context, *db, |context| context.notify(event.name(), &KeyName::new(key)));
             }
             Output::Modified(db, key) => {
                 in_database(context, *db, |context| context.signal_modified(&KeyName::new(key)));
@@ -95,15 +94,5 @@ fn in_database(context: &mut Context<'_>, db: i32, body: impl FnOnce(&mut Contex
     if context.select_db(db) {
         body(context);
         context.select_db(selected);
-    }
-}
-
-fn name_of(event: Event) -> &'static CStr {
-    match event {
-        Event::Acquire => c"dlock.acquire",
-        Event::Release => c"dlock.release",
-        Event::Renew => c"dlock.renew",
-        Event::Wait => c"dlock.wait",
-        Event::Lapse => c"dlock.lapse",
     }
 }

@@ -9,11 +9,11 @@ use std::rc::Rc;
 
 use dlock_core::args::{Acquire as Args, Malformed};
 use dlock_core::engine::{Call, Entered};
+use dlock_core::spec::{self, Spec};
 use dlock_core::{BindTo, Binding, ClientId, Command as Which, Name, Now, Owner, Request, SessionId};
 use smallvec::SmallVec;
 
 use super::may_write;
-use super::options::{BLOCK, LEASE, MAXHOLD, REQUEST, SESSION};
 use crate::config::limits;
 use crate::error::Error;
 use crate::ffi::acl::user_name;
@@ -21,13 +21,12 @@ use crate::ffi::blocking::{Ticket, block};
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, Flags, now};
 use crate::ffi::rights::Rights;
-use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::ffi::strings::KeyName;
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
-use crate::reply;
 use crate::state::{engine, use_engine};
 use crate::waiter::Waiter;
+use dlock_core::reply;
 
 /// The commands that acquire one lock: they differ in what they want of it.
 macro_rules! acquiring {
@@ -48,49 +47,15 @@ macro_rules! acquiring {
 
 acquiring! {
     /// Exclusive, not reentrant.
-    Acquire: spec("DLOCK.ACQUIRE", "Acquires a lock exclusively. Not reentrant.");
+    Acquire: spec::ACQUIRE;
     /// Exclusive, reentrant.
-    Racquire: spec("DLOCK.RACQUIRE", "Acquires a lock exclusively, or enters it once more.");
+    Racquire: spec::RACQUIRE;
     /// Shared, reentrant.
-    Rlock: spec("DLOCK.RLOCK", "Acquires a lock for reading, or enters it once more.");
+    Rlock: spec::RLOCK;
     /// The write side of [`Rlock`], identical to [`Racquire`].
-    Wlock: spec("DLOCK.WLOCK", "Acquires a lock for writing, or enters it once more.");
+    Wlock: spec::WLOCK;
     /// Shared, up to a limit.
-    Sacquire: Spec {
-        arity: -4,
-        arguments: &[
-            Argument::Text("owner"),
-            Argument::BareNumber("limit"),
-            Argument::OneOf("entries", &[Argument::Number("PERMITS", "permits"), Argument::Word("SLOT")]),
-            LEASE,
-            BLOCK,
-            SESSION,
-            MAXHOLD,
-            REQUEST,
-        ],
-        ..spec("DLOCK.SACQUIRE", "Acquires permits of a semaphore.")
-    };
-}
-
-const fn spec(name: &'static str, summary: &'static str) -> Spec {
-    Spec {
-        name,
-        flags: "write deny-oom blocking",
-        categories: "dlock write slow blocking",
-        keys: Keys::First(KeyUse::Update),
-        arity: -3,
-        summary,
-        complexity: "O(log N) with N the number of holds on the lock",
-        arguments: &[
-            Argument::Text("owner"),
-            LEASE,
-            BLOCK,
-            SESSION,
-            MAXHOLD,
-            Argument::Number("MINTOKEN", "token"),
-            REQUEST,
-        ],
-    }
+    Sacquire: spec::SACQUIRE;
 }
 
 /// Acquires one lock. All commands share this code: each would have a copy of all that is inlined here.

@@ -9,25 +9,16 @@ use dlock_core::{Name, decode_effect};
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command, ErrorReply};
 use crate::ffi::context::{Context, log_warning};
-use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::keyspace::ServerKeys;
 use crate::state::use_engine;
+use dlock_core::spec::{APPLY, Spec};
 
 /// Applies what a primary decided.
 pub struct Apply;
 
 impl Command for Apply {
     type Error = Error;
-    const SPEC: Spec = Spec {
-        name: "DLOCK.APPLY",
-        flags: "write fast deny-script",
-        categories: "write fast admin dangerous",
-        keys: Keys::First(KeyUse::Update),
-        arity: 3,
-        summary: "Internal: applies a change that a primary decided on.",
-        complexity: "O(log N) with N the number of holds on the lock",
-        arguments: &[Argument::Text("effect")],
-    };
+    const SPEC: Spec = APPLY;
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let applied = apply(context, arguments);

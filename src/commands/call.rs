@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
-use crate::ffi::spec::{Keys, Spec};
+use dlock_core::spec::{Keys, Spec};
 
 /// Calls a command.
 pub struct Call;

@@ -10,24 +10,15 @@ use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::key::{Access, Key};
-use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::state::use_engine;
+use dlock_core::spec::{CHECK, Spec};
 
 /// Tells whether a fencing token is still good.
 pub struct Check;
 
 impl Command for Check {
     type Error = Error;
-    const SPEC: Spec = Spec {
-        name: "DLOCK.CHECK",
-        flags: "readonly fast",
-        categories: "dlock read fast",
-        keys: Keys::First(KeyUse::Read),
-        arity: 3,
-        summary: "Returns the milliseconds left of the hold with a fencing token.",
-        complexity: "O(log N) with N the number of holds on the lock",
-        arguments: &[Argument::BareNumber("token")],
-    };
+    const SPEC: Spec = CHECK;
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let key = arguments.key()?;

@@ -12,31 +12,16 @@ use crate::ffi::acl::User;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
 use crate::ffi::key::{Access, Key};
-use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
-use crate::reply;
 use crate::state::use_engine;
+use dlock_core::reply;
+use dlock_core::spec::{INFO, Spec};
 
 /// Shows who holds a lock, and who waits for it.
 pub struct Info;
 
 impl Command for Info {
     type Error = Error;
-    const SPEC: Spec = Spec {
-        name: "DLOCK.INFO",
-        flags: "readonly",
-        categories: "dlock read slow",
-        keys: Keys::First(KeyUse::Read),
-        arity: -2,
-        summary: "Shows who holds a lock and who waits for it.",
-        complexity: "O(log N) with N the number of holds on the lock, and O(M) for M holds shown or lapsed",
-        arguments: &[Argument::OneOf(
-            "detail",
-            &[
-                Argument::NamedText("OWNER", "owner"),
-                Argument::Group("full", &[Argument::Word("FULL"), Argument::Number("COUNT", "count")]),
-            ],
-        )],
-    };
+    const SPEC: Spec = INFO;
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let key = arguments.key()?;

@@ -9,48 +9,16 @@ use crate::error::Error;
 use crate::ffi::acl::{User, has_categories};
 use crate::ffi::command::{Arguments, Command, ErrorReply};
 use crate::ffi::context::Context;
-use crate::ffi::spec::{Argument, Keys, Spec};
-use crate::reply;
 use crate::state::use_engine;
+use dlock_core::reply;
+use dlock_core::spec::{LOG, Spec};
 
 /// Shows long waits, leases that ran out, and locks that went.
 pub struct Log;
 
-const HELP: [&str; 12] = [
-    "DLOCK.LOG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "GET [<count>]",
-    "    Return the newest <count> entries (default: 10, -1 means all). An entry has the",
-    "    fields id, time, event, db, key, owner, mode, token, waited, held, client, addr, name,",
-    "    session.",
-    "LEN",
-    "    Return the number of entries.",
-    "RESET",
-    "    Remove all entries.",
-    "HELP",
-    "    Print this help.",
-    "See CONFIG GET dlock.log-* for what is logged.",
-];
-
 impl Command for Log {
     type Error = Error;
-    const SPEC: Spec = Spec {
-        name: "DLOCK.LOG",
-        flags: "admin allow-loading allow-stale",
-        categories: "admin slow dangerous",
-        keys: Keys::None,
-        arity: -2,
-        summary: "Shows long waits, leases that ran out, and locks that were removed.",
-        complexity: "O(N) with N the number of entries shown",
-        arguments: &[Argument::Choice(
-            "subcommand",
-            &[
-                Argument::Group("get", &[Argument::Word("GET"), Argument::MayBeNumber("count")]),
-                Argument::Word("LEN"),
-                Argument::Word("RESET"),
-                Argument::Word("HELP"),
-            ],
-        )],
-    };
+    const SPEC: Spec = LOG;
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         if let Err((error, command)) = run(context, arguments) {
@@ -66,8 +34,7 @@ fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), (Erro
     let mut words = arguments.all();
     let Some(word) = words.next() else { return Err((Malformed::Arity.into(), command)) };
     let Some(subcommand) = Subcommand::of(word) else {
-        let shown = String::from_utf8_lossy(word.get(..128).unwrap_or(word)).into_owned();
-        return Err((Error::Subcommand(shown), command));
+        return Err((Error::Subcommand(Subcommand::unknown(word, &command)), command));
     };
     check_rights(context, subcommand).map_err(|error| (error, command.clone()))?;
     let command = format!("{command}|{}", subcommand.name());
@@ -96,7 +63,7 @@ fn check_rights(context: &mut Context<'_>, subcommand: Subcommand) -> Result<(),
     }
 }
 
-fn show(context: &Context<'_>, log: Args) -> Result<(), Error> {
+fn show(context: &mut Context<'_>, log: Args) -> Result<(), Error> {
     match log {
         Args::Get(count) => {
             let entries: Vec<LogEntry> = use_engine(|engine| engine.log().entries().take(count).cloned().collect())?;
@@ -109,8 +76,8 @@ fn show(context: &Context<'_>, log: Args) -> Result<(), Error> {
             context.reply_status("OK");
         }
         Args::Help => {
-            context.reply_array(HELP.len());
-            HELP.iter().for_each(|line| context.reply_status(line));
+            context.reply_array(Args::HELP.len());
+            Args::HELP.iter().for_each(|line| context.reply_status(line));
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
 use crate::ffi::meddler::meddle_when_another_expires;
-use crate::ffi::spec::{KeyUse, Keys, Spec};
+use dlock_core::spec::{KeyUse, Keys, Spec};
 
 /// Has a command run when a key expires.
 pub struct Meddle;

@@ -11,7 +11,6 @@ mod log;
 mod macquire;
 #[cfg(debug_assertions)]
 mod meddle;
-mod options;
 #[cfg(debug_assertions)]
 mod panic;
 #[cfg(debug_assertions)]
@@ -23,54 +22,47 @@ mod session;
 mod thread;
 
 use crate::error::Error;
-use crate::ffi::command::{Command, register};
+use crate::ffi::command::register;
 use crate::ffi::context::{Context, Flags, is_held_still};
-use crate::ffi::spec::Spec;
 
-/// The commands for clients, in the order in which `DLOCK.HELP` shows them.
-const COMMANDS: &[Listed] = &[
-    listed::<acquire::Acquire>(),
-    listed::<acquire::Racquire>(),
-    listed::<acquire::Rlock>(),
-    listed::<acquire::Wlock>(),
-    listed::<acquire::Sacquire>(),
-    listed::<macquire::Macquire>(),
-    listed::<release::Release>(),
-    listed::<renew::Renew>(),
-    listed::<check::Check>(),
-    listed::<info::Info>(),
-    listed::<session::Session>(),
-    listed::<log::Log>(),
-    listed::<help::Help>(),
+/// The commands for clients.
+const COMMANDS: &[Register] = &[
+    register::<acquire::Acquire>,
+    register::<acquire::Racquire>,
+    register::<acquire::Rlock>,
+    register::<acquire::Wlock>,
+    register::<acquire::Sacquire>,
+    register::<macquire::Macquire>,
+    register::<release::Release>,
+    register::<renew::Renew>,
+    register::<check::Check>,
+    register::<info::Info>,
+    register::<session::Session>,
+    register::<log::Log>,
+    register::<help::Help>,
 ];
 
 /// The commands for replication and for tests.
-const INTERNAL: &[Listed] = &[
-    listed::<apply::Apply>(),
+const INTERNAL: &[Register] = &[
+    register::<apply::Apply>,
     #[cfg(debug_assertions)]
-    listed::<call::Call>(),
+    register::<call::Call>,
     #[cfg(debug_assertions)]
-    listed::<meddle::Meddle>(),
+    register::<meddle::Meddle>,
     #[cfg(debug_assertions)]
-    listed::<panic::Panic>(),
+    register::<panic::Panic>,
     #[cfg(debug_assertions)]
-    listed::<promise::Promise>(),
+    register::<promise::Promise>,
     #[cfg(debug_assertions)]
-    listed::<thread::Thread>(),
+    register::<thread::Thread>,
 ];
 
-struct Listed {
-    spec: &'static Spec,
-    register: fn(&Context<'_>) -> Result<(), String>,
-}
-
-const fn listed<C: Command>() -> Listed {
-    Listed { spec: &C::SPEC, register: register::<C> }
-}
+/// Registers a command.
+type Register = fn(&Context<'_>) -> Result<(), String>;
 
 /// Registers every command.
 pub fn register_commands(context: &Context<'_>) -> Result<(), String> {
-    COMMANDS.iter().chain(INTERNAL).try_for_each(|command| (command.register)(context))
+    COMMANDS.iter().chain(INTERNAL).try_for_each(|register| register(context))
 }
 
 /// Checks that a command may write here and now. The server puts off what clients send while it holds its data still, but

@@ -10,7 +10,7 @@ use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
 use crate::ffi::meddler::refuse;
 use crate::ffi::planned::panic_in;
-use crate::ffi::spec::{KeyUse, Keys, Spec};
+use dlock_core::spec::{KeyUse, Keys, Spec};
 
 /// Panics: before the reply, after it, after a part of it, when the client is blocked, or in a later call of the server.
 pub struct Panic;

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
 use crate::ffi::meddler::call_as_one_that_may_block;
-use crate::ffi::spec::{Keys, Spec};
+use dlock_core::spec::{Keys, Spec};
 
 /// Calls a command that may block.
 pub struct Promise;

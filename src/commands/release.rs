@@ -7,37 +7,20 @@ use dlock_core::engine::{Call, Fault, Left, replay_release};
 use dlock_core::{ClientId, Name};
 
 use super::may_write;
-use super::options::MODE;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
-use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
 use crate::state::engine;
+use dlock_core::spec::{RELEASE, Spec};
 
 /// Gives back one entry, some, or all.
 pub struct Release;
 
 impl Command for Release {
     type Error = Error;
-    const SPEC: Spec = Spec {
-        name: "DLOCK.RELEASE",
-        flags: "write fast",
-        categories: "dlock write fast",
-        keys: Keys::First(KeyUse::Remove),
-        arity: -3,
-        summary: "Releases one entry of an owner's hold, some, or all.",
-        complexity: "O(log N) with N the number of holds on the lock",
-        arguments: &[
-            Argument::Text("owner"),
-            MODE,
-            Argument::OneOf("entries", &[Argument::Word("ALL"), Argument::Number("PERMITS", "permits")]),
-            Argument::Number("TOKEN", "token"),
-            Argument::Word("BREAK"),
-            Argument::NamedText("REQUEST", "id"),
-        ],
-    };
+    const SPEC: Spec = RELEASE;
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let own = [arguments.key()?];

@@ -8,37 +8,21 @@ use dlock_core::{Name, Reach};
 
 use super::acquire::{client, look_up};
 use super::may_write;
-use super::options::{LEASE, MODE, SESSION};
 use crate::config::limits;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now};
-use crate::ffi::spec::{Argument, KeyUse, Keys, Spec};
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
 use crate::state::engine;
+use dlock_core::spec::{RENEW, Spec};
 
 /// Sets the deadline of an owner's holds.
 pub struct Renew;
 
 impl Command for Renew {
     type Error = Error;
-    const SPEC: Spec = Spec {
-        name: "DLOCK.RENEW",
-        flags: "write fast",
-        categories: "dlock write fast",
-        keys: Keys::First(KeyUse::Update),
-        arity: -3,
-        summary: "Sets the deadline of an owner's holds.",
-        complexity: "O(log N) with N the number of holds on the lock",
-        arguments: &[
-            Argument::Text("owner"),
-            LEASE,
-            MODE,
-            SESSION,
-            Argument::OneOf("fence", &[Argument::Number("TOKEN", "token"), Argument::Number("MINTOKEN", "token")]),
-        ],
-    };
+    const SPEC: Spec = RENEW;
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let (own, now) = ([arguments.key()?], now());

@@ -12,10 +12,10 @@ use crate::error::Error;
 use crate::ffi::acl::{User, user_name, user_state};
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, now, uptime};
-use crate::ffi::spec::{Argument, Keys, Spec};
 use crate::outputs::begin;
-use crate::reply;
 use crate::state::engine;
+use dlock_core::reply;
+use dlock_core::spec::{SESSIONS, Spec};
 
 /// Opens a named session, keeps it open, ends it, or shows its holds; or shows the sessions.
 pub struct Session;
@@ -27,37 +27,9 @@ enum Reply {
     Sessions(Vec<OpenSession>),
 }
 
-const ID: Argument = Argument::Text("id");
-const USER: Argument = Argument::NamedText("USER", "name");
-const COUNT: Argument = Argument::Number("COUNT", "count");
-
 impl Command for Session {
     type Error = Error;
-    const SPEC: Spec = Spec {
-        name: "DLOCK.SESSION",
-        flags: "fast",
-        categories: "dlock fast connection",
-        keys: Keys::None,
-        arity: -2,
-        summary: "Opens a named session, keeps it open, ends it, or lists its holds; or lists the sessions.",
-        complexity: "O(log N) with N the number of sessions, O(M) with M the number of holds or sessions listed",
-        arguments: &[Argument::Choice(
-            "action",
-            &[
-                Argument::Group(
-                    "heartbeat",
-                    &[
-                        ID,
-                        Argument::Required(&Argument::Number("PX", "milliseconds")),
-                        Argument::OneOf("condition", &[Argument::Word("NX"), Argument::Word("XX")]),
-                    ],
-                ),
-                Argument::Group("close", &[ID, Argument::Required(&Argument::Word("CLOSE")), USER]),
-                Argument::Group("holds", &[ID, Argument::Required(&Argument::Word("LIST")), USER, COUNT]),
-                Argument::Group("sessions", &[Argument::Word("LIST"), COUNT]),
-            ],
-        )],
-    };
+    const SPEC: Spec = SESSIONS;
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let args = Args::parse(arguments.all())?;

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
 use crate::ffi::meddler::{last_reply, run_in_thread};
-use crate::ffi::spec::{Keys, Spec};
+use dlock_core::spec::{Keys, Spec};
 
 /// Runs a command in a thread.
 pub struct Thread;

@@ -10,8 +10,8 @@ use super::acl::has_categories;
 use super::command_docs::{document, flags_of};
 use super::context::Context;
 use super::guard::{caught, guarded};
-use super::spec::{KeyUse, Keys, Spec};
 use super::strings::{KeyName, bytes_of, c_string};
+use dlock_core::spec::{KeyUse, Keys, Spec};
 
 /// A command: how it is registered and what it does.
 pub trait Command {

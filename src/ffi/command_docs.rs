@@ -12,8 +12,8 @@ use redis_module::raw::{
     RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING as TEXT,
 };
 
-use super::spec::{Argument, KeyUse, Keys, Spec};
 use super::strings::c_string;
+use dlock_core::spec::{Argument, KeyUse, Keys, Spec};
 
 /// # Safety
 /// `command` must be a live command of this module.

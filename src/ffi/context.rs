@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::ptr::null;
 
 use dlock_core::engine::Permission;
+use dlock_core::reply::Writer;
 use dlock_core::{Now, Uptime};
 use redis_module::raw;
 
@@ -382,6 +383,29 @@ impl Context<'_> {
         while self.owed.get() > 0 {
             self.reply_error(message);
         }
+    }
+}
+
+impl Writer for Context<'_> {
+    #[inline]
+    fn integer(&mut self, integer: u64) {
+        self.reply_integer(integer);
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.reply_bytes(bytes);
+    }
+
+    fn nil(&mut self) {
+        self.reply_nil();
+    }
+
+    fn array(&mut self, len: usize) {
+        self.reply_array(len);
+    }
+
+    fn map(&mut self, pairs: usize) {
+        self.reply_map(pairs);
     }
 }
 

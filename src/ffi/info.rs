@@ -14,13 +14,6 @@ use super::under_lock::UnderLock;
 pub struct Section(*mut raw::RedisModuleInfoCtx);
 
 impl Section {
-    /// Adds a number.
-    pub fn number(&mut self, name: &str, number: u64) {
-        let name = c_string(name);
-        // SAFETY: `self.0` is live for the call; the server copies the name.
-        unsafe { api!(RedisModule_InfoAddFieldULongLong(self.0, name.as_ptr(), number)) };
-    }
-
     /// Adds a text.
     pub fn text(&mut self, name: &str, text: &str) {
         let (name, text) = (c_string(name), c_string(text));

@@ -12,7 +12,6 @@
 //! | `strings` | strings of C and of the server, names of keys |
 //! | `key` | an open key, and the lock in it, as the engine reaches them |
 //! | `data_type` | the callbacks of the type `distrlock` |
-//! | `spec` | the description of a command, which the module registers |
 //! | `command` | registration of commands and their entry; `command_docs`: their `COMMAND DOCS` |
 //! | `alloc` | the server's allocator |
 //! | `acl` | ACL categories, and which commands a user may run |
@@ -107,7 +106,6 @@ pub mod meddler;
 pub mod planned;
 pub mod rights;
 pub mod scan;
-pub mod spec;
 pub mod strings;
 mod under_lock;
 

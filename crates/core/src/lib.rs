@@ -25,6 +25,8 @@
 //! | `engine` | waiting, sessions, visits, deadlocks: everything that concerns more than one command |
 //! | [`args`] | the arguments of commands |
 //! | [`settings`] | what an operator may set |
+//! | [`spec`] | the descriptions of commands |
+//! | [`reply`] | how answers are written |
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
@@ -38,9 +40,11 @@ pub mod engine;
 mod holds;
 mod lock;
 mod owner;
+pub mod reply;
 mod session;
 pub mod settings;
 mod sink;
+pub mod spec;
 mod types;
 mod view;
 

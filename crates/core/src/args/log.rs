@@ -36,6 +36,12 @@ impl Subcommand {
         all.into_iter().find(|subcommand| is(word, subcommand.name()))
     }
 
+    /// Returns the error for a word that names none. `command` names the command.
+    pub fn unknown(word: &[u8], command: &str) -> String {
+        let shown = String::from_utf8_lossy(word.get(..128).unwrap_or(word));
+        format!("ERR unknown subcommand '{shown}'. Try {command} HELP.")
+    }
+
     /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -48,6 +54,22 @@ impl Subcommand {
 }
 
 impl Log {
+    /// The answer to `HELP`, line by line.
+    pub const HELP: [&str; 12] = [
+        "DLOCK.LOG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "GET [<count>]",
+        "    Return the newest <count> entries (default: 10, -1 means all). An entry has the",
+        "    fields id, time, event, db, key, owner, mode, token, waited, held, client, addr, name,",
+        "    session.",
+        "LEN",
+        "    Return the number of entries.",
+        "RESET",
+        "    Remove all entries.",
+        "HELP",
+        "    Print this help.",
+        "See CONFIG GET dlock.log-* for what is logged.",
+    ];
+
     /// Reads the words after the subcommand.
     ///
     /// # Errors

@@ -98,6 +98,19 @@ impl<T> Engine<T> {
         self.swap_outputs(Vec::new())
     }
 
+    /// Returns the fields of `INFO dlock`, without their prefix `dlock_`. `version` is that of the server's program.
+    pub fn info(&self, version: &str) -> Vec<(&'static str, String)> {
+        let numbers = self.stats().named().chain(self.gauges().named());
+        let log = self.log();
+        let times = [("wait_usec", log.waits.percentiles()), ("hold_usec", log.holds.percentiles())];
+        let first = [("version", version.to_owned())].into_iter();
+        first
+            .chain(numbers.map(|(name, number)| (name, number.to_string())))
+            .chain(times)
+            .chain([("internal_errors", crate::doubt::count().to_string())])
+            .collect()
+    }
+
     /// Returns the current numbers.
     pub fn gauges(&self) -> Gauges {
         let Parts { waiters, sessions, memory, .. } = &self.parts;

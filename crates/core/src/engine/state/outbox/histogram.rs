@@ -44,6 +44,12 @@ impl Histogram {
         }
     }
 
+    /// Returns percentiles, as `INFO latencystats` writes them.
+    pub fn percentiles(&self) -> String {
+        let [p50, p99, p999] = [500, 990, 999].map(|thousandths| self.percentile(thousandths));
+        format!("p50={p50}.000,p99={p99}.000,p99.9={p999}.000")
+    }
+
     /// Returns the time in µs that this many thousandths of all times do not exceed; 0 if there are none.
     pub fn percentile(&self, thousandths: u64) -> u64 {
         let rank = u128::from(self.total) * u128::from(thousandths);

@@ -7,6 +7,7 @@ pub(crate) mod log_entry;
 pub(crate) mod log_ring;
 pub(crate) mod stats;
 
+use std::ffi::CStr;
 use std::rc::Rc;
 
 use crate::engine::state::call::Call;
@@ -45,6 +46,20 @@ pub enum Event {
     Wait,
     /// A lease ran out.
     Lapse,
+}
+
+impl Event {
+    /// Returns its name.
+    #[inline]
+    pub fn name(self) -> &'static CStr {
+        match self {
+            Event::Acquire => c"dlock.acquire",
+            Event::Release => c"dlock.release",
+            Event::Renew => c"dlock.renew",
+            Event::Wait => c"dlock.wait",
+            Event::Lapse => c"dlock.lapse",
+        }
+    }
 }
 
 /// How a wait ends.

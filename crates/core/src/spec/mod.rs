@@ -1,8 +1,12 @@
-//! The description of a command, which the module registers.
+//! The descriptions of the commands: what the module registers, and what `COMMAND` and `DLOCK.HELP` show.
 
-use std::ffi::c_int;
+mod list;
+mod options;
+
+pub use list::*;
 
 /// How a command is registered and documented. Texts are ASCII.
+#[derive(Debug)]
 pub struct Spec {
     /// In upper case, as in the docs.
     pub name: &'static str,
@@ -13,7 +17,7 @@ pub struct Spec {
     /// Where its keys are, and what it does to them.
     pub keys: Keys,
     /// As in `COMMAND INFO`: negative if there may be more.
-    pub arity: c_int,
+    pub arity: i32,
     /// A line of text.
     pub summary: &'static str,
     /// As in `COMMAND DOCS`.
@@ -45,6 +49,7 @@ pub enum KeyUse {
 }
 
 /// An argument in the docs of a command.
+#[derive(Debug)]
 pub enum Argument {
     /// A string, with the name of the value.
     Text(&'static str),
@@ -112,4 +117,12 @@ impl Argument {
             }
         }
     }
+}
+
+/// Returns the lines of `DLOCK.HELP`.
+pub fn help() -> impl ExactSizeIterator<Item = String> {
+    let first = "DLOCK.<command> <arg> ... Commands are:".to_owned();
+    let of = |spec: &&Spec| [spec.syntax(), format!("    {}", spec.summary)];
+    let lines: Vec<String> = std::iter::once(first).chain(COMMANDS.iter().flat_map(of)).collect();
+    lines.into_iter()
 }

@@ -1,9 +1,9 @@
 //! Options that several commands have.
 
-use crate::ffi::spec::Argument;
+use super::Argument;
 
 /// `EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds`.
-pub const LEASE: Argument = Argument::OneOf(
+pub(super) const LEASE: Argument = Argument::OneOf(
     "lease",
     &[
         Argument::Number("EX", "seconds"),
@@ -14,17 +14,17 @@ pub const LEASE: Argument = Argument::OneOf(
 );
 
 /// `READ | WRITE`.
-pub const MODE: Argument = Argument::OneOf("mode", &[Argument::Word("READ"), Argument::Word("WRITE")]);
+pub(super) const MODE: Argument = Argument::OneOf("mode", &[Argument::Word("READ"), Argument::Word("WRITE")]);
 
 /// `BLOCK milliseconds`.
-pub const BLOCK: Argument = Argument::Number("BLOCK", "milliseconds");
+pub(super) const BLOCK: Argument = Argument::Number("BLOCK", "milliseconds");
 
 /// `SESSION | SESSIONID id`.
-pub const SESSION: Argument =
+pub(super) const SESSION: Argument =
     Argument::OneOf("session", &[Argument::Word("SESSION"), Argument::NamedText("SESSIONID", "id")]);
 
 /// `MAXHOLD milliseconds`.
-pub const MAXHOLD: Argument = Argument::Number("MAXHOLD", "milliseconds");
+pub(super) const MAXHOLD: Argument = Argument::Number("MAXHOLD", "milliseconds");
 
 /// `REQUEST id`.
-pub const REQUEST: Argument = Argument::NamedText("REQUEST", "id");
+pub(super) const REQUEST: Argument = Argument::NamedText("REQUEST", "id");
