@@ -19,7 +19,7 @@ COMMAND_BUILD := --package dlock-cli --features tls
 # The same set of features for all that tests build: cargo builds everything again for another set.
 TESTED := --locked --workspace --features tls
 # The packages of a release. They are linted without features, too.
-SHIPPED := dlock dlock-core dlock-quorum dlock-client dlock-agent dlock-cli
+SHIPPED := dlock dlock-core dlock-memory dlock-quorum dlock-client dlock-agent dlock-cli
 
 FUZZ_TOOL := $(CURDIR)/target/release/dlock-stress
 

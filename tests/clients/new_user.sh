@@ -44,7 +44,7 @@ package() {
         build
     fi
     echo '[patch.crates-io]' >"$home/.cargo/config.toml"
-    for crate in core quorum client agent cli; do
+    for crate in core memory quorum client agent cli; do
         mkdir "$home/files/dlock-$crate"
         tar -xzf "$home/files/dlock-$crate"-*.crate -C "$home/files/dlock-$crate" --strip-components 1
         [[ $crate == cli ]] || echo "dlock-$crate = { path = '$home/files/dlock-$crate' }" >>"$home/.cargo/config.toml"
@@ -60,8 +60,8 @@ build() {
     cp target/python/wheel/*.whl "$node"/*.tgz "$home/files"
     # Together, since one needs the other and no registry has them. The users verify that they can be built.
     cargo package --quiet --locked --allow-dirty --no-verify \
-        -p dlock-core -p dlock-quorum -p dlock-client -p dlock-agent -p dlock-cli
-    for crate in core quorum client agent cli; do
+        -p dlock-core -p dlock-memory -p dlock-quorum -p dlock-client -p dlock-agent -p dlock-cli
+    for crate in core memory quorum client agent cli; do
         # Files of other versions may lie beside it.
         version=$(cargo pkgid --package "dlock-$crate")
         cp "$built/package/dlock-$crate-${version##*[#@]}.crate" "$home/files"

@@ -103,6 +103,13 @@ pub struct Name<'a> {
     pub key: &'a [u8],
 }
 
+/// A name that is kept.
+impl<'a> From<&'a (i32, Vec<u8>)> for Name<'a> {
+    fn from((db, key): &'a (i32, Vec<u8>)) -> Name<'a> {
+        Name { db: *db, key }
+    }
+}
+
 /// How long a hold was given, in milliseconds: 1 to [`Lease::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease(NonZeroU64);

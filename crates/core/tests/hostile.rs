@@ -36,7 +36,8 @@ impl Server {
 
     /// Lets one millisecond pass.
     fn pass(&mut self) {
-        self.keys.set_now_us((self.keys.ms() + 1) * 1000);
+        let ms = self.keys.ms();
+        self.keys.set_now_us((ms + 1) * 1000);
     }
 
     fn gone(&mut self, client: u64) {

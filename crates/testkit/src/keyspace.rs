@@ -1,16 +1,17 @@
-//! The keys of a server, in memory: what an [`Engine`](dlock_core::Engine) needs of a server, and what commands of the
-//! server itself do to keys.
+//! The keys of a server in the tests, and what they replicate.
 //!
 //! A primary records what it replicates. [`MemoryKeyspace::replicate_to`] has another keyspace do the same, through the
 //! bytes that a replication link carries.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 
-use dlock_core::engine::{KeyEnd, NotOpen, OpenKey, Permission, Signal, UserState, WrongType, replay, replay_release};
+use dlock_core::engine::{Keyspace, NotOpen, Permission, UserState, WrongType, replay, replay_release};
 use dlock_core::{
-    Effect, Entries, Keyspace, Lock, Memory, Mode, Name, Now, Owner, Release, RequestId, Token, UnixMs, Uptime,
-    decode_effect, decode_lock, encode_effect, encode_lock,
+    Effect, Entries, Lock, Memory, Mode, Name, Now, Owner, Release, RequestId, Token, Uptime, decode_effect,
+    decode_lock, encode_effect, encode_lock,
 };
+use dlock_memory::{Gone, Keys, MemoryKey, Surroundings};
 
 /// A database and the name of a key.
 pub type KeyName = (i32, Vec<u8>);
@@ -20,9 +21,15 @@ pub fn name(key: &KeyName) -> Name<'_> {
     Name { db: key.0, key: &key.1 }
 }
 
-/// The keys of a server, and its clock.
-#[derive(Clone, Debug, Default)]
+/// The keys of a server, its clock, and what a test wants of it.
+#[derive(Clone, Debug)]
 pub struct MemoryKeyspace {
+    keys: Keys<Around>,
+}
+
+/// The parts of the server that are no keys.
+#[derive(Clone, Debug, Default)]
+pub struct Around {
     now_us: u64,
     /// How far the monotonic clock is ahead, in µs.
     uptime_ahead_us: i64,
@@ -32,7 +39,6 @@ pub struct MemoryKeyspace {
     pub us_per_open: u64,
     looked_us: std::cell::Cell<u64>,
     looks: std::cell::Cell<u64>,
-    keys: BTreeMap<KeyName, Key>,
     /// The permissions of timers for a key, where they are limited.
     pub permissions: BTreeMap<KeyName, Permission>,
     /// The server refuses to open a key for change, at random, once in this many times on average.
@@ -50,22 +56,8 @@ pub struct MemoryKeyspace {
     pub running: Option<RunningRelease>,
     stream: Vec<(KeyName, Replicated)>,
     unlinked: Vec<KeyName>,
-    has_removed: bool,
     /// The keys that `WATCH` and `CLIENT TRACKING` heard of.
     pub modified: BTreeSet<KeyName>,
-}
-
-/// A value, and when its key expires.
-#[derive(Clone, Debug)]
-struct Key {
-    value: Value,
-    expiry: Option<UnixMs>,
-}
-
-#[derive(Clone, Debug)]
-enum Value {
-    Lock(Lock),
-    Other,
 }
 
 /// The words of a `RELEASE`.
@@ -102,12 +94,7 @@ pub enum Replicated {
     Removed,
 }
 
-impl MemoryKeyspace {
-    /// Returns a server without keys, at this time.
-    pub fn at(ms: u64) -> MemoryKeyspace {
-        MemoryKeyspace { now_us: ms * 1000, ..MemoryKeyspace::default() }
-    }
-
+impl Around {
     /// Sets the clock.
     pub fn set_now_us(&mut self, us: u64) {
         self.now_us = us;
@@ -135,94 +122,130 @@ impl MemoryKeyspace {
         &self.stream
     }
 
-    /// Returns the lock in a key; it is empty if there is none.
-    pub fn lock(&self, key: &KeyName) -> &Lock {
-        static EMPTY: Lock = Lock::EMPTY;
-        match self.live(key) {
-            Some(Key { value: Value::Lock(lock), .. }) => lock,
-            Some(Key { value: Value::Other, .. }) | None => &EMPTY,
-        }
-    }
-
-    /// Returns whether there is a key, of any type, that has not expired.
-    pub fn exists(&self, key: &KeyName) -> bool {
-        self.live(key).is_some()
-    }
-
-    /// Returns whether a key holds another type.
-    pub fn is_other(&self, key: &KeyName) -> bool {
-        matches!(self.live(key), Some(Key { value: Value::Other, .. }))
-    }
-
-    /// Returns when a key expires: `None` without a key, `Some(None)` if never.
-    pub fn expiry(&self, key: &KeyName) -> Option<Option<u64>> {
-        self.live(key).map(|key| key.expiry.map(UnixMs::get))
-    }
-
-    /// Returns whether there is a key that has expired and was not removed yet.
-    pub fn has_expired(&self, key: &KeyName) -> bool {
-        self.keys.contains_key(key) && self.live(key).is_none()
-    }
-
-    /// All names with a key.
-    pub fn names(&self) -> Vec<KeyName> {
-        self.keys.keys().filter(|key| self.exists(key)).cloned().collect()
-    }
-
     /// The locks that went by commands of the server since the last call. A module hears of them.
     pub fn take_unlinked(&mut self) -> Vec<KeyName> {
         std::mem::take(&mut self.unlinked)
     }
+}
 
-    /// `DEL`.
-    pub fn delete(&mut self, key: &KeyName) {
-        if let Some(Key { value, .. }) = self.keys.remove(key) {
-            self.stream.push((key.clone(), Replicated::Removed));
-            self.unlink(key, &value);
+impl Surroundings for Around {
+    fn now(&self) -> Now {
+        self.looks.set(self.looks.get() + 1);
+        assert!(self.looks.get() < MOST_LOOKS, "the engine goes round and round");
+        self.looked_us.set(self.looked_us.get() + self.us_per_look.get());
+        Now::from_us(self.now_us + self.looked_us.get())
+    }
+
+    fn uptime(&self) -> Uptime {
+        Uptime::from_us((self.now_us + self.looked_us.get()).saturating_add_signed(self.uptime_ahead_us))
+    }
+
+    fn user(&mut self) -> Option<Vec<u8>> {
+        self.user.clone()
+    }
+
+    fn user_state(&mut self, user: &[u8]) -> UserState {
+        self.lost_users.get(user).copied().unwrap_or(UserState::Enabled)
+    }
+
+    fn permission(&mut self, name: Name<'_>) -> Permission {
+        self.permissions.get(&kept(name)).copied().unwrap_or(Permission::Full)
+    }
+
+    fn may_read(&mut self, _name: Name<'_>) -> (bool, u64) {
+        (!self.is_blind, 0)
+    }
+
+    fn opens(&mut self) {
+        self.now_us += self.us_per_open;
+    }
+
+    fn refuses(&mut self) -> bool {
+        self.refuses.is_some_and(|every| {
+            self.refused = self.refused.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.refused >> 33).is_multiple_of(every.get())
+        })
+    }
+
+    fn may_refuse(&self) -> bool {
+        self.refuses.is_some()
+    }
+
+    fn keeps_expired(&self) -> bool {
+        self.keeps_expired
+    }
+
+    fn replicate(&mut self, name: Name<'_>, effect: &Effect) {
+        let mut bytes = Vec::new();
+        encode_effect(effect, &mut bytes);
+        self.stream.push((kept(name), Replicated::Effect(bytes)));
+    }
+
+    fn replicate_verbatim(&mut self, name: Name<'_>) {
+        // A replica replays by the effects that it gets, and replicates none.
+        if let Some(release) = self.running.clone() {
+            self.stream.push((kept(name), Replicated::Release(release)));
         }
     }
 
-    /// A slot leaves with this key, and no module hears of it.
-    pub fn vanish(&mut self, key: &KeyName) {
-        self.keys.remove(key);
-    }
-
-    /// `PEXPIREAT` or `PERSIST`. A time that has passed deletes.
-    pub fn set_expiry(&mut self, key: &KeyName, at: Option<u64>) {
-        if self.has_expired(key) || at.is_some_and(|at| at <= self.ms()) {
-            self.delete(key);
-        } else if let Some(key) = self.keys.get_mut(key) {
-            key.expiry = at.map(UnixMs::new);
+    fn gone(&mut self, name: Name<'_>, lock: Option<&Lock>, how: Gone) {
+        if how != Gone::Renamed {
+            self.stream.push((kept(name), Replicated::Removed));
+        }
+        if lock.is_some() && how != Gone::ExpiredForEngine {
+            self.unlinked.push(kept(name));
         }
     }
 
-    /// `SET`: the key gets a value of another type.
-    pub fn set_other(&mut self, key: &KeyName) {
-        self.delete(key);
-        self.keys.insert(key.clone(), Key { value: Value::Other, expiry: None });
+    fn modified(&mut self, name: Name<'_>) {
+        self.modified.insert(kept(name));
+    }
+}
+
+fn kept(name: Name<'_>) -> KeyName {
+    (name.db, name.key.to_vec())
+}
+
+/// How often the engine looks at the clock, while it stands still, before that is called a loop without end.
+const MOST_LOOKS: u64 = 100_000;
+
+impl Default for MemoryKeyspace {
+    fn default() -> MemoryKeyspace {
+        MemoryKeyspace { keys: Keys::new(Around::default(), 7) }
+    }
+}
+
+impl Deref for MemoryKeyspace {
+    type Target = Keys<Around>;
+
+    fn deref(&self) -> &Keys<Around> {
+        &self.keys
+    }
+}
+
+impl DerefMut for MemoryKeyspace {
+    fn deref_mut(&mut self) -> &mut Keys<Around> {
+        &mut self.keys
+    }
+}
+
+impl MemoryKeyspace {
+    /// Returns a server without keys, at this time.
+    pub fn at(ms: u64) -> MemoryKeyspace {
+        MemoryKeyspace { keys: Keys::new(Around { now_us: ms * 1000, ..Around::default() }, 7) }
     }
 
-    /// `RENAME`, `MOVE`: whether there is such a key. It takes its TTL along.
-    pub fn rename(&mut self, from: &KeyName, to: &KeyName) -> bool {
-        if self.has_expired(from) {
-            self.delete(from);
-        }
-        let Some(key) = self.keys.remove(from) else { return false };
-        self.unlink(from, &key.value);
-        self.delete(to);
-        self.keys.insert(to.clone(), key);
-        true
+    /// All names with a key, in order.
+    pub fn names(&self) -> Vec<KeyName> {
+        let mut names: Vec<_> = self.keys.names().map(kept).collect();
+        names.sort();
+        names
     }
 
     /// `RESTORE … REPLACE`, or what a dump file has. Returns the lock.
     pub fn restore(&mut self, key: &KeyName, bytes: &[u8], expiry: Option<u64>) -> Lock {
-        self.delete(key);
-        self.load(key, bytes, expiry)
-    }
-
-    fn load(&mut self, key: &KeyName, bytes: &[u8], expiry: Option<u64>) -> Lock {
         let lock = decode_lock(bytes).expect("the bytes of a lock");
-        self.keys.insert(key.clone(), Key { value: Value::Lock(lock.clone()), expiry: expiry.map(UnixMs::new) });
+        self.keys.set_lock(key, lock.clone(), expiry);
         lock
     }
 
@@ -234,46 +257,19 @@ impl MemoryKeyspace {
         (!lock.is_empty()).then_some(bytes)
     }
 
-    /// `FLUSHDB`, `FLUSHALL`.
-    pub fn flush(&mut self, db: Option<i32>) {
-        self.keys.retain(|(of, _), _| db.is_some_and(|db| db != *of));
-    }
-
-    /// `SWAPDB`.
-    pub fn swap(&mut self, first: i32, second: i32) {
-        let keys = std::mem::take(&mut self.keys);
-        let moved = keys.into_iter().map(|((db, key), value)| {
-            let db = if db == first {
-                second
-            } else if db == second {
-                first
-            } else {
-                db
-            };
-            ((db, key), value)
-        });
-        self.keys = moved.collect();
-    }
-
     /// Saves and loads everything.
     pub fn reload(&mut self) {
         for name in self.names() {
             if let (Some(bytes), Some(expiry)) = (self.dump(&name), self.expiry(&name)) {
-                self.load(&name, &bytes, expiry.map(UnixMs::new).map(UnixMs::get));
+                self.keys.vanish(&name);
+                self.restore(&name, &bytes, expiry);
             }
         }
     }
 
     /// The server removes what has expired.
     pub fn expire_actively(&mut self) {
-        let expired: Vec<KeyName> = self.keys.keys().filter(|key| self.has_expired(key)).cloned().collect();
-        expired.iter().for_each(|key| self.delete(key));
-    }
-
-    fn unlink(&mut self, key: &KeyName, value: &Value) {
-        if matches!(value, Value::Lock(_)) {
-            self.unlinked.push(key.clone());
-        }
+        self.keys.expire_some(0, usize::MAX);
     }
 
     /// Has a replica do what this server replicated since the last call.
@@ -291,161 +287,59 @@ impl MemoryKeyspace {
                 }
                 Replicated::Release(release) => replay_release(replica, name(&key), &release.request(), memory),
                 Replicated::Removed => {
-                    replica.keys.remove(&key);
+                    replica.keys.vanish(&key);
                     Ok(())
                 }
             };
             done.expect("a replica has the primary's types");
         }
     }
-
-    fn live(&self, key: &KeyName) -> Option<&Key> {
-        // The server calls a key expired when its time has passed.
-        let is_live = |found: &&Key| self.keeps_expired || found.expiry.is_none_or(|at| self.ms() <= at.get());
-        self.keys.get(key).filter(is_live)
-    }
-
-    fn expire_lazily(&mut self, key: &KeyName) -> bool {
-        let has_expired = self.has_expired(key);
-        if has_expired {
-            self.keys.remove(key);
-            self.stream.push((key.clone(), Replicated::Removed));
-        }
-        has_expired
-    }
 }
 
 impl Keyspace for MemoryKeyspace {
-    type Key<'k> = MemoryKey<'k>;
+    type Key<'k> = MemoryKey<'k, Around>;
 
-    fn open(&mut self, name: Name<'_>) -> Result<MemoryKey<'_>, NotOpen> {
-        if let Some(every) = self.refuses {
-            self.refused = self.refused.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            if (self.refused >> 33).is_multiple_of(every.get()) {
-                return Err(NotOpen::NotNow);
-            }
-        }
-        self.open_at_last(name)
+    fn open(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, Around>, NotOpen> {
+        self.keys.open(name)
+    }
+
+    fn open_at_last(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, Around>, NotOpen> {
+        self.keys.open_at_last(name)
     }
 
     fn may_refuse(&self) -> bool {
-        self.refuses.is_some()
-    }
-
-    fn open_at_last(&mut self, name: Name<'_>) -> Result<MemoryKey<'_>, NotOpen> {
-        let name = (name.db, name.key.to_vec());
-        self.now_us += self.us_per_open;
-        let was_removed = self.expire_lazily(&name);
-        if self.is_other(&name) { Err(NotOpen::WrongType) } else { Ok(MemoryKey { space: self, name, was_removed }) }
+        Keyspace::may_refuse(&self.keys)
     }
 
     fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {
-        let name = (name.db, name.key.to_vec());
-        self.has_removed = self.expire_lazily(&name);
-        if self.is_other(&name) { Err(WrongType) } else { Ok(look(self.lock(&name))) }
+        self.keys.peek(name, look)
     }
 
     fn permission(&mut self, name: Name<'_>) -> Permission {
-        let name = (name.db, name.key.to_vec());
-        self.has_removed = self.expire_lazily(&name);
-        self.permissions.get(&name).copied().unwrap_or(Permission::Full)
+        Keyspace::permission(&mut self.keys, name)
     }
 
     fn has_removed(&self) -> bool {
-        self.has_removed
+        self.keys.has_removed()
     }
 
-    fn may_read(&mut self, _name: Name<'_>) -> (bool, u64) {
-        (!self.is_blind, 0)
+    fn may_read(&mut self, name: Name<'_>) -> (bool, u64) {
+        Keyspace::may_read(&mut self.keys, name)
     }
 
     fn user(&mut self) -> Option<Vec<u8>> {
-        self.user.clone()
+        Keyspace::user(&mut self.keys)
     }
 
     fn user_state(&mut self, user: &[u8]) -> UserState {
-        self.lost_users.get(user).copied().unwrap_or(UserState::Enabled)
+        Keyspace::user_state(&mut self.keys, user)
     }
 
     fn now(&self) -> Now {
-        self.looks.set(self.looks.get() + 1);
-        assert!(self.looks.get() < MOST_LOOKS, "the engine goes round and round");
-        self.looked_us.set(self.looked_us.get() + self.us_per_look.get());
-        Now::from_us(self.now_us + self.looked_us.get())
+        Keyspace::now(&self.keys)
     }
 
     fn uptime(&self) -> Uptime {
-        Uptime::from_us((self.now_us + self.looked_us.get()).saturating_add_signed(self.uptime_ahead_us))
-    }
-}
-
-/// How often the engine looks at the clock, while it stands still, before that is called a loop without end.
-const MOST_LOOKS: u64 = 100_000;
-
-/// A key that is open for change.
-#[derive(Debug)]
-pub struct MemoryKey<'k> {
-    space: &'k mut MemoryKeyspace,
-    name: KeyName,
-    was_removed: bool,
-}
-
-impl OpenKey for MemoryKey<'_> {
-    fn name(&self) -> Name<'_> {
-        name(&self.name)
-    }
-
-    fn lock(&self) -> Option<&Lock> {
-        match self.space.keys.get(&self.name)? {
-            Key { value: Value::Lock(lock), .. } => Some(lock),
-            Key { value: Value::Other, .. } => None,
-        }
-    }
-
-    fn lock_mut(&mut self) -> Option<&mut Lock> {
-        match self.space.keys.get_mut(&self.name)? {
-            Key { value: Value::Lock(lock), .. } => Some(lock),
-            Key { value: Value::Other, .. } => None,
-        }
-    }
-
-    fn expiry(&self) -> Option<UnixMs> {
-        self.space.keys.get(&self.name)?.expiry
-    }
-
-    fn was_removed(&self) -> bool {
-        self.was_removed
-    }
-
-    fn replicate(&mut self, effect: &Effect) {
-        let mut bytes = Vec::new();
-        encode_effect(effect, &mut bytes);
-        self.space.stream.push((self.name.clone(), Replicated::Effect(bytes)));
-    }
-
-    fn replicate_verbatim(&mut self) {
-        // A replica replays by the effects that it gets, and replicates none.
-        if let Some(release) = self.space.running.clone() {
-            self.space.stream.push((self.name.clone(), Replicated::Release(release)));
-        }
-    }
-
-    fn close(&mut self, end: KeyEnd, signal: Signal) {
-        if signal == Signal::Modified {
-            self.space.modified.insert(self.name.clone());
-        }
-        match end {
-            KeyEnd::Untouched => {}
-            KeyEnd::Deleted => drop(self.space.keys.remove(&self.name)),
-            KeyEnd::At(at) => {
-                if let Some(key) = self.space.keys.get_mut(&self.name) {
-                    key.expiry = Some(at);
-                }
-            }
-            KeyEnd::Created(lock, at) => {
-                assert!(!self.space.keys.contains_key(&self.name), "the key is there already");
-                self.space.keys.insert(self.name.clone(), Key { value: Value::Lock(*lock), expiry: at });
-            }
-        }
+        Keyspace::uptime(&self.keys)
     }
 }

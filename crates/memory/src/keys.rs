@@ -1,0 +1,287 @@
+//! The keys, and what commands of the server do to them.
+
+use std::ops::{Deref, DerefMut};
+
+use dlock_core::engine::{Keyspace, NotOpen, Permission, UserState, WrongType};
+use dlock_core::{Lock, Name, Now, UnixMs, Uptime};
+
+use crate::open::MemoryKey;
+use crate::table::{Key, Table, Value};
+use crate::{Gone, Surroundings};
+
+/// The keys of a server, among its surroundings, which are reached through them.
+#[derive(Clone, Debug)]
+pub struct Keys<W> {
+    pub(crate) table: Table,
+    pub(crate) around: W,
+    has_removed: bool,
+}
+
+impl<W> Deref for Keys<W> {
+    type Target = W;
+
+    fn deref(&self) -> &W {
+        &self.around
+    }
+}
+
+impl<W> DerefMut for Keys<W> {
+    fn deref_mut(&mut self) -> &mut W {
+        &mut self.around
+    }
+}
+
+impl<W: Surroundings> Keys<W> {
+    /// Returns a server without keys. `seed` protects against names that were chosen to be slow.
+    pub fn new(around: W, seed: u64) -> Keys<W> {
+        Keys { table: Table::new(seed), around, has_removed: false }
+    }
+
+    // Questions.
+
+    /// Returns how many keys there are, with those that have expired and were not removed yet.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Returns the same of one database.
+    pub fn len_of(&self, db: i32) -> usize {
+        self.table.len_of(db)
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the lock in a key; it is empty if there is none.
+    pub fn lock<'n>(&self, name: impl Into<Name<'n>>) -> &Lock {
+        self.live(name.into()).and_then(Key::lock).unwrap_or(&Lock::EMPTY)
+    }
+
+    /// Returns whether there is a key, of any type, that has not expired.
+    pub fn exists<'n>(&self, name: impl Into<Name<'n>>) -> bool {
+        self.live(name.into()).is_some()
+    }
+
+    /// Returns whether a key holds another type.
+    pub fn is_other<'n>(&self, name: impl Into<Name<'n>>) -> bool {
+        self.live(name.into()).is_some_and(|key| key.lock().is_none())
+    }
+
+    /// Returns when a key expires: `None` without a key, `Some(None)` if never.
+    pub fn expiry<'n>(&self, name: impl Into<Name<'n>>) -> Option<Option<u64>> {
+        self.live(name.into()).map(|key| key.expiry.map(UnixMs::get))
+    }
+
+    /// Returns whether there is a key that has expired and was not removed yet.
+    pub fn has_expired<'n>(&self, name: impl Into<Name<'n>>) -> bool {
+        self.table.find(name.into()).and_then(|at| self.table.at(at)).is_some_and(|key| self.is_expired(key))
+    }
+
+    /// Returns the names of all keys that have not expired, in no order.
+    pub fn names(&self) -> impl Iterator<Item = Name<'_>> {
+        self.table.iter().filter(|key| !self.is_expired(key)).map(Key::name)
+    }
+
+    /// Returns some names from this place on, and the place of the next call; 0: that was all. A key that is there from the
+    /// first call to the last is among them.
+    pub fn scan(&self, from: usize, most: usize) -> (Vec<Name<'_>>, usize) {
+        let mut names = Vec::new();
+        let end = self.table.places().min(from.saturating_add(most));
+        for key in (from..end).filter_map(|at| self.table.at(at)).filter(|key| !self.is_expired(key)) {
+            names.push(key.name());
+        }
+        (names, if end < self.table.places() { end } else { 0 })
+    }
+
+    // Changes by commands of the server.
+
+    /// `DEL`: whether there was such a key. One that has expired is removed, and does not count.
+    pub fn delete<'n>(&mut self, name: impl Into<Name<'n>>) -> bool {
+        let Some(at) = self.table.find(name.into()) else { return false };
+        if self.has_expired_at(at) {
+            self.remove(at, Gone::Expired);
+            return false;
+        }
+        self.remove(at, Gone::Deleted);
+        true
+    }
+
+    /// Removes a key if it has expired, and the engine does not know.
+    pub fn expire<'n>(&mut self, name: impl Into<Name<'n>>) {
+        if let Some(at) = self.table.find(name.into()).filter(|at| self.has_expired_at(*at)) {
+            self.remove(at, Gone::Expired);
+        }
+    }
+
+    /// Removes what has expired in these many places, and returns the next: the server goes through all of them in turns.
+    pub fn expire_some(&mut self, from: usize, most: usize) -> usize {
+        let end = self.table.places().min(from.saturating_add(most));
+        for at in from..end {
+            if self.has_expired_at(at) {
+                self.remove(at, Gone::Expired);
+            }
+        }
+        if end < self.table.places() { end } else { 0 }
+    }
+
+    /// Forgets a key. Nobody hears of it.
+    pub fn vanish<'n>(&mut self, name: impl Into<Name<'n>>) {
+        if let Some(at) = self.table.find(name.into()) {
+            self.table.remove(at);
+        }
+    }
+
+    /// `PEXPIREAT` or `PERSIST`. A time that has passed deletes.
+    pub fn set_expiry<'n>(&mut self, name: impl Into<Name<'n>>, end: Option<u64>) {
+        let Some(at) = self.table.find(name.into()) else { return };
+        if self.has_expired_at(at) || end.is_some_and(|end| end <= self.around.now().ms().get()) {
+            self.remove(at, Gone::Deleted);
+        } else if let Some(key) = self.table.at_mut(at) {
+            key.expiry = end.map(UnixMs::new);
+        }
+    }
+
+    /// `SET`: the key gets a value of another type.
+    pub fn set_other<'n>(&mut self, name: impl Into<Name<'n>>) {
+        self.put(name.into(), Value::Other, None);
+    }
+
+    /// `RESTORE … REPLACE`, or a file: the key gets this lock.
+    pub fn set_lock<'n>(&mut self, name: impl Into<Name<'n>>, lock: Lock, expiry: Option<u64>) {
+        self.put(name.into(), Value::Lock(Box::new(lock)), expiry.map(UnixMs::new));
+    }
+
+    /// `RENAME`, `MOVE`: whether there is such a key. It takes its TTL along.
+    pub fn rename<'n>(&mut self, from: impl Into<Name<'n>>, to: impl Into<Name<'n>>) -> bool {
+        let Some(at) = self.table.find(from.into()) else { return false };
+        if self.has_expired_at(at) {
+            self.remove(at, Gone::Deleted);
+            return false;
+        }
+        let Some(key) = self.table.remove(at) else { return false };
+        self.around.gone(key.name(), key.lock(), Gone::Renamed);
+        self.put(to.into(), key.value, key.expiry);
+        true
+    }
+
+    /// `FLUSHDB`, `FLUSHALL`. Nobody hears of it.
+    pub fn flush(&mut self, db: Option<i32>) {
+        for at in 0..self.table.places() {
+            if self.table.at(at).is_some_and(|key| db.is_none_or(|db| db == key.db)) {
+                self.table.remove(at);
+            }
+        }
+    }
+
+    /// `SWAPDB`.
+    pub fn swap(&mut self, first: i32, second: i32) {
+        let of = |key: &&Key| key.db == first || key.db == second;
+        let names: Vec<_> = self.table.iter().filter(of).map(|key| (key.db, key.name.clone())).collect();
+        let places = names.iter().filter_map(|(db, key)| self.table.find(Name { db: *db, key })).collect::<Vec<_>>();
+        let keys: Vec<_> = places.into_iter().filter_map(|at| self.table.remove(at)).collect();
+        for key in keys {
+            self.table.add(Key { db: if key.db == first { second } else { first }, ..key });
+        }
+    }
+
+    fn put(&mut self, name: Name<'_>, value: Value, expiry: Option<UnixMs>) {
+        if let Some(at) = self.table.find(name) {
+            self.remove(at, Gone::Deleted);
+        }
+        self.table.add(Key { db: name.db, name: name.key.into(), value, expiry });
+    }
+
+    fn remove(&mut self, at: usize, how: Gone) {
+        if let Some(key) = self.table.remove(at) {
+            self.around.gone(key.name(), key.lock(), how);
+        }
+    }
+
+    fn live(&self, name: Name<'_>) -> Option<&Key> {
+        self.table.at(self.table.find(name)?).filter(|key| !self.is_expired(key))
+    }
+
+    fn has_expired_at(&self, at: usize) -> bool {
+        self.table.at(at).is_some_and(|key| self.is_expired(key))
+    }
+
+    /// Returns whether the time of a key has passed, as a server calls it.
+    fn is_expired(&self, key: &Key) -> bool {
+        key.expiry.is_some_and(|at| !self.around.keeps_expired() && at < self.around.now().ms())
+    }
+
+    /// Returns the place of a key, and whether one that had expired was removed just now.
+    fn look(&mut self, name: Name<'_>) -> (Option<usize>, bool) {
+        match self.table.find(name) {
+            Some(at) if self.has_expired_at(at) => {
+                self.remove(at, Gone::ExpiredForEngine);
+                (None, true)
+            }
+            found => (found, false),
+        }
+    }
+}
+
+impl<W: Surroundings> Keyspace for Keys<W> {
+    type Key<'k>
+        = MemoryKey<'k, W>
+    where
+        W: 'k;
+
+    fn open(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, W>, NotOpen> {
+        if self.around.refuses() { Err(NotOpen::NotNow) } else { self.open_at_last(name) }
+    }
+
+    fn open_at_last(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, W>, NotOpen> {
+        self.around.opens();
+        let (place, was_removed) = self.look(name);
+        if place.and_then(|at| self.table.at(at)).is_some_and(|key| key.lock().is_none()) {
+            return Err(NotOpen::WrongType);
+        }
+        Ok(MemoryKey::new(self, name, place, was_removed))
+    }
+
+    fn may_refuse(&self) -> bool {
+        self.around.may_refuse()
+    }
+
+    fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {
+        let (place, has_removed) = self.look(name);
+        self.has_removed = has_removed;
+        match place.and_then(|at| self.table.at(at)) {
+            None => Ok(look(&Lock::EMPTY)),
+            Some(key) => key.lock().map(look).ok_or(WrongType),
+        }
+    }
+
+    fn permission(&mut self, name: Name<'_>) -> Permission {
+        self.has_removed = self.look(name).1;
+        self.around.permission(name)
+    }
+
+    fn has_removed(&self) -> bool {
+        self.has_removed
+    }
+
+    fn may_read(&mut self, name: Name<'_>) -> (bool, u64) {
+        self.around.may_read(name)
+    }
+
+    fn user(&mut self) -> Option<Vec<u8>> {
+        self.around.user()
+    }
+
+    fn user_state(&mut self, user: &[u8]) -> UserState {
+        self.around.user_state(user)
+    }
+
+    fn now(&self) -> Now {
+        self.around.now()
+    }
+
+    fn uptime(&self) -> Uptime {
+        self.around.uptime()
+    }
+}
