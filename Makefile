@@ -59,7 +59,7 @@ test: module hooks ## run all tests (SERVER=path: on that server)
 	@scripts/setup test
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo test $(TESTED)
 
-conformance: build ## play the conformance suite against every package (THROUGH=one, sentinel or quorum: through dlock agent)
+conformance: build ## play the conformance suite against every package (THROUGH=one, sentinel or quorum: through dlock agent; serve: on dlock serve)
 	@scripts/setup test
 	DLOCK_COMMAND=$$CARGO_TARGET_DIR/release/dlock DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock \
 	DLOCK_THROUGH=$(THROUGH) tests/clients/conformance.sh
@@ -115,6 +115,9 @@ quorum-kills: module ## 20 clients of five servers: kills, pauses and clock step
 quorum-restarts: module ## rolling restarts of three and of five servers without persistence (two minutes)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" \
 	cargo test --locked --package dlock-client --test quorum rolling -- --include-ignored --nocapture
+
+quorum-serve: ## kills of three and of five servers in memory at random, under contention (six minutes)
+	cargo test --locked --package dlock-cli --features tls --test serve kills -- --include-ignored --nocapture
 
 bench-quorum: module ## time a quorum against Redlock on a quiet machine, fail if a target is missed
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" \
@@ -184,6 +187,10 @@ fuzz-agent: ## random bytes and changed requests for the parser of dlock agent (
 
 fuzz-server: module fuzz-tool ## random commands to a real server, held against a model (SECONDS= SEED= SERVER=)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" $(FUZZ_TOOL) differential --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+
+fuzz-serve: fuzz-tool ## the same to dlock serve (SECONDS= SEED=)
+	cargo build --locked --release $(COMMAND_BUILD)
+	$(FUZZ_TOOL) differential --serve $(CURDIR)/target/release/dlock --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
 soak: module fuzz-tool ## 10 million operations, after which no memory may be missing (OPERATIONS= SERVER=)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" $(FUZZ_TOOL) soak --operations $(or $(OPERATIONS),10000000)

@@ -12,7 +12,8 @@ go=$(scripts/go) || { echo "$go"; exit 77; }
 modules=$(scripts/go-modules) || { echo "skipped: staticcheck, and the adapters: $modules"; modules=; }
 DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 DLOCK_MODULE=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
-export DLOCK_SERVER DLOCK_MODULE
+DLOCK_COMMAND=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests of crates/cli build
+export DLOCK_SERVER DLOCK_MODULE DLOCK_COMMAND
 # Nothing is downloaded, and nothing is written outside of target/.
 export GOTOOLCHAIN=local GOPROXY=off GOFLAGS=-mod=readonly GOWORK=off GOPATH=$PWD/target/go GOCACHE=$PWD/target/go/cache
 export PATH=${go%/*}:$PATH XDG_CACHE_HOME=$PWD/target/go/cache

@@ -5,6 +5,7 @@ export DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 python=$(scripts/python) || { echo 'missing: Python, or its packages (make test installs them)'; exit 77; }
 export PYTHONDONTWRITEBYTECODE=1
 root=$PWD
+export DLOCK_COMMAND=${DLOCK_COMMAND:-$root/target/debug/dlock} # which the tests of crates/cli build
 scripts/python make
 
 installed=$("$python" -c 'import redis_dlock; print(redis_dlock.__file__)')

@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from servers import Broken, Server, free_port, soon
-
-PROGRAM = Path(__file__).parents[2] / "target/release/dlock"
+from servers import PROGRAM, Broken, Server, free_port, soon
 
 
 class Agent:

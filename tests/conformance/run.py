@@ -147,6 +147,8 @@ class Play:
             raise Skipped(words[1])
         if self._by == "cluster" and words == ["servers", "replica"]:
             raise Skipped("replicas in its cluster")
+        if self._through == "serve" and words in (["servers", "replica"], ["servers", "plain"]):
+            raise Skipped(f"{words[1]}: dlock serve is one server, and has the module's commands")
         if self._through == "quorum" and words in (["servers", "replica"], ["servers", "plain"], ["needs", "slots"]):
             raise Skipped(f"{NOT_OVER_A_QUORUM[words[0] if words[0] == 'servers' else 'slot']} over a quorum")
 
@@ -188,7 +190,7 @@ class Play:
             self._proxy = Proxy(agent.port)
             self._port = self._proxy.port
             return
-        self._servers = [Server(module=self._kind != "plain", cluster=self._by == "cluster")]
+        self._servers = [self._start_one()]
         if self._kind == "replica":
             self._servers.append(Server())
             self._servers[1].replicate(self._servers[0])
@@ -201,10 +203,13 @@ class Play:
         elif self._through == "sentinel":
             sentinel = Sentinel(self._port)
             self._agents = [Agent("-s", f"redis-sentinel://127.0.0.1:{sentinel.port}/locks"), sentinel]
-        elif self._through is not None:
+        elif self._through == "one":
             self._agents = [Agent("-s", f"redis://127.0.0.1:{self._port}")]
         if self._agents:
             self._port = self._agents[0].port
+
+    def _start_one(self) -> Server:
+        return Server(module=self._kind != "plain", cluster=self._by == "cluster", serve=self._through == "serve")
 
     @property
     def _server(self) -> Any:
@@ -277,7 +282,7 @@ class Play:
         if "took" in limits:
             shortest, longest = (int(limit) / 1000 for limit in limits["took"].split("-"))
             # The agent answers, even if its server does not, so a client counts from a little later.
-            longest += 0.25 if self._through else 0.0
+            longest += 0.25 if self._through not in (None, "serve") else 0.0
             if not shortest <= got["at"] - began <= longest + late:
                 raise Broken(f"took {got['at'] - began:.3f} s, not {shortest:g} s to {longest:g} s")
         if got["result"] == "granted":
@@ -366,7 +371,7 @@ class Play:
         if self._through == "quorum":
             self._servers = [Quorum(self._server.ports)]
             return
-        self._servers.insert(0, Server(cluster=self._by == "cluster"))
+        self._servers.insert(0, self._start_one())
         if self._by == "cluster":
             self._server.announce(self._way.port)
         self._way.lead(self._server.port)
@@ -445,7 +450,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", help="one scenario, or several: NAME,NAME")
     parser.add_argument("--title", default="", help="what the lines of the output begin with")
-    parser.add_argument("--through", choices=["one", "sentinel", "quorum"], help="over what an agent is, if through one")
+    parser.add_argument("--through", choices=["one", "sentinel", "quorum", "serve"],
+                        help="over what an agent is, if through one; or serve: dlock serve is the server")
     parser.add_argument("--by", choices=["sentinel", "cluster"], help="how the adapter finds the server, if not by its address")
     parser.add_argument("adapter", nargs="+")
     arguments = parser.parse_args()

@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).parents[2] / "clients/python/tests"))
 from machine import free_port, waited_for_a_core  # noqa: E402, F401 - the path comes first; run.py takes the other
 
 MODULE = Path(__file__).parents[2] / "target/release/libdlock.so"
+PROGRAM = Path(__file__).parents[2] / "target/release/dlock"
 # The longest a result or a condition may take unless a step says otherwise, in seconds.
 PATIENCE = 30.0
 
@@ -44,9 +45,17 @@ def soon(what: str, condition: Callable[[], bool]) -> None:
 class Server:
     """A server on a free port."""
 
-    def __init__(self, *, module: bool = True, port: int = 0, durable: bool = False, cluster: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        module: bool = True,
+        port: int = 0,
+        durable: bool = False,
+        cluster: bool = False,
+        serve: bool = False,
+    ) -> None:
         """`port`: the one to use. `durable`: keeps locks on disk, as a member of a quorum that counts at once.
-        `cluster`: is the only node of a cluster.
+        `cluster`: is the only node of a cluster. `serve`: is `dlock serve`, and no server with the module.
         """
         self._home = tempfile.TemporaryDirectory()
         binary = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
@@ -58,9 +67,12 @@ class Server:
             words += ["--appendonly", "yes", "--appendfsync", "always"]
         if cluster:
             words += ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
+        if serve:
+            words = [os.environ.get("DLOCK_PROGRAM") or str(PROGRAM), "serve"]
         for _ in range(3):
             self.port = port or free_port()
-            self._process = subprocess.Popen([*words, "--port", str(self.port)], stdout=subprocess.DEVNULL)
+            self._process = subprocess.Popen([*words, "--port", str(self.port)], stdout=subprocess.DEVNULL,
+                                             stderr=subprocess.DEVNULL if serve else None)
             self.client: Any = redis.Redis(port=self.port, protocol=2, retry=Retry(NoBackoff(), 0),
                                            socket_timeout=PATIENCE)
             soon("the server answers, or ends", lambda: self._answers() or self._process.poll() is not None)

@@ -73,8 +73,10 @@ impl Agent {
         let shared = self.shared;
         let mut tasks = JoinSet::new();
         let mut clients = JoinSet::new();
-        crate::listen::allow_files(&shared.options, &shared.stats);
-        let listeners = Listener::open_all(&shared.options)?;
+        let options = &shared.options;
+        // A client's own, and those to servers.
+        crate::listen::allow_files(options.max_clients.saturating_mul(3), &shared.stats);
+        let listeners = Listener::open_all(&options.listen, options.who())?;
         let (to, mut incoming) = tokio::sync::mpsc::channel(16);
         for listener in &listeners {
             shared.stats.log(&format!("listens on {}", listener.address()));

@@ -42,41 +42,25 @@ impl Connection {
     }
 
     fn hello(&mut self, words: &[Vec<u8>]) -> Answer {
-        let mut words = words.iter();
-        let protocol = match words.next().map(Vec::as_slice) {
-            None => self.protocol,
-            Some(b"2") => Protocol::Resp2,
-            Some(b"3") => Protocol::Resp3,
-            Some(_) => return Answer::Reply(Reply::error("NOPROTO unsupported protocol version")),
+        let hello = match Hello::parse(words) {
+            Ok(hello) => hello,
+            Err(reply) => return Answer::Reply(reply),
         };
-        let mut name = None;
-        while let Some(option) = words.next() {
-            if option.eq_ignore_ascii_case(b"AUTH") {
-                let (Some(user), Some(password)) = (words.next(), words.next()) else { return wrong_hello() };
-                let reply = self.auth(&[user.clone(), password.clone()]);
-                if reply != Reply::OK {
-                    return Answer::Reply(reply);
-                }
-            } else if option.eq_ignore_ascii_case(b"SETNAME") {
-                let Some(word) = words.next() else { return wrong_hello() };
-                name = Some(word);
-            } else {
-                return wrong_hello();
+        if let Some((user, password)) = hello.login {
+            let reply = self.auth(&[user.to_vec(), password.to_vec()]);
+            if reply != Reply::OK {
+                return Answer::Reply(reply);
             }
         }
         if !self.is_logged_in {
-            return Answer::Reply(Reply::error(
-                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
-                 <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
-                 the same time",
-            ));
+            return Answer::Reply(Reply::error(Hello::NO_LOGIN));
         }
-        if let Some(name) = name
+        if let Some(name) = hello.name
             && let Err(reply) = self.set_name(name)
         {
             return Answer::Reply(reply);
         }
-        self.protocol = protocol;
+        self.protocol = hello.protocol.unwrap_or(self.protocol);
         Answer::Reply(self.introduction())
     }
 
@@ -132,13 +116,9 @@ impl Connection {
     }
 
     fn set_name(&mut self, name: &[u8]) -> Result<(), Reply> {
-        match String::from_utf8(name.to_vec()) {
-            Ok(name) if name.len() <= 256 && name.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                self.name = Some(name).filter(|name| !name.is_empty());
-                Ok(())
-            }
-            _ => Err(Reply::error("ERR Client names cannot contain spaces, newlines or special characters.")),
-        }
+        let name = client_name(name)?;
+        self.name = Some(name).filter(|name| !name.is_empty());
+        Ok(())
     }
 
     fn line(&self) -> String {
@@ -148,16 +128,58 @@ impl Connection {
     }
 }
 
-fn wrong_hello() -> Answer {
-    Answer::Reply(Reply::error("ERR syntax error in HELLO"))
+/// The words of `HELLO`.
+#[derive(Debug)]
+pub(crate) struct Hello<'a> {
+    pub protocol: Option<Protocol>,
+    pub login: Option<(&'a [u8], &'a [u8])>,
+    pub name: Option<&'a [u8]>,
 }
 
-fn time() -> Reply {
+impl<'a> Hello<'a> {
+    /// The error for a client that has to log in first.
+    pub const NO_LOGIN: &'static str = "NOAUTH HELLO must be called with the client already authenticated, otherwise \
+        the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP \
+        protocol version at the same time";
+
+    /// Reads the words after the command's name.
+    pub fn parse(words: &'a [Vec<u8>]) -> Result<Self, Reply> {
+        let wrong = || Reply::error("ERR syntax error in HELLO");
+        let mut words = words.iter().map(Vec::as_slice);
+        let protocol = match words.next() {
+            None => None,
+            Some(b"2") => Some(Protocol::Resp2),
+            Some(b"3") => Some(Protocol::Resp3),
+            Some(_) => return Err(Reply::error("NOPROTO unsupported protocol version")),
+        };
+        let mut hello = Self { protocol, login: None, name: None };
+        while let Some(option) = words.next() {
+            if option.eq_ignore_ascii_case(b"AUTH") {
+                hello.login = Some(words.next().zip(words.next()).ok_or_else(wrong)?);
+            } else if option.eq_ignore_ascii_case(b"SETNAME") {
+                hello.name = Some(words.next().ok_or_else(wrong)?);
+            } else {
+                return Err(wrong());
+            }
+        }
+        Ok(hello)
+    }
+}
+
+/// Returns the name that a client gives itself.
+pub(crate) fn client_name(name: &[u8]) -> Result<String, Reply> {
+    match String::from_utf8(name.to_vec()) {
+        Ok(name) if name.len() <= 256 && name.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(name),
+        _ => Err(Reply::error("ERR Client names cannot contain spaces, newlines or special characters.")),
+    }
+}
+
+pub(crate) fn time() -> Reply {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Reply::Array(vec![Reply::bulk(now.as_secs().to_string()), Reply::bulk(now.subsec_micros().to_string())])
 }
 
 /// Returns the word that a client sent, for the text of an error.
-fn shown(word: &str) -> String {
+pub(crate) fn shown(word: &str) -> String {
     word.chars().take(32).collect::<String>().escape_default().to_string()
 }

@@ -1,6 +1,8 @@
-//! The agent of dlock: locks over a quorum, Sentinel, a cluster or one server, for every client of Redis.
+//! The agent of dlock: locks over a quorum, Sentinel, a cluster or one server, for every client of Redis. And a server
+//! of locks in memory, which needs no Redis.
 //!
-//! [`Agent`] listens on Unix sockets or on loopback, speaks RESP2 and RESP3, and offers the commands of the module.
+//! [`Agent`] and [`Serve`] listen on Unix sockets or on loopback, speak RESP2 and RESP3, and offer the commands of the
+//! module.
 //!
 //! | module | what |
 //! |---|---|
@@ -9,6 +11,7 @@
 //! | `connection`, `greeting`, `catalog` | a client, and what it gets without a server |
 //! | `quorum` | the commands over a quorum: the table of holds, sessions, waiting |
 //! | `pass`, `call`, `copies` | the commands passed on to one server, Sentinel or a cluster |
+//! | `serve` | `dlock serve`: a server of locks in memory |
 //! | `stats`, `metrics`, `http`, `notify` | what an operator sees |
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
@@ -29,6 +32,7 @@ mod options;
 mod pass;
 mod quorum;
 mod resp;
+mod serve;
 mod shared;
 mod stats;
 
@@ -37,3 +41,4 @@ pub use http::serve_metrics;
 pub use options::{Listen, Login, Options};
 #[doc(hidden)]
 pub use resp::fuzz_requests;
+pub use serve::{Serve, ServeOptions};

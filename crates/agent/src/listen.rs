@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
-use crate::options::{Listen, Options};
+use crate::options::{Listen, Who};
 use crate::stats::Stats;
 
 /// A socket that is listened on. Dropped, it is closed, and the file of a Unix socket removed.
@@ -57,23 +57,23 @@ impl ClientReader for unix::OwnedReadHalf {
 
 impl Listener {
     /// Opens all of them, or none.
-    pub fn open_all(options: &Options) -> io::Result<Vec<Self>> {
-        options.listen.iter().map(|place| Self::open(place, options).map_err(|error| at(place, &error))).collect()
+    pub fn open_all(places: &[Listen], who: Who) -> io::Result<Vec<Self>> {
+        places.iter().map(|place| Self::open(place, who).map_err(|error| at(place, &error))).collect()
     }
 
-    fn open(place: &Listen, options: &Options) -> io::Result<Self> {
+    fn open(place: &Listen, who: Who) -> io::Result<Self> {
         match place {
             Listen::Unix(path) => {
                 remove_stale(path)?;
                 // Nobody else may connect in the moment before its mode is set.
-                let before = umask(Mode::from_bits_truncate(!options.socket_mode & 0o777));
+                let before = umask(Mode::from_bits_truncate(!who.socket_mode & 0o777));
                 let bound = UnixListener::bind(path);
                 umask(before);
                 let socket = Arc::new(Socket::Unix(bound?));
                 Ok(Self { socket, path: Some(path.clone()), shown: place.to_string() })
             }
             Listen::Tcp(address) => {
-                let is_allowed = options.remote && options.login.is_some();
+                let is_allowed = who.is_remote && who.has_login;
                 if !is_allowed && !address.ip().is_loopback() {
                     let why = "other machines could connect there: say so, and set a password";
                     return Err(io::Error::new(ErrorKind::PermissionDenied, why));
@@ -89,6 +89,14 @@ impl Listener {
     /// Returns where clients connect.
     pub fn address(&self) -> &str {
         &self.shown
+    }
+
+    /// Returns its port, if it has one.
+    pub fn port(&self) -> Option<u16> {
+        match &*self.socket {
+            Socket::Unix(_) => None,
+            Socket::Tcp(listener) => listener.local_addr().ok().map(|local| local.port()),
+        }
     }
 
     /// Accepts clients, forever.
@@ -162,9 +170,9 @@ fn at(place: &Listen, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{place}: {error}"))
 }
 
-/// Allows as many open files as the clients and their connections to servers need, if the system lets it.
-pub(crate) fn allow_files(options: &Options, stats: &Stats) {
-    let wanted = u64::try_from(options.max_clients).unwrap_or(u64::MAX).saturating_mul(3).saturating_add(64);
+/// Allows this number of open files, and some for the program itself, if the system lets it.
+pub(crate) fn allow_files(wanted: usize, stats: &Stats) {
+    let wanted = u64::try_from(wanted).unwrap_or(u64::MAX).saturating_add(64);
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
     if soft < wanted {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard);

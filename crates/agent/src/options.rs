@@ -50,6 +50,16 @@ pub struct Options {
     pub verbose: bool,
 }
 
+/// The clients that may connect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who {
+    /// The permissions of a Unix socket.
+    pub socket_mode: u32,
+    /// Other machines, if there is a login.
+    pub is_remote: bool,
+    pub has_login: bool,
+}
+
 impl Options {
     /// Returns options to listen there; everything else is as it is unless set: sockets are for this user only, without
     /// a login, for 4,096 clients and 20,000 locks.
@@ -66,6 +76,12 @@ impl Options {
             keep: false,
             verbose: false,
         }
+    }
+}
+
+impl Options {
+    pub(crate) fn who(&self) -> Who {
+        Who { socket_mode: self.socket_mode, is_remote: self.remote, has_login: self.login.is_some() }
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use dlock_agent::{Agent, Listen, Login, Options};
+use dlock_agent::{Agent, Listen, Options};
 use dlock_client::Error;
 use nix::sys::signal::Signal;
 
@@ -85,7 +85,8 @@ pub async fn agent(servers: &Servers, options: AgentOptions) -> Result<u8, Error
 
 impl AgentOptions {
     fn read(self) -> Result<Options, Error> {
-        let login = self.login()?;
+        let password = self.password_file.as_deref();
+        let login = Login { user: &self.user, file: password, variable: "DLOCK_AGENT_PASSWORD" }.read()?;
         let mut options = Options::new(self.listen);
         options.socket_mode = self.socket_mode;
         options.remote = self.remote;
@@ -98,24 +99,38 @@ impl AgentOptions {
         options.verbose = self.verbose;
         Ok(options)
     }
+}
 
-    fn login(&self) -> Result<Option<Login>, Error> {
-        let password = match &self.password_file {
+/// Where the password is that clients log in with.
+pub struct Login<'a> {
+    pub user: &'a str,
+    pub file: Option<&'a Path>,
+    /// The variable of the environment, if there is no file.
+    pub variable: &'a str,
+}
+
+impl Login<'_> {
+    /// Returns the user; `None`: nobody logs in.
+    pub fn read(&self) -> Result<Option<dlock_agent::Login>, Error> {
+        let password = match self.file {
             Some(file) => std::fs::read_to_string(file)
                 .map(Some)
                 .map_err(|error| Error::Invalid(format!("{}: {error}", file.display())))?,
-            None => std::env::var("DLOCK_AGENT_PASSWORD").ok(),
+            None => std::env::var(self.variable).ok(),
         };
         match password.as_deref().map(|password| password.trim_end_matches(['\r', '\n'])) {
             None => Ok(None),
-            // A file that was not filled must not open the agent to everybody.
-            Some("") => Err(Error::Invalid("the password of the agent is empty".to_owned())),
-            Some(password) => Ok(Some(Login { user: self.user.clone(), password: password.to_owned() })),
+            // A file that was not filled must not open the door to everybody.
+            Some("") => Err(Error::Invalid("the password for clients is empty".to_owned())),
+            Some(password) => {
+                Ok(Some(dlock_agent::Login { user: self.user.to_owned(), password: password.to_owned() }))
+            }
         }
     }
 }
 
-fn mode(text: &str) -> Result<u32, String> {
+/// Reads the permissions of a socket.
+pub fn mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
         _ => Err("an octal number, such as 660".to_owned()),

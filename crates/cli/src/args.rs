@@ -143,6 +143,11 @@ pub enum Command {
     /// Otherwise, commands are passed on, and failovers are followed.
     #[command(before_help = help::AGENT_EXAMPLES, after_help = help::AGENT)]
     Agent(crate::agent::AgentOptions),
+    /// Serve locks from memory: a lock server that needs no Redis, for tests and for a quorum
+    ///
+    /// Speaks the protocol of Redis, and has all commands of dlock. It is no store: it loses its locks when it ends.
+    #[command(before_help = help::SERVE_EXAMPLES, after_help = help::SERVE)]
+    Serve(crate::serve::Options),
     /// Print the completions for a shell
     #[command(before_help = help::COMPLETIONS_EXAMPLES, after_help = help::PRINTED)]
     Completions {

@@ -192,6 +192,18 @@ Runs until TERM or Ctrl-C. Writes what it lost to standard error.
 
 Exit code: 0; 64 the command line is invalid, 69 it cannot listen there.";
 
+pub const SERVE_EXAMPLES: &str = "\
+Examples:
+  dlock serve
+  dlock serve --port 0 --print-port --test-clock
+  dlock serve --listen unix:/run/dlock/dlock.sock --socket-mode 660";
+
+pub const SERVE: &str = "\
+Memory only: the server loses its locks when it ends. Three of them are a quorum, which goes on when one ends.
+Runs until TERM or Ctrl-C.
+
+Exit code: 0; 64 the command line is invalid, 69 it cannot listen there.";
+
 pub const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   dlock completions bash > /etc/bash_completion.d/dlock";

@@ -21,6 +21,7 @@ mod output;
 mod parent_death;
 mod parse;
 mod run;
+mod serve;
 mod servers;
 mod signals;
 mod steps;
@@ -58,8 +59,8 @@ fn main() -> ExitCode {
 fn stand_first(command: &Command) -> std::io::Result<()> {
     match command {
         Command::Run(_) | Command::Acquire(_) => Ok(()),
-        // The agent and a hand-over have their own way to end by a signal.
-        Command::Agent(_) | Command::Failover(_) => signals::reap_in_background(),
+        // The agent, the server and a hand-over have their own way to end by a signal.
+        Command::Agent(_) | Command::Failover(_) | Command::Serve(_) => signals::reap_in_background(),
         _ => signals::reap_in_background().and_then(|()| signals::end_as_first_process()),
     }
 }
@@ -91,6 +92,7 @@ async fn dispatch(cli: Cli) -> u8 {
             Err(error) => Err(error),
         },
         Command::Agent(options) => agent::agent(&cli.servers, options).await,
+        Command::Serve(options) => serve::serve(options).await,
         Command::Acquire(options) => steps::acquire(&cli.servers, options).await,
         command => match cli.servers.open() {
             Ok(client) => ask_server(&client, command).await,
@@ -118,6 +120,7 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
         | Command::Graph { .. }
         | Command::Metrics(_)
         | Command::Agent(_)
+        | Command::Serve(_)
         | Command::Completions { .. }
         | Command::Man { .. } => Ok(0),
     }

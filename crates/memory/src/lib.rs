@@ -74,12 +74,12 @@ pub trait Surroundings {
 /// How a key went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// It was deleted or replaced.
+    /// The key was deleted or replaced.
     Deleted,
-    /// It has another name now.
+    /// The key has another name now.
     Renamed,
-    /// It had expired when the engine looked at it: the engine knows.
+    /// The key had expired when the engine looked at it: the engine knows.
     ExpiredForEngine,
-    /// It had expired, and nobody has told the engine.
+    /// The key had expired, and nobody has told the engine.
     Expired,
 }

@@ -120,7 +120,7 @@ impl Table {
     }
 }
 
-/// For so many keys memory is kept.
+/// The number of keys for which memory is kept.
 const FEW: usize = 1024;
 
 fn hash(hasher: &FixedState, name: Name<'_>) -> u64 {

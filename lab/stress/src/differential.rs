@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use dlock_testkit::histories::word::name_of;
 use dlock_testkit::random::Random;
-use dlock_testkit::{Server, Setup};
+use dlock_testkit::{Serve, Server, Setup};
 
 use crate::model::{DEFAULT_LEASE, Model, Settings, db_of};
 use crate::round::{Round, now};
@@ -25,12 +26,55 @@ pub struct Options {
     /// How much of the time to be busy, in percent.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     share: u32,
+    /// The program `dlock`, whose `serve` is held against the model in place of a server with the module. Steps that
+    /// it does not offer are left out.
+    #[arg(long)]
+    serve: Option<PathBuf>,
+}
+
+impl Options {
+    /// Returns N rounds of `dlock serve`, from this seed on.
+    pub fn of_serve(program: PathBuf, seed: u64, rounds: u64) -> Options {
+        Options { seconds: u64::MAX, seed: Some(seed), rounds, share: 100, serve: Some(program) }
+    }
+}
+
+/// The server that is held against the model.
+enum Held {
+    Module(Box<Server>),
+    Memory(Serve),
+}
+
+impl Held {
+    fn start(options: &Options) -> Held {
+        match &options.serve {
+            None => {
+                let arguments = format!("default-lease {DEFAULT_LEASE}");
+                Held::Module(Box::new(Setup::new().conf("hz 100").module_args(&arguments).start()))
+            }
+            Some(program) => Held::Memory(Serve::start(program, &["--set", &format!("default-lease={DEFAULT_LEASE}")])),
+        }
+    }
+
+    fn port(&self) -> u16 {
+        match self {
+            Held::Module(server) => server.port(),
+            Held::Memory(server) => server.port(),
+        }
+    }
+
+    fn log(&self) -> String {
+        match self {
+            Held::Module(server) => server.log(),
+            Held::Memory(server) => server.log(),
+        }
+    }
 }
 
 /// Plays rounds until the time is over, or something differs.
 pub fn run(options: &Options) -> Result<(), String> {
     let first = options.seed.unwrap_or_else(now);
-    let mut server = Setup::new().conf("hz 100").module_args(&format!("default-lease {DEFAULT_LEASE}")).start();
+    let mut server = Held::start(options);
     let start = Instant::now();
     let (mut steps, mut done) = (0, 0);
     let mut reached: BTreeMap<String, u64> = BTreeMap::new();
@@ -47,15 +91,18 @@ pub fn run(options: &Options) -> Result<(), String> {
         println!("{times:>9}  {what}");
     }
     // In an orderly way, so that a tool it runs under can say what it has found.
-    server.shutdown();
+    if let Held::Module(server) = &mut server {
+        server.shutdown();
+    }
     Ok(())
 }
 
-fn play(server: &Server, seed: u64) -> Result<BTreeMap<String, u64>, String> {
+fn play(server: &Held, seed: u64) -> Result<BTreeMap<String, u64>, String> {
     let mut random = Random::seeded(seed);
     let settings = Settings { max_waiters: random.one_in(4).then_some(3), grace: random.one_in(4).then_some(600_000) };
     let with_time = random.one_in(3);
     let mut round = Round::begin(server.port(), settings);
+    round.has_locks_only = matches!(server, Held::Memory(_));
     let played = catch_unwind(AssertUnwindSafe(|| round.play(&mut random, STEPS, with_time)));
     if let Err(difference) = played.unwrap_or_else(|_| Err("the panic above".to_owned())) {
         let story = round.story.get(round.story.len().saturating_sub(SHOWN)..).unwrap_or_default().join("\n  ");

@@ -1,29 +1,9 @@
-//! `dlock-stress`: a real server with the module, held against a model, or worked for long.
-//!
-//! | file | knows |
-//! |---|---|
-//! | `model` | what the contract says of a server: the naive model of the testkit, as clients see it |
-//! | `step` | what can happen, how it is drawn, and which words say it |
-//! | `round`, `longer` | how a step is played on both |
-//! | `judge` | whether what the server shows is what the model has |
-//! | `differential` | rounds of steps, each with a seed that repeats it |
-//! | `soak` | millions of operations, after which no memory is missing |
-//!
-//! Anything that the server must never do (end, be silent, reply something that is no reply) is a panic.
-
-#![allow(clippy::expect_used, reason = "a harness that cannot go on has nobody to tell but the one who runs it")]
-
-mod differential;
-mod judge;
-mod longer;
-mod model;
-mod round;
-mod soak;
-mod step;
+//! `dlock-stress`: what `make fuzz-server`, `make soak` and `make memory` run.
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use dlock_stress::{differential, soak};
 
 /// Holds a real server against a model, or works it for long. The server is $DLOCK_SERVER, the module $DLOCK_MODULE.
 #[derive(Parser)]

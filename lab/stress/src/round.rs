@@ -32,6 +32,8 @@ pub struct Round {
     pub model: Model,
     /// After a pause the server takes a moment to look whether it may go on.
     pub(super) catches_up_until: Instant,
+    /// Whether the server is `dlock serve`, which lacks commands of a store.
+    pub has_locks_only: bool,
     /// The steps so far, the last at the end.
     pub story: Vec<String>,
     /// How often what was answered.
@@ -59,7 +61,16 @@ impl Round {
         let base = counts_of(&looker.text("INFO dlock"));
         let model = Model::new(&settings, Some(base), [last].into());
         let catches_up_until = Instant::now();
-        Round { port, connections, looker, model, catches_up_until, story: Vec::new(), reached: BTreeMap::new() }
+        Round {
+            port,
+            connections,
+            looker,
+            model,
+            catches_up_until,
+            has_locks_only: false,
+            story: Vec::new(),
+            reached: BTreeMap::new(),
+        }
     }
 
     /// Plays `steps` steps; an error says what differs.
@@ -70,7 +81,9 @@ impl Round {
             let (waiting, idle): (Vec<usize>, Vec<usize>) = (0..CONNECTIONS).partition(is_waiting);
             let situation = Situation { model: &self.model, idle: &idle, waiting: &waiting, now: now(), with_time };
             let Some(step) = draw(random, &situation) else { return Err("nothing can be done".to_owned()) };
-            self.step(&step)?;
+            if !self.has_locks_only || step.is_of_locks() {
+                self.step(&step)?;
+            }
         }
         Ok(())
     }

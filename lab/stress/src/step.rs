@@ -90,6 +90,27 @@ pub enum Step {
     Pause(Vec<Step>, Option<(usize, Call)>),
 }
 
+impl Step {
+    /// Returns whether it needs no command of a store, no script and no pause.
+    pub fn is_of_locks(&self) -> bool {
+        let is_of_locks = |call: &Call| !matches!(call, Call::SetTtl(..));
+        match self {
+            Step::Call(_, call) | Step::CallBriefly(_, call) => is_of_locks(call),
+            Step::Transaction(_, calls) => calls.iter().all(is_of_locks),
+            Step::Flush(..) | Step::Disconnect(..) | Step::Unblock(..) | Step::Lapse(_, _, _, _, false) => true,
+            Step::Script(..)
+            | Step::Overwrite(..)
+            | Step::Rename(..)
+            | Step::Move(..)
+            | Step::Swap(_)
+            | Step::Expire(..)
+            | Step::Lapse(..)
+            | Step::Watch(..)
+            | Step::Pause(..) => false,
+        }
+    }
+}
+
 /// The state that steps are drawn from.
 pub struct Situation<'a> {
     pub model: &'a Model,

@@ -12,7 +12,7 @@ fn text(arguments: &[&str]) -> String {
     outcome.stdout
 }
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 18] = [
     "uninstall",
     "run",
     "acquire",
@@ -28,13 +28,14 @@ const COMMANDS: [&str; 17] = [
     "break",
     "failover",
     "agent",
+    "serve",
     "completions",
     "man",
 ];
 
 /// The pages that have the subcommands, as one.
 fn page() -> String {
-    let pages = ["run.md", "cli.md", "agent.md"].map(|page| {
+    let pages = ["run.md", "cli.md", "agent.md", "serve.md"].map(|page| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
         std::fs::read_to_string(path).expect("a page")
     });

@@ -23,6 +23,7 @@ pub mod proxy;
 pub mod queue;
 pub mod replica;
 pub mod sentinel;
+pub mod serve;
 pub mod server;
 pub mod session;
 pub mod skip;
@@ -37,6 +38,7 @@ pub mod workload;
 
 pub use client::Client;
 pub use lock::{hold, lock_info};
+pub use serve::Serve;
 pub use server::{Server, Setup};
 pub use stopwatch::Stopwatch;
 pub use wait::{eventually, soon};

@@ -1,0 +1,56 @@
+"""A lock server in memory for tests of users: `redis_dlock.testing`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from redis_dlock import DLock, LockError
+from redis_dlock.testing import LockServer
+
+
+def test_a_lock_without_redis() -> None:
+    """The clock of the server is moved on: the lease ends without waiting."""
+    with LockServer() as server:
+        client = server.client()
+        lock = DLock(client, "job", timeout=60)
+        assert lock.acquire(blocking=False)
+        other = DLock(client, "job", timeout=60)
+        assert not other.acquire(blocking=False)
+        server.advance(61)
+        assert other.acquire(blocking=False)
+        assert other.token is not None and lock.token is not None and other.token > lock.token
+        other.release()
+
+
+def test_without_the_command() -> None:
+    """The error names the way to the command."""
+    with pytest.raises(FileNotFoundError, match="DLOCK_COMMAND"):
+        LockServer(command="no-such-command")
+
+
+def test_options_that_are_wrong() -> None:
+    """A server that does not start is no server."""
+    with pytest.raises(RuntimeError, match="code 64"):
+        LockServer("--no-such-option")
+
+
+def test_the_fixture_of_pytest(tmp_path: Path) -> None:
+    """A user's test gets a server by its name."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["redis_dlock.testing"]\n')
+    (tmp_path / "test_mine.py").write_text(
+        "def test_mine(dlock_server):\n    assert dlock_server.client().ping()\n    assert dlock_server.url\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_locks_of_the_package_are_errors_there_too() -> None:
+    """The end of a lease is an error of the body."""
+    with LockServer() as server, pytest.raises(LockError):
+        with DLock(server.client(), "job", timeout=30):
+            server.advance(31)

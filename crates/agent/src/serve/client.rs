@@ -1,0 +1,165 @@
+//! A client that is connected, as the server knows it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io;
+use std::rc::Rc;
+use std::time::Instant;
+
+use dlock_core::engine::WaiterId;
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::Notify;
+
+use super::out::Out;
+use crate::listen::Incoming;
+use crate::resp::Request;
+
+/// A client.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub id: u64,
+    pub address: String,
+    pub local: String,
+    pub stream: Stream,
+    pub since: Instant,
+    pub last: Cell<Instant>,
+    pub db: Cell<i32>,
+    pub name: RefCell<Vec<u8>>,
+    pub library: RefCell<(Vec<u8>, Vec<u8>)>,
+    pub last_command: RefCell<String>,
+    pub is_logged_in: Cell<bool>,
+    pub out: RefCell<Out>,
+    /// Its request that waits: nothing behind it is carried out meanwhile.
+    pub waiter: RefCell<Option<Rc<Waiter>>>,
+    pub transaction: RefCell<Option<Transaction>>,
+    pub channels: RefCell<BTreeSet<Vec<u8>>>,
+    pub patterns: RefCell<BTreeSet<Vec<u8>>>,
+    /// The connection ends once its replies are written.
+    pub is_leaving: Cell<bool>,
+    /// The client has sent a wrong password: guesses have to wait.
+    pub has_guessed: Cell<bool>,
+    /// The connection ends at once.
+    pub is_killed: Cell<bool>,
+    /// Its task has something to do.
+    pub woken: Notify,
+    /// The bytes that it takes in the server, as they were counted last.
+    pub counted: Cell<usize>,
+}
+
+/// A request that waits, as the engine and its client share it.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub client: Rc<Client>,
+    pub id: WaiterId,
+    /// When its time is over, by the uptime in ms.
+    pub ends_at: Cell<Option<u64>>,
+}
+
+/// Commands between `MULTI` and `EXEC`.
+#[derive(Debug, Default)]
+pub(super) struct Transaction {
+    pub requests: Vec<Request>,
+    pub bytes: usize,
+    /// A command of it was refused.
+    pub is_broken: bool,
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Client {
+    pub fn new(id: u64, incoming: Incoming, is_logged_in: bool) -> Self {
+        let address = incoming.address();
+        let (stream, local) = match incoming {
+            Incoming::Unix(stream) => (Stream::Unix(stream), "unix".to_owned()),
+            Incoming::Tcp(stream, _) => {
+                let local = stream.local_addr().map(|local| local.to_string()).unwrap_or_default();
+                (Stream::Tcp(stream), local)
+            }
+        };
+        Self {
+            id,
+            address,
+            local,
+            stream,
+            since: Instant::now(),
+            last: Cell::new(Instant::now()),
+            db: Cell::new(0),
+            name: RefCell::default(),
+            library: RefCell::default(),
+            last_command: RefCell::default(),
+            is_logged_in: Cell::new(is_logged_in),
+            out: RefCell::new(Out::new()),
+            waiter: RefCell::default(),
+            transaction: RefCell::default(),
+            channels: RefCell::default(),
+            patterns: RefCell::default(),
+            is_leaving: Cell::new(false),
+            has_guessed: Cell::new(false),
+            is_killed: Cell::new(false),
+            woken: Notify::new(),
+            counted: Cell::new(0),
+        }
+    }
+
+    /// Ends the connection, with what it has not been sent.
+    pub fn kill(&self) {
+        self.is_killed.set(true);
+        self.woken.notify_one();
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        self.waiter.borrow().is_some()
+    }
+
+    /// How many channels and patterns it hears.
+    pub fn subscriptions(&self) -> usize {
+        self.channels.borrow().len() + self.patterns.borrow().len()
+    }
+
+    /// Returns how many bytes it has still to be sent.
+    pub fn unsent(&self) -> usize {
+        self.out.borrow().rest().len()
+    }
+
+    /// Sends what the connection takes now.
+    pub fn flush(&self) {
+        let mut out = self.out.borrow_mut();
+        while !out.rest().is_empty() {
+            match self.stream.try_write(out.rest()) {
+                Ok(count @ 1..) => out.has_sent(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return self.is_killed.set(true),
+            }
+        }
+    }
+}
+
+impl Stream {
+    pub fn try_read(&self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.try_read(to),
+            Self::Tcp(stream) => stream.try_read(to),
+        }
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(stream) => stream.try_write(bytes),
+            Self::Tcp(stream) => stream.try_write(bytes),
+        }
+    }
+
+    pub async fn ready(&self, interest: Interest) -> io::Result<tokio::io::Ready> {
+        match self {
+            Self::Unix(stream) => stream.ready(interest).await,
+            Self::Tcp(stream) => stream.ready(interest).await,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Patterns, as Redis has them.
+
+/// Returns whether a text matches: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a character that means itself.
+pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    // The place behind the last star, and what it has not taken of the text: on a difference, it takes one more.
+    let (mut pattern, mut text) = (pattern, text);
+    let mut back: Option<(&[u8], &[u8])> = None;
+    loop {
+        match (one(pattern, text), back) {
+            (Step::Star(rest), _) => (pattern, back) = (rest, Some((rest, text))),
+            (Step::Same(rest), _) => (pattern, text) = (rest, text.get(1..).unwrap_or_default()),
+            (Step::End, _) => return true,
+            (Step::Differs, Some((behind, [_, rest @ ..]))) => {
+                (pattern, text, back) = (behind, rest, Some((behind, rest)))
+            }
+            (Step::Differs, _) => return false,
+        }
+    }
+}
+
+enum Step<'p> {
+    /// A star, and the pattern behind it.
+    Star(&'p [u8]),
+    /// The next byte of the text is one that the pattern has, and this is behind it.
+    Same(&'p [u8]),
+    /// The text and the pattern are at their end.
+    End,
+    Differs,
+}
+
+fn one<'p>(pattern: &'p [u8], text: &[u8]) -> Step<'p> {
+    let found = |is_it: bool, rest: &'p [u8]| if is_it { Step::Same(rest) } else { Step::Differs };
+    match (pattern, text.first()) {
+        ([], None) => Step::End,
+        ([b'*', rest @ ..], _) => Step::Star(rest),
+        (_, None) | ([], _) => Step::Differs,
+        ([b'?', rest @ ..], Some(_)) => Step::Same(rest),
+        ([b'[', rest @ ..], Some(byte)) => {
+            let (is_in, rest) = class(rest, *byte);
+            found(is_in, rest)
+        }
+        ([b'\\', escaped, rest @ ..], Some(byte)) => found(escaped == byte, rest),
+        ([plain, rest @ ..], Some(byte)) => found(plain == byte, rest),
+    }
+}
+
+/// Returns whether a byte is in the class behind `[`, and what is behind the class.
+fn class(rest: &[u8], byte: u8) -> (bool, &[u8]) {
+    let (is_not, mut rest) = match rest {
+        [b'^', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let mut is_in = false;
+    loop {
+        match rest {
+            [] => return (is_in != is_not, &[]),
+            [b']', behind @ ..] => return (is_in != is_not, behind),
+            [b'\\', escaped, behind @ ..] => {
+                is_in |= *escaped == byte;
+                rest = behind;
+            }
+            [from, b'-', to, behind @ ..] if *to != b']' => {
+                is_in |= (*from.min(to)..=*from.max(to)).contains(&byte);
+                rest = behind;
+            }
+            [plain, behind @ ..] => {
+                is_in |= *plain == byte;
+                rest = behind;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_redis() {
+        for (pattern, text, is_match) in [
+            ("", "", true),
+            ("*", "", true),
+            ("*", "any", true),
+            ("a*c", "abbc", true),
+            ("a*c", "abcd", false),
+            ("a*b*c", "axbxbxc", true),
+            ("__key*__:job", "__keyspace@0__:job", true),
+            ("h?llo", "hello", true),
+            ("h?llo", "hllo", false),
+            ("h[ae]llo", "hallo", true),
+            ("h[^e]llo", "hello", false),
+            ("h[a-b]llo", "hbllo", true),
+            ("h[b-a]llo", "hallo", true),
+            (r"a\*", "a*", true),
+            (r"a\*", "ab", false),
+            ("[", "a", false),
+            ("a", "", false),
+            ("", "a", false),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), is_match, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_time() {
+        let (pattern, text) = (b"*a".repeat(30), vec![b'a'; 3000]);
+        assert!(matches(&pattern, &text));
+        assert!(!matches(&[pattern, b"b".to_vec()].concat(), &text));
+    }
+}

@@ -1,0 +1,59 @@
+//! A clock that a test may move.
+
+use dlock_testkit::redis::Value;
+use dlock_testkit::{Client, Serve};
+
+use crate::process::{serve, waiting};
+
+fn moving() -> (Serve, Client) {
+    let server = serve(&["--test-clock"]);
+    let client = server.client();
+    (server, client)
+}
+
+#[test]
+fn a_lease_ends_without_waiting() {
+    let (_server, mut client) = moving();
+    client.int("DLOCK.ACQUIRE job a PX 60000");
+    client.int("DLOCK.CLOCK ADVANCE 59000");
+    assert_eq!(client.run("DLOCK.ACQUIRE job b"), Value::Nil);
+    client.int("DLOCK.CLOCK ADVANCE 1001");
+    client.int("DLOCK.ACQUIRE job b");
+}
+
+#[test]
+fn a_waiter_gets_in_when_the_lease_has_ended_and_gives_up_when_its_time_is_over() {
+    let (server, mut client) = moving();
+    let [mut first, mut second] = [server.client(), server.client()];
+    client.int("DLOCK.ACQUIRE job a PX 3600000");
+    first.send("DLOCK.ACQUIRE job b PX 600000 BLOCK 7200000");
+    waiting(&server, 1);
+    second.send("DLOCK.ACQUIRE job c BLOCK 60000");
+    waiting(&server, 2);
+    client.int("DLOCK.CLOCK ADVANCE 60001");
+    assert_eq!(second.read().unwrap(), Value::Nil);
+    client.int("DLOCK.CLOCK ADVANCE 3600000");
+    assert!(matches!(first.read().unwrap(), Value::Int(_)));
+}
+
+#[test]
+fn what_is_kept_lives_on() {
+    let (server, mut client) = moving();
+    let mut holder = server.client();
+    holder.int("DLOCK.ACQUIRE job a PX 1000 SESSION");
+    holder.int("DLOCK.SESSION s PX 60000");
+    holder.int("DLOCK.ACQUIRE other a PX 1000 SESSIONID s");
+    client.int("DLOCK.CLOCK ADVANCE 30000");
+    assert_eq!(client.run("DLOCK.ACQUIRE job b"), Value::Nil, "the connection lives");
+    assert_eq!(client.run("DLOCK.ACQUIRE other b"), Value::Nil, "the session lives");
+    client.int("DLOCK.CLOCK ADVANCE 31000");
+    assert_eq!(client.run("DLOCK.ACQUIRE job b"), Value::Nil, "the connection lives");
+    client.int("DLOCK.ACQUIRE other b");
+}
+
+#[test]
+fn only_who_asks_for_it_gets_such_a_clock() {
+    let server = serve(&[]);
+    let error = server.client().error("DLOCK.CLOCK ADVANCE 1");
+    assert!(error.contains("--test-clock"), "{error}");
+}
