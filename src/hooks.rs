@@ -2,7 +2,7 @@
 //! writes no key: it tells the engine. The timer lets the engine act, after the running command.
 
 use dlock_core::engine::{Input, Lost, Role};
-use dlock_core::{Lease, Lock, Name, Token, TokenClock, UnixMs};
+use dlock_core::{Lock, Name, Token, TokenClock};
 
 use crate::config::limits;
 use crate::ffi::context::{Context, is_held_still, machine_time};
@@ -51,26 +51,13 @@ fn is_in_charge() -> bool {
     flags.is_primary() && !flags.is_loading()
 }
 
-/// Checks a lock that is restored. A token may be an hour ahead of the clock, and a deadline or a cap by that more than
-/// the longest lease. Where a restored key cannot be one that moves, its tokens have the limit of `MINTOKEN`, too: they lift
-/// the tokens of all. Only in a cluster can the module tell.
+/// Checks a lock that is restored, and lifts the token clock to the tokens of a lock. Only in a cluster can the module tell
+/// that a key moves.
 fn loaded(lock: &Lock, origin: Origin<'_>) -> Result<(), String> {
     if let Origin::Restored(key) = origin {
         let now = machine_time();
-        if lock.stored_holds().any(|hold| TokenClock::is_too_far_ahead(hold.token, now.us())) {
-            return Err("a fencing token is more than an hour ahead of the clock".to_owned());
-        }
-        let highest = limits(now).highest_min_token();
-        if lock.stored_holds().any(|hold| hold.token.get() > highest) && key.is_some_and(is_settled) {
-            return Err("a fencing token is further ahead of the clock than dlock.max-token-lead".to_owned());
-        }
-        let latest = UnixMs::new(now.ms().get() + Lease::MAX.get() + TokenClock::MAX_AHEAD_US / 1000);
-        if lock.last_deadline() > Some(latest) {
-            return Err("a deadline is more than 365 days and an hour ahead of the clock".to_owned());
-        }
-        if lock.stored_holds().any(|hold| hold.cap() > Some(latest)) {
-            return Err("a cap is more than 365 days and an hour ahead of the clock".to_owned());
-        }
+        let is_settled = || key.is_some_and(is_settled);
+        lock.check_restored(now, limits(now).highest_min_token(), is_settled).map_err(|why| why.to_string())?;
     }
     use_engine(|engine| engine.memory_mut().tokens.observe_all(lock.stored_holds()))
         .map_err(|_| "the module is busy".to_owned())

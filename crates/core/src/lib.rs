@@ -15,6 +15,7 @@
 //! | `session` | what a hold can be bound to |
 //! | `holds` | how the holds of one lock are stored and found |
 //! | `lock` | the locking rules |
+//! | `restore` | whether a lock from elsewhere may be restored |
 //! | `view` | what can be read of a lock without changing it |
 //! | `effect` | the one way a lock changes |
 //! | `clock` | the token clock of a server |
@@ -27,6 +28,72 @@
 //! | [`settings`] | what an operator may set |
 //! | [`spec`] | the descriptions of commands |
 //! | [`reply`] | how answers are written |
+//!
+//! # An engine over keys in memory
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use dlock_core::engine::*;
+//! use dlock_core::*;
+//!
+//! struct Keys(BTreeMap<Vec<u8>, (Lock, Option<UnixMs>)>, Now);
+//! struct Key<'k>(&'k mut Keys, Vec<u8>);
+//!
+//! impl OpenKey for Key<'_> {
+//!     fn name(&self) -> Name<'_> { Name { db: 0, key: &self.1 } }
+//!     fn lock(&self) -> Option<&Lock> { self.0.0.get(&self.1).map(|key| &key.0) }
+//!     fn lock_mut(&mut self) -> Option<&mut Lock> { self.0.0.get_mut(&self.1).map(|key| &mut key.0) }
+//!     fn expiry(&self) -> Option<UnixMs> { self.0.0.get(&self.1)?.1 }
+//!     fn was_removed(&self) -> bool { false }
+//!     fn replicate(&mut self, _: &Effect) {}
+//!     fn replicate_verbatim(&mut self) {}
+//!     fn close(&mut self, end: KeyEnd, _: Signal) {
+//!         match end {
+//!             KeyEnd::Untouched => {}
+//!             KeyEnd::Deleted => _ = self.0.0.remove(&self.1),
+//!             KeyEnd::At(at) => self.0.0.entry(self.1.clone()).or_default().1 = Some(at),
+//!             KeyEnd::Created(lock, at) => _ = self.0.0.insert(self.1.clone(), (*lock, at)),
+//!         }
+//!     }
+//! }
+//!
+//! impl Keyspace for Keys {
+//!     type Key<'k> = Key<'k>;
+//!     fn open(&mut self, name: Name<'_>) -> Result<Key<'_>, NotOpen> { Ok(Key(self, name.key.into())) }
+//!     fn open_at_last(&mut self, name: Name<'_>) -> Result<Key<'_>, NotOpen> { self.open(name) }
+//!     fn may_refuse(&self) -> bool { false }
+//!     fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {
+//!         Ok(look(self.0.get(name.key).map_or(&Lock::EMPTY, |key| &key.0)))
+//!     }
+//!     fn permission(&mut self, _: Name<'_>) -> Permission { Permission::Full }
+//!     fn has_removed(&self) -> bool { false }
+//!     fn may_read(&mut self, _: Name<'_>) -> (bool, u64) { (true, 0) }
+//!     fn user(&mut self) -> Option<Vec<u8>> { None }
+//!     fn user_state(&mut self, _: &[u8]) -> UserState { UserState::Enabled }
+//!     fn now(&self) -> Now { self.1 }
+//!     fn uptime(&self) -> Uptime { Uptime::from_us(self.1.us()) }
+//! }
+//!
+//! let now = Now::from_us(1_000_000);
+//! let mut keys = Keys(BTreeMap::new(), now);
+//! let mut engine = Engine::new(7, Settings::new(Lease::MAX));
+//! let call = |client| Call { name: Name { db: 0, key: b"job" }, now, client: ClientId(client) };
+//! let owner = |name: &str| Owner::new(name.as_bytes()).unwrap();
+//! let request = |name| Request::new(owner(name), Want::Exclusive, LeaseChoice::Own);
+//!
+//! // The first owner gets the lock, the second one waits. A ticket says whom to answer.
+//! let first = engine.acquire(&mut keys, call(1), &request("a"), Some(|_| "a"));
+//! assert!(matches!(first, Ok(Entered::Granted(_))));
+//! let second = engine.acquire(&mut keys, call(2), &request("b"), Some(|_| "b"));
+//! assert!(matches!(second, Ok(Entered::Waiting(_))));
+//! # engine.take_outputs();
+//!
+//! // A release hands the lock over: the answer to the second owner is one of the outputs.
+//! let release = Release { owner: &owner("a"), mode: None, entries: Entries::ONE, token: None, request: None };
+//! engine.release(&mut keys, call(1), &release).unwrap();
+//! let outputs = engine.take_outputs();
+//! assert!(outputs.iter().any(|output| matches!(output, Output::Answer("b", Answer::Granted(..)))));
+//! ```
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
@@ -41,6 +108,7 @@ mod holds;
 mod lock;
 mod owner;
 pub mod reply;
+mod restore;
 mod session;
 pub mod settings;
 mod sink;
@@ -57,6 +125,7 @@ pub use lock::{
     Acquired, Entries, Entry, Lock, Reach, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, Terms, Want,
 };
 pub use owner::{Owner, OwnerText};
+pub use restore::NotRestored;
 pub use session::{BindTo, Binding, NamedId, NoSession, SessionId, SessionKey};
 pub use types::{
     Bond, ClientId, Command, Extras, Hold, Lease, LeaseChoice, Mode, Name, Now, RequestId, Token, UnixMs, Uptime,
