@@ -90,3 +90,6 @@ class _Home(Session):
                     move(each, self, await self._whole.home(each.key, until))
         except (*NOT_KNOWN, redis_py.Unreachable, asyncio.TimeoutError):
             pass  # The next heartbeat tries it again.
+
+
+Session._of_cluster = ClusterSession

@@ -6,17 +6,14 @@ import asyncio
 import math
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.exceptions import ConnectionError, ResponseError
 
 from . import redis_py
 from .async_talk import Line, replies, start, within
-from .beating import TOGETHER, alike
+from .beating import TOGETHER, Beating, alike
 from .heartbeat import Look
-
-if TYPE_CHECKING:
-    from .async_watch import LeaseWatch as Watch
 
 # The longest sleep, in seconds.
 _LONGEST = 3600.0
@@ -39,14 +36,14 @@ class Heart:
     def __init__(self, source: Any) -> None:
         self.loop = asyncio.get_running_loop()
         self._source = weakref.ref(source)
-        self._watches: set[Watch] = set()
+        self._watches: set[Beating] = set()
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._line: Line | None = None
         # When the task goes on by itself.
         self._next = math.inf
 
-    def join(self, watch: Watch) -> None:
+    def join(self, watch: Beating) -> None:
         """Looks after a hold from now on."""
         self._watches.add(watch)
         if self._task is None or self._task.done():
@@ -54,7 +51,7 @@ class Heart:
         elif watch.due() < self._next:
             self.wake()
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: Beating) -> None:
         """Looks after a hold no more."""
         self._watches.discard(watch)
         if not self._watches:
@@ -101,7 +98,7 @@ class Heart:
             waking.cancel()
             self._next = math.inf
 
-    async def _look(self, watches: list[Watch]) -> None:
+    async def _look(self, watches: list[Beating]) -> None:
         """Looks at some holds in one exchange."""
         looks = [(watch, watch.begin(time.monotonic())) for watch in watches]
         commands = [watch.commands(look) for watch, look in looks]
@@ -128,7 +125,7 @@ class Heart:
         for (watch, look), each in zip(looks, commands):
             await self._took(watch, look, [answers.pop(0) for _ in each])
 
-    async def _took(self, watch: Watch, look: Look, answers: list[Any]) -> None:
+    async def _took(self, watch: Beating, look: Look, answers: list[Any]) -> None:
         errors = [answer for answer in answers if isinstance(answer, ResponseError)]
         if errors:
             # The connection may lead to a server that is no primary any more.
@@ -137,7 +134,7 @@ class Heart:
         else:
             watch.took(look, answers)
 
-    def _failed(self, watch: Watch, look: Look, error: Exception, *, executed: bool) -> None:
+    def _failed(self, watch: Beating, look: Look, error: Exception, *, executed: bool) -> None:
         watch.failed(look, error, executed=executed)
         if (there := watch.source()) is not self._source():
             # The slot of its key is on another node now.

@@ -29,12 +29,13 @@ class Session(SessionBase):
     """As `redis_dlock.Session`, for asyncio: the heartbeats come from a task, so the locks of a process whose event loop
     hangs are freed."""
 
+    # Set by the module that has it.
+    _of_cluster: type[Session]
+
     def __new__(cls, redis: Any, *args: Any, **kwargs: Any) -> Session:
         """Makes that of a cluster if it is the client of one."""
         if cls is Session and redis_py.in_cluster(redis):
-            from .async_cluster import ClusterSession
-
-            return super().__new__(ClusterSession)
+            return super().__new__(cls._of_cluster)
         return super().__new__(cls)
 
     async def open(self: S) -> S:

@@ -29,6 +29,14 @@ class Beating:
         """The lock is lost."""
         raise NotImplementedError
 
+    def source(self) -> Any:
+        """Returns the client whose connections lead to the lock's server now."""
+        raise NotImplementedError
+
+    def moves(self, heart: Any) -> None:
+        """Leaves its heart for the one of another server."""
+        raise NotImplementedError
+
     def is_due(self, soon: float, now: float) -> bool:
         """Returns whether a look is due until then. Loses a hold that has ended."""
         if self._stopped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from redis.exceptions import LockNotOwnedError, NoPermissionError, ResponseError
 
@@ -14,11 +14,27 @@ from .commands import Command, Mode, Name, token_and_slot
 from .info import of_owner
 from .validity import MARGIN
 
-if TYPE_CHECKING:
-    from .session import SessionBase
-
 # Commands that are sent in one exchange, and their replies, even if they are errors.
 Round = Generator[list[Command], list[Any], None]
+
+
+class Home(Protocol):
+    """The session of a hold, as its binding sees it."""
+
+    id: str
+
+    @property
+    def _until(self) -> float: ...
+
+    def _signal(self) -> Any: ...
+
+    def _leave(self, binding: Binding) -> bool: ...
+
+    def take(self, binding: Binding) -> None: ...
+
+    def missing(self) -> None: ...
+
+    def owe(self, owed: Owed) -> None: ...
 
 
 class Cap:
@@ -62,7 +78,7 @@ class Binding:
     """A hold that is bound to a session. A lock object asks it instead of a watch of its own."""
 
     def __init__(
-        self, session: SessionBase, key: Name, bind: Callable[[str], list[Command]], cap: Cap, name: str,
+        self, session: Home, key: Name, bind: Callable[[str], list[Command]], cap: Cap, name: str,
         on_lost: Callable[..., Any] | None,
     ) -> None:
         """`bind` makes the commands that bind it to the session of an id."""
@@ -107,7 +123,7 @@ class Binding:
         self._stopped = True
         return self._session._leave(self)
 
-    def move(self, session: SessionBase) -> None:
+    def move(self, session: Home) -> None:
         """Its key is on the server of another session, which must bind it in time."""
         certain = self._session._until if self.unbound is None else min(self._session._until, self.unbound)
         if self._session._leave(self):

@@ -101,3 +101,6 @@ class _Home(Session):
                     move(each, self, self._whole.home(each.key, until))
         except (*NOT_KNOWN, redis_py.Unreachable):
             pass  # The next heartbeat tries it again.
+
+
+Session._of_cluster = ClusterSession

@@ -9,18 +9,15 @@ import socket
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.exceptions import ConnectionError, ResponseError
 
 from . import redis_py
-from .beating import TOGETHER, alike
+from .beating import TOGETHER, Beating, alike
 from .heartbeat import Look
 from .limited import begin
 from .talk import Line
-
-if TYPE_CHECKING:
-    from .sync_watch import LeaseWatch as Watch
 
 # The thread ends when it had nothing to do for so long, in seconds.
 _IDLE = 10.0
@@ -45,7 +42,7 @@ class Heart:
 
     def __init__(self, source: Any) -> None:
         self._source = weakref.ref(source)
-        self._watches: set[Watch] = set()
+        self._watches: set[Beating] = set()
         self._thread: threading.Thread | None = None
         self._wakes, self._waker = socket.socketpair()
         self._waker.setblocking(False)
@@ -53,7 +50,7 @@ class Heart:
         # When the thread goes on by itself.
         self._next = math.inf
 
-    def join(self, watch: Watch) -> bool:
+    def join(self, watch: Beating) -> bool:
         """Looks after a hold from now on. Returns False if the interpreter ends, and begins no thread any more."""
         self._watches.add(watch)
         thread = self._thread
@@ -70,7 +67,7 @@ class Heart:
             self.wake()
         return True
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: Beating) -> None:
         """Looks after a hold no more."""
         self._watches.discard(watch)
 
@@ -124,7 +121,7 @@ class Heart:
             if selector.select(max(0.0, min(next_one, now + _IDLE) - time.monotonic())):
                 self._wakes.recv(4096)
 
-    def _look(self, watches: list[Watch]) -> None:
+    def _look(self, watches: list[Beating]) -> None:
         """Looks at some holds in one exchange."""
         looks = [(watch, watch.begin(time.monotonic())) for watch in watches]
         until = time.monotonic() + min(watch.patience(time.monotonic()) for watch in watches)
@@ -146,7 +143,7 @@ class Heart:
         for (watch, look), its in zip(looks, replies):
             self._took(watch, look, its)
 
-    def _took(self, watch: Watch, look: Look, replies: list[Any]) -> None:
+    def _took(self, watch: Beating, look: Look, replies: list[Any]) -> None:
         errors = [reply for reply in replies if isinstance(reply, ResponseError)]
         if errors:
             # The connection may lead to a server that is no primary any more.
@@ -155,7 +152,7 @@ class Heart:
         else:
             watch.took(look, replies)
 
-    def _failed(self, watch: Watch, look: Look, error: Exception, *, executed: bool) -> None:
+    def _failed(self, watch: Beating, look: Look, error: Exception, *, executed: bool) -> None:
         watch.failed(look, error, executed=executed)
         if (there := watch.source()) is not self._source():
             # The slot of its key is on another node now.

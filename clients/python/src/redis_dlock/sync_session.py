@@ -37,12 +37,13 @@ class Session(SessionBase):
     cluster, each server on which it has locks gets a heartbeat.
     """
 
+    # Set by the module that has it.
+    _of_cluster: type[Session]
+
     def __new__(cls, redis: Any, *args: Any, **kwargs: Any) -> Session:
         """Makes that of a cluster if it is the client of one."""
         if cls is Session and redis_py.in_cluster(redis):
-            from .sync_cluster import ClusterSession
-
-            return super().__new__(ClusterSession)
+            return super().__new__(cls._of_cluster)
         return super().__new__(cls)
 
     def open(self: S) -> S:
