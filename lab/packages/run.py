@@ -61,7 +61,7 @@ def python() -> dict[str, list[str]]:
 
 def node() -> dict[str, list[str]]:
     home = Path(said(ROOT / "scripts/node"))
-    # It finds the packages from where it is.
+    # The program finds the packages from where it is.
     shutil.copy(ROOT / "clients/node/bench/pairs.mjs", home)
     own = ROOT / "target/languages/node/bin/node"
     return {"ioredis": [str(own) if own.exists() else "node", str(home / "pairs.mjs")]}

@@ -1,4 +1,4 @@
-//! Whether a lock from another server, or from a file that somebody kept, may come into a key of this one.
+//! Whether a lock from another server, or from an old file, may come into a key of this one.
 
 use std::fmt;
 
