@@ -27,6 +27,7 @@ mod named_cluster;
 mod outages;
 mod permissions;
 mod places;
+mod programs;
 mod queue;
 mod replicas;
 mod semaphore;
