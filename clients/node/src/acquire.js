@@ -5,7 +5,7 @@ const { ask, soon } = require('./wire/ask.js');
 const { Attempt } = require('./attempt.js');
 const { Tries } = require('./wire/tries.js');
 const { inDatabase } = require('./wire/clients.js');
-const { NoAnswer, NotGranted, TooFewReplicas, Unlike } = require('./errors.js');
+const { LockLost, NoAnswer, NotGranted, TooFewReplicas, Unlike } = require('./errors.js');
 const { explained, isAnswer, mayRepeat, writesNothing } = require('./errors.js');
 const { AFTERWARDS, PAUSE, SEES_AN_END, ofAcquisition } = require('./limits.js');
 const { Lock } = require('./hold.js');
@@ -371,4 +371,31 @@ async function cleanUpAgain(client, releases, heart, before) {
   }
 }
 
+/**
+ * Goes on with a lock that another client, perhaps of another program, has handed over.
+ *
+ * @param {Client} client
+ * @param {Target} target
+ * @param {Terms} terms
+ * @param {{ owner: string, token: number }} hold
+ * @returns {Promise<Lock>}
+ */
+async function resume(client, target, terms, { owner, token }) {
+  await client.learn(); // it stays in the database that is selected now
+  const place = inDatabase(client, client.database());
+  const none = { slot: undefined, isOpen: false, own: undefined, late: [], named: undefined };
+  const lock = new Lock({ client: place, target, owner, token, sent: performance.now(), terms, ...none });
+  const bound = new Bound({}, terms.signal, () => new Error('over'));
+  try {
+    if (!(await unlessAborted(lock.confirm(bound), bound.signal))) {
+      throw new LockLost(target.resource, 'the server has no such hold');
+    }
+  } finally {
+    bound.close();
+  }
+  lock.begin();
+  return lock;
+}
+
 exports.acquire = acquire;
+exports.resume = resume;

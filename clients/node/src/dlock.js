@@ -1,7 +1,7 @@
 'use strict';
 /** Locks through the client of a program. */
 
-const { acquire } = require('./acquire.js');
+const { acquire, resume } = require('./acquire.js');
 const { clientOf } = require('./wire/clients.js');
 const { LockLost, NotGranted } = require('./errors.js');
 const { checkResource, checkResources, checkRoutine, checkedOptions } = require('./options.js');
@@ -172,6 +172,21 @@ class DLock {
     const run = /** @type {Routine<T>} */ (routine);
     if (retryFailed) return onceInSuccess(acquire, stays, lease, (lock) => runUnder(lock, run));
     return onceAtAll(acquire, stays, (lock) => keepDuring(lock, run));
+  }
+
+  /**
+   * @param {string} resource
+   * @param {string} owner
+   * @param {number} token
+   * @param {LockOptions} [options]
+   */
+  async resume(resource, owner, token, options) {
+    checkResource(resource);
+    if (typeof owner !== 'string' || owner === '') throw new TypeError('owner is that of the lock');
+    if (!isCount(token, 1)) throw new TypeError('token is that of the lock');
+    const terms = this.#terms(options);
+    if (terms.session || terms.named) throw new TypeError('a lock that is resumed has a lease, no session');
+    return resume(this.#client, Target.one(this.#client.prefix + resource, resource, terms.mode), terms, { owner, token });
   }
 
   /** @param {string} resource */

@@ -188,6 +188,13 @@ class Lock {
     await this.#renewed(replies, sent);
   }
 
+  handOver() {
+    if (this.#lost.aborted) throw new LockLost(this.resource, `it was lost before: ${this.#why}`, this.#lost.reason);
+    const { own, named } = this.#granted;
+    if (own || named) throw new TypeError('a session ends with its program: a lock that is handed over has a lease');
+    this.#end();
+  }
+
   async release() {
     const left = Math.ceil(this.#staysUntil - performance.now());
     if (this.#granted.terms.atLeast > 0 && left > 0) return this.releaseIn(left);

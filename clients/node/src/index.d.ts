@@ -196,6 +196,13 @@ export interface Lock extends AsyncDisposable {
    */
   extend(lease?: number): Promise<void>;
   /**
+   * Stops keeping the lock, and does not release it: another client, perhaps of another program, goes on with it by
+   * {@link DLock.resume}, with its name, owner and token, within the lease. Sends nothing.
+   *
+   * @throws {LockLost} it was lost before
+   */
+  handOver(): void;
+  /**
    * Releases the lock. One command, sent again if the connection breaks meanwhile. Before `atLeast` has passed, it sets
    * the lease to what is left of that.
    *
@@ -261,6 +268,14 @@ export declare class DLock {
    */
   once(resource: string, period: number, routine: Routine<unknown>): Promise<boolean>;
   once(resource: string, period: number, options: OnceOptions, routine: Routine<unknown>): Promise<boolean>;
+  /**
+   * Goes on with a lock of a lease that another client, perhaps of another program, has left by {@link Lock.handOver}, or
+   * by its end. It is the same hold, with the same token; `lease` and `renew` are those of this call.
+   *
+   * @throws {LockLost} the server has no such hold
+   * @throws {NoAnswer} the server did not answer in time
+   */
+  resume(resource: string, owner: string, token: number, options?: Omit<LockOptions, 'session'>): Promise<Lock>;
   /** Asks the server for the holder of a lock. null: it is free. */
   holder(resource: string): Promise<Holder | null>;
   /**

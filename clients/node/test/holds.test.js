@@ -6,7 +6,7 @@ import { once } from 'node:events';
 
 import { DLock, LockLost, NotGranted, Session } from 'redis-dlock';
 
-import { host, lookAt, port, reasonOf, settles, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
+import { host, lookAt, port, reasonOf, refused, settles, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 withEachClient(({ key, run, open, listen }) => {
@@ -155,6 +155,28 @@ withEachClient(({ key, run, open, listen }) => {
     await lock.extend(500);
     assert(lock.remaining <= 500);
     await lock.release();
+  });
+
+  test('another program goes on with a lock that is handed over', async () => {
+    const [here, there] = [new DLock(await open()), new DLock(await open())];
+    const lock = await here.acquire(key('over'), { lease: 5000, renew: true });
+    lock.handOver();
+    assert.equal(lock.remaining, 0);
+    assert(!lock.signal.aborted, 'it is not lost');
+    const next = await there.resume(key('over'), lock.owner, lock.token, { lease: 60_000 });
+    assert.equal(next.token, lock.token);
+    assert(next.remaining > 50_000);
+    await refused(() => here.acquire(key('over'), { wait: 0 }));
+    assert.equal(await next.release(), true);
+    assert.equal(await lookAt(run, key('over')), null);
+    await assert.rejects(there.resume(key('over'), lock.owner, lock.token), LockLost);
+    await assert.rejects(there.resume(key('over'), lock.owner, 0), /token/);
+    const ended = await here.acquire(key('over'), { lease: 300 });
+    await reasonOf(ended.signal);
+    assert.throws(() => ended.handOver(), LockLost);
+    const session = await here.acquire(key('over'), { session: true });
+    assert.throws(() => session.handOver(), TypeError);
+    await session.release();
   });
 
   test('a lock stays at least so long', async () => {

@@ -278,6 +278,21 @@ public final class DLock implements Lock {
         return freshGranting(request.unlimited(core)).awaitInterruptibly();
     }
 
+    /**
+     * Goes on with a hold that another client, perhaps of another program, has left by {@link Hold#handOver}, or by its
+     * end. The hold is the same, with the same token; its lease is that of this lock.
+     *
+     * @param owner {@link Hold#owner} of the hold
+     * @param fencingToken its {@link Hold#fencingToken}
+     * @throws LockLostException the server has no such hold
+     * @throws UnavailableException no server answered
+     * @throws IllegalArgumentException a session keeps this lock, or it has several names
+     */
+    public Hold resume(String owner, long fencingToken) {
+        core.checkOpen();
+        return Hold.resumed(new HoldCommands(core, request, Objects.requireNonNull(owner, "owner"), fencingToken));
+    }
+
     /** Acquires the lock, and waits for this time at most. Returns empty if it was not granted in time. */
     public Optional<Hold> tryAcquire(Duration wait) throws InterruptedException {
         checkInterrupt();

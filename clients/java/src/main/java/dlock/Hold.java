@@ -78,6 +78,30 @@ public final class Hold implements AutoCloseable {
         }
     }
 
+    /** Takes over a hold that was left to its lease. */
+    static Hold resumed(HoldCommands commands) {
+        Request request = commands.request;
+        if (request.isSession() || request.lease.session != null || !request.names.equals(List.of(request.first()))) {
+            throw new IllegalArgumentException(request + ": a hold that is resumed has a lease and one name");
+        }
+        Core core = commands.core;
+        long millis = request.leaseMillis();
+        long sent = System.nanoTime();
+        Core.Answer<Long> answer = Futures.join(core.repeat(() -> commands.renew(null, millis), core.patience()));
+        long asked = System.nanoTime();
+        Long left = answer.reply != null && answer.reply == Keeping.CUT
+                ? Futures.join(commands.check(core.patience())) : answer.reply;
+        if (left == null) {
+            throw new LockLostException(request + ": the server has no such hold", null);
+        }
+        long now = System.nanoTime();
+        Validity validity = new Validity(TimeUnit.MILLISECONDS.toNanos(millis), sent, answer.repeated, now);
+        if (answer.reply == Keeping.CUT) {
+            validity.endsBy(asked + TimeUnit.MILLISECONDS.toNanos(left) - Validity.GRAIN, now);
+        }
+        return new Hold(commands, new Acquisition.Grant(commands.token, null, null), validity, sent, null, 0).keep();
+    }
+
     /** Starts to keep the hold alive. */
     Hold keep() {
         if (session != null) {
@@ -240,6 +264,28 @@ public final class Hold implements AutoCloseable {
             }
         }
         Futures.join(releaseAsync());
+    }
+
+    /**
+     * Stops keeping the hold, and does not release it: another client, perhaps of another program, goes on with it by
+     * {@link DLock#resume}, with its owner and token, within the lease. Sends nothing.
+     *
+     * @throws LockLostException the hold was lost or released before
+     * @throws IllegalStateException a session keeps it, which ends with this program, or it belongs to a thread
+     */
+    public void handOver() {
+        if (request.isSession() || session != null || thread != null) {
+            throw new IllegalStateException(request + ": a hold that is handed over has a lease, and no thread");
+        }
+        synchronized (this) {
+            if (state == State.HELD) {
+                state = State.RELEASED;
+            } else {
+                throw lostOr("released");
+            }
+        }
+        keeping.end();
+        core.forget(this);
     }
 
     /** Returns for how long it has to stay, or 0. */

@@ -12,6 +12,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
 import java.util.List;
+import java.util.Optional;
 import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -443,5 +444,27 @@ final class LocksTest {
         }));
         assertEquals(0, lock.getHoldCount());
         assertTrue(server.isFree("work"));
+    }
+
+    @Test
+    void another_program_goes_on_with_a_hold_that_is_handed_over() throws Exception {
+        try (DLockClient other = server.client()) {
+            Hold hold = client.lock("over").acquire();
+            hold.handOver();
+            assertFalse(hold.isHeld());
+            DLock there = other.lock("over").withLease(Lease.renewed(Duration.ofMinutes(1)));
+            Hold next = there.resume(hold.owner(), hold.fencingToken());
+            assertEquals(hold.fencingToken(), next.fencingToken());
+            assertTrue(next.remaining().toSeconds() > 50);
+            assertEquals(Optional.empty(), client.lock("over").tryAcquire(Duration.ZERO));
+            next.release();
+            assertTrue(server.isFree("over"));
+            assertThrows(LockLostException.class, () -> there.resume(hold.owner(), hold.fencingToken()));
+            assertThrows(LockLostException.class, hold::handOver);
+            Hold session = client.lock("over").withLease(Lease.session(Duration.ofSeconds(3))).acquire();
+            assertThrows(IllegalStateException.class, session::handOver);
+            session.release();
+            assertThrows(IllegalArgumentException.class, () -> client.lock("a", "b").resume("owner", 1));
+        }
     }
 }
