@@ -92,7 +92,7 @@ func TestTLS(t *testing.T) {
 	newOther(s).holds()
 	s.cleansUpAtOnce(client)
 
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_, err := newClient(t, at).Lock(ctx, "job")
 	var unknown *tls.CertificateVerificationError

@@ -105,9 +105,9 @@ withEachClient(({ key, run, open, listen }) => {
     const server = await start();
     const line = await wire(server.port);
     const client = await open({ at: line.port });
-    const session = await new Session(client, { timeout: 1000 }).open();
-    await server.run('DLOCK.ACQUIRE', 'late', 'holder', 'PX', '1500');
-    const waiting = new DLock(client).acquire('late', { session, maxHold: 3300, wait: 1600 });
+    const session = await new Session(client, { timeout: 3000 }).open();
+    await server.run('DLOCK.ACQUIRE', 'late', 'holder', 'PX', '4500');
+    const waiting = new DLock(client).acquire('late', { session, maxHold: 9900, wait: 4800 });
     line.keep('DLOCK.INFO');
     const lock = await waiting;
     line.deliver();

@@ -41,21 +41,21 @@ withEachClient(({ kind, key, run, open, close }) => {
 
   test('one heartbeat keeps all locks', async () => {
     const server = await start();
-    const { session, dlock } = await opened({ timeout: 3000 }, await open({ at: server.port }));
+    const { session, dlock } = await opened({ timeout: 6000 }, await open({ at: server.port }));
     const locks = await Promise.all(names(40).map((name) => dlock.acquire(name, { lease: 30_000 })));
     const ttl = async () => Number(await server.run('PTTL', 'job:0'));
     assert((await ttl()) > 20_000, 'a longer lease stays');
     const short = await dlock.acquire('short', { lease: 1000 });
-    assert(Number(await server.run('PTTL', 'short')) > 8000, 'and is at least three times the timeout');
+    assert(Number(await server.run('PTTL', 'short')) > 16_000, 'and is at least three times the timeout');
     await server.run('CONFIG', 'RESETSTAT');
     const began = performance.now();
-    await until('time goes by', async () => Number(await server.run('PTTL', 'short')) < 7000);
-    await until('the server renews it', async () => Number(await server.run('PTTL', 'short')) > 8000);
+    await until('time goes by', async () => Number(await server.run('PTTL', 'short')) < 15_000);
+    await until('the server renews it', async () => Number(await server.run('PTTL', 'short')) > 16_000);
     const beats = await calls(server.run, 'session');
     // A heartbeat that is late on a busy machine is repeated.
     assert(beats >= 1 && beats <= (performance.now() - began) / 1000 + 5, `${beats} heartbeats`);
     assert.equal(await calls(server.run, 'renew'), 0);
-    for (const lock of [...locks, short]) assert(!lock.signal.aborted && lock.remaining > 0 && lock.remaining <= 3000);
+    for (const lock of [...locks, short]) assert(!lock.signal.aborted && lock.remaining > 0 && lock.remaining <= 6000);
     assert.equal(await short.release(), true);
     await session.close();
     await areFree(server.run, names(40));
@@ -231,11 +231,11 @@ withEachClient(({ kind, key, run, open, close }) => {
   });
 
   test('only beats keep a manual session', async () => {
-    const { session, dlock } = await opened({ timeout: 3000, manual: true });
+    const { session, dlock } = await opened({ timeout: 6000, manual: true });
     const lock = await dlock.acquire(key('manual'));
-    for (const end = performance.now() + 5000; performance.now() < end; await sleep(50)) session.beat();
+    for (const end = performance.now() + 8000; performance.now() < end; await sleep(50)) session.beat();
     assert(!lock.signal.aborted);
-    await settles(reasonOf(lock.signal), 4500, 'the loss');
+    await settles(reasonOf(lock.signal), 7500, 'the loss');
     await until('the server frees it', async () => (await lookAt(run, key('manual'))) === null);
     await session.close();
   });

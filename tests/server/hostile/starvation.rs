@@ -171,10 +171,10 @@ fn locks_that_are_removed_from_the_last_to_the_first_cost_others_no_session() {
 #[test]
 fn renewals_of_an_idle_session_have_a_limit() {
     let (server, [mut client, mut other]) = Server::start().with_clients();
-    let many: Vec<_> = (0..2100).map(|n| format!("DLOCK.ACQUIRE k{n} o PX 300 SESSION")).collect();
+    // A server that a busy machine stops for a while renews them in time.
+    let many: Vec<_> = (0..10_500).map(|n| format!("DLOCK.ACQUIRE k{n} o PX 1500 SESSION")).collect();
     let refused: Vec<_> = client.pipeline(&many).into_iter().filter_map(Result::err).collect();
     let error = "ERR SESSION needs a longer lease or fewer holds: the renewals for one connection, or for the named sessions of a user, may not exceed 20000 a second";
-    // Holds that have ended on a busy machine make room.
     assert!(refused.iter().all(|refused| refused == error), "{refused:?}");
     assert!(!refused.is_empty());
     assert!(other.int("DLOCK.ACQUIRE mine o PX 300 SESSION") > 0);
