@@ -174,7 +174,7 @@ fn lines_of_a_file_are_read_alike_by_a_shell_and_by_a_runner() {
 fn an_acquisition_in_a_pipe_says_what_it_waits_for() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE deploy vm3:3352:8a19685554eee661 PX 600000");
-    let waits = run(&server, &["acquire", "deploy", "--lease", "1h", "--wait", "1500ms"]);
+    let waits = run(&server, &["acquire", "deploy", "--lease", "1h", "--wait", "5s"]);
     let first = waits.stderr.lines().next().unwrap_or_default();
     assert!(first.starts_with("dlock: waiting for deploy, held by vm3:3352:8a19685554eee661 for "), "{waits:?}");
     assert!(waits.stderr.contains("the lock is held by vm3:3352:8a19685554eee661 for "), "{waits:?}");

@@ -22,6 +22,11 @@ impl Stopwatch {
         self.began.elapsed()
     }
 
+    /// Returns how late the machine was in all.
+    pub fn stalled(&self) -> Duration {
+        late() - self.late
+    }
+
     /// Fails unless it is in between. The delays of the machine do not count.
     #[track_caller]
     pub fn is_between(&self, earliest: Duration, latest: Duration, what: &str) {
