@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use dlock_client::{Error, LockInfo, ServerStats};
 
-use crate::output::{say, text};
+use crate::output::{say, shown};
 
 /// Series by the names of their metrics.
 #[derive(Default)]
@@ -97,7 +98,7 @@ pub fn stats_of(page: &mut Page, server: &str, stats: &ServerStats) {
 
 /// Adds a contended lock: three series.
 pub fn lock_of(page: &mut Page, server: &str, lock: &LockInfo) {
-    let name = text(&lock.name);
+    let name = label(&lock.name);
     let labels = [("server", server), ("lock", name.as_str())];
     let longest = lock.queue.first().map(|waiter| waiter.waiting).unwrap_or_default();
     let held = lock.holds.first().map(|hold| hold.age).unwrap_or_default();
@@ -106,6 +107,22 @@ pub fn lock_of(page: &mut Page, server: &str, lock: &LockInfo) {
     add("dlock_lock_wait_seconds", "For how long the head of the queue waits.", longest.as_secs_f64().to_string());
     add("dlock_lock_hold_seconds", "For how long the oldest hold is held.", held.as_secs_f64().to_string());
 }
+
+/// Returns a name for a label. Of a long one, the end is a number that tells it from others: a page has 48 series.
+fn label(name: &[u8]) -> String {
+    let text = shown(name);
+    match text.char_indices().nth(MAX_LABEL) {
+        None => text,
+        Some((end, _)) => {
+            let mut hasher = DefaultHasher::new();
+            name.hash(&mut hasher);
+            format!("{}…{:016x}", text.get(..end).unwrap_or_default(), hasher.finish())
+        }
+    }
+}
+
+/// The most characters of a name, without the number of a long one.
+const MAX_LABEL: usize = 500;
 
 /// Converts a number of microseconds.
 fn seconds(value: &str) -> String {

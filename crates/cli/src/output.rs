@@ -91,7 +91,28 @@ static BROKEN: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line. [`finish`] tells if that fails.
 pub fn print(line: &str) {
-    write(|out| writeln!(out, "{line}"));
+    // In JSON only: a terminal may obey the control characters that JSON allows.
+    match line.contains(is_late_control) {
+        false => write(|out| writeln!(out, "{line}")),
+        true => write(|out| writeln!(out, "{}", escaped(line))),
+    }
+}
+
+/// Returns JSON in which no control character is left.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_late_control(c) {
+            let _ = fmt::Write::write_fmt(&mut text, format_args!("\\u{:04x}", u32::from(c)));
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
+fn is_late_control(c: char) -> bool {
+    matches!(c, '\u{7f}'..='\u{9f}')
 }
 
 /// Writes to standard output, unless that has failed before.
@@ -171,9 +192,18 @@ pub fn for_people(json: bool) -> bool {
     !json && io::stdout().is_terminal()
 }
 
-/// Makes bytes safe for a terminal, which obeys nothing in the result.
+/// Makes bytes safe for a terminal, which obeys nothing in the result, and for the eye, which sees all of it.
 pub fn shown(bytes: &[u8]) -> String {
-    spelled(bytes, |c| !c.is_control())
+    spelled(bytes, |c| !c.is_control() && !is_unseen(c))
+}
+
+/// Returns whether a character is seen only by what it does to others: it hides, joins or turns them.
+fn is_unseen(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Returns the bytes as text. Other bytes are other text.
@@ -257,7 +287,7 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
 /// that have no value are left out then.
 pub fn columns_within<const N: usize>(rows: &[[String; N]], most: usize) -> Vec<String> {
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
-    let wide = |column: usize| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let wide = |column: usize| cells(column).map(|cell| cell.chars().count().min(WIDEST)).max().unwrap_or(0);
     let total: usize = (0..N).map(wide).filter(|width| *width > 0).map(|width| width + GAP.len()).sum();
     let is_left_out =
         |column: usize| total > most.saturating_add(GAP.len()) && cells(column).skip(1).all(|cell| cell == "-");
@@ -273,27 +303,36 @@ pub fn columns_within<const N: usize>(rows: &[[String; N]], most: usize) -> Vec<
         lines.iter_mut().last().into_iter().for_each(|line| line.push((column, width)));
     }
     let line = |row: &[String; N], (at, columns): (usize, &Vec<(usize, usize)>)| {
-        let cells = columns.iter().filter_map(|(column, width)| Some(format!("{:<width$}", row.get(*column)?)));
+        let cells = columns.iter().filter_map(|(column, width)| Some(padded(row.get(*column)?, *width)));
         let indent = if at == 0 { "" } else { INDENT };
         format!("{indent}{}", cells.collect::<Vec<_>>().join(GAP)).trim_end().to_owned()
     };
     rows.iter().flat_map(|row| lines.iter().enumerate().map(move |part| line(row, part))).collect()
 }
 
+/// Returns a cell as wide as its column, at least.
+fn padded(cell: &str, width: usize) -> String {
+    let missing = width.saturating_sub(cell.chars().count());
+    cell.chars().chain(std::iter::repeat_n(' ', missing)).collect()
+}
+
 /// Breaks a text into lines of this width, between words where it has some.
 pub fn wrapped(text: &str, most: usize) -> Vec<String> {
-    let most = most.max(1);
-    let mut lines = Vec::new();
-    let mut rest: Vec<char> = text.chars().collect();
+    let (most, mut lines) = (most.max(1), Vec::new());
+    let text: Vec<char> = text.chars().collect();
+    let mut rest = text.as_slice();
     while rest.len() > most {
         let blank = rest.iter().take(most + 1).rposition(|c| *c == ' ').filter(|at| *at > 0);
-        let next = rest.split_off(blank.unwrap_or(most));
-        lines.push(rest.into_iter().collect::<String>().trim_end().to_owned());
-        rest = next.into_iter().skip(usize::from(blank.is_some())).collect();
+        let (line, next) = rest.split_at(blank.unwrap_or(most));
+        lines.push(line.iter().collect::<String>().trim_end().to_owned());
+        rest = next.strip_prefix(&[' ']).unwrap_or(next);
     }
-    lines.push(rest.into_iter().collect());
+    lines.push(rest.iter().collect());
     lines
 }
+
+/// A longer cell does not widen its column: names may have megabytes.
+const WIDEST: usize = 200;
 
 const GAP: &str = "  ";
 const INDENT: &str = "    ";
@@ -357,6 +396,12 @@ mod tests {
     fn names_do_not_move_the_cursor_and_stay_apart() {
         assert_eq!(shown(b"a\x1b[2J\n\xff"), "a\u{fffd}1b[2J\u{fffd}0a\u{fffd}ff");
         assert_eq!(text(b"a\n\xff"), "a\n\u{fffd}ff");
+        // Nor do they turn or hide what is beside them.
+        assert_eq!(
+            shown("a\u{202e}b\u{200b}".as_bytes()),
+            "a\u{fffd}e2\u{fffd}80\u{fffd}aeb\u{fffd}e2\u{fffd}80\u{fffd}8b"
+        );
+        assert_eq!(escaped("{\"name\":\"a\u{9b}2J\u{7f}é\"}"), r#"{"name":"a\u009b2J\u007fé"}"#);
         let names: [&[u8]; 5] =
             [b"\xff", b"\xfe", "\u{fffd}".as_bytes(), "\u{fffd}ff".as_bytes(), "\u{fffd}ef\u{fffd}bf".as_bytes()];
         let texts: std::collections::HashSet<_> = names.iter().map(|name| text(name)).collect();

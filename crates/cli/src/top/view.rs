@@ -8,7 +8,7 @@ use dlock_client::{Error, LockInfo};
 use super::columns::{of_locks, of_log};
 use super::data::{Data, Id, Lock, Look};
 use crate::list::describe;
-use crate::output::{counted, shown, wrapped};
+use crate::output::{counted, cut, shown, wrapped};
 use crate::top::style::Style;
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -304,7 +304,7 @@ impl View {
             return plain(&format!("filter (name, owner:NAME, addr:ADDRESS): {filter}_"));
         }
         if let Some(lock) = &self.question {
-            let (name, holders) = (shown(&lock.name), crate::waiting::holders(lock));
+            let (name, holders) = (cut(&shown(&lock.name), LONGEST / 8), crate::waiting::holders(lock));
             let text = format!("take {name} from {holders}? It is not stopped, it learns of it when it renews. [y/N]");
             return Line { text, style: Style::Alert };
         }
@@ -344,7 +344,7 @@ fn plain(text: &str) -> Line {
 /// Breaks a line that is too long: a question or an owner that is cut cannot be answered or copied.
 fn fitting(line: Line, width: usize) -> Vec<Line> {
     let style = line.style;
-    wrapped(&line.text, width).into_iter().map(|text| Line { text, style }).collect()
+    wrapped(&cut(&line.text, LONGEST), width).into_iter().map(|text| Line { text, style }).collect()
 }
 
 /// Returns the keys and what they do.
@@ -356,6 +356,9 @@ fn help(width: usize) -> Vec<String> {
     };
     std::iter::once(String::new()).chain(HELP.iter().flat_map(line)).collect()
 }
+
+/// The most characters of a line, which is more than any owner has.
+const LONGEST: usize = 4096;
 
 /// The width of the column of keys.
 const KEYS: usize = "arrows, PgUp, PgDn, Home, End   ".len();

@@ -66,3 +66,55 @@ fn owners_that_are_not_text_are_other_nodes_of_a_graph() {
     let edges: HashSet<_> = dot.lines().filter_map(|line| line.split_once(" -> ")?.1.split(" [").next()).collect();
     assert_eq!(edges.len(), 2, "{dot}");
 }
+
+/// Names and owners that attack who looks at them.
+const HOSTILE: [&str; 6] = [
+    "\u{1b}]0;title\u{7}\u{1b}[2J",
+    "\u{9b}31m",
+    "a\r\nb\tc\u{7f}",
+    "\u{202e}turned\u{2066}",
+    "hid\u{200b}den\u{feff}\u{e0041}",
+    "\u{2028}line",
+];
+
+#[test]
+fn no_name_obeys_hides_or_breaks_a_table() {
+    let server = Server::start();
+    let mut client = server.client();
+    let huge = "n".repeat(1 << 20);
+    let mut waiters = Vec::new();
+    for name in HOSTILE.into_iter().chain([huge.as_str()]) {
+        client.int(request("DLOCK.ACQUIRE", name.as_bytes(), HOSTILE.concat().as_bytes()));
+        waiters.push(server.waiter(request("DLOCK.ACQUIRE", name.as_bytes(), b"bob").arg("BLOCK").arg(0).clone()));
+    }
+    let is_bad =
+        |c: char| c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{2028}".contains(c));
+    let print = |arguments: &[&str], code| {
+        // Read while it is written: more than a pipe takes.
+        let done = dlock(&server).with(arguments).output().expect("dlock");
+        let [stdout, stderr] = [done.stdout, done.stderr].map(|text| String::from_utf8(text).expect("readable output"));
+        assert_eq!(done.status.code(), Some(code), "{stderr}");
+        let is_json = !arguments.contains(&"--table") && stdout.starts_with(['[', '{']);
+        let found = [&stdout, &stderr].into_iter().flat_map(|text| text.chars());
+        let bad: Vec<_> = found.filter(|c| if is_json { *c != '\n' && c.is_control() } else { is_bad(*c) }).collect();
+        assert!(bad.is_empty(), "{:?}: {bad:?}", arguments[0]);
+        stdout
+    };
+    for arguments in [&["ls"][..], &["ls", "--table"], &["graph"], &["graph", "--format", "dot"], &["metrics"]] {
+        let output = print(arguments, 0);
+        // No column is as wide as the longest name.
+        let most = if arguments[0] == "metrics" { 100_000 } else { 3 << 20 };
+        assert!(output.len() < most, "{arguments:?}: {} bytes", output.len());
+    }
+    for name in HOSTILE {
+        print(&["info", "--table", "--", name], 0);
+        print(&["info", "--json", "--", name], 0);
+        print(&["release", "--", name, "nobody"], 1);
+        print(&["run", "--no-wait", "--", name, "true"], 1);
+    }
+    print(&["break", "--yes", "--", HOSTILE[0]], 0);
+    client.ok("FLUSHALL");
+    for arguments in [&["log", "-n", "100"][..], &["log", "-n", "100", "--table"]] {
+        print(arguments, 0);
+    }
+}
