@@ -59,6 +59,7 @@ php -r '
     }
 ' "$home/cluster"
 export DLOCK_TEST_PLAIN=$home/plain DLOCK_TEST_SECOND=$home/second DLOCK_TEST_THIRD=$home/third
+export DLOCK_TEST_SERVER=$server DLOCK_TEST_MODULE=$module
 
 # The program of the README, which says its token.
 {

@@ -47,6 +47,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     private static int $owners = 0;
 
+    /** The database of each client before its last command. */
+    private static ?\WeakMap $databases = null;
+
     /** The clients that connect again in another database than they say. */
     private static ?\WeakMap $astray = null;
 
@@ -380,6 +383,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $this->redis->clearLastError();
         try {
             $this->comeBack();
+            $this->noteDatabase();
             $words = [$command, $this->redis->_prefix((string) $key), ...$arguments];
             // A cluster sends it to the node of the key.
             $reply = $this->redis instanceof \RedisCluster
@@ -407,10 +411,20 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         return false === $reply ? null : $reply;
     }
 
+    /** Keeps in mind the database of the client, which `getDbNum` says only while it is connected. */
+    private function noteDatabase(): void
+    {
+        self::$databases ??= new \WeakMap();
+        $database = $this->redis instanceof \Redis ? $this->redis->getDbNum() : 0;
+        if (\is_int($database)) {
+            self::$databases[$this->redis] = $database;
+        }
+    }
+
     /** After `close`, phpredis connects again in database 0, whatever `getDbNum` says. */
     private function goAstray(): void
     {
-        if ($this->redis instanceof \Redis && $this->redis->getDbNum() > 0) {
+        if ((self::$databases[$this->redis] ?? 0) > 0) {
             self::$astray ??= new \WeakMap();
             self::$astray[$this->redis] = true;
             try {
@@ -424,7 +438,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private function comeBack(): void
     {
         if (isset(self::$astray) && self::$astray->offsetExists($this->redis)) {
-            if (!$this->redis->select($this->redis->getDbNum())) {
+            // The program may have selected another one since.
+            $said = $this->redis->getDbNum();
+            if (!$this->redis->select(\is_int($said) ? $said : self::$databases[$this->redis])) {
                 throw new LockStorageException('the client cannot return to its database');
             }
             unset(self::$astray[$this->redis]);

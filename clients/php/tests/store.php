@@ -502,6 +502,36 @@ $tests = [
             check(str_contains($redis->rawCommand('CLIENT', 'INFO'), ' db=5 '), 'the client is in its database');
         }
     },
+    'a client whose server is away gets the errors of locks, and may connect again' => function (string $name) {
+        $port = 20000 + getmypid() % 10000;
+        $start = fn () => proc_open([getenv('DLOCK_TEST_SERVER'), '--port', $port, '--bind', '127.0.0.1', '--save', '',
+            '--loadmodule', getenv('DLOCK_TEST_MODULE')], [1 => ['file', '/dev/null', 'w']], $pipes);
+        $reaches = function (Redis $redis) use ($port) {
+            try {
+                return $redis->connect('127.0.0.1', $port);
+            } catch (RedisException) {
+                return false;
+            }
+        };
+        $server = $start();
+        $redis = new Redis();
+        until('the server is there', fn () => $reaches($redis));
+        $redis->select(5);
+        $lock = (new LockFactory(new DlockStore($redis)))->createLock($name, 300, false);
+        check($lock->acquire(), 'it is granted');
+        proc_terminate($server, SIGKILL);
+        until('the server is gone', fn () => !proc_get_status($server)['running']);
+        throws(LockReleasingException::class, fn () => $lock->release());
+        $other = (new LockFactory(new DlockStore($redis)))->createLock($name, 300, false);
+        throws(LockAcquiringException::class, fn () => $other->acquire());
+        $server = $start();
+        $there = new Redis();
+        until('the server is back', fn () => $reaches($there));
+        check($reaches($redis) && $redis->select(6) && $there->select(6), 'the program connects again');
+        check((new LockFactory(new DlockStore($redis)))->createLock($name, 300, false)->acquire(), 'it is granted again');
+        check(1 === $there->exists($name), 'in the database that the program has selected then');
+        proc_terminate($server, SIGKILL);
+    },
     'a cluster: each lock is on the node of its name' => function (string $name) {
         [$host, $port] = explode(':', getenv('DLOCK_TEST_CLUSTER'));
         foreach (['', 'app:'] as $prefix) {
