@@ -84,6 +84,10 @@ class Attempt:
         yield {**same, "op": "acquire", "call": self.began, "return": self.ended if result != "unknown" else None,
                "result": result, "token": self.token or None, "lease": self.lease * 1000, "limit": self.slots}
         for sample in self.samples:
+            if sample.lost:
+                yield {**same, "op": "lost", "call": sample.before, "return": sample.after, "result": "lost",
+                       "token": self.token}
+                break
             if sample.believes:
                 yield {**same, "op": "held", "call": sample.before, "return": sample.after, "result": "held",
                        "token": self.token, "until": sample.before + sample.remaining}

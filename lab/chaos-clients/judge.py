@@ -154,7 +154,8 @@ def leftovers(it: Round) -> Iterator[str]:
             if process in it.killed or (grant is not None and grant.killed is not None):
                 continue
             # An agent that was started again knows nothing of what its servers still have.
-            if grant is not None and (grant.release not in ("released", "lost") or it.loses and grant.release == "lost"):
+            ended = ("released",) if it.loses else ("released", "lost")
+            if grant is not None and grant.release not in ended:
                 continue
             unsure = [attempt for attempt in it.attempts
                       if attempt.process == process and attempt.lock == lock["lock"] and attempt.result in FAILURES]

@@ -51,9 +51,13 @@ class Worker:
             await asyncio.sleep(self._choices.uniform(0, 0.1))
 
     async def _revive(self, it: Round) -> None:
-        """Waits until the run has started the program again."""
-        if not isinstance(self._program, Command) and self._pid not in self._program.killed:
+        """Waits until the run has started the program again; one that has ended by itself is started here."""
+        ended_itself = not isinstance(self._program, Command) and self._pid not in self._program.killed
+        if ended_itself and self._program.pid == self._pid:
+            self._program.killed.add(self._pid)
+            it.killed.add(self._pid)
             it.seen.append(f"{self._program.name} has ended: {self._program.log()}")
+            await self._program.start()
         while self._program.has_ended:
             await asyncio.sleep(0.05)
 
