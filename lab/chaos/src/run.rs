@@ -1,12 +1,15 @@
 //! A whole run: every scenario, then histories of two locks, and a table of what was done and found.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
 
 use dlock_testkit::Server;
 use dlock_testkit::network::Network;
 use dlock_testkit::random::Random;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Doing, Failure, Result};
 use crate::faults;
 use crate::lin::{self, Tally};
 use crate::plan::{Kind, Scenario};
@@ -28,6 +31,9 @@ pub struct Options {
     /// How many clients take short sessions at full speed meanwhile.
     #[arg(long, default_value_t = 0)]
     attackers: u64,
+    /// Writes the history of the scenarios to this file, in the form of docs/chaos.md.
+    #[arg(long)]
+    history: Option<PathBuf>,
     /// Ends after the first scenario with a violation.
     #[arg(long)]
     until_violation: bool,
@@ -59,10 +65,14 @@ pub fn run(options: &Options) -> Result<Verdict> {
     let scenarios: Vec<Scenario> =
         Scenario::ALL.into_iter().filter(|scenario| options.scenario.is_none_or(|one| one == *scenario)).collect();
     let ms = options.seconds * 1000 * SCENARIOS_PERCENT / 100 / scenarios.len().max(1) as u64;
+    let mut history = options.history.as_ref().map(File::create).transpose().doing("creating the history")?;
     let mut total = Total::default();
     for scenario in scenarios {
         let outcome = scenario::play(scenario, seed, ms, options.attackers, network.as_ref())?;
         println!("{}", line_of(scenario, &outcome));
+        if let Some(history) = &mut history {
+            history.write_all(outcome.history.as_bytes()).doing("writing the history")?;
+        }
         total.add(outcome);
         if total.is_enough(options) {
             break;

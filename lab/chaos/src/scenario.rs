@@ -27,6 +27,8 @@ pub struct Outcome {
     pub findings: Findings,
     pub faults: BTreeMap<Kind, usize>,
     pub server: String,
+    /// The history as others can check it.
+    pub history: String,
 }
 
 /// Plays a scenario for `ms` milliseconds, and checks it. Clients are cut off where the network is the run's own.
@@ -68,7 +70,8 @@ pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64, network: Opt
     }
     let mut faults = BTreeMap::new();
     running.faults.iter().for_each(|fault| *faults.entry(fault.kind).or_default() += 1);
-    Ok(Outcome { findings, faults, server: version(running.servers.primary()) })
+    let history = check::exported::lines(&record);
+    Ok(Outcome { findings, faults, server: version(running.servers.primary()), history })
 }
 
 struct Running<'a> {

@@ -15,8 +15,10 @@
 //! | `fences` | fenced counters lose nothing |
 //! | `permits` | never more entries than the limit |
 //! | `several` | all of several locks, or none |
+//! | `exported` | the history as others can check it |
 //! | `waits` | nobody waits longer than asked |
 
+pub mod exported;
 mod fences;
 mod grants;
 mod in_force;
