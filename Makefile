@@ -167,6 +167,13 @@ chaos-clients: build ## all packages and `dlock run` under faults, two minutes (
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" DLOCK_PROGRAM="$$CARGO_TARGET_DIR/release/dlock" && cd lab/chaos-clients && \
 	$(if $(PLANTED),$$(../../scripts/python) planted.py,$$(../../scripts/python) run.py --seconds $(or $(SECONDS),120) --through $(or $(THROUGH),one) $(if $(SEED),--seed $(SEED)) $(if $(HISTORY),--history $(abspath $(HISTORY))))
 
+porcupine: build ## chaos of servers and of all clients, judged by Porcupine, a checker that is not ours (SECONDS= for each, THROUGH=)
+	$(MAKE) chaos-clients SECONDS=$(or $(SECONDS),60) HISTORY=target/clients.jsonl
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --package dlock-chaos -- run \
+	--seconds $(or $(SECONDS),60) --history target/servers.jsonl
+	go=$$(scripts/go) && modules=$$(scripts/go-modules) && cd lab/porcupine && GOMODCACHE="$$modules/cache" GOFLAGS=-mod=readonly \
+	GOTOOLCHAIN=local "$$go" run . $(CURDIR)/target/clients.jsonl $(CURDIR)/target/servers.jsonl
+
 pictures: build ## draw docs/pictures from a real server (3 minutes)
 	@scripts/setup test
 	DLOCK_COMMAND=$$CARGO_TARGET_DIR/release/dlock scripts/pictures

@@ -52,6 +52,8 @@ check "$@"
 for each in goredis redigo; do adapter "$each" "$@"; done
 if [[ -e $modules/cache ]]; then
     for each in rueidis gocron; do (cd "$each" && GOMODCACHE=$modules/cache check "$@"); done
+    # The checker of histories that is not ours, on stored ones.
+    (cd ../../lab/porcupine && GOMODCACHE=$modules/cache go vet ./... && GOMODCACHE=$modules/cache go test -count=1 ./...)
 else
     echo 'skipped: the adapters for rueidis and gocron: the module proxy is not reached'
 fi

@@ -1,0 +1,5 @@
+module dlock.example/dlock/lab/porcupine
+
+go 1.23
+
+require github.com/anishathalye/porcupine v1.3.1

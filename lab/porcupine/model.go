@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// op is a line of a history: docs/chaos.md says what it means.
+type op struct {
+	Process string `json:"process"`
+	Op      string `json:"op"`
+	Lock    string `json:"lock"`
+	Mode    string `json:"mode"`
+	Owner   string `json:"owner"`
+	Call    int64  `json:"call"`
+	Return  *int64 `json:"return"`
+	Result  string `json:"result"`
+	Token   uint64 `json:"token"`
+	Lease   int64  `json:"lease"`
+	Until   int64  `json:"until"`
+	Entries int    `json:"entries"`
+	Limit   int    `json:"limit"`
+}
+
+// hold is one of the holds of a lock. An owner may have several that exclude others.
+type hold struct {
+	token   uint64
+	mode    string
+	owner   string
+	entries int
+}
+
+// lock is the state of one lock: its holds, and the highest token.
+type lock struct {
+	holds []hold
+	last  uint64
+}
+
+// model is the contract: who may enter, who is in, and that tokens rise. `end` is what nobody sees: a lease that has
+// run out, or a release without an answer.
+var model = porcupine.Model{
+	Init: func() any { return lock{} },
+	Step: func(state, input, _ any) (bool, any) {
+		l, o := state.(lock), input.(op)
+		in := slices.ContainsFunc(l.holds, o.is)
+		switch {
+		case o.Op == "acquire":
+			return !in && l.admits(o), l.with(o)
+		case o.Op == "held":
+			return in, l
+		case o.Op == "release" && o.Result == "lost":
+			return !in, l
+		case o.Op == "release":
+			return in, l.without(o)
+		}
+		return true, l.without(o) // end
+	},
+	Equal: func(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) },
+	DescribeOperation: func(input, _ any) string {
+		o := input.(op)
+		return fmt.Sprintf("%s %s %s %d: %s", o.Process, o.Op, o.Mode, o.Token, o.Result)
+	},
+	DescribeState: func(state any) string { return fmt.Sprint(state.(lock).holds) },
+}
+
+// admits tells whether a request may enter beside the holds, with a token that is higher than all before. Only an owner
+// that enters again keeps the token that it has.
+func (l lock) admits(o op) bool {
+	entries, rises := max(1, o.Entries), o.Token > l.last
+	for _, h := range l.holds {
+		own := o.Owner != "" && h.owner == o.Owner
+		if !own && (h.mode != o.Mode || o.Mode == "exclusive" || o.Mode == "write") {
+			return false
+		}
+		rises = rises || own && h.token == o.Token
+		entries += h.entries
+	}
+	return rises && (o.Mode != "permit" || entries <= o.Limit)
+}
+
+func (l lock) with(o op) lock {
+	return lock{append(slices.Clone(l.holds), hold{o.Token, o.Mode, o.Owner, max(1, o.Entries)}), max(l.last, o.Token)}
+}
+
+func (l lock) without(o op) lock {
+	return lock{slices.DeleteFunc(slices.Clone(l.holds), o.is), l.last}
+}
+
+// is tells whether an operation is about this hold.
+func (o op) is(h hold) bool { return h.token == o.Token && h.mode == o.Mode }
+
+// grant is a hold that nobody has released for sure: it may end by itself from then on.
+type grant struct {
+	end  op
+	seen int64
+}
+
+// operations turns the lines about one lock into what the model knows. A refusal, and an acquisition whose outcome is
+// not known, change nothing that others may see. A hold ends by itself when its time is over, or, if its program was told
+// that it is lost, after it was last seen.
+func operations(lines []op) []porcupine.Operation {
+	var ops []porcupine.Operation
+	clients := map[string]int{}
+	add := func(o op, ends int64) {
+		if _, known := clients[o.Process]; !known {
+			clients[o.Process] = len(clients)
+		}
+		ops = append(ops, porcupine.Operation{ClientId: clients[o.Process], Input: o, Call: o.Call, Return: max(ends, o.Call)})
+	}
+	open := map[hold]*grant{}
+	for _, o := range lines {
+		of := open[hold{token: o.Token, mode: o.Mode}]
+		if o.Result == "granted" {
+			of = &grant{end: o}
+			of.end.Op, of.end.Process, of.end.Call = "end", "time "+o.Process, o.Call+o.Lease
+			open[hold{token: o.Token, mode: o.Mode}] = of
+		}
+		if o.Op != "lost" && o.Result != "refused" && o.Result != "unknown" {
+			add(o, *o.Return)
+		}
+		switch {
+		case of == nil:
+		case o.Result == "granted":
+			of.seen = *o.Return
+		case o.Op == "held":
+			of.end.Call, of.seen = max(of.end.Call, o.Until), o.Call
+		case o.Result == "released":
+			delete(open, hold{token: o.Token, mode: o.Mode})
+		case o.Result == "lost":
+			of.end.Call = min(of.end.Call, of.seen)
+		case o.Op == "release":
+			of.end.Call = min(of.end.Call, o.Call)
+		}
+	}
+	for _, of := range open {
+		add(of.end, math.MaxInt64)
+	}
+	return ops
+}
