@@ -19,6 +19,10 @@ AFTERMATH = 4_000 * MS
 OPENING, ACKNOWLEDGING = 1_250 * MS, 1_000 * MS
 # A wait that may end without an answer, in ms.
 SHORT = 500
+# How long a package certainly tries to clean up behind a canceled acquisition.
+CLEANING = 3_000 * MS
+# The processes that a request passes through, each of which may be late.
+HANDS = 3
 # The results that need a reason.
 FAILURES = {"unreachable", "error", "failed", "too-few-replicas"}
 
@@ -157,14 +161,22 @@ def leftovers(it: Round) -> Iterator[str]:
             ended = ("released",) if it.loses else ("released", "lost")
             if grant is not None and grant.release not in ended:
                 continue
-            unsure = [attempt for attempt in it.attempts
-                      if attempt.process == process and attempt.lock == lock["lock"] and attempt.result in FAILURES]
-            if grant is None and unsure:
+            of_it = [each for each in it.attempts if each.process == process and each.lock == lock["lock"]]
+            if grant is None and any(is_unsure(it, each) for each in of_it):
                 continue
             of_whom = told(grant) if grant else f"{hold['owner']}, whose program was granted nothing"
             yield f"left in {lock['lock']} after its end: the token {hold['token']} of {of_whom}"
         if lock.get("waiters"):
             yield f"left in {lock['lock']}: {lock['waiters']} waiters"
+
+
+def is_unsure(it: Round, attempt: Attempt) -> bool:
+    """Returns whether what an attempt was granted may stay: its package could not clean up, for all that it tried."""
+    if attempt.result != "canceled":
+        return attempt.result in FAILURES
+    since, until = attempt.began, attempt.ended + CLEANING
+    return any(begin < until and since < end and min(end, until) - max(begin, since) > CLEANING // 2
+               for _, whom, begin, end in it.faults if whom in ("", attempt.program))
 
 
 def process_of(owner: str) -> int:
@@ -190,7 +202,7 @@ def stopped(it: Round, attempt: Attempt, begin: int, end: int) -> int:
 
 def lateness(it: Round, begin: int, end: int) -> int:
     """Returns how late the machine was in that time."""
-    return sum(length for until, length in it.late if begin < until and until - length < end)
+    return HANDS * sum(length for until, length in it.late if begin < until and until - length < end)
 
 
 def told(attempt: Attempt) -> str:

@@ -94,8 +94,9 @@ func (o op) is(h hold) bool { return h.token == o.Token && h.mode == o.Mode }
 
 // grant is a hold that nobody has released for sure: it may end by itself from then on.
 type grant struct {
-	end  op
-	seen int64
+	end     op
+	claimed bool
+	seen    int64
 }
 
 // operations turns the lines about one lock into what the model knows. A refusal, and an acquisition whose outcome is
@@ -126,7 +127,11 @@ func operations(lines []op) []porcupine.Operation {
 		case o.Result == "granted":
 			of.seen = *o.Return
 		case o.Op == "held":
-			of.end.Call, of.seen = max(of.end.Call, o.Until), o.Call
+			// A session may end before the lease: the claims know.
+			if !of.claimed || o.Until > of.end.Call {
+				of.end.Call = o.Until
+			}
+			of.claimed, of.seen = true, o.Call
 		case o.Result == "released":
 			delete(open, hold{token: o.Token, mode: o.Mode})
 		case o.Result == "lost":
