@@ -6,6 +6,7 @@ export DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
 home=$(scripts/node) || { echo "$home"; exit 77; }
 PATH=$PWD/target/languages/node/bin:$PATH
+export DLOCK_COMMAND=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests of crates/cli build
 
 rm -rf "$home/test" "$home/examples" "$home/checkout" "$home/histories"
 mkdir "$home/checkout"

@@ -33,7 +33,8 @@ class LockServer:
         words = [program, "serve", "--port", "0", "--print-port", "--test-clock", *options]
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        with self._process.stdout:
+            line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"dlock serve ended with code {self._process.wait()}")
         self.port = int(line)
@@ -61,8 +62,6 @@ class LockServer:
             client.close()
         self._process.kill()
         self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
 
     def __enter__(self) -> LockServer:
         return self
