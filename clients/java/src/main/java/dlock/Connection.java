@@ -285,6 +285,10 @@ final class Connection {
         }
     }
 
+    Timer timer() {
+        return loop.timer();
+    }
+
     /** Connects, writes or reads. Runs on the loop's thread. */
     void ready(SelectionKey selected) throws IOException {
         if (selected.isConnectable()) {

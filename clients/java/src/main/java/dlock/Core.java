@@ -6,10 +6,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
-import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
@@ -33,7 +30,7 @@ final class Core implements AutoCloseable {
     /** Runs listeners and completes the users' futures. */
     final Executor executor;
     /** Runs tasks that never block. */
-    final ScheduledThreadPoolExecutor timer;
+    private final Timer timer = new Timer("dlock-timer");
 
     private final Owners names;
     private final AtomicLong owners = new AtomicLong();
@@ -56,13 +53,6 @@ final class Core implements AutoCloseable {
         this.patienceMillis = patienceMillis;
         this.besideMillis = besideMillis;
         this.executor = executor;
-        timer = new ScheduledThreadPoolExecutor(1, run -> {
-            Thread thread = new Thread(run, "dlock-timer");
-            thread.setDaemon(true);
-            return thread;
-        });
-        timer.setRemoveOnCancelPolicy(true);
-        timer.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
     }
 
     /** Returns a new owner name, unique among all clients. */
@@ -145,7 +135,7 @@ final class Core implements AutoCloseable {
         Futures.awaitAll(left, enough);
         Futures.awaitAll(each(sessions, Session::end), enough);
         closed = true;
-        timer.shutdownNow();
+        timer.shutdown();
         backend.close();
     }
 
@@ -183,9 +173,9 @@ final class Core implements AutoCloseable {
     <T> CompletableFuture<Answer<T>> repeat(Supplier<CompletableFuture<T>> send, Deadline giveUp) {
         CompletableFuture<Answer<T>> result = new CompletableFuture<>();
         AtomicReference<Throwable> trouble = new AtomicReference<>(new Unanswered("no server answered in time", null));
-        Future<?> late = schedule(
+        Timer.Task late = schedule(
                 () -> result.completeExceptionally(unavailable(trouble.get())), giveUp.leftNanos());
-        result.whenComplete((answer, failed) -> late.cancel(false));
+        result.whenComplete((answer, failed) -> late.cancel());
         repeat(send, giveUp, 0, result, trouble);
         return result;
     }
@@ -232,12 +222,8 @@ final class Core implements AutoCloseable {
     }
 
     /** Schedules a task that never blocks. It does not run after the client is closed. */
-    Future<?> schedule(Runnable task, long nanos) {
-        try {
-            return timer.schedule(task, Math.max(0, nanos), TimeUnit.NANOSECONDS);
-        } catch (RejectedExecutionException e) {
-            return CompletableFuture.completedFuture(null);
-        }
+    Timer.Task schedule(Runnable task, long nanos) {
+        return timer.schedule(task, nanos);
     }
 
     /** Calls code of the user, on a thread that may block. */

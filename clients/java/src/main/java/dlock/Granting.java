@@ -4,7 +4,6 @@ import java.util.List;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
@@ -37,7 +36,7 @@ final class Granting {
     /** The last failure since the last answer. */
     private Throwable reason;
     private int failures;
-    private Future<?> timer;
+    private Timer.Task timer;
     /** The grant, until its outcome. */
     private Confirmation granted;
     private boolean isOver;
@@ -166,7 +165,7 @@ final class Granting {
     private synchronized void stopTimer() {
         isOver = true;
         if (timer != null) {
-            timer.cancel(false);
+            timer.cancel();
         }
     }
 

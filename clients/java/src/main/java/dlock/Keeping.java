@@ -1,7 +1,6 @@
 package dlock;
 
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
@@ -30,7 +29,7 @@ final class Keeping {
     /** Whether the last renewal had no answer, so that the next one is sent on another connection. */
     private boolean isOnOther;
     private boolean isOver;
-    private Future<?> timer;
+    private Timer.Task timer;
 
     /** {@code validity}: until when it is certain; {@code null}: a named session keeps it. {@code since}: from when on. */
     Keeping(Hold hold, HoldCommands commands, Bound bound, Validity validity, long since,
@@ -103,7 +102,7 @@ final class Keeping {
 
     private void stop() {
         if (timer != null) {
-            timer.cancel(false);
+            timer.cancel();
             timer = null;
         }
     }

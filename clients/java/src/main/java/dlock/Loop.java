@@ -15,6 +15,8 @@ final class Loop implements AutoCloseable {
     private final Selector selector;
     private final Queue<Runnable> tasks = new ConcurrentLinkedQueue<>();
     private volatile boolean closed;
+    /** For replies that do not come. */
+    private final Timer timer = new Timer("dlock-replies");
 
     Loop() {
         try {
@@ -31,6 +33,10 @@ final class Loop implements AutoCloseable {
     void execute(Runnable task) {
         tasks.add(task);
         selector.wakeup();
+    }
+
+    Timer timer() {
+        return timer;
     }
 
     Selector selector() {
@@ -73,6 +79,7 @@ final class Loop implements AutoCloseable {
     }
 
     private void end() {
+        timer.shutdown();
         for (SelectionKey key : new ArrayList<>(selector.keys())) {
             ((Connection) key.attachment()).fail(new IOException("the client is closed"));
         }

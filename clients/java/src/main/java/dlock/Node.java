@@ -8,7 +8,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.function.Supplier;
 
 /** The connections to one server: a shared one for commands that do not wait, and a pool for requests that may. */
@@ -100,11 +99,16 @@ final class Node {
 
     /** Ends the connection if the reply does not come within that time. */
     static CompletableFuture<Object> limited(Connection connection, CompletableFuture<Object> reply, long millis) {
-        reply.copy().orTimeout(millis, TimeUnit.MILLISECONDS).whenComplete((value, failed) -> {
-            if (failed != null && Futures.cause(failed) instanceof TimeoutException) {
-                connection.fail(new IOException("no reply within " + millis + " ms"));
-            }
-        });
+        if (!reply.isDone()) {
+            Timer.Task late = connection.timer().schedule(
+                    () -> {
+                        if (!reply.isDone()) {
+                            connection.fail(new IOException("no reply within " + millis + " ms"));
+                        }
+                    },
+                    TimeUnit.MILLISECONDS.toNanos(millis));
+            reply.whenComplete((value, failed) -> late.cancel());
+        }
         return reply;
     }
 

@@ -7,7 +7,6 @@ import java.util.List;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
@@ -88,7 +87,7 @@ public final class Session implements AutoCloseable {
     private long used = System.nanoTime();
     /** Releases that no server answered. Without a session, the holds would lapse. */
     private final Set<Supplier<CompletableFuture<?>>> owed = new LinkedHashSet<>();
-    private Future<?> timer;
+    private Timer.Task timer;
 
     private Session(Core core, Duration timeout, boolean isManual, Session whole, String key) {
         this.core = core;
@@ -578,7 +577,7 @@ public final class Session implements AutoCloseable {
     /** Schedules the next turn. The caller holds the monitor. */
     private void schedule() {
         if (timer != null) {
-            timer.cancel(false);
+            timer.cancel();
             timer = null;
         }
         if (notOpen != null || !isStarted) {
