@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, ConnectionInfo};
 use tokio::sync::{Notify, watch};
 
-use crate::validity::end;
+use crate::heartbeat::{Duty, Heartbeat};
+use crate::validity::{Command, State, Validity, end};
 
 /// Commands, each with the key whose server gets it.
 pub(crate) type Commands = Arc<Vec<(Vec<u8>, Cmd)>>;
@@ -40,8 +41,8 @@ pub(crate) struct Heart {
     pub id: String,
     /// In a cluster, which server that is.
     pub node: Option<ConnectionInfo>,
-    /// Until when the server has the session for certain. `None` before the first heartbeat.
-    pub until: Option<Instant>,
+    /// A session is a hold: its lease is its timeout, its renewals are the heartbeats. `None` before the first one.
+    life: Option<(Validity, Heartbeat)>,
     /// When the next heartbeat is due.
     pub due: Instant,
     /// Whether the program has called `beat` since the last heartbeat.
@@ -89,13 +90,13 @@ impl Bound {
 impl Kept {
     /// Returns until when the last of its servers has the session; `None` if there is none.
     pub fn latest(&self) -> Option<Instant> {
-        self.hearts.values().filter_map(|heart| heart.until).max()
+        self.hearts.values().filter_map(|heart| heart.until()).max()
     }
 
     /// Returns until when a lock is certain. `None`: it is lost.
     pub fn until(&self, number: u64) -> Option<Instant> {
         let bound = self.bindings.get(&number)?;
-        let until = self.hearts.get(&bound.heart)?.until?;
+        let until = self.hearts.get(&bound.heart)?.until()?;
         Some(bound.latest().map_or(until, |latest| latest.min(until)))
     }
 
@@ -104,7 +105,7 @@ impl Kept {
         let heart = self.hearts.get(name)?;
         let due = (!manual || heart.beaten).then_some(heart.due);
         let latest = self.of(name).filter_map(|(_, bound)| bound.latest());
-        latest.chain(due).chain(heart.until).min()
+        latest.chain(due).chain(heart.until()).min()
     }
 
     /// Returns the locks of a server that are not certain any more, whatever its heart does.
@@ -130,7 +131,7 @@ impl Kept {
     pub fn unbind(&mut self, name: &str, now: Instant) {
         let Some(heart) = self.hearts.get_mut(name) else { return };
         heart.openings += 1;
-        let until = heart.until.unwrap_or(now);
+        let until = heart.until().unwrap_or(now);
         for bound in self.bindings.values_mut().filter(|bound| bound.heart == name) {
             bound.unbound.get_or_insert(until);
         }
@@ -147,11 +148,10 @@ impl Kept {
     }
 
     /// Notes that a round has ended. If something is left to do, the next one follows soon.
-    pub fn went(&mut self, name: &str, now: Instant, timeout: Duration) {
+    pub fn went(&mut self, name: &str, now: Instant) {
         let left = self.failure.is_some() || self.of(name).any(|(_, bound)| bound.unbound.is_some());
         if let Some(heart) = self.hearts.get_mut(name).filter(|_| left) {
-            let next = now + (timeout / 30).min(LONGEST_PAUSE);
-            (heart.due, heart.beaten) = (heart.until.map_or(next, |until| next.min(until)), true);
+            heart.failed(now);
         }
     }
 
@@ -163,7 +163,7 @@ impl Kept {
 
 impl Heart {
     pub fn new(id: String, node: Option<ConnectionInfo>, now: Instant) -> Self {
-        Self { id, node, until: None, due: now, beaten: false, openings: 0, wake: Arc::default() }
+        Self { id, node, life: None, due: now, beaten: false, openings: 0, wake: Arc::default() }
     }
 
     pub fn beat(&mut self) {
@@ -172,14 +172,67 @@ impl Heart {
         }
     }
 
-    /// A heartbeat that was sent then is confirmed.
-    pub fn confirmed(&mut self, sent: Instant, timeout: Duration) {
-        (self.until, self.due) = (Some(end(sent, timeout)), sent + timeout / 3);
+    /// Returns until when the server has the session for certain. `None` before the first heartbeat.
+    pub fn until(&self) -> Option<Instant> {
+        match self.life.as_ref()?.0.state() {
+            State::Until(until) => Some(until),
+            State::Lost | State::Released => None,
+        }
+    }
+
+    /// A heartbeat is about to be sent.
+    pub fn sends(&mut self, now: Instant, timeout: Duration) -> Command {
+        let Some((life, beats)) = &mut self.life else { return Command { sent: now } };
+        beats.sends(now, life);
+        life.sends(now, timeout)
+    }
+
+    /// The server did not know the session.
+    pub fn refused(&mut self, command: Command) {
+        if let Some((life, _)) = &mut self.life {
+            life.refused(command);
+        }
+    }
+
+    /// A heartbeat is confirmed.
+    pub fn confirmed(&mut self, now: Instant, command: Command, timeout: Duration) {
+        let sent = command.sent;
+        match &mut self.life {
+            Some((life, beats)) => {
+                life.ok(command);
+                beats.ok(now, sent, life);
+            }
+            None => {
+                let life = Validity::granted(end(sent, timeout), timeout, false);
+                let beats = Heartbeat::granted(now, sent, timeout, 1.0, &life);
+                self.life = Some((life, beats));
+            }
+        }
+        self.plans(now);
+    }
+
+    /// A heartbeat has failed, or something is left to do after it.
+    fn failed(&mut self, now: Instant) {
+        match &mut self.life {
+            Some((life, beats)) => {
+                beats.failed(now, life);
+                self.plans(now);
+            }
+            None => self.due = now + FIRST_PAUSE,
+        }
+        self.beaten = true;
+    }
+
+    fn plans(&mut self, now: Instant) {
+        self.due = match self.life.as_ref().map(|(_, beats)| beats.duty()) {
+            Some(Duty::Renew(at) | Duty::Again(at)) => at,
+            Some(Duty::Check | Duty::Nothing) | None => now,
+        };
     }
 
     /// Returns whether no heartbeat was confirmed in time.
     pub fn is_over(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now >= until)
+        self.until().is_some_and(|until| now >= until)
     }
 
     /// Makes the next heartbeat due now, whether or not the program beats.
@@ -198,8 +251,8 @@ pub(crate) enum Beat {
     IsOver,
 }
 
-/// At most so long after a heartbeat that failed, the next one follows.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after an opening that failed.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 /// The id of the session on its server, sent with each request for a lock.
 #[derive(Clone, Debug)]

@@ -75,7 +75,7 @@ impl Inner {
     }
 
     fn beats_at(&self, name: &str) -> bool {
-        self.kept().hearts.get(name).is_some_and(|heart| heart.until.is_some())
+        self.kept().hearts.get(name).is_some_and(|heart| heart.until().is_some())
     }
 
     /// Binds the locks of a node that does not answer, or is a replica now, where they are now.
@@ -105,7 +105,7 @@ impl Inner {
         }
         let id = {
             let mut kept = self.kept();
-            let until = kept.hearts.get(from).and_then(|heart| heart.until);
+            let until = kept.hearts.get(from).and_then(|heart| heart.until());
             let Some(id) = kept.hearts.get(&name).map(|heart| heart.id.clone()) else { return Ok(()) };
             let Some(bound) = kept.bindings.get_mut(&number) else { return Ok(()) };
             // Certain for no longer than it was, until it is bound there.

@@ -16,7 +16,7 @@ impl Inner {
         let wake = heart.wake.clone();
         self.kept().hearts.insert(name.to_owned(), heart);
         let opened = self.round(name, Some(patience)).await;
-        let is_open = self.kept().hearts.get(name).is_some_and(|heart| heart.until.is_some());
+        let is_open = self.kept().hearts.get(name).is_some_and(|heart| heart.until().is_some());
         if !is_open {
             self.kept().hearts.remove(name);
             return opened.and_then(|()| Err(Fault::Later("the session has ended".into())));
@@ -57,7 +57,7 @@ impl Inner {
     fn went(&self, name: &str, outcome: Result<(), Fault>) {
         let mut kept = self.kept();
         kept.failure = outcome.err().map(|fault| fault.cause().to_string());
-        kept.went(name, Instant::now(), self.timeout);
+        kept.went(name, Instant::now());
     }
 
     /// Ends the session and loses its locks. False: it was not open.
@@ -85,7 +85,7 @@ impl Inner {
     }
 
     fn until_of(&self, name: &str) -> Option<Instant> {
-        self.kept().hearts.get(name)?.until
+        self.kept().hearts.get(name)?.until()
     }
 }
 

@@ -56,10 +56,10 @@ impl Inner {
         let mut kept = self.kept();
         let (number, now) = (kept.next, Instant::now());
         kept.next += 1;
-        let heart = kept.hearts.get(&ticket.heart).filter(|heart| is_open && heart.until.is_some());
+        let heart = kept.hearts.get(&ticket.heart).filter(|heart| is_open && heart.until().is_some());
         let (lost, receiver) = watch::channel(heart.is_none());
         let must_bind = heart.is_some_and(|heart| heart.openings != ticket.openings);
-        if let Some(until) = heart.and_then(|heart| heart.until) {
+        if let Some(until) = heart.and_then(|heart| heart.until()) {
             let (hold, unbound) = (Arc::new(hold), must_bind.then_some(until.max(now)));
             let cap = Cap::Unknown { granted_until, ask: now + granted_until.saturating_duration_since(now) / 3 };
             kept.bindings.insert(number, Bound { hold, heart: ticket.heart, unbound, cap, lost });

@@ -9,14 +9,14 @@ use super::{Inner, Phase};
 use crate::binding::{Bound, BoundHold, Cap};
 use crate::join::join_all;
 use crate::server::fault::Fault;
-use crate::validity::end;
+use crate::validity::{Command, end};
 
 impl Inner {
     /// Sends a heartbeat, and acts on its reply. Opens the session if the server does not know it.
     pub(super) async fn round(self: &Arc<Self>, name: &str, patience: Option<Duration>) -> Result<(), Fault> {
         let known: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
         let patience_for_it = patience.unwrap_or_else(|| self.patience());
-        let (sent, count) = match self.beat_once(name, patience_for_it).await {
+        let (command, count) = match self.beat_once(name, patience_for_it).await {
             Ok(Some(confirmed)) => confirmed,
             Ok(None) => return Ok(()),
             Err(fault) => {
@@ -26,7 +26,7 @@ impl Inner {
                 return Err(fault);
             }
         };
-        if !self.confirmed(name, sent) {
+        if !self.confirmed(name, command) {
             return Ok(());
         }
         self.bind_again(name, &known, count).await;
@@ -40,30 +40,46 @@ impl Inner {
         Ok(())
     }
 
-    /// Sends a heartbeat. Returns when, and how many bindings the server has; `None`: the session is over.
-    async fn beat_once(&self, name: &str, patience: Duration) -> Result<Option<(Instant, u64)>, Fault> {
+    /// Sends a heartbeat. Returns it, and how many bindings the server has; `None`: the session is over.
+    async fn beat_once(&self, name: &str, patience: Duration) -> Result<Option<(Command, u64)>, Fault> {
         let heart = self.kept().hearts.get(name).map(|heart| (heart.id.clone(), heart.node.clone(), heart.openings));
         let Some((id, node, openings)) = heart else { return Ok(None) };
         let heartbeat = |option| self.heartbeat((&id, node.as_ref()), option, patience);
-        let mut sent = Instant::now();
         if openings > 0 {
+            let Some(command) = self.sends(name) else { return Ok(None) };
             match heartbeat("XX").await {
-                Err(fault) if fault.is_no_session() => {}
-                reply => return Ok(Some((sent, reply?.unwrap_or(0)))),
+                Err(fault) if fault.is_no_session() => {
+                    self.refused(name, command);
+                }
+                reply => return Ok(Some((command, reply?.unwrap_or(0)))),
             }
         }
         if *self.phase.borrow() == Phase::Closed {
             return Ok(None);
         }
         self.kept().unbind(name, Instant::now());
-        sent = Instant::now();
+        let Some(mut command) = self.sends(name) else { return Ok(None) };
         let mut count = heartbeat("NX").await?;
         if count.is_none() {
             // An earlier attempt has opened it, and its reply was lost.
-            sent = Instant::now();
+            self.refused(name, command);
+            let Some(again) = self.sends(name) else { return Ok(None) };
+            command = again;
             count = heartbeat("XX").await?;
         }
-        Ok(Some((sent, count.unwrap_or(0))))
+        Ok(Some((command, count.unwrap_or(0))))
+    }
+
+    /// Notes a heartbeat that is about to be sent. `None`: the session has no such server any more.
+    fn sends(&self, name: &str) -> Option<Command> {
+        Some(self.kept().hearts.get_mut(name)?.sends(Instant::now(), self.timeout))
+    }
+
+    /// Notes that a heartbeat was not executed.
+    fn refused(&self, name: &str, command: Command) {
+        if let Some(heart) = self.kept().hearts.get_mut(name) {
+            heart.refused(command);
+        }
     }
 
     async fn heartbeat(
@@ -75,16 +91,17 @@ impl Inner {
         self.server.heartbeat((id, node), self.timeout, option, patience).await
     }
 
-    /// Notes a heartbeat that was sent then. False: it is over.
-    fn confirmed(&self, name: &str, sent: Instant) -> bool {
+    /// Notes that a heartbeat is confirmed. False: it is over.
+    fn confirmed(&self, name: &str, command: Command) -> bool {
         let phase = *self.phase.borrow();
         let mut kept = self.kept();
         let Some(heart) = kept.hearts.get_mut(name) else { return false };
-        let is_over = heart.is_over(Instant::now());
+        let now = Instant::now();
+        let is_over = heart.is_over(now);
         if is_over || matches!(phase, Phase::Lost | Phase::Closed) {
             return false;
         }
-        heart.confirmed(sent, self.timeout);
+        heart.confirmed(now, command, self.timeout);
         drop(kept);
         self.phase.send_if_modified(|phase| {
             let opens = *phase == Phase::Opening;
