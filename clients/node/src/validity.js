@@ -10,6 +10,8 @@
 
 /** Client and server count whole milliseconds. */
 const ROUNDED = 2;
+/** Of more commands without an answer, the oldest are not told apart: none of them gets an answer any more. */
+const MOST_OPEN = 16;
 /** The end of a hold of which nothing is certain. */
 const NEVER = -Infinity;
 
@@ -33,6 +35,8 @@ class Validity {
   isReleased = false;
   /** The commands without an answer. @type {Set<Sent>} */
   #open = new Set();
+  /** Whether older ones than those may still be executed. */
+  #isOpenForGood = false;
   /** The shortest lease since the first of them was sent. */
   #shortest;
   #sends = 0;
@@ -49,6 +53,10 @@ class Validity {
     this.at(now);
   }
 
+  get #isOpen() {
+    return this.#isOpenForGood || this.#open.size > 0;
+  }
+
   /** Whether it claims anything. */
   get isHeld() {
     return !this.isLost && !this.isReleased;
@@ -63,8 +71,13 @@ class Validity {
    */
   sends(now, lease) {
     const sent = { at: now, lease };
-    this.#shortest = this.#open.size === 0 ? lease : Math.min(this.#shortest, lease);
+    this.#shortest = this.#isOpen ? Math.min(this.#shortest, lease) : lease;
     this.#open.add(sent);
+    if (this.#open.size > MOST_OPEN) {
+      const [oldest] = this.#open;
+      this.#open.delete(/** @type {Sent} */ (oldest));
+      this.#isOpenForGood = true;
+    }
     this.#sends += 1;
     this.sure = Math.min(this.sure, lease);
     this.until = Math.min(this.until, now + lease - ROUNDED);
@@ -109,7 +122,7 @@ class Validity {
    */
   asks(now) {
     this.at(now);
-    return { at: now, sends: this.#sends, isAlone: this.#open.size === 0 };
+    return { at: now, sends: this.#sends, isAlone: !this.#isOpen };
   }
 
   /**

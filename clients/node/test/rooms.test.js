@@ -81,3 +81,13 @@ test('the state of a client is what it has sent and was told', () => {
   assert.equal(differenceOf(one, { ...one, name: 'x' }), undefined);
   assert.equal(differenceOf({}, one), undefined, 'the server does not say');
 });
+
+test('a lease that may still be set is counted, however many commands have no answer', () => {
+  const { Validity } = room('validity');
+  const hold = new Validity(0, { lease: 10_000, sent: 0 });
+  hold.sends(0, 5000);
+  for (let now = 1; now < 1000; now += 1) hold.sends(now, 10_000);
+  const last = hold.sends(1000, 10_000);
+  hold.executed(1010, last);
+  assert.equal(hold.until, 1000 + 5000 - 2);
+});

@@ -55,3 +55,14 @@ def test_a_question_about_a_cap_that_fails_pauses() -> None:
     assert its.took(now, its.begin(now, binds=False), [5000])
     assert its.validity.until == pytest.approx(now + 5, abs=0.01)
     assert its.begin(now + 2, binds=False).renewal is None, "nothing renews it beyond its cap"
+
+
+def test_a_lease_that_may_still_be_set_is_counted_however_many_commands_have_no_answer() -> None:
+    hold = Validity(0.0, 0.0, 10.0)
+    hold.sends(0.0, 5.0)
+    for each in range(1, 1000):
+        hold.sends(each / 1000, 10.0)
+    last = hold.sends(1.0, 10.0)
+    hold.ok(1.01, last)
+    assert abs(hold.until - (1.0 + 5.0 - 0.002)) < 1e-9
+    assert len(hold._open) < 20

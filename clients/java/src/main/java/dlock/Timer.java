@@ -23,7 +23,7 @@ final class Timer {
             this.number = number;
         }
 
-        /** It does not run, unless it runs already. */
+        /** The task does not run, unless it runs already. */
         void cancel() {
             lock.lock();
             try {
