@@ -161,11 +161,11 @@ chaos: module ## locks under faults, two minutes, their histories checked (SECON
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --package dlock-chaos -- run --seconds $(or $(SECONDS),120) $(if $(SEED),--seed $(SEED)) \
 	--attackers $(or $(ATTACKERS),0)
 
-chaos-clients: build ## all packages and `dlock run` under faults, two minutes (SECONDS= SEED= THROUGH=one, sentinel, cluster or quorum; PLANTED=1)
+chaos-clients: build ## all packages and `dlock run` under faults, two minutes (SECONDS= SEED= THROUGH=one, sentinel, cluster or quorum; PLANTED=1, KEEP=1)
 	@scripts/setup test
 	scripts/python make
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" DLOCK_PROGRAM="$$CARGO_TARGET_DIR/release/dlock" && cd lab/chaos-clients && \
-	$(if $(PLANTED),$$(../../scripts/python) planted.py,$$(../../scripts/python) run.py --seconds $(or $(SECONDS),120) --through $(or $(THROUGH),one) $(if $(SEED),--seed $(SEED)) $(if $(HISTORY),--history $(abspath $(HISTORY))))
+	$(if $(PLANTED),$$(../../scripts/python) planted.py,$$(../../scripts/python) run.py --seconds $(or $(SECONDS),120) --through $(or $(THROUGH),one) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep) $(if $(HISTORY),--history $(abspath $(HISTORY))))
 
 porcupine: build ## chaos of servers and of all clients, judged by Porcupine, a checker that is not ours (SECONDS= for each, THROUGH=)
 	$(MAKE) chaos-clients SECONDS=$(or $(SECONDS),60) HISTORY=target/clients.jsonl

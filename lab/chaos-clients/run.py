@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from faults import Faults, watch_lateness
+from evidence import keep
 from history import write
 from judge import Round, judge
 from machines import DEPLOYMENTS, Deployment, soon
@@ -131,12 +132,17 @@ class Run:
         if self._history is not None:
             write(self._history, it.attempts)
 
+    def counts(self) -> list[float]:
+        """Returns the minutes, then acquisitions, grants, losses that were told, faults and violations."""
+        sums = (self._sums[name] for name in ("attempts", "grants", "losses"))
+        return [self._seconds / 60, *sums, sum(self._faults.counts.values()), len(self._found)]
+
     def report(self) -> str:
         """Returns what was done, as a row of a table and what became of the acquisitions."""
-        sums, faults = self._sums, self._faults.counts
+        faults = self._faults.counts
         done = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items()))
-        counts = [sums["attempts"], sums["grants"], sums["losses"], sum(faults.values()), len(self._found)]
-        row = f"| {self._options.through} | {self._seconds / 60:.1f} | {' | '.join(map(str, counts))} |"
+        minutes, *counts = self.counts()
+        row = f"| {self._options.through} | {minutes:.1f} | {' | '.join(map(str, counts))} |"
         results = "\n".join(f"  {count:6} {result}" for result, count in sorted(self._results.items()))
         return f"{results}\nfaults: {done}\n{row}"
 
@@ -163,6 +169,8 @@ async def main(options: argparse.Namespace) -> int:
         finally:
             await run.close()
     print(run.report())
+    if options.keep:
+        keep(options.through, run.counts())
     for each in found:
         print(f"VIOLATION: {each}")
     return 1 if found else 0
@@ -177,6 +185,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="words of the names of programs, with commas between")
     parser.add_argument("--plant", help="a bug of planted.txt; the run ends when something is found")
     parser.add_argument("--history", help="where to write the history")
+    parser.add_argument("--keep", action="store_true", help="add the run to docs/evidence.md")
     options: Any = parser.parse_args()
     options.only = options.only or (plants()[options.plant][0] if options.plant else "")
     return options
