@@ -157,9 +157,9 @@ def leftovers(it: Round) -> Iterator[str]:
             grant = grants.get(hold["token"])
             if process in it.killed or (grant is not None and grant.killed is not None):
                 continue
-            # An agent that was started again knows nothing of what its servers still have.
-            ended = ("released",) if it.loses else ("released", "lost")
-            if grant is not None and grant.release not in ended:
+            # A lock is lost to its program earlier than to its server: when it cannot be renewed in time, or when an
+            # agent is started again, which knows nothing of what its servers have.
+            if grant is not None and grant.release != "released":
                 continue
             of_it = [each for each in it.attempts if each.process == process and each.lock == lock["lock"]]
             if grant is None and any(is_unsure(it, each) for each in of_it):

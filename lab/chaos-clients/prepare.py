@@ -47,7 +47,7 @@ def prepare(out: Path, only: set[str], bug: str | None) -> None:
         shutil.copy(file, out)
     makers = {"python": python, "node": node, "redis": node, "java": java, "go": go, "rust": rust, "php": php}
     for word, make in makers.items():
-        if not only or word in only:
+        if not only or any(word in each for each in only):
             make(out)
     stamp.write_text(made_of)
 
