@@ -142,7 +142,8 @@ async fn all_locks_of_one_are_bound_again_after_a_failover() {
     for name in ["one", "other"] {
         soon("it is bound", || watch.session_of(name, guard.owner(), "exclusive").is_some());
     }
-    assert!(guard.renew().await.is_ok());
+    // The answers that they are may still be on their way.
+    in_time(async { while guard.renew().await.is_err() {} }).await;
     assert!(guard.release().await.is_ok());
     freed(&replica, "one");
     freed(&replica, "other");
