@@ -96,22 +96,30 @@ fn thousands_of_sessions_that_end_together_cost_others_no_session() {
 /// The head of a queue does not pay for what others left behind on that lock.
 #[test]
 fn who_waits_for_a_crowd_that_has_left_keeps_its_own_session() {
+    // As above, a run is invalid in which the machine stops the server.
+    let is_lost = (0..5).find_map(|_| while_a_crowd_leaves()).expect("a run in which the server answers PING in time");
+    assert!(!is_lost, "a live session was lost");
+}
+
+/// Returns whether who waits for a crowd loses its own session while that leaves. `None`: the server was stopped.
+fn while_a_crowd_leaves() -> Option<bool> {
     let server = Server::start();
     let [mut client, mut other, mut crowd] = [server.client(), server.client(), server.client()];
     other.int("DLOCK.ACQUIRE elsewhere x PX 600000");
     crowd.pour((0..200_000).map(|n| format!("DLOCK.RLOCK crowd o{n} PX 18000000 SESSION")));
     let mut waiter = server.client();
-    let token = waiter.int("DLOCK.ACQUIRE mine w PX 900 SESSION");
+    let token = waiter.int(format!("DLOCK.ACQUIRE mine w PX {} SESSION", LEASE.as_millis()));
     server.enters_queue(&mut waiter, "DLOCK.MACQUIRE 2 crowd elsewhere w2 BLOCK 0");
     drop(crowd);
+    let mut is_lost = false;
     let longest = server.longest_ping(|| {
         soon("the crowd has left", || {
-            let is_held = client.run(format!("DLOCK.CHECK mine {token}")) != redis::Value::Nil;
-            assert!(is_held, "a live session was lost");
-            counter(&mut client, "sessions") == 1
+            is_lost = client.run(format!("DLOCK.CHECK mine {token}")) == redis::Value::Nil;
+            is_lost || counter(&mut client, "sessions") == 1
         });
     });
-    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    let limit = if is_lost { LEASE / 9 } else { Duration::from_secs(1) };
+    (longest < limit).then_some(is_lost)
 }
 
 /// In a cluster, the server is asked about each key of a request that waits. It removes a key that has expired, and no

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::server::Server;
+use crate::turn::OnDrop;
 
 /// How many commands are sent at once: enough to fill the server's buffer for the connection.
 const BATCH: u64 = 200;
@@ -61,8 +62,10 @@ impl Server {
                 }
                 longest
             });
+            // A panic ends the PINGs, too: the scope waits for them.
+            let pinging_ends = OnDrop(|| has_ended.store(true, Ordering::Relaxed));
             act();
-            has_ended.store(true, Ordering::Relaxed);
+            drop(pinging_ends);
             pinging.join().expect("every PING is answered")
         })
     }

@@ -92,7 +92,7 @@ fn now() -> Duration {
 }
 
 /// Does something when it is dropped, by a panic or without one.
-struct OnDrop<F: Fn()>(F);
+pub(super) struct OnDrop<F: Fn()>(pub F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {
