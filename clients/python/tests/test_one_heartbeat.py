@@ -43,8 +43,8 @@ def test_many_locks_are_renewed_by_one(client: redis.Redis) -> None:
         own.ping()
         soon("the threads of other tests end", lambda: threads() <= 1)
         before = threads(), connections(client)
-        locks = taken(own, timeout=1.2, auto_renewal=True)
-        time.sleep(2.5)
+        locks = taken(own, timeout=4.0, auto_renewal=True)
+        time.sleep(6)
         assert threads() - before[0] <= 1
         assert connections(client) - before[1] <= 1
         tokens = {lock.token for lock in locks}
@@ -57,7 +57,7 @@ def test_many_locks_are_renewed_by_one(client: redis.Redis) -> None:
                 lock.release()
         assert not client.keys("job:*")
         calls = renewals(client)
-        time.sleep(0.6)
+        time.sleep(2)
         assert renewals(client) == calls, "nothing is renewed any more"
 
 
@@ -121,12 +121,12 @@ def test_a_lock_that_refuses_costs_the_others_nothing(client: redis.Redis) -> No
 
 
 def test_a_child_renews_its_own_locks(client: redis.Redis) -> None:
-    lock = redis_dlock.DLock(client, "job", timeout=1.0, auto_renewal=True)
+    lock = redis_dlock.DLock(client, "job", timeout=4.0, auto_renewal=True)
     assert lock.acquire()
     child = os.fork()
     if child == 0:
-        with redis.Redis(**address()) as own, redis_dlock.DLock(own, "child", timeout=1.0, auto_renewal=True) as its:
-            time.sleep(2.5)
+        with redis.Redis(**address()) as own, redis_dlock.DLock(own, "child", timeout=4.0, auto_renewal=True) as its:
+            time.sleep(6)
             os._exit(0 if its.remaining > 0 and not its.lost.is_set() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert lock.token and not info(client, "none")
@@ -138,11 +138,11 @@ async def test_many_locks_are_renewed_by_one_task(client: redis.Redis) -> None:
         await own.ping()
         before, tasks = connections(client), len(asyncio.all_tasks())
         locks = [
-            redis_dlock.asyncio.DLock(own, f"job:{number}", timeout=1.2, auto_renewal=True) for number in range(MANY)
+            redis_dlock.asyncio.DLock(own, f"job:{number}", timeout=4.0, auto_renewal=True) for number in range(MANY)
         ]
         for lock in locks:
             assert await lock.acquire()
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(6)
         assert len(asyncio.all_tasks()) - tasks <= 4
         assert connections(client) - before <= 1
         assert all(lock.remaining > 0 and not lock.lost.done() for lock in locks)
