@@ -56,6 +56,8 @@ part oldest tests "$oldest" tests/test_as_redis_py.py tests/test_lost_connection
 part oldest-clusters tests "$oldest" tests/test_cluster_sessions.py -k next_primary
 part oldest-limits tests "$oldest" "${losses[@]}" tests/test_time_limits.py
 part oldest-waits tests "$oldest" "${waits[@]}" -k 'program or step'
+# The judge of chaos with all clients, on rounds made by hand.
+part judge "$python" "$root/lab/chaos-clients/test_judge.py"
 
 failed=0
 for each in "${!pids[@]}"; do
