@@ -20,7 +20,7 @@ pub(super) struct Channels {
 
 impl Default for Channels {
     fn default() -> Self {
-        Self { channels: BTreeMap::new(), patterns: BTreeMap::new(), flags: "AKE".to_owned() }
+        Self { channels: BTreeMap::new(), patterns: BTreeMap::new(), flags: "KEA".to_owned() }
     }
 }
 

@@ -81,7 +81,7 @@ impl Serve {
         let listeners = Listener::open_all(&options.listen, who)?;
         let port = listeners.iter().find_map(Listener::port);
         stats.log(about::MEMORY_ONLY);
-        let (to, incoming) = mpsc::channel(16);
+        let (to, incoming) = mpsc::channel(128);
         let mut accepting = JoinSet::new();
         for listener in &listeners {
             stats.log(&format!("listens on {}", listener.address()));
@@ -104,16 +104,18 @@ async fn drive(server: Rc<RefCell<Server>>, mut incoming: mpsc::Receiver<Incomin
     let mut sweeps = interval(SWEEP);
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let wakes_at = {
-            let mut server = server.borrow_mut();
-            server.armed = server.idle_for().map(|idle| Instant::now() + idle);
-            server.armed.unwrap_or_else(|| Instant::now() + SWEEP)
-        };
+        let wakes_at = server.borrow_mut().wakes_at().unwrap_or_else(|| Instant::now() + SWEEP);
         tokio::select! {
             () = &mut stop => return,
             () = timer.notified() => {}
-            () = sleep_until(wakes_at.into()) => server.borrow_mut().turn(),
-            Some(new) = incoming.recv() => admit(&server, new),
+            () = sleep_until(wakes_at.into()) => server.borrow_mut().timer_runs(),
+            Some(new) = incoming.recv() => {
+                admit(&server, new);
+                // A crowd comes in at once.
+                while let Ok(new) = incoming.try_recv() {
+                    admit(&server, new);
+                }
+            }
             _ = sweeps.tick() => {
                 let mut server = server.borrow_mut();
                 server.sweep();

@@ -45,8 +45,8 @@ pub(super) struct Server {
     swept: usize,
     /// Whether the process takes more memory than it may.
     pub is_full: bool,
-    /// The state of the timer: until when it sleeps.
-    pub armed: Option<Instant>,
+    /// The time at which the timer runs, by the monotonic clock: a clock that is set back does not put it off.
+    armed: Option<Instant>,
     pub timer: Rc<tokio::sync::Notify>,
 }
 
@@ -247,6 +247,23 @@ impl Server {
     }
 
     // Time.
+
+    /// Returns when the timer runs.
+    pub fn wakes_at(&mut self) -> Option<Instant> {
+        let fresh = self.idle_for().map(|idle| Instant::now() + idle);
+        self.armed = [self.armed, fresh].into_iter().flatten().min();
+        self.armed
+    }
+
+    /// Does what is due. The timer was set for now, whatever the clock says: the engine looks.
+    pub fn timer_runs(&mut self) {
+        if self.armed.take_if(|armed| *armed <= Instant::now()).is_some() {
+            let Self { engine, keys, .. } = self;
+            keys.tell(engine);
+            engine.tick(keys, Role::Primary);
+        }
+        self.turn();
+    }
 
     /// Does what is due: waits that are over, and what the engine has put off.
     pub fn turn(&mut self) {
