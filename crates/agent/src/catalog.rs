@@ -212,7 +212,34 @@ pub(crate) fn help() -> Reply {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use dlock_core::spec::{self, Keys};
+
     use super::*;
+
+    /// The commands of the agent are those of a server, with the same numbers of words and keys. Some options are not
+    /// offered, but none has another name.
+    #[test]
+    fn the_commands_for_locks_are_those_of_a_server() {
+        let ours = COMMANDS.iter().filter(|command| command.name.starts_with("DLOCK."));
+        let names: BTreeSet<_> = ours.clone().map(|command| command.name).collect();
+        assert_eq!(names, spec::COMMANDS.iter().map(|spec| spec.name).collect());
+        for command in ours {
+            let spec = spec::COMMANDS.iter().find(|spec| spec.name == command.name).unwrap();
+            assert_eq!(command.arity, i64::from(spec.arity), "{}", command.name);
+            let first = match spec.keys {
+                Keys::None => 0,
+                Keys::First(_) => 1,
+                Keys::Numbered(_) => 2,
+            };
+            assert_eq!(command.keys.0, first, "{}", command.name);
+            let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
+            for word in command.syntax.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_word) {
+                assert!(spec.words().contains(&word), "{} {word}", command.name);
+            }
+        }
+    }
 
     #[test]
     fn each_command_is_found_by_its_name() {

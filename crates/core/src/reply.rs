@@ -6,6 +6,8 @@ use crate::engine::{
 };
 use crate::{ClientId, LockMode, Mode, Owner, SessionId, Token};
 
+use Value::{Nil, Number, Text};
+
 /// Writes the parts of an answer, one after the other.
 pub trait Writer {
     /// Writes an integer. One that is too large for the protocol is its largest.
@@ -44,19 +46,22 @@ pub fn granted(to: &mut impl Writer, grant: Grant, owner: Option<&Owner>) {
 
 /// Replies with what `DLOCK.INFO` shows. `identify` finds the address and the name of a waiter's client.
 pub fn inspection(to: &mut impl Writer, shown: &Inspection, identify: impl Fn(ClientId) -> Option<Peer>) {
-    to.map(6 + usize::from(shown.holds.is_some()) + usize::from(shown.queue.is_some()));
     let mode = match shown.summary.mode {
         LockMode::Free => "free",
         LockMode::Exclusive => "exclusive",
         LockMode::Shared => "shared",
         LockMode::Both => "both",
     };
-    text_field(to, "mode", mode.as_bytes());
-    number_field(to, "holders", Some(shown.summary.holders));
-    number_field(to, "count", Some(shown.summary.entries));
-    number_field(to, "token", shown.summary.token.map(Token::get));
-    number_field(to, "ttl", Some(shown.ttl));
-    number_field(to, "waiters", Some(shown.waiters as u64));
+    let summary = [
+        ("mode", Text(mode.as_bytes())),
+        ("holders", Number(shown.summary.holders)),
+        ("count", Number(shown.summary.entries)),
+        ("token", number(shown.summary.token.map(Token::get))),
+        ("ttl", Number(shown.ttl)),
+        ("waiters", Number(shown.waiters as u64)),
+    ];
+    to.map(summary.len() + usize::from(shown.holds.is_some()) + usize::from(shown.queue.is_some()));
+    fields(to, &summary);
     if let Some(holds) = &shown.holds {
         to.bytes(b"holds");
         to.array(holds.len());
@@ -70,37 +75,50 @@ pub fn inspection(to: &mut impl Writer, shown: &Inspection, identify: impl Fn(Cl
 }
 
 fn hold(to: &mut impl Writer, shown: &ShownHold) {
-    to.map(9);
-    text_field(to, "owner", &shown.hold.owner.text());
-    text_field(to, "mode", mode_name(shown.hold.mode));
-    number_field(to, "count", Some(u64::from(shown.hold.count)));
-    number_field(to, "token", Some(shown.hold.token.get()));
-    number_field(to, "ttl", Some(shown.ttl));
-    match &shown.session {
-        Some(ShownSession::Named(id)) => text_field(to, "session", id.as_bytes()),
-        Some(ShownSession::Connection(client)) => number_field(to, "session", Some(client.0)),
-        None => number_field(to, "session", None),
-    }
-    number_field(to, "held", Some(shown.held));
-    number_field(to, "cap", shown.cap);
-    number_field(to, "slot", shown.hold.slot().map(u64::from));
+    let session = match &shown.session {
+        Some(ShownSession::Named(id)) => Text(id.as_bytes()),
+        Some(ShownSession::Connection(client)) => Number(client.0),
+        None => Nil,
+    };
+    map(
+        to,
+        &[
+            ("owner", Text(&shown.hold.owner.text())),
+            ("mode", Text(mode_name(shown.hold.mode))),
+            ("count", Number(u64::from(shown.hold.count))),
+            ("token", Number(shown.hold.token.get())),
+            ("ttl", Number(shown.ttl)),
+            ("session", session),
+            ("held", Number(shown.held)),
+            ("cap", number(shown.cap)),
+            ("slot", number(shown.hold.slot().map(u64::from))),
+        ],
+    );
 }
 
 fn waiter(to: &mut impl Writer, shown: &ShownWaiter, peer: Option<&Peer>) {
-    to.map(9);
-    text_field(to, "owner", &shown.owner.text());
-    text_field(to, "mode", mode_name(shown.mode));
-    number_field(to, "waiting", Some(shown.waiting));
-    number_field(to, "client", Some(shown.client.0));
-    number_field(to, "permits", Some(u64::from(shown.permits)));
-    number_field(to, "limit", shown.limit.map(u64::from));
-    number_field(to, "keys", Some(shown.keys as u64));
-    peer_fields(to, peer);
+    map(
+        to,
+        &[
+            ("owner", Text(&shown.owner.text())),
+            ("mode", Text(mode_name(shown.mode))),
+            ("waiting", Number(shown.waiting)),
+            ("client", Number(shown.client.0)),
+            ("permits", Number(u64::from(shown.permits))),
+            ("limit", number(shown.limit.map(u64::from))),
+            ("keys", Number(shown.keys as u64)),
+            ("addr", address(peer)),
+            ("name", name(peer)),
+        ],
+    );
 }
 
-fn peer_fields(to: &mut impl Writer, peer: Option<&Peer>) {
-    may_be_text_field(to, "addr", peer.map(|peer| &*peer.addr));
-    may_be_text_field(to, "name", peer.and_then(|peer| peer.name.as_deref()));
+fn address(peer: Option<&Peer>) -> Value<'_> {
+    text(peer.map(|peer| &*peer.addr))
+}
+
+fn name(peer: Option<&Peer>) -> Value<'_> {
+    text(peer.and_then(|peer| peer.name.as_deref()))
 }
 
 /// Replies with an entry of the log.
@@ -118,20 +136,25 @@ pub fn log_entry(to: &mut impl Writer, entry: &LogEntry) {
         LogEvent::Deadlock => "deadlock",
     };
     let peer = entry.client.as_ref().map(|(_, peer)| peer);
-    to.map(14);
-    number_field(to, "id", Some(entry.id));
-    number_field(to, "time", Some(entry.time.get()));
-    text_field(to, "event", event.as_bytes());
-    number_field(to, "db", entry.db.and_then(|db| u64::try_from(db).ok()));
-    may_be_text_field(to, "key", entry.key.as_deref());
-    may_be_text_field(to, "owner", entry.owner.as_deref());
-    may_be_text_field(to, "mode", entry.mode.map(mode_name));
-    number_field(to, "token", entry.token.map(Token::get));
-    number_field(to, "waited", entry.waited);
-    number_field(to, "held", entry.held);
-    number_field(to, "client", entry.client.as_ref().map(|(client, _)| client.0));
-    peer_fields(to, peer);
-    may_be_text_field(to, "session", entry.session.as_ref().map(SessionId::as_bytes));
+    map(
+        to,
+        &[
+            ("id", Number(entry.id)),
+            ("time", Number(entry.time.get())),
+            ("event", Text(event.as_bytes())),
+            ("db", number(entry.db.and_then(|db| u64::try_from(db).ok()))),
+            ("key", text(entry.key.as_deref())),
+            ("owner", text(entry.owner.as_deref())),
+            ("mode", text(entry.mode.map(mode_name))),
+            ("token", number(entry.token.map(Token::get))),
+            ("waited", number(entry.waited)),
+            ("held", number(entry.held)),
+            ("client", number(entry.client.as_ref().map(|(client, _)| client.0))),
+            ("addr", address(peer)),
+            ("name", name(peer)),
+            ("session", text(entry.session.as_ref().map(SessionId::as_bytes))),
+        ],
+    );
 }
 
 /// Replies with a hold that is bound to a session.
@@ -160,22 +183,34 @@ fn mode_name(mode: Mode) -> &'static [u8] {
     }
 }
 
-fn text_field(to: &mut impl Writer, name: &str, value: &[u8]) {
-    to.bytes(name.as_bytes());
-    to.bytes(value);
+/// The value of a field.
+enum Value<'a> {
+    Text(&'a [u8]),
+    Number(u64),
+    Nil,
 }
 
-fn may_be_text_field(to: &mut impl Writer, name: &str, value: Option<&[u8]>) {
-    match value {
-        Some(value) => text_field(to, name, value),
-        None => number_field(to, name, None),
-    }
+fn text(text: Option<&[u8]>) -> Value<'_> {
+    text.map_or(Nil, Text)
 }
 
-fn number_field(to: &mut impl Writer, name: &str, value: Option<u64>) {
-    to.bytes(name.as_bytes());
-    match value {
-        Some(value) => to.integer(value),
-        None => to.nil(),
+fn number(number: Option<u64>) -> Value<'static> {
+    number.map_or(Nil, Number)
+}
+
+/// Writes a map with these fields.
+fn map(to: &mut impl Writer, of: &[(&str, Value<'_>)]) {
+    to.map(of.len());
+    fields(to, of);
+}
+
+fn fields(to: &mut impl Writer, fields: &[(&str, Value<'_>)]) {
+    for (name, value) in fields {
+        to.bytes(name.as_bytes());
+        match value {
+            Text(text) => to.bytes(text),
+            Number(number) => to.integer(*number),
+            Nil => to.nil(),
+        }
     }
 }

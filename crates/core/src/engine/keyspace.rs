@@ -161,6 +161,7 @@ pub enum Replication {
 /// The lock and the replicas change with each effect; the key (its existence and its TTL) when the lock is closed. A
 /// lock that is freed and taken in one go therefore keeps its key.
 #[derive(Debug)]
+#[must_use = "a lock that was opened is closed"]
 pub struct OpenLock<K: OpenKey> {
     key: K,
     /// The index of its key among those of the running command; `None` in a timer.

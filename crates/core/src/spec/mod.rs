@@ -86,7 +86,27 @@ impl Spec {
     }
 }
 
+impl Spec {
+    /// Returns the words that the parser of the command knows, in the order of the syntax.
+    pub fn words(&self) -> Vec<&'static str> {
+        let mut words = Vec::new();
+        self.arguments.iter().for_each(|argument| argument.add_words(&mut words));
+        words
+    }
+}
+
 impl Argument {
+    fn add_words(&self, words: &mut Vec<&'static str>) {
+        match self {
+            Argument::Word(word) | Argument::Number(word, _) | Argument::NamedText(word, _) => words.push(word),
+            Argument::Required(part) => part.add_words(words),
+            Argument::OneOf(_, parts) | Argument::Choice(_, parts) | Argument::Group(_, parts) => {
+                parts.iter().for_each(|part| part.add_words(words));
+            }
+            Argument::Text(_) | Argument::BareNumber(_) | Argument::MayBeNumber(_) => {}
+        }
+    }
+
     fn syntax(&self) -> String {
         match self {
             Argument::Text(_) | Argument::BareNumber(_) | Argument::Choice(..) | Argument::Required(_) => self.bare(),

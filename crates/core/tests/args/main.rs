@@ -10,6 +10,7 @@ mod messages;
 mod release;
 mod renew;
 mod show;
+mod spec;
 
 use std::num::NonZeroU32;
 

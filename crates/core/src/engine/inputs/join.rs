@@ -33,8 +33,9 @@ pub enum Entered {
     Refused,
 }
 
-/// The next step of a request once its key is closed.
+/// The next step of a request once its key is closed. The caller carries it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a decision is carried out"]
 pub(super) enum Decided {
     /// Nothing more.
     Entered(Entered),

@@ -17,6 +17,7 @@ use crate::lock::Entry;
 use crate::{Applied, Change, Effect, Expiry, Hold, Mode, Now, Owner, SessionKey, UnixMs};
 
 /// An open lock with its record, if it has one, and all that a change of it changes elsewhere.
+#[must_use = "an open lock is closed"]
 pub(crate) struct Visit<'e, T, K: OpenKey> {
     pub open: OpenLock<K>,
     /// The record; `None` for a lock without waiters and bound holds.

@@ -1,0 +1,47 @@
+//! The parsers know the words that the descriptions of the commands have, and no others.
+
+use std::collections::BTreeSet;
+
+use dlock_core::Command;
+use dlock_core::args::{Acquire, AcquireAll, Excerpt, Info, Malformed, Release, Renew, Session, Subcommand, Syntax};
+use dlock_core::spec::{self, Spec};
+
+use super::{LIMITS, words};
+
+#[test]
+fn each_parser_knows_the_words_of_its_description_and_no_others() {
+    let acquire = |command| move |line: &str| Acquire::parse(words(line), command, LIMITS).err();
+    let before = ["a "];
+    check(&spec::ACQUIRE, &before, acquire(Command::Acquire));
+    check(&spec::RACQUIRE, &before, acquire(Command::Racquire));
+    check(&spec::RLOCK, &before, acquire(Command::Rlock));
+    check(&spec::WLOCK, &before, acquire(Command::Wlock));
+    check(&spec::SACQUIRE, &["a 5 "], acquire(Command::Sacquire));
+    check(&spec::MACQUIRE, &["1 k a "], |line| AcquireAll::parse(words(line), LIMITS).err());
+    check(&spec::RELEASE, &before, |line| Release::parse(words(line)).err());
+    check(&spec::RENEW, &before, |line| Renew::parse(words(line), LIMITS).err());
+    // Each second word of these is one that only the first makes valid.
+    check(&spec::INFO, &["", "FULL "], |line| Info::parse(words(line)).err());
+    check(&spec::SESSIONS, &["id ", "id PX 300 ", "id CLOSE ", "id LIST "], |line| Session::parse(words(line)).err());
+}
+
+#[test]
+fn the_log_knows_the_subcommands_of_its_description_and_no_others() {
+    let known: Vec<_> = all_words().into_iter().filter(|word| Subcommand::of(word.as_bytes()).is_some()).collect();
+    assert_eq!(known.into_iter().collect::<BTreeSet<_>>(), spec::LOG.words().into_iter().collect());
+}
+
+/// Tries all words of all commands, and one of none, behind each of these beginnings.
+#[track_caller]
+fn check(spec: &Spec, before: &[&str], parse: impl Fn(&str) -> Option<Malformed>) {
+    let is_known = |word: &&str| {
+        let unknown = Some(Malformed::Syntax(Syntax::Unknown(Excerpt::of(word.as_bytes()))));
+        before.iter().any(|before| parse(&format!("{before}{word} 1")) != unknown)
+    };
+    let known: BTreeSet<_> = all_words().into_iter().filter(is_known).collect();
+    assert_eq!(known, spec.words().into_iter().collect(), "{}", spec.name);
+}
+
+fn all_words() -> BTreeSet<&'static str> {
+    spec::COMMANDS.iter().flat_map(|spec| spec.words()).chain(["NOTHING"]).collect()
+}
