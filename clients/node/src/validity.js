@@ -10,7 +10,7 @@
 
 /** Client and server count whole milliseconds. */
 const ROUNDED = 2;
-/** Of more commands without an answer, the oldest are not told apart: none of them gets an answer any more. */
+/** The oldest of more commands without an answer are not told apart: none of them gets an answer any more. */
 const MOST_OPEN = 16;
 /** The end of a hold of which nothing is certain. */
 const NEVER = -Infinity;
