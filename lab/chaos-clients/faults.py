@@ -11,7 +11,7 @@ from judge import Round
 from machines import Cluster, Deployment, Quorum, Sentinel
 from programs import Command, Program, micros
 
-OF_WAYS = ["delay", "delay", "cut", "replies held", "commands held", "replies lost"]
+OF_WAYS = ["delay", "delay", "cut", "replies held", "commands held", "replies lost", "grants canceled"]
 OF_PROGRAMS = ["program stopped", "program stopped", "program killed"]
 
 
@@ -83,9 +83,14 @@ class Faults:
                 way.delay = self._choices.choice([0.02, 0.1, 0.4])
             elif kind == "replies lost":
                 way.swallow()
+            elif kind == "grants canceled":
+                # Some are granted meanwhile, and do not hear of it before they give up.
+                way.hold("replies")
+                await asyncio.sleep(self._choices.uniform(0.2, 0.5))
+                await asyncio.gather(*(worker.give_up() for worker in list(it.asking)))
             else:
                 way.hold(kind.removesuffix(" held"))
-            await asyncio.sleep(self._choices.choice([0.2, 0.6, 1.2, 2.2]))
+            await asyncio.sleep(0.1 if kind == "grants canceled" else self._choices.choice([0.2, 0.6, 1.2, 2.2]))
             way.heal()
         self._ends(it, at)
 

@@ -41,6 +41,10 @@ class Round:
     killed: set[int] = field(default_factory=set)
     # Faults that the run saw by itself.
     seen: list[str] = field(default_factory=list)
+    # The unix time of the monotonic clock's beginning, in microseconds.
+    unix: int = 0
+    # The workers that have asked for a lock and are not answered yet.
+    asking: list[Any] = field(default_factory=list)
     # Whether servers may lose a grant.
     loses: bool = False
 
@@ -162,7 +166,10 @@ def leftovers(it: Round) -> Iterator[str]:
             if grant is not None and grant.release != "released":
                 continue
             of_it = [each for each in it.attempts if each.process == process and each.lock == lock["lock"]]
-            if grant is None and any(is_unsure(it, each) for each in of_it):
+            # A token tells when it was granted.
+            then = hold["token"] - it.unix
+            its = [each for each in of_it if each.began - 50 * MS < then < each.ended + CLEANING]
+            if grant is None and any(is_unsure(it, each) for each in its or of_it):
                 continue
             of_whom = told(grant) if grant else f"{hold['owner']}, whose program was granted nothing"
             yield f"left in {lock['lock']} after its end: the token {hold['token']} of {of_whom}"

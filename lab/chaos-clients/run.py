@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import random
 import re
-import signal
 import sys
 import time
 from pathlib import Path
@@ -67,7 +66,7 @@ class Run:
             number = 0
             while time.monotonic() - began < self._options.seconds and not self._is_seen():
                 number += 1
-                current["now"] = it = Round(loses=self._deployment.loses)
+                current["now"] = it = Round(loses=self._deployment.loses, unix=time.time_ns() // 1000 - micros())
                 await self._round(it, number)
                 found = judge(it)
                 self._add(it, found)
@@ -156,8 +155,6 @@ async def main(options: argparse.Namespace) -> int:
     """Returns the exit code."""
     print(f"chaos of clients: SEED={options.seed} SECONDS={options.seconds} THROUGH={options.through}", flush=True)
     built = TOP / "target/chaos-clients" / (options.plant or "as-it-is").replace(": ", "-").replace(" ", "-")
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGUSR1, lambda: [task.print_stack() for task in asyncio.all_tasks()])
     words = {word for word in options.only.split(",") if word}
     prepare(built, words, options.plant)
     tell("the programs are built")

@@ -13,7 +13,7 @@ from machines import Deployment
 from programs import Command, Died, Program, micros
 
 # The leases, in ms. A hold of the longest is still there when a round is over.
-LEASES = [700, 700, 1500, 1500, 4000, 12000]
+LEASES = [700, 700, 1500, 1500, 4000, 12000, 12000]
 WAITS = [0, 300, 1000, 2500]
 # The time of a named session, in ms.
 TIMEOUT = 1500
@@ -39,7 +39,7 @@ class Worker:
             attempt, request = self._draw(number)
             it.attempts.append(attempt)
             try:
-                await asyncio.wait_for(self._attempt(attempt, request, until), HANGS)
+                await asyncio.wait_for(self._attempt(it, attempt, request, until), HANGS)
             except asyncio.TimeoutError:
                 attempt.result = attempt.result or "hung"
                 it.seen.append(f"no answer for {HANGS:g} s: {attempt}")
@@ -96,15 +96,17 @@ class Worker:
             raise Died
         return await self._program.ask(do=do, worker=self._name, **request)
 
-    async def _attempt(self, attempt: Attempt, request: dict[str, Any], until: int) -> None:
+    async def _attempt(self, it: Round, attempt: Attempt, request: dict[str, Any], until: int) -> None:
         canceling, self._pid = None, self._program.pid
         if attempt.wait and self._can("cancel") and self._choices.random() < 0.3:
             # A hold that it leaves behind is still there when the round is over.
             attempt.lease = request["lease"] = max(LEASES)
             canceling = asyncio.create_task(self._cancel(self._choices.uniform(0, attempt.wait / 1000)))
+        it.asking.append(self)
         try:
             answer = await self._ask("acquire", **request)
         finally:
+            it.asking.remove(self)
             if canceling is not None:
                 canceling.cancel()
         attempt.ended = micros()
@@ -114,6 +116,11 @@ class Worker:
             attempt.token, attempt.slot = answer["token"], answer.get("slot")
             attempt.samples.append(sample(answer))
             await self._hold(attempt, until)
+
+    async def give_up(self) -> None:
+        """Cancels what it has asked for, if its program can."""
+        if self._can("cancel"):
+            await self._cancel(0)
 
     async def _cancel(self, after: float) -> None:
         await asyncio.sleep(after)
