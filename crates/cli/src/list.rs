@@ -4,9 +4,9 @@ use dlock_client::{Client, Error, LockInfo};
 use serde_json::Value;
 
 use crate::exit;
-use crate::once::next_run;
 use crate::output::Format;
 use crate::output::{self, columns_within, complain, moment, place, print, shown, table, time};
+use crate::period::next_run;
 use crate::waiting::{HAS_RUN, SECONDS};
 
 pub async fn info(client: &Client, name: &[u8], format: Format) -> Result<u8, Error> {

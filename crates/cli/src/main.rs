@@ -20,6 +20,7 @@ mod output;
 #[allow(unsafe_code, reason = "what runs between fork and exec")]
 mod parent_death;
 mod parse;
+mod period;
 mod run;
 mod serve;
 mod servers;

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::once::next_run;
+use crate::period::next_run;
 use crate::{exit, fail};
 
 #[derive(Args)]

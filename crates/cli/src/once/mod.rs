@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use dlock_client::{Acquire, Error, Guard, LockInfo};
+use dlock_client::{Acquire, Error, Guard};
 use tokio::time::sleep;
 
 use crate::deadline::MIN_LEASE;
@@ -102,26 +102,12 @@ pub fn kept(period: Duration) -> Duration {
     period / 10 * 9
 }
 
-/// Marks the label of an owner whose lock is the memory of a run.
-pub const MARK: &str = ":once";
-
-/// Returns when the next run can begin, since the Unix epoch, if the lock is that of a `dlock run --once`: it stays when
-/// the command has ended, and nobody has to free it.
-pub fn next_run(lock: &LockInfo) -> Option<Duration> {
-    let hold = lock.holds.first().filter(|_| lock.holders == 1)?;
-    let label = hold.owner.len().checked_sub(RANDOM).and_then(|end| hold.owner.get(..end))?;
-    label.ends_with(MARK.as_bytes()).then(|| Duration::from_micros(hold.token) + hold.age + lock.ttl)
-}
-
 fn period(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         period if period < SHORTEST => Err(format!("at least {SHORTEST:?}")),
         period => Ok(period),
     }
 }
-
-/// The random end of an owner with a label.
-const RANDOM: usize = ":8a19685554eee661".len();
 
 /// The shortest period. A start takes a moment.
 const SHORTEST: Duration = Duration::from_secs(1);

@@ -87,7 +87,7 @@ impl Run {
     /// Returns the beginning of the owner.
     fn owner_label(&self) -> String {
         let label = self.label.clone().unwrap_or_else(label);
-        if self.once.once.is_some() { format!("{label}{}", crate::once::MARK) } else { label }
+        if self.once.once.is_some() { format!("{label}{}", crate::period::MARK) } else { label }
     }
 
     fn told<'a>(&'a self, client: &'a Client, label: &'a str) -> Told<'a> {
