@@ -42,6 +42,10 @@ impl Connection {
 
     async fn turn(&mut self) -> Result<(), Ended> {
         let has_more = self.run_some()?;
+        // The commands may have freed locks: their waiters are served in the same turn, once for all commands.
+        if self.server.borrow().is_due() {
+            self.server.borrow_mut().turn();
+        }
         self.client.flush();
         self.count();
         if self.client.is_killed.get() {

@@ -87,10 +87,6 @@ pub(super) fn run(server: &mut Server, client: &Rc<Client>, request: &Request) {
         }
         None => carry_out(server, found, &call),
     }
-    if server.is_due() {
-        // The command may have freed a lock: its waiters are served before any later request.
-        server.turn();
-    }
 }
 
 /// Checks that the client may send this now.
