@@ -14,7 +14,7 @@ MS = 1000
 # How much later than promised a result may be on a machine that is busy with all of this, in microseconds.
 GRACE = 2_500 * MS
 # How long after a fault programs may still feel it: connections are made again, sessions opened, leases were cut.
-AFTERMATH = 4_000 * MS
+AFTERMATH = 3_000 * MS
 # The longest that a package takes without a limit of its own to open a session and to have replicas acknowledge.
 OPENING, ACKNOWLEDGING = 1_250 * MS, 1_000 * MS
 # A wait that may end without an answer, in ms.

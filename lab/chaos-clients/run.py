@@ -25,7 +25,7 @@ from programs import Command, Program, commands, micros
 from workers import LEASES, Worker
 
 # How long a round brings faults, and how long its workers work on without any, in seconds.
-FAULTS, CALM = 9.0, 2.5
+FAULTS, CALM = 9.0, 5.0
 # How long servers and programs may take to come to rest when nobody asks for locks any more, in seconds.
 REST = 4.0
 WORKERS = "abcdefghij"

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from history import Attempt, Sample
-from judge import Round
+from judge import Round, told
 from machines import Deployment
 from programs import Command, Died, Program, micros
 
@@ -115,7 +115,7 @@ class Worker:
         if attempt.is_granted:
             attempt.token, attempt.slot = answer["token"], answer.get("slot")
             attempt.samples.append(sample(answer))
-            await self._hold(attempt, until)
+            await self._hold(it, attempt, until)
 
     async def give_up(self) -> None:
         """Cancels what it has asked for, if its program can."""
@@ -127,7 +127,7 @@ class Worker:
         with contextlib.suppress(Died):
             await self._ask("cancel")
 
-    async def _hold(self, attempt: Attempt, until: int) -> None:
+    async def _hold(self, it: Round, attempt: Attempt, until: int) -> None:
         """Works with the lock for a while, sometimes until it is lost. Now and then, nobody releases it."""
         draw = self._choices
         most = attempt.lease * 1.3 if draw.random() < 0.15 else min(draw.expovariate(1 / 300), 2000)
@@ -140,7 +140,10 @@ class Worker:
             if not last.believes and last.before - _first_doubt(attempt) > 5_000_000:
                 break
             await asyncio.sleep(draw.uniform(0.02, 0.15))
-            attempt.samples.append(sample(await self._ask("held")))
+            answer = await self._ask("held")
+            attempt.samples.append(sample(answer))
+            if answer.get("token") not in (None, attempt.token):
+                it.seen.append(f"the token of another hold, {answer['token']}: {told(attempt)}")
         if forgets or attempt.samples[-1].lost and draw.random() < 0.5:
             return
         answer = await self._ask("release")

@@ -28,14 +28,15 @@ def micros() -> int:
 
 def claim(lock: Any, is_set: Any) -> Answer:
     """Returns what the lock says of itself, between two times. A lock that was never acquired is lost."""
-    before = micros()
+    before, token = micros(), None
     try:
         # In this order: a lock that is lost between the two is told as lost.
         remaining = lock.remaining
         lost = is_set(lock.lost)
+        token = None if lost else lock.token
     except redis.exceptions.LockError:
         remaining, lost = 0.0, True
-    return {"at": [before, micros()], "remaining": remaining * 1000, "lost": lost}
+    return {"at": [before, micros()], "remaining": remaining * 1000, "lost": lost, "token": token}
 
 
 def result_of(error: BaseException, do: str) -> Answer:
@@ -147,7 +148,7 @@ class Threads(Program):
             return {"result": "refused"}
         told = claim(lock, lambda lost: lost.is_set())
         slot = {} if request["slots"] is None else {"slot": lock.slot}
-        return {"result": "granted", "token": lock.token, **slot, **told}
+        return {**told, "result": "granted", "token": lock.token, **slot}
 
     def _session(self, request: Answer) -> Any:
         key = f"session {request['db']}"
@@ -211,7 +212,8 @@ class Tasks(Program):
         if not granted:
             return {"result": "refused"}
         slot = {} if request["slots"] is None else {"slot": lock.slot}
-        return {"result": "granted", "token": lock.token, **slot, **claim(lock, lambda lost: lost.done())}
+        told = claim(lock, lambda lost: lost.done())
+        return {**told, "result": "granted", "token": lock.token, **slot}
 
     async def _session(self, request: Answer) -> Any:
         key = f"session {request['db']}"
