@@ -73,7 +73,7 @@ fn waiters_are_served_in_time_while_others_take_short_sessions_at_full_speed() {
         let flood = server.flood(3, |client, n| format!("DLOCK.ACQUIRE new-{client}-{n} o PX 300 SESSION").packed());
         let mut client = server.client();
         for n in 0..3 {
-            // A token counts the microseconds. On a busy machine the lease may be over before somebody asks for its end.
+            // A token counts the microseconds. On a busy machine the lease may be over before its end is asked for.
             let end = client.int(format!("DLOCK.ACQUIRE k{n} a PX 1500")) / 1000 + 1500;
             latest = latest.max(server.client().int(format!("DLOCK.ACQUIRE k{n} b BLOCK 0")) / 1000 - end);
         }
