@@ -29,7 +29,7 @@ fence = lock.token
 print("held:", write(fence, 100))  # prints: held: True
 
 # The lease ends, and the next owner gets the lock.
-lock.extend(0.001, replace_ttl=True)
+lock.extend(0.003, replace_ttl=True)
 other = client.lock("account:1:lock", timeout=30, lock_class=DLock)
 other.acquire()
 print("lost:", write(fence, 200))  # prints: lost: False
