@@ -38,9 +38,6 @@ use dlock_testkit::{Server, Stopwatch};
 const DEADLINE: Duration = Duration::from_secs(1800);
 /// How often a script is run on a machine that is late.
 const RUNS: usize = 3;
-/// The part of the time that a machine is late which counts as late. One that runs nothing else is never late by a
-/// millisecond.
-const LATE: u32 = 100;
 /// The exit code that says: not on this machine.
 const MISSING: i32 = 77;
 
@@ -137,7 +134,7 @@ fn wrong_with(script: &Path, directory: &str) -> Option<Wrong> {
         let (start, outcome) = (Stopwatch::start(), run(script));
         left -= 1;
         match &outcome {
-            Outcome::Failed(output) if left > 0 && is_late(&start) && start.elapsed() < DEADLINE => {
+            Outcome::Failed(output) if left > 0 && start.was_late() && start.elapsed() < DEADLINE => {
                 let why = format!("failed while the machine was {:.1?} late, and is run again", start.stalled());
                 skipped(&format!("{directory}: {name}: {why}"));
                 println!("{directory}: {name} {why}:\n{}", failures(output));
@@ -158,10 +155,6 @@ fn wrong_with(script: &Path, directory: &str) -> Option<Wrong> {
         }
         Outcome::Failed(output) => Some(Wrong { what: format!("{name} failed after {took:.1} s"), output }),
     }
-}
-
-fn is_late(start: &Stopwatch) -> bool {
-    start.stalled() * LATE > start.elapsed()
 }
 
 /// All that the scripts printed, and at the end, where a record that was cut still has it, what failed and why.

@@ -37,7 +37,7 @@ fn it_says_that_it_is_memory_only() {
 fn it_ends_when_it_is_asked_to() {
     let mut server = serve(&[]);
     assert_eq!(server.stop(), Some(0));
-    assert!(server.log().contains("has stopped"), "{}", server.log());
+    soon("it says so", || server.log().contains("has stopped"));
 }
 
 #[test]

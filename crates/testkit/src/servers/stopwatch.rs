@@ -27,6 +27,12 @@ impl Stopwatch {
         late() - self.late
     }
 
+    /// Returns whether the machine was late for more than a hundredth of the time: a failure then proves nothing. One
+    /// that runs nothing else is never late by a millisecond.
+    pub fn was_late(&self) -> bool {
+        self.stalled() * 100 > self.elapsed()
+    }
+
     /// Fails unless it is in between. The delays of the machine do not count.
     #[track_caller]
     pub fn is_between(&self, earliest: Duration, latest: Duration, what: &str) {

@@ -136,8 +136,8 @@ final class LateGrantTest {
             } else {
                 soon("the first copy is granted", () -> server.count(name) == 1);
                 Thread.sleep(1500);
-                proxy.cut();
                 proxy.speak();
+                proxy.cut();
             }
             Hold hold = asking.get(20, TimeUnit.SECONDS);
             isTrueAndHeld(hold, name);
@@ -159,8 +159,8 @@ final class LateGrantTest {
             server.run("DLOCK.RELEASE", name, "other");
             soon("the first copy is granted", () -> server.count(name) == 1);
             Thread.sleep(1700);
-            proxy.cut();
             proxy.speak();
+            proxy.cut();
             Hold hold = waiting.get(20, TimeUnit.SECONDS);
             isTrueAndHeld(hold, name);
             // Nor do later renewals and questions make it longer.

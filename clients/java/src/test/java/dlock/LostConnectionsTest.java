@@ -100,8 +100,8 @@ final class LostConnectionsTest {
         proxy.silence();
         server.run("DLOCK.RELEASE", "waited", "other");
         Object token = server.info("waited").get("token");
-        proxy.cut();
         proxy.speak();
+        proxy.cut();
         Hold hold = waiting.get(20, TimeUnit.SECONDS);
         assertEquals(token, hold.fencingToken());
         hold.release();
