@@ -62,7 +62,8 @@ Examples:
   dlock renew deploy:web --lease 1h      # in the same environment as dlock acquire --env";
 
 pub const RENEW: &str = "\
-Exit code: 0; 1 that owner does not hold it, 64 the command line is invalid, 69 no server answers or it returns an error.";
+Exit code: 0; 1 that owner does not hold it, 64 the command line is invalid, 69 no server answers (it may be held or
+not), or it returns an error.";
 
 pub const RELEASE_EXAMPLES: &str = "\
 Examples:

@@ -1,12 +1,24 @@
 //! Holds of other processes, by their owner and token: what `dlock` does to a lock that it does not keep itself.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error, Relay, Unanswered};
 use redis::{Cmd, Value, cmd};
+use tokio::time::{sleep, timeout};
 
 /// A way to the server of each lock.
-pub struct Holds(Relay);
+pub struct Holds {
+    relay: Relay,
+    /// How long to look for a server that does not answer. Zero: one try.
+    outage: Duration,
+}
+
+/// The answer of a server.
+struct Answer {
+    reply: Value,
+    /// An earlier command, of which no answer came, may have been executed.
+    is_repeat: bool,
+}
 
 /// The outcome of a renewal.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,7 +32,12 @@ pub enum Renewed {
 
 impl Holds {
     pub fn of(client: &Client) -> Result<Self, Error> {
-        client.relay(None).map(Self)
+        Ok(Self { relay: client.relay(None)?, outage: Duration::ZERO })
+    }
+
+    /// Looks for a server for this time if none answers.
+    pub fn outage(self, limit: Duration) -> Self {
+        Self { outage: limit, ..self }
     }
 
     /// Renews an owner's holds, or the one with that token, for this time; without it for the lease of the hold.
@@ -29,7 +46,7 @@ impl Holds {
         if let Some(lease) = lease {
             renew.arg("PX").arg(crate::output::millis(lease));
         }
-        Ok(match self.ask(hold, &hold.with_token(renew)).await? {
+        Ok(match self.ask(hold, &hold.with_token(renew), true).await?.reply {
             Value::Nil => Renewed::Not,
             Value::Int(0) => Renewed::Cut,
             _ => Renewed::Whole,
@@ -40,27 +57,58 @@ impl Holds {
     pub async fn release(&self, hold: Hold<'_>) -> Result<bool, Error> {
         let mut release = hold.command("DLOCK.RELEASE");
         release.arg("ALL");
-        Ok(self.ask(hold, &hold.with_token(release)).await? != Value::Nil)
+        // Without the token, a repeat could release what the same owner has acquired since.
+        let answer = self.ask(hold, &hold.with_token(release), hold.token.is_some()).await?;
+        Ok(answer.reply != Value::Nil || answer.is_repeat)
     }
 
     /// Takes a hold away, and leaves a trace in the server's log. False: there was none.
     pub async fn take_away(&self, hold: Hold<'_>) -> Result<bool, Error> {
         let mut release = hold.command("DLOCK.RELEASE");
         release.arg("ALL").arg("BREAK");
-        match self.ask(hold, &hold.with_token(release)).await {
+        match self.ask(hold, &hold.with_token(release), false).await {
             // A server that does not know the word BREAK has changed nothing.
             Err(Error::Refused(cause)) if cause.code() == Some("ERR") && !cause.is_module_missing() => {
                 self.release(hold).await
             }
-            outcome => Ok(outcome? != Value::Nil),
+            outcome => Ok(outcome?.reply != Value::Nil),
         }
     }
 
-    async fn ask(&self, hold: Hold<'_>, command: &Cmd) -> Result<Value, Error> {
-        match self.0.ask(hold.name, command, Some(PATIENCE)).await {
-            Ok((reply, _)) => Ok(reply),
-            Err(Unanswered::Refused(cause)) => Err(Error::Refused(cause)),
-            Err(unanswered) => Err(Error::Unreachable(unanswered.cause().clone())),
+    /// Asks until a server answers or the outage has lasted too long. A command that may have been executed is sent again
+    /// only if it is repeatable.
+    async fn ask(&self, hold: Hold<'_>, command: &Cmd, is_repeatable: bool) -> Result<Answer, Error> {
+        let began = Instant::now();
+        let (mut is_repeat, mut is_told) = (false, false);
+        loop {
+            let failed = match self.ask_once(hold, command, self.outage.saturating_sub(began.elapsed())).await {
+                Ok(reply) => return Ok(Answer { reply, is_repeat }),
+                Err(Unanswered::Refused(cause)) => return Err(Error::Refused(cause)),
+                Err(failed) => failed,
+            };
+            let is_over = began.elapsed() + PAUSE >= self.outage;
+            is_repeat |= matches!(failed, Unanswered::Unknown(_));
+            if is_over || (is_repeat && !is_repeatable) {
+                return Err(Error::Unreachable(failed.cause().clone()));
+            }
+            if !is_told && began.elapsed() >= NOTICE {
+                let (limit, why) = (crate::output::time(self.outage), failed.cause().message());
+                crate::output::say(&format!("dlock: looking for a server for up to {limit}: {why}"));
+                is_told = true;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn ask_once(&self, hold: Hold<'_>, command: &Cmd, left: Duration) -> Result<Value, Unanswered> {
+        if self.outage.is_zero() {
+            return self.relay.ask(hold.name, command, Some(PATIENCE)).await.map(|(reply, _)| reply);
+        }
+        let asked = self.relay.ask(hold.name, command, Some(PATIENCE.min(left)));
+        // The way to a server takes its own time. Nothing is asked after that limit.
+        match timeout(left + ANSWER, asked).await {
+            Ok(answer) => answer.map(|(reply, _)| reply),
+            Err(_) => Err(Unanswered::Unknown(format!("no reply within {:?}", self.outage).into())),
         }
     }
 }
@@ -90,3 +138,12 @@ impl Hold<'_> {
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How late the answer to the last try may come.
+const ANSWER: Duration = Duration::from_millis(100);
+
+/// How long it looks for a server in silence.
+const NOTICE: Duration = Duration::from_secs(1);

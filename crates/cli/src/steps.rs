@@ -94,6 +94,10 @@ pub struct Held {
     #[arg(long, value_name = "TOKEN")]
     token: Option<u64>,
 
+    /// How long to look for a server that does not answer
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    outage: Duration,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -198,7 +202,7 @@ impl AcquireOptions {
 pub async fn renew(client: &Client, held: &Held, lease: Option<Duration>) -> Result<u8, Error> {
     let (owner, token) = held.whose()?;
     let hold = Hold { name: held.name.as_bytes(), owner: owner.as_bytes(), token };
-    let renewed = Holds::of(client)?.renew(hold, lease).await?;
+    let renewed = Holds::of(client)?.outage(held.outage).renew(hold, lease).await?;
     if renewed == Renewed::Not {
         return Ok(held.not_theirs(client, &owner, token).await);
     }
@@ -216,7 +220,7 @@ pub async fn renew(client: &Client, held: &Held, lease: Option<Duration>) -> Res
 pub async fn release(client: &Client, held: &Held) -> Result<u8, Error> {
     let (owner, token) = held.whose()?;
     let hold = Hold { name: held.name.as_bytes(), owner: owner.as_bytes(), token };
-    if !Holds::of(client)?.release(hold).await? {
+    if !Holds::of(client)?.outage(held.outage).release(hold).await? {
         return Ok(held.not_theirs(client, &owner, token).await);
     }
     if held.json {

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::process::{Notes, Outcome, Running, With, bare, dlock};
+use crate::process::{Notes, Outcome, Running, With, bare, dlock, outcome};
 use dlock_testkit::process::free_port;
 use dlock_testkit::proxy::Proxy;
-use dlock_testkit::{Server, Stopwatch, lock_info, soon};
+use dlock_testkit::sentinel::{NAME, Sentinels};
+use dlock_testkit::{Client, Server, Setup, Stopwatch, lock_info, soon};
 
 /// How much later than its limit a run may end, with the start of a process.
 const LATE: Duration = Duration::from_millis(250 + 150);
@@ -214,5 +215,76 @@ fn a_run_that_fails_leaves_no_lock_behind() {
         // Without replicas, the server had said that the lock is held.
         assert_eq!(outcome.code, Some(if replicas { 69 } else { 1 }), "{}", outcome.stderr);
         soon(&format!("the lock is free, {replicas} replicas: {outcome:?}"), || lock_info(&mut watch, "job").is_none());
+    }
+}
+
+/// A step of a pipeline does not end its lock because a server restarts.
+#[test]
+fn a_renewal_and_a_release_look_for_a_server_as_a_run_does() {
+    let mut server = Setup::new().conf("appendonly yes\nappendfsync always").start();
+    let token = server.client().int("DLOCK.ACQUIRE job alice PX 600000").to_string();
+    for command in ["renew", "release"] {
+        server.kill9();
+        let mut command = dlock(&server).with([command, "job", "alice", "--token", &token]);
+        command.stderr(std::process::Stdio::piped());
+        let mut running = Running::start(command);
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!running.has_ended(), "{:?}", running.outcome());
+        server.boot();
+        assert_eq!(running.outcome().code, Some(0));
+    }
+    assert!(server.holders("job").is_empty());
+}
+
+#[test]
+fn a_renewal_and_a_release_follow_a_failover() {
+    let (mut server, replica) = Server::start().with_replica();
+    let sentinels = Sentinels::one(&server, &format!("sentinel down-after-milliseconds {NAME} 500"));
+    let sentinel = sentinels.ports()[0];
+    let mut admin = Client::connect(sentinel).expect("a Sentinel");
+    soon("it knows the replica", || admin.text("INFO sentinel").contains("slaves=1"));
+    let token = server.client().int("DLOCK.ACQUIRE job alice PX 600000").to_string();
+    soon("the replica has the lock", || replica.holders("job") == ["alice"]);
+    server.kill9();
+    let url = format!("redis-sentinel://127.0.0.1:{sentinel}/{NAME}");
+    for command in ["renew", "release"] {
+        let done = outcome(bare().with(["-s", &url, command, "job", "alice", "--token", &token]));
+        assert_eq!(done.code, Some(0), "{command}: {}", done.stderr);
+        assert_eq!(replica.holders("job").is_empty(), command == "release");
+    }
+}
+
+#[test]
+fn a_renewal_and_a_release_give_up_after_their_limit() {
+    let server = Server::start();
+    server.freeze();
+    let down = || bare().with(["-s", &format!("redis://127.0.0.1:{}", free_port())]);
+    for way in [&down as &dyn Fn() -> std::process::Command, &|| dlock(&server)] {
+        for command in ["renew", "release"] {
+            let limited = way().with([command, "job", "alice", "--token", "7", "--outage", "1s"]);
+            let (outcome, took) = timed(limited);
+            assert_eq!(outcome.code, Some(69), "{}", outcome.stderr);
+            took.is_between(Duration::from_millis(900), Duration::from_secs(1) + LATE, "a limit");
+        }
+    }
+    server.thaw();
+}
+
+/// The answer to a release is lost. With a token, it is sent again, and finds nothing, as it should.
+#[test]
+fn a_release_whose_answer_is_lost_is_repeated_only_with_a_token() {
+    let (server, mut client) = Server::start().with_client();
+    let proxy = Proxy::to(&server);
+    for has_token in [true, false] {
+        let token = client.int("DLOCK.ACQUIRE job alice PX 600000").to_string();
+        let command = bare().with(["-s", &proxy.url(), "release", "job", "alice"]);
+        let mut command = if has_token { command.with(["--token", &token]) } else { command };
+        command.stderr(std::process::Stdio::piped());
+        proxy.keep_integers();
+        let running = Running::start(command);
+        soon("it is released", || server.holders("job").is_empty());
+        proxy.cut();
+        let outcome = running.outcome();
+        assert_eq!(outcome.code, Some(if has_token { 0 } else { 69 }), "{}", outcome.stderr);
     }
 }
