@@ -95,6 +95,7 @@ async fn dispatch(cli: Cli) -> u8 {
         Command::Agent(options) => agent::agent(&cli.servers, options).await,
         Command::Serve(options) => serve::serve(options).await,
         Command::Acquire(options) => steps::acquire(&cli.servers, options).await,
+        Command::Uninstall(options) => uninstall::uninstall(&cli.servers, &options).await,
         command => match cli.servers.open() {
             Ok(client) => ask_server(&client, command).await,
             Err(error) => Err(error),
@@ -113,7 +114,6 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
         Command::Release(held) => steps::release(client, &held).await,
         Command::Break { name, yes, json } => break_lock::break_lock(client, bytes(&name), yes, json).await,
         Command::Failover(options) => failover::failover(client, &options).await,
-        Command::Uninstall(options) => uninstall::uninstall(client, &options).await,
         // Done by `dispatch` itself.
         Command::Run(_)
         | Command::Acquire(_)
@@ -122,6 +122,7 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
         | Command::Metrics(_)
         | Command::Agent(_)
         | Command::Serve(_)
+        | Command::Uninstall(_)
         | Command::Completions { .. }
         | Command::Man { .. } => Ok(0),
     }

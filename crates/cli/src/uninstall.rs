@@ -9,12 +9,13 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use dlock_client::{Client, Error, Node};
-use redis::FromRedisValue;
+use dlock_client::{Error, Node};
+use redis::{ConnectionAddr, FromRedisValue, IntoConnectionInfo};
 use tokio::time::sleep;
 
 use crate::failover::{Info, info};
 use crate::output::{counted, print, say};
+use crate::servers::Servers;
 use crate::values::duration;
 use crate::{exit, fail};
 
@@ -34,8 +35,8 @@ pub struct Options {
     timeout: Duration,
 }
 
-pub async fn uninstall(client: &Client, options: &Options) -> Result<u8, Error> {
-    let operator = client.operator()?;
+pub async fn uninstall(servers: &Servers, options: &Options) -> Result<u8, Error> {
+    let operator = servers.open()?.operator()?;
     let nodes = operator.nodes();
     let [node] = nodes.as_slice() else {
         let which = if operator.sentinels().is_some() { "Sentinels" } else { "several servers" };
@@ -64,7 +65,7 @@ pub async fn uninstall(client: &Client, options: &Options) -> Result<u8, Error> 
     if let Err(why) = server.clear(&found, options.timeout).await? {
         return Ok(fail(exit::NOT_GOT, &why));
     }
-    found.left_to_do().iter().for_each(|line| print(line));
+    found.left_to_do(&redis_cli(servers)?).iter().for_each(|line| print(line));
     Ok(0)
 }
 
@@ -294,8 +295,8 @@ impl Found {
         lines
     }
 
-    /// Returns the lines for a person on the machine of the server.
-    fn left_to_do(&self) -> Vec<String> {
+    /// Returns the lines for a person on the machine of the server, which that command asks.
+    fn left_to_do(&self, redis_cli: &str) -> Vec<String> {
         let mut lines = vec!["left to do on its machine:".to_owned()];
         match (self.is_replica, self.replicas.is_empty()) {
             (true, _) => lines.push("  stop the server together with its primary".to_owned()),
@@ -330,10 +331,35 @@ impl Found {
         }
         if !self.has_aof {
             lines.push("the AOF is on now, and the server starts from it. To go back afterwards:".to_owned());
-            lines.push("  redis-cli SAVE; redis-cli CONFIG SET appendonly no; redis-cli CONFIG REWRITE".to_owned());
+            let steps = ["SAVE", "CONFIG SET appendonly no", "CONFIG REWRITE"];
+            lines.push(format!("  {}", steps.map(|step| format!("{redis_cli} {step}")).join("; ")));
         }
         lines
     }
+}
+
+/// Returns the beginning of a command line that asks the same server as the same user. A password is asked for.
+fn redis_cli(servers: &Servers) -> Result<String, Error> {
+    let url = servers.urls()?.into_iter().next().unwrap_or_default();
+    let info = url.into_connection_info().map_err(|_| Error::Invalid("the URL of the server".to_owned()))?;
+    let at = |host: &str, port: u16| vec!["redis-cli".to_owned(), "-h".to_owned(), quoted(host), format!("-p {port}")];
+    let mut words = match info.addr() {
+        ConnectionAddr::Tcp(host, port) => at(host, *port),
+        ConnectionAddr::TcpTls { host, port, .. } => {
+            let mut words = at(host, *port);
+            words.push("--tls".to_owned());
+            let files = [("--cacert", &servers.cacert), ("--cert", &servers.cert), ("--key", &servers.key)];
+            let named = files.into_iter().filter_map(|(option, file)| Some((option, file.as_ref()?)));
+            words.extend(named.map(|(option, file)| format!("{option} {}", quoted(&file.to_string_lossy()))));
+            words
+        }
+        ConnectionAddr::Unix(path) => vec!["redis-cli".to_owned(), "-s".to_owned(), quoted(&path.to_string_lossy())],
+        _ => return Err(Error::Invalid("the URL of the server".to_owned())),
+    };
+    let login = info.redis_settings();
+    words.extend(login.username().map(|user| format!("--user {}", quoted(user))));
+    words.extend(login.password().map(|_| "--askpass".to_owned()));
+    Ok(words.join(" "))
 }
 
 fn joined(numbers: &[u64]) -> String {

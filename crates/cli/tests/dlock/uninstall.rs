@@ -68,13 +68,33 @@ fn a_server_without_an_aof_starts_without_the_module() {
     let done = run(&server, &["--yes"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.stdout.contains("deleted 2 locks"), "{}", done.stdout);
-    // The way back to a server without an AOF.
-    assert!(done.stdout.contains("CONFIG SET appendonly no"), "{}", done.stdout);
+    // The way back to a server without an AOF, to this one.
+    let cli = format!("redis-cli -h 127.0.0.1 -p {}", server.port());
+    let back = format!("  {cli} SAVE; {cli} CONFIG SET appendonly no; {cli} CONFIG REWRITE\n");
+    assert!(done.stdout.contains(&back), "{}", done.stdout);
     let check = run(&server, &["--check"]);
     assert!(check.stdout.contains("no locks"), "{}", check.stdout);
     let aof = check.stdout.lines().find(|line| line.contains("AOF")).unwrap_or_default();
     assert!(aof.ends_with(", if anything did"), "it does not say that the AOF has locks: {}", check.stdout);
     without_the_module(&mut server);
+}
+
+#[test]
+fn the_way_back_names_the_user_and_the_socket_but_no_password() {
+    let server = used("unixsocket redis.sock");
+    server.client().ok("ACL SETUSER operator on >s3cret ~* +@all");
+    let socket = server.path("redis.sock").display().to_string();
+    let tcp = format!("127.0.0.1:{}", server.port());
+    for (url, cli) in [
+        (format!("redis://operator:s3cret@{tcp}"), format!("redis-cli -h 127.0.0.1 -p {}", server.port())),
+        (format!("redis+unix://{socket}?user=operator&pass=s3cret"), format!("redis-cli -s {socket}")),
+    ] {
+        server.client().ok("CONFIG SET appendonly no");
+        let done = outcome(bare().with(["-s", &url, "uninstall", "--yes"]));
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let line = format!("{cli} --user operator --askpass CONFIG SET appendonly no");
+        assert!(done.stdout.contains(&line) && !done.stdout.contains("s3cret"), "{line} in {}", done.stdout);
+    }
 }
 
 #[test]
