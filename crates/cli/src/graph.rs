@@ -47,10 +47,11 @@ impl Why {
 }
 
 pub async fn graph(clients: &[Client], pattern: &[u8], drawing: Drawing) -> Result<u8, Error> {
-    let (mut all, mut missing) = (Vec::new(), Vec::new());
+    let (mut all, mut missing, mut is_seen) = (Vec::new(), Vec::new(), false);
     for client in clients {
         match client.survey(pattern, 0).await {
             Ok(found) => {
+                is_seen |= !found.answers.is_empty();
                 for (server, locks) in found.answers {
                     all.extend(locks.into_iter().map(|lock| (server.clone(), lock)));
                 }
@@ -60,6 +61,10 @@ pub async fn graph(clients: &[Client], pattern: &[u8], drawing: Drawing) -> Resu
             Err(error) if clients.len() > 1 => missing.push((client.place()?, error)),
             Err(error) => return Err(error),
         }
+    }
+    if !is_seen && !missing.is_empty() {
+        complain(&missing);
+        return Ok(exit::UNAVAILABLE);
     }
     let mut edges: Vec<_> = all.iter().flat_map(|(server, lock)| edges_of(server, lock)).collect();
     let cycles = mark_cycles(&mut edges);

@@ -23,6 +23,10 @@ pub async fn info(client: &Client, name: &[u8], format: Format) -> Result<u8, Er
 /// Lists the locks of all servers that answer.
 pub async fn ls(client: &Client, pattern: &[u8], format: Format) -> Result<u8, Error> {
     let found = client.survey(pattern, 1).await?;
+    if found.answers.is_empty() && !found.missing.is_empty() {
+        complain(&found.missing);
+        return Ok(exit::UNAVAILABLE);
+    }
     let mut locks: Vec<_> = found.answers.into_iter().flat_map(|(_, locks)| locks).collect();
     // A lock that moves may be met twice.
     locks.sort_by(|one, other| one.name.cmp(&other.name));

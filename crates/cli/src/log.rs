@@ -53,7 +53,7 @@ pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> 
     let mut seen = Seen::default();
     // The wanted events may be rare among all entries.
     let newest = if options.events.is_empty() { options.count } else { NEWEST };
-    let (mut entries, missing) = read(clients, newest).await?;
+    let Read { mut entries, missing, is_seen } = read(clients, newest).await?;
     for entry in &entries {
         seen.is_new(entry);
     }
@@ -62,7 +62,9 @@ pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> 
     entries.sort_by_key(|(_, entry)| (entry.time, entry.id));
     let shown = usize::try_from(options.count).unwrap_or(usize::MAX);
     entries.drain(..entries.len().saturating_sub(shown));
-    if people {
+    if !is_seen && !missing.is_empty() {
+        // An empty log would be another answer.
+    } else if people {
         let rows: Vec<_> = std::iter::once(HEADING.map(str::to_owned)).chain(entries.iter().map(row)).collect();
         columns(&rows).iter().for_each(|line| print(line));
     } else if options.follow {
@@ -76,7 +78,7 @@ pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> 
 
 /// Returns the newest entries of all servers, for the pane of `dlock top`: the newest first, of one lock if one is named.
 pub async fn newest(client: &Client, count: u64, name: Option<&[u8]>) -> Result<Vec<Row>, Error> {
-    let (mut entries, missing) = read(std::slice::from_ref(client), count).await?;
+    let Read { mut entries, missing, .. } = read(std::slice::from_ref(client), count).await?;
     // A user who may not read the log must not believe that it is empty.
     if let Some((_, error)) = missing.into_iter().next() {
         return Err(error);
@@ -100,7 +102,7 @@ async fn follow(clients: &[Client], options: &LogOptions, mut seen: Seen, people
             () = reader.gone() => return Ok(0),
         };
         let (mut entries, missing) = match (read, clients) {
-            (Ok(read), _) => read,
+            (Ok(read), _) => (read.entries, read.missing),
             (Err(error), [client, ..]) => (Vec::new(), vec![(client.place()?, error)]),
             (Err(error), []) => return Err(error),
         };
@@ -158,9 +160,17 @@ impl Seen {
     }
 }
 
+/// The entries of all servers that answered.
+struct Read {
+    entries: Vec<Entry>,
+    missing: Vec<(String, Error)>,
+    /// Whether a server answered.
+    is_seen: bool,
+}
+
 /// Reads the entries of all servers. Returns the servers that did not answer as well.
-async fn read(clients: &[Client], count: u64) -> Result<(Vec<Entry>, Vec<(String, Error)>), Error> {
-    let (mut entries, mut missing) = (Vec::new(), Vec::new());
+async fn read(clients: &[Client], count: u64) -> Result<Read, Error> {
+    let (mut entries, mut missing, mut is_seen) = (Vec::new(), Vec::new(), false);
     for client in clients {
         let answers = match client.log(count).await {
             Ok(answers) => answers,
@@ -171,11 +181,12 @@ async fn read(clients: &[Client], count: u64) -> Result<(Vec<Entry>, Vec<(String
             }
             Err(error) => return Err(error),
         };
+        is_seen |= !answers.answers.is_empty();
         let tagged = |(server, entries): (String, Vec<LogEntry>)| entries.into_iter().map(move |e| (server.clone(), e));
         entries.extend(answers.answers.into_iter().flat_map(tagged));
         missing.extend(answers.missing);
     }
-    Ok((entries, missing))
+    Ok(Read { entries, missing, is_seen })
 }
 
 fn as_json((server, entry): &Entry) -> Value {

@@ -148,3 +148,26 @@ fn the_users_of_the_pages_of_production_may_do_what_the_pages_say() {
         all_run(&server, page, "admin", &operates);
     }
 }
+
+/// An empty list would be a lie where nobody may look.
+#[test]
+fn without_permissions_nothing_is_printed() {
+    let (server, mut admin) = Server::start().with_client();
+    admin.int("DLOCK.ACQUIRE job alice PX 600000");
+    admin.ok("ACL SETUSER blind reset on >secret ~* +ping");
+    let url = format!("redis://blind:secret@127.0.0.1:{}", server.port());
+    let looks: [&[&str]; 7] = [
+        &["ls"],
+        &["ls", "--table"],
+        &["log"],
+        &["log", "--table"],
+        &["graph"],
+        &["graph", "--format", "dot"],
+        &["graph", "--format", "mermaid"],
+    ];
+    for arguments in looks {
+        let done = outcome(bare().with(["-s", &url]).with(arguments));
+        assert_eq!((done.code, done.stdout.as_str()), (Some(69), ""), "{arguments:?}: {done:?}");
+        assert!(done.stderr.contains("NOPERM"), "{arguments:?}: {done:?}");
+    }
+}
