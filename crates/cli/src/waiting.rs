@@ -94,7 +94,7 @@ impl Told<'_> {
         }
         let lock = self.look(NOTICE).await;
         if is_nested && lock.as_ref().is_none_or(is_around) {
-            say(&format!("dlock: {}: waits for itself: {AROUND}", self.shown()));
+            say(&format!("dlock: {}: waits for itself: {}", self.shown(), around()));
         } else if is_heard {
             let behind = lock.map_or_else(String::new, |lock| self.behind(&lock));
             say(&format!("dlock: waiting for {}{behind}", self.shown()));
@@ -141,7 +141,7 @@ impl Told<'_> {
                 format!("{HAS_RUN}: it began {age} ago ({began} UTC), as {who}; {next}")
             }
             _ if self.is_once => HAS_RUN.to_owned(),
-            (lock, _) if self.is_nested() && lock.is_none_or(is_around) => AROUND.to_owned(),
+            (lock, _) if self.is_nested() && lock.is_none_or(is_around) => around(),
             (Some(lock), Some(_)) if self.limit.is_some() && lock.holds.iter().all(is_permit) => {
                 format!("{} permits are taken, by {}", lock.count, holders(lock))
             }
@@ -167,7 +167,7 @@ impl Told<'_> {
         timeout(patience, looking).await.ok().flatten()
     }
 
-    /// Returns whether a `dlock run` around this one has a lock of this name.
+    /// Returns whether the environment has a lock of this name: of a `dlock run` around this one, or of a `dlock acquire`.
     fn is_nested(&self) -> bool {
         let outer = std::env::var_os("DLOCK_NAME").unwrap_or_default();
         let outer = outer.as_encoded_bytes();
@@ -180,7 +180,14 @@ impl Told<'_> {
     }
 }
 
-/// Returns whether all holds, of those that are shown, are one's of the `dlock run` around this one.
+/// Says that the lock is that of the environment. A variable does not tell which command has set it.
+fn around() -> String {
+    let outer = std::env::var_os("DLOCK_OWNER").unwrap_or_default();
+    let outer = shown(outer.as_encoded_bytes());
+    format!("the lock is held by {outer}, the owner of this environment (of the `dlock run` or `dlock acquire` around)")
+}
+
+/// Returns whether all holds, of those that are shown, are one's of the environment.
 fn is_around(lock: &LockInfo) -> bool {
     let outer = std::env::var_os("DLOCK_OWNER").unwrap_or_default();
     !lock.holds.is_empty() && lock.holds.iter().all(|hold| hold.owner == outer.as_encoded_bytes())
@@ -209,8 +216,6 @@ pub fn label() -> String {
 }
 
 pub const HAS_RUN: &str = "it has run in this period, or runs now";
-
-const AROUND: &str = "the lock is held by the `dlock run` around this one";
 
 /// How long it waits in silence.
 const NOTICE: Duration = Duration::from_secs(1);

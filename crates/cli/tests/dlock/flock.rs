@@ -79,7 +79,7 @@ fn a_run_inside_one_of_the_same_name_says_that_it_waits_for_itself() {
     assert_eq!(done.code, Some(1));
     assert!(done.stderr.contains("job: waits for itself"), "{}", done.stderr);
     let done = outcome(inner(&["--no-wait"]));
-    assert!(done.stderr.contains("the lock is held by the `dlock run` around this one"), "{}", done.stderr);
+    assert!(done.stderr.contains("the owner of this environment"), "{}", done.stderr);
     // A run that waits for another owner does not say so.
     server.client().int("DLOCK.ACQUIRE job stranger PX 600000");
     let mut command = dlock(&server).with(["run", "--wait", "1500ms", "job", "--", "true"]);
@@ -89,4 +89,15 @@ fn a_run_inside_one_of_the_same_name_says_that_it_waits_for_itself() {
     soon("it waits", || server.queue("job").len() == 1);
     let done = running.outcome();
     assert!(!done.stderr.contains("itself") && done.stderr.contains("stranger"), "{}", done.stderr);
+}
+
+#[test]
+fn a_run_in_the_environment_of_an_acquisition_names_its_owner() {
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE job ci:7 PX 600000");
+    let mut command = dlock(&server).with(["run", "--no-wait", "job", "--", "true"]);
+    command.env("DLOCK_NAME", "job").env("DLOCK_OWNER", "ci:7");
+    let done = outcome(command);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.stderr.contains("held by ci:7") && done.stderr.contains("`dlock acquire`"), "{}", done.stderr);
 }
