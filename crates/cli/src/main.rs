@@ -4,6 +4,8 @@
 mod agent;
 mod args;
 mod break_lock;
+#[allow(unsafe_code, reason = "what runs before main")]
+mod closed_output;
 mod deadline;
 mod exit;
 mod exposition;

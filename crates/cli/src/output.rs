@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::period::next_run;
-use crate::{exit, fail};
+use crate::{closed_output, exit, fail};
 
 #[derive(Args)]
 pub struct Output {
@@ -117,6 +117,9 @@ fn is_late_control(c: char) -> bool {
 
 /// Writes to standard output, unless that has failed before.
 pub fn write(into: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) {
+    if closed_output::was_closed() {
+        check(Err(Errno::EBADF.into()));
+    }
     if BROKEN.get().is_none() {
         let mut out = io::stdout().lock();
         check(into(&mut out).and_then(|()| out.flush()));

@@ -171,6 +171,18 @@ fn lines_of_a_file_are_read_alike_by_a_shell_and_by_a_runner() {
 }
 
 #[test]
+fn an_acquisition_with_a_closed_output_holds_nothing_and_one_into_the_void_does() {
+    let server = Server::start();
+    let closed = shell(&server, "exec dlock acquire deploy --lease 1h >&-");
+    assert_eq!(closed.code, Some(74), "{closed:?}");
+    assert!(server.holders("deploy").is_empty(), "nobody knows its owner");
+    for (name, void) in [("one", ">/dev/null"), ("two", "1<>/dev/null")] {
+        let held = shell(&server, &format!("exec dlock acquire {name} --lease 1h {void}"));
+        assert_eq!((held.code, server.holders(name).len()), (Some(0), 1), "{held:?}");
+    }
+}
+
+#[test]
 fn an_acquisition_in_a_pipe_says_what_it_waits_for() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE deploy vm3:3352:8a19685554eee661 PX 600000");
