@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 from judge import Round
-from machines import Cluster, Deployment, Quorum, Sentinel
+from machines import Cluster, Deployment, Quorum, Sentinel, lacks_replica
 from programs import Command, Program, micros
 
 OF_WAYS = ["delay", "delay", "cut", "replies held", "commands held", "replies lost", "grants canceled"]
@@ -112,6 +112,16 @@ class Faults:
         elif isinstance(its, Quorum):
             await its.agent_again()
         self._ends(it, at)
+
+
+async def watch_replicas(deployment: Deployment, it: dict[str, Round]) -> None:
+    """Writes down when a primary has no replica: after a failover, the other server is one only when it has the data."""
+    while deployment.replicas:
+        before = micros()
+        lacking = [await lacks_replica(machine) for machine in deployment.machines]
+        if any(lacking) and "now" in it:
+            it["now"].faults.append(("replica away", "", before, micros()))
+        await asyncio.sleep(0.2)
 
 
 async def watch_lateness(it: dict[str, Round]) -> None:

@@ -454,4 +454,13 @@ async def acknowledges(primary: Machine) -> bool:
     return bool(await primary.call("WAIT", 1, 500))
 
 
+async def lacks_replica(machine: Machine) -> bool:
+    """Returns whether a primary says that no replica follows it. One that does not answer says nothing."""
+    with contextlib.suppress(redis.RedisError, asyncio.TimeoutError, OSError):
+        info = await asyncio.wait_for(machine.client.info("replication"), 0.5)
+        follows = [info.get(f"slave{at}") for at in range(int(info.get("connected_slaves", 0)))]
+        return info.get("role") == "master" and not any(each and each.get("state") == "online" for each in follows)
+    return False
+
+
 DEPLOYMENTS: dict[str, type[Deployment]] = {"one": One, "sentinel": Sentinel, "cluster": Cluster, "quorum": Quorum}

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from faults import Faults, watch_lateness
+from faults import Faults, watch_lateness, watch_replicas
 from evidence import keep
 from history import write
 from judge import Round, judge
@@ -61,7 +61,10 @@ class Run:
         tell("the servers are there")
         await asyncio.gather(*(program.start() for program in self._programs))
         current: dict[str, Round] = {}
-        watching = asyncio.create_task(watch_lateness(current))
+        watching = [
+            asyncio.create_task(watch_lateness(current)),
+            asyncio.create_task(watch_replicas(self._deployment, current)),
+        ]
         try:
             number = 0
             while time.monotonic() - began < self._options.seconds and not self._is_seen():
@@ -72,7 +75,8 @@ class Run:
                 self._add(it, found)
                 tell(f"round {number}: {len(it.attempts)} acquisitions, {len(found)} violations")
         finally:
-            watching.cancel()
+            for each in watching:
+                each.cancel()
         # Grants that nobody released have ended by now, unless something renews them.
         await asyncio.sleep(max(LEASES) / 1000 + 1)
         self._found += [f"a lease after the end, {lock}" for lock in await self._deployment.locks()]
