@@ -455,7 +455,7 @@ async def acknowledges(primary: Machine) -> bool:
 
 
 async def lacks_replica(machine: Machine) -> bool:
-    """Returns whether a primary says that no replica follows it. One that does not answer says nothing."""
+    """Returns whether a primary says that no replica follows it. Silence is no answer."""
     with contextlib.suppress(redis.RedisError, asyncio.TimeoutError, OSError):
         info = await asyncio.wait_for(machine.client.info("replication"), 0.5)
         follows = [info.get(f"slave{at}") for at in range(int(info.get("connected_slaves", 0)))]
