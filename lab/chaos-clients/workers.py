@@ -146,6 +146,8 @@ class Worker:
                 it.seen.append(f"the token of another hold, {answer['token']}: {told(attempt)}")
         if forgets or attempt.samples[-1].lost and draw.random() < 0.5:
             return
+        # A program that is killed meanwhile may have released it.
+        attempt.releasing = micros()
         answer = await self._ask("release")
         attempt.samples.append(sample(answer))
         attempt.releasing, attempt.released = answer["at"][0], micros()
