@@ -118,6 +118,11 @@ final class Core implements AutoCloseable {
         holds.remove(hold);
     }
 
+    /** Returns whether this owner has a hold of the name, on any side. */
+    boolean holds(String owner, String name) {
+        return holds.stream().anyMatch(hold -> hold.owner().equals(owner) && hold.names().contains(name));
+    }
+
     /** Gives up the requests, releases the holds, and ends the connections. */
     @Override
     public void close() {

@@ -87,8 +87,8 @@ final class HoldCommands {
     }
 
     /**
-     * Binds the hold to this connection, and sets its lease. Completes with {@code null} if the server has no such hold. Without a reply, the
-     * connection stays open.
+     * Binds the hold to this connection, and sets its lease. Completes with {@code null} if the server has no such hold.
+     * Without a reply, the connection stays open.
      */
     CompletableFuture<Long> bind(DedicatedConnection at, long millis) {
         return each(name -> at.askPatiently(Words.command(
@@ -179,10 +179,21 @@ final class HoldCommands {
 
     /** Releases what a copy of a re-entry is granted that is executed after the release of the hold. */
     void releaseLate() {
-        byte[][] command = Words.command("DLOCK.RELEASE", request.first(), owner, request.mode.side, "ALL");
         for (long pause : SEES_AN_END_MILLIS) {
-            Futures.after(pause).thenRun(() -> core.repeat(request.first(), command, core.patience()));
+            releaseLate(pause);
         }
+    }
+
+    /** The same, once. A thread that holds the other side may have this one again, under the same owner, until it ends. */
+    private void releaseLate(long pause) {
+        Futures.after(pause).thenRun(() -> {
+            if (core.holds(owner, request.first())) {
+                releaseLate(SEES_AN_END_MILLIS[1]);
+            } else {
+                byte[][] command = Words.command("DLOCK.RELEASE", request.first(), owner, request.mode.side, "ALL");
+                core.repeat(request.first(), command, core.patience());
+            }
+        });
     }
 
     /** Releases a hold that this owner got instead of this one. Never fails. */

@@ -74,8 +74,7 @@ final class Keeping {
 
     /**
      * Notes that it was entered again with this lease. Returns false if the server has to be asked how long it lasts:
-     * nobody renews
-     * it, and a cap may have cut it.
+     * nobody renews it, and a cap may have cut it.
      */
     synchronized boolean raised(long sent, long nanos) {
         if (isOver || session != null) {

@@ -66,7 +66,7 @@ final class ThreadLock {
 
     private Granting granting(Request needed, Limits limit) {
         core.checkOpen();
-        String owner = core.currentOwner().nameFor(request);
+        String owner = core.currentOwner().nameFor(needed);
         return new Granting(core, needed, owner, limit, Thread.currentThread(), listeners);
     }
 

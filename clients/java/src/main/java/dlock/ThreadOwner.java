@@ -32,6 +32,8 @@ final class ThreadOwner {
      * Returns the owner name for an acquisition. All locks that the thread holds at a time have the same name, so that
      * the server can find deadlocks. A thread that holds nothing gets a new name, and so does one with an unanswered
      * request: a late copy of that request then cannot affect the new hold. The two modes of a lock share a name.
+     *
+     * @param request only names that the thread does not hold on its side
      */
     String nameFor(Request request) {
         for (Granted granted : grants) {

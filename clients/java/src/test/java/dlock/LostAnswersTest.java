@@ -19,6 +19,9 @@ import org.junit.jupiter.api.Test;
 final class LostAnswersTest {
     private static final Duration SHORT = Duration.ofSeconds(3);
     private static final Duration LONG = Duration.ofMinutes(1);
+    private static final Lease FOR_LONG = Lease.fixed(LONG.multipliedBy(10));
+    /** Longer than an owner whose late copies may be executed sends releases. */
+    private static final long LATE_RELEASES = 1500;
     private static final List<Function<Duration, Lease>> KINDS =
             List.of(Lease::renewed, Lease::fixed, Lease::session);
 
@@ -194,10 +197,26 @@ final class LostAnswersTest {
         }
     }
 
-    private static int entries(TestServer server) {
+    private static int entries(TestServer server, String command) {
         String calls = new String((byte[]) server.run("INFO", "commandstats"), StandardCharsets.UTF_8)
-                .replaceFirst("(?is).*cmdstat_dlock.racquire:calls=(\\d+),.*", "$1");
+                .replaceFirst("(?is).*cmdstat_dlock." + command + ":calls=(\\d+),.*", "$1");
         return Integer.parseInt(calls);
+    }
+
+    /** Enters twice, the second time with a copy that does not arrive, and leaves. Returns the owner. */
+    private static String entersLate(Proxy proxy, DLock lock, String command) {
+        lock.lock();
+        String owner = lock.hold().owner();
+        proxy.keepFrom(command);
+        try {
+            lock.lock();
+            lock.unlock();
+        } catch (UnavailableException e) {
+            // No copy was answered in time.
+        }
+        assertTrue(proxy.keeps);
+        lock.unlock();
+        return owner;
     }
 
     @Test
@@ -205,24 +224,55 @@ final class LostAnswersTest {
         try (TestServer server = TestServer.start();
                 Proxy proxy = new Proxy(server);
                 DLockClient client = impatient(proxy.url())) {
-            DLock lock = client.lock("job").withLease(Lease.fixed(LONG.multipliedBy(10)));
-            lock.lock();
-            String before = lock.hold().owner();
-            proxy.keepFrom("DLOCK.RACQUIRE");
-            try {
-                lock.lock();
-                lock.unlock();
-            } catch (UnavailableException e) {
-                // No copy was answered in time.
-            }
-            assertTrue(proxy.keeps);
-            lock.unlock();
+            DLock lock = client.lock("job").withLease(FOR_LONG);
+            String before = entersLate(proxy, lock, "DLOCK.RACQUIRE");
             proxy.deliver();
-            soon("it arrives", () -> entries(server) == 3);
+            soon("it arrives", () -> entries(server, "racquire") == 3);
             soon("it is free", () -> server.isFree("job"));
             lock.lock();
             assertNotEquals(before, lock.hold().owner());
             lock.unlock();
+        }
+    }
+
+    @Test
+    void a_late_entry_of_readers_ends_after_the_write_lock_of_its_thread() throws Exception {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient client = impatient(proxy.url())) {
+            DReadWriteLock lock = client.readWriteLock("job");
+            DLock write = lock.writeLock().withLease(FOR_LONG);
+            DLock read = lock.readLock().withLease(FOR_LONG);
+            write.lock();
+            entersLate(proxy, read, "DLOCK.RLOCK");
+            read.lock();
+            Thread.sleep(LATE_RELEASES);
+            assertEquals(2, server.each("job", "holds", "owner").size(), "a thread that reads and writes has lost one of them");
+            read.unlock();
+            proxy.deliver();
+            soon("it arrives", () -> entries(server, "rlock") == 4);
+            write.unlock();
+            soon("it is free", () -> server.isFree("job"));
+        }
+    }
+
+    /** A name of the next lock is held already, so the thread asks for the other one alone. */
+    @Test
+    void a_lock_of_two_names_outlasts_the_releases_of_a_late_entry() throws Exception {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient client = impatient(proxy.url())) {
+            DLock other = client.lock("other").withLease(FOR_LONG);
+            other.lock();
+            String before = entersLate(proxy, client.lock("job").withLease(FOR_LONG), "DLOCK.RACQUIRE");
+            DLock both = client.lock("other", "job").withLease(FOR_LONG);
+            both.lock();
+            assertNotEquals(List.of(before), server.each("job", "holds", "owner"));
+            Thread.sleep(LATE_RELEASES);
+            assertFalse(server.isFree("job"));
+            both.unlock();
+            other.unlock();
+            assertTrue(server.isFree("other"));
         }
     }
 }
