@@ -3,7 +3,8 @@
 use dlock_core::args::{Excerpt, Log, Malformed, Session, Subcommand, Syntax};
 use dlock_core::engine::OpenIf;
 
-use super::{plain_integer, plain_session_id, shown};
+use super::plain::{plain_integer, plain_session_id};
+use super::shown;
 
 /// A `SESSION`, in plain values.
 #[derive(Debug, PartialEq)]
