@@ -1,15 +1,8 @@
 import dlock.DLock;
-import java.util.Collection;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.Condition;
-import java.util.concurrent.locks.Lock;
 
 /** A lock of dlock with the methods of java.util.concurrent's. */
-class ReentrantLock implements Lock {
-    final DLock lock;
-    final Waiting waiting;
-    private final boolean fair;
-    private volatile Thread owner;
+class ReentrantLock extends Owned implements Side {
+    private final DLock lock;
 
     ReentrantLock() {
         this(false);
@@ -20,63 +13,28 @@ class ReentrantLock implements Lock {
     }
 
     private ReentrantLock(DLock lock, boolean fair) {
+        super(fair, lock);
         this.lock = lock;
-        this.fair = fair;
-        waiting = new Waiting(lock::getQueueLength);
-    }
-
-    private void entered() {
-        owner = Thread.currentThread();
     }
 
     @Override
-    public void lock() {
-        waiting.uninterruptibly(lock::lock);
-        entered();
+    public DLock side() {
+        return lock;
     }
 
     @Override
-    public void lockInterruptibly() throws InterruptedException {
-        waiting.interruptibly(() -> {
-            lock.lockInterruptibly();
-            return true;
-        });
-        entered();
+    public Waiting waiting() {
+        return waiting;
     }
 
     @Override
-    public boolean tryLock() {
-        boolean granted = lock.tryLock();
-        if (granted) {
-            entered();
-        }
-        return granted;
-    }
-
-    @Override
-    public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
-        boolean granted = waiting.interruptibly(() -> lock.tryLock(time, unit));
-        if (granted) {
-            entered();
-        }
-        return granted;
+    public void entered() {
+        own();
     }
 
     @Override
     public void unlock() {
-        if (lock.getHoldCount() == 1) {
-            owner = null;
-        }
-        lock.unlock();
-    }
-
-    @Override
-    public Condition newCondition() {
-        return lock.newCondition();
-    }
-
-    boolean isFair() {
-        return fair;
+        unlock(lock);
     }
 
     boolean isLocked() {
@@ -89,38 +47,6 @@ class ReentrantLock implements Lock {
 
     int getHoldCount() {
         return lock.getHoldCount();
-    }
-
-    protected Thread getOwner() {
-        return owner;
-    }
-
-    boolean hasQueuedThreads() {
-        return !waiting.all().isEmpty();
-    }
-
-    boolean hasQueuedThread(Thread thread) {
-        return waiting.has(thread);
-    }
-
-    int getQueueLength() {
-        return waiting.size();
-    }
-
-    protected Collection<Thread> getQueuedThreads() {
-        return waiting.all();
-    }
-
-    boolean hasWaiters(Condition condition) {
-        throw new UnsupportedOperationException();
-    }
-
-    int getWaitQueueLength(Condition condition) {
-        throw new UnsupportedOperationException();
-    }
-
-    protected Collection<Thread> getWaitingThreads(Condition condition) {
-        throw new UnsupportedOperationException();
     }
 
     @Override

@@ -1,16 +1,13 @@
 import dlock.DSemaphore;
-import java.util.Collection;
 import java.util.concurrent.TimeUnit;
 
 /**
  * A semaphore of dlock with the methods of java.util.concurrent's. That one may have no permits at first and be released
  * then: here, this client takes the others at first. Fewer than none are a debt that the first releases pay.
  */
-class Semaphore {
+class Semaphore extends Queued {
     private static final int LIMIT = 1000;
-    private final DSemaphore semaphore = Server.CLIENT.semaphore(Server.name(), LIMIT);
-    private final Waiting waiting = new Waiting(semaphore::getQueueLength);
-    private final boolean fair;
+    private final DSemaphore semaphore;
     private int debt;
 
     Semaphore(int permits) {
@@ -18,7 +15,12 @@ class Semaphore {
     }
 
     Semaphore(int permits, boolean fair) {
-        this.fair = fair;
+        this(permits, fair, Server.CLIENT.semaphore(Server.name(), LIMIT));
+    }
+
+    private Semaphore(int permits, boolean fair, DSemaphore semaphore) {
+        super(fair, semaphore::getQueueLength);
+        this.semaphore = semaphore;
         debt = Math.max(0, -permits);
         semaphore.tryAcquire(LIMIT - permits - debt);
     }
@@ -82,22 +84,6 @@ class Semaphore {
 
     protected void reducePermits(int reduction) {
         throw new UnsupportedOperationException();
-    }
-
-    boolean isFair() {
-        return fair;
-    }
-
-    boolean hasQueuedThreads() {
-        return !waiting.all().isEmpty();
-    }
-
-    int getQueueLength() {
-        return waiting.size();
-    }
-
-    protected Collection<Thread> getQueuedThreads() {
-        return waiting.all();
     }
 
     @Override
