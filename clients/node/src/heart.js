@@ -293,7 +293,8 @@ class Heart {
   }
 
   /**
-   * The server has it, as it had when the heartbeat was sent. The answer comes too late if the hold is lost already.
+   * Notes that a heartbeat was answered. The session is certain from when the heartbeat was sent, not from when its answer
+   * came. Returns false if it was lost before the answer came.
    *
    * @param {import('./validity.js').Sent} sent
    */

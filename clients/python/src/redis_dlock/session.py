@@ -235,7 +235,7 @@ class SessionBase:
         return self._beats.sends(now, self.timeout)
 
     def _confirmed(self, sent: Sent) -> bool:
-        """The server has it, as it had when the heartbeat was sent. Returns whether it is certain."""
+        """Notes that a heartbeat was answered: its time counts from when it was sent. Returns whether it is not over yet."""
         now = time.monotonic()
         if self._beats is not None:
             self._beats.ok(now, sent)
