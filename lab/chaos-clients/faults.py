@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from typing import Any
 
 from judge import Round
 from machines import Cluster, Deployment, Quorum, Sentinel, lacks_replica
@@ -126,7 +125,7 @@ async def watch_replicas(deployment: Deployment, it: dict[str, Round]) -> None:
 
 async def watch_lateness(it: dict[str, Round]) -> None:
     """Writes down when the machine lets this process run late."""
-    step: Any = 0.02
+    step = 0.02
     while True:
         before = micros()
         await asyncio.sleep(step)

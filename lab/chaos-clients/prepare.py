@@ -45,7 +45,7 @@ def prepare(out: Path, only: set[str], bug: str | None) -> None:
         source.write_text(text.replace(old, new))
     for file in (HERE / "programs").iterdir():
         shutil.copy(file, out)
-    makers = {"python": python, "node": node, "redis": node, "java": java, "go": go, "rust": rust, "php": php}
+    makers = {"python": python, "node": node, "redis": node, "java": java, "go": go, "rust": rust}
     for word, make in makers.items():
         if not only or any(word in each for each in only):
             make(out)
@@ -106,7 +106,3 @@ def rust(out: Path) -> None:
     run("cargo", "build", "--locked", "--quiet", "--package", "dlock-chaos-client")
     target = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
     shutil.copy(target / "debug/dlock-chaos-client", out / "rust-client")
-
-
-def php(out: Path) -> None:
-    """The store is one file."""

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from machines import COMMAND, HOST, Deployment, die_with_parent
+from machines import COMMAND, HOST, die_with_parent
 
 Answer = dict[str, Any]
 # How long a program may take to start on a busy machine, in seconds.
@@ -118,13 +118,12 @@ class Program:
 class Command:
     """`dlock run`: each lock is a process, whose command ends with its input."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self) -> None:
         self.name = "dlock run"
-        self.features = {"slots", "replicas", "database", "limits", "cancel"}
+        self.features = {"slots", "replicas", "cancel"}
         self.pid = 0
         self.has_ended = False
         self.killed_at = 0
-        self._replicas = deployment.replicas
         self._runs: dict[str, asyncio.subprocess.Process] = {}
         self._ending: dict[str, asyncio.Task[int]] = {}
 

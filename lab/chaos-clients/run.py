@@ -48,7 +48,7 @@ class Run:
         chosen = {name: each for name, each in starts.items() if not words or any(word in name for word in words)}
         self._programs: list[Program | Command] = [Program(*each) for each in chosen.items()]
         if not words or "dlock" in words:
-            self._programs.append(Command(deployment))
+            self._programs.append(Command())
         self._faults = Faults(deployment, self._programs, random.Random(f"{options.seed} faults"))
         self._found: list[str] = []
         self._sums = dict.fromkeys(("rounds", "attempts", "grants", "losses", "samples"), 0)
@@ -114,7 +114,7 @@ class Run:
         rests = time.monotonic() + REST
         while True:
             it.left = [lock for lock in await self._deployment.locks() if f":{number}" in lock["lock"]]
-            if time.monotonic() > rests or not any(True for _ in it.left):
+            if time.monotonic() > rests or not it.left:
                 return
             await asyncio.sleep(0.3)
 

@@ -60,7 +60,7 @@ final class Client {
     }
 
     public static void main(String[] arguments) throws Exception {
-        System.out.println("{\"features\": [\"named\", \"slots\", \"replicas\", \"database\", \"limits\", \"cancel\"]}");
+        System.out.println("{\"features\": [\"named\", \"slots\", \"replicas\", \"cancel\"]}");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = input.readLine()) != null; ) {
             Map<String, String> request = parsed(line);

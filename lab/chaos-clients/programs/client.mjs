@@ -91,7 +91,7 @@ function resultOf(error) {
   return error instanceof NoAnswer ? 'unreachable' : 'error';
 }
 
-console.log(JSON.stringify({ features: ['named', 'slots', 'replicas', 'database', 'limits', 'cancel'] }));
+console.log(JSON.stringify({ features: ['named', 'slots', 'replicas', 'cancel'] }));
 for await (const line of createInterface({ input: process.stdin })) {
   const { id, do: task, ...request } = JSON.parse(line);
   TASKS[task](request).then(

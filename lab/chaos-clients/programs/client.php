@@ -55,7 +55,7 @@ function acquired(array $request, ?DlockStore &$store, ?Key &$key): array
     return ['result' => 'granted', 'token' => DlockStore::fencingToken($key)] + claim($key);
 }
 
-echo json_encode(['features' => ['database', 'sequential']]), "\n";
+echo json_encode(['features' => ['sequential']]), "\n";
 $store = $key = null;
 while (false !== $line = fgets(STDIN)) {
     $request = json_decode($line, true);

@@ -224,7 +224,7 @@ class Tasks(Program):
 
 
 if __name__ == "__main__":
-    features = ["named", "slots", "replicas", "database", "limits"]
+    features = ["named", "slots", "replicas"]
     if sys.argv[1] == "threads":
         print(json.dumps({"features": features}), flush=True)
         Threads().run()

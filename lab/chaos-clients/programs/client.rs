@@ -34,7 +34,7 @@ struct Program {
 fn main() -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let program = Program::default();
-    say(&json!({"features": ["named", "slots", "replicas", "database", "limits", "cancel"]}));
+    say(&json!({"features": ["named", "slots", "replicas", "cancel"]}));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };
         let program = program.clone();

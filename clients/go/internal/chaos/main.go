@@ -60,7 +60,7 @@ type program struct {
 var errCanceled = errors.New("canceled by the plan")
 
 func main() {
-	fmt.Println(`{"features": ["named", "slots", "replicas", "database", "limits", "cancel"]}`)
+	fmt.Println(`{"features": ["named", "slots", "replicas", "cancel"]}`)
 	p := &program{clients: map[string]*dlock.Client{}, workers: map[string]*worker{}}
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
