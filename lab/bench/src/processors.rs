@@ -1,6 +1,5 @@
 //! The processor of each thread and server. Where the scheduler decides, it moves a client and its server together and
-//! apart, and the
-//! figures tell of that.
+//! apart, and the figures tell of that.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;

@@ -6,8 +6,7 @@ use crate::error::Error;
 use crate::figures::Sample;
 use crate::follower::Follower;
 use crate::mode::Mode;
-use crate::server::RunsOn;
-use crate::server::{Clock, Programs, Server};
+use crate::server::{Clock, Programs, RunsOn, Server};
 
 /// All that the server executes for it, and what of that is code of the module.
 pub fn instructions(programs: &Programs, contender: &Contender, mode: Mode) -> Result<[f64; 2], Error> {

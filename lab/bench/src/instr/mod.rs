@@ -19,8 +19,7 @@ use crate::error::Error;
 use crate::ledger::{self, Figure, Ledger};
 use crate::mode::Mode;
 use crate::rows::ROWS;
-use crate::server::RunsOn;
-use crate::server::{Clock, Programs};
+use crate::server::{Clock, Programs, RunsOn};
 use crate::targets::{self, Measure};
 
 pub fn run(options: &Instr) -> Result<(), Error> {

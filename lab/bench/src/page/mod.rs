@@ -67,7 +67,7 @@ mod tests {
     use crate::contenders;
     use crate::mode::Mode;
     use crate::rows::ROWS;
-    use crate::targets::{self};
+    use crate::targets;
 
     #[test]
     fn the_page_is_what_the_kept_figures_come_to() {

@@ -13,8 +13,7 @@ use crate::mode::Mode;
 use crate::owners;
 use crate::request::Request;
 use crate::resp::Expect;
-use crate::server::Programs;
-use crate::server::RunsOn;
+use crate::server::{Programs, RunsOn};
 
 /// A way to keep locks.
 pub struct Keeping {

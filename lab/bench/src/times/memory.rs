@@ -12,8 +12,7 @@ use crate::mode::Mode;
 use crate::owners;
 use crate::request::Request;
 use crate::resp::Expect;
-use crate::server::Programs;
-use crate::server::RunsOn;
+use crate::server::{Programs, RunsOn};
 use crate::waiting::{Open, Resource, Ring};
 
 pub fn measure(programs: &Programs, _rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {

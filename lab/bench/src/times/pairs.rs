@@ -15,8 +15,7 @@ use crate::owners;
 use crate::processors::Apart;
 use crate::request::Request;
 use crate::resp::Expect;
-use crate::server::Programs;
-use crate::server::RunsOn;
+use crate::server::{Programs, RunsOn};
 use crate::waiting::Open;
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {

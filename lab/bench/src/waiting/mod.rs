@@ -19,8 +19,7 @@ use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::mode::Mode;
 use crate::resp::Reply;
-use crate::server::RunsOn;
-use crate::server::{Clock, MAX_CLIENTS, Programs, Server};
+use crate::server::{Clock, MAX_CLIENTS, Programs, RunsOn, Server};
 
 pub use ring::{Resource, Ring};
 
