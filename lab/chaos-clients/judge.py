@@ -123,7 +123,7 @@ def limits(it: Round) -> Iterator[str]:
 
 
 def losses(it: Round) -> Iterator[str]:
-    """A program that stops to believe without a release is told so in time, and has a reason."""
+    """A program that stops believing without a release is told so in time, and has a reason."""
     for attempt in it.attempts:
         ended = next((sample for sample in attempt.samples if not sample.believes), None)
         heard = next((sample for sample in attempt.samples if sample.lost), None)
