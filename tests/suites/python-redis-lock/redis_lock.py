@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class AlreadyAcquired(RuntimeError):
-    """Returns whether this object, or another one with its id, has the lock."""
+    """The object, or another one with its id, has the lock already."""
 
 
 class NotAcquired(RuntimeError):
