@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -117,7 +118,9 @@ async def test_a_lock_goes_where_its_slot_goes(kit: Kit, nodes: list[Node]) -> N
     assert not any(node.client.keys("job:*") for node in nodes)
 
 
-async def test_locks_are_bound_on_the_next_primary(kit: Kit, nodes: list[Node]) -> None:
+@contextmanager
+def replica_of(nodes: list[Node]) -> Iterator[Server]:
+    """A replica of the first server."""
     with Server("--cluster-enabled", "yes", "--cluster-node-timeout", "5000") as replica:
         command(replica.client, "CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
         known = b"cluster_known_nodes:3"
@@ -125,6 +128,29 @@ async def test_locks_are_bound_on_the_next_primary(kit: Kit, nodes: list[Node]) 
         soon("it is known", lambda: all(known in command(each, "CLUSTER", "INFO") for each in clients))
         soon("it replicates", lambda: command(replica.client, "CLUSTER", "REPLICATE", nodes[0].id) == b"OK")
         soon("it is there", lambda: replica.client.info("replication")["master_link_status"] == "up")
+        yield replica
+
+
+async def test_a_session_begins_on_the_next_primary(kit: Kit, nodes: list[Node]) -> None:
+    """The client still takes the one before for the primary."""
+    with replica_of(nodes) as replica:
+        own = cluster_of(kit, nodes[1])
+        name = next(name for name in NAMES if with_slot(nodes, name)[0] is nodes[0])
+        lock = kit.extra(name, client=own)
+        assert await lock.acquire()
+        await lock.release()
+        assert command(replica.client, "CLUSTER", "FAILOVER", "TAKEOVER") == b"OK"
+        soon("it serves", lambda: replica.client.info("replication")["role"] == "master")
+        soon("the one before replicates it", lambda: nodes[0].client.info("replication")["role"] == "slave")
+        session = kit.session(client=own, timeout=12)
+        await session.open()
+        lock = kit.extra(name, client=own, session=session, blocking=False)
+        assert await lock.acquire() and bound(replica.client) == {name}
+        await session.close()
+
+
+async def test_locks_are_bound_on_the_next_primary(kit: Kit, nodes: list[Node]) -> None:
+    with replica_of(nodes) as replica:
         session, locks = await holding(kit, cluster_of(kit, nodes[1]), timeout=12)
         losses, tokens = [lock.lost for lock in locks], [lock.token for lock in locks]
         of_first = {lock.name for lock in split(nodes, locks)[0]}

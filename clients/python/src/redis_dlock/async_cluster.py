@@ -63,7 +63,9 @@ class ClusterSession(Session):
         if time.monotonic() >= until:
             raise ConnectionError("the session was not opened in time")
         home = _Home(self, node)
-        await home._open(min(until, time.monotonic() + TRY + LATE) - LATE)
+        home._may_open()
+        # Once: a node that refuses may be the primary no more, and who wants the session asks where the key is then.
+        await home._begin(min(until, time.monotonic() + TRY + LATE))
         self._homes.keep(node.name, home)
         if self._closing():
             await home.close()

@@ -43,13 +43,14 @@ class Session(SessionBase):
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second.
         """
-        await self._open(time.monotonic() + TRY)
+        ends = time.monotonic() + TRY
+        self._may_open()
+        await self._repeat(lambda: self._begin(ends + LATE), ends)
         return self
 
-    async def _open(self, ends: float) -> None:
-        self._may_open()
-        self._wire = Wire(self.redis, "")
-        await self._repeat(lambda: self._heartbeat(ends + LATE), ends)
+    async def _begin(self, until: float) -> None:
+        """Tries once."""
+        await self._heartbeat(until)
         self._task = start(self._run())
 
     async def home(self, name: Name, until: float) -> Session:
@@ -94,6 +95,7 @@ class Session(SessionBase):
     def _prepare(self) -> None:
         redis_py.check_client(self.redis, asyncio=True)
         self._wakes = asyncio.Event()
+        self._wire = Wire(self.redis, "")
 
     def _signal(self) -> asyncio.Future[LockNotOwnedError]:
         return asyncio.get_running_loop().create_future()

@@ -51,13 +51,14 @@ class Session(SessionBase):
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second.
         """
-        self._open(time.monotonic() + TRY)
+        ends = time.monotonic() + TRY
+        self._may_open()
+        self._repeat(lambda: self._begin(ends + LATE), ends)
         return self
 
-    def _open(self, ends: float) -> None:
-        self._may_open()
-        self._wire = Wire(self.redis, "")
-        self._repeat(lambda: self._heartbeat(ends + LATE), ends)
+    def _begin(self, until: float) -> None:
+        """Tries once."""
+        self._heartbeat(until)
         self._thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
         begin(self._thread)
 
@@ -104,6 +105,7 @@ class Session(SessionBase):
     def _prepare(self) -> None:
         redis_py.check_client(self.redis, asyncio=False)
         self._wakes = threading.Event()
+        self._wire = Wire(self.redis, "")
 
     def _signal(self) -> threading.Event:
         return threading.Event()
