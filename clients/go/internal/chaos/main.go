@@ -2,18 +2,15 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"syscall"
 	"time"
 	"unsafe"
 
 	dlock "dlock.example/dlock/clients/go"
+	"dlock.example/dlock/clients/go/internal/harness"
 )
 
 type request struct {
@@ -57,30 +54,17 @@ type program struct {
 	workers map[string]*worker
 }
 
-var errCanceled = errors.New("canceled by the plan")
-
 func main() {
-	fmt.Println(`{"features": ["named", "slots", "replicas", "cancel"]}`)
 	p := &program{clients: map[string]*dlock.Client{}, workers: map[string]*worker{}}
-	lines := bufio.NewScanner(os.Stdin)
-	for lines.Scan() {
-		var r request
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			panic(err)
-		}
+	features := []string{"named", "slots", "replicas", "cancel"}
+	harness.Serve(features, func(r request) func() any {
 		task := p.task(r)
-		go func() {
+		return func() any {
 			done := task()
 			done.ID = r.ID
-			text, err := json.Marshal(done)
-			if err != nil {
-				panic(err)
-			}
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			fmt.Println(string(text))
-		}()
-	}
+			return done
+		}
+	})
 }
 
 func (p *program) task(r request) func() answer {
@@ -102,7 +86,7 @@ func (p *program) task(r request) func() answer {
 	lock := w.lock
 	switch r.Do {
 	case "cancel":
-		w.cancel(errCanceled)
+		w.cancel(harness.ErrCanceled)
 		return func() answer { return answer{Result: "ok"} }
 	case "release":
 		return func() answer { return release(lock) }
@@ -111,22 +95,14 @@ func (p *program) task(r request) func() answer {
 }
 
 func (p *program) acquire(ctx context.Context, client *dlock.Client, w *worker, r request) answer {
-	options := []dlock.Option{dlock.WithLease(millis(r.Lease)), dlock.WithWait(millis(r.Wait))}
+	options := []dlock.Option{dlock.WithLease(harness.Millis(r.Lease)), dlock.WithWait(harness.Millis(r.Wait))}
 	if !r.Keep && !r.Named {
 		options = append(options, dlock.WithoutRenewal())
 	}
 	if r.Replicas > 0 {
 		options = append(options, dlock.WithReplicas(r.Replicas, time.Second))
 	}
-	acquire := map[string]func(context.Context, string, ...dlock.Option) (*dlock.Lock, error){
-		"exclusive": client.Lock, "read": client.RLock, "write": client.WLock,
-	}[r.Mode]
-	if r.Slots != nil {
-		acquire = func(ctx context.Context, name string, options ...dlock.Option) (*dlock.Lock, error) {
-			return client.Semaphore(name, *r.Slots).Acquire(ctx, append(options, dlock.WithSlot())...)
-		}
-	}
-	lock, err := acquire(ctx, r.Name, options...)
+	lock, err := harness.Taker(client, r.Mode, r.Slots)(ctx, r.Name, options...)
 	if err != nil {
 		return failed(err, r.Do)
 	}
@@ -150,30 +126,16 @@ func (p *program) client(r request) (*dlock.Client, error) {
 	}
 	settings := []dlock.ClientOption{dlock.WithoutSession()}
 	if r.Named {
-		settings[0] = dlock.WithSession(millis(r.Timeout))
+		settings[0] = dlock.WithSession(harness.Millis(r.Timeout))
 	}
 	if r.DB > 0 {
 		settings = append(settings, dlock.WithDatabase(r.DB))
 	}
-	client, err := connected(r, settings)
+	client, err := harness.Connected(r.By, r.Ports, settings)
 	if err == nil {
 		p.clients[key] = client
 	}
 	return client, err
-}
-
-func connected(r request, settings []dlock.ClientOption) (*dlock.Client, error) {
-	var addresses []string
-	for _, port := range r.Ports {
-		addresses = append(addresses, fmt.Sprintf("127.0.0.1:%d", port))
-	}
-	switch r.By {
-	case "sentinel":
-		return dlock.NewSentinel("locks", addresses, settings...)
-	case "cluster":
-		return dlock.NewCluster(addresses, settings...)
-	}
-	return dlock.New(addresses[0], settings...)
 }
 
 func release(lock *dlock.Lock) answer {
@@ -196,22 +158,7 @@ func claim(lock *dlock.Lock, result string) answer {
 }
 
 func failed(err error, do string) answer {
-	done := answer{Result: "error", Message: err.Error(), At: [2]int64{micros(), micros()}}
-	switch {
-	case errors.Is(err, errCanceled):
-		done.Result = "canceled"
-	case errors.Is(err, dlock.ErrNotGranted):
-		done.Result = "refused"
-	case errors.Is(err, dlock.ErrTooFewReplicas):
-		done.Result = "too-few-replicas"
-	case errors.Is(err, dlock.ErrLost):
-		done.Result = "lost"
-	case do != "acquire":
-		done.Result = "failed"
-	case errors.Is(err, dlock.ErrUnreachable):
-		done.Result = "unreachable"
-	}
-	return done
+	return answer{Result: harness.Result(err, do), Message: err.Error(), At: [2]int64{micros(), micros()}}
 }
 
 // micros returns the time of the machine's one monotonic clock, which package time does not show.
@@ -224,5 +171,3 @@ func micros() int64 {
 	}
 	return now.Nano() / 1000
 }
-
-func millis(number int) time.Duration { return time.Duration(number) * time.Millisecond }

@@ -2,16 +2,13 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
 	"sync"
 	"time"
 
 	dlock "dlock.example/dlock/clients/go"
+	"dlock.example/dlock/clients/go/internal/harness"
 )
 
 type request struct {
@@ -54,38 +51,19 @@ type adapter struct {
 	named *dlock.Client
 }
 
-var errCanceled = errors.New("canceled by the scenario")
-
 func main() {
-	fmt.Println(`{"features": ["cancel", "outage", "named", "slots", "sentinel", "cluster"]}`)
 	a := &adapter{entries: map[string]*entry{}}
-	lines := bufio.NewScanner(os.Stdin)
-	for lines.Scan() {
-		var r request
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			panic(err)
-		}
-		// In the order of the requests: a cancellation finds what it cancels.
+	features := []string{"cancel", "outage", "named", "slots", "sentinel", "cluster"}
+	harness.Serve(features, func(r request) func() any {
 		task := a.task(r)
-		go func() {
-			done := answer{Result: "error"}
+		return func() any {
+			done := answer{ID: r.ID, Result: "error"}
 			if err := task(&done); err != nil {
-				done.Result, done.Message = result(err, r.Do), err.Error()
+				done.Result, done.Message = harness.Result(err, r.Do), err.Error()
 			}
-			done.ID = r.ID
-			a.print(done)
-		}()
-	}
-}
-
-func (a *adapter) print(done answer) {
-	text, err := json.Marshal(done)
-	if err != nil {
-		panic(err)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	fmt.Println(string(text))
+			return done
+		}
+	})
 }
 
 func (a *adapter) task(r request) func(*answer) error {
@@ -113,7 +91,7 @@ func (a *adapter) task(r request) func(*answer) error {
 			return lock.Unlock(context.Background())
 		case "extend":
 			done.Result = "extended"
-			return lock.Extend(context.Background(), millis(r.Lease))
+			return lock.Extend(context.Background(), harness.Millis(r.Lease))
 		case "lost":
 			<-lock.Context().Done()
 			return context.Cause(lock.Context())
@@ -124,37 +102,27 @@ func (a *adapter) task(r request) func(*answer) error {
 
 func (a *adapter) acquire(r request) func(*answer) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	e := &entry{cancel: func() { cancel(errCanceled) }}
+	e := &entry{cancel: func() { cancel(harness.ErrCanceled) }}
 	a.entries[r.Lock] = e
 	return func(done *answer) error {
 		client, err := a.client(r)
 		if err != nil {
 			return err
 		}
-		options := []dlock.Option{dlock.WithLease(millis(r.Lease))}
+		options := []dlock.Option{dlock.WithLease(harness.Millis(r.Lease))}
 		if !r.Keep && !r.Session && !r.Named {
 			options = append(options, dlock.WithoutRenewal())
 		}
 		if r.Replicas > 0 {
-			options = append(options, dlock.WithReplicas(r.Replicas, millis(r.ReplicasTimeout)))
+			options = append(options, dlock.WithReplicas(r.Replicas, harness.Millis(r.ReplicasTimeout)))
 		}
 		if r.Outage != nil {
-			options = append(options, dlock.WithOutage(millis(*r.Outage)))
+			options = append(options, dlock.WithOutage(harness.Millis(*r.Outage)))
 		}
 		if r.Wait != nil {
-			options = append(options, dlock.WithWait(millis(*r.Wait)))
+			options = append(options, dlock.WithWait(harness.Millis(*r.Wait)))
 		}
-		acquire := client.Lock
-		switch r.Mode {
-		case "read":
-			acquire = client.RLock
-		case "write":
-			acquire = client.WLock
-		}
-		if r.Slots != nil {
-			acquire = slots(client, *r.Slots)
-		}
-		lock, err := acquire(ctx, r.Name, options...)
+		lock, err := harness.Taker(client, r.Mode, r.Slots)(ctx, r.Name, options...)
 		if err != nil {
 			return err
 		}
@@ -183,52 +151,11 @@ func (a *adapter) client(r request) (*dlock.Client, error) {
 	}
 	if r.Session {
 		// A quorum wants a lease of twice the session's time.
-		settings = append(settings, dlock.WithSession(min(10*time.Second, max(900*time.Millisecond, millis(r.Lease)/2))))
+		settings = append(settings, dlock.WithSession(min(10*time.Second, max(900*time.Millisecond, harness.Millis(r.Lease)/2))))
 	}
-	client, err := connected(r, settings)
+	client, err := harness.Connected(r.By, []int{r.Port}, settings)
 	if r.Named {
 		a.named = client
 	}
 	return client, err
 }
-
-// connected returns a client that finds the server as the harness says.
-func connected(r request, settings []dlock.ClientOption) (*dlock.Client, error) {
-	at := fmt.Sprintf("127.0.0.1:%d", r.Port)
-	switch r.By {
-	case "sentinel":
-		return dlock.NewSentinel("locks", []string{at}, settings...)
-	case "cluster":
-		return dlock.NewCluster([]string{at}, settings...)
-	}
-	return dlock.New(at, settings...)
-}
-
-// slots returns what acquires a permit with a number.
-func slots(client *dlock.Client, limit int) func(context.Context, string, ...dlock.Option) (*dlock.Lock, error) {
-	return func(ctx context.Context, name string, options ...dlock.Option) (*dlock.Lock, error) {
-		return client.Semaphore(name, limit).Acquire(ctx, append(options, dlock.WithSlot())...)
-	}
-}
-
-func result(err error, task string) string {
-	switch {
-	case errors.Is(err, errCanceled):
-		return "canceled"
-	case errors.Is(err, dlock.ErrNotGranted):
-		return "refused"
-	case errors.Is(err, dlock.ErrTooFewReplicas):
-		return "too-few-replicas"
-	case errors.Is(err, dlock.ErrLost):
-		return "lost"
-	case errors.Is(err, dlock.ErrNoModule):
-		return "no-module"
-	case task != "acquire":
-		return "failed"
-	case errors.Is(err, dlock.ErrUnreachable):
-		return "unreachable"
-	}
-	return "error"
-}
-
-func millis(number int) time.Duration { return time.Duration(number) * time.Millisecond }
