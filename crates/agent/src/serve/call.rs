@@ -26,12 +26,12 @@ pub(super) struct Call<'a> {
     pub now: Now,
     pub is_in_transaction: bool,
     /// In upper case.
-    pub name: &'a str,
+    pub name: &'static str,
 }
 
 impl<'a> Call<'a> {
     /// Returns the name in upper case.
-    pub fn shown_name(&self) -> &'a str {
+    pub fn shown_name(&self) -> &'static str {
         self.name
     }
 

@@ -103,17 +103,13 @@ impl Channels {
 
 /// Sends a message. A client that does not read its messages has to go.
 fn deliver(client: &Rc<Client>, parts: &[&[u8]]) {
+    if client.is_killed.get() {
+        return;
+    }
     let mut out = client.out.borrow_mut();
     out.push(parts.len());
     parts.iter().for_each(|part| out.bytes(part));
-    let is_behind = out.rest().len() > MOST_UNREAD;
     drop(out);
-    if is_behind {
-        client.kill();
-    } else {
-        client.woken.notify_one();
-    }
+    client.bound();
+    client.woken.notify_one();
 }
-
-/// How many bytes of messages wait for a client at most.
-const MOST_UNREAD: usize = 8 << 20;

@@ -12,6 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
 use super::out::Out;
+use super::run::Found;
 use crate::listen::Incoming;
 use crate::resp::Request;
 
@@ -27,8 +28,10 @@ pub(super) struct Client {
     pub db: Cell<i32>,
     pub name: RefCell<Vec<u8>>,
     pub library: RefCell<(Vec<u8>, Vec<u8>)>,
-    pub last_command: RefCell<String>,
+    pub last_command: Cell<&'static str>,
     pub is_logged_in: Cell<bool>,
+    /// Since when it has not been logged in.
+    pub stranger_since: Cell<Instant>,
     pub out: RefCell<Out>,
     /// Its request that waits: nothing behind it is carried out meanwhile.
     pub waiter: RefCell<Option<Rc<Waiter>>>,
@@ -59,7 +62,7 @@ pub(super) struct Waiter {
 /// Commands between `MULTI` and `EXEC`.
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
-    pub requests: Vec<Request>,
+    pub requests: Vec<(Found, Request)>,
     pub bytes: usize,
     /// A command of it was refused.
     pub is_broken: bool,
@@ -92,8 +95,9 @@ impl Client {
             db: Cell::new(0),
             name: RefCell::default(),
             library: RefCell::default(),
-            last_command: RefCell::default(),
+            last_command: Cell::default(),
             is_logged_in: Cell::new(is_logged_in),
+            stranger_since: Cell::new(Instant::now()),
             out: RefCell::new(Out::new()),
             waiter: RefCell::default(),
             transaction: RefCell::default(),
@@ -113,6 +117,16 @@ impl Client {
         self.woken.notify_one();
     }
 
+    /// Ends the connection if it has too much to be sent. It gets nothing of that.
+    pub fn bound(&self) {
+        if self.unsent() > MOST_UNREAD {
+            self.kill();
+        }
+        if self.is_killed.get() {
+            self.out.borrow_mut().clear();
+        }
+    }
+
     pub fn is_waiting(&self) -> bool {
         self.waiter.borrow().is_some()
     }
@@ -122,13 +136,22 @@ impl Client {
         self.channels.borrow().len() + self.patterns.borrow().len()
     }
 
+    /// Returns the memory of the names of its channels and patterns, which [`Channels`](super::channels) has, too.
+    pub fn subscribed_bytes(&self) -> usize {
+        let (channels, patterns) = (self.channels.borrow(), self.patterns.borrow());
+        channels.iter().chain(patterns.iter()).map(|name| 2 * (name.len() + ENTRY)).sum()
+    }
+
     /// Returns how many bytes it has still to be sent.
     pub fn unsent(&self) -> usize {
         self.out.borrow().rest().len()
     }
 
-    /// Sends what the connection takes now.
+    /// Sends what the connection takes now. One that is to end at once gets nothing: replies before may be missing.
     pub fn flush(&self) {
+        if self.is_killed.get() {
+            return;
+        }
         let mut out = self.out.borrow_mut();
         while !out.rest().is_empty() {
             match self.stream.try_write(out.rest()) {
@@ -140,6 +163,11 @@ impl Client {
         }
     }
 }
+
+/// How many bytes of messages, or of the replies of a transaction, wait for a client at most.
+const MOST_UNREAD: usize = 8 << 20;
+/// The memory of a name in a table, beside its bytes.
+const ENTRY: usize = 64;
 
 impl Stream {
     pub fn try_read(&self, to: &mut [u8]) -> io::Result<usize> {

@@ -183,7 +183,7 @@ fn line(server: &Server, client: &Client) -> String {
         client.channels.borrow().len(),
         client.patterns.borrow().len(),
         client.unsent(),
-        client.last_command.borrow().to_ascii_lowercase(),
+        client.last_command.get().to_ascii_lowercase(),
         text(&server.keys.user),
         client.out.borrow().protocol.number(),
         text(library),

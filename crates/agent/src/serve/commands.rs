@@ -9,6 +9,7 @@ use crate::greeting::shown;
 use crate::resp::{Reply, Request};
 
 /// A command of Redis.
+#[derive(Debug)]
 pub(super) struct Plain {
     pub name: &'static str,
     /// The number of words with the name; negative: at least.
@@ -102,17 +103,19 @@ pub(super) fn unknown(name: &str, request: &Request) -> String {
 /// `COMMAND [COUNT | DOCS [name …] | INFO [name …] | LIST]`.
 fn command(_: &mut Server, call: &Call<'_>) -> Done {
     let named: Vec<String> = (2..call.len()).map(|at| call.upper(at)).collect();
-    let all = || described().into_iter().filter(|one| named.is_empty() || named.iter().any(|name| name == one.name));
+    let all = described();
     let reply = match call.upper(1).as_str() {
-        "" => Reply::Array(described().iter().map(Described::info).collect()),
-        "COUNT" => Reply::number(described().len()),
-        "LIST" => Reply::Array(described().iter().map(|one| Reply::bulk(one.name.to_ascii_lowercase())).collect()),
-        "INFO" if named.is_empty() => Reply::Array(described().iter().map(Described::info).collect()),
+        "COUNT" => Reply::number(all.len()),
+        "LIST" => Reply::Array(all.iter().map(|one| Reply::bulk(one.name.to_ascii_lowercase())).collect()),
+        "" | "INFO" if named.is_empty() => Reply::Array(all.iter().map(Described::info).collect()),
         "INFO" => {
-            let found = |name: &String| described().iter().find(|one| one.name == name).map(Described::info);
+            let found = |name: &String| all.iter().find(|one| one.name == name).map(Described::info);
             Reply::Array(named.iter().map(|name| found(name).unwrap_or(Reply::Nil)).collect())
         }
-        "DOCS" => Reply::Map(all().map(|one| one.docs()).collect()),
+        "DOCS" => {
+            let is_named = |one: &&Described| named.is_empty() || named.iter().any(|name| name == one.name);
+            Reply::Map(all.iter().filter(is_named).map(Described::docs).collect())
+        }
         other => return Err(format!("ERR unknown subcommand '{}'. Try COMMAND HELP.", shown(other))),
     };
     call.out().reply(&reply);

@@ -46,14 +46,15 @@ impl Connection {
         if self.server.borrow().is_due() {
             self.server.borrow_mut().turn();
         }
-        self.client.flush();
-        self.count();
-        if self.client.is_killed.get() {
-            return Err(Ended);
-        }
         if self.client.has_guessed.take() {
             sleep(GUESS).await;
         }
+        self.client.flush();
+        if self.client.is_killed.get() {
+            return Err(Ended);
+        }
+        self.compact();
+        self.count();
         let unsent = self.client.unsent();
         if self.client.is_leaving.get() && unsent == 0 {
             return Err(Ended);
@@ -93,6 +94,9 @@ impl Connection {
                 }
             };
             run::run(&mut self.server.borrow_mut(), &self.client, &request);
+            if self.client.has_guessed.get() {
+                break;
+            }
         }
         Ok(true)
     }
@@ -110,7 +114,6 @@ impl Connection {
 
     /// Waits for something to do, and reads what comes.
     async fn wait(&mut self) -> Result<(), Ended> {
-        self.compact();
         let client = self.client.clone();
         let unsent = client.unsent();
         // Behind a request that waits, a little is read: it tells of the end of the connection.
@@ -173,7 +176,7 @@ impl Connection {
     /// Counts the memory that the client takes.
     fn count(&self) {
         let queued = self.client.transaction.borrow().as_ref().map_or(0, |transaction| transaction.bytes);
-        let bytes = self.bytes.len() + self.client.unsent() + queued;
+        let bytes = self.bytes.len() + self.client.unsent() + queued + self.client.subscribed_bytes();
         if bytes != self.client.counted.get() {
             self.server.borrow_mut().count(&self.client, bytes);
         }
@@ -189,7 +192,8 @@ impl Connection {
 
     /// Returns how long the client may do nothing.
     fn patience(&self) -> Duration {
-        let stranger = (!self.client.is_logged_in.get()).then(|| LOGIN.saturating_sub(self.client.since.elapsed()));
+        let stranger =
+            (!self.client.is_logged_in.get()).then(|| LOGIN.saturating_sub(self.client.stranger_since.get().elapsed()));
         let stuck = self.stuck.map(|(since, _)| WRITE.saturating_sub(since.elapsed()));
         [stranger, stuck].into_iter().flatten().min().unwrap_or(FOREVER)
     }

@@ -1,5 +1,7 @@
 //! Commands that clients send before and beside locks.
 
+use std::time::Instant;
+
 use dlock_core::reply::Writer;
 
 use super::call::{Call, Done, Refused};
@@ -105,7 +107,9 @@ pub(super) fn reset(server: &mut Server, call: &Call<'_>) -> Done {
     server.keys.are_heard = server.channels.are_heard();
     client.db.set(0);
     client.name.take();
-    client.is_logged_in.set(server.options.login.is_none());
+    if server.options.login.is_some() && client.is_logged_in.replace(false) {
+        client.stranger_since.set(Instant::now());
+    }
     let mut out = call.out();
     out.protocol = Protocol::Resp2;
     out.status("RESET");

@@ -36,6 +36,11 @@ impl Out {
         }
     }
 
+    /// Forgets all bytes.
+    pub fn clear(&mut self) {
+        (self.bytes, self.sent) = (Vec::new(), 0);
+    }
+
     pub fn reply(&mut self, reply: &Reply) {
         reply.encode(self.protocol, &mut self.bytes);
     }

@@ -16,7 +16,7 @@ use crate::resp::{Protocol, Request};
 use crate::stats::Stats;
 
 /// A command that the server has.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Found {
     Lock(&'static Spec, Run<Server>),
     Plain(&'static Plain),
@@ -28,6 +28,13 @@ impl Found {
         match locks::entry(name) {
             Some((spec, run)) => Some(Found::Lock(spec, run)),
             None => commands::ALL.iter().find(|plain| plain.name == name).map(Found::Plain),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Found::Lock(spec, _) => spec.name,
+            Found::Plain(plain) => plain.name,
         }
     }
 
@@ -57,7 +64,6 @@ const FOR_SUBSCRIBERS: [&str; 7] = ["PING", "PSUBSCRIBE", "PUNSUBSCRIBE", "QUIT"
 pub(super) fn run(server: &mut Server, client: &Rc<Client>, request: &Request) {
     let name = request.name();
     client.last.set(Instant::now());
-    client.last_command.replace(name.clone());
     Stats::count(&server.stats.commands);
     let found = match admit(server, client, request, &name) {
         Ok(found) => found,
@@ -68,17 +74,19 @@ pub(super) fn run(server: &mut Server, client: &Rc<Client>, request: &Request) {
             return client.out.borrow_mut().error(&refused);
         }
     };
+    let name = found.name();
+    client.last_command.set(name);
     if !found.is_never_queued()
         && let Some(transaction) = client.transaction.borrow_mut().as_mut()
     {
-        let queued = transaction.queue(request);
+        let queued = transaction.queue(found, request);
         let mut out = client.out.borrow_mut();
         return match queued {
             Ok(()) => out.status("QUEUED"),
             Err(refused) => out.error(&refused),
         };
     }
-    let call = Call { client, request, now: server.clock.now(), is_in_transaction: false, name: &name };
+    let call = Call { client, request, now: server.clock.now(), is_in_transaction: false, name };
     match (name == "EXEC").then(|| client.transaction.take()).flatten() {
         Some(transaction) => {
             if let Err(refused) = execute(server, &call, &transaction) {
@@ -133,13 +141,13 @@ fn carry_out(server: &mut Server, found: Found, call: &Call<'_>) {
 }
 
 impl Transaction {
-    fn queue(&mut self, request: &Request) -> Result<(), Refused> {
+    fn queue(&mut self, found: Found, request: &Request) -> Result<(), Refused> {
         self.bytes += request.words().iter().map(|word| word.len() + WORD).sum::<usize>();
-        if self.bytes > MOST_QUEUED {
-            (self.is_broken, self.requests) = (true, Vec::new());
+        if self.bytes > MOST_QUEUED || self.requests.len() >= MOST_COMMANDS {
+            self.is_broken = true;
             return Err("ERR the transaction is too long".to_owned());
         }
-        self.requests.push(request.clone());
+        self.requests.push((found, request.clone()));
         Ok(())
     }
 }
@@ -150,18 +158,17 @@ fn execute(server: &mut Server, call: &Call<'_>, transaction: &Transaction) -> D
         return Err("EXECABORT Transaction discarded because of previous errors.".to_owned());
     }
     call.out().array(transaction.requests.len());
-    for request in &transaction.requests {
-        let name = request.name();
-        let inner = Call { request, is_in_transaction: true, name: &name, ..*call };
-        match Found::of(&name) {
-            Some(found) => carry_out(server, found, &inner),
-            None => inner.out().error(&commands::unknown(&name, request)),
-        }
+    for (found, request) in &transaction.requests {
+        let inner = Call { request, is_in_transaction: true, name: found.name(), ..*call };
+        carry_out(server, *found, &inner);
+        // A client that gets no more replies is disconnected afterwards: the transaction runs as a whole.
+        call.client.bound();
     }
     Ok(())
 }
 
-/// How many bytes a transaction may have.
+/// How many bytes and how many commands a transaction may have: nobody else is served while it runs.
 const MOST_QUEUED: usize = 1 << 20;
+const MOST_COMMANDS: usize = 1000;
 /// The memory of a word, beside its bytes.
 const WORD: usize = 32;

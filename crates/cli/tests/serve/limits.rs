@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use dlock_testkit::{Serve, soon};
+use dlock_testkit::redis::Value;
+use dlock_testkit::{Client, Serve, soon};
 
-use crate::process::serve;
+use crate::process::{serve, with_clients};
 
 /// The bytes that the server may take more than when it was idle.
 const MOST: u64 = 96 << 20;
@@ -112,4 +113,135 @@ fn nothing_is_acquired_without_memory() {
     let mut client = server.client();
     soon("it is full", || client.attempt("DLOCK.ACQUIRE job a").is_err_and(|error| error.starts_with("OOM")));
     client.nil("DLOCK.RELEASE job a ALL TOKEN 1");
+}
+
+#[test]
+fn what_a_killed_client_took_is_given_back() {
+    let (server, [mut holder, mut killer]) = with_clients();
+    holder.int("DLOCK.ACQUIRE job holder");
+    let mut behind = server.client();
+    let id = behind.int("CLIENT ID");
+    behind.send("DLOCK.ACQUIRE job other BLOCK 0");
+    behind.send(format!("ECHO {}", "x".repeat(10_000)));
+    soon("its bytes are counted", || number_of(&mut killer, "client_buffers") >= 10_000);
+    assert_eq!(killer.int(format!("CLIENT KILL ID {id}")), 1);
+    assert!(behind.closes().is_empty());
+    drop(behind);
+    soon("it is gone", || killer.text("INFO clients").contains("connected_clients:2\r\n"));
+    assert_eq!(number_of(&mut killer, "client_buffers"), 0);
+}
+
+#[test]
+fn what_a_client_hears_is_counted() {
+    let (server, [mut client]) = with_clients();
+    let mut subscriber = server.client();
+    for number in 0..10 {
+        subscriber.run(format!("PSUBSCRIBE {number}{}", "x".repeat(100_000)));
+    }
+    assert!(number_of(&mut client, "client_buffers") >= 1_000_000);
+    drop(subscriber);
+    soon("it is given back", || number_of(&mut client, "client_buffers") == 0);
+}
+
+#[test]
+fn an_event_that_one_client_hears_a_thousand_times_is_bounded() {
+    let (server, [mut client]) = with_clients();
+    let mut deaf: Vec<_> = (0..4).map(|_| server.client()).collect();
+    for subscriber in &mut deaf {
+        for number in 0..1000 {
+            subscriber.run(format!("PSUBSCRIBE __key[s{number}]pace*"));
+        }
+    }
+    client.int(format!("DLOCK.ACQUIRE {} a PX 60000", "k".repeat(100_000)));
+    others_are_served(&server);
+    assert!(peak(&server) < MOST, "{} bytes", peak(&server));
+}
+
+#[test]
+fn the_replies_of_a_transaction_are_bounded() {
+    let (server, [mut client]) = with_clients();
+    client.ok("MULTI");
+    (0..1000).for_each(|_| client.queued(format!("ECHO {}", "x".repeat(700))));
+    let Value::Array(replies) = client.run("EXEC") else { panic!("no replies") };
+    assert_eq!(replies.len(), 1000);
+    // These replies are larger than their commands.
+    let mut greedy = server.client();
+    (0..10).for_each(|number| _ = greedy.int(format!("DLOCK.ACQUIRE {number}{} a PX 60000", "k".repeat(30_000))));
+    greedy.ok("MULTI");
+    (0..999).for_each(|_| greedy.queued("SCAN 0 COUNT 100"));
+    greedy.queued("DLOCK.ACQUIRE last a PX 60000");
+    assert!(greedy.outcome("EXEC").is_err(), "it is closed");
+    let info = client.run("DLOCK.INFO last");
+    assert_ne!(info, Value::Nil, "the transaction ran as a whole");
+    others_are_served(&server);
+    assert!(peak(&server) < MOST, "{} bytes", peak(&server));
+}
+
+#[test]
+fn a_transaction_has_so_many_commands_at_most() {
+    let (_server, [mut client]) = with_clients();
+    client.ok("MULTI");
+    (0..1000).for_each(|_| client.queued("PING"));
+    assert!(client.error("PING").contains("too long"));
+    assert!(client.error("EXEC").starts_with("EXECABORT"));
+}
+
+#[test]
+fn the_name_of_a_command_that_there_is_not_is_not_kept() {
+    let (_server, [mut client, mut other]) = with_clients();
+    let name = format!("x\nid=7 name={}", "x".repeat(100_000));
+    assert!(other.error([name.as_str()]).starts_with("ERR unknown command"));
+    let list = client.text("CLIENT LIST");
+    assert!(list.len() < 1000, "{} bytes", list.len());
+    assert_eq!(list.lines().count(), 2);
+    assert!(list.contains("cmd=client"));
+}
+
+#[test]
+fn each_guess_takes_its_time() {
+    let (_home, server) = with_password();
+    let mut client = server.client();
+    let began = Instant::now();
+    let replies = client.pipeline(&["AUTH wrong"; 5]);
+    assert!(replies.iter().all(Result::is_err));
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_client_that_logs_out_may_log_in_again() {
+    let (_home, server) = with_password();
+    let mut client = server.client();
+    client.ok("AUTH secret");
+    let age = |client: &mut Client| {
+        let line = client.text("CLIENT INFO");
+        line.split("age=").nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    while age(&mut client) < 11 {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(client.text("RESET"), "RESET");
+    std::thread::sleep(Duration::from_millis(300));
+    client.ok("AUTH secret");
+}
+
+fn with_password() -> (tempfile::TempDir, Serve) {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("password");
+    std::fs::write(&file, "secret\n").unwrap();
+    let server = serve(&["--password-file", file.to_str().unwrap()]);
+    (home, server)
+}
+
+/// Returns the most memory that the server had at a time, in bytes.
+fn peak(server: &Serve) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+}
+
+/// Returns a number of `INFO clients`.
+fn number_of(client: &mut Client, field: &str) -> u64 {
+    let info = client.text("INFO clients");
+    let line = info.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.trim_start_matches(':').parse().unwrap()
 }
