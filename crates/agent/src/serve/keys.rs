@@ -89,13 +89,18 @@ pub(super) fn scan(server: &mut Server, call: &Call<'_>) -> Done {
     let (mut found, mut left) = (Vec::new(), count.clamp(1, MOST_SCANNED));
     // Places of other databases are passed over, as far as one call may look.
     let mut looks = count.saturating_mul(10).clamp(1, MOST_SCANNED);
+    let mut bytes = 0;
     loop {
-        let (some, next) = server.keys.scan(cursor, left.min(looks));
-        looks = looks.saturating_sub(left);
-        let of_db = some.into_iter().filter(|name| name.db == db).inspect(|_| left -= 1);
-        found.extend(of_db.map(|name| name.key));
+        let most = left.min(looks).min(STEP);
+        let (some, next) = server.keys.scan(cursor, most);
+        looks -= most;
+        for name in some.into_iter().filter(|name| name.db == db) {
+            left -= 1;
+            bytes += name.key.len();
+            found.push(name.key);
+        }
         cursor = next;
-        if cursor == 0 || left == 0 || looks == 0 {
+        if cursor == 0 || left == 0 || looks == 0 || bytes > MOST_BYTES {
             break;
         }
     }
@@ -110,6 +115,10 @@ pub(super) fn scan(server: &mut Server, call: &Call<'_>) -> Done {
 
 /// How many places one `SCAN` looks at.
 const MOST_SCANNED: usize = 10_000;
+/// After how many bytes of names one `SCAN` ends.
+const MOST_BYTES: usize = 256 << 10;
+/// How many places are looked at before the bytes are counted.
+const STEP: usize = 16;
 
 /// `FLUSHDB`, `FLUSHALL`.
 pub(super) fn flush(server: &mut Server, call: &Call<'_>) -> Done {

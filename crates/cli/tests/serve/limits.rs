@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use dlock_testkit::redis::Value;
-use dlock_testkit::{Client, Serve, soon};
+use dlock_testkit::{Client, Serve, soon, text_of};
 
 use crate::process::{serve, with_clients};
 
@@ -195,6 +195,27 @@ fn the_name_of_a_command_that_there_is_not_is_not_kept() {
     assert!(list.len() < 1000, "{} bytes", list.len());
     assert_eq!(list.lines().count(), 2);
     assert!(list.contains("cmd=client"));
+}
+
+#[test]
+fn a_scan_of_long_names_is_bounded() {
+    let (_server, [mut client]) = with_clients();
+    for number in 0..100 {
+        client.int(format!("DLOCK.ACQUIRE {number}{} a PX 60000", "k".repeat(30_000)));
+    }
+    let (mut cursor, mut found) = ("0".to_owned(), 0);
+    loop {
+        let bytes = client.exact(format!("SCAN {cursor} COUNT 10000"));
+        assert!(bytes.len() < 1 << 20, "{} bytes", bytes.len());
+        let Value::Array(parts) = client.run(format!("SCAN {cursor} COUNT 10000")) else { panic!("no scan") };
+        let [next, Value::Array(keys)] = parts.as_slice() else { panic!("no keys") };
+        found += keys.len();
+        cursor = text_of(next);
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(found, 100);
 }
 
 #[test]
