@@ -1,40 +1,50 @@
 //! Patterns, as Redis has them.
 
-/// Returns whether a text matches: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a character that means itself.
+/// Returns whether a text matches: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a character that means itself. The steps have a
+/// limit: nobody else is served meanwhile.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     // The place behind the last star, and what it has not taken of the text: on a difference, it takes one more.
     let (mut pattern, mut text) = (pattern, text);
     let mut back: Option<(&[u8], &[u8])> = None;
-    loop {
-        match (one(pattern, text), back) {
-            (Step::Star(rest), _) => (pattern, back) = (rest, Some((rest, text))),
-            (Step::Same(rest), _) => (pattern, text) = (rest, text.get(1..).unwrap_or_default()),
+    let mut budget = MOST_STEPS * (pattern.len() + text.len() + 1);
+    while budget > 0 {
+        let (step, rest) = one(pattern, text);
+        // A class is as long as it is.
+        budget = budget.saturating_sub(1 + pattern.len() - rest.len());
+        match (step, back) {
+            (Step::Star, _) => (pattern, back) = (rest, Some((rest, text))),
+            (Step::Same, _) => (pattern, text) = (rest, text.get(1..).unwrap_or_default()),
             (Step::End, _) => return true,
-            (Step::Differs, Some((behind, [_, rest @ ..]))) => {
-                (pattern, text, back) = (behind, rest, Some((behind, rest)))
+            (Step::Differs, Some((behind, [_, left @ ..]))) => {
+                (pattern, text, back) = (behind, left, Some((behind, left)))
             }
             (Step::Differs, _) => return false,
         }
     }
+    false
 }
 
-enum Step<'p> {
-    /// A star, and the pattern behind it.
-    Star(&'p [u8]),
-    /// The next byte of the text is one that the pattern has, and this is behind it.
-    Same(&'p [u8]),
+/// How many steps each byte of a pattern and of a text is worth. A pattern that needs more does not match: it can only be one
+/// whose parts repeat what the text repeats.
+const MOST_STEPS: usize = 32;
+
+enum Step {
+    Star,
+    /// The next byte of the text is one that the pattern has.
+    Same,
     /// The text and the pattern are at their end.
     End,
     Differs,
 }
 
-fn one<'p>(pattern: &'p [u8], text: &[u8]) -> Step<'p> {
-    let found = |is_it: bool, rest: &'p [u8]| if is_it { Step::Same(rest) } else { Step::Differs };
+/// Compares the next byte of the text with the pattern, and returns what is behind the part that was looked at.
+fn one<'p>(pattern: &'p [u8], text: &[u8]) -> (Step, &'p [u8]) {
+    let found = |is_it: bool, rest: &'p [u8]| (if is_it { Step::Same } else { Step::Differs }, rest);
     match (pattern, text.first()) {
-        ([], None) => Step::End,
-        ([b'*', rest @ ..], _) => Step::Star(rest),
-        (_, None) | ([], _) => Step::Differs,
-        ([b'?', rest @ ..], Some(_)) => Step::Same(rest),
+        ([], None) => (Step::End, pattern),
+        ([b'*', rest @ ..], _) => (Step::Star, rest),
+        (_, None) | ([], _) => (Step::Differs, pattern),
+        ([b'?', rest @ ..], Some(_)) => (Step::Same, rest),
         ([b'[', rest @ ..], Some(byte)) => {
             let (is_in, rest) = class(rest, *byte);
             found(is_in, rest)
@@ -106,5 +116,12 @@ mod tests {
         let (pattern, text) = (b"*a".repeat(30), vec![b'a'; 3000]);
         assert!(matches(&pattern, &text));
         assert!(!matches(&[pattern, b"b".to_vec()].concat(), &text));
+        let text = vec![b'a'; 100_000];
+        let (long, class) = (vec![b'a'; 50_000], vec![b'c'; 50_000]);
+        let almost = [b"*".to_vec(), long, b"b".to_vec()].concat();
+        let classes = [b"*[".to_vec(), class, b"]b".to_vec()].concat();
+        let began = std::time::Instant::now();
+        assert!(!matches(&almost, &text) && !matches(&classes, &text));
+        assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
     }
 }

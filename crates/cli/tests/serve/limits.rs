@@ -219,6 +219,21 @@ fn a_scan_of_long_names_is_bounded() {
 }
 
 #[test]
+fn a_pattern_that_almost_matches_takes_no_time() {
+    let (server, [mut client]) = with_clients();
+    for number in 0..100 {
+        client.int(format!("DLOCK.ACQUIRE {}{number} a PX 60000", "k".repeat(20_000)));
+    }
+    client.run(format!("SCAN 0 MATCH *{}x COUNT 10000", "k".repeat(10_000)));
+    others_are_served(&server);
+    let mut subscriber = server.client();
+    subscriber.run(format!("PSUBSCRIBE *{}x", "k".repeat(50_000)));
+    let began = Instant::now();
+    (0..5).for_each(|_| drop(client.run(format!("DLOCK.ACQUIRE {} a PX 60000", "k".repeat(100_000)))));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
 fn each_guess_takes_its_time() {
     let (_home, server) = with_password();
     let mut client = server.client();
