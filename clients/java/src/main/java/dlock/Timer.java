@@ -49,7 +49,7 @@ final class Timer {
     // Guarded by the lock.
     private final TreeSet<Task> tasks = new TreeSet<>();
     private long number;
-    private Thread thread;
+    private boolean isStarted;
     private boolean isSleeping;
     /** When the thread goes on by itself, while it sleeps. */
     private long wakes;
@@ -69,10 +69,12 @@ final class Timer {
                 return task;
             }
             tasks.add(task);
-            if (thread == null) {
-                thread = new Thread(this::run, name);
+            if (!isStarted) {
+                Thread thread = new Thread(this::run, name);
                 thread.setDaemon(true);
+                // A system without room for a thread is asked again for the next task.
                 thread.start();
+                isStarted = true;
             } else if (isSleeping && at - wakes < 0) {
                 changed.signal();
             }
