@@ -64,6 +64,19 @@ func kinds() map[string]dlock.ClientOption {
 	return map[string]dlock.ClientOption{"kept": dlock.WithSession(time.Minute), "renewed": dlock.WithoutSession()}
 }
 
+// eachKind plays a test with each kind of client, which has a way to a server of its own, and with another owner there.
+func eachKind(t *testing.T, play func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other)) {
+	t.Parallel()
+	for name, option := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			p := startProxy(t, s.address())
+			play(t, s, p, newClient(t, p.address(), option), newOther(s))
+		})
+	}
+}
+
 // waits begins to wait for the lock that others hold, and returns how to give up.
 func (s *server) waits(client *dlock.Client) (giveUp func()) {
 	s.t.Helper()
@@ -126,47 +139,33 @@ func TestAWaitThatIsCanceledAsTheGrantComes(t *testing.T) {
 
 // Until the server has seen the end of a connection, it may grant the lock to it.
 func TestAGrantToAConnectionWhoseEndComesLateIsReleased(t *testing.T) {
-	t.Parallel()
-	for name, option := range kinds() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			p := startProxy(t, s.address())
-			client, o := newClient(t, p.address(), option), newOther(s)
-			p.endsTake.Store(int64(6 * time.Second))
-			o.holds()
-			s.waits(client)()
-			time.Sleep(3 * time.Second) // Nobody cleans up behind it any more.
-			o.releases()
-			o.gets(name)
-		})
-	}
+	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other) {
+		p.endsTake.Store(int64(6 * time.Second))
+		o.holds()
+		s.waits(client)()
+		time.Sleep(3 * time.Second) // Nobody cleans up behind it any more.
+		o.releases()
+		o.gets(t.Name())
+	})
 }
 
 // The server closes a connection when the turn is over in which it has seen its end. In between it grants locks to it.
 func TestAGrantToAConnectionThatIsAboutToBeClosedIsReleased(t *testing.T) {
-	t.Parallel()
-	for name, option := range kinds() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			p := startProxy(t, s.address())
-			client, o := newClient(t, p.address(), option), newOther(s)
-			for round := range 4 {
-				p.endsTake.Store(int64(300 * time.Millisecond))
-				o.holds()
-				s.waits(client)()
-				time.Sleep(200 * time.Millisecond) // The releases on other connections have found nothing.
-				s.signal(syscall.SIGSTOP)
-				time.Sleep(200 * time.Millisecond) // The end has come.
-				send(o.conn, "DLOCK.RELEASE", "job", "other")
-				time.Sleep(20 * time.Millisecond)
-				s.signal(syscall.SIGCONT)
-				readText(o.replies)
-				o.gets(fmt.Sprintf("round %d", round))
-			}
-		})
-	}
+	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other) {
+		for round := range 4 {
+			p.endsTake.Store(int64(300 * time.Millisecond))
+			o.holds()
+			s.waits(client)()
+			time.Sleep(200 * time.Millisecond) // The releases on other connections have found nothing.
+			s.signal(syscall.SIGSTOP)
+			time.Sleep(200 * time.Millisecond) // The end has come.
+			send(o.conn, "DLOCK.RELEASE", "job", "other")
+			time.Sleep(20 * time.Millisecond)
+			s.signal(syscall.SIGCONT)
+			readText(o.replies)
+			o.gets(fmt.Sprintf("round %d", round))
+		}
+	})
 }
 
 // cleansUpAtOnce fails unless a client that gives up sees the server close the connection: it releases behind that, or a

@@ -14,37 +14,30 @@ import (
 const aGrant = ":17"
 
 func TestSilenceAfterTheGrantDoesNotEndTheWait(t *testing.T) {
-	t.Parallel()
-	for name, option := range kinds() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			p := startProxy(t, s.address())
-			client, o := newClient(t, p.address(), option), newOther(s)
-			o.holds()
-			granted := make(chan *dlock.Lock, 1)
-			go func() {
-				lock, err := client.Lock(context.Background(), "job", dlock.WithLease(3*time.Second), dlock.WithWait(patience))
-				if err != nil {
-					t.Error(err)
-				}
-				granted <- lock
-			}()
-			s.waiters(1)
-			time.Sleep(1500 * time.Millisecond) // More than a third of the lease: the grant has to be confirmed.
-			p.fallsSilent(aGrant, 2500*time.Millisecond)
-			o.releases()
-			lock := <-granted
-			if lock == nil {
-				t.FailNow()
+	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other) {
+		o.holds()
+		granted := make(chan *dlock.Lock, 1)
+		go func() {
+			lock, err := client.Lock(context.Background(), "job", dlock.WithLease(3*time.Second), dlock.WithWait(patience))
+			if err != nil {
+				t.Error(err)
 			}
-			if lock.Remaining() <= 0 {
-				t.Errorf("lost: %v", context.Cause(lock.Context()))
-			}
-			release(t, lock)
-			s.isFree("job")
-		})
-	}
+			granted <- lock
+		}()
+		s.waiters(1)
+		time.Sleep(1500 * time.Millisecond) // More than a third of the lease: the grant has to be confirmed.
+		p.fallsSilent(aGrant, 2500*time.Millisecond)
+		o.releases()
+		lock := <-granted
+		if lock == nil {
+			t.FailNow()
+		}
+		if lock.Remaining() <= 0 {
+			t.Errorf("lost: %v", context.Cause(lock.Context()))
+		}
+		release(t, lock)
+		s.isFree("job")
+	})
 }
 
 // A hold ends with its session, however short before it was granted. The heartbeat is what counts, not the grant.
@@ -76,24 +69,17 @@ func TestALockIsNotBelievedLongerThanItsSession(t *testing.T) {
 
 // The answer to a repeat is the grant of the copy before it, whose lease began earlier.
 func TestAGrantToARepeatCountsFromTheFirstCopy(t *testing.T) {
-	t.Parallel()
-	for name, option := range kinds() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			p := startProxy(t, s.address())
-			client := newClient(t, p.address(), option)
-			release(t, acquire(t, client, "job"))
-			p.loses(aGrant, 800*time.Millisecond)
-			lock := acquire(t, client, "job", dlock.WithLease(6*time.Second), dlock.WithoutRenewal())
-			left := lock.Remaining()
-			ttl, err := strconv.Atoi(s.call("PTTL", "job")[1:])
-			if err != nil || left <= 0 || left > time.Duration(ttl)*time.Millisecond+200*time.Millisecond {
-				t.Errorf("believed for %v, of %d ms: %v", left, ttl, err)
-			}
-			release(t, lock)
-		})
-	}
+	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, _ *other) {
+		release(t, acquire(t, client, "job"))
+		p.loses(aGrant, 800*time.Millisecond)
+		lock := acquire(t, client, "job", dlock.WithLease(6*time.Second), dlock.WithoutRenewal())
+		left := lock.Remaining()
+		ttl, err := strconv.Atoi(s.call("PTTL", "job")[1:])
+		if err != nil || left <= 0 || left > time.Duration(ttl)*time.Millisecond+200*time.Millisecond {
+			t.Errorf("believed for %v, of %d ms: %v", left, ttl, err)
+		}
+		release(t, lock)
+	})
 }
 
 // A busy machine, or server, is late with the end of a wait. This is no outage: the server has said no.
@@ -154,34 +140,27 @@ func TestAGrantThatIsNotConfirmedIsBelievedNoLongerThanItsSession(t *testing.T) 
 
 // A grant that comes at the last moment is confirmed, which may get no answer. The limit is one for all steps.
 func TestAGrantAtTheLimitIsNotConfirmedForLong(t *testing.T) {
-	t.Parallel()
-	for name, option := range kinds() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			p := startProxy(t, s.address())
-			client, o := newClient(t, p.address(), option), newOther(s)
-			o.holds()
-			const limit, reply = 1200 * time.Millisecond, 400 * time.Millisecond
-			release(t, acquire(t, client, "other")) // Opens the session.
-			before, began := late.Load(), time.Now()
-			ended := make(chan time.Duration, 1)
-			go func() {
-				lock, err := client.Lock(context.Background(), "job", dlock.WithLease(900*time.Millisecond), dlock.WithWait(limit))
-				ended <- time.Since(began)
-				if err == nil {
-					lock.Unlock(context.Background())
-				}
-			}()
-			s.waiters(1)
-			p.repliesTake.Store(int64(reply))
-			p.fallsSilent(aGrant, patience)
-			defer p.silence(0)
-			time.Sleep(time.Until(began.Add(limit + 130*time.Millisecond - reply)))
-			o.releases()
-			if took := <-ended; took > limit+250*time.Millisecond+time.Duration(late.Load()-before) {
-				t.Errorf("ended after %v", took)
+	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other) {
+		o.holds()
+		const limit, reply = 1200 * time.Millisecond, 400 * time.Millisecond
+		release(t, acquire(t, client, "other")) // Opens the session.
+		before, began := late.Load(), time.Now()
+		ended := make(chan time.Duration, 1)
+		go func() {
+			lock, err := client.Lock(context.Background(), "job", dlock.WithLease(900*time.Millisecond), dlock.WithWait(limit))
+			ended <- time.Since(began)
+			if err == nil {
+				lock.Unlock(context.Background())
 			}
-		})
-	}
+		}()
+		s.waiters(1)
+		p.repliesTake.Store(int64(reply))
+		p.fallsSilent(aGrant, patience)
+		defer p.silence(0)
+		time.Sleep(time.Until(began.Add(limit + 130*time.Millisecond - reply)))
+		o.releases()
+		if took := <-ended; took > limit+250*time.Millisecond+time.Duration(late.Load()-before) {
+			t.Errorf("ended after %v", took)
+		}
+	})
 }
