@@ -160,26 +160,30 @@ impl Command {
     }
 
     fn info(&self) -> Reply {
-        let flags = self.flags.iter().map(|flag| Reply::Status((*flag).into())).collect();
-        let ((first, last), nothing) = (self.keys, || Reply::Array(Vec::new()));
-        Reply::Array(vec![
-            Reply::bulk(self.name.to_ascii_lowercase()),
-            Reply::Integer(self.arity),
-            Reply::Set(flags),
-            Reply::Integer(first),
-            Reply::Integer(last),
-            Reply::Integer(i64::from(first > 0)),
-            Reply::Set(Vec::new()),
-            nothing(),
-            nothing(),
-            nothing(),
-        ])
+        info(self.name, self.arity, self.flags, self.keys)
     }
 
     fn docs(&self) -> (Reply, Reply) {
         let docs = vec![("summary", Reply::bulk(self.summary)), ("group", Reply::bulk("module"))];
         (Reply::bulk(self.name.to_ascii_lowercase()), Reply::fields(docs))
     }
+}
+
+/// Returns what `COMMAND INFO` says of a command.
+pub(crate) fn info(name: &str, arity: i64, flags: &[&'static str], (first, last): (i64, i64)) -> Reply {
+    let nothing = || Reply::Array(Vec::new());
+    Reply::Array(vec![
+        Reply::bulk(name.to_ascii_lowercase()),
+        Reply::Integer(arity),
+        Reply::Set(flags.iter().map(|flag| Reply::Status((*flag).into())).collect()),
+        Reply::Integer(first),
+        Reply::Integer(last),
+        Reply::Integer(i64::from(first > 0)),
+        Reply::Set(Vec::new()),
+        nothing(),
+        nothing(),
+        nothing(),
+    ])
 }
 
 /// Answers `COMMAND` with these words behind it.

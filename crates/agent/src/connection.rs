@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::answer::{Answer, Greeted};
 use crate::catalog;
+use crate::greeting::{BEFORE_LOGIN, GUESS, LOGIN};
 use crate::inbox::{Inbox, NoRequest};
 use crate::listen::ClientReader;
 use crate::pass::{Outcome, Upstream};
@@ -210,14 +211,6 @@ impl Drop for Connection {
         }
     }
 }
-
-const BEFORE_LOGIN: [&str; 4] = ["AUTH", "HELLO", "QUIT", "RESET"];
-
-/// How long a client has to log in, however often it tries.
-const LOGIN: Duration = Duration::from_secs(10);
-
-/// How long the answer to a wrong password takes: who guesses has to wait.
-const GUESS: Duration = Duration::from_millis(200);
 
 /// How long a client may take to read a reply.
 const WRITE: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! Commands that clients send before and beside locks, answered as a server would.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::answer::{Answer, Greeted};
 use crate::catalog;
@@ -44,7 +44,7 @@ impl Connection {
     fn hello(&mut self, words: &[Vec<u8>]) -> Answer {
         let hello = match Hello::parse(words) {
             Ok(hello) => hello,
-            Err(reply) => return Answer::Reply(reply),
+            Err(text) => return Answer::Reply(Reply::error(text)),
         };
         if let Some((user, password)) = hello.login {
             let reply = self.auth(&[user.to_vec(), password.to_vec()]);
@@ -56,9 +56,9 @@ impl Connection {
             return Answer::Reply(Reply::error(Hello::NO_LOGIN));
         }
         if let Some(name) = hello.name
-            && let Err(reply) = self.set_name(name)
+            && let Err(text) = self.set_name(name)
         {
-            return Answer::Reply(reply);
+            return Answer::Reply(Reply::error(text));
         }
         self.protocol = hello.protocol.unwrap_or(self.protocol);
         Answer::Reply(self.introduction())
@@ -106,7 +106,7 @@ impl Connection {
             ("ID", [_]) | ("UNBLOCK", [_, _] | [_, _, _]) if is_passed => return Greeted::ForServers,
             ("ID", [_]) => Reply::number(self.number),
             ("GETNAME", [_]) => self.name.as_ref().map_or(Reply::Nil, Reply::bulk),
-            ("SETNAME", [_, name]) => self.set_name(name).err().unwrap_or(Reply::OK),
+            ("SETNAME", [_, name]) => self.set_name(name).map_or_else(Reply::error, |()| Reply::OK),
             ("SETINFO", [_, _, _]) => Reply::OK,
             ("NO-EVICT" | "NO-TOUCH", [_, _]) => Reply::OK,
             ("INFO" | "LIST", [_, ..]) => Reply::bulk(self.line()),
@@ -115,7 +115,7 @@ impl Connection {
         Greeted::Answer(Answer::Reply(reply))
     }
 
-    fn set_name(&mut self, name: &[u8]) -> Result<(), Reply> {
+    fn set_name(&mut self, name: &[u8]) -> Result<(), &'static str> {
         let name = client_name(name)?;
         self.name = Some(name).filter(|name| !name.is_empty());
         Ok(())
@@ -127,6 +127,13 @@ impl Connection {
         format!("id={} addr={} name={name} db=0 resp={protocol}\n", self.number, self.address)
     }
 }
+
+/// The commands of a client that has not logged in.
+pub(crate) const BEFORE_LOGIN: [&str; 4] = ["AUTH", "HELLO", "QUIT", "RESET"];
+/// How long a client has to log in, however often it tries.
+pub(crate) const LOGIN: Duration = Duration::from_secs(10);
+/// How long the answer to a wrong password takes: a client that guesses has to wait.
+pub(crate) const GUESS: Duration = Duration::from_millis(200);
 
 /// The words of `HELLO`.
 #[derive(Debug)]
@@ -142,39 +149,39 @@ impl<'a> Hello<'a> {
         the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP \
         protocol version at the same time";
 
-    /// Reads the words after the command's name.
-    pub fn parse(words: &'a [Vec<u8>]) -> Result<Self, Reply> {
-        let wrong = || Reply::error("ERR syntax error in HELLO");
+    /// Reads the words after the command's name, or returns the text of the error.
+    pub fn parse(words: &'a [Vec<u8>]) -> Result<Self, &'static str> {
+        let wrong = "ERR syntax error in HELLO";
         let mut words = words.iter().map(Vec::as_slice);
         let protocol = match words.next() {
             None => None,
             Some(b"2") => Some(Protocol::Resp2),
             Some(b"3") => Some(Protocol::Resp3),
-            Some(_) => return Err(Reply::error("NOPROTO unsupported protocol version")),
+            Some(_) => return Err("NOPROTO unsupported protocol version"),
         };
         let mut hello = Self { protocol, login: None, name: None };
         while let Some(option) = words.next() {
             if option.eq_ignore_ascii_case(b"AUTH") {
-                hello.login = Some(words.next().zip(words.next()).ok_or_else(wrong)?);
+                hello.login = Some(words.next().zip(words.next()).ok_or(wrong)?);
             } else if option.eq_ignore_ascii_case(b"SETNAME") {
-                hello.name = Some(words.next().ok_or_else(wrong)?);
+                hello.name = Some(words.next().ok_or(wrong)?);
             } else {
-                return Err(wrong());
+                return Err(wrong);
             }
         }
         Ok(hello)
     }
 }
 
-/// Returns the name that a client gives itself.
-pub(crate) fn client_name(name: &[u8]) -> Result<String, Reply> {
+/// Returns the name that a client gives itself, or the text of the error.
+pub(crate) fn client_name(name: &[u8]) -> Result<String, &'static str> {
     match String::from_utf8(name.to_vec()) {
         Ok(name) if name.len() <= 256 && name.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(name),
-        _ => Err(Reply::error("ERR Client names cannot contain spaces, newlines or special characters.")),
+        _ => Err("ERR Client names cannot contain spaces, newlines or special characters."),
     }
 }
 
-pub(crate) fn time() -> Reply {
+fn time() -> Reply {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Reply::Array(vec![Reply::bulk(now.as_secs().to_string()), Reply::bulk(now.subsec_micros().to_string())])
 }

@@ -8,7 +8,6 @@ use super::call::{Call, Done};
 use super::client::Client;
 use super::server::{self, Server};
 use crate::greeting::{client_name, shown};
-use crate::resp::Reply;
 
 pub(super) fn client(server: &mut Server, call: &Call<'_>) -> Done {
     let subcommand = call.upper(1);
@@ -24,10 +23,7 @@ pub(super) fn client(server: &mut Server, call: &Call<'_>) -> Done {
             if name.is_empty() { call.out().nil() } else { call.out().bytes(&name) }
         }
         ("SETNAME", 3) => {
-            let name = client_name(call.word(2)).map_err(|reply| match reply {
-                Reply::Error(text) => text.into_owned(),
-                _ => "ERR invalid name".to_owned(),
-            })?;
+            let name = client_name(call.word(2))?;
             call.client.name.replace(name.into_bytes());
             return call.ok();
         }

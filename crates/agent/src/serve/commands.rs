@@ -5,6 +5,7 @@ use dlock_core::spec::{self, Spec};
 use super::call::{Call, Done, Run};
 use super::server::Server;
 use super::{about, clients, greeting, keys, subscriptions, transactions};
+use crate::catalog;
 use crate::greeting::shown;
 use crate::resp::{Reply, Request};
 
@@ -154,19 +155,7 @@ fn described() -> Vec<Described> {
 
 impl Described {
     fn info(&self) -> Reply {
-        let ((first, last), nothing) = (self.keys, || Reply::Array(Vec::new()));
-        Reply::Array(vec![
-            Reply::bulk(self.name.to_ascii_lowercase()),
-            Reply::Integer(self.arity.into()),
-            Reply::Set(self.flags.iter().map(|flag| Reply::Status((*flag).into())).collect()),
-            Reply::Integer(first),
-            Reply::Integer(last),
-            Reply::Integer(i64::from(first > 0)),
-            Reply::Set(Vec::new()),
-            nothing(),
-            nothing(),
-            nothing(),
-        ])
+        catalog::info(self.name, self.arity.into(), &self.flags, self.keys)
     }
 
     fn docs(&self) -> (Reply, Reply) {

@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::client::Client;
 use super::run;
 use super::server::Server;
+use crate::greeting::{GUESS, LOGIN};
 use crate::resp::{Bounds, ProtocolError, Request};
 use crate::stats::Stats;
 
@@ -222,10 +223,6 @@ const BEHIND: usize = 16 << 10;
 const CHUNK: usize = 16 << 10;
 /// How often a client is looked at whose bytes stay in the socket.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a client has to log in.
-const LOGIN: Duration = Duration::from_secs(10);
-/// How long the answer to a wrong password takes.
-const GUESS: Duration = Duration::from_millis(200);
 /// How long a client may leave a reply unread.
 const WRITE: Duration = Duration::from_secs(30);
 const FOREVER: Duration = Duration::from_secs(3600);

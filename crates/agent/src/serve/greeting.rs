@@ -12,7 +12,7 @@ use crate::resp::{Protocol, Reply};
 use crate::stats::Stats;
 
 pub(super) fn hello(server: &mut Server, call: &Call<'_>) -> Done {
-    let hello = Hello::parse(call.request.words().get(1..).unwrap_or_default()).map_err(text_of)?;
+    let hello = Hello::parse(call.request.words().get(1..).unwrap_or_default())?;
     if let Some((user, password)) = hello.login {
         log_in(server, call, user, password)?;
     }
@@ -20,7 +20,7 @@ pub(super) fn hello(server: &mut Server, call: &Call<'_>) -> Done {
         return Err(Hello::NO_LOGIN.to_owned());
     }
     if let Some(name) = hello.name {
-        let name = client_name(name).map_err(text_of)?;
+        let name = client_name(name)?;
         call.client.name.replace(name.into_bytes());
     }
     let mut out = call.out();
@@ -104,7 +104,6 @@ pub(super) fn reset(server: &mut Server, call: &Call<'_>) -> Done {
     let client = call.client;
     client.transaction.take();
     server.channels.leave(client);
-    server.keys.are_heard = server.channels.are_heard();
     client.db.set(0);
     client.name.take();
     if server.options.login.is_some() && client.is_logged_in.replace(false) {
@@ -124,11 +123,4 @@ pub(super) fn select(_: &mut Server, call: &Call<'_>) -> Done {
     }
     call.client.db.set(db);
     call.ok()
-}
-
-fn text_of(reply: Reply) -> Refused {
-    match reply {
-        Reply::Error(text) => text.into_owned(),
-        other => format!("ERR {other:?}"),
-    }
 }

@@ -12,6 +12,7 @@ use super::client::{Client, Transaction};
 use super::commands::{self, Plain};
 use super::locks;
 use super::server::Server;
+use crate::greeting::BEFORE_LOGIN;
 use crate::resp::{Protocol, Request};
 use crate::stats::Stats;
 
@@ -56,7 +57,6 @@ impl Found {
 }
 
 const NEVER_QUEUED: [&str; 5] = ["DISCARD", "EXEC", "MULTI", "QUIT", "RESET"];
-const BEFORE_LOGIN: [&str; 4] = ["AUTH", "HELLO", "QUIT", "RESET"];
 /// In RESP2, a client that hears channels may send these only.
 const FOR_SUBSCRIBERS: [&str; 7] = ["PING", "PSUBSCRIBE", "PUNSUBSCRIBE", "QUIT", "RESET", "SUBSCRIBE", "UNSUBSCRIBE"];
 

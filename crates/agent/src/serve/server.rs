@@ -99,7 +99,6 @@ impl Server {
         }
         client.kill();
         self.channels.leave(client);
-        self.keys.are_heard = self.channels.are_heard();
         self.catch_up();
         if let Some(waiter) = client.waiter.take() {
             self.forget_end(&waiter);
@@ -158,6 +157,7 @@ impl Server {
     /// database.
     pub fn settle(&mut self, db: i32, own: &[&[u8]]) {
         self.send(db, own);
+        self.keys.are_heard = self.channels.are_heard();
         self.catch_up();
         self.arm();
     }

@@ -15,7 +15,6 @@ pub(super) fn subscribe(server: &mut Server, call: &Call<'_>) -> Done {
         server.channels.join(call.client, name, is_pattern);
         tell(call, &kind, Some(name));
     }
-    server.keys.are_heard = server.channels.are_heard();
     Ok(())
 }
 
@@ -35,7 +34,6 @@ pub(super) fn unsubscribe(server: &mut Server, call: &Call<'_>) -> Done {
         server.channels.part(call.client, name, is_pattern);
         tell(call, &kind, Some(name));
     }
-    server.keys.are_heard = server.channels.are_heard();
     Ok(())
 }
 
