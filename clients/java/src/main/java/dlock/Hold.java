@@ -81,7 +81,7 @@ public final class Hold implements AutoCloseable {
     /** Takes over a hold that was left to its lease. */
     static Hold resumed(HoldCommands commands) {
         Request request = commands.request;
-        if (request.isSession() || request.lease.session != null || !request.names.equals(List.of(request.first()))) {
+        if (!hasOneLease(request)) {
             throw new IllegalArgumentException(request + ": a hold that is resumed has a lease and one name");
         }
         Core core = commands.core;
@@ -100,6 +100,10 @@ public final class Hold implements AutoCloseable {
             validity.endsBy(asked + TimeUnit.MILLISECONDS.toNanos(left) - Validity.GRAIN, now);
         }
         return new Hold(commands, new Acquisition.Grant(commands.token, null, null), validity, sent, null, 0).keep();
+    }
+
+    private static boolean hasOneLease(Request request) {
+        return !request.isSession() && request.lease.session == null && request.names.size() == 1;
     }
 
     /** Starts to keep the hold alive. */
@@ -271,11 +275,12 @@ public final class Hold implements AutoCloseable {
      * {@link DLock#resume}, with its owner and token, within the lease. Sends nothing.
      *
      * @throws LockLostException the hold was lost or released before
-     * @throws IllegalStateException a session keeps it, which ends with this program, or it belongs to a thread
+     * @throws IllegalStateException a session keeps it, which ends with this program, it has several names, or it
+     *     belongs to a thread
      */
     public void handOver() {
-        if (request.isSession() || session != null || thread != null) {
-            throw new IllegalStateException(request + ": a hold that is handed over has a lease, and no thread");
+        if (!hasOneLease(request) || thread != null) {
+            throw new IllegalStateException(request + ": a hold that is handed over has a lease, one name and no thread");
         }
         synchronized (this) {
             if (state == State.HELD) {

@@ -464,6 +464,9 @@ final class LocksTest {
             Hold session = client.lock("over").withLease(Lease.session(Duration.ofSeconds(3))).acquire();
             assertThrows(IllegalStateException.class, session::handOver);
             session.release();
+            Hold two = client.lock("a", "b").acquire();
+            assertThrows(IllegalStateException.class, two::handOver);
+            two.release();
             assertThrows(IllegalArgumentException.class, () -> client.lock("a", "b").resume("owner", 1));
         }
     }
