@@ -19,7 +19,7 @@ final class Pairs {
     private static final String DELETE =
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
     private static final Duration TIME = Duration.ofSeconds(30);
-    /** Until it is compiled. */
+    /** The pairs after which the code is compiled. */
     private static final int WARM = 20_000;
 
     private interface Pair {
