@@ -15,8 +15,7 @@ use crate::owner::Naming;
 /// A lock to be acquired: await it to get a [`Guard`].
 ///
 /// A request waits in the queue until it is granted, unless told otherwise. Dropping the future leaves the queue; if
-/// the grant
-/// comes in the same moment, it is released in the background, or lapses with its lease.
+/// the grant comes in the same moment, it is released in the background, or lapses with its lease.
 #[derive(Clone)]
 #[must_use = "nothing happens until it is awaited"]
 pub struct Acquire {

@@ -74,8 +74,7 @@ impl Client {
     ///
     /// Programs need not agree on an order: such requests never deadlock among themselves if their programs hold
     /// nothing else. One [`Guard`] renews and releases all of them. In a cluster, all names must be in one slot
-    /// (`{account}:1`,
-    /// `{account}:2`). Not offered over a quorum.
+    /// (`{account}:1`, `{account}:2`). Not offered over a quorum.
     ///
     /// [`Guard`]: crate::Guard
     pub fn acquire_all<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Acquire {

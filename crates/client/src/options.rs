@@ -121,8 +121,7 @@ impl Upgrade {
 }
 
 /// The terms of an acquisition. Its owner is used for no other, so whatever is sent late or twice concerns this one
-/// only; except
-/// that an owner may have a hold of each mode, to upgrade and downgrade.
+/// only; except that an owner may have a hold of each mode, to upgrade and downgrade.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     /// The lock, or the locks that are taken together.
@@ -223,8 +222,8 @@ pub(crate) fn whole_millis(lease: Duration) -> Result<Duration, Error> {
     Ok(lease - Duration::from_nanos(u64::from(lease.subsec_nanos()) % 1_000_000))
 }
 
-/// Does the same with the lease of a hold: both sides count whole milliseconds, so one of 2 ms is
-/// certain for no moment.
+/// Does the same with the lease of a hold: both sides count whole milliseconds, so one of 2 ms is certain for no
+/// moment.
 pub(crate) fn certain_lease(lease: Duration) -> Result<Duration, Error> {
     let lease = whole_millis(lease)?;
     if lease <= ROUNDING {

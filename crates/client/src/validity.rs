@@ -2,8 +2,7 @@
 //!
 //! The server ends a lease by its own clock. This process knows only when it sent a command and when it read the answer.
 //! For this reason a lease counts from before its command was sent, and of several that the server may execute in any
-//! order, the
-//! shortest counts. Pure: the time is an argument. `tests/clients/histories` says what it answers.
+//! order, the shortest counts. Pure: the time is an argument. `tests/clients/histories` says what it answers.
 
 use std::time::{Duration, Instant};
 

@@ -9,8 +9,7 @@ use crate::{Answer, Ask, Call, Terms};
 /// A lock that is held on a majority of servers.
 ///
 /// The hold is good until the time up to which a majority has been asked, with success, to keep it:
-/// [`Hold::valid_until`].
-/// After that time it is lost for good, whatever is answered later.
+/// [`Hold::valid_until`]. After that time it is lost for good, whatever is answered later.
 #[derive(Clone, Debug)]
 pub struct Hold {
     terms: Terms,

@@ -2,8 +2,7 @@
 //! writes paused until all replicas have them. From then on nobody grants, until Sentinel has promoted one of them.
 //!
 //! The old primary is made a replica of itself. It finds no primary there, and so keeps its data: a replica of a server
-//! that has
-//! less would replace them.
+//! that has less would replace them.
 //!
 //! A primary that is paused too long counts as down for Sentinel, since `CLIENT PAUSE` also holds back the messages
 //! that Sentinel publishes. So the pause takes half of that time at most.

@@ -111,8 +111,7 @@ pub fn field<'a>(state: &'a Fields, name: &str) -> &'a str {
 }
 
 /// The number of times in a row that a Sentinel with an order must say that no failover is in progress: for 5 seconds,
-/// since
-/// an order whose reply was lost may be executed late.
+/// since an order whose reply was lost may be executed late.
 const IDLE: u32 = 250;
 
 /// How long the others may take to hear of a new primary.

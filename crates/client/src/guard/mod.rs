@@ -220,8 +220,8 @@ impl Guard {
     /// # Errors
     ///
     /// Returns those of [`renew`](Guard::renew). Without an answer, the server may set the new lease now, later or
-    /// never, so the
-    /// guard counts on the shorter one from then on. [`Error::Invalid`] for a session or a quorum, whose lease is fixed.
+    /// never, so the guard counts on the shorter one from then on. [`Error::Invalid`] for a session or a quorum, whose
+    /// lease is fixed.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let Hold { session, binding, kept, .. } = &self.held.hold;
         if session.is_some() || binding.is_some() || kept.is_some() {
@@ -276,9 +276,8 @@ impl Guard {
     /// # Errors
     ///
     /// Returns those of [`release`](Guard::release): without an answer, the lock may end earlier, with the lease that
-    /// it had.
-    /// [`Error::Refused`] if `dlock.max-lease` is shorter. [`Error::Invalid`] if the lock is one of a session or of a
-    /// quorum, and is released.
+    /// it had. [`Error::Refused`] if `dlock.max-lease` is shorter. [`Error::Invalid`] if the lock is one of a session
+    /// or of a quorum, and is released.
     pub async fn release_after(self, time: Duration) -> Result<(), Error> {
         let Hold { session, binding, kept, .. } = &self.held.hold;
         if kept.is_some() {
