@@ -4,8 +4,6 @@
 mod agent;
 mod args;
 mod break_lock;
-#[allow(unsafe_code, reason = "what runs before main")]
-mod closed_output;
 mod deadline;
 mod exit;
 mod exposition;
@@ -18,9 +16,9 @@ mod log;
 mod manual;
 mod metrics;
 mod once;
+#[allow(unsafe_code, reason = "what runs before main, and between fork and exec")]
+mod os;
 mod output;
-#[allow(unsafe_code, reason = "what runs between fork and exec")]
-mod parent_death;
 mod parse;
 mod period;
 mod run;

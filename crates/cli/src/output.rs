@@ -14,8 +14,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
+use crate::os::closed_output;
 use crate::period::next_run;
-use crate::{closed_output, exit, fail};
+use crate::{exit, fail};
 
 #[derive(Args)]
 pub struct Output {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use dlock_client::{Acquire, Client, Guard};
 use tokio::process::{Child, Command};
 
-use crate::parent_death::die_with_us;
+use crate::os::parent_death::die_with_us;
 use crate::signals::{Children, Signals};
 use crate::waiting::{Audience, Told, acquired, label};
 use crate::{exit, fail};

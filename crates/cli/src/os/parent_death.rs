@@ -1,4 +1,4 @@
-//! A child that does not outlive us. Unsafe code: what runs between `fork` and `exec`.
+//! A child that does not outlive us: what runs between `fork` and `exec`.
 
 use std::io;
 
