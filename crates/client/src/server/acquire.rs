@@ -216,11 +216,13 @@ impl Acquisition {
                 self.attempt.refused(now, number);
             }
         }
-        self.why = Some(fault);
-        if let Some(link) = self.at.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A request that was answered does not wait there, and binds nothing later.
+        if let (Fault::OutcomeUnknown(_), Some(link)) = (&fault, at) {
             self.left.retain(|other| self.terms.keep == Keep::Session && !other.is_closed());
             self.left.push(link);
         }
+        self.why = Some(fault);
         self.rest(began).await;
     }
 

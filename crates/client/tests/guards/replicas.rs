@@ -157,6 +157,45 @@ async fn what_follows_a_failure_gets_its_own_answers() {
     assert!(connections(&primary) <= before + 2, "what was not read is closed");
 }
 
+/// Returns how many requests for a lock the server has got, with those that it did not execute.
+fn requests(client: &mut dlock_testkit::Client) -> u64 {
+    let stats = client.text("INFO commandstats");
+    let stats = stats.lines().find_map(|line| line.strip_prefix("cmdstat_dlock.acquire:")).unwrap_or_default();
+    let fields = stats.split(',').filter_map(|field| field.split_once('='));
+    fields
+        .filter(|(name, _)| ["calls", "rejected_calls"].contains(name))
+        .filter_map(|(_, n)| n.parse::<u64>().ok())
+        .sum()
+}
+
+/// A connection whose command was answered is of no use for a session: it is closed, or the next request takes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_asks_again_and_again_keeps_few_connections() {
+    let primary = Server::start();
+    let client = client_of(&primary);
+    let mut other = primary.client();
+    let cases =
+        [("a key of another type", "SET job x", "DEL job"), ("a replica", "REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE")];
+    for (case, begin, end) in cases {
+        for replicas in [None, Some(1)] {
+            other.run(begin);
+            let (before, asked) = (connections(&primary), requests(&mut other));
+            let acquire = client.acquire("job").session();
+            let acquire = replicas.map_or(acquire.clone(), |number| acquire.replicas(number, SHORT));
+            let waiting = tokio::spawn(acquire.into_future());
+            soon("it has asked several times", || requests(&mut other) >= asked + 8);
+            let during = connections(&primary);
+            assert!(during <= before + 3, "{case}, {replicas:?}: {before} connections, and then {during}");
+            other.run(end);
+            match replicas {
+                None => assert!(in_time(waiting).await.expect("a task").expect("a lock").release().await.is_ok()),
+                Some(_) => assert!(in_time(waiting).await.expect("a task").is_err(), "there is no replica"),
+            }
+            freed(&primary, "job");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_dropped_half_way_leaves_its_replies_to_nobody() {
     let (primary, _replica) = pair();
