@@ -1,6 +1,7 @@
 //! `dlock acquire`, `dlock renew` and `dlock release`: a lock that outlives the process that acquired it.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
@@ -125,7 +126,7 @@ pub async fn acquire(servers: &Servers, options: AcquireOptions) -> Result<u8, E
         Ok(guard) => guard,
         Err(code) => return Ok(code),
     };
-    options.tell(&guard).iter().for_each(|line| print(line));
+    options.tell(&guard);
     if output::is_broken() {
         // Nobody knows the owner.
         let _ = guard.release().await;
@@ -176,24 +177,18 @@ impl AcquireOptions {
         }
     }
 
-    fn tell(&self, guard: &Guard) -> Vec<String> {
+    fn tell(&self, guard: &Guard) {
         let (name, owner, token) = (self.name.as_bytes(), guard.owner(), guard.token().to_string());
-        let variables = |assign: fn(&str, &[u8]) -> String| {
+        if let Some(lines) = self.env {
             let all = [("NAME", name), ("OWNER", owner.as_bytes()), ("TOKEN", token.as_bytes())];
-            all.map(|(variable, value)| assign(variable, value)).to_vec()
-        };
-        match self.env {
-            Some(Lines::Shell) => variables(|name, value| format!("export DLOCK_{name}='{}'", quoted(value))),
-            Some(Lines::File) => variables(|name, value| format!("DLOCK_{name}={}", String::from_utf8_lossy(value))),
-            None if for_people(self.json) => vec![
-                format!("{} is held for {}", shown(name), time(self.lease)),
-                format!("owner  {owner}"),
-                format!("token  {token}"),
-            ],
-            None => {
-                let lease = millis(self.lease);
-                vec![json!({"name": text(name), "owner": owner, "token": guard.token(), "lease": lease}).to_string()]
-            }
+            let all = all.map(|(variable, value)| lines.assignment(variable, value)).concat();
+            // As they are: a name that is spelled is another name.
+            output::write(|out| out.write_all(&all));
+        } else if for_people(self.json) {
+            print(&format!("{} is held for {}\nowner  {owner}\ntoken  {token}", shown(name), time(self.lease)));
+        } else {
+            let lease = millis(self.lease);
+            print(&json!({"name": text(name), "owner": owner, "token": guard.token(), "lease": lease}).to_string());
         }
     }
 }
@@ -269,9 +264,17 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._:/@+,=%".contains(&byte)
 }
 
-/// Returns a value between single quotes of a shell.
-fn quoted(value: &[u8]) -> String {
-    String::from_utf8_lossy(value).replace('\'', r"'\''")
+impl Lines {
+    /// Returns the line that gives a variable its value.
+    fn assignment(self, variable: &str, value: &[u8]) -> Vec<u8> {
+        let (begin, end): (_, &[u8]) = match self {
+            Self::Shell => (format!("export DLOCK_{variable}='"), b"'\n"),
+            Self::File => (format!("DLOCK_{variable}="), b"\n"),
+        };
+        // A single quote ends the quotes of a shell. The value of a file has none.
+        let value = value.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&br"'\''"[..]);
+        [begin.as_bytes(), &value, end].concat()
+    }
 }
 
 /// Reads the label of an owner.

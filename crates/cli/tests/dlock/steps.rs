@@ -170,6 +170,18 @@ fn lines_of_a_file_are_read_alike_by_a_shell_and_by_a_runner() {
     assert_eq!(done.code, Some(0), "{done:?}");
 }
 
+/// A name may have any bytes, and a control character of a terminal or half a letter is part of it.
+#[test]
+fn a_shell_reads_the_bytes_of_the_name() {
+    let server = Server::start();
+    for name in [r"a\302\205b", r"\377\376", r"it\047s", r"a\nb\\\177"] {
+        let script = "lock=$(dlock acquire \"$name\" --lease 1h --env) && eval \"$lock\" && \
+                      [ \"$DLOCK_NAME\" = \"$name\" ] && dlock release \"$name\"";
+        let done = shell(&server, &format!("name=$(printf '{name}'); {script}"));
+        assert_eq!(done.code, Some(0), "{name}: {done:?}");
+    }
+}
+
 #[test]
 fn an_acquisition_with_a_closed_output_holds_nothing_and_one_into_the_void_does() {
     let server = Server::start();
