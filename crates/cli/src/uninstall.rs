@@ -51,6 +51,8 @@ pub async fn uninstall(servers: &Servers, options: &Options) -> Result<u8, Error
     if options.check {
         return Ok(exit::NOT_GOT);
     }
+    // An error comes before anything is deleted.
+    let redis_cli = redis_cli(servers)?;
     if !options.yes {
         if !io::stdin().is_terminal() {
             return Ok(fail(exit::USAGE, "there is nobody to ask: --yes does it without asking"));
@@ -65,7 +67,7 @@ pub async fn uninstall(servers: &Servers, options: &Options) -> Result<u8, Error
     if let Err(why) = server.clear(&found, options.timeout).await? {
         return Ok(fail(exit::NOT_GOT, &why));
     }
-    found.left_to_do(&redis_cli(servers)?).iter().for_each(|line| print(line));
+    found.left_to_do(&redis_cli).iter().for_each(|line| print(line));
     Ok(0)
 }
 
@@ -115,17 +117,11 @@ impl Server<'_> {
         let Some(module) = modules.iter().find(|module| field(module, "name") == "dlock") else { return Ok(None) };
         let known = info(self.node).await?;
         let (databases, numbers) = (known.databases(), self.numbers().await?);
-        let mut locked = Vec::new();
-        let mut locks = 0;
-        for database in &databases {
-            let found = self.count(*database).await?;
-            locks += found;
-            locked.extend((found > 0).then_some(*database));
-        }
+        let locked = self.locked(&databases).await?;
         let rules: Vec<String> = self.ask(&["ACL", "LIST"]).await?;
         Ok(Some(Found {
-            locks,
-            locked,
+            locks: locked.iter().map(|(_, locks)| locks).sum(),
+            locked: locked.into_iter().map(|(database, _)| database).collect(),
             waiters: numbers.number("dlock_waiters"),
             sessions: numbers.number("dlock_named_sessions"),
             users: rules.iter().filter(|rule| names_the_module(rule)).filter_map(|rule| user(rule)).collect(),
@@ -142,6 +138,16 @@ impl Server<'_> {
     /// Reads what the module counts.
     async fn numbers(&self) -> Result<Info, Error> {
         Ok(Info::of(&self.ask::<String>(&["INFO", "dlock"]).await?))
+    }
+
+    /// Returns the databases that have locks, each with their number.
+    async fn locked(&self, databases: &[u64]) -> Result<Vec<(u64, u64)>, Error> {
+        let mut locked = Vec::new();
+        for database in databases {
+            locked.push((*database, self.count(*database).await?));
+        }
+        locked.retain(|(_, locks)| *locks > 0);
+        Ok(locked)
     }
 
     async fn count(&self, database: u64) -> Result<u64, Error> {
@@ -180,12 +186,9 @@ impl Server<'_> {
     async fn follows(&self, patience: Duration) -> Result<bool, Error> {
         let end = Instant::now() + patience;
         loop {
-            let mut left = 0;
-            for database in &info(self.node).await?.databases() {
-                left += self.count(*database).await?;
-            }
-            if left == 0 || Instant::now() >= end {
-                return Ok(left == 0);
+            let is_clear = self.locked(&info(self.node).await?.databases()).await?.is_empty();
+            if is_clear || Instant::now() >= end {
+                return Ok(is_clear);
             }
             sleep(POLL).await;
         }
@@ -205,12 +208,8 @@ impl Server<'_> {
                 if let Err(why) = self.write().await? {
                     return Ok(Err(why));
                 }
-                let mut left = 0;
-                for database in &databases {
-                    left += self.count(*database).await?;
-                }
                 // A lock that was taken and released meanwhile is in the AOF, too.
-                if left == 0 && self.numbers().await?.number("dlock_grants") == grants {
+                if self.locked(&databases).await?.is_empty() && self.numbers().await?.number("dlock_grants") == grants {
                     break;
                 }
             }
