@@ -83,6 +83,10 @@ impl Holds {
         loop {
             let failed = match self.ask_once(hold, command, self.outage.saturating_sub(began.elapsed())).await {
                 Ok(reply) => return Ok(Answer { reply, is_repeat }),
+                // Another program has taken the place of the lock.
+                Err(Unanswered::Refused(cause)) if cause.code() == Some("WRONGTYPE") => {
+                    return Ok(Answer { reply: Value::Nil, is_repeat });
+                }
                 Err(Unanswered::Refused(cause)) => return Err(Error::Refused(cause)),
                 Err(failed) => failed,
             };

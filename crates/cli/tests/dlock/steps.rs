@@ -182,6 +182,18 @@ fn a_shell_reads_the_bytes_of_the_name() {
     }
 }
 
+/// Another program has overwritten the key: what was there is gone.
+#[test]
+fn a_key_of_another_type_is_not_held() {
+    let (server, mut client) = Server::start().with_client();
+    client.ok("SET deploy x");
+    for arguments in [&["renew", "deploy", "alice"][..], &["release", "deploy", "alice", "--token", "7"]] {
+        let done = run(&server, arguments);
+        assert_eq!(done.code, Some(1), "{done:?}");
+        assert!(done.stderr.starts_with("dlock: deploy is not held by alice"), "{done:?}");
+    }
+}
+
 #[test]
 fn an_acquisition_with_a_closed_output_holds_nothing_and_one_into_the_void_does() {
     let server = Server::start();
