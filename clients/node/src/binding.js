@@ -149,8 +149,7 @@ class Bindings {
 
   /**
    * Returns the holds whose caps must be asked for: they have been held for about their lease. The server refuses a
-   * longer one than
-   * its own cap, so no cap ends them earlier.
+   * longer one than its own cap, so no cap ends them earlier.
    *
    * @param {number} soon
    */

@@ -4,8 +4,7 @@
  *
  * The server ends a lease by its own clock, and the client knows only when it sent a command and when it read the answer.
  * For this reason a lease counts from the moment before its command was sent. A command without an answer may be
- * executed at any
- * time, and commands on several connections in any order, so the shortest of their leases counts.
+ * executed at any time, and commands on several connections in any order, so the shortest of their leases counts.
  */
 
 /** Client and server count whole milliseconds. */

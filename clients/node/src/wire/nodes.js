@@ -11,8 +11,7 @@ function addressOf(options) {
 
 /**
  * The node that has a slot now. The nodes of a cluster that can be reached are asked, and the first answer counts. If
- * it
- * is out of date, the next attempt asks again.
+ * it is out of date, the next attempt asks again.
  *
  * @param {{ host: string, slots: () => Promise<unknown> }[]} nodes
  * @param {number} slot

@@ -102,8 +102,7 @@ class Acquisition:
     lent: bool = False
     # Connections on which a command may still be executed that was not answered.
     talks: list[Any] = field(default_factory=list)
-    # The connections of a session for which another one has been sent. Their command may still arrive, and then it
-    # moves
+    # The connections of a session for which another one has been sent. Their command may still arrive, and then it moves
     # the hold to its connection: they stay open for as long as the hold, or their end would release it.
     late: list[Any] = field(default_factory=list)
 
