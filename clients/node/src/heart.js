@@ -355,8 +355,7 @@ class Heart {
    * @param {number} bound how many it has
    */
   async #bindAgain(known, bound) {
-    for (const piece of Bindings.pieces(this.#bindings.toBind(known, bound), AT_ONCE)) {
-      if (performance.now() >= this.#due) return;
+    for (const piece of this.#pieces(this.#bindings.toBind(known, bound))) {
       const some = piece.filter((binding) => this.#bindings.has(binding));
       if (some.length > 0) await this.#bind(some);
     }
@@ -394,10 +393,21 @@ class Heart {
 
   /** Asks for the caps of locks that have been held for a while: that they are not capped within their lease is known. */
   async #learn() {
-    const due = this.#bindings.toLearn(performance.now() + 2 * this.#body.timeout);
-    for (const some of Bindings.pieces(due, AT_ONCE)) {
-      if (performance.now() >= this.#due) return;
+    for (const some of this.#pieces(this.#bindings.toLearn(performance.now() + 2 * this.#body.timeout))) {
       await learnCaps(some, (commands) => this.#ask(commands, { database: some[0]?.database }));
+    }
+  }
+
+  /**
+   * Few locks at once, until the next heartbeat is due. A round that is late has a piece, too: in a program that is slow,
+   * all rounds are late.
+   *
+   * @param {Binding[]} some
+   */
+  *#pieces(some) {
+    for (const [at, piece] of Bindings.pieces(some, AT_ONCE).entries()) {
+      if (at > 0 && performance.now() >= this.#due) return;
+      yield piece;
     }
   }
 

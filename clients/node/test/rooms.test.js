@@ -91,3 +91,29 @@ test('a lease that may still be set is counted, however many commands have no an
   hold.executed(1010, last);
   assert.equal(hold.until, 1000 + 5000 - 2);
 });
+
+test('a round that is late binds locks and asks for caps: in a program that is slow, all rounds are late', async (t) => {
+  const { Heart } = room('heart');
+  const running = setInterval(() => {}, 1000); // the timers of a session do not keep a program running
+  t.after(() => clearInterval(running));
+  let now = performance.now();
+  t.mock.method(performance, 'now', () => now);
+  const replies = { 'DLOCK.SESSION': 2, RENEW: 1, INFO: ['holds', [['token', 1]]] };
+  const send = async ([name]) => {
+    // An answer to a heartbeat takes more than a third of the timeout.
+    now += name === 'DLOCK.SESSION' ? 1200 : 10;
+    return replies[name];
+  };
+  const client = { send, socket: () => 1 };
+  const heart = new Heart({ client, timeout: 3000, manual: true, inCluster: false, lost() {} }, 'id', 'job');
+  await heart.open();
+  const commands = { bind: () => [['RENEW', 'job']], info: [['INFO', 'job']] };
+  const [unbound, plain] = ['one', 'two'].map((name) => ({ ...hold(name), ...commands, heart }));
+  heart.join(plain, 'id', 1);
+  heart.begin(plain, now + 9000);
+  heart.adopt(unbound, now + 3000);
+  for (const end = now + 8000; now < end; ) await heart.next(new AbortController().signal);
+  assert.equal(heart.reason, undefined, 'the session is kept');
+  assert(unbound.unbound === undefined && plain.isCapKnown);
+  await heart.close();
+});

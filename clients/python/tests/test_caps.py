@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import redis
 
 import redis_dlock
 from kit import Kit, Took, command, info, soon
+from redis_dlock.binding import Binding, Cap
 from test_lost import is_lost, lost_already
 
 # How much earlier than the server ends the lock its holder may be told, in seconds, on a machine that is busy.
@@ -146,3 +149,32 @@ async def test_permits_and_several_locks_have_a_cap(client: redis.Redis) -> None
         assert 0 < info(client, "pool", "FULL")["holds"][0]["cap"] <= 5000
     with redis_dlock.acquire_all(client, ["a", "b"], timeout=2, max_hold=5):
         assert 0 < info(client, "b", "FULL")["holds"][0]["cap"] <= 5000
+
+
+def test_a_round_that_is_late_binds_and_asks_for_caps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a program that is slow, all rounds are late."""
+    now = [1000.0]
+    monkeypatch.setattr("redis_dlock.session.time", SimpleNamespace(monotonic=lambda: now[0]))
+    session = redis_dlock.Session(redis.Redis(), timeout=3)
+    told = {"DLOCK.SESSION": 2, "RENEW": 1, "INFO": {"holds": [{"mode": "exclusive", "token": 7}]}}
+
+    def beat() -> None:
+        work = session._round()
+        commands = next(work)
+        try:
+            while True:
+                # An answer to a heartbeat takes more than a third of the timeout.
+                now[0] += 1.2 if commands[0][0] == "DLOCK.SESSION" else 0.1
+                commands = work.send([told[name] for name, *_ in commands])
+        except StopIteration:
+            pass
+
+    beat()
+    caps = [Cap([("INFO",)], "exclusive", 7, math.inf, now[0] + 9) for _ in range(2)]
+    unbound, plain = (Binding(session, "job", lambda _: [("RENEW",)], cap, "job", None) for cap in caps)
+    session._bindings |= {unbound, plain}
+    unbound.unbound = now[0] + 3
+    while now[0] < 1008:
+        beat()
+    assert session._until > now[0], "the session is kept"
+    assert unbound.unbound is None and plain.cap.is_known

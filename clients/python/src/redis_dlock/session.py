@@ -7,7 +7,7 @@ import math
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError, TimeoutError
@@ -261,11 +261,7 @@ class SessionBase:
             again = known
         else:
             again = [each for each in list(self._bindings) if each.unbound is not None]
-        while again and time.monotonic() < self._due:
-            some, again = again[:_AT_ONCE], again[_AT_ONCE:]
-            some = [each for each in some if each in self._bindings]
-            if not some:
-                continue
+        for some in self._pieces(again):
             replies = yield [command for each in some for command in each.bind]
             for each in some:
                 self._bound(each, [replies.pop(0) for _ in each.bind])
@@ -287,13 +283,21 @@ class SessionBase:
         # Early enough for thousands of them.
         soon = time.monotonic() + 2 * self.timeout
         near = [each for each in list(self._bindings) if each.cap.is_near(soon)]
-        while near and time.monotonic() < self._due:
-            some, near = near[:_AT_ONCE], near[_AT_ONCE:]
+        for some in self._pieces(near):
             sent = time.monotonic()
             replies = yield [command for each in some for command in each.cap.asks]
             for each in some:
                 if not each.cap.read(sent, [replies.pop(0) for _ in each.cap.asks]):
                     self._lose_some([each], "the server has no such hold")
+
+    def _pieces(self, some: list[Binding]) -> Iterator[list[Binding]]:
+        """Yields those that are still bound, few at once, until the next heartbeat is due. A round that is late has a piece,
+        too: in a program that is slow, all rounds are late."""
+        for first in range(0, len(some), _AT_ONCE):
+            if first and time.monotonic() >= self._due:
+                return
+            if piece := [each for each in some[first : first + _AT_ONCE] if each in self._bindings]:
+                yield piece
 
     def _limit(self) -> float:
         """Returns until when an exchange may take."""
