@@ -6,12 +6,12 @@ const { Attempt } = require('./attempt.js');
 const { Tries } = require('./wire/tries.js');
 const { inDatabase } = require('./wire/clients.js');
 const { LockLost, NoAnswer, NotGranted, TooFewReplicas, Unlike } = require('./errors.js');
-const { explained, isAnswer, mayRepeat, writesNothing } = require('./errors.js');
+const { explained, isAnswer, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
 const { AFTERWARDS, PAUSE, SEES_AN_END, ofAcquisition } = require('./limits.js');
 const { Lock } = require('./hold.js');
 const { firstLease } = require('./options.js');
 const { newOwner } = require('./owners.js');
-const { askAgain, grantedBy, waitOn } = require('./queue.js');
+const { answerOf, askAgain, refusedBy, waitOn } = require('./queue.js');
 const { isNoSession } = require('./session.js');
 const { Bound, pause, timer, unlessAborted } = require('./time.js');
 
@@ -40,7 +40,7 @@ async function acquire(client, target, terms) {
     const lock = acquisition.over();
     if (lock) return lock;
     running.then((late) => void late.free().catch(() => {}), () => {});
-    throw acquisition.isRefused ? new NotGranted(target.resource) : error;
+    throw acquisition.isRefused ? acquisition.notGranted() : error;
   } finally {
     bound.close();
   }
@@ -79,6 +79,12 @@ class Acquisition {
     return this.#end?.what === 'refused';
   }
 
+  /** The refusal. Its cause says whether an old program has the lock. */
+  notGranted() {
+    const { cause } = this.#bound;
+    return new NotGranted(this.#target.resource, isWrongType(cause) ? cause : undefined);
+  }
+
   /** @returns {Promise<Lock>} */
   async run() {
     for (;;) {
@@ -91,7 +97,7 @@ class Acquisition {
       // Its place in the queue is lost with the grant.
       this.#confirming = undefined;
       lock.free().catch(() => {});
-      if (this.#step.what === 'refused') throw new NotGranted(this.#target.resource);
+      if (this.#step.what === 'refused') throw this.notGranted();
     }
   }
 
@@ -190,7 +196,7 @@ class Acquisition {
       const grant = await grantOf(request, tries);
       this.#step = request.step;
       bound.signal.throwIfAborted();
-      if (!grant) throw new NotGranted(target.resource);
+      if (!grant) throw this.notGranted();
       return this.#granted(grant, { owner, named, tries, client: grant.connection ? undefined : inThis() });
     } catch (error) {
       if (bound.signal.aborted) this.over();
@@ -267,7 +273,7 @@ async function grantOf(request, tries) {
   const copy = attempt.sends(performance.now());
   /** @type {unknown} */
   let failure;
-  const shared = client.send(command, target.keys[0] ?? '').then((reply) => ({ granted: grantedBy(reply) }));
+  const shared = answerOf(client.send(command, target.keys[0] ?? ''));
   shared.catch((error) => (failure = error));
   const first = await soon(shared, bound).catch((error) => {
     if (isAnswer(error)) attempt.error(copy);
@@ -278,7 +284,8 @@ async function grantOf(request, tries) {
     request.step = attempt.granted(now, copy);
     return { ...first.granted, acknowledged: 0 };
   }
-  if (first) request.step = attempt.nil(now, copy);
+  if (first?.foreign) await refusedBy(first.foreign, request, copy);
+  else if (first) request.step = attempt.nil(now, copy);
   else request.step = isAnswer(failure) ? attempt.refused(now, copy) : attempt.cut(now);
   if (request.step.what === 'refused') return null;
   if (first) return unlessAborted(own(), bound.signal);
@@ -291,7 +298,7 @@ async function grantOf(request, tries) {
  *
  * @param {Request} request
  * @param {import('./attempt.js').Copy} copy
- * @param {Promise<{ granted: ReturnType<typeof grantedBy> }>} shared
+ * @param {Promise<import('./queue.js').Answer>} shared
  * @returns {Promise<Grant | null>}
  */
 async function lateOf({ attempt, terms }, copy, shared) {

@@ -6,9 +6,12 @@ const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN )/;
 
 /** The lock was not granted within the time to wait. */
 class NotGranted extends Error {
-  /** @param {string} resource */
-  constructor(resource) {
-    super(`not granted: ${resource}`);
+  /**
+   * @param {string} resource
+   * @param {unknown} [cause] the answer that an old program has the lock
+   */
+  constructor(resource, cause) {
+    super(`not granted: ${resource}`, cause === undefined ? undefined : { cause });
     this.name = 'NotGranted';
     this.resource = resource;
   }

@@ -345,9 +345,12 @@ export interface SemaphoreOptions extends Omit<LockOptions, 'mode'> {
   slot?: boolean;
 }
 
-/** The lock was not granted within the time to wait, and a server has said so at least once. */
+/**
+ * The lock was not granted within the time to wait, and a server has said so at least once. `cause` is its `WRONGTYPE` if a
+ * program without dlock had the key.
+ */
 export declare class NotGranted extends Error {
-  constructor(resource: string);
+  constructor(resource: string, cause?: unknown);
   readonly resource: string;
 }
 

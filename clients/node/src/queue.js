@@ -6,7 +6,7 @@
 
 const { Silent } = require('./wire/tries.js');
 const { soon } = require('./wire/ask.js');
-const { isAnswer } = require('./errors.js');
+const { isAnswer, isWrongType } = require('./errors.js');
 const { AGAIN, PROBE_ANSWER, ofReplicas, untilProbe } = require('./limits.js');
 const { firstLease } = require('./options.js');
 const { Ending, pause } = require('./time.js');
@@ -26,6 +26,8 @@ const { Ending, pause } = require('./time.js');
  * @property {import('./heart.js').Heart | undefined} heart of its named session
  * @property {import('./attempt.js').Attempt} attempt
  * @property {import('./attempt.js').Step} step the next one
+ *
+ * @typedef {{ granted: ReturnType<typeof grantedBy>, foreign?: unknown }} Answer
  *
  * @typedef {object} Grant
  * @property {number} token
@@ -47,13 +49,15 @@ async function waitOn(request, connection) {
     const { what, block = 0 } = request.step;
     const copy = attempt.sends(performance.now());
     try {
-      const { granted, acknowledged } = await asked(request, connection, what === 'wait' ? ['BLOCK', String(block)] : []);
+      const blocks = what === 'wait' ? ['BLOCK', String(block)] : [];
+      const { granted, foreign, acknowledged } = await asked(request, connection, blocks);
       const now = performance.now();
       if (granted) {
         request.step = attempt.granted(now, copy);
         return { ...granted, connection, acknowledged: await acknowledged() };
       }
-      request.step = attempt.nil(now, copy, what === 'wait');
+      if (foreign) await refusedBy(foreign, request, copy);
+      else request.step = attempt.nil(now, copy, what === 'wait');
     } catch (error) {
       const now = performance.now();
       request.step = isAnswer(error) ? attempt.refused(now, copy) : attempt.cut(now);
@@ -69,19 +73,52 @@ async function waitOn(request, connection) {
  * @param {Request} request
  * @param {Connection} connection
  * @param {string[]} block
- * @returns {Promise<{ granted: ReturnType<typeof grantedBy>, acknowledged: () => Promise<number> }>}
+ * @returns {Promise<Answer & { acknowledged: () => Promise<number> }>}
  */
 async function asked(request, connection, block) {
   const { command, terms } = request;
   // Without a signal: what comes after the end of the request is heard out, so that it can be undone.
   if (terms.replicas === 0 || block.length > 0) {
-    const [reply] = await alive(request, connection, connection.exchange([[...command, ...block]]));
-    const granted = grantedBy(reply);
-    if (terms.replicas === 0 || !granted) return { granted, acknowledged: async () => 0 };
-    return { granted, acknowledged: () => renewedOn(request, connection, granted.token) };
+    const replies = alive(request, connection, connection.exchange([[...command, ...block]]));
+    const answer = await answerOf(replies.then(([reply]) => reply));
+    const { granted } = answer;
+    if (terms.replicas === 0 || !granted) return { ...answer, acknowledged: async () => 0 };
+    return { ...answer, acknowledged: () => renewedOn(request, connection, granted.token) };
   }
-  const [reply, number] = await alive(request, connection, connection.exchangeOrFail([command, waitFor(request)]));
-  return { granted: grantedBy(reply), acknowledged: async () => Number(number) };
+  const replies = alive(request, connection, connection.exchangeOrFail([command, waitFor(request)]));
+  return { ...(await answerOf(replies.then(([reply]) => reply))), acknowledged: async () => Number((await replies)[1]) };
+}
+
+/**
+ * Waits for the answer to an acquiring command. If the key has another type, an old program has the lock.
+ *
+ * @param {Promise<unknown>} reply
+ * @returns {Promise<Answer>}
+ */
+async function answerOf(reply) {
+  try {
+    return { granted: grantedBy(await reply) };
+  } catch (foreign) {
+    if (!isWrongType(foreign)) throw foreign;
+    return { granted: null, foreign };
+  }
+}
+
+/**
+ * An old program has the lock, and no queue: pauses before the next command.
+ *
+ * @param {unknown} foreign the answer that says so
+ * @param {Request} request
+ * @param {import('./attempt.js').Copy} copy
+ */
+async function refusedBy(foreign, request, copy) {
+  const { attempt, bound } = request;
+  bound.heard();
+  bound.cause = foreign;
+  request.step = attempt.nil(performance.now(), copy);
+  if (request.step.what === 'refused') return;
+  await pause(Math.min(AGAIN, request.step.block || AGAIN), bound.signal);
+  request.step = attempt.nil(performance.now(), copy);
 }
 
 /**
@@ -114,14 +151,13 @@ async function askAgain(request) {
   const { client, target, command, bound, attempt } = request;
   for (;;) {
     const copy = attempt.sends(performance.now());
-    const reply = await soon(client.send(command, target.keys[0] ?? '').then((reply) => ({ reply })), bound);
-    const granted = reply ? grantedBy(reply.reply) : null;
+    const answer = await soon(answerOf(client.send(command, target.keys[0] ?? '')), bound);
     const now = performance.now();
-    if (granted) {
+    if (answer?.granted) {
       request.step = attempt.granted(now, copy);
-      return { ...granted, acknowledged: 0 };
+      return { ...answer.granted, acknowledged: 0 };
     }
-    request.step = reply ? attempt.nil(now, copy) : attempt.cut(now);
+    request.step = answer ? attempt.nil(now, copy) : attempt.cut(now);
     if (request.step.what !== 'wait' && request.step.what !== 'try') return null;
     await pause(Math.min(AGAIN, request.step.block || AGAIN), bound.signal);
   }
@@ -182,4 +218,4 @@ function waitFor({ terms: { replicas, replicasTimeout }, bound }) {
   return ['WAIT', String(replicas), String(ofReplicas(replicasTimeout, bound?.left ?? Infinity))];
 }
 
-module.exports = { askAgain, grantedBy, waitFor, waitOn };
+module.exports = { answerOf, askAgain, refusedBy, waitFor, waitOn };

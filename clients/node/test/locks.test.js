@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { hostname } from 'node:os';
 
-import { DLock, LockLost, NotGranted } from 'redis-dlock';
+import { DLock, LockLost, NotGranted, Session } from 'redis-dlock';
 
-import { clientsOf, lookAt, reasonOf, sleep, test, until, withEachClient } from './fixture.js';
+import { clientsOf, lookAt, reasonOf, sleep, test, until, untilWaiting, withEachClient } from './fixture.js';
 
 withEachClient(({ key, run, open }) => {
   test('a lock has one owner at a time, and a greater token each time', async () => {
@@ -139,6 +139,47 @@ withEachClient(({ key, run, open }) => {
     const using = dlock.using(key('overwritten'), () => run('SET', key('overwritten'), 'x'));
     await assert.rejects(using, LockLost);
     await run('DEL', key('overwritten'));
+  });
+
+  test('a lock of an old program is held', async () => {
+    const client = await open();
+    const [dlock, session] = [new DLock(client), await new Session(client).open()];
+    const takers = {
+      acquire: (name, options) => dlock.acquire(name, options),
+      session: (name, options) => dlock.acquire(name, { session: true, ...options }),
+      named: (name, options) => dlock.acquire(name, { session, ...options }),
+      write: (name, options) => dlock.write(name, options),
+      semaphore: (name, options) => dlock.semaphore(name, 2).acquire(options),
+      all: (name, options) => dlock.acquireAll([`${name}:2`, name], options),
+    };
+    const isHeld = (error) => error instanceof NotGranted && /WRONGTYPE/.test(error.cause);
+    const takes = async ([what, take]) => {
+      const name = key(`old:${what}`);
+      await run('SET', name, 'old', 'NX');
+      for (const wait of [0, 250]) {
+        const began = performance.now();
+        await assert.rejects(take(name, { wait }), isHeld, `${what}, ${wait} ms`);
+        assert(performance.now() - began >= wait, `${what} waits`);
+      }
+      const waiting = take(name, { wait: 20_000 });
+      await sleep(250);
+      await run('DEL', name);
+      assert.equal(await (await waiting).release(), true, what);
+    };
+    await Promise.all(Object.entries(takers).map(takes));
+    await session.close();
+  });
+
+  test('a wait goes on when an old program takes the key', async () => {
+    const dlock = new DLock(await open());
+    const lock = await dlock.acquire(key('taken'));
+    const waiting = dlock.acquire(key('taken'), { wait: 20_000 });
+    await untilWaiting(run, key('taken'), 1);
+    await run('SET', key('taken'), 'old');
+    await sleep(250);
+    await run('DEL', key('taken'));
+    assert.equal(await (await waiting).release(), true);
+    assert.equal(await lock.release(), false);
   });
 
   test('a lock that lapsed was not released', async () => {
