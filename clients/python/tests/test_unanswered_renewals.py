@@ -13,7 +13,7 @@ import redis
 
 import redis_dlock
 from cutting import CuttingProxy, Delay
-from kit import PATIENCE, Kit, Plain, info, soon
+from kit import PATIENCE, AsyncioKit, Kit, Plain, info, soon
 from servers import Server
 from test_lost import is_lost, lost_already
 
@@ -104,9 +104,8 @@ async def test_a_session_counts_with_a_lease_that_was_perhaps_shortened(kit: Kit
     await lock.release()
 
 
+@pytest.mark.parametrize("kit", [AsyncioKit], ids=["asyncio"], indirect=True)
 async def test_a_cancelled_renewal_counts_as_executed(kit: Kit, server: Server) -> None:
-    if hasattr(kit.lock("job"), "_inner"):
-        pytest.skip("threads are not cancelled")
     lock = kit.extra("job", client=kit.client_of({"host": "127.0.0.1", "port": server.port}), timeout=600)
     assert await lock.acquire()
     server.freeze()
