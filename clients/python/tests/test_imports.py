@@ -1,7 +1,11 @@
 """The modules of the package import each other in one direction only: each can be read with nothing but those below it."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import redis_dlock
 
@@ -26,3 +30,14 @@ def test_modules_import_each_other_in_one_direction_only() -> None:
             seen |= new
             ahead += new
         assert module not in seen, f"{module} imports itself over others"
+
+
+@pytest.mark.parametrize("client, module", [("redis.cluster", "sync_session"), ("redis.asyncio.cluster", "async_session")])
+def test_a_session_of_a_cluster_needs_no_other_import(client: str, module: str) -> None:
+    program = f"""
+from {client} import RedisCluster
+from redis_dlock.{module} import Session
+print(type(Session(RedisCluster.__new__(RedisCluster))).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "ClusterSession\n", done.stderr

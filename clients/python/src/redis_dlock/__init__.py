@@ -13,7 +13,6 @@ from .observe import Election, Term, holder, watch
 from .observed import Holder
 from .several import DSemaphore, acquire_all
 from .sync import DLock
-from .sync_cluster import ClusterSession as _ClusterSession
 from .sync_session import Session
 from .tasks import current_lock, locked, once
 

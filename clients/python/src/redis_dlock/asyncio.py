@@ -1,6 +1,5 @@
 """Locks for asyncio: `DLock(redis, "name")` with a client of `redis.asyncio`."""
 
-from .async_cluster import ClusterSession as _ClusterSession
 from .async_lock import DLock
 from .async_observe import Election, Term, holder, watch
 from .async_session import Session
