@@ -7,6 +7,9 @@ const { once } = require('node:events');
 const net = require('node:net');
 const readline = require('node:readline');
 
+/** How long the command may take until it listens, and the server to answer, in ms. */
+const [START, ANSWER] = [30_000, 10_000];
+
 /** A server in memory on a free port. Its clock can be moved on. */
 class LockServer {
   #process;
@@ -27,6 +30,8 @@ class LockServer {
    */
   async advance(milliseconds) {
     const socket = net.connect(this.port, '127.0.0.1');
+    socket.setTimeout(ANSWER, () => socket.destroy(new Error('the server does not answer')));
+    socket.once('end', () => socket.destroy(new Error('the server has ended')));
     try {
       socket.write(`DLOCK.CLOCK ADVANCE ${Math.round(milliseconds)}\r\n`);
       const [reply] = await once(socket, 'data');
@@ -40,6 +45,7 @@ class LockServer {
   async close() {
     const { exitCode, signalCode } = this.#process;
     if (exitCode !== null || signalCode !== null) return;
+    this.#process.ref();
     this.#process.kill('SIGKILL');
     await once(this.#process, 'exit');
   }
@@ -56,10 +62,17 @@ async function startServer({ command = process.env.DLOCK_COMMAND || 'dlock', opt
     child.once('error', reject);
     child.once('exit', (code) => reject(new Error(`dlock serve ended with code ${code}`)));
   });
+  // The server neither outlives the program nor keeps it running.
+  const end = () => child.kill('SIGKILL');
+  process.once('exit', end);
+  child.once('close', () => process.off('exit', end));
+  const limit = setTimeout(end, START);
   const lines = readline.createInterface({ input: child.stdout });
-  const [line] = await Promise.race([once(lines, 'line'), ended]);
+  const [line] = await Promise.race([once(lines, 'line'), ended]).finally(() => clearTimeout(limit));
   ended.catch(() => {});
   lines.close();
+  child.stdout.destroy();
+  child.unref();
   return new LockServer(child, Number(line));
 }
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import redis
 
 from redis_dlock import DLock, LockError
 from redis_dlock.testing import LockServer
@@ -36,6 +37,24 @@ def test_options_that_are_wrong() -> None:
     """A server that does not start is no server."""
     with pytest.raises(RuntimeError, match="code 64"):
         LockServer("--no-such-option")
+
+
+def test_a_command_that_never_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start has a limit."""
+    command = tmp_path / "dlock"
+    command.write_text("#!/bin/sh\nexec sleep 60\n")
+    command.chmod(0o755)
+    monkeypatch.setattr("redis_dlock.testing._START", 0.2)
+    with pytest.raises(RuntimeError, match="code -9"):
+        LockServer(command=str(command))
+
+
+def test_a_server_that_nobody_closes() -> None:
+    """The server ends with the program."""
+    program = "from redis_dlock.testing import LockServer; server = LockServer(); print(server.port)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    with pytest.raises(redis.ConnectionError):
+        redis.Redis(port=int(done.stdout)).ping()
 
 
 def test_the_fixture_of_pytest(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
+import weakref
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -20,6 +22,9 @@ from typing import Any
 import redis
 
 __all__ = ["LockServer"]
+
+# How long the command may take until it listens, in seconds.
+_START = 30.0
 
 
 class LockServer:
@@ -31,12 +36,17 @@ class LockServer:
         if program is None:
             raise FileNotFoundError("there is no command dlock: install it, or set DLOCK_COMMAND")
         words = [program, "serve", "--port", "0", "--print-port", "--test-clock", *options]
-        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert self._process.stdout is not None
-        with self._process.stdout:
-            line = self._process.stdout.readline()
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        # At the end of the program, too: the server would outlive it.
+        self._end = weakref.finalize(self, _end, process)
+        limit = threading.Timer(_START, process.kill)
+        limit.start()
+        assert process.stdout is not None
+        with process.stdout:
+            line = process.stdout.readline()
+        limit.cancel()
         if not line:
-            raise RuntimeError(f"dlock serve ended with code {self._process.wait()}")
+            raise RuntimeError(f"dlock serve ended with code {process.wait()}")
         self.port = int(line)
         self._clients: list[redis.Redis] = []
 
@@ -60,8 +70,7 @@ class LockServer:
         """Ends the server."""
         for client in self._clients:
             client.close()
-        self._process.kill()
-        self._process.wait()
+        self._end()
 
     def __enter__(self) -> LockServer:
         return self
@@ -70,6 +79,11 @@ class LockServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
 
 
 try:
