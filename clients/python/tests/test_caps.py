@@ -156,7 +156,7 @@ def test_a_round_that_is_late_binds_and_asks_for_caps(monkeypatch: pytest.Monkey
     now = [1000.0]
     monkeypatch.setattr("redis_dlock.session.time", SimpleNamespace(monotonic=lambda: now[0]))
     session = redis_dlock.Session(redis.Redis(), timeout=3)
-    told = {"DLOCK.SESSION": 2, "RENEW": 1, "INFO": {"holds": [{"mode": "exclusive", "token": 7}]}}
+    told: dict[Any, Any] = {"DLOCK.SESSION": 2, "RENEW": 1, "INFO": {"holds": [{"mode": "exclusive", "token": 7}]}}
 
     def beat() -> None:
         work = session._round()
