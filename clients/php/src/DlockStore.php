@@ -58,6 +58,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     /** @var list<array{name: string, arguments: list<string|int>, until: float}> releases that got no answer */
     private array $owed = [];
 
+    /** The process that owes them: a forked one must not use its connection. */
+    private int $owes = 0;
+
     /**
      * @param \Redis|\RedisCluster $redis a connected client. A blocking acquisition occupies it while it waits
      * @param float      $initialTtl  the lease of locks that are not refreshed, in seconds
@@ -293,12 +296,16 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private function owe(Key $key, array $arguments, float $until): void
     {
         $this->owed[] = ['name' => (string) $key, 'arguments' => $arguments, 'until' => $until];
+        $this->owes = getmypid();
     }
 
     /** Sends again what is owed, until a server does not answer. */
     private function repay(): void
     {
-        $owed = $this->owed;
+        $owed = $this->owes === getmypid() ? $this->owed : [];
+        if ($owed && \Redis::ATOMIC !== $this->redis->getMode()) {
+            return;
+        }
         try {
             while ($owed) {
                 if ($owed[0]['until'] > microtime(true)) {

@@ -445,6 +445,29 @@ $tests = [
             check(0 === connected()->exists($name), "$way releases it");
         }
     },
+    'a release that is owed is repeated by the process that owes it, and not within a transaction' => function (string $name) {
+        $redis = connected();
+        $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
+        $store = new DlockStore($redis, 60);
+        $lock = (new LockFactory($store))->createLock($name, 60, false);
+        $lock->acquire();
+        connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
+        throws(LockReleasingException::class, fn () => $lock->release());
+        connected()->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
+        $redis->ping();
+        $other = (new LockFactory($store))->createLock("$name:other");
+        check(succeeds(elsewhere(function () use ($store) {
+            $store->__destruct();
+
+            return true;
+        })), 'the other process ends');
+        check(1 === connected()->exists($name), 'the connection is that of this process');
+        $redis->multi();
+        throws(LockAcquiringException::class, fn () => $other->acquire());
+        $redis->discard();
+        $other->acquire();
+        check(0 === connected()->exists($name), 'it is released');
+    },
     'a lock whose release may still be executed is another one when it is acquired again' => function (string $name) {
         $redis = connected();
         $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
