@@ -34,7 +34,9 @@ final class Pinned {
             }
             return taken.ask(command);
         })).whenComplete((reply, failed) -> {
-            if (failed != null && !(Futures.cause(failed) instanceof ServerException)) {
+            Throwable reason = Futures.cause(failed);
+            // A node that refuses for the moment may be the primary no more.
+            if (failed != null && (!(reason instanceof ServerException) || Unanswered.mayRepeat(reason))) {
                 backend.distrust(its);
                 end();
             }

@@ -15,6 +15,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 
 /** A session in a cluster: heartbeats to each node that has locks of it. */
@@ -109,6 +110,28 @@ final class ClusterSessionTest {
             cluster.second.thaw();
             Hold again = client.lock(gone.get(0).names().get(0)).withLease(Lease.of(session)).acquire();
             assertTrue(again.check());
+        }
+    }
+
+    /** The client still takes the one before for the primary. */
+    @Test
+    void a_session_begins_on_the_next_primary() throws Exception {
+        try (TestCluster cluster = new TestCluster(); TestServer replica = cluster.replica();
+                DLockClient client = cluster.client()) {
+            String name = IntStream.range(0, 100).mapToObj(number -> "job:" + number)
+                    .filter(job -> cluster.with(job) == cluster.second).findFirst().orElseThrow();
+            Session session = client.openSession(Duration.ofSeconds(15));
+            while (cluster.with(session.id()) == cluster.second) {
+                session.close();
+                session = client.openSession(Duration.ofSeconds(15));
+            }
+            client.lock(name).acquire().release();
+            replica.run("CLUSTER", "FAILOVER", "TAKEOVER");
+            soon("the one before replicates it", () ->
+                    Words.text(((List<?>) cluster.second.run("ROLE")).get(0)).equals("slave"));
+            Hold hold = client.lock(name).withLease(Lease.of(session)).tryAcquire(Duration.ZERO).orElseThrow();
+            assertTrue(sessionOf(replica, name) != null);
+            hold.release();
         }
     }
 
