@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -163,7 +163,7 @@ def leftovers(it: Round) -> Iterator[str]:
                 continue
             # A lock is lost to its program earlier than to its server: when it cannot be renewed in time, or when an
             # agent is started again, which knows nothing of what its servers have.
-            if grant is not None and grant.release != "released":
+            if grant is not None and not is_released(it, grant):
                 continue
             of_it = [each for each in it.attempts if each.process == process and each.lock == lock["lock"]]
             # A token tells when it was granted.
@@ -177,13 +177,39 @@ def leftovers(it: Round) -> Iterator[str]:
             yield f"left in {lock['lock']}: {lock['waiters']} waiters"
 
 
+def is_released(it: Round, grant: Attempt) -> bool:
+    """Returns whether the server had it until the release. The store for Symfony says the same of a lock that was lost."""
+    return grant.release == "released" and not (
+        grant.program.startswith("php") and has_reason(it, grant, grant.began, grant.released))
+
+
 def is_unsure(it: Round, attempt: Attempt) -> bool:
     """Returns whether what an attempt was granted may stay: its package could not clean up, for all that it tried."""
+    since, until = attempt.began, attempt.ended + CLEANING
+    # What a killed agent has asked for may still be granted, and the next agent does not know of it.
+    if any(kind == "agent killed" and begin < until and since < end for kind, _, begin, end in it.faults):
+        return True
     if attempt.result != "canceled":
         return attempt.result in FAILURES
-    since, until = attempt.began, attempt.ended + CLEANING
     return any(begin < until and since < end and min(end, until) - max(begin, since) > CLEANING // 2
                for _, whom, begin, end in it.faults if whom in ("", attempt.program))
+
+
+def of_majority(servers: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Returns the locks of a quorum: with the holds that a majority of its servers has, by the tokens that most have."""
+    seen, found = defaultdict(list), []
+    for lock in (lock for locks in servers for lock in locks):
+        seen[lock["lock"]].append(lock)
+    for locks in seen.values():
+        tokens: dict[str, list[int]] = defaultdict(list)
+        for hold in (hold for lock in locks for hold in lock.get("holds", [])):
+            tokens[hold["owner"]].append(hold["token"])
+        holds = [{"owner": owner, "token": Counter(each).most_common(1)[0][0]}
+                 for owner, each in tokens.items() if len(each) > len(servers) // 2]
+        waiters = max(lock.get("waiters", 0) for lock in locks) if len(locks) > len(servers) // 2 else 0
+        if holds or waiters:
+            found.append({"lock": locks[0]["lock"], "holds": holds, "waiters": waiters})
+    return found
 
 
 def process_of(owner: str) -> int:

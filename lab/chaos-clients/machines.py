@@ -20,6 +20,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from judge import of_majority
 from way import Way
 
 TOP = Path(__file__).parents[2]
@@ -418,11 +419,7 @@ class Quorum(Deployment):
 
     async def locks(self) -> list[dict[str, Any]]:
         """Returns the locks that a majority has."""
-        found: dict[str, list[dict[str, Any]]] = {}
-        for machine in self.machines:
-            for lock in await machine.locks(0):
-                found.setdefault(lock["lock"], []).append(lock)
-        return [locks[0] for locks in found.values() if len(locks) > 1]
+        return of_majority([await machine.locks(0) for machine in self.machines])
 
     def heal(self) -> None:
         """Lets the agent go on, too."""

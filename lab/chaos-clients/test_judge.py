@@ -6,7 +6,7 @@ import unittest
 from typing import Any
 
 from history import Attempt, Sample
-from judge import Round, judge
+from judge import Round, judge, of_majority
 
 MS = 1000
 
@@ -85,6 +85,28 @@ class Judge(unittest.TestCase):
         self.accepts(attempt("a", 0, 10, 1, release="", releasing=None), **left)
         self.accepts(attempt("a", 0, 10, 1), killed={7}, **left)
         self.finds("granted nothing", attempt("a", 0, 10, 2), **left)
+
+    def test_what_a_killed_agent_was_doing_may_stay(self) -> None:
+        left = {"left": [{"lock": "0/k", "holds": [{"owner": "host:7:1:ff", "token": 5 * MS}]}]}
+        asked = attempt("a", 0, 10, 0, result="canceled", samples=[], releasing=None, release="")
+        self.finds("granted nothing", asked, **left)
+        self.accepts(asked, faults=[("agent killed", "", 9 * MS, 11 * MS)], **left)
+        self.finds("granted nothing", asked, faults=[("agent killed", "", -9 * MS, -1 * MS)], **left)
+
+    def test_the_store_for_symfony_does_not_say_that_it_released_nothing(self) -> None:
+        left = {"left": [{"lock": "0/k", "holds": [{"owner": "host:7:1:ff", "token": 1}]}]}
+        killed = {"faults": [("agent killed", "", 2 * MS, 4 * MS)]}
+        self.accepts(attempt("php", 0, 10, 1), **left, **killed)
+        self.finds("left in", attempt("php", 0, 10, 1), **left)
+        self.finds("left in", attempt("a", 0, 10, 1), **left, **killed)
+
+    def test_a_quorum_has_what_a_majority_has(self) -> None:
+        def server(**owners: int) -> list[dict[str, Any]]:
+            return [{"lock": "0/k", "holds": [{"owner": each, "token": token} for each, token in owners.items()]}]
+
+        self.assertEqual(of_majority([server(a=1), server(b=2), []]), [])
+        [lock] = of_majority([server(a=9), server(a=1), server(a=1, b=2)])
+        self.assertEqual(lock["holds"], [{"owner": "a", "token": 1}])
 
 
 if __name__ == "__main__":
