@@ -109,6 +109,33 @@ func startCluster(t testing.TB) [2]*server {
 	return nodes
 }
 
+// The client still takes the one before for the primary.
+func TestASessionBeginsOnTheNextPrimary(t *testing.T) {
+	t.Parallel()
+	nodes := startCluster(t)
+	replica := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "15000")
+	replica.call("CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(nodes[0].port))
+	eventually(t, "it is known", func() bool {
+		said, _ := replica.try("CLUSTER", "REPLICATE", nodes[0].call("CLUSTER", "MYID"))
+		return said == "+OK"
+	})
+	eventually(t, "it replicates", func() bool { return replica.info("replication", "master_link_status") == "up" })
+	client, err := dlock.NewCluster([]string{nodes[1].address()}, dlock.WithSession(12*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	// The client gets to know the nodes, and opens no session. Slot 3300 is on the first.
+	release(t, acquire(t, client, "{b}", dlock.WithoutRenewal()))
+	replica.call("CLUSTER", "FAILOVER", "TAKEOVER")
+	eventually(t, "the one before replicates it", func() bool { return nodes[0].info("replication", "role") == "slave" })
+	lock, err := client.TryLock(context.Background(), "{b}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, lock)
+}
+
 func TestALockGoesWhereItsSlotGoes(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t)
