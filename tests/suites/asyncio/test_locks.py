@@ -130,7 +130,7 @@ class Lock(Waiting):
 
     def release(self) -> None:
         if not self._held or self._lock is None:
-            raise RuntimeError("Lock is not acquired.")
+            raise RuntimeError("nobody holds the lock")
         self._held = False
         goes_on(self._lock.release())
 
@@ -191,7 +191,7 @@ class BoundedSemaphore(Semaphore):
 
     def release(self) -> None:
         if self._free >= self._most:
-            raise ValueError("BoundedSemaphore released too many times")
+            raise ValueError("released more often than acquired")
         super().release()
 
 

@@ -45,14 +45,14 @@ class Lock(DLock):
         strict: bool = True, signal_expire: int = 1000, blocking: bool = True,
     ) -> None:
         if strict and not isinstance(redis_client, StrictRedis):
-            raise ValueError("redis_client must be instance of StrictRedis")
+            raise ValueError("not a client of redis-py")
         if auto_renewal and expire is None:
-            raise ValueError("Expire may not be None when auto_renewal is set")
+            raise ValueError("a lock that is renewed needs a lease")
         if not isinstance(id, (bytes, str, type(None))):
             raise TypeError("an id is bytes or str")
         self._expire = int(expire) if expire else None
         if self._expire is not None and self._expire < 0:
-            raise ValueError("A negative expire is not acceptable.")
+            raise ValueError("the lease is negative")
         self.id = os.urandom(12).hex() if id is None else id.decode() if isinstance(id, bytes) else id
         self.renews = auto_renewal
         self._name = f"lock:{name}"
@@ -74,14 +74,14 @@ class Lock(DLock):
     def acquire(self, blocking: bool = True, timeout: Any = None) -> bool:  # type: ignore[override]
         logger.debug("Acquiring Lock(%r) ...", self._name)
         if self.get_owner_id() == self.id:
-            raise AlreadyAcquired("Already acquired from this Lock instance.")
+            raise AlreadyAcquired("the owner has the lock already")
         if not blocking and timeout is not None:
-            raise TimeoutNotUsable("Timeout cannot be used if blocking=False")
+            raise TimeoutNotUsable("a try has no timeout")
         seconds = int(timeout) if timeout else None
         if seconds is not None and seconds < 0:
-            raise InvalidTimeout("Timeout cannot be less than or equal to 0")
+            raise InvalidTimeout("the timeout is negative")
         if seconds and self._expire and not self.renews and seconds > self._expire:
-            raise TimeoutTooLarge("Timeout cannot be greater than expire")
+            raise TimeoutTooLarge("the timeout is longer than the lease")
         if not super().acquire(blocking=blocking, blocking_timeout=seconds, token=self.id):
             logger.warning("Failed to acquire Lock(%r).", self._name)
             return False
@@ -105,7 +105,7 @@ class Lock(DLock):
         if seconds is None:
             raise TypeError("no expire was given, neither to extend nor to the lock")
         if seconds < 0:
-            raise ValueError("A negative expire is not acceptable.")
+            raise ValueError("the lease is negative")
         if self.local.token is None:
             self.local.token = self.id
             self.timeout = seconds
