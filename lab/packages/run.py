@@ -12,19 +12,20 @@ median of the rounds. A language whose tools are not there is left out, with the
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.append(str(ROOT / "tests/suites"))
+from servers import Servers  # noqa: E402 - the path comes first
+
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 
@@ -108,23 +109,6 @@ def said(script: Path) -> str:
     return done.stdout.strip()
 
 
-@contextlib.contextmanager
-def server() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    words = [os.environ["DLOCK_SERVER"], "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    words += ["--loadmodule", os.environ["DLOCK_MODULE"]]
-    quiet = subprocess.DEVNULL
-    with tempfile.TemporaryDirectory() as home, subprocess.Popen([*words, "--dir", home], stdout=quiet) as it:
-        try:
-            while it.poll() is None:
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                    break
-            yield port
-        finally:
-            it.kill()
-
-
 def measure(port: int, program: list[str], kinds: list[str], pairs: int, rounds: int) -> dict[str, tuple[float, float]]:
     """Returns the µs of the processor, and those that passed, of a pair of each kind."""
     seen: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
@@ -152,8 +136,8 @@ def main() -> None:
             print(f"{language} is left out: {missing}", file=sys.stderr)
             continue
         for driver, program in programs.items():
-            with server() as port:
-                figures = measure(port, program, ["plain", *kinds], options.pairs, options.rounds)
+            with Servers(1) as servers:
+                figures = measure(servers.ports[0], program, ["plain", *kinds], options.pairs, options.rounds)
             for kind, (cpu, passed) in figures.items():
                 ratio = cpu / figures["plain"][0]
                 print(f"| {language}, {driver} | {kind} | {cpu:.1f} | {ratio:.2f} | {passed:.0f} |", flush=True)

@@ -1,4 +1,4 @@
-"""Servers with the module, for the time of a suite."""
+"""Servers with the module, for the time of a suite or of another program of this repository."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from types import TracebackType
 
 DEADLINE = 30
@@ -32,7 +33,10 @@ def answers(port: int) -> bool:
 class Servers:
     """Servers on free ports. Use them in a `with` block."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, settings: Mapping[str, str] = os.environ) -> None:
+        """`settings`: the paths `DLOCK_SERVER` and `DLOCK_MODULE`."""
+        self._words = [settings["DLOCK_SERVER"], "--bind", "127.0.0.1", "--save", ""]
+        self._words += ["--loadmodule", settings["DLOCK_MODULE"]]
         self._homes: list[tempfile.TemporaryDirectory[str]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self.ports = [self._start() for _ in range(number)]
@@ -42,11 +46,7 @@ class Servers:
         self._homes.append(home)
         for _ in range(3):
             port = free_port()
-            process = subprocess.Popen(
-                [os.environ["DLOCK_SERVER"], "--port", str(port), "--bind", "127.0.0.1", "--dir", home.name, "--save", "",
-                 "--loadmodule", os.environ["DLOCK_MODULE"]],
-                stdout=subprocess.DEVNULL,
-            )
+            process = subprocess.Popen([*self._words, "--port", str(port), "--dir", home.name], stdout=subprocess.DEVNULL)
             end = time.monotonic() + DEADLINE
             # The port may have gone to another program first. The process then ends.
             while process.poll() is None and time.monotonic() < end:
