@@ -164,7 +164,7 @@ fn the_replies_of_a_transaction_are_bounded() {
     (0..1000).for_each(|_| client.queued(format!("ECHO {}", "x".repeat(700))));
     let Value::Array(replies) = client.run("EXEC") else { panic!("no replies") };
     assert_eq!(replies.len(), 1000);
-    // These replies are larger than their commands.
+    // Replies that are larger than their commands end the connection.
     let mut greedy = server.client();
     (0..10).for_each(|number| _ = greedy.int(format!("DLOCK.ACQUIRE {number}{} a PX 60000", "k".repeat(30_000))));
     greedy.ok("MULTI");

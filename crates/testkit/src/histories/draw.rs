@@ -9,8 +9,7 @@ use dlock_core::{Entries, Mode};
 use super::how::How;
 use super::ops::{History, Op, Step};
 use crate::bytes::Bytes;
-use crate::histories::drawn::key;
-use crate::histories::drawn::lease;
+use crate::histories::drawn::{key, lease};
 use crate::histories::values::{
     CLIENTS, LONG_SESSION_MS, OWNERS, Permit, SHORT_SESSION_MS, Somebody, TokenPick, TokenRule,
 };

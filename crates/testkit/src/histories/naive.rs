@@ -4,9 +4,7 @@ use dlock_core::NamedId;
 use dlock_core::{Mode, Want};
 
 use super::how::How;
-use crate::histories::values::SessionNo;
-use crate::histories::values::User;
-use crate::histories::values::{Asked, KEYS, KeyNo, Lease, Who};
+use crate::histories::values::{Asked, KEYS, KeyNo, Lease, SessionNo, User, Who};
 
 mod judge;
 

@@ -5,8 +5,7 @@ use dlock_core::engine::OpenIf;
 
 use super::naive::{Naive, Reply};
 use crate::histories::naive::Session;
-use crate::histories::values::User;
-use crate::histories::values::{CLIENTS, SessionNo};
+use crate::histories::values::{CLIENTS, SessionNo, User};
 
 /// How much session time passes at most between two turns of the timer, in µs: contract, section 4.
 pub const MAX_STEP_US: u64 = 100_000;

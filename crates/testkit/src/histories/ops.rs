@@ -7,14 +7,7 @@ use dlock_core::engine::OpenIf;
 use dlock_core::{Entries, Mode};
 
 use super::how::How;
-use crate::histories::values::ClientNo;
-use crate::histories::values::KeyNo;
-use crate::histories::values::Lease;
-use crate::histories::values::Permit;
-use crate::histories::values::SessionNo;
-use crate::histories::values::Somebody;
-use crate::histories::values::TokenPick;
-use crate::histories::values::TokenRule;
+use crate::histories::values::{ClientNo, KeyNo, Lease, Permit, SessionNo, Somebody, TokenPick, TokenRule};
 
 /// The operator's settings, and the operations that follow.
 #[derive(Clone, Debug)]

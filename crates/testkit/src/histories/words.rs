@@ -9,11 +9,7 @@ use super::leave::{Fence, Leave, Renewal};
 use super::naive::Request;
 use super::ops::{Op, Step};
 use crate::histories::values::{KeyNo, SessionNo, Somebody, TokenPick, TokenRule};
-use crate::histories::word::Words;
-use crate::histories::word::lease_words;
-use crate::histories::word::name_of;
-use crate::histories::word::session_words;
-use crate::histories::word::words;
+use crate::histories::word::{Words, lease_words, name_of, session_words, words};
 
 /// A request to enter. `owner` is its name, `block` how long it waits, in ms. Some words are in lower case, which a
 /// server must not mind.

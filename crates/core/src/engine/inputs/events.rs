@@ -13,6 +13,7 @@ use crate::engine::state::outbox::log_entry::{LogEntry, LogEvent};
 use crate::engine::state::parts::Parts;
 use crate::engine::state::records::record::Record;
 use crate::engine::state::records::session_holds::{NextRenewal, SessionEnd};
+use crate::engine::state::waiting::Waiter;
 use crate::{ClientId, Name, Now, SessionId, SessionKey, UnixMs};
 
 /// An event outside of the module's commands. A hook only notes it: the engine acts on it after the running command.
@@ -100,7 +101,7 @@ impl<T> Engine<T> {
     /// Takes in that a client is gone, of which no event told: its session ends, and it waits no more.
     pub fn lose_client(&mut self, client: ClientId, now: Now) {
         self.input(Input::ClientGone(client), now);
-        let of_client = |(_, waiter): &(WaiterId, &crate::engine::state::waiting::Waiter<T>)| waiter.client == client;
+        let of_client = |(_, waiter): &(WaiterId, &Waiter<T>)| waiter.client == client;
         let waits: Vec<WaiterId> = self.parts.waiters.iter().filter(of_client).map(|(id, _)| id).collect();
         waits.into_iter().for_each(|id| drop(self.abandon(id)));
     }

@@ -8,6 +8,7 @@ use crate::engine::state::due::retry;
 use crate::engine::state::engine::Engine;
 use crate::engine::state::ids::RecordId;
 use crate::engine::state::ids::WaiterId;
+use crate::engine::state::parts::Parts;
 use crate::engine::state::records::attention::Attention;
 use crate::engine::state::records::record::Record;
 use crate::engine::visit::Visit;
@@ -40,11 +41,7 @@ impl<T> Engine<T> {
     }
 
     /// Changes a record, if it is still there.
-    pub(super) fn with_record(
-        &mut self,
-        id: RecordId,
-        change: impl FnOnce(&mut crate::engine::state::parts::Parts<T>, &mut Record),
-    ) {
+    pub(super) fn with_record(&mut self, id: RecordId, change: impl FnOnce(&mut Parts<T>, &mut Record)) {
         if let Some(record) = self.registry.get_mut(id) {
             change(&mut self.parts, record);
         }

@@ -10,6 +10,7 @@ use crate::engine::state::parts::Parts;
 use crate::engine::state::records::attention::Attention;
 use crate::engine::state::records::record::Record;
 use crate::engine::state::records::session_holds::views::BindingView;
+use crate::engine::state::waiting::queue::Rank;
 use crate::{ClientId, Lease, Name, Request, SessionKey, UnixMs};
 
 /// Everything in an engine that decides what it does next, but its random numbers.
@@ -97,7 +98,7 @@ impl<T> Engine<T> {
             ticket: &waiter.ticket,
             request: &waiter.request,
             client: waiter.client,
-            is_upgrade: waiter.place.rank == crate::engine::state::waiting::queue::Rank::Upgrade,
+            is_upgrade: waiter.place.rank == Rank::Upgrade,
             in_the_way: waiter.in_the_way,
         })
     }

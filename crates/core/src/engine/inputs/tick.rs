@@ -10,7 +10,9 @@ use crate::engine::state::due::{RETRY_MS, retry};
 use crate::engine::state::engine::Engine;
 use crate::engine::state::fault::Fault;
 use crate::engine::state::ids::RecordId;
+use crate::engine::state::ids::WaiterId;
 use crate::engine::state::outbox::Answer;
+use crate::engine::state::records::attention::Attention;
 use crate::engine::state::records::attention::{Due, Lane};
 use crate::engine::visit::Visit;
 use crate::{Name, Now, UnixMs};
@@ -151,12 +153,8 @@ impl<T> Engine<T> {
         }
         let (due, id) = self.parts.backlog.first_due()?;
         self.with_record(id, |parts, record| match due.lane {
-            Lane::Queues | Lane::Ended => {
-                parts.backlog.set_attention(record, crate::engine::state::records::attention::Attention::None)
-            }
-            Lane::Renewals | Lane::Lapsed => {
-                parts.backlog.set_renewal(record, crate::engine::state::records::attention::Attention::None)
-            }
+            Lane::Queues | Lane::Ended => parts.backlog.set_attention(record, Attention::None),
+            Lane::Renewals | Lane::Lapsed => parts.backlog.set_renewal(record, Attention::None),
         });
         Some((id, due))
     }
@@ -262,7 +260,7 @@ impl<T> Engine<T> {
 impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Releases what has ended, serves the queue if the server permits it, and closes the lock. Returns the head, if that
     /// is a request for several locks.
-    fn work_off(mut self, permission: Permission) -> Option<crate::engine::state::ids::WaiterId> {
+    fn work_off(mut self, permission: Permission) -> Option<WaiterId> {
         self.forget_if_elsewhere(permission);
         self.release_ended();
         let several = match permission {

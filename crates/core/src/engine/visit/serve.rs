@@ -2,6 +2,7 @@
 
 use crate::broken;
 use crate::engine::keyspace::OpenKey;
+use crate::engine::state::due::retry;
 use crate::engine::state::fault::Fault;
 use crate::engine::state::ids::WaiterId;
 use crate::engine::state::outbox::Answer;
@@ -113,7 +114,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Puts off serving a queue, because the server does not allow it now.
     pub(crate) fn retry_later(&mut self) {
         if let Some(record) = self.record.as_mut().filter(|record| !record.queue.is_empty()) {
-            record.queue_due = Some(crate::engine::state::due::retry(self.now));
+            record.queue_due = Some(retry(self.now));
         }
     }
 }
