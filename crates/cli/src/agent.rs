@@ -1,6 +1,5 @@
 //! `dlock agent`.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use dlock_agent::{Agent, Listen, Options};
 use dlock_client::Error;
-use nix::sys::signal::Signal;
 
+use crate::output::say;
 use crate::servers::Servers;
 use crate::signals::Signals;
 use crate::values::duration;
@@ -66,17 +65,15 @@ pub struct AgentOptions {
 /// Runs until a signal ends it.
 pub async fn agent(servers: &Servers, options: AgentOptions) -> Result<u8, Error> {
     let options = options.read()?;
-    // Nobody may read it any more.
-    let log = |line: &str| _ = writeln!(std::io::stderr(), "dlock agent: {line}");
+    let log = |line: &str| say(&format!("dlock agent: {line}"));
     let agent = match servers.are_several() {
         false => Agent::passing(servers.open()?, options, log)?,
         true => Agent::of_quorum(servers.open()?, &servers.each()?, servers.longest()?, options, log)?,
     };
-    let mut signals = match Signals::take() {
-        Ok(signals) => signals,
+    let stop = match Signals::take() {
+        Ok(signals) => signals.asked_to_end(),
         Err(error) => return Ok(fail(exit::UNAVAILABLE, &error.to_string())),
     };
-    let stop = async move { while !matches!(signals.next().await.0, Signal::SIGTERM | Signal::SIGINT) {} };
     match agent.run(stop).await {
         Ok(()) => Ok(0),
         Err(error) => Ok(fail(exit::UNAVAILABLE, &error.to_string())),

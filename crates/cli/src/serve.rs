@@ -1,15 +1,14 @@
 //! `dlock serve`.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
 use dlock_agent::{Listen, Serve, ServeOptions};
 use dlock_client::Error;
-use nix::sys::signal::Signal;
 
 use crate::agent::{Login, mode};
+use crate::output::{print, say};
 use crate::signals::Signals;
 use crate::{exit, fail};
 
@@ -69,17 +68,14 @@ pub struct Options {
 pub async fn serve(options: Options) -> Result<u8, Error> {
     let prints_port = options.print_port;
     let options = options.read()?;
-    // Nobody may read it any more.
-    let log = |line: &str| _ = writeln!(std::io::stderr(), "dlock serve: {line}");
-    let mut signals = match Signals::take() {
-        Ok(signals) => signals,
+    let log = |line: &str| say(&format!("dlock serve: {line}"));
+    let stop = match Signals::take() {
+        Ok(signals) => signals.asked_to_end(),
         Err(error) => return Ok(fail(exit::UNAVAILABLE, &error.to_string())),
     };
-    let stop = async move { while !matches!(signals.next().await.0, Signal::SIGTERM | Signal::SIGINT) {} };
     let ready = |port: Option<u16>| {
         if let Some(port) = port.filter(|_| prints_port) {
-            let mut out = std::io::stdout();
-            let _ = writeln!(out, "{port}").and_then(|()| out.flush());
+            print(&port.to_string());
         }
     };
     match Serve::new(options, log).run(stop, ready).await {

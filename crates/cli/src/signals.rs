@@ -63,6 +63,11 @@ impl Signals {
         }
     }
 
+    /// Waits until the process is asked to end. Every other signal is ignored.
+    pub async fn asked_to_end(mut self) {
+        while !matches!(self.next().await.0, Signal::SIGTERM | Signal::SIGINT) {}
+    }
+
     /// Does what the signal does to a process that handles none: ends this one, as whoever sent it expects.
     pub fn die_of(&self, signal: Signal) -> io::Result<()> {
         let mut only = SigSet::empty();
