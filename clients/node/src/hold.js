@@ -167,8 +167,7 @@ class Lock {
 
   /** @param {number} lease */
   async #extend(lease) {
-    if (this.#lost.aborted) throw new LockLost(this.resource, `it was lost before: ${this.#why}`, this.#lost.reason);
-    if (this.#isOver) throw new LockLost(this.resource, 'it was released');
+    this.#checkHeld();
     const now = performance.now();
     const { terms } = this.#granted;
     const { atLeast } = terms;
@@ -176,8 +175,10 @@ class Lock {
     // The command may be executed without an answer.
     const sent = this.#beats.sends(now, time);
     this.#watchEnd();
-    const renewal = this.#within(this.#lost.signal, (bound) => this.#renew(time, bound), ofRenewal(terms));
+    // Not repeated once the lock is released, or another program goes on with it.
+    const renewal = this.#within(this.#over.signal, (bound) => this.#renew(time, bound), ofRenewal(terms));
     const { replies, repeated } = await renewal.catch((error) => {
+      if (error === OVER) throw this.#lost.reason ?? new LockLost(this.resource, 'it was released');
       if (error instanceof TooFewReplicas) this.#beats.refused(performance.now(), sent);
       else this.#beats.cut(performance.now());
       throw isWrongType(error) ? this.#lose(OVERWRITTEN, error) : error;
@@ -188,8 +189,13 @@ class Lock {
     await this.#renewed(replies, sent);
   }
 
-  handOver() {
+  #checkHeld() {
     if (this.#lost.aborted) throw new LockLost(this.resource, `it was lost before: ${this.#why}`, this.#lost.reason);
+    if (this.#isOver) throw new LockLost(this.resource, 'it was released');
+  }
+
+  handOver() {
+    this.#checkHeld();
     const { own, named } = this.#granted;
     if (own || named) throw new TypeError('a session ends with its program: a lock that is handed over has a lease');
     this.#end();
