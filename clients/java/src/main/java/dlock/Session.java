@@ -364,7 +364,7 @@ public final class Session implements AutoCloseable {
             schedule();
         }
         if (isSoon) {
-            learn();
+            learnCap(bound, learning());
         }
     }
 
@@ -396,8 +396,12 @@ public final class Session implements AutoCloseable {
         synchronized (this) {
             bindings.stream().filter(bound -> bound.binding.needsCap(soon)).forEach(unknown::add);
         }
-        Deadline giveUp = Deadline.afterMillis(Math.max(SHORTEST_PATIENCE_MILLIS, timeoutMillis / 6));
+        Deadline giveUp = learning();
         return inTurn(unknown, 0, bound -> learnCap(bound, giveUp).handle((known, failed) -> null));
+    }
+
+    private Deadline learning() {
+        return Deadline.afterMillis(Math.max(SHORTEST_PATIENCE_MILLIS, timeoutMillis / 6));
     }
 
     // Heartbeats

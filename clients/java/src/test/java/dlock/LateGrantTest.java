@@ -5,7 +5,9 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -192,6 +194,36 @@ final class LateGrantTest {
         }
         assertTrue(System.nanoTime() - began > ms(4500), "it is lost long before its cap");
         session.close();
+    }
+
+    /** Each hold asks for its own cap, so that many of them do not flood a server that is late already. */
+    @Test
+    void many_holds_that_were_not_confirmed_ask_for_their_caps_once_each() throws Exception {
+        Session session = client.openSession(Duration.ofMillis(2000));
+        List<CompletableFuture<Optional<Hold>>> waiting = new ArrayList<>();
+        for (int i = 0; i < 20; i++) {
+            server.run("DLOCK.ACQUIRE", "many:" + i, "other");
+            waiting.add(client.lock("many:" + i).withLease(Lease.of(session)).tryAcquireAsync(Duration.ofMillis(3000)));
+        }
+        Thread.sleep(2500);
+        server.run("CONFIG", "RESETSTAT");
+        proxy.slowTakes = 1000;
+        proxy.slow = new String[] {"DLOCK.INFO"};
+        for (int i = 0; i < 20; i++) {
+            server.run("DLOCK.RELEASE", "many:" + i, "other");
+        }
+        for (CompletableFuture<Optional<Hold>> each : waiting) {
+            assertTrue(each.get(20, TimeUnit.SECONDS).orElseThrow().isHeld());
+        }
+        soon("each has asked", () -> asked() >= 40);
+        assertTrue(asked() <= 100, asked() + " questions");
+        session.close();
+    }
+
+    private int asked() {
+        String calls = new String((byte[]) server.run("INFO", "commandstats"), StandardCharsets.UTF_8)
+                .replaceFirst("(?is).*cmdstat_dlock.info:calls=(\\d+),.*", "$1");
+        return calls.matches("\\d+") ? Integer.parseInt(calls) : 0;
     }
 
     /** The server may execute it later, after a renewal with a longer lease. */
