@@ -234,7 +234,7 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 			h.nudge()
 			return false, answer
 		}
-		// Who waits for the session on a server that is the primary no more finds the next one.
+		// An acquisition that waits for the session on a server that is the primary no more has to find the next one.
 		if !answer.mayRepeat() || answer.Code() == "READONLY" {
 			h.refused = answer
 			h.tell()

@@ -186,7 +186,7 @@ def is_released(it: Round, grant: Attempt) -> bool:
 def is_unsure(it: Round, attempt: Attempt) -> bool:
     """Returns whether what an attempt was granted may stay: its package could not clean up, for all that it tried."""
     since, until = attempt.began, attempt.ended + CLEANING
-    # What a killed agent has asked for may still be granted, and the next agent does not know of it.
+    # Servers may still grant a request of a killed agent, of which the next agent knows nothing.
     if any(kind == "agent killed" and begin < until and since < end for kind, _, begin, end in it.faults):
         return True
     if attempt.result != "canceled":

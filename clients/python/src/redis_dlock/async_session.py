@@ -216,7 +216,7 @@ class ClusterSession(Session):
             raise ConnectionError("the session was not opened in time")
         home = _Home(self, node)
         home._may_open()
-        # Once: a node that refuses may be the primary no more, and who wants the session asks where the key is then.
+        # A node that refuses may be the primary no more. The acquisition asks where the key is before it tries again.
         await home._begin(min(until, time.monotonic() + TRY + LATE))
         self._homes.keep(node.name, home)
         if self._closing():

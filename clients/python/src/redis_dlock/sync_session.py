@@ -236,7 +236,7 @@ class ClusterSession(Session):
     def _opened(self, node: Any, until: float) -> Session:
         home = _Home(self, node, self.redis.get_redis_connection(node))
         home._may_open()
-        # Once: a node that refuses may be the primary no more, and who wants the session asks where the key is then.
+        # A node that refuses may be the primary no more. The acquisition asks where the key is before it tries again.
         home._begin(min(until, time.monotonic() + TRY + LATE))
         self._homes.keep(node.name, home)
         if self._closing():
