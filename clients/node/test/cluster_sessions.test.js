@@ -120,6 +120,24 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
       await Promise.all(nodes.map(({ stop }) => stop()));
     });
 
+    test(`${kind}: a session begins on the next primary`, async () => {
+      const { ports, nodes, primary, replica, key, taken, indexOf } = await clusterWithReplica();
+      let { session, dlock } = await opened(ports, open, { timeout: 15_000 });
+      while ((await indexOf(session.id)) === 0) {
+        await session.close();
+        ({ session, dlock } = await opened(ports, open, { timeout: 15_000 }));
+      }
+      await replica.run('READWRITE');
+      await replica.run('CLUSTER', 'FAILOVER', 'TAKEOVER');
+      await until('it replicates', async () => (await primary.run('ROLE'))[0] === 'slave');
+      await taken(key);
+      const lock = await dlock.acquire(key, { wait: 0 });
+      assert.notEqual(await sessionOf(replica.run, key), null);
+      await lock.release();
+      await session.close();
+      await Promise.all(nodes.map(({ stop }) => stop()));
+    });
+
     for (const end of ['stop', 'freeze']) {
       test(`${kind}: locks are bound on the next primary after ${end}`, async () => {
         const { ports, nodes, primary, replica, key, taken, indexOf } = await clusterWithReplica();

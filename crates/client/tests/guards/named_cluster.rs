@@ -6,6 +6,7 @@ use dlock_client::{Client, Error, Guard, Session};
 use dlock_testkit::cluster::Cluster;
 use dlock_testkit::cluster_replicas::ReplicatedCluster;
 use dlock_testkit::redis::Value;
+use dlock_testkit::replica::info_field;
 use dlock_testkit::{Server, Setup, lock_info, soon};
 
 use crate::{client_of, in_time, is_held, lost, not_yet};
@@ -93,6 +94,22 @@ async fn a_lock_whose_slot_moves_is_bound_on_the_other_node() {
     is_held(&cluster.nodes[to], &other);
     assert!(guard.release().await.is_ok() && session.close().await.is_ok());
     assert_eq!(watch.int("DBSIZE"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_begins_on_the_next_primary() {
+    let cluster = ReplicatedCluster::start(3);
+    let client = client_of(&cluster.primaries.nodes[0]);
+    let session = open(&client, LONG).await;
+    let name = (0..).map(|number| format!("job:{number}")).find(|name| cluster.primaries.home_of(name) == 2).unwrap();
+    // The client takes the node for the primary still.
+    in_time(client.try_acquire(&name)).await.unwrap().release().await.unwrap();
+    cluster.replicas[2].client().ok("CLUSTER FAILOVER TAKEOVER");
+    let role = || info_field(&mut cluster.primaries.nodes[2].client(), "replication", "role");
+    soon("the one before replicates it", || role() == Some("slave".to_owned()));
+    let guard = in_time(client.try_acquire(&name).in_session(&session)).await.expect("a lock");
+    assert!(session_of(&cluster.replicas[2], &name).is_some());
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
