@@ -83,7 +83,7 @@ impl Holds {
         loop {
             let failed = match self.ask_once(hold, command, self.outage.saturating_sub(began.elapsed())).await {
                 Ok(reply) => return Ok(Answer { reply, is_repeat }),
-                // Another program has taken the place of the lock.
+                // The lock's place is taken by another program.
                 Err(Unanswered::Refused(cause)) if cause.code() == Some("WRONGTYPE") => {
                     return Ok(Answer { reply: Value::Nil, is_repeat });
                 }

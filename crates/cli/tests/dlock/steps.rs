@@ -182,7 +182,7 @@ fn a_shell_reads_the_bytes_of_the_name() {
     }
 }
 
-/// Another program has overwritten the key: what was there is gone.
+/// The key is overwritten by another program: what was there is gone.
 #[test]
 fn a_key_of_another_type_is_not_held() {
     let (server, mut client) = Server::start().with_client();
