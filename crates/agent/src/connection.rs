@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::answer::{Answer, Greeted};
 use crate::catalog;
-use crate::greeting::{BEFORE_LOGIN, GUESS, LOGIN};
+use crate::hello::{BEFORE_LOGIN, GUESS, LOGIN};
 use crate::inbox::{Inbox, NoRequest};
 use crate::listen::ClientReader;
 use crate::pass::{Outcome, Upstream};

@@ -23,6 +23,7 @@ mod catalog;
 mod connection;
 mod copies;
 mod greeting;
+mod hello;
 mod http;
 mod inbox;
 mod listen;

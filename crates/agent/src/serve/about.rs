@@ -11,7 +11,7 @@ use super::call::{Call, Done};
 use super::options::{DATABASES, REDIS_VERSION, in_range, setting};
 use super::server::{self, Server};
 use super::{glob, memory};
-use crate::greeting::shown;
+use crate::hello::shown;
 use crate::resp::Reply;
 
 /// The warning that operators read at the start and in `INFO`.

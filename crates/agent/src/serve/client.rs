@@ -12,7 +12,6 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
 use super::out::Out;
-use super::run::Found;
 use crate::listen::Incoming;
 use crate::resp::Request;
 
@@ -62,7 +61,7 @@ pub(super) struct Waiter {
 /// Commands between `MULTI` and `EXEC`.
 #[derive(Debug, Default)]
 pub(super) struct Transaction {
-    pub requests: Vec<(Found, Request)>,
+    pub requests: Vec<Request>,
     pub bytes: usize,
     /// A command of it was refused.
     pub is_broken: bool,

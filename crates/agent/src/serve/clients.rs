@@ -7,7 +7,7 @@ use dlock_core::reply::Writer;
 use super::call::{Call, Done};
 use super::client::Client;
 use super::server::{self, Server};
-use crate::greeting::{client_name, shown};
+use crate::hello::{client_name, shown};
 
 pub(super) fn client(server: &mut Server, call: &Call<'_>) -> Done {
     let subcommand = call.upper(1);

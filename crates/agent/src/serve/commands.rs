@@ -6,7 +6,7 @@ use super::call::{Call, Done, Run};
 use super::server::Server;
 use super::{about, clients, greeting, keys, subscriptions, transactions};
 use crate::catalog;
-use crate::greeting::shown;
+use crate::hello::shown;
 use crate::resp::{Reply, Request};
 
 /// A command of Redis.

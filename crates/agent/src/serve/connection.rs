@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::client::Client;
 use super::run;
 use super::server::Server;
-use crate::greeting::{GUESS, LOGIN};
+use crate::hello::{GUESS, LOGIN};
 use crate::resp::{Bounds, ProtocolError, Request};
 use crate::stats::Stats;
 

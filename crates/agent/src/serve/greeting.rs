@@ -7,7 +7,7 @@ use dlock_core::reply::Writer;
 use super::call::{Call, Done, Refused};
 use super::options::{DATABASES, REDIS_VERSION};
 use super::server::Server;
-use crate::greeting::{Hello, client_name};
+use crate::hello::{Hello, client_name};
 use crate::resp::{Protocol, Reply};
 use crate::stats::Stats;
 

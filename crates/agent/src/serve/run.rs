@@ -12,7 +12,7 @@ use super::client::{Client, Transaction};
 use super::commands::{self, Plain};
 use super::locks;
 use super::server::Server;
-use crate::greeting::BEFORE_LOGIN;
+use crate::hello::BEFORE_LOGIN;
 use crate::resp::{Protocol, Request};
 use crate::stats::Stats;
 
@@ -79,7 +79,7 @@ pub(super) fn run(server: &mut Server, client: &Rc<Client>, request: &Request) {
     if !found.is_never_queued()
         && let Some(transaction) = client.transaction.borrow_mut().as_mut()
     {
-        let queued = transaction.queue(found, request);
+        let queued = transaction.queue(request);
         let mut out = client.out.borrow_mut();
         return match queued {
             Ok(()) => out.status("QUEUED"),
@@ -141,13 +141,13 @@ fn carry_out(server: &mut Server, found: Found, call: &Call<'_>) {
 }
 
 impl Transaction {
-    fn queue(&mut self, found: Found, request: &Request) -> Result<(), Refused> {
+    fn queue(&mut self, request: &Request) -> Result<(), Refused> {
         self.bytes += request.words().iter().map(|word| word.len() + WORD).sum::<usize>();
         if self.bytes > MOST_QUEUED || self.requests.len() >= MOST_COMMANDS {
             self.is_broken = true;
             return Err("ERR the transaction is too long".to_owned());
         }
-        self.requests.push((found, request.clone()));
+        self.requests.push(request.clone());
         Ok(())
     }
 }
@@ -158,9 +158,11 @@ fn execute(server: &mut Server, call: &Call<'_>, transaction: &Transaction) -> D
         return Err("EXECABORT Transaction discarded because of previous errors.".to_owned());
     }
     call.out().array(transaction.requests.len());
-    for (found, request) in &transaction.requests {
+    for request in &transaction.requests {
+        // The command was found when it was queued.
+        let Some(found) = Found::of(&request.name()) else { continue };
         let inner = Call { request, is_in_transaction: true, name: found.name(), ..*call };
-        carry_out(server, *found, &inner);
+        carry_out(server, found, &inner);
         // A client that gets no more replies is disconnected afterwards: the transaction runs as a whole.
         call.client.bound();
     }
