@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_testkit::process::{self, die_with_the_tests, free_port, hear_all_signals, spawn};
-use dlock_testkit::{Client, Server, Setup, soon};
+use dlock_testkit::{Client, Server, Setup, lock_info, soon};
 
 /// An agent. Killed with the value.
 pub struct Agent {
@@ -204,8 +204,11 @@ pub fn waiting(agent: &Agent, count: u64) {
 /// server, but not always at the same: one that connects too slowly is passed over.
 #[track_caller]
 pub fn queued<'a>(servers: impl IntoIterator<Item = &'a Server> + Clone, count: usize, name: &str) {
-    let queued = || servers.clone().into_iter().map(|server| server.queue(name).len()).sum::<usize>();
-    soon("they are in the queue", || queued() == count);
+    let queued = || {
+        let waiters = |server: &Server| lock_info(&mut server.client(), name).map_or(0, |info| info.waiters);
+        servers.clone().into_iter().map(waiters).sum::<i64>()
+    };
+    soon("they are in the queue", || usize::try_from(queued()) == Ok(count));
 }
 
 /// A moment in which something would have happened.
