@@ -1,0 +1,325 @@
+'use strict';
+/** The interface of redlock 5 over the locks of one server, whose module decides: nothing polls, and no script is sent. */
+
+const { EventEmitter } = require('node:events');
+
+const { DLock } = require('../dlock.js');
+const { LockLost, NoAnswer, NotGranted } = require('../errors.js');
+
+/**
+ * @typedef {import('./redlock.js').Settings} Settings
+ * @typedef {import('./redlock.js').ExecutionStats} Stats
+ * @typedef {import('./redlock.js').RedlockAbortSignal} Signal
+ * @typedef {(signal: Signal) => Promise<any>} Routine
+ */
+
+/** @type {Readonly<Settings>} */
+const DEFAULTS = Object.freeze({
+  driftFactor: 0.01,
+  retryCount: 10,
+  retryDelay: 200,
+  retryJitter: 100,
+  automaticExtensionThreshold: 500,
+});
+/** By how many ms a duration must be longer than the threshold of `using`. */
+const LONGER = 100;
+
+// Programs compare these two texts.
+const FAILED = 'The operation was unable to achieve a quorum during its retry window.';
+const EXPIRED = 'Cannot extend an already-expired lock.';
+
+class ResourceLockedError extends Error {
+  /** @param {string} message */
+  constructor(message) {
+    super(message);
+    this.name = 'ResourceLockedError';
+  }
+}
+
+class ExecutionError extends Error {
+  /**
+   * @param {string} message
+   * @param {ReadonlyArray<Promise<Stats>>} attempts
+   * @param {unknown} [cause]
+   */
+  constructor(message, attempts, cause) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = 'ExecutionError';
+    this.attempts = attempts;
+  }
+}
+
+/**
+ * @typedef {object} Held
+ * @property {import('../hold.js').Lock} hold
+ * @property {number} drift
+ * @property {boolean} isReplaced another object stands for the hold
+ */
+
+/** @type {WeakMap<Lock, Held>} */
+const held = new WeakMap();
+
+/**
+ * @param {Lock} lock
+ * @returns {Held}
+ */
+function heldBy(lock) {
+  const known = held.get(lock);
+  if (!known) throw new TypeError('a Lock comes from acquire. DLock has handOver and resume, for other programs');
+  return known;
+}
+
+class Lock {
+  /**
+   * @param {Redlock} redlock
+   * @param {string[]} resources
+   * @param {ReadonlyArray<Promise<Stats>>} attempts
+   */
+  constructor(redlock, resources, attempts) {
+    this.redlock = redlock;
+    this.resources = resources;
+    this.attempts = attempts;
+  }
+
+  get value() {
+    return heldBy(this).hold.owner;
+  }
+
+  get token() {
+    return heldBy(this).hold.token;
+  }
+
+  /** By the clock of the wall. The hold itself counts by one that only goes forward. */
+  get expiration() {
+    const { hold, drift, isReplaced } = heldBy(this);
+    const left = isReplaced ? 0 : Math.floor(hold.remaining - drift);
+    return left > 0 ? Date.now() + left : 0;
+  }
+
+  async release() {
+    return this.redlock.release(this);
+  }
+
+  /** @param {number} duration */
+  async extend(duration) {
+    return this.redlock.extend(this, duration);
+  }
+}
+
+class Redlock extends EventEmitter {
+  #dlock;
+
+  /**
+   * @param {Iterable<any>} clients
+   * @param {Partial<Settings>} [settings]
+   * @param {object} [scripts]
+   */
+  constructor(clients, settings = {}, scripts = {}) {
+    super();
+    this.on('error', () => {}); // an event of this name without a listener would end the program
+    this.clients = new Set(clients);
+    const [client, ...others] = this.clients;
+    if (!client) throw new Error('Redlock must be instantiated with at least one redis client.');
+    if (others.length > 0) {
+      throw new Error('redis-dlock/redlock has one client, not several: for a quorum, use the client of a dlock agent');
+    }
+    if (Object.keys(scripts).length > 0) throw new Error('redis-dlock/redlock has no scripts that could be replaced');
+    this.settings = settingsOf(DEFAULTS, settings);
+    this.#dlock = new DLock(client);
+  }
+
+  async quit() {
+    for (const client of this.clients) await (client.quit ?? client.close).call(client);
+  }
+
+  /**
+   * @param {string[]} resources
+   * @param {number} duration
+   * @param {Partial<Settings>} [settings]
+   */
+  async acquire(resources, duration, settings) {
+    return this.#acquire(resources, duration, settingsOf(this.settings, settings), false);
+  }
+
+  /**
+   * @param {Lock} lock
+   * @param {Partial<Settings>} [_settings] accepted, and not needed: a release is repeated until the server answers
+   */
+  async release(lock, _settings) {
+    const { hold } = heldBy(lock);
+    const attempts = await this.#attempted(lock.resources.length, async () => {
+      if (!(await hold.release())) throw new LockLost(hold.resource, 'the server no longer had it');
+    });
+    return { attempts };
+  }
+
+  /**
+   * @param {Lock} existing
+   * @param {number} duration
+   * @param {Partial<Settings>} [settings]
+   */
+  async extend(existing, duration, settings) {
+    checkDuration(duration);
+    if (existing.expiration === 0) throw new ExecutionError(EXPIRED, []);
+    const before = heldBy(existing);
+    const attempts = await this.#attempted(existing.resources.length, () => before.hold.extend(duration));
+    before.isReplaced = true;
+    const drift = driftOf(settingsOf(this.settings, settings), duration);
+    return this.#lock(existing.resources, attempts, before.hold, drift);
+  }
+
+  /**
+   * @param {string[]} resources
+   * @param {number} duration
+   * @param {Partial<Settings> | Routine} settings
+   * @param {Routine} [routine]
+   * @returns {Promise<any>}
+   */
+  async using(resources, duration, settings, routine) {
+    if (typeof settings === 'function') return this.using(resources, duration, {}, settings);
+    checkDuration(duration);
+    if (typeof routine !== 'function') throw new Error('routine is not a function');
+    const all = settingsOf(this.settings, settings);
+    if (all.automaticExtensionThreshold > duration - LONGER) {
+      throw new Error('A lock `duration` must be at least 100ms greater than the `automaticExtensionThreshold` setting.');
+    }
+    const lock = await this.#acquire(resources, duration, all, true);
+    const signal = this.#signalOf(lock);
+    let result;
+    try {
+      result = await routine(signal);
+    } catch (error) {
+      await lock.release().catch(() => {}); // then the lease ends it
+      throw error;
+    }
+    if (signal.aborted) throw signal.error;
+    await lock.release().catch((error) => {
+      // Without an answer the lock was held all the same, up to here.
+      if (!(error.cause instanceof NoAnswer)) throw error;
+    });
+    return result;
+  }
+
+  /**
+   * @param {string[]} resources
+   * @param {number} duration
+   * @param {Settings} settings
+   * @param {boolean} renew
+   */
+  async #acquire(resources, duration, settings, renew) {
+    checkDuration(duration);
+    if (!Array.isArray(resources)) throw new TypeError('resources is an array of names');
+    const options = { lease: duration, renew, ...waitOf(settings) };
+    const one = resources.length === 1;
+    /** @type {any} */
+    let hold;
+    const attempts = await this.#attempted(resources.length, async () => {
+      hold = await (one ? this.#dlock.acquire(resources[0], options) : this.#dlock.acquireAll(resources, options));
+    });
+    return this.#lock(resources, attempts, hold, driftOf(settings, duration));
+  }
+
+  /**
+   * @param {string[]} resources
+   * @param {ReadonlyArray<Promise<Stats>>} attempts
+   * @param {import('../hold.js').Lock} hold
+   * @param {number} drift
+   */
+  #lock(resources, attempts, hold, drift) {
+    const lock = new Lock(this, resources, attempts);
+    held.set(lock, { hold, drift, isReplaced: false });
+    return lock;
+  }
+
+  /**
+   * The signal of a lock, with an error that programs of redlock know.
+   *
+   * @param {Lock} lock
+   * @returns {Signal}
+   */
+  #signalOf(lock) {
+    const { signal } = heldBy(lock).hold;
+    const told = new AbortController();
+    const tell = () => {
+      const error = new ExecutionError(EXPIRED, [], signal.reason);
+      Object.defineProperty(told.signal, 'error', { value: error, enumerable: true });
+      told.abort(error);
+    };
+    if (signal.aborted) tell();
+    else signal.addEventListener('abort', tell, { once: true });
+    return /** @type {Signal} */ (told.signal);
+  }
+
+  /**
+   * The one attempt of an operation. Only a refusal and silence are votes: a server without the module, a wrong argument
+   * and a missing permission reject as they are.
+   *
+   * @param {number} resources how many
+   * @param {() => Promise<unknown>} operation
+   * @returns {Promise<ReadonlyArray<Promise<Stats>>>}
+   */
+  async #attempted(resources, operation) {
+    const [client] = this.clients;
+    const counts = { membershipSize: 1, quorumSize: 1 };
+    try {
+      await operation();
+    } catch (cause) {
+      const isRefused = cause instanceof NotGranted || cause instanceof LockLost;
+      const against = isRefused ? new ResourceLockedError(refusalOf(resources)) : /** @type {Error} */ (cause);
+      if (isRefused) against.cause = cause;
+      this.emit('error', against);
+      if (!isRefused && !(cause instanceof NoAnswer)) throw cause;
+      const stats = { ...counts, votesFor: new Set(), votesAgainst: new Map([[client, against]]) };
+      throw new ExecutionError(FAILED, [Promise.resolve(stats)], cause);
+    }
+    return [Promise.resolve({ ...counts, votesFor: new Set([client]), votesAgainst: new Map() })];
+  }
+}
+
+/**
+ * @param {Settings} settings
+ * @param {number} duration
+ */
+function driftOf({ driftFactor }, duration) {
+  return Math.round(driftFactor * duration);
+}
+
+/** @param {number} resources */
+function refusalOf(resources) {
+  return `The operation was applied to: 0 of the ${resources} requested resources.`;
+}
+
+/** @param {unknown} duration */
+function checkDuration(duration) {
+  if (!Number.isInteger(duration)) throw new Error('Duration must be an integer value in milliseconds.');
+}
+
+/**
+ * @param {Settings} before
+ * @param {Partial<Settings>} [settings]
+ * @returns {Settings}
+ */
+function settingsOf(before, settings = {}) {
+  const all = { ...before };
+  for (const name of /** @type {(keyof Settings)[]} */ (Object.keys(before))) {
+    const value = settings[name];
+    if (value === undefined) continue;
+    if (typeof value !== 'number' || Number.isNaN(value)) throw new TypeError(`${name} is a number`);
+    Object.assign(all, { [name]: value });
+  }
+  return all;
+}
+
+/**
+ * As long as the attempts of redlock take at the longest.
+ *
+ * @param {Settings} settings
+ */
+function waitOf({ retryCount, retryDelay, retryJitter }) {
+  if (retryCount === -1 || retryCount === Infinity) return { wait: Infinity, outage: Infinity };
+  return { wait: Math.max(0, retryCount * (retryDelay + retryJitter)) };
+}
+
+// TypeScript's CommonJS asks for it before it looks for `default`.
+Object.defineProperty(exports, '__esModule', { value: true });
+Object.assign(exports, { ExecutionError, Lock, Redlock, ResourceLockedError, default: Redlock });
