@@ -258,6 +258,12 @@ class Lock {
     this.#keeping = timer(() => void this.#refresh(), this.#beats.due - performance.now());
   }
 
+  /** Leaves it to its lease from now on. */
+  stopKeeping() {
+    this.#isKept = false;
+    clearTimeout(this.#keeping);
+  }
+
   /**
    * Whether the server has the hold, and until when no cap ends it: its lease has begun some time ago.
    *
@@ -325,7 +331,7 @@ class Lock {
   async #refresh() {
     try {
       await (this.#own && this.#granted.terms.replicas === 0 ? this.#look(this.#own) : this.#extend(this.#lease));
-      if (!this.#isOver) this.keep();
+      if (this.#isKept) this.keep();
     } catch (error) {
       if (this.#isOver) return;
       if (!mayRepeat(error) && !writesNothing(error)) {
@@ -333,7 +339,7 @@ class Lock {
         return;
       }
       if (this.#granted.terms.session) void this.#bind();
-      this.keep();
+      if (this.#isKept) this.keep();
     }
   }
 

@@ -47,6 +47,15 @@ function placeOf(host, pid, number) {
   return host.slice(0, LONGEST_LABEL - end.length) + end;
 }
 
+/**
+ * The label, with which an owner begins.
+ *
+ * @param {string} owner
+ */
+function labelOf(owner) {
+  return owner.slice(0, -END - 1);
+}
+
 /** @param {unknown} label */
 function checkLabel(label) {
   if (typeof label !== 'string') throw new TypeError('owner is a string, such as web-1');
@@ -54,4 +63,4 @@ function checkLabel(label) {
   if (/[\x00-\x1f\x7f]/.test(label)) throw new TypeError('owner has a control character');
 }
 
-module.exports = { checkLabel, newOwner, placeOf };
+module.exports = { checkLabel, labelOf, newOwner, placeOf };

@@ -139,4 +139,4 @@ withEachClient(({ key, run, open, kind }) => {
     assert.deepEqual([required.default, required.__esModule], [Redlock, true]);
     assert.equal(required.ExecutionError, ExecutionError);
   });
-});
+}, { concurrency: 10 });
