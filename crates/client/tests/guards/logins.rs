@@ -67,7 +67,8 @@ async fn a_connection_that_the_program_has_is_used_until_it_breaks() {
     let connection = redis.get_multiplexed_async_connection().await.expect("a connection");
     let client = Client::from_connection(&redis, connection);
     let connections = |admin: &mut dlock_testkit::Client| admin.text("CLIENT LIST").lines().count();
-    let before = connections(&mut admin);
+    let before = 2;
+    dlock_testkit::soon("the start's connections have ended", || connections(&mut admin) == before);
     let guard = in_time(client.try_acquire("job").lease(std::time::Duration::from_secs(20))).await.expect("a lock");
     in_time(guard.renew()).await.expect("held");
     assert_eq!(in_time(client.info("job")).await.expect("an answer").expect("taken").holds.len(), 1);
