@@ -63,6 +63,7 @@ conformance: build ## play the conformance suite against every package (THROUGH=
 	@scripts/setup test
 	DLOCK_COMMAND=$$CARGO_TARGET_DIR/release/dlock DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock \
 	DLOCK_THROUGH=$(THROUGH) tests/clients/conformance.sh
+	$(if $(filter serve,$(THROUGH)),DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock DLOCK_THROUGH=serve cargo test --locked --package dlock-client --package dlock-cli --features dlock-cli/tls --test conformance)
 
 suites: build ## play the lock tests of other projects, write docs/evidence.md (SUITE=name)
 	@scripts/setup test

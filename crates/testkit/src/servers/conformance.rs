@@ -47,7 +47,7 @@ impl Suite {
         format!("{}/tests/conformance/scenarios", self.root)
     }
 
-    /// Plays the scenarios that these options of the suite choose. Returns whether all passed. After a failure while the
+    /// Plays the scenarios that these options of the suite choose, on `dlock serve` with DLOCK_THROUGH=serve. Returns whether all passed. After a failure while the
     /// machine was late they are played again, twice at most.
     pub fn passes(&self, options: &[&str]) -> bool {
         for _ in 0..2 {
@@ -66,6 +66,9 @@ impl Suite {
     fn passes_once(&self, options: &[&str]) -> bool {
         let mut suite = Command::new(&self.python);
         suite.arg(format!("{}/tests/conformance/run.py", self.root)).args(options);
+        if let Some(through) = std::env::var_os("DLOCK_THROUGH").filter(|through| !through.is_empty()) {
+            suite.arg("--through").arg(through);
+        }
         suite.arg("--").arg(std::env::current_exe().expect("this program")).arg("adapter");
         suite.env("PYTHONDONTWRITEBYTECODE", "1");
         suite.status().expect("it starts").success()
