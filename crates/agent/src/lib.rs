@@ -42,4 +42,4 @@ pub use http::serve_metrics;
 pub use options::{Listen, Login, Options};
 #[doc(hidden)]
 pub use resp::fuzz_requests;
-pub use serve::{Serve, ServeOptions};
+pub use serve::{Certificates, Serve, ServeOptions};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use dlock_agent::{Listen, Serve, ServeOptions};
+use dlock_agent::{Certificates, Listen, Serve, ServeOptions};
 use dlock_client::Error;
 
 use crate::agent::{Login, mode};
@@ -31,7 +31,7 @@ pub struct Options {
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
     socket_mode: u32,
 
-    /// Listen on an address that other machines reach, without encryption; needs a password
+    /// Listen on an address that other machines reach; needs a password
     #[arg(long)]
     remote: bool,
 
@@ -42,6 +42,18 @@ pub struct Options {
     /// The file with the password that clients log in with. Another way is the environment: DLOCK_SERVE_PASSWORD
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+
+    /// The certificate of the server (PEM, with its chain): clients speak TLS, except on a Unix socket
+    #[arg(long, value_name = "FILE", requires = "tls_key", env = "DLOCK_SERVE_TLS_CERT")]
+    tls_cert: Option<PathBuf>,
+
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert", env = "DLOCK_SERVE_TLS_KEY")]
+    tls_key: Option<PathBuf>,
+
+    /// Ask each client for a certificate of this authority (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert", env = "DLOCK_SERVE_TLS_CA")]
+    tls_ca: Option<PathBuf>,
 
     /// A setting of the module without its prefix, such as max-hold=60000; may be given several times
     #[arg(long, value_name = "NAME=VALUE")]
@@ -100,6 +112,8 @@ impl Options {
         options.login = login.read()?;
         options.socket_mode = self.socket_mode;
         options.remote = self.remote;
+        let pair = self.tls_cert.zip(self.tls_key);
+        options.tls = pair.map(|(cert, key)| Certificates { cert, key, ca: self.tls_ca });
         options.max_clients = self.max_clients;
         options.max_memory = self.max_memory.saturating_mul(1 << 20);
         options.test_clock = self.test_clock;

@@ -7,12 +7,10 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use dlock_core::engine::WaiterId;
-use tokio::io::Interest;
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 
 use super::out::Out;
-use crate::listen::Incoming;
+use super::stream::Stream;
 use crate::resp::Request;
 
 /// A client.
@@ -67,27 +65,12 @@ pub(super) struct Transaction {
     pub is_broken: bool,
 }
 
-/// A client's connection.
-#[derive(Debug)]
-pub(super) enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
 impl Client {
-    pub fn new(id: u64, incoming: Incoming, is_logged_in: bool) -> Self {
-        let address = incoming.address();
-        let (stream, local) = match incoming {
-            Incoming::Unix(stream) => (Stream::Unix(stream), "unix".to_owned()),
-            Incoming::Tcp(stream, _) => {
-                let local = stream.local_addr().map(|local| local.to_string()).unwrap_or_default();
-                (Stream::Tcp(stream), local)
-            }
-        };
+    pub fn new(id: u64, address: String, stream: Stream, is_logged_in: bool) -> Self {
         Self {
             id,
             address,
-            local,
+            local: stream.local(),
             stream,
             since: Instant::now(),
             last: Cell::new(Instant::now()),
@@ -143,7 +126,7 @@ impl Client {
 
     /// Returns how many bytes it has still to be sent.
     pub fn unsent(&self) -> usize {
-        self.out.borrow().rest().len()
+        self.out.borrow().rest().len() + self.stream.unsent()
     }
 
     /// Sends what the connection takes now. One that is to end at once gets nothing: replies before may be missing.
@@ -160,6 +143,9 @@ impl Client {
                 Ok(0) | Err(_) => return self.is_killed.set(true),
             }
         }
+        if self.stream.push().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock) {
+            self.is_killed.set(true);
+        }
     }
 }
 
@@ -167,26 +153,3 @@ impl Client {
 const MOST_UNREAD: usize = 8 << 20;
 /// The memory of a name in a table, beside its bytes.
 const ENTRY: usize = 64;
-
-impl Stream {
-    pub fn try_read(&self, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.try_read(to),
-            Self::Tcp(stream) => stream.try_read(to),
-        }
-    }
-
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.try_write(bytes),
-            Self::Tcp(stream) => stream.try_write(bytes),
-        }
-    }
-
-    pub async fn ready(&self, interest: Interest) -> io::Result<tokio::io::Ready> {
-        match self {
-            Self::Unix(stream) => stream.ready(interest).await,
-            Self::Tcp(stream) => stream.ready(interest).await,
-        }
-    }
-}

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use dlock_core::doubt;
-use tokio::io::Interest;
+use tokio::io::{Interest, Ready};
 use tokio::time::{sleep, timeout};
 
 use super::client::Client;
@@ -39,6 +39,7 @@ impl Connection {
     pub async fn serve(mut self) {
         while self.turn().await.is_ok() {}
         self.client.flush();
+        self.client.stream.say_end();
     }
 
     async fn turn(&mut self) -> Result<(), Ended> {
@@ -130,7 +131,10 @@ impl Connection {
                 // Its bytes stay in the socket: its end cannot be read.
                 sleep(LOOK).await;
             }
-            client.stream.ready(interest).await
+            match room > 0 && client.stream.has_read_ahead() {
+                true => Ok(Ready::READABLE),
+                false => client.stream.ready(interest).await,
+            }
         };
         tokio::select! {
             biased;
@@ -195,8 +199,9 @@ impl Connection {
     fn patience(&self) -> Duration {
         let stranger =
             (!self.client.is_logged_in.get()).then(|| LOGIN.saturating_sub(self.client.stranger_since.get().elapsed()));
+        let agrees = self.client.stream.is_handshaking().then(|| LOGIN.saturating_sub(self.client.since.elapsed()));
         let stuck = self.stuck.map(|(since, _)| WRITE.saturating_sub(since.elapsed()));
-        [stranger, stuck].into_iter().flatten().min().unwrap_or(FOREVER)
+        [stranger, agrees, stuck].into_iter().flatten().min().unwrap_or(FOREVER)
     }
 
     fn is_out_of_patience(&self) -> bool {

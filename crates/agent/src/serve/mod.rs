@@ -7,6 +7,7 @@
 //! | `server` | the engine, its keys and the clients; what is sent after a command, and what time brings |
 //! | `around`, `clock` | what the engine asks of the server beside keys |
 //! | `connection`, `client`, `out` | a connection: what it sends, and what it is sent |
+//! | `stream`, `secure` | its socket, with TLS or without |
 //! | `call`, `run` | how a request is admitted and carried out |
 //! | `locks` | the commands of dlock |
 //! | `commands` | all other commands, and why there are no more |
@@ -29,7 +30,10 @@ mod memory;
 mod options;
 mod out;
 mod run;
+#[cfg_attr(not(feature = "tls"), path = "secure/none.rs")]
+mod secure;
 mod server;
+mod stream;
 mod subscriptions;
 mod transactions;
 
@@ -42,7 +46,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
-pub use options::ServeOptions;
+pub use options::{Certificates, ServeOptions};
 
 use crate::listen::{Incoming, Listener, allow_files};
 use crate::notify;
@@ -51,7 +55,9 @@ use crate::resp::{Protocol, Reply};
 use crate::stats::Stats;
 use client::Client;
 use connection::Connection;
+use secure::Authority;
 use server::Server;
+use stream::Stream;
 
 /// A server of locks in memory that has not started yet.
 #[must_use = "it does nothing before it runs"]
@@ -78,6 +84,7 @@ impl Serve {
         allow_files(options.max_clients, &stats);
         let who =
             Who { socket_mode: options.socket_mode, is_remote: options.remote, has_login: options.login.is_some() };
+        let authority = options.tls.as_ref().map(Authority::read).transpose()?;
         let listeners = Listener::open_all(&options.listen, who)?;
         let port = listeners.iter().find_map(Listener::port);
         stats.log(about::MEMORY_ONLY);
@@ -90,7 +97,7 @@ impl Serve {
         let server = Rc::new(RefCell::new(Server::new(options, stats.clone(), port.unwrap_or(0))));
         notify::tell("READY=1");
         ready(port);
-        LocalSet::new().run_until(drive(server, incoming, stop)).await;
+        LocalSet::new().run_until(drive(server, incoming, authority, stop)).await;
         notify::tell("STOPPING=1");
         stats.log("has stopped");
         Ok(())
@@ -98,7 +105,12 @@ impl Serve {
 }
 
 /// Admits clients, and does what is due, until it is to stop.
-async fn drive(server: Rc<RefCell<Server>>, mut incoming: mpsc::Receiver<Incoming>, stop: impl Future<Output = ()>) {
+async fn drive(
+    server: Rc<RefCell<Server>>,
+    mut incoming: mpsc::Receiver<Incoming>,
+    authority: Option<Authority>,
+    stop: impl Future<Output = ()>,
+) {
     let mut stop = std::pin::pin!(stop);
     let timer = server.borrow().timer.clone();
     let mut sweeps = interval(SWEEP);
@@ -110,10 +122,10 @@ async fn drive(server: Rc<RefCell<Server>>, mut incoming: mpsc::Receiver<Incomin
             () = timer.notified() => {}
             () = sleep_until(wakes_at.into()) => server.borrow_mut().timer_runs(),
             Some(new) = incoming.recv() => {
-                admit(&server, new);
+                admit(&server, new, authority.as_ref());
                 // A crowd comes in at once.
                 while let Ok(new) = incoming.try_recv() {
-                    admit(&server, new);
+                    admit(&server, new, authority.as_ref());
                 }
             }
             _ = sweeps.tick() => {
@@ -125,20 +137,29 @@ async fn drive(server: Rc<RefCell<Server>>, mut incoming: mpsc::Receiver<Incomin
     }
 }
 
-fn admit(server: &Rc<RefCell<Server>>, new: Incoming) {
+fn admit(server: &Rc<RefCell<Server>>, new: Incoming, authority: Option<&Authority>) {
     let mut state = server.borrow_mut();
     if server::count() >= state.options.max_clients {
         Stats::count(&state.stats.rejected_connections);
         let mut bytes = Vec::new();
         Reply::error("ERR max number of clients reached").encode(Protocol::Resp2, &mut bytes);
-        return new.refuse(&bytes);
+        return match (&new, authority) {
+            // A client that speaks TLS could not read it.
+            (Incoming::Tcp(..), Some(_)) => {}
+            _ => new.refuse(&bytes),
+        };
     }
     Stats::count(&state.stats.connections);
     let id = state.next_id();
     if state.options.verbose {
         state.stats.log(&format!("connection {id} from {}", new.address()));
     }
-    let client = Rc::new(Client::new(id, new, state.options.login.is_none()));
+    if let Some(line) = authority.and_then(Authority::look_again) {
+        state.stats.log(&line);
+    }
+    let address = new.address();
+    let Ok(stream) = Stream::new(new, authority) else { return };
+    let client = Rc::new(Client::new(id, address, stream, state.options.login.is_none()));
     drop(state);
     tokio::task::spawn_local(Connection::new(server.clone(), client).serve());
 }

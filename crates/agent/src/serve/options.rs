@@ -1,5 +1,7 @@
 //! How the server runs.
 
+use std::path::PathBuf;
+
 use dlock_core::settings::Setting;
 
 use crate::options::{Listen, Login};
@@ -9,6 +11,17 @@ pub(super) const REDIS_VERSION: &str = "7.2.4";
 
 /// How many databases there are.
 pub(super) const DATABASES: i32 = 16;
+
+/// The files of certificates for TLS, each of them PEM.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    /// The certificate of the server, with the chain that leads to its authority if there is one.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authorities of clients: each client has to show a certificate of one of them.
+    pub ca: Option<PathBuf>,
+}
 
 /// How `dlock serve` runs.
 #[derive(Clone, Debug)]
@@ -22,6 +35,8 @@ pub struct ServeOptions {
     pub remote: bool,
     /// The user. `None`: every client that can connect is the user `default`.
     pub login: Option<Login>,
+    /// With certificates, clients speak TLS, except on a Unix socket (feature `tls`).
+    pub tls: Option<Certificates>,
     /// How many clients may be connected.
     pub max_clients: usize,
     /// From how many bytes of memory on nothing more is acquired.
@@ -44,6 +59,7 @@ impl ServeOptions {
             socket_mode: 0o600,
             remote: false,
             login: None,
+            tls: None,
             max_clients: 10_000,
             max_memory: 1 << 30,
             max_buffers: 256 << 20,

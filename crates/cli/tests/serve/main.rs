@@ -12,6 +12,8 @@
 
 mod clock;
 mod commands;
+#[cfg(feature = "tls")]
+mod encrypted;
 mod limits;
 mod model;
 mod page;
