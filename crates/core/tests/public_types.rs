@@ -9,8 +9,8 @@ use std::fmt::Debug;
 use dlock_core::engine::Fault;
 use dlock_core::{
     Acquired, Applied, BindTo, Binding, Bond, Change, ClientId, Command, DecodeError, Effect, Engine, Entries, Entry,
-    Expiry, Extras, Hold, Lease, LeaseChoice, Lock, LockMode, Memory, Mode, Name, NamedId, NoSession, Now, Owner,
-    OwnerText, Reach, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, RequestId, SessionId,
+    Expiry, Extras, Hold, Lease, LeaseChoice, Lock, LockMode, Memory, Mode, Name, NamedId, NoSession, NotRestored, Now,
+    Owner, OwnerText, Reach, Refusal, Release, Released, Renew, RenewToken, Renewed, Request, RequestId, SessionId,
     SessionKey, Summary, Terms, Token, TokenClock, Trash, UnixMs, Uptime, Want,
 };
 
@@ -53,6 +53,7 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         Name<'static>,
         NamedId,
         NoSession,
+        NotRestored,
         Now,
         Owner,
         OwnerText<'static>,
