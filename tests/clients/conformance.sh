@@ -7,6 +7,7 @@ python=$(scripts/python) || { echo 'missing: Python, or its packages (make test 
 node=$(scripts/node) || { echo "$node"; exit 77; }
 javac -version >/dev/null 2>&1 || { echo 'missing: a JDK, 11 or later (default-jdk-headless)'; exit 77; }
 export PYTHONDONTWRITEBYTECODE=1
+ruby -e 'exit RUBY_VERSION >= "3.1"' 2>/dev/null || { echo 'missing: Ruby 3.1 or later (ruby)'; exit 77; }
 PATH=$PWD/target/languages/node/bin:$PATH
 scripts/python make
 
@@ -24,6 +25,7 @@ play 'Python, threads' "$python" clients/python/tests/conformance_adapter.py syn
 play 'Python, asyncio' "$python" clients/python/tests/conformance_adapter.py asyncio
 play 'Node.js, ioredis' node "$node/conformance/conformance.mjs" ioredis
 play 'Node.js, node-redis' node "$node/conformance/conformance.mjs" node-redis
+play 'Ruby' ruby clients/ruby/test/conformance.rb
 play 'Java' java -cp "$java:$classes" dlock.ConformanceAdapter
 if go=$(scripts/go); then
     export GOTOOLCHAIN=local GOPROXY=off GOFLAGS=-mod=readonly GOWORK=off GOPATH=$PWD/target/go GOCACHE=$PWD/target/go/cache

@@ -1,4 +1,4 @@
-# One connection for many owners, another one for waiting.
+# Many owners share a connection, and another one waits.
 require "redis"
 
 address = { host: ENV.fetch("DLOCK_TEST_HOST", "127.0.0.1"), port: ENV.fetch("DLOCK_TEST_PORT", 6379).to_i }

@@ -1,0 +1,34 @@
+# frozen_string_literal: true
+
+# Locks of the dlock module of Redis and Valkey.
+module Dlock
+  # Returns locks on the server of a client; the arguments are those of Client.new.
+  def self.new(redis, **defaults) = Client.new(redis, **defaults)
+
+  # Work in the background, which the end of the program waits for, for 2 s at most.
+  def self.behind(&work)
+    @behind ||= Thread::Queue.new.tap do
+      at_exit { ends = now + 2000; Thread.list.each { |each| each.join([ends - now, 0].max / 1000.0) if each[:dlock_behind] } }
+    end
+    Thread.new(&work).tap { |thread| thread[:dlock_behind] = true }
+  end
+
+  # Keeps an error of the release with the exception of the body, which wins.
+  def self.attach(failure, error) = failure.frozen? ? nil : failure.instance_variable_set(:@dlock_release, error)
+
+  # The error of a release that failed while this exception left the block, or nil.
+  def self.release_error(failure) = failure.instance_variable_get(:@dlock_release)
+end
+
+require_relative "dlock/errors"
+require_relative "dlock/validity"
+require_relative "dlock/heartbeat"
+require_relative "dlock/limits"
+require_relative "dlock/attempt"
+require_relative "dlock/binding"
+require_relative "dlock/options"
+require_relative "dlock/profile"
+require_relative "dlock/wire"
+require_relative "dlock/acquisition"
+require_relative "dlock/hold"
+require_relative "dlock/client"

@@ -1,0 +1,258 @@
+# frozen_string_literal: true
+
+module Dlock
+  # Carries out an attempt: sends what it decides, and tells it the answers.
+  class Acquisition
+    # While another kind of lock has the key, there is no queue: pauses in ms.
+    FOREIGN = 100..250
+
+    attr_reader :hold
+
+    def initialize(client, name, options)
+      @client = client
+      @name = Options.name_of(name)
+      @options = options
+      now = Dlock.now
+      @attempt = Attempt.new(now, Limits.new(now, options.wait, options.outage), options.lease)
+      @owner = options.new_owner
+      @debts = []
+      @parted = []
+    end
+
+    def limits = @attempt.limits
+
+    # Returns the hold. However this ends, nothing else is left on a server.
+    def run
+      turn = @attempt.again
+      failures = 0
+      until turn.over?
+        @cause = nil
+        renew_owner if turn.fresh
+        turn = turn.action == :confirm ? confirm : ask(turn)
+        failures = @cause ? failures + 1 : 0
+        turn = pause(turn, failures) if @cause && !turn.over?
+      end
+      @hold = outcome(turn)
+      done = true
+      @hold
+    ensure
+      done ? settle : abandon
+    end
+
+    # The end of a block that had the hold. The block's exception wins.
+    def finish(failure)
+      @hold&.release unless @hold&.ended?
+    rescue Error => e
+      raise unless failure
+
+      Dlock.attach(failure, e)
+    end
+
+    private
+
+    def ask(turn)
+      waits = turn.action == :wait
+      wire = @wire || @client.take(limits.answer_by(Dlock.now, @attempt.heard))
+      @wire = wire
+      return @attempt.over(Dlock.now) if waits && !limits.time?(Dlock.now)
+
+      number = @attempt.send(Dlock.now)
+      block = limits.block(Dlock.now) if waits
+      wire.write(Dlock.now + Limits::STEP, @options.acquire(@name, @owner, "1", block))
+      await(wire) if waits
+      ends = waits ? limits.confirm_by(Dlock.now, @attempt.heard) : limits.answer_by(Dlock.now, @attempt.heard)
+      answered(wire, number, wire.read(ends), waits)
+    rescue Unanswered => e
+      unanswered(e)
+    end
+
+    # Waits for the reply to a wait, for as long as a server is there.
+    def await(wire)
+      ends = limits.ends && limits.ends + Limits::LATE
+      asked = Dlock.now
+      until wire.readable?([asked + limits.probe_every, ends].compact.min - Dlock.now)
+        raise Unanswered.new("no answer in time", sent: true, silent: true) if ends && Dlock.now >= ends
+        next if Dlock.now < asked + limits.probe_every
+
+        missed = probe(wire, missed)
+        asked = missed ? Dlock.now - limits.probe_every + (limits.outage / 30) : Dlock.now
+      end
+    end
+
+    # A reply to BLOCK does not come from a server that hangs: asks something else. Returns whether there is no answer.
+    def probe(wire, missed)
+      ends = [Dlock.now + [limits.outage / 3, Limits::STEP].min, limits.gives_up(@attempt.heard)].min
+      reply, = @client.exchange([ends, Dlock.now + 1].max, ["DLOCK.CHECK", @name, 1])
+      raise Unanswered, reply.message if reply.is_a?(ServerError) && reply.code == "LOADING"
+
+      @attempt.hear(Dlock.now)
+      moved = missed || wire.target != @client.target
+      moved ? raise(Unanswered.new("the server is another one, or was away", sent: true)) : false
+    rescue Unanswered => e
+      raise if moved
+      raise Unanswered.new(e.message, sent: true, silent: true) if Dlock.now >= limits.gives_up(@attempt.heard)
+
+      true
+    end
+
+    def unanswered(error)
+      @cause = error
+      @client.distrust
+      leave(error.silent) if @wire
+      @attempt.cut(Dlock.now)
+    end
+
+    # Leaves a connection on which no reply came. A command behind it leaves the queue there, so that the next copy needs
+    # another owner; so does a session, which ends with its connection whenever the server notices that.
+    def leave(silent)
+      wire, @wire = @wire, nil
+      if silent
+        @parted << wire
+        wire.part(["DLOCK.RELEASE", @name, @owner, "ALL"])
+      else
+        wire.close
+      end
+      return unless silent || @options.session
+
+      @attempt.forsake
+      renew_owner
+    end
+
+    def renew_owner
+      @debts << @owner
+      @owner = @options.new_owner
+    end
+
+    def answered(wire, number, reply, waited)
+      if reply.is_a?(ServerError) || reply.nil?
+        give_back
+        return reply ? refused(number, reply) : @attempt.nil(Dlock.now, number, waited)
+      end
+      @token, @slot = reply
+      acknowledged = acknowledged(wire, waited)
+      give_back
+      acknowledged ? @attempt.granted(Dlock.now, number) : @attempt.failed(nil)
+    end
+
+    def refused(number, error)
+      @cause = error
+      if error.elsewhere?
+        @client.distrust
+        return error.code == "UNBLOCKED" ? @attempt.cut(Dlock.now) : @attempt.elsewhere(Dlock.now, number)
+      end
+      return @attempt.nil(Dlock.now, number, false) if error.code == "WRONGTYPE"
+
+      @failure = error.explained(@name)
+      @attempt.failed(error.code == "UNBLOCKED" ? nil : number)
+    end
+
+    # Waits for the replicas. Before 7.0.12 Redis does not count a grant to a waiting connection as its write: a renewal is.
+    def acknowledged(wire, waited)
+      return true if @options.replicas.zero?
+
+      commands = waited ? [renewal] : []
+      timeout = @options.replicas_timeout
+      reply = wire.exchange(Dlock.now + timeout + Limits::LATE, *commands, ["WAIT", @options.replicas, timeout]).last
+      @open = true if waited
+      return true if reply.is_a?(Integer) && reply >= @options.replicas
+
+      @failure = reply.is_a?(ServerError) ? reply : TooFewReplicas.new("#{@name}: #{reply} of #{@options.replicas}")
+      @debts << @owner
+      false
+    end
+
+    def renewal = ["DLOCK.RENEW", @name, @owner, "PX", @options.lease, "TOKEN", @token] + (@options.session ? ["SESSION"] : [])
+
+    # Renews the grant: its lease began somewhere in the wait.
+    def confirm
+      ends = limits.confirm_by(Dlock.now, @attempt.heard)
+      @wire ||= @client.take(ends)
+      number = @attempt.renew(Dlock.now)
+      renewed, left = @wire.exchange(ends, renewal, ["DLOCK.CHECK", @name, @token])
+      give_back
+      confirmed(number, renewed, left)
+    rescue Unanswered => e
+      @cause = e
+      @open = true
+      @wire&.close
+      @wire = nil
+      # The end of the connection may end a session that it was to bind.
+      @options.session ? @attempt.gone(Dlock.now) : @attempt.cut(Dlock.now)
+    end
+
+    def confirmed(number, renewed, left)
+      now = Dlock.now
+      case renewed
+      when 1 then @attempt.confirmed(now, number)
+      when 0 then left.is_a?(Integer) ? @attempt.confirmed(now, number, @cap = left) : @attempt.gone(now)
+      when nil then @attempt.gone(now)
+      else
+        @cause = renewed
+        return @attempt.elsewhere(now, number) if renewed.elsewhere? || renewed.paused?
+        return @attempt.gone(now) if renewed.code == "WRONGTYPE"
+
+        @failure = renewed
+        @attempt.failed(number)
+      end
+    end
+
+    # A session keeps its connection.
+    def give_back
+      return if @options.session
+
+      @client.give(@wire)
+      @wire = nil
+    end
+
+    def pause(turn, failures)
+      foreign = @cause.is_a?(ServerError) && @cause.code == "WRONGTYPE"
+      ms = foreign ? rand(FOREIGN) : [10 * 2**[failures, 5].min, 250].min * rand(0.5..1)
+      ends = limits.gives_up(@attempt.heard)
+      sleep([[ms, ends - Dlock.now].min, 0].max / 1000.0)
+      Dlock.now >= ends ? @attempt.over(Dlock.now) : turn
+    end
+
+    def outcome(turn)
+      if turn.action == :granted
+        hold = Hold.new(@client, @name, @options, owner: @owner, token: @token, slot: @slot, sent: @attempt.since, wire: @wire,
+                                                  open: @open || @attempt.copies.any?, cap: @cap && turn.at)
+        @wire = nil
+        return hold
+      end
+      @debts << @owner unless turn.cleanup == :none
+      case turn.action
+      when :failed then raise @failure
+      when :refused then raise NotGranted, "#{@name}: the lock was not granted"
+      else raise Unreachable, "#{@name}: no server answered in time#{@cause && ": #{@cause.message}"}"
+      end
+    end
+
+    # The caller no longer waits, or there is an error.
+    def abandon
+      @debts << @owner if @hold || @attempt.canceled.cleanup != :none
+      @hold&.drop
+      @hold = nil
+      if @wire && !@wire.usable?
+        @parted << @wire
+        @wire.part(["DLOCK.RELEASE", @name, @owner, "ALL"])
+        @wire = nil
+      end
+      settle
+    end
+
+    # Releases in the background what the owners of the acquisition may have been granted.
+    def settle
+      @client.give(@wire) if @wire
+      debts, parted, client, name = @debts.uniq, @parted, @client, @name
+      return parted.each(&:close) if debts.empty?
+
+      Dlock.behind do
+        ends = Dlock.now + 2000
+        parted.each { |wire| wire.await_end(ends) }
+        client.insist(Dlock.now + Limits::CLEANUP, *debts.map { |owner| ["DLOCK.RELEASE", name, owner, "ALL"] })
+      rescue Error
+        nil # Their leases end them.
+      end
+    end
+  end
+end

@@ -1,0 +1,141 @@
+# frozen_string_literal: true
+
+module Dlock
+  # Locks on the server of a client: a Redis (redis-rb), a RedisClient, a ConnectionPool of either, or a URL. All threads may
+  # share it; a forked process makes connections of its own. The client that it is given is asked for its settings only.
+  class Client
+    IDLE = 8
+
+    # `defaults`: options of `lock`.
+    def initialize(redis, **defaults)
+      Options.from(**defaults)
+      @profile = Profile.new(redis)
+      @defaults = defaults
+      @idle = []
+      @mutex = Mutex.new
+    end
+
+    # Waits for the lock and returns the hold, or yields it and releases it. Raises NotGranted after `wait` seconds. Options:
+    # `lease` (30), `wait` (nil: without a limit), `renew` (true), `session`, `mode` (:exclusive, :read, :write), `slots`,
+    # `owner`, `outage` (30), `replicas`, `replicas_timeout`, `max_hold`, `on_loss`.
+    def lock(name, **options, &block)
+      acquisition = Acquisition.new(self, name, Options.from(**@defaults, **options))
+      block ? with(acquisition, &block) : acquisition.run
+    end
+
+    # The same without waiting: nil if the lock is held.
+    def try(name, **options, &block)
+      acquisition = Acquisition.new(self, name, Options.from(**@defaults, **options, wait: 0))
+      return acquisition.run unless block
+
+      ran = false
+      with(acquisition) { |hold| (ran = true) && block.call(hold) }
+    rescue NotGranted
+      raise if ran
+
+      nil
+    end
+
+    def read(name, **options, &block) = lock(name, mode: :read, **options, &block)
+
+    def write(name, **options, &block) = lock(name, mode: :write, **options, &block)
+
+    # A place of a semaphore: `hold.slot` is a number below `limit` that no other holder has.
+    def slot(name, limit, **options, &block) = lock(name, slots: limit, **options, &block)
+
+    # Runs the block at most once in `every` seconds, on all machines together, and returns whether it ran. The lock is the
+    # memory: it stays for nine tenths of that time, also if the block fails.
+    def once(name, every:, **options)
+      stays = every * 0.9
+      hold = try(name, **options, lease: stays) or return false
+      ends = Dlock.now + stays * 1000
+      begin
+        yield hold
+      rescue Exception => e
+        leave(hold, ends, e)
+        raise
+      end
+      leave(hold, ends, nil)
+      true
+    end
+
+    # Closes the connections that nobody uses.
+    def close = @mutex.synchronize { @idle.each(&:close).clear }
+
+    # --- For acquisitions and holds.
+
+    def target
+      @profile.now
+    rescue ArgumentError, Error
+      raise
+    rescue StandardError => e # of the user's client: no Sentinel answers
+      raise Unanswered, "#{e.class}: #{e.message}"
+    end
+
+    def distrust = @profile.distrust
+
+    # Returns a connection with the present settings of the user's client.
+    def take(ends)
+      wanted = target
+      found = @mutex.synchronize do
+        fit, rest = @idle.partition { |wire| wire.target == wanted && wire.usable? }
+        @idle = fit
+        rest.each { |wire| wire.pid == Process.pid ? wire.close : wire.drop }
+        @idle.pop
+      end
+      found || Wire.new(wanted, ends)
+    end
+
+    def give(wire)
+      return unless wire
+      return wire.close unless wire.usable?
+
+      @mutex.synchronize { @idle.size < IDLE ? @idle << wire : wire.close }
+    end
+
+    def exchange(ends, *commands)
+      wire = take(ends)
+      wire.exchange(ends, *commands)
+    ensure
+      give(wire)
+    end
+
+    # Sends commands until a server has answered. Yields for each time that they were sent without an answer.
+    def insist(ends, *commands)
+      begin
+        replies = exchange([ends, Dlock.now + Limits::STEP].min, *commands)
+        again = replies.find { |reply| reply.is_a?(ServerError) && reply.elsewhere? }
+        raise Unanswered, again.message if again
+
+        replies
+      rescue Unanswered => e
+        distrust
+        yield if e.sent? && block_given?
+        raise if Dlock.now >= ends
+
+        sleep([rand(0.02..0.2), [ends - Dlock.now, 0].max / 1000.0].min)
+        retry
+      end
+    end
+
+    private
+
+    def with(acquisition)
+      hold = acquisition.run
+      yield hold
+    rescue Exception => e
+      failure = e
+      raise
+    ensure
+      Thread.handle_interrupt(Object => :never) { acquisition.finish(failure) }
+    end
+
+    def leave(hold, ends, failure)
+      hold.leave((ends - Dlock.now) / 1000.0)
+    rescue Error => e
+      raise unless failure
+
+      Dlock.attach(failure, e)
+    end
+  end
+end

@@ -1,0 +1,44 @@
+# frozen_string_literal: true
+
+module Dlock
+  # When a hold is renewed. Nothing here reads a clock.
+  class Heartbeat
+    # The next step (:renew, :again without an answer to the renewal under way, :check, nil: nothing), and when.
+    attr_reader :what, :at
+
+    # How long the answer to a renewal is waited for.
+    def self.answer_within(lease) = (lease / 6).clamp(50, 2000)
+
+    # A grant, or a renewal that was executed, whose command was sent then.
+    def confirmed(validity, now, sent) = plan(validity, [now, sent + (validity.lease / 3)].max)
+
+    def sending(validity, now)
+      @what, @at = :again, [now + self.class.answer_within(validity.lease), validity.until].min unless @capped
+    end
+
+    # A renewal was refused, or got no answer.
+    def failed(validity, now)
+      plan(validity, now + [validity.lease / 30, (validity.until - now) / 8].min.clamp(10, 500))
+    end
+
+    # A cap made the lease shorter than what was asked for: its end is the end of the hold.
+    def capped(now)
+      @what, @at, @capped = :check, now, true
+    end
+
+    # The server has said how long the hold lasts.
+    def checked(validity)
+      if @capped
+        @what = @at = nil
+      elsif @what == :renew
+        plan(validity, @renewal)
+      end
+    end
+
+    private
+
+    def plan(validity, at)
+      @what, @at = :renew, @renewal = [at, validity.until].min unless @capped
+    end
+  end
+end

@@ -1,0 +1,334 @@
+# frozen_string_literal: true
+
+module Dlock
+  # The lock of one acquisition. All threads of its process may use it; a forked process has no part in it.
+  class Hold
+    attr_reader :name, :owner, :token, :slot
+
+    def initialize(client, name, options, owner:, token:, slot:, sent:, wire:, open:, cap:)
+      @client = client
+      @name = name
+      @options = options
+      @owner = owner
+      @token = token
+      @slot = slot
+      @wire = wire
+      @pid = Process.pid
+      @mutex = Mutex.new
+      @changed = ConditionVariable.new
+      @validity = Validity.new(Dlock.now, sent, options.lease, open: open)
+      @binding = Binding.new(options.session)
+      @heart = Heartbeat.new
+      @heart.confirmed(@validity, Dlock.now, sent)
+      limit(cap) if cap
+      @keeper = Keeper.new(self, client, wire).start if options.renew || options.session || options.on_loss
+    end
+
+    # Seconds for which the lock is surely held.
+    def remaining = locked { claims? ? (@validity.until - Dlock.now) / 1000.0 : 0.0 }
+
+    def held? = remaining.positive?
+
+    def lost? = locked { @validity.pass(Dlock.now) == :lost || @validity.state == :lost || @pid != Process.pid }
+
+    def released? = @released
+
+    # Whether nothing is left to do here: it was released, or a forked process left the block.
+    def ended? = @released || @pid != Process.pid
+
+    # Raises Lost unless the lock is surely held.
+    def check! = held? || raise(Lost, "#{@name}: the lock is not surely held any more")
+
+    # Waits until the lock is lost, or released. Returns whether it is lost.
+    def wait_lost(timeout = nil)
+      ends = timeout && Dlock.now + timeout * 1000
+      locked do
+        until @validity.pass(Dlock.now) || @validity.state != :held || (ends && Dlock.now >= ends)
+          @changed.wait(@mutex, ([@validity.until, ends].compact.min - Dlock.now).clamp(1, 3_600_000) / 1000.0)
+        end
+      end
+      lost?
+    end
+
+    # Sets the lease again, counted from now, in seconds.
+    def extend(lease = nil)
+      lease = lease ? Options.millis(:lease, lease, @options.session ? 300 : 3) : @validity.wanted
+      state!
+      ends = Dlock.now + Limits::RELEASE
+      begin
+        renew(lease, [ends, Dlock.now + Limits::STEP].min)
+      rescue Unanswered => e
+        raise Unreachable, "#{@name}: #{e.message}" if Dlock.now >= ends
+
+        sleep 0.05
+        retry
+      end
+      check!
+      self
+    end
+
+    # Releases the lock. Raises Lost if the server no longer had it.
+    def release
+      held = lost = nil
+      locked do
+        state!
+        held = claims?
+        lost = @validity.pass(Dlock.now) || @validity.state == :lost
+        ended
+      end
+      farewell(["DLOCK.RELEASE", @name, @owner, "ALL", "TOKEN", @token], held)
+      raise Lost, "#{@name}: the lock was lost" if lost
+    ensure
+      @wire&.close
+    end
+
+    # Nobody wants it any more; its owner is released elsewhere.
+    def drop
+      locked { ended }
+      @wire&.close
+    end
+
+    # Lets the lock stay for this number of seconds from now, as the memory of what was done, and claims nothing more.
+    def leave(seconds)
+      return release if seconds < 0.003
+
+      held = nil
+      locked do
+        held = claims?
+        ended
+      end
+      farewell(["DLOCK.RENEW", @name, @owner, "PX", (seconds * 1000).ceil, "TOKEN", @token], held)
+    end
+
+    # --- For the keeper.
+
+    # Returns the next step, and in how many ms it is due at the latest.
+    def due
+      locked do
+        now = Dlock.now
+        @validity.pass(now)
+        return [:released, 0] if @released
+        return [:lost, 0] unless @validity.state == :held
+        return [:rebind, 0] unless @binding.claims?
+
+        what = @options.renew || @options.session ? @heart.what : nil
+        at = [what && @heart.at, @validity.until].compact.min
+        what = :wait if what.nil? || at > now
+        [what == :again ? :renew : what, at - now]
+      end
+    end
+
+    def rest(milliseconds) = locked { @changed.wait(@mutex, [milliseconds, 1].max / 1000.0) if @validity.state == :held }
+
+    def wake = locked { @changed.broadcast }
+
+    def unbind = locked { @binding.ended }
+
+    def wanted = @validity.wanted
+
+    def answer_by = Dlock.now + Heartbeat.answer_within(@validity.lease)
+
+    # Renews the lease; with `wire`, binds the hold to it.
+    def renew(lease, ends, wire = nil)
+      number = locked do
+        @validity.send(Dlock.now, lease).tap { @heart.sending(@validity, Dlock.now) }
+      end
+      words = ["DLOCK.RENEW", @name, @owner, "PX", lease, "TOKEN", @token]
+      renewed(number, ask(ends, words, wire), ends)
+    rescue Unanswered => e
+      locked do
+        @validity.cut(number) if number
+        wire && @binding.doubtful?(e) ? @validity.lose : @heart.failed(@validity, Dlock.now)
+      end
+      raise
+    end
+
+    def check(ends)
+      number = locked { @validity.ask(Dlock.now) }
+      left, = @client.exchange(ends, ["DLOCK.CHECK", @name, @token])
+      locked do
+        case left
+        when Integer then @validity.left(number, left)
+        when nil then @validity.lose
+        end
+        @heart.checked(@validity)
+        @validity.pass(Dlock.now)
+      end
+    rescue Unanswered
+      locked { @validity.cut(number) }
+      raise
+    end
+
+    def tell_loss
+      wake
+      @wire&.close
+      @options.on_loss&.call(self)
+    end
+
+    def rebound(wire)
+      locked do
+        @wire = wire
+        @binding.bound
+        wire.close unless @validity.state == :held
+      end
+    end
+
+    private
+
+    def locked(&block) = @mutex.owned? ? block.call : @mutex.synchronize(&block)
+
+    def claims? = @pid == Process.pid && @binding.claims? && @validity.claims?(Dlock.now)
+
+    def state!
+      raise Released, "#{@name}: the lock belongs to process #{@pid}" if @pid != Process.pid
+      raise Released, "#{@name}: the lock was released" if released?
+    end
+
+    def ended
+      @released = true
+      @validity.release
+      @keeper ? @keeper.wake : wake
+    end
+
+    def limit(at)
+      @validity.at_most(at)
+      @heart.capped(Dlock.now)
+    end
+
+    # Returns the replies to a renewal, and to WAIT behind it if replicas count.
+    def ask(ends, words, wire)
+      replicas, timeout = @options.replicas, @options.replicas_timeout
+      return wire.exchange(ends, words + ["SESSION"]) if wire
+      return @client.exchange(ends, words) if replicas.zero?
+
+      @client.exchange(ends + timeout, words, ["WAIT", replicas, timeout])
+    end
+
+    def renewed(number, replies, ends)
+      renewal, acknowledged = replies
+      too_few = renewal.is_a?(Integer) && !acknowledged.nil? &&
+                (!acknowledged.is_a?(Integer) || acknowledged < @options.replicas)
+      locked do
+        now = Dlock.now
+        case
+        when too_few then @validity.cut(number) && nil || @heart.failed(@validity, now)
+        when renewal == 1 then (sent = @validity.executed(number)) && @heart.confirmed(@validity, now, sent)
+        when renewal == 0 then @validity.refused(number) && @heart.capped(now)
+        when renewal.nil? || renewal.code == "WRONGTYPE" then @validity.lose
+        else refused(number, renewal)
+        end
+      end
+      @keeper&.wake unless @keeper&.current?
+      raise TooFewReplicas, "#{@name}: #{acknowledged} of #{@options.replicas}" if too_few
+      raise Lost, "#{@name}: the server has no such hold" if @validity.state == :lost
+
+      check(ends) if renewal == 0
+    end
+
+    def refused(number, error)
+      @validity.refused(number)
+      @heart.failed(@validity, Dlock.now)
+      raise error unless error.elsewhere? || error.paused?
+
+      raise Unanswered, error.message
+    end
+
+    # Sends the last command of the hold, until it has an answer. A repeat that finds nothing finds what the first has done.
+    def farewell(words, held)
+      unread = 0
+      ends = Dlock.now + Limits::RELEASE
+      reply, = @client.insist(ends, words) { unread += 1 }
+      raise reply if reply.is_a?(ServerError) && reply.code != "WRONGTYPE"
+      return if reply.is_a?(Integer) || (reply.nil? && unread.positive? && held)
+
+      raise Lost, "#{@name}: the server has no such hold"
+    rescue Unanswered => e
+      later(words)
+      raise Unreachable, "#{@name}: the release has no answer: #{e.message}"
+    end
+
+    # The server may not have got it: repeats it until the lease is over.
+    def later(words)
+      client = @client
+      ends = Dlock.now + @options.lease
+      Dlock.behind do
+        client.insist(ends, words)
+      rescue Error
+        nil
+      end
+    end
+  end
+
+  # The thread that renews a hold, and notices its loss.
+  class Keeper
+    def initialize(hold, client, wire)
+      @hold = hold
+      @client = client
+      @wire = wire
+      @woken, @waker = IO.pipe if wire
+    end
+
+    def start
+      @thread = Thread.new { run }
+      @thread.name = "dlock"
+      self
+    end
+
+    def current? = @thread == Thread.current
+
+    # There is something else to wait for.
+    def wake
+      @waker&.write_nonblock(".")
+      @hold.wake
+    rescue IOError, SystemCallError
+      nil
+    end
+
+    private
+
+    def run
+      loop do
+        what, within = @hold.due
+        case what
+        when :released then return
+        when :lost then return @hold.tell_loss
+        when :wait then rest(within)
+        else act(what)
+        end
+      end
+    ensure
+      [@woken, @waker].each { |each| each&.close }
+    end
+
+    def rest(within)
+      return @hold.rest(within) unless @wire
+
+      @hold.unbind if @wire.readable?(within, @woken)
+      @woken.read_nonblock(100, exception: false)
+    end
+
+    def act(what)
+      case what
+      when :renew then @hold.renew(@hold.wanted, @hold.answer_by)
+      when :check then @hold.check(@hold.answer_by)
+      when :rebind then rebind
+      end
+    rescue Unanswered, TooFewReplicas
+      @client.distrust
+      @hold.rest(10) if what != :renew
+    rescue ServerError, Lost
+      @hold.rest(10)
+    end
+
+    def rebind
+      @wire&.close
+      wire = @client.take(@hold.answer_by)
+      @hold.renew(@hold.wanted, @hold.answer_by, wire)
+      @wire = wire
+      @hold.rebound(wire)
+    rescue Error
+      wire&.close
+      raise
+    end
+  end
+end

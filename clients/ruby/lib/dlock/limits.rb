@@ -1,0 +1,40 @@
+# frozen_string_literal: true
+
+module Dlock
+  # The time limits of docs/time-limits.md, in milliseconds. Each is a deadline that a step of the work is given; nothing
+  # here reads a clock.
+  class Limits
+    # How long a command that does not wait may take in all, and each of its steps.
+    STEP = 1000
+    # How much longer than a wait its answer is waited for, and how much longer its grant is confirmed.
+    LATE = 150
+    LAST = 50
+    RELEASE = 3000
+    CLEANUP = 3000
+
+    attr_reader :ends, :outage
+
+    # `wait`: 0 does not wait, nil waits for as long as a server answers.
+    def initialize(now, wait, outage)
+      @try = wait&.zero?
+      @ends = wait && now + (@try ? STEP : wait)
+      @outage = outage
+    end
+
+    def try? = @try
+
+    def gives_up(heard) = @ends || heard + @outage
+
+    def answer_by(now, heard) = [now + STEP, gives_up(heard) + LATE].min
+
+    def confirm_by(now, heard) = [now + STEP, gives_up(heard) + LATE + LAST].min
+
+    def time?(now) = @ends.nil? || now < @ends
+
+    # The argument of BLOCK. 0: no limit.
+    def block(now) = @ends ? [(@ends - now).ceil, 1].max : 0
+
+    # How often a wait that hears nothing asks whether the server still answers.
+    def probe_every = @outage / 3
+  end
+end

@@ -1,0 +1,68 @@
+# frozen_string_literal: true
+
+require "securerandom"
+require "socket"
+
+module Dlock
+  # The words of a caller. Times are seconds outside and milliseconds inside.
+  Options = Struct.new(:mode, :slots, :lease, :wait, :renew, :session, :owner, :outage, :replicas, :replicas_timeout,
+                       :max_hold, :on_loss, keyword_init: true)
+  class Options
+    COMMANDS = { exclusive: "DLOCK.ACQUIRE", read: "DLOCK.RLOCK", write: "DLOCK.WLOCK" }.freeze
+    COUNTER = Mutex.new
+
+    def self.from(mode: :exclusive, slots: nil, lease: 30, wait: nil, renew: true, session: false, owner: nil, outage: 30,
+                  replicas: 0, replicas_timeout: 1, max_hold: nil, on_loss: nil)
+      wrong("mode is :exclusive, :read or :write, not #{mode.inspect}") unless COMMANDS.key?(mode)
+      wrong("slots is a number from 1") unless slots.nil? || (slots.is_a?(Integer) && slots.between?(1, 2**32 - 1))
+      wrong("a semaphore has no mode") if slots && mode != :exclusive
+      wrong("replicas is a number from 0") unless replicas.is_a?(Integer) && replicas >= 0
+      wrong("renew and session are true or false") unless [renew, session].all? { |each| [true, false].include?(each) }
+      wrong("on_loss is called") unless on_loss.nil? || on_loss.respond_to?(:call)
+      new(mode: mode, slots: slots, lease: millis(:lease, lease, session ? 300 : 3), renew: renew, session: session,
+          wait: wait && millis(:wait, wait, 0), owner: label(owner), outage: millis(:outage, outage, 1),
+          replicas: replicas, replicas_timeout: millis(:replicas_timeout, replicas_timeout, 1),
+          max_hold: max_hold && millis(:max_hold, max_hold, session ? 300 : 3), on_loss: on_loss)
+    end
+
+    def self.millis(word, seconds, least)
+      wrong("#{word} is a number of seconds, not #{seconds.inspect}") unless seconds.is_a?(Numeric) && seconds.real?
+      ms = seconds.to_f * 1000
+      wrong("#{word} is #{least} ms to 365 days, not #{seconds} s") unless ms.between?(least, 31_536_000_000)
+      ms.ceil
+    end
+
+    def self.label(owner)
+      return if owner.nil?
+
+      wrong("owner is a String of 1 to 47 bytes") unless owner.is_a?(String) && owner.bytesize.between?(1, 47)
+      wrong("owner has a control character") if owner.b.match?(/[\x00-\x1f\x7f]/n)
+      owner
+    end
+
+    def self.name_of(name)
+      wrong("the name of a lock is a String or a Symbol, not #{name.inspect}") unless [String, Symbol].any? { |c| c === name }
+      wrong("the name of a lock is empty") if name.empty?
+      name.to_s
+    end
+
+    def self.wrong(message) = raise(ArgumentError, "dlock: #{message}")
+
+    # An owner that nobody else has: HOST:PID:N or the label, and a random end.
+    def new_owner
+      host = Socket.gethostname.gsub(/[^!-9;-~]/, "?")[0, 20]
+      "#{owner || "#{host}:#{Process.pid}:#{Options.count}"[0, 47]}:#{SecureRandom.hex(8)}"
+    end
+
+    def self.count = COUNTER.synchronize { @count = (@count || 0) + 1 }
+
+    # The acquiring command.
+    def acquire(name, owner, request, block)
+      words = slots ? ["DLOCK.SACQUIRE", name, owner, slots, "SLOT"] : [COMMANDS[mode], name, owner]
+      words += ["PX", lease, "REQUEST", request]
+      words << "SESSION" if session
+      words.push("MAXHOLD", max_hold) if max_hold
+      block ? words.push("BLOCK", block) : words
+    end
+  end
+end

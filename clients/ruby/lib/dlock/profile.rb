@@ -1,0 +1,136 @@
+# frozen_string_literal: true
+
+require "openssl"
+
+module Dlock
+  # The first words of a new connection of the user's client, as it would send them now. A client whose settings are not understood is refused.
+  class Profile
+    # Where a connection leads, and what it says first.
+    Target = Struct.new(:host, :port, :path, :tls, :username, :password, :db, :name) do
+      def inspect = "#<dlock target #{path || "#{host}:#{port}"}/#{db}>" # without the password
+    end
+
+    # `client`: a URL, a Redis (redis-rb), a RedisClient, or a pool of either.
+    def initialize(client)
+      @url = Url.parse(client) if client.is_a?(String)
+      @client = client
+      now if @url.nil? && !pool?
+    end
+
+    def now = @url || (pool? ? @client.with { |each| of(each) } : of(@client))
+
+    # The server does not answer, or is not the right one: a Sentinel is asked again.
+    def distrust
+      config = @client.respond_to?(:config) ? @client.config : nil
+      config.reset if config.respond_to?(:sentinel?) && config.sentinel?
+    end
+
+    private
+
+    def pool? = defined?(::ConnectionPool) && @client.is_a?(::ConnectionPool)
+
+    def of(client)
+      client = client._client if defined?(::Redis) && client.is_a?(::Redis)
+      return of_options(client.options) if defined?(::Redis::Client) && client.instance_of?(::Redis::Client) &&
+                                           client.respond_to?(:options)
+      config = client.config if client.respond_to?(:config)
+      return of_config(config) if defined?(::RedisClient::Config::Common) && config.is_a?(::RedisClient::Config::Common)
+
+      raise ArgumentError, "dlock: #{client.class} is none of the clients that are understood: Redis, RedisClient, " \
+                           "a ConnectionPool of them, or a URL"
+    end
+
+    # redis-rb 4
+    def of_options(options)
+      role = options[:role]
+      raise ArgumentError, "dlock: a connector of its own is not understood" if options[:connector]
+      raise ArgumentError, "dlock: locks are on a primary, not on a #{role}" unless [nil, "master"].include?(role&.to_s)
+
+      at = options
+      at = options.merge(::Redis::Client::Connector::Sentinel.new(options).resolve) if options[:sentinels]
+      Target.new(at[:host], at[:port]&.to_i, at[:path], tls(options), options[:username], options[:password],
+                 options[:db], options[:id])
+    end
+
+    def tls(options)
+      return unless options[:ssl]
+
+      @tls ||= OpenSSL::SSL::SSLContext.new.tap { |context| context.set_params(options[:ssl_params] || {}) }
+    end
+
+    # redis-client, and redis-rb 5
+    def of_config(config)
+      role = config.instance_variable_get(:@role) # of Sentinel's
+      raise ArgumentError, "dlock: locks are on a primary, not on a #{role}" unless [nil, :master].include?(role)
+
+      Target.new(config.path ? nil : config.host, config.path ? nil : config.port, config.path, config.ssl_context,
+                 config.username, config.password, config.db, config.id)
+    end
+  end
+
+  # The meaning of a URL: tests/clients/tables/urls.txt.
+  module Url
+    FORM = %r{\A(rediss?|valkeys?)://(?:([^@/?#\s]*)@)?(\[[0-9a-f:.]+\]|[^:,@/?#\s\[\]]+)(?::(\d+))?(/\d*/?)?(?:\?([^?#\s]*))?\z}i
+    SOCKET = %r{\A(unix)://(?:([^@/?#\s]*)@)?(/[^?#\s]+)(?:\?([^?#\s]*))?\z}i
+
+    module_function
+
+    def parse(text)
+      url = text.strip
+      if (found = FORM.match(url))
+        scheme, login, host, port, db, query = found.captures
+        at = [host.delete("[]"), number(port || 6379, 1..65_535), nil, tls(scheme)]
+      elsif (found = SOCKET.match(url))
+        _, login, path, query = found.captures
+        at = [nil, nil, decode(path), nil]
+      else
+        wrong
+      end
+      settings = query(query)
+      Profile::Target.new(*at, *login(login, settings), database(db, settings), nil)
+    end
+
+    def tls(scheme)
+      OpenSSL::SSL::SSLContext.new.tap(&:set_params) if %w[rediss valkeys].include?(scheme.downcase)
+    end
+
+    def query(text)
+      pairs = (text || "").split("&", -1).map { |pair| pair.split("=", 2) }
+      wrong unless pairs.all? { |name, value| %w[db username password].include?(name) && value && !value.include?("+") } &&
+                   pairs.map(&:first).uniq.size == pairs.size
+      pairs.to_h
+    end
+
+    def database(path, settings)
+      in_path = path&.delete("/")
+      in_path = nil if in_path&.empty?
+      said = [in_path, settings["db"]].compact.map { |each| number(each, 0..2**31 - 1) }.uniq
+      wrong if said.size > 1
+      said.first || 0
+    end
+
+    def login(text, settings)
+      user, password = text&.split(":", 2)&.map { |part| decode(part) }
+      password ||= "" if user && !user.empty?
+      user, password = nil if [user, password].all? { |part| part.nil? || part.empty? }
+      named = %w[username password].map { |word| settings[word] && decode(settings[word]) }
+      wrong if (user || password) && named.any?
+      return named if named.any?
+
+      [user.nil? || user.empty? ? nil : user, password]
+    end
+
+    def number(text, range)
+      wrong unless text.to_s.match?(/\A\d{1,10}\z/) && range.cover?(text.to_i)
+      text.to_i
+    end
+
+    def decode(text)
+      wrong if text.match?(/%(?!\h\h)/)
+      text.b.gsub(/%(\h\h)/) { $1.hex.chr }.force_encoding("UTF-8").tap { |each| wrong unless each.valid_encoding? }
+    end
+
+    def wrong = raise(ArgumentError, "dlock: the URL of a server is redis://user:password@host:port/db; " \
+                                     "another one is not understood")
+  end
+end

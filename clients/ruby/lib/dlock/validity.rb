@@ -1,0 +1,103 @@
+# frozen_string_literal: true
+
+module Dlock
+  # Until when a hold is certain. A lease counts from the moment before its command was sent, and of several commands that
+  # may be executed in any order the shortest lease counts. Times are milliseconds; nothing here reads a clock.
+  class Validity
+    # The server and the client count whole milliseconds.
+    MARGIN = 2
+    # Commands without an answer that are remembered one by one.
+    REMEMBERED = 16
+
+    Sending = Struct.new(:number, :at, :lease, :cut, :overtakes)
+
+    attr_reader :until, :state, :wanted, :sure
+
+    def initialize(now, sent, lease, open: false)
+      @wanted = @sure = @shortest = lease
+      @until = sent + lease - MARGIN
+      @state = :held
+      @sent = []
+      @abandoned = open ? 1 : 0
+      @last = @last_set = 0
+      pass(now)
+    end
+
+    def pass(now)
+      @state = :lost if @state == :held && now >= @until
+    end
+
+    def claims?(now) = pass(now) != :lost && @state == :held && now < @until
+
+    # A cap ends the hold at the latest then.
+    def at_most(at) = @until = [@until, at].min
+
+    def lease = [@wanted, @sure].min
+
+    # Notes a command that sets the lease, before it is sent, and returns its number.
+    def send(now, lease)
+      @shortest = lease if open.zero? || lease < @shortest
+      @wanted = lease
+      @sure = [@sure, lease].min
+      @until = [@until, now + lease - MARGIN].min
+      @last_set = note(now, lease)
+    end
+
+    # Notes a question for the time that is left, before it is sent, and returns its number.
+    def ask(now)
+      overtakes = open.positive?
+      note(now, nil).tap { @sent.last.overtakes = overtakes }
+    end
+
+    # The answer that a command has set the lease. Returns when that was sent. An answer takes no time away.
+    def executed(number)
+      return unless (each = take(number))
+
+      @sure = @shortest
+      @until = [@until, each.at + @sure - MARGIN].max
+      each.at
+    end
+
+    # No answer came: the command may still be executed, at any time.
+    def cut(number)
+      @sent.each { |each| each.cut = true if each.number == number }
+      cut = @sent.select(&:cut)
+      return if cut.size <= REMEMBERED
+
+      @abandoned += 1 if cut.first.lease
+      @sent.delete(cut.first)
+    end
+
+    # The answer that a command was not executed, or that a cap cut it.
+    def refused(number) = take(number)
+
+    # The answer to a question. The server is right in both directions, unless a command that sets the lease may overtake it.
+    def left(number, left)
+      return unless (each = take(number))
+
+      if each.overtakes || @last_set > number
+        @until = [@until, each.at + [left, @sure].min - MARGIN].max
+      else
+        @until = each.at + left - MARGIN
+      end
+    end
+
+    def lose = @state == :held && @state = :lost
+
+    def release = @state == :held && @state = :released
+
+    private
+
+    def open = @abandoned + @sent.count(&:lease)
+
+    def note(now, lease)
+      @sent << Sending.new(@last += 1, now, lease)
+      @last
+    end
+
+    def take(number)
+      at = @sent.index { |each| each.number == number }
+      at && @sent.delete_at(at)
+    end
+  end
+end

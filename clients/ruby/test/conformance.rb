@@ -1,0 +1,82 @@
+# frozen_string_literal: true
+
+# The adapter of the conformance suite: see tests/conformance/README.md.
+
+require "json"
+require_relative "../lib/dlock"
+
+Canceled = Class.new(Exception) # rubocop:disable Lint/InheritException -- like Timeout's
+LOCKS = {}
+MUTEX = Mutex.new
+Entry = Struct.new(:thread, :hold)
+
+def seconds(ms) = ms && ms / 1000.0
+
+def acquire(request, entry)
+  options = { lease: seconds(request["lease"]), wait: seconds(request["wait"]), session: request["session"],
+              renew: request["keep"], replicas: request["replicas"], slots: request["slots"],
+              mode: request["slots"] ? nil : request["mode"]&.to_sym, outage: seconds(request["outage"]) }
+  options[:replicas_timeout] = seconds(request["replicas_timeout"]) if request["replicas"]&.positive?
+  dlock = Dlock.new("redis://127.0.0.1:#{request["port"]}")
+  hold = entry.hold = dlock.lock(request["name"], **options.compact)
+  { result: "granted", token: hold.token, slot: hold.slot }.compact
+end
+
+def task(request, entry)
+  case request["do"]
+  when "acquire" then acquire(request, entry)
+  when "cancel"
+    MUTEX.synchronize { entry.thread&.raise(Canceled) }
+    { result: "ok" }
+  when "release"
+    entry.hold.release
+    { result: "released" }
+  when "extend"
+    entry.hold.extend(seconds(request["lease"]))
+    { result: "extended" }
+  when "lost"
+    { result: entry.hold.wait_lost ? "lost" : "error" }
+  end
+end
+
+RESULTS = { Canceled => "canceled", Dlock::NotGranted => "refused", Dlock::TooFewReplicas => "too-few-replicas",
+            Dlock::Lost => "lost", Dlock::ModuleMissing => "no-module" }.freeze
+
+def result(request, error)
+  RESULTS.fetch(error.class) do
+    next "failed" if request["do"] != "acquire"
+
+    error.is_a?(Dlock::Unreachable) ? "unreachable" : "error"
+  end
+end
+
+def serve(request, entry, begun)
+  acquires = request["do"] == "acquire"
+  Thread.handle_interrupt(Canceled => :never) do
+    MUTEX.synchronize { entry.thread = Thread.current } if acquires
+    begun << true
+    answer =
+      begin
+        Thread.handle_interrupt(Canceled => :immediate) { task(request, entry) }
+      rescue Exception => e # rubocop:disable Lint/RescueException
+        { result: result(request, e), message: e.full_message(highlight: false) }
+      end
+    MUTEX.synchronize { entry.thread = nil } if acquires
+    MUTEX.synchronize { puts JSON.generate(answer.merge(id: request["id"])) }
+  end
+rescue Canceled
+  nil # The answer was on its way.
+end
+
+$stdout.sync = true
+puts JSON.generate(features: %w[cancel outage slots])
+$stdin.each_line do |line|
+  request = JSON.parse(line)
+  entry = request["do"] == "acquire" ? LOCKS[request["lock"]] = Entry.new : LOCKS[request["lock"]]
+  begun = Thread::Queue.new
+  Thread.new do
+    Thread.current.report_on_exception = false
+    serve(request, entry, begun)
+  end
+  begun.pop
+end

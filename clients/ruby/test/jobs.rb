@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+require "minitest/autorun"
+require "active_job"
+require "sidekiq"
+require "sidekiq/testing"
+require_relative "server"
+require_relative "../lib/dlock/active_job"
+require_relative "../lib/dlock/sidekiq"
+
+ActiveJob::Base.queue_adapter = :inline
+ActiveJob::Base.logger = nil
+Sidekiq::Testing.server_middleware { |chain| chain.add Dlock::Sidekiq::Locks, Dlock.new(URL) }
+
+# A job whose name is its lock's.
+class Plain < ActiveJob::Base
+  include Dlock::ActiveJob
+  locked_by Dlock.new(URL)
+
+  def perform = Seen << Dlock.new(URL).try("Plain")
+end
+
+Seen = Thread::Queue.new
+
+# The program of the README, from the runner.
+load ENV.fetch("DLOCK_TEST_JOBS")
+
+# Jobs run under their locks.
+class JobsTest < Minitest::Test
+  include OnServer
+
+  def teardown = Sidekiq::Worker.clear_all
+
+  def test_a_job_has_its_lock_while_it_runs
+    Plain.perform_now
+    assert_nil Seen.pop(true)
+    assert_empty info("Plain")
+  end
+
+  def test_a_job_under_a_held_lock_is_not_performed
+    locks.lock("Plain") { assert_raises(Dlock::NotGranted) { Plain.perform_now } }
+    assert_empty Seen
+  end
+
+  def test_the_name_is_made_of_the_arguments
+    locks.lock("report:8") { assert_output("reports 7 alone\n") { Report.perform_now(7) } }
+  end
+
+  def test_what_is_not_understood_is_refused_where_it_is_said
+    assert_raises(ArgumentError) { Plain.locked_by(locks, lesae: 3) }
+  end
+
+  def test_sidekiq_runs_a_job_under_its_lock
+    Sidekiq::Testing.inline! do
+      locks.lock("sync:8") { assert_output("syncs 7 alone\n") { Sync.perform_async(7) } }
+      assert_empty info("sync:7")
+    end
+  end
+
+  def test_sidekiq_skips_or_repeats_a_job_whose_lock_is_held
+    Sidekiq::Testing.inline! do
+      locks.lock("sync:7") do
+        assert_output("") { Sync.set(dlock: { "name" => "sync:%s", "otherwise" => "skip" }).perform_async(7) }
+        assert_raises(Dlock::NotGranted) { Sync.set(dlock: { "name" => "sync:%s" }).perform_async(7) }
+      end
+      assert_raises(ArgumentError) { Sync.set(dlock: { "otherwise" => "go on" }).perform_async(7) }
+    end
+  end
+end

@@ -1,0 +1,269 @@
+# frozen_string_literal: true
+
+require "minitest/autorun"
+require "timeout"
+require_relative "server"
+
+# The promises of docs/clients.md that the histories and the conformance suite do not play.
+class LocksTest < Minitest::Test
+  include OnServer
+
+  def test_a_block_has_the_lock_until_it_ends
+    result = locks.lock(key) do |hold|
+      assert_equal hold.token, info["token"]
+      assert_operator hold.remaining, :>, 29
+      assert_nil locks.try(key)
+      :done
+    end
+    assert_equal :done, result
+    assert_empty info
+  end
+
+  def test_the_exception_of_the_block_wins_and_has_that_of_the_release
+    failure = assert_raises(KeyError) do
+      locks.lock(key) do
+        redis.del(key)
+        raise KeyError, "the body's"
+      end
+    end
+    assert_instance_of Dlock::Lost, Dlock.release_error(failure)
+    assert_raises(Dlock::Lost) { locks.lock(key) { redis.del(key) } }
+  end
+
+  def test_a_block_that_is_left_releases
+    locks.lock(key) { break }
+    catch(:out) { locks.lock(key) { throw :out } }
+    assert_empty info
+  end
+
+  def test_not_granted_of_another_lock_is_not_that_of_try
+    other = locks.lock("#{key}:other")
+    assert_raises(Dlock::NotGranted) { locks.try(key) { locks.lock("#{key}:other", wait: 0) } }
+    other.release
+  end
+
+  def test_a_limit_ends_a_wait
+    held = locks.lock(key)
+    began = Dlock.now
+    assert_raises(Dlock::NotGranted) { locks.lock(key, wait: 0.2) }
+    assert_in_delta 200, Dlock.now - began, 150
+    held.release
+  end
+
+  def test_a_timeout_leaves_the_queue
+    held = locks.lock(key, lease: 600)
+    [false, true].each do |session|
+      assert_raises(Timeout::Error) { Timeout.timeout(0.1) { locks.lock(key, session: session) } }
+      waiters 0
+    end
+    held.release
+    free
+  end
+
+  def test_a_thread_that_is_killed_leaves_the_queue
+    held = locks.lock(key, lease: 600)
+    waiting = Thread.new { locks.lock(key, lease: 600) { flunk } }
+    waiters 1
+    waiting.kill
+    waiters 0
+    held.release
+    free
+  end
+
+  def test_extending_sets_the_lease_again
+    hold = locks.lock(key, lease: 30, renew: false)
+    assert_in_delta 60, hold.extend(60).remaining, 1
+    assert_in_delta 2, hold.extend(2).remaining, 0.5
+    redis.del(key)
+    assert_raises(Dlock::Lost) { hold.extend }
+    refute hold.held?
+    assert_raises(Dlock::Lost) { hold.check! }
+    assert_raises(Dlock::Lost) { hold.release }
+    assert_raises(Dlock::Released) { hold.release }
+  end
+
+  def test_a_shorter_lease_is_renewed_in_time
+    holds = [false, true].map { |session| locks.lock("#{key}:#{session}", session: session) }
+    holds.each { |hold| hold.extend(0.4) }
+    sleep 0.7
+    holds.each(&:check!).each(&:release)
+  end
+
+  def test_a_loss_is_told
+    told = Thread::Queue.new
+    hold = locks.lock(key, lease: 0.6, on_loss: ->(lost) { told << lost })
+    redis.del(key)
+    assert_same hold, told.pop
+    assert_predicate hold, :lost?
+    assert hold.wait_lost
+    assert_raises(Dlock::Lost) { hold.release }
+  end
+
+  def test_a_lock_without_renewal_is_lost_at_its_end
+    hold = locks.lock(key, lease: 0.3, renew: false)
+    refute hold.wait_lost(0.01)
+    assert hold.wait_lost
+    assert_equal 0, hold.remaining
+  end
+
+  def test_readers_share
+    first = locks.read(key)
+    second = locks.read(key, wait: 0)
+    assert_raises(Dlock::NotGranted) { locks.write(key, wait: 0) }
+    [first, second].each(&:release)
+    locks.write(key, wait: 0, &:check!)
+  end
+
+  def test_each_place_of_a_semaphore_has_a_number
+    held = Array.new(3) { locks.slot(key, 3) }
+    assert_equal [0, 1, 2], held.map(&:slot)
+    assert_raises(Dlock::NotGranted) { locks.slot(key, 3, wait: 0) }
+    held[1].release
+    assert_equal 1, locks.slot(key, 3) { |hold| hold.slot }
+    held.values_at(0, 2).each(&:release)
+  end
+
+  def test_once_in_a_period
+    ran = 0
+    assert locks.once(key, every: 1) { ran += 1 }
+    refute(locks.once(key, every: 1) { ran += 1 })
+    assert_raises(KeyError) { locks.once("#{key}:failed", every: 60) { raise KeyError } }
+    refute(locks.once("#{key}:failed", every: 60) { ran += 1 })
+    free
+    assert locks.once(key, every: 60) { ran += 1 }
+    assert_equal 2, ran
+    assert_in_delta 54_000, redis.pttl(key), 1000
+  end
+
+  def test_threads_share_a_client_and_are_granted_in_order
+    shared = locks
+    granted = []
+    held = shared.lock(key)
+    waiting = Array.new(5) do |number|
+      Thread.new { shared.lock(key) { granted << number } }.tap { waiters number + 1 }
+    end
+    held.release
+    waiting.each(&:join)
+    assert_equal [0, 1, 2, 3, 4], granted
+  end
+
+  def test_the_owner_says_who_it_is
+    [[nil, /\A\S+:#{Process.pid}:\d+:\h{16}\z/], ["worker", /\Aworker:\h{16}\z/]].each do |label, form|
+      locks.lock(key, owner: label) { |hold| assert_match form, hold.owner }
+    end
+  end
+
+  def test_what_is_not_understood_is_refused
+    wrong = [{ lease: 0.002 }, { lease: "1" }, { wait: -1 }, { lease: 0.2, session: true }, { owner: "" }, { mode: :other },
+             { owner: "a\n" }, { owner: "x" * 48 }, { replicas: -1 }, { slots: 0 }, { renew: nil }, { lease: Float::NAN },
+             { session: 1 }, { timeout: 3 }, { slots: 2, mode: :read }, { wait: Float::INFINITY }]
+    wrong.each { |options| assert_raises(ArgumentError, options.inspect) { locks.lock(key, **options) } }
+    ["", nil, 1].each { |bad| assert_raises(ArgumentError) { locks.lock(bad) } }
+    assert_raises(Dlock::ServerError) { locks.lock(key, lease: 30, max_hold: 20) }
+  end
+end
+
+# Holds belong to a process.
+class ProcessesTest < Minitest::Test
+  include OnServer
+
+  # Runs a block in another process. Returns its number, and what it writes.
+  def elsewhere
+    read, write = IO.pipe
+    pid = fork do
+      read.close
+      @redis = nil
+      yield write
+      sleep
+    end
+    write.close
+    [pid, read]
+  end
+
+  def ended(pid)
+    Process.kill(:KILL, pid)
+    Process.wait(pid)
+  end
+
+  def test_a_session_ends_with_its_process_even_if_a_child_lives
+    pid, said = elsewhere do |out|
+      Dlock.new(URL).lock(key, session: true, lease: 600)
+      out.puts fork { sleep 60 }
+    end
+    child = Integer(said.gets)
+    assert_equal 1, info["holders"]
+    ended(pid)
+    free
+  ensure
+    Process.kill(:KILL, child) if child
+  end
+
+  def test_a_fork_has_no_part_in_a_hold
+    hold = locks.lock(key, session: true)
+    pid, said = elsewhere do |out|
+      out.puts [hold.held?, hold.lost?, hold.remaining].inspect
+      out.puts((hold.release rescue $!.class)) # rubocop:disable Style/RescueModifier
+      out.puts Dlock.new(URL).try(key).inspect
+    end
+    assert_equal ["[false, true, 0.0]\n", "Dlock::Released\n", "nil\n"], Array.new(3) { said.gets }
+    ended(pid)
+    hold.check!
+    hold.release
+  end
+
+  def test_the_end_of_a_program_waits_for_its_cleanup
+    held = locks.lock(key, lease: 600)
+    pid = fork do
+      Timeout.timeout(0.2) { Dlock.new(URL).lock(key, lease: 600) }
+    rescue Timeout::Error
+      exit
+    end
+    waiters 1
+    Process.wait(pid)
+    waiters 0
+    held.release
+    free
+  end
+end
+
+# The settings of a user's client.
+class ProfilesTest < Minitest::Test
+  include OnServer
+
+  def test_the_database_is_the_present_one
+    client = Redis.new(host: HOST, port: PORT)
+    dlock = Dlock.new(client)
+    dlock.lock(key) { refute_empty info }
+    client.select(6)
+    hold = dlock.lock(key)
+    assert_empty info
+    assert_equal 1, Redis.new(host: HOST, port: PORT, db: 6).exists(key)
+    hold.release
+  end
+
+  def test_the_login_and_the_name_are_those_of_the_client
+    redis.call("ACL", "SETUSER", "ruby", "on", ">secret", "+@all", "~*")
+    client = Redis.new(host: HOST, port: PORT, username: "ruby", password: "secret", id: "worker")
+    Dlock.new(client).lock(key, session: true) do
+      assert_includes redis.call("CLIENT", "LIST").lines.grep(/user=ruby/).join, "name=worker"
+    end
+    refute_includes Dlock::Url.parse("redis://:secret@a").inspect, "secret"
+  ensure
+    redis.call("ACL", "DELUSER", "ruby")
+  end
+
+  def test_a_client_that_is_not_understood_is_refused
+    [nil, Object.new, 1, Redis.new(host: HOST, role: "slave")].each do |client|
+      assert_raises(ArgumentError) { Dlock.new(client) }
+    end
+    redis.multi do |transaction|
+      assert_raises(ArgumentError) { Dlock.new(transaction) }
+      transaction.ping
+    end
+  end
+
+  def test_a_server_without_the_module_is_refused
+    plain = "unix://#{ENV.fetch("DLOCK_TEST_PLAIN")}"
+    assert_raises(Dlock::ModuleMissing) { Dlock.new(plain).lock(key) }
+  end
+end
