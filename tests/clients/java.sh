@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds clients/java and runs its tests. They start their own servers: DLOCK_SERVER with the module DLOCK_MODULE.
+# Builds clients/java and runs its tests, with those of its extension for JUnit. They start their own servers:
+# DLOCK_SERVER with the module DLOCK_MODULE, and DLOCK_COMMAND serve.
 # Exit 77: there is no JDK, or no JUnit 5.
 #
 #   tests/clients/java.sh                 all of them
@@ -19,12 +20,13 @@ junit=/usr/share/java/junit-platform-console-standalone.jar
 
 DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 DLOCK_MODULE=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
-export DLOCK_SERVER DLOCK_MODULE DLOCK_SHARED=$PWD/tests/clients
+DLOCK_COMMAND=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests of crates/cli build
+export DLOCK_SERVER DLOCK_MODULE DLOCK_COMMAND DLOCK_SHARED=$PWD/tests/clients
 
 library=$(clients/java/build)
 classes=$(mktemp -d)
 trap 'rm -r "$classes"' EXIT
-mapfile -t sources < <(find clients/java/src/test -name '*.java')
+mapfile -t sources < <(find clients/java/src/test clients/java/adapters/junit/src -name '*.java')
 javac --release 11 -Xlint:all,-try -Werror -cp "$library:$junit" -d "$classes" "${sources[@]}"
 
 # The examples of the README are what people copy: they compile without a warning.
