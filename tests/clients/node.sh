@@ -10,7 +10,7 @@ export DLOCK_COMMAND=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests
 
 rm -rf "$home/test" "$home/examples" "$home/checkout" "$home/histories"
 mkdir "$home/checkout"
-cp -r clients/node/{src,tsconfig.json,cluster-key-slot.d.ts} "$home/checkout/"
+cp -r clients/node/{src,tsconfig.json,*.d.ts} "$home/checkout/"
 cp -r clients/node/{test,examples} "$home/"
 cp -r clients/node/README.md docs/permissions.md tests/clients/histories "$home/"
 cd "$home"

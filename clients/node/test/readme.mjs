@@ -1,4 +1,4 @@
-// The programs of the README: node readme.mjs README.md DIRECTORY writes them there, for `tsc`.
+// The programs of the README: node readme.mjs README.md DIRECTORY [LANGUAGE…] writes them there, for `tsc`.
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -12,8 +12,8 @@ export async function programsOf(readme, languages) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const [readme, directory] = process.argv.slice(2);
-  const programs = await programsOf(readme, ['js', 'ts']);
+  const [readme, directory, ...languages] = process.argv.slice(2);
+  const programs = await programsOf(readme, languages.length > 0 ? languages : ['js', 'ts']);
   if (programs.length === 0) throw new Error(`there is no program in ${readme}`);
   await mkdir(directory, { recursive: true });
   await Promise.all(programs.map((program, number) => writeFile(join(directory, `readme-${number}.mts`), program)));

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Tests the Node.js package in NestJS, with Valkey GLIDE, and under Bun and Deno, all of which npm fetches. It is not a part
+# of `make test`: they have 250 MB. Exit 77: something cannot be fetched.
+#
+#   tests/clients/node_frameworks.sh                   all of them
+#   tests/clients/node_frameworks.sh nest glide        these test files
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+missing() { echo "missing: $1"; exit 77; }
+
+server=${DLOCK_SERVER:-$(scripts/server)}
+module=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
+package=$(scripts/node) || { echo "$package"; exit 77; }
+PATH=$PWD/target/languages/node/bin:$PATH
+home=$PWD/target/node-frameworks
+mkdir -p "$home"
+cp clients/node/frameworks/* clients/node/README.md "$home/"
+cp clients/node/test/readme.mjs "$home/readme.mjs"
+cd "$home"
+quiet=(--no-audit --no-fund --loglevel=error)
+if ! cmp -s package-lock.json installed; then
+    npm ci "${quiet[@]}" >&2 || missing 'NestJS, GLIDE, Bun and Deno (npm ci)'
+    cp package-lock.json installed
+fi
+npm install "${quiet[@]}" --no-package-lock --no-save "$package"/redis-dlock-*.tgz >&2 || missing 'what the package needs (npm install)'
+
+# A port that nobody has, on which a server runs until the end: `serve VARIABLE OPTIONS…`.
+started=()
+data=$(mktemp -d)
+trap 'kill "${started[@]}"; rm -r "$data"' EXIT
+serve() {
+    local port
+    port=$(node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close(); })')
+    "$server" --port "$port" --bind 127.0.0.1 --save '' --dir "$data" "${@:2}" >/dev/null &
+    started+=($!)
+    for _ in {1..100}; do
+        (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
+        sleep 0.1
+    done
+    export "$1=$port"
+}
+serve DLOCK_TEST_PORT --loadmodule "$module"
+serve DLOCK_TEST_BARE_PORT
+
+# The programs of the README, and an application, as ECMAScript modules with the decorators of NestJS.
+rm -rf built programs
+mkdir built
+node readme.mjs README.md programs typescript
+cp ./*.mjs built/
+node_modules/.bin/tsc --strict --exactOptionalPropertyTypes --skipLibCheck --target es2022 --module nodenext \
+    --experimentalDecorators --emitDecoratorMetadata --types node --outDir built app.mts programs/*
+(($# > 0)) || set -- nest
+exec_tests=("${@/%/.test.mjs}")
+node --test --test-reporter=spec --test-force-exit --test-timeout=120000 "${exec_tests[@]/#/built/}"
