@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the store for Symfony's Lock component with the code of Debian's packages. The server is at DLOCK_TEST_HOST and
+# Tests the store for Symfony's Lock component, and the locks of Laravel, with the code of Debian's packages. The server is at DLOCK_TEST_HOST and
 # DLOCK_TEST_PORT. The script starts more: one without the module, at the socket DLOCK_TEST_PLAIN, two with it, at
 # DLOCK_TEST_SECOND and DLOCK_TEST_THIRD, and a cluster of one node at DLOCK_TEST_CLUSTER.
 set -euo pipefail
@@ -61,13 +61,29 @@ php -r '
 export DLOCK_TEST_PLAIN=$home/plain DLOCK_TEST_SECOND=$home/second DLOCK_TEST_THIRD=$home/third
 export DLOCK_TEST_SERVER=$server DLOCK_TEST_MODULE=$module
 
+# Prints block N of the README.
+block() {
+    awk -v wanted="$1" '/^```php$/ { block++; inside = 1; next } /^```$/ { inside = 0 } inside && block == wanted' clients/php/README.md
+}
+
 # The program of the README, which says its token.
 {
     echo '<?php require "Symfony/Component/Lock/autoload.php"; require "clients/php/src/DlockStore.php";'
-    sed -n '/^```php$/,/^```$/p' clients/php/README.md | sed '/^```/d' |
+    for each in 1 2; do block "$each"; done |
         sed "s|connect('127.0.0.1', 6379)|connect('$DLOCK_TEST_HOST', $DLOCK_TEST_PORT)|
             s|'127.0.0.1', '127.0.0.2', '127.0.0.3'|'$DLOCK_TEST_HOST', '$DLOCK_TEST_SECOND', '$DLOCK_TEST_THIRD'|
             s|connect(\$host, 6379)|connect(\$host, '$DLOCK_TEST_HOST' === \$host ? $DLOCK_TEST_PORT : 0)|"
 } >"$home/readme.php"
 php -d error_reporting=E_ALL -d display_errors=stderr "$home/readme.php" | grep -E '^the fencing token is [0-9]{16}$'
 php -d error_reporting=E_ALL -d display_errors=stderr clients/php/tests/store.php
+
+# Laravel's locks, with Laravel's own code where it is installed.
+if php -r '@include "Illuminate/Cache/autoload.php"; @include "Illuminate/Queue/autoload.php"; @include "Illuminate/Console/autoload.php";
+    @include "Illuminate/Redis/autoload.php"; @include "Predis/autoload.php";
+    exit((int) !(class_exists("Illuminate\Queue\Middleware\WithoutOverlapping") && class_exists("Illuminate\Redis\RedisManager")
+        && class_exists("Illuminate\Console\Scheduling\CacheSchedulingMutex") && class_exists("Predis\Client")));'; then
+    { echo '<?php'; block 3; } >"$home/laravel.php"
+    DLOCK_TEST_LARAVEL=$home/laravel.php php -d display_errors=stderr clients/php/tests/laravel.php
+else
+    echo 'skipped: the locks of Laravel: php-illuminate-queue, php-illuminate-console or php-predis is not installed'
+fi

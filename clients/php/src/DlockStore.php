@@ -14,6 +14,10 @@ use Symfony\Component\Lock\Exception\LockStorageException;
 use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\Store\ExpiringStoreTrait;
 
+foreach (['ServerError', 'Driver', 'PhpRedisDriver', 'PredisDriver'] as $part) {
+    require_once __DIR__."/$part.php"; // without an autoloader
+}
+
 /**
  * Locks of the dlock module as a store for Symfony's Lock component.
  *
@@ -36,9 +40,6 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private const WRITE = 'WRITE';
     private const READ = 'READ';
 
-    /** The result of `call` if the key has another type: another program holds the lock, or has overwritten it. */
-    private const FOREIGN = 'foreign';
-
     /** How long a wait pauses while another kind of lock has the key, in microseconds. */
     private const PAUSE = 100000;
 
@@ -47,13 +48,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     private static int $owners = 0;
 
-    /** The database of each client before its last command. */
-    private static ?\WeakMap $databases = null;
-
-    /** The clients that connect again in another database than they say. */
-    private static ?\WeakMap $astray = null;
-
-    private array $address = [];
+    private Driver $driver;
 
     /** @var list<array{name: string, arguments: list<string|int>, until: float}> releases that got no answer */
     private array $owed = [];
@@ -62,13 +57,15 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private int $owes = 0;
 
     /**
-     * @param \Redis|\RedisCluster $redis a connected client. A blocking acquisition occupies it while it waits
+     * @param \Redis|\RedisCluster|\Predis\ClientInterface $redis a connected client. A blocking acquisition occupies it
+     *                                                            while it waits
      * @param float      $initialTtl  the lease of locks that are not refreshed, in seconds
      * @param float|null $longestWait how long a blocking acquisition waits, in seconds; null: as long as necessary
      */
-    public function __construct(private \Redis|\RedisCluster $redis, private float $initialTtl = 300.0, private ?float $longestWait = null)
+    public function __construct(\Redis|\RedisCluster|\Predis\ClientInterface $redis, private float $initialTtl = 300.0, private ?float $longestWait = null)
     {
         self::checkTtl($initialTtl);
+        $this->driver = Driver::of($redis);
         if (null !== $longestWait && $longestWait <= 0) {
             throw new InvalidArgumentException(sprintf('the longest wait is more than 0 s, not %s', $longestWait));
         }
@@ -189,30 +186,26 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
      */
     private function wait(Key $key, string $owner, string $mode): array
     {
-        // 0: that of PHP, which cannot be set as 0.
-        $timeout = (float) $this->redis->getOption(\Redis::OPT_READ_TIMEOUT) ?: (float) \ini_get('default_socket_timeout');
-        $this->redis->setOption(\Redis::OPT_READ_TIMEOUT, null === $this->longestWait ? -1 : $this->longestWait + 5);
-        if ($this->redis instanceof \Redis) { // phpredis ends the process if this is set for a cluster.
-            $this->redis->setOption(\Redis::OPT_TCP_KEEPALIVE, 1);
-        }
+        return $this->driver->patiently($this->longestWait, fn () => $this->waitPatiently($key, $owner, $mode));
+    }
+
+    /** @return array{token: int, mode: string, until: float} */
+    private function waitPatiently(Key $key, string $owner, string $mode): array
+    {
         $ends = null === $this->longestWait ? INF : self::now() + $this->longestWait;
-        try {
-            while (true) {
-                $left = max(0.001, $ends - self::now());
-                $hold = $this->granted($key, $owner, $mode, ['BLOCK', INF === $left ? 0 : self::millis($left)]);
-                if (\is_array($hold) && $this->isCertain($key, $owner, $hold)) {
-                    return $hold;
-                }
-                if (null === $hold || self::now() >= $ends) {
-                    throw new LockConflictedException();
-                }
-                if (self::FOREIGN === $hold) {
-                    usleep((int) min(self::PAUSE, max(1000, 1e6 * ($ends - self::now()))));
-                }
-                // Otherwise its lease had ended before the grant was read.
+        while (true) {
+            $left = max(0.001, $ends - self::now());
+            $hold = $this->granted($key, $owner, $mode, ['BLOCK', INF === $left ? 0 : self::millis($left)]);
+            if (\is_array($hold) && $this->isCertain($key, $owner, $hold)) {
+                return $hold;
             }
-        } finally {
-            $this->redis->setOption(\Redis::OPT_READ_TIMEOUT, $timeout);
+            if (null === $hold || self::now() >= $ends) {
+                throw new LockConflictedException();
+            }
+            if (Driver::FOREIGN === $hold) {
+                usleep((int) min(self::PAUSE, max(1000, 1e6 * ($ends - self::now()))));
+            }
+            // Otherwise its lease had ended before the grant was read.
         }
     }
 
@@ -266,7 +259,10 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $key->reduceLifetime($this->initialTtl);
         try {
             $token = $this->call($command, $key, [$owner, ...$options]);
-        } catch (\RedisException|\RedisClusterException $e) {
+        } catch (\Exception $e) {
+            if (!Driver::isUnanswered($e)) {
+                throw $e;
+            }
             // The lock may have been granted nevertheless.
             $this->giveUp($key, $owner, $mode);
             throw new LockStorageException(sprintf('no answer from the server: %s', $e->getMessage()), 0, $e);
@@ -303,7 +299,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private function repay(): void
     {
         $owed = $this->owes === getmypid() ? $this->owed : [];
-        if ($owed && \Redis::ATOMIC !== $this->redis->getMode()) {
+        if ($owed && $this->driver->isBusy()) {
             return;
         }
         try {
@@ -379,78 +375,15 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
      *
      * @return mixed an integer, null (nil), FOREIGN, or another reply
      *
-     * @throws \RedisException|\RedisClusterException no answer
-     * @throws LockStorageException                  the server has refused it, or the client cannot send it now
+     * @throws LockStorageException the server has refused it, or the client cannot send it now
+     * @throws \Exception           no answer
      */
     private function call(string $command, Key $key, array $arguments): mixed
     {
-        if (\Redis::ATOMIC !== $this->redis->getMode()) {
-            throw new LockStorageException('the client is between multi() or pipeline() and exec(): its replies come too late for a lock. Use a client of its own');
-        }
-        $this->redis->clearLastError();
         try {
-            $this->comeBack();
-            $this->noteDatabase();
-            $words = [$command, $this->redis->_prefix((string) $key), ...$arguments];
-            // A cluster sends it to the node of the key.
-            $reply = $this->redis instanceof \RedisCluster
-                ? $this->redis->rawCommand((string) $key, ...$words)
-                : $this->redis->rawCommand(...$words);
-        } catch (\RedisException|\RedisClusterException $e) {
-            // The reply that is missing would be taken for the answer to the next command, which connects again.
-            $this->redis->close();
-            $this->goAstray();
-            throw $e;
-        }
-        $error = $this->redis->getLastError();
-        if (null !== $error) {
-            $this->redis->clearLastError();
-            if (str_starts_with($error, 'WRONGTYPE ')) {
-                return self::FOREIGN;
-            }
-            if (str_starts_with($error, 'DEADLOCK ')) {
-                throw new LockConflictedException($error);
-            }
-            $isMissing = 1 === preg_match('/^ERR unknown command\b/i', $error);
-            throw new LockStorageException($error.($isMissing ? ' (is the dlock module loaded on this server?)' : ''));
-        }
-
-        return false === $reply ? null : $reply;
-    }
-
-    /** Keeps in mind the database of the client, which `getDbNum` says only while it is connected. */
-    private function noteDatabase(): void
-    {
-        self::$databases ??= new \WeakMap();
-        $database = $this->redis instanceof \Redis ? $this->redis->getDbNum() : 0;
-        if (\is_int($database)) {
-            self::$databases[$this->redis] = $database;
-        }
-    }
-
-    /** After `close`, phpredis connects again in database 0, whatever `getDbNum` says. */
-    private function goAstray(): void
-    {
-        if ((self::$databases[$this->redis] ?? 0) > 0) {
-            self::$astray ??= new \WeakMap();
-            self::$astray[$this->redis] = true;
-            try {
-                $this->comeBack();
-            } catch (\Exception) {
-                // The next command of a store tries again.
-            }
-        }
-    }
-
-    private function comeBack(): void
-    {
-        if (isset(self::$astray) && self::$astray->offsetExists($this->redis)) {
-            // The program may have selected another one since.
-            $said = $this->redis->getDbNum();
-            if (!$this->redis->select(\is_int($said) ? $said : self::$databases[$this->redis])) {
-                throw new LockStorageException('the client cannot return to its database');
-            }
-            unset(self::$astray[$this->redis]);
+            return $this->driver->call($command, (string) $key, $arguments);
+        } catch (ServerError $e) {
+            throw str_starts_with($e->getMessage(), 'DEADLOCK ') ? new LockConflictedException($e->getMessage()) : new LockStorageException($e->getMessage());
         }
     }
 
@@ -466,7 +399,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         if (null === $state) {
             return null;
         }
-        $hold = $state['holds'][$this->server()] ?? $this->found($key, $state['owner']);
+        $hold = $state['holds'][$this->driver->server()] ?? $this->found($key, $state['owner']);
 
         return null === $hold ? null : $hold + ['owner' => $state['owner']];
     }
@@ -475,26 +408,26 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private function found(Key $key, string $owner): ?array
     {
         $reply = $this->call('DLOCK.INFO', $key, ['OWNER', $owner]);
-        $holds = \is_array($reply) ? self::field($reply, 'holds') : null;
+        $holds = \is_array($reply) ? Driver::field($reply, 'holds') : null;
         if (!$holds) {
             return null;
         }
-        $mode = 'exclusive' === self::field($holds[0], 'mode') ? self::WRITE : self::READ;
+        $mode = 'exclusive' === Driver::field($holds[0], 'mode') ? self::WRITE : self::READ;
 
-        return ['token' => self::field($holds[0], 'token'), 'mode' => $mode];
+        return ['token' => Driver::field($holds[0], 'token'), 'mode' => $mode];
     }
 
     /** @param array{token: int, mode: string, until: float} $hold */
     private function remember(Key $key, string $owner, array $hold): void
     {
-        $holds = [$this->server() => $hold] + (self::state($key)['holds'] ?? []);
+        $holds = [$this->driver->server() => $hold] + (self::state($key)['holds'] ?? []);
         $key->setState(self::class, ['owner' => $owner, 'holds' => $holds]);
     }
 
     private function forget(Key $key): void
     {
         $state = self::state($key);
-        unset($state['holds'][$this->server()]);
+        unset($state['holds'][$this->driver->server()]);
         if (empty($state['holds'])) {
             $key->removeState(self::class);
         } else {
@@ -505,21 +438,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     /** Whether no other server has a part of the lock, whose lifetime would count as well. */
     private function isAlone(Key $key): bool
     {
-        return [] === array_diff_key(self::state($key)['holds'] ?? [], [$this->server() => true]);
-    }
-
-    /** Where the client is connected to, or was last: a client that has lost its connection does not say it. */
-    private function server(): string
-    {
-        if ($this->redis instanceof \RedisCluster) {
-            $masters = array_map(fn (array $master) => implode(':', $master), $this->redis->_masters());
-            sort($masters);
-            $this->address = $masters;
-        } elseif (false !== $host = $this->redis->getHost()) {
-            $this->address = [$host, $this->redis->getPort(), $this->redis->getDbNum()];
-        }
-
-        return implode("\0", [...$this->address, $this->redis->_prefix('')]);
+        return [] === array_diff_key(self::state($key)['holds'] ?? [], [$this->driver->server() => true]);
     }
 
     /** @return array{owner: string, holds: array<string, array{token: int, mode: string, until: float}>}|null */
@@ -541,14 +460,6 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         if (self::millis($ttl) < $shortest) {
             throw new InvalidTtlException(sprintf('a TTL is %d ms or more, not %s s: of a shorter one nothing is certain', $shortest, $ttl));
         }
-    }
-
-    /** A field of a map. */
-    private static function field(array $pairs, string $name): mixed
-    {
-        $at = array_search($name, $pairs, true);
-
-        return false === $at ? null : $pairs[$at + 1];
     }
 
     private static function now(): float

@@ -1,0 +1,397 @@
+<?php
+
+/**
+ * The locks of Laravel's cache with Laravel's own code of Debian's packages, over phpredis and Predis, on the server of
+ * DLOCK_TEST_HOST and DLOCK_TEST_PORT. The server at the socket DLOCK_TEST_PLAIN has no module. A cluster is at
+ * DLOCK_TEST_CLUSTER.
+ */
+
+declare(strict_types=1);
+
+use Dlock\DlockStore;
+use Dlock\Driver;
+use Dlock\Laravel\DlockLock;
+use Dlock\Laravel\DlockServiceProvider;
+use Dlock\ServerError;
+use Illuminate\Bus\UniqueLock;
+use Illuminate\Cache\CacheManager;
+use Illuminate\Cache\Repository;
+use Illuminate\Console\Scheduling\CacheSchedulingMutex;
+use Illuminate\Console\Scheduling\CacheEventMutex;
+use Illuminate\Console\Scheduling\Event;
+use Illuminate\Container\Container;
+use Illuminate\Contracts\Cache\LockTimeoutException;
+use Illuminate\Queue\Middleware\WithoutOverlapping;
+use Illuminate\Redis\RedisManager;
+use Symfony\Component\Lock\Exception\LockConflictedException;
+use Symfony\Component\Lock\Key;
+use Symfony\Component\Lock\Store\CombinedStore;
+use Symfony\Component\Lock\Strategy\UnanimousStrategy;
+
+error_reporting(\E_ALL & ~\E_DEPRECATED); // Laravel 8 is older than PHP 8.2.
+foreach (['Cache', 'Redis', 'Queue', 'Bus', 'Console'] as $part) {
+    require "Illuminate/$part/autoload.php";
+}
+require 'Predis/autoload.php';
+require 'Symfony/Component/Lock/autoload.php';
+require __DIR__.'/../src/DlockStore.php';
+foreach (['DlockLock', 'DlockCacheStore', 'DlockServiceProvider'] as $part) {
+    require __DIR__."/../src/Laravel/$part.php";
+}
+
+/** The clients with which the tests run. */
+$client = 'phpredis';
+
+/** An application, as far as the cache needs one. */
+function application(array $options = []): Container
+{
+    global $client;
+    $server = ['host' => getenv('DLOCK_TEST_HOST'), 'port' => (int) getenv('DLOCK_TEST_PORT'), 'database' => 0];
+    $plain = 'phpredis' === $client ? ['host' => getenv('DLOCK_TEST_PLAIN'), 'port' => 0] : ['scheme' => 'unix', 'path' => getenv('DLOCK_TEST_PLAIN')];
+    [$host, $port] = explode(':', getenv('DLOCK_TEST_CLUSTER'));
+    $databases = [
+        'options' => ['prefix' => 'app:'] + $options,
+        'default' => $server,
+        'other' => ['database' => 6] + $server,
+        'plain' => $plain,
+        'clusters' => ['nodes' => [['host' => $host, 'port' => (int) $port]], 'options' => ['cluster' => 'redis']],
+    ];
+    $app = new Container();
+    $app->instance('config', [
+        'cache.default' => 'dlock',
+        'cache.prefix' => 'cache',
+        'cache.stores.dlock' => ['driver' => 'dlock', 'connection' => 'default'],
+        'cache.stores.other' => ['driver' => 'dlock', 'connection' => 'default', 'lock_connection' => 'other'],
+        'cache.stores.plain' => ['driver' => 'dlock', 'connection' => 'plain'],
+        'cache.stores.nodes' => ['driver' => 'dlock', 'connection' => 'nodes'],
+        'cache.stores.redis' => ['driver' => 'redis', 'connection' => 'default'],
+    ]);
+    $app->instance('redis', new RedisManager($app, $client, $databases));
+    $app->instance('cache', new CacheManager($app));
+    $app->instance(Illuminate\Contracts\Cache\Repository::class, $app['cache']);
+    (new DlockServiceProvider($app))->boot();
+    Container::setInstance($app);
+
+    return $app;
+}
+
+function cache(?string $store = null): Repository
+{
+    return application()['cache']->store($store);
+}
+
+function connected(): Redis
+{
+    $redis = new Redis();
+    $redis->connect(getenv('DLOCK_TEST_HOST'), (int) getenv('DLOCK_TEST_PORT'));
+
+    return $redis;
+}
+
+/** A field of what the server knows about a lock. */
+function info(string $name, string $field): mixed
+{
+    return Driver::field(connected()->rawCommand('DLOCK.INFO', "app:cache:$name"), $field);
+}
+
+function check(bool $condition, string $what): void
+{
+    if (!$condition) {
+        throw new Exception("not so: $what");
+    }
+}
+
+/** @param class-string $class */
+function throws(string $class, callable $task): Throwable
+{
+    try {
+        $task();
+    } catch (Throwable $e) {
+        check($e instanceof $class, "$class and not ".$e);
+
+        return $e;
+    }
+    throw new Exception("$class was not thrown");
+}
+
+function until(string $what, callable $condition): void
+{
+    for ($end = microtime(true) + 60; !$condition(); usleep(5000)) {
+        check(microtime(true) < $end, "in 60 s: $what");
+    }
+}
+
+/** Runs a task in a process of its own. */
+function elsewhere(callable $task): int
+{
+    $pid = pcntl_fork();
+    if (0 === $pid) {
+        try {
+            $isRight = $task();
+        } catch (Throwable $e) {
+            fwrite(\STDERR, $e."\n");
+            $isRight = false;
+        }
+        posix_kill(getmypid(), $isRight ? \SIGTERM : \SIGKILL); // without destructors of the parent's objects
+    }
+
+    return $pid;
+}
+
+function succeeds(int $pid): bool
+{
+    pcntl_waitpid($pid, $status);
+
+    return pcntl_wifsignaled($status) && \SIGTERM === pcntl_wtermsig($status);
+}
+
+final class UniqueJob
+{
+    public int $uniqueFor = 60;
+
+    public function __construct(private string $id)
+    {
+    }
+
+    public function uniqueId(): string
+    {
+        return $this->id;
+    }
+}
+
+$tests = [
+    'a lock has one owner at a time, and a greater token each time' => function (string $name) {
+        [$one, $other] = [cache()->lock($name, 10), cache()->lock($name, 10)];
+        check($one instanceof DlockLock && $one->get(), 'it is acquired');
+        check(!$other->get() && !$one->get(), 'nobody gets it twice, not even its owner');
+        check(info($name, 'token') === $one->fencingToken(), 'with the token of the server');
+        check($one->release() && !$one->release(), 'it is released once');
+        check($other->get() && $other->fencingToken() > 0, 'the other one has it');
+        check(!$one->release() && $other->release(), 'it belongs to the other one');
+    },
+    'a callback has the lock, and its exception wins' => function (string $name) {
+        $lock = cache()->lock($name, 10);
+        check('done' === $lock->get(fn () => info($name, 'holders') ? 'done' : 'not'), 'it has the lock');
+        throws(DomainException::class, fn () => $lock->block(1, function () use ($name) {
+            connected()->del("app:cache:$name");
+            throw new DomainException();
+        }));
+        check(null === info($name, 'mode'), 'it is free');
+    },
+    'block waits in the queue of the server, first come, first served' => function (string $name) {
+        $lock = cache()->lock($name, 60);
+        $lock->get();
+        $waiting = [];
+        foreach ([1, 2, 3] as $number) {
+            $waiting[] = elsewhere(fn () => cache()->lock($name, 60)->block(30, fn () => connected()->rPush("$name:order", $number)) > 0);
+            until("$number wait", fn () => info($name, 'waiters') === $number);
+        }
+        $lock->release();
+        foreach ($waiting as $pid) {
+            check(succeeds($pid), 'it was granted');
+        }
+        check(['1', '2', '3'] === connected()->lRange("$name:order", 0, -1), 'in their order');
+    },
+    'block ends with its time' => function (string $name) {
+        $held = cache()->lock($name, 60);
+        $held->get();
+        foreach ([0, 1] as $seconds) {
+            $began = microtime(true);
+            throws(LockTimeoutException::class, fn () => cache()->lock($name, 5)->block($seconds));
+            check(abs(microtime(true) - $began - $seconds) < 0.9, "after $seconds s");
+        }
+        check(0 === info($name, 'waiters') && $held->release(), 'the queue is empty');
+    },
+    'a grant that is older than a third of its lease is confirmed' => function (string $name) {
+        $held = cache()->lock($name, 60);
+        $held->get();
+        $pid = elsewhere(function () use ($name) {
+            $lock = cache()->lock($name, 2);
+
+            return $lock->block(10) && info($name, 'ttl') > 1900 && $lock->release();
+        });
+        until('it waits', fn () => 1 === info($name, 'waiters'));
+        usleep(800000);
+        $held->release();
+        check(succeeds($pid), 'its lease is a new one');
+    },
+    'another process restores, refreshes and releases a lock by its owner' => function (string $name) {
+        $lock = cache()->lock($name, 2);
+        $lock->get();
+        $owner = $lock->owner();
+        check(succeeds(elsewhere(function () use ($name, $owner) {
+            $restored = cache()->restoreLock($name, $owner);
+
+            return $restored->refresh(60) && info($name, 'ttl') > 59000 && $restored->release();
+        })), 'it is released');
+        check(!$lock->refresh() && !$lock->release(), 'it is gone');
+        check(!cache()->restoreLock($name, 'somebody')->release(), 'nobody else releases it');
+    },
+    'a lock is released by force, and the next is granted it' => function (string $name) {
+        $lock = cache()->lock($name);
+        $lock->get();
+        check(info($name, 'ttl') > 31535990000, 'without an end: a year');
+        $pid = elsewhere(fn () => cache()->lock($name, 5)->block(30));
+        until('it waits', fn () => 1 === info($name, 'waiters'));
+        cache()->lock($name)->forceRelease();
+        check(succeeds($pid) && !$lock->release(), 'the other one has it');
+    },
+    'a lock of the driver redis is held, and waited for' => function (string $name) {
+        $old = cache('redis')->lock($name, 60);
+        check($old->get(), 'the old lock is acquired');
+        $lock = cache()->lock($name, 10);
+        check(!$lock->get() && !$lock->refresh() && !$lock->release(), 'it is held');
+        throws(LockTimeoutException::class, fn () => $lock->block(1));
+        $pid = elsewhere(fn () => cache()->lock($name, 10)->block(30));
+        usleep(100000);
+        check($old->release() && succeeds($pid), 'then it is granted');
+        check(!cache('redis')->lock($name, 60)->get(), 'the old programs respect it');
+    },
+    'unique jobs, WithoutOverlapping and the scheduler use it' => function (string $name) {
+        check((new UniqueLock(cache()))->acquire(new UniqueJob($name)), 'a unique job is queued');
+        check(!(new UniqueLock(cache()))->acquire(new UniqueJob($name)), 'once');
+        application();
+        $job = new class() {
+            public array $log = [];
+
+            public function release($after): void
+            {
+                $this->log[] = "again after $after s";
+            }
+        };
+        (new WithoutOverlapping($name))->handle($job, function ($job) use ($name) {
+            $job->log[] = 'runs';
+            (new WithoutOverlapping($name, 7))->handle($job, fn () => $job->log[] = 'overlaps');
+        });
+        check(['runs', 'again after 7 s'] === $job->log, 'jobs do not overlap');
+        $app = application();
+        $event = new Event(new CacheEventMutex($app['cache']), "command $name");
+        $mutex = new CacheSchedulingMutex($app['cache']);
+        check($mutex->create($event, new DateTime('2026-01-01')) && !$mutex->create($event, new DateTime('2026-01-01')), 'onOneServer');
+    },
+    'the locks are where lock_connection says' => function (string $name) {
+        check(cache('other')->lock($name, 60)->get(), 'it is acquired');
+        $redis = connected();
+        check(!$redis->exists("app:cache:$name"), 'not in database 0');
+        $redis->select(6);
+        check(1 === $redis->exists("app:cache:$name"), 'in database 6, under its prefixes');
+    },
+    'a grant whose reply is lost is released' => function (string $name) {
+        global $client;
+        // The proxy loses the second reply.
+        $server = stream_socket_server('tcp://127.0.0.1:0');
+        $port = (int) explode(':', stream_socket_get_name($server, false))[1];
+        $pid = elsewhere(function () use ($server) {
+            for ($number = 0; $from = stream_socket_accept($server, 30); ++$number) {
+                $to = stream_socket_client('tcp://'.getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT'));
+                while ('' !== ($words = (string) fread($from, 65536))) {
+                    fwrite($to, $words);
+                    $reply = fread($to, 65536);
+                    if (0 === $number && str_contains($words, 'ACQUIRE')) {
+                        break;
+                    }
+                    fwrite($from, $reply);
+                }
+                fclose($from);
+            }
+
+            return true;
+        });
+        $redis = 'phpredis' === $client ? new Redis() : new Predis\Client("tcp://127.0.0.1:$port");
+        'phpredis' === $client ? $redis->connect('127.0.0.1', $port) : $redis->connect();
+        $lock = new DlockLock(Driver::of($redis), "app:cache:$name", 60);
+        $owner = $lock->owner();
+        check(Driver::isUnanswered(throws(Exception::class, fn () => $lock->get())), 'the reply is lost');
+        check(null === info($name, 'mode'), 'nobody has it');
+        check($lock->owner() !== $owner, 'the next one is another owner');
+        posix_kill($pid, \SIGKILL);
+        succeeds($pid);
+    },
+    'without the module, in a transaction, or over a client that is not understood: an error' => function (string $name) {
+        global $client;
+        $error = throws(ServerError::class, fn () => cache('plain')->lock($name, 1)->get());
+        check(str_contains($error->getMessage(), 'is the dlock module loaded'), 'it says why');
+        throws(InvalidArgumentException::class, fn () => cache()->lock($name, -1));
+        throws(InvalidArgumentException::class, fn () => Driver::of(new ArrayObject()));
+        throws(TypeError::class, fn () => new DlockStore(new RedisArray(['127.0.0.1:1'], ['lazy_connect' => true])));
+        throws(InvalidArgumentException::class, fn () => Driver::of(new RedisArray(['127.0.0.1:1'], ['lazy_connect' => true])));
+        throws(InvalidArgumentException::class, fn () => Driver::of(new Predis\Client(['tcp://127.0.0.1:1', 'tcp://127.0.0.1:2'])));
+        $app = application();
+        $redis = $app['redis']->connection()->client();
+        'phpredis' === $client ? $redis->multi() : $redis->executeRaw(['MULTI']);
+        throws(ServerError::class, fn () => $app['cache']->store()->lock($name, 1)->get());
+    },
+];
+
+$phpredis = [
+    'locks of a cluster' => function (string $name) {
+        $lock = cache('nodes')->lock($name, 10);
+        check($lock->get() && !cache('nodes')->lock($name, 10)->get(), 'one has it');
+        $pid = elsewhere(fn () => cache('nodes')->lock($name, 10)->block(30));
+        usleep(100000);
+        check($lock->release() && succeeds($pid), 'then the other');
+    },
+];
+$programs = [
+    'the program of the README' => function () {
+        Illuminate\Support\Facades\Facade::setFacadeApplication(application());
+        ob_start();
+        require getenv('DLOCK_TEST_LARAVEL');
+        check(1 === preg_match('/^the fencing token is [0-9]{16}$/', ob_get_clean()), 'it says its token');
+    },
+];
+$predis = [
+    "Symfony's store, also with phpredis in CombinedStore" => function (string $name) {
+        $predis = new Predis\Client(['path' => getenv('DLOCK_TEST_SECOND'), 'scheme' => 'unix'], ['prefix' => 'app:']);
+        [$key, $other] = [new Key($name), new Key($name)];
+        $store = new DlockStore($predis, 60, 1);
+        $store->waitAndSave($key);
+        check($store->exists($key) && $predis->exists($name), 'it is acquired, under the prefix');
+        throws(LockConflictedException::class, fn () => $store->waitAndSave($other));
+        $store->putOffExpiration($key, 30);
+        $store->delete($key);
+        $combined = new CombinedStore([new DlockStore(connected()), $store], new UnanimousStrategy());
+        $combined->save($key);
+        throws(LockConflictedException::class, fn () => $combined->save($other));
+        $combined->delete($key);
+        check(!$predis->exists($name) && !connected()->exists($name), 'it is released on both');
+    },
+];
+$alone = [
+    'a refresh that a cap cuts is none' => function (string $name) {
+        connected()->rawCommand('CONFIG', 'SET', 'dlock.max-hold', '5000');
+        try {
+            $lock = cache()->lock($name, 5);
+            check($lock->get(), 'it is acquired');
+            usleep(20000);
+            check(!$lock->refresh(5), 'the cap ends it earlier');
+        } finally {
+            connected()->rawCommand('CONFIG', 'SET', 'dlock.max-hold', '0');
+        }
+    },
+];
+
+/** Plays tests over a client. */
+function play(string $over, array $chosen): bool
+{
+    global $client;
+    $client = $over;
+    $failed = 0;
+    foreach (array_keys($chosen) as $title) {
+        try {
+            $chosen[$title]("$client:".getmypid().':'.crc32($title));
+            echo "ok: $client: $title\n";
+        } catch (Throwable $e) {
+            echo "FAILED: $client: $title\n$e\n";
+            ++$failed;
+        }
+    }
+
+    return 0 === $failed;
+}
+
+$isRight = play('phpredis', $alone + $programs);
+// The two run beside each other: most of the time they wait.
+$other = elsewhere(fn () => play('predis', $tests + $predis));
+$isRight = play('phpredis', $tests + $phpredis) && $isRight;
+exit(succeeds($other) && $isRight ? 0 : 1);
