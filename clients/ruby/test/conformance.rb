@@ -3,6 +3,7 @@
 # The adapter of the conformance suite: see tests/conformance/README.md.
 
 require "json"
+require "redis"
 require_relative "../lib/dlock"
 
 Canceled = Class.new(Exception) # rubocop:disable Lint/InheritException -- like Timeout's
@@ -17,7 +18,7 @@ def acquire(request, entry)
               renew: request["keep"], replicas: request["replicas"], slots: request["slots"],
               mode: request["slots"] ? nil : request["mode"]&.to_sym, outage: seconds(request["outage"]) }
   options[:replicas_timeout] = seconds(request["replicas_timeout"]) if request["replicas"]&.positive?
-  dlock = Dlock.new("redis://127.0.0.1:#{request["port"]}")
+  dlock = Dlock.new(Redis.new(host: "127.0.0.1", port: request["port"]))
   hold = entry.hold = dlock.lock(request["name"], **options.compact)
   { result: "granted", token: hold.token, slot: hold.slot }.compact
 end

@@ -21,23 +21,48 @@ module Dlock
 
     # The server does not answer, or is not the right one: a Sentinel is asked again.
     def distrust
-      config = @client.respond_to?(:config) ? @client.config : nil
-      config.reset if config.respond_to?(:sentinel?) && config.sentinel?
+      return if @url
+
+      pool? ? @client.with { |each| forget(each) } : forget(@client)
+    rescue StandardError
+      nil # No client of the pool is free: a Sentinel is asked again later.
     end
 
     private
 
     def pool? = defined?(::ConnectionPool) && @client.is_a?(::ConnectionPool)
 
+    def forget(client)
+      config = config(client)
+      config.reset if config&.sentinel?
+    end
+
     def of(client)
-      client = client._client if defined?(::Redis) && client.is_a?(::Redis)
-      return of_options(client.options) if defined?(::Redis::Client) && client.instance_of?(::Redis::Client) &&
-                                           client.respond_to?(:options)
-      config = client.config if client.respond_to?(:config)
-      return of_config(config) if defined?(::RedisClient::Config::Common) && config.is_a?(::RedisClient::Config::Common)
+      options = options(client)
+      return of_options(options) if options
+
+      config = config(client)
+      return of_config(config) if config
 
       raise ArgumentError, "dlock: #{client.class} is none of the clients that are understood: Redis, RedisClient, " \
                            "a ConnectionPool of them, or a URL"
+    end
+
+    def inner(client) = defined?(::Redis) && client.is_a?(::Redis) ? client._client : client
+
+    # The options of a client of redis-rb 4, which has a class of its own for pipelines.
+    def options(client)
+      client = inner(client)
+      client.options if defined?(::Redis::Client) && client.instance_of?(::Redis::Client) && client.respond_to?(:options)
+    end
+
+    # The settings of a client of redis-client, which redis-rb 5 is made of. Anything else may have a command `config`.
+    def config(client)
+      client = inner(client)
+      kinds = [defined?(::RedisClient::Common) && ::RedisClient::Common,
+               defined?(::RedisClient::Decorator::Client) && ::RedisClient::Decorator::Client].select { |each| each }
+      found = client.config if kinds.any? { |kind| client.is_a?(kind) }
+      found if found.is_a?(::RedisClient::Config::Common)
     end
 
     # redis-rb 4
