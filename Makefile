@@ -74,9 +74,13 @@ test-node-newest: module ## test the Node.js package with the newest ioredis and
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_NODE_NEWEST=1 DLOCK_RECIPES=node \
 	cargo test --locked --test recipes the_packages_keep_their_promises -- --nocapture
 
-test-node-frameworks: module ## test the Node.js package in NestJS, which npm fetches
+test-node-frameworks: module ## test the Node.js package in NestJS and with Valkey GLIDE, which npm fetches
 	@scripts/setup test
 	tests/clients/node_frameworks.sh
+
+test-glide: module ## run the programs of docs/waiting.md with Valkey GLIDE for Python and Java, which pip and Maven fetch
+	@scripts/setup test
+	tests/clients/glide.sh
 
 lint: setup ## check format, clippy, rustdoc, where unsafe code is, packages, and texts
 	@scripts/setup lint

@@ -50,6 +50,6 @@ node readme.mjs README.md programs typescript
 cp ./*.mjs built/
 node_modules/.bin/tsc --strict --exactOptionalPropertyTypes --skipLibCheck --target es2022 --module nodenext \
     --experimentalDecorators --emitDecoratorMetadata --types node --outDir built app.mts programs/*
-(($# > 0)) || set -- nest
-exec_tests=("${@/%/.test.mjs}")
-node --test --test-reporter=spec --test-force-exit --test-timeout=120000 "${exec_tests[@]/#/built/}"
+(($# > 0)) || set -- nest glide
+files=("${@/%/.test.mjs}")
+node --test --test-reporter=spec --test-force-exit --test-timeout=120000 "${files[@]/#/built/}"

@@ -224,6 +224,9 @@ class DLock {
     const terms = termsOf(all);
     warnOnce(warningOf(all.lease));
     if (terms.named && !terms.named.isOf(this.#given)) throw new TypeError('session is of another client');
+    if (this.#client.hidesReconnects && (terms.session || terms.replicas > 0)) {
+      throw new TypeError('session: true and replicas need a connection that tells of its end, as ioredis and node-redis do');
+    }
     return terms;
   }
 

@@ -51,7 +51,20 @@ export interface NodeRedisSentinel {
   _execute<T>(isReadonly: boolean, task: (client: any) => Promise<T>): Promise<T>;
 }
 
-export type AnyClient = IoredisClient | IoredisCluster | NodeRedisClient | NodeRedisCluster | NodeRedisSentinel;
+/** A standalone client of Valkey GLIDE, as far as this package uses it. Waits have clients of their own. */
+export interface GlideStandaloneClient {
+  customCommand(args: string[], options?: any): Promise<unknown>;
+  select(index: number): Promise<unknown>;
+  close(): void;
+}
+
+export type AnyClient =
+  | IoredisClient
+  | IoredisCluster
+  | NodeRedisClient
+  | NodeRedisCluster
+  | NodeRedisSentinel
+  | GlideStandaloneClient;
 
 export interface LockOptions {
   /** How long the lock is held unless it is extended, in milliseconds. Default 30000. */

@@ -1,6 +1,7 @@
 'use strict';
 /** The clients as this package needs them: to send a command, and to have a connection of one's own. */
 
+const { ofGlide } = require('./glide.js');
 const { ofIoredis, ofIoredisCluster } = require('./ioredis.js');
 const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node_redis.js');
 
@@ -17,6 +18,7 @@ const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node
  * @typedef {object} Client the client of the program, shared with whatever else it does
  * @property {string} prefix what the client is set to put before every key
  * @property {() => boolean} isClosed the program has closed it, or has not connected it
+ * @property {boolean} [hidesReconnects] a connection of its own may be another one without a word
  * @property {(args: string[], key: string) => Promise<unknown>} send
  * @property {(key: string, wanted: Wanted) => Promise<Connection>} connect to the server that has the key
  * @property {() => Promise<unknown>} learn asks once, soon, for the database that the client has selected
@@ -39,7 +41,9 @@ function clientOf(client) {
   if (has('sendCommand') && has('nodeClient')) return ofNodeRedisCluster(client);
   if (has('sendCommand') && has('getMasterNode') && has('_execute')) return ofNodeRedisSentinel(client);
   if (has('sendCommand') && has('duplicate') && 'isReady' in client) return ofNodeRedis(client);
-  throw new TypeError('client is a client, a cluster or a sentinel of ioredis or node-redis');
+  if (has('customCommand') && has('pubsubShardChannels')) throw new TypeError('client is a GlideClient, not one of a cluster');
+  if (has('customCommand') && typeof client.constructor?.createClient === 'function') return ofGlide(client);
+  throw new TypeError('client is a client, a cluster or a sentinel of ioredis or node-redis, or a GlideClient');
 }
 
 /** @param {any} client */

@@ -1,0 +1,153 @@
+'use strict';
+/**
+ * Standalone clients of Valkey GLIDE. A client has one connection, on which a command that blocks holds up all others, and
+ * gives commands up after 250 ms by default. A wait has a client of its own, without that limit.
+ */
+
+const { Connection, orElse } = require('./connection.js');
+const { State } = require('./state.js');
+const { unlessAborted } = require('../time.js');
+
+/**
+ * @typedef {import('./clients.js').Client} Client
+ * @typedef {import('./clients.js').Wanted} Wanted
+ */
+
+/** The longest request, in ms: the limits of this package end it. */
+const NO_LIMIT = 2 ** 31 - 1;
+/** Replies have strings, not bytes. */
+const STRINGS = { decoder: 1 };
+
+/** The codes of errors for which GLIDE has a kind. */
+const CODES = new Map(
+  Object.entries({
+    ResponseError: 'ERR',
+    BusyLoadingError: 'LOADING',
+    ReadOnly: 'READONLY',
+    MasterDown: 'MASTERDOWN',
+    TryAgain: 'TRYAGAIN',
+    ClusterDown: 'CLUSTERDOWN',
+    CrossSlot: 'CROSSSLOT',
+    ExecAbortError: 'EXECABORT',
+    PermissionDenied: 'NOPERM',
+  }),
+);
+
+/**
+ * @param {any} client
+ * @returns {Client}
+ */
+function ofGlide(client) {
+  const state = new State(
+    () => send(client, ['CLIENT', 'INFO']),
+    () => !client.isClosed,
+    () => client.config?.databaseId ?? 0,
+  );
+  return {
+    prefix: '',
+    isClosed: () => client.isClosed,
+    hidesReconnects: true,
+    send: (args) => send(client, args),
+    connect: (_, wanted) => duplicateOfGlide(client, state, wanted),
+    learn: () => state.learn(),
+    database: () => state.database,
+    socket: () => undefined,
+    at: () => undefined,
+    node: () => '',
+  };
+}
+
+/**
+ * @param {any} client
+ * @param {import('./state.js').State} state
+ * @param {Wanted} wanted
+ */
+async function duplicateOfGlide(client, state, { signal, again, database, onMessage }) {
+  if (onMessage) throw new TypeError('watch needs a client of ioredis or node-redis');
+  const present = { ...(await state.look(again)), ...(database !== undefined && { database }) };
+  signal?.throwIfAborted();
+  const making = client.constructor.createClient({
+    ...client.config,
+    ...(present.database !== undefined && { databaseId: present.database }),
+    ...{ requestTimeout: NO_LIMIT, readFrom: 'primary', pubsubSubscriptions: undefined },
+  });
+  await orElse(unlessAborted(making, signal), () => void making.then((/** @type {any} */ late) => late.close(), () => {}));
+  const own = await making;
+  let info = '';
+  let unanswered = 0;
+  /** @type {() => void} */
+  let end = () => {};
+  /** @type {Promise<void>} */
+  const closed = new Promise((resolve) => (end = resolve));
+  const close = () => {
+    // GLIDE keeps the connection of a closed client until the server has answered, and the request waits there.
+    if (unanswered > 0 && !client.isClosed) send(client, killOf(info)).catch(() => {}); // may be forbidden
+    if (!own.isClosed) own.close();
+    end();
+  };
+  const ask = async () => (info = String(await send(own, ['CLIENT', 'INFO'])));
+  await orElse(unlessAborted(state.compare(ask, present), signal), close);
+  return new Connection({
+    async send(args) {
+      unanswered += 1;
+      try {
+        return await send(own, args);
+      } finally {
+        unanswered -= 1;
+      }
+    },
+    subscribe: () => Promise.reject(new TypeError('there is no subscription here')),
+    ...{ closed, close, at: undefined },
+    database: present.database,
+  });
+}
+
+/**
+ * The command that ends a connection, and no other one of another server.
+ *
+ * @param {string} info the reply to CLIENT INFO on it
+ */
+function killOf(info) {
+  const of = (/** @type {string} */ name) => new RegExp(`(?:^| )${name}=(\\S+)`).exec(info)?.[1] ?? '0';
+  return ['CLIENT', 'KILL', 'ID', of('id'), 'ADDR', of('addr'), 'LADDR', of('laddr')];
+}
+
+/**
+ * @param {any} client
+ * @param {string[]} args
+ */
+async function send(client, args) {
+  try {
+    return plain(await client.customCommand(args, STRINGS));
+  } catch (error) {
+    throw asAnswered(error);
+  }
+}
+
+/**
+ * The error in the words of the server, if it is the server's.
+ *
+ * @param {unknown} error
+ */
+function asAnswered(error) {
+  const message = error instanceof Error ? error.message : '';
+  const [, code, text] = /^([A-Z]{2,}[A-Z0-9]*): (.*)$/s.exec(message) ?? [];
+  if (code) return new Error(`${code} ${text}`, { cause: error });
+  const [, kind = '', rest] = /^An error was signalled by the server: - (\w+): (.*)$/s.exec(message) ?? [];
+  const known = CODES.get(kind);
+  return known ? new Error(`${known} ${rest}`, { cause: error }) : error;
+}
+
+/**
+ * A reply in which maps are maps: GLIDE makes lists of pairs of them.
+ *
+ * @param {any} reply
+ * @returns {unknown}
+ */
+function plain(reply) {
+  if (!Array.isArray(reply)) return reply;
+  const isMap = reply.length > 0 && reply.every((each) => each !== null && typeof each === 'object' && 'key' in each);
+  return isMap ? new Map(reply.map(({ key, value }) => [key, plain(value)])) : reply.map(plain);
+}
+
+module.exports = { ofGlide };
