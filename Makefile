@@ -194,6 +194,9 @@ bench-wake-up: module ## time the wake-up after a release from Python: redis-py'
 bench-packages: module ## what a pair costs each package, beside SET NX and a script on the same driver (BENCH=options)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" lab/packages/run.py $(BENCH)
 
+bench-serve: build ## dlock serve beside a server with the module, in one run: time, CPU, memory (SERVER=, BENCH=options)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock lab/packages/serve.py $(BENCH)
+
 fuzz: setup ## fuzz codec, argument parser and state machine (SECONDS= or RUNS= for each)
 	FUZZ_SECONDS=$(or $(SECONDS),60) scripts/fuzz
 
