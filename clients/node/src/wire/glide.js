@@ -59,7 +59,7 @@ function ofGlide(client) {
 
 /**
  * @param {any} client
- * @param {import('./state.js').State} state
+ * @param {InstanceType<typeof State>} state
  * @param {Wanted} wanted
  */
 async function duplicateOfGlide(client, state, { signal, again, database, onMessage }) {
