@@ -27,6 +27,11 @@ play 'Node.js, ioredis' node "$node/conformance/conformance.mjs" ioredis
 play 'Node.js, node-redis' node "$node/conformance/conformance.mjs" node-redis
 play 'Ruby' ruby clients/ruby/test/conformance.rb
 play 'Java' java -cp "$java:$classes" dlock.ConformanceAdapter
+if [[ -z ${DLOCK_THROUGH:-} ]]; then
+    options=(--by sentinel --only grant,outage_killed)
+    play 'Ruby, sentinel' ruby clients/ruby/test/conformance.rb
+    options=()
+fi
 if go=$(scripts/go); then
     export GOTOOLCHAIN=local GOPROXY=off GOFLAGS=-mod=readonly GOWORK=off GOPATH=$PWD/target/go GOCACHE=$PWD/target/go/cache
     (cd clients/go && "$go" build -o "$classes/go-adapter" ./internal/conformance)

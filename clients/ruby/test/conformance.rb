@@ -18,7 +18,9 @@ def acquire(request, entry)
               renew: request["keep"], replicas: request["replicas"], slots: request["slots"],
               mode: request["slots"] ? nil : request["mode"]&.to_sym, outage: seconds(request["outage"]) }
   options[:replicas_timeout] = seconds(request["replicas_timeout"]) if request["replicas"]&.positive?
-  dlock = Dlock.new(Redis.new(host: "127.0.0.1", port: request["port"]))
+  at = { host: "127.0.0.1", port: request["port"] }
+  at = { host: "locks", sentinels: [at] } if request["by"] == "sentinel"
+  dlock = Dlock.new(Redis.new(at))
   hold = entry.hold = dlock.lock(request["name"], **options.compact)
   { result: "granted", token: hold.token, slot: hold.slot }.compact
 end
@@ -70,7 +72,7 @@ rescue Canceled
 end
 
 $stdout.sync = true
-puts JSON.generate(features: %w[cancel outage slots])
+puts JSON.generate(features: %w[cancel outage slots sentinel])
 $stdin.each_line do |line|
   request = JSON.parse(line)
   entry = request["do"] == "acquire" ? LOCKS[request["lock"]] = Entry.new : LOCKS[request["lock"]]

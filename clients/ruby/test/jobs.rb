@@ -50,6 +50,11 @@ class JobsTest < Minitest::Test
     assert_raises(ArgumentError) { Plain.locked_by(locks, lesae: 3) }
   end
 
+  def test_a_pool_lends_its_settings
+    pool = ConnectionPool.new(size: 1) { Redis.new(host: HOST, port: PORT, db: 6) }
+    Dlock.new(pool).lock(key) { assert_equal 1, pool.with { |client| client.exists(key) } }
+  end
+
   def test_sidekiq_runs_a_job_under_its_lock
     Sidekiq::Testing.inline! do
       locks.lock("sync:8") { assert_output("syncs 7 alone\n") { Sync.perform_async(7) } }

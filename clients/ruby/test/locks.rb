@@ -252,6 +252,31 @@ class ProfilesTest < Minitest::Test
     redis.call("ACL", "DELUSER", "ruby")
   end
 
+  # Runs a Sentinel that names the server, until its connections end.
+  def sentinel
+    TCPServer.open("127.0.0.1", 0) do |listening|
+      answers = Thread.new do
+        while (connection = listening.accept)
+          connection.readpartial(1000)
+          connection.write("*2\r\n$#{HOST.size}\r\n#{HOST}\r\n$#{PORT.to_s.size}\r\n#{PORT}\r\n")
+        end
+      end
+      yield [{ host: "127.0.0.1", port: listening.addr[1] }]
+    ensure
+      answers.kill
+    end
+  end
+
+  def test_a_sentinel_is_asked_also_after_the_client_has_connected
+    sentinel do |sentinels|
+      client = Redis.new(host: "locks", sentinels: sentinels)
+      dlock = Dlock.new(client)
+      dlock.lock(key) { refute_empty info }
+      client.ping
+      dlock.lock(key) { refute_empty info }
+    end
+  end
+
   def test_a_client_that_is_not_understood_is_refused
     [nil, Object.new, 1, Redis.new(host: HOST, role: "slave")].each do |client|
       assert_raises(ArgumentError) { Dlock.new(client) }

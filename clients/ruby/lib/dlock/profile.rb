@@ -14,7 +14,7 @@ module Dlock
     def initialize(client)
       @url = Url.parse(client) if client.is_a?(String)
       @client = client
-      now if @url.nil? && !pool?
+      check(client) if @url.nil? && !pool?
     end
 
     def now = @url || (pool? ? @client.with { |each| of(each) } : of(@client))
@@ -38,11 +38,20 @@ module Dlock
     end
 
     def of(client)
+      check(client)
       options = options(client)
-      return of_options(options) if options
+      options ? of_options(inner(client), options) : of_config(config(client))
+    end
 
+    # Asks no server.
+    def check(client)
+      options = options(client)
       config = config(client)
-      return of_config(config) if config
+      raise ArgumentError, "dlock: a connector of its own is not understood" if options && options[:connector]
+
+      role = options ? options[:role] : config&.instance_variable_get(:@role) # of Sentinel's
+      raise ArgumentError, "dlock: locks are on a primary, not on a #{role}" unless [nil, "master"].include?(role&.to_s)
+      return if options || config
 
       raise ArgumentError, "dlock: #{client.class} is none of the clients that are understood: Redis, RedisClient, " \
                            "a ConnectionPool of them, or a URL"
@@ -61,18 +70,13 @@ module Dlock
       client = inner(client)
       kinds = [defined?(::RedisClient::Common) && ::RedisClient::Common,
                defined?(::RedisClient::Decorator::Client) && ::RedisClient::Decorator::Client].select { |each| each }
-      found = client.config if kinds.any? { |kind| client.is_a?(kind) }
-      found if found.is_a?(::RedisClient::Config::Common)
+      client.config if kinds.any? { |kind| client.is_a?(kind) }
     end
 
-    # redis-rb 4
-    def of_options(options)
-      role = options[:role]
-      raise ArgumentError, "dlock: a connector of its own is not understood" if options[:connector]
-      raise ArgumentError, "dlock: locks are on a primary, not on a #{role}" unless [nil, "master"].include?(role&.to_s)
-
+    # redis-rb 4. Its connector knows the name of the primary, which the options of a connected client have no more.
+    def of_options(client, options)
       at = options
-      at = options.merge(::Redis::Client::Connector::Sentinel.new(options).resolve) if options[:sentinels]
+      at = options.merge(client.instance_variable_get(:@connector).resolve) if options[:sentinels]
       Target.new(at[:host], at[:port]&.to_i, at[:path], tls(options), options[:username], options[:password],
                  options[:db], options[:id])
     end
@@ -85,9 +89,6 @@ module Dlock
 
     # redis-client, and redis-rb 5
     def of_config(config)
-      role = config.instance_variable_get(:@role) # of Sentinel's
-      raise ArgumentError, "dlock: locks are on a primary, not on a #{role}" unless [nil, :master].include?(role)
-
       Target.new(config.path ? nil : config.host, config.path ? nil : config.port, config.path, config.ssl_context,
                  config.username, config.password, config.db, config.id)
     end
