@@ -32,6 +32,7 @@ until [[ -S $home/plain ]]; do
     sleep 0.05
 done
 ruby -w clients/ruby/test/locks.rb
+ruby -w clients/ruby/test/interrupts.rb
 
 # The jobs of the README, which end with their classes.
 if ruby -rsidekiq -ractive_job -e '' 2>/dev/null; then

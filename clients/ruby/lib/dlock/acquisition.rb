@@ -23,6 +23,7 @@ module Dlock
 
     # Returns the hold. However this ends, nothing else is left on a server.
     def run
+      before = $! # of a caller that rescues
       turn = @attempt.again
       failures = 0
       until turn.over?
@@ -33,15 +34,18 @@ module Dlock
         turn = pause(turn, failures) if @cause && !turn.over?
       end
       @hold = outcome(turn)
+      settle
       done = true
       @hold
     ensure
-      done ? settle : abandon
+      abandon unless done && before.equal?($!)
     end
 
-    # The end of a block that had the hold. The block's exception wins.
-    def finish(failure)
-      @hold&.release unless @hold&.ended?
+    # The end of a block that had the hold, which lets the lock stay until then. The block's exception wins.
+    def finish(failure, stays)
+      return if @hold.nil? || @hold.ended?
+
+      stays ? @hold.leave((stays - Dlock.now) / 1000.0) : @hold.release
     rescue Error => e
       raise unless failure
 
@@ -243,6 +247,7 @@ module Dlock
     # Releases in the background what the owners of the acquisition may have been granted.
     def settle
       @client.give(@wire) if @wire
+      @wire = nil
       debts, parted, client, name = @debts.uniq, @parted, @client, @name
       return parted.each(&:close) if debts.empty?
 

@@ -28,10 +28,9 @@ module Dlock
       acquisition = Acquisition.new(self, name, Options.from(**@defaults, **options, wait: 0))
       return acquisition.run unless block
 
-      ran = false
-      with(acquisition) { |hold| (ran = true) && block.call(hold) }
+      with(acquisition, &block)
     rescue NotGranted
-      raise if ran
+      raise if acquisition.hold
 
       nil
     end
@@ -45,18 +44,15 @@ module Dlock
 
     # Runs the block at most once in `every` seconds, on all machines together, and returns whether it ran. The lock is the
     # memory: it stays for nine tenths of that time, also if the block fails.
-    def once(name, every:, **options)
+    def once(name, every:, **options, &block)
       stays = every * 0.9
-      hold = try(name, **options, lease: stays) or return false
-      ends = Dlock.now + stays * 1000
-      begin
-        yield hold
-      rescue Exception => e
-        leave(hold, ends, e)
-        raise
-      end
-      leave(hold, ends, nil)
+      acquisition = Acquisition.new(self, name, Options.from(**@defaults, **options, lease: stays, wait: 0))
+      with(acquisition, Dlock.now + (stays * 1000), &block)
       true
+    rescue NotGranted
+      raise if acquisition.hold
+
+      false
     end
 
     # Closes the connections that nobody uses.
@@ -120,22 +116,17 @@ module Dlock
 
     private
 
-    def with(acquisition)
-      hold = acquisition.run
-      yield hold
-    rescue Exception => e
-      failure = e
-      raise
-    ensure
-      Thread.handle_interrupt(Object => :never) { acquisition.finish(failure) }
-    end
-
-    def leave(hold, ends, failure)
-      hold.leave((ends - Dlock.now) / 1000.0)
-    rescue Error => e
-      raise unless failure
-
-      Dlock.attach(failure, e)
+    # Runs the block with the hold. Interrupts (Timeout, Thread#raise, Thread#kill) end the wait and the block, and come
+    # neither between the two nor into the release.
+    def with(acquisition, stays = nil)
+      Thread.handle_interrupt(Object => :never) do
+        Thread.handle_interrupt(Object => :immediate) { yield acquisition.run }
+      rescue Exception => e
+        failure = e
+        raise
+      ensure
+        acquisition.finish(failure, stays)
+      end
     end
   end
 end
