@@ -74,7 +74,7 @@ test-node-newest: module ## test the Node.js package with the newest ioredis and
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_NODE_NEWEST=1 DLOCK_RECIPES=node \
 	cargo test --locked --test recipes the_packages_keep_their_promises -- --nocapture
 
-test-node-frameworks: module ## test the Node.js package in NestJS and with Valkey GLIDE, which npm fetches
+test-node-frameworks: module ## test the Node.js package in NestJS, with Valkey GLIDE, and under Bun and Deno, which npm fetches
 	@scripts/setup test
 	tests/clients/node_frameworks.sh
 

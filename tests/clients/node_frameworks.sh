@@ -12,8 +12,8 @@ missing() { echo "missing: $1"; exit 77; }
 server=${DLOCK_SERVER:-$(scripts/server)}
 module=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
 package=$(scripts/node) || { echo "$package"; exit 77; }
-PATH=$PWD/target/languages/node/bin:$PATH
 home=$PWD/target/node-frameworks
+PATH=$PWD/target/languages/node/bin:$home/node_modules/.bin:$PATH
 mkdir -p "$home"
 cp clients/node/frameworks/* clients/node/README.md "$home/"
 cp clients/node/test/readme.mjs "$home/readme.mjs"
@@ -44,12 +44,13 @@ serve DLOCK_TEST_PORT --loadmodule "$module"
 serve DLOCK_TEST_BARE_PORT
 
 # The programs of the README, and an application, as ECMAScript modules with the decorators of NestJS.
-rm -rf built programs
+rm -rf built programs readme
 mkdir built
 node readme.mjs README.md programs typescript
+node readme.mjs README.md readme js
 cp ./*.mjs built/
 node_modules/.bin/tsc --strict --exactOptionalPropertyTypes --skipLibCheck --target es2022 --module nodenext \
     --experimentalDecorators --emitDecoratorMetadata --types node --outDir built app.mts programs/*
-(($# > 0)) || set -- nest glide
+(($# > 0)) || set -- nest glide runtimes
 files=("${@/%/.test.mjs}")
 node --test --test-reporter=spec --test-force-exit --test-timeout=120000 "${files[@]/#/built/}"

@@ -322,4 +322,9 @@ function waitOf({ retryCount, retryDelay, retryJitter }) {
 
 // TypeScript's CommonJS asks for it before it looks for `default`.
 Object.defineProperty(exports, '__esModule', { value: true });
-Object.assign(exports, { ExecutionError, Lock, Redlock, ResourceLockedError, default: Redlock });
+// Each name by itself, so that `import` finds it.
+exports.ExecutionError = ExecutionError;
+exports.Lock = Lock;
+exports.Redlock = Redlock;
+exports.ResourceLockedError = ResourceLockedError;
+exports.default = Redlock;
