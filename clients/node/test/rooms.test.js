@@ -92,28 +92,50 @@ test('a lease that may still be set is counted, however many commands have no an
   assert.equal(hold.until, 1000 + 5000 - 2);
 });
 
-test('a round that is late binds locks and asks for caps: in a program that is slow, all rounds are late', async (t) => {
+/** A session of 3 s whose heartbeats are answered after more than a third of that, and a clock that goes with them. */
+async function slowHeart(t, replies) {
   const { Heart } = room('heart');
   const running = setInterval(() => {}, 1000); // the timers of a session do not keep a program running
   t.after(() => clearInterval(running));
   let now = performance.now();
   t.mock.method(performance, 'now', () => now);
-  const replies = { 'DLOCK.SESSION': 2, RENEW: 1, INFO: ['holds', [['token', 1]]] };
   const send = async ([name]) => {
-    // An answer to a heartbeat takes more than a third of the timeout.
     now += name === 'DLOCK.SESSION' ? 1200 : 10;
-    return replies[name];
+    if (replies[name] instanceof Error) throw replies[name];
+    return replies[name] ?? 2;
   };
   const client = { send, socket: () => 1 };
   const heart = new Heart({ client, timeout: 3000, manual: true, inCluster: false, lost() {} }, 'id', 'job');
   await heart.open();
-  const commands = { bind: () => [['RENEW', 'job']], info: [['INFO', 'job']] };
-  const [unbound, plain] = ['one', 'two'].map((name) => ({ ...hold(name), ...commands, heart }));
+  return heart;
+}
+
+const COMMANDS = { bind: () => [['RENEW', 'job']], info: [['INFO', 'job']] };
+
+test('a round that is late binds locks and asks for caps: in a program that is slow, all rounds are late', async (t) => {
+  const heart = await slowHeart(t, { RENEW: 1, INFO: ['holds', [['token', 1]]] });
+  const [unbound, plain] = ['one', 'two'].map((name) => ({ ...hold(name), ...COMMANDS, heart }));
   heart.join(plain, 'id', 1);
-  heart.begin(plain, now + 9000);
-  heart.adopt(unbound, now + 3000);
-  for (const end = now + 8000; now < end; ) await heart.next(new AbortController().signal);
+  heart.begin(plain, performance.now() + 9000);
+  heart.adopt(unbound, performance.now() + 3000);
+  for (const end = performance.now() + 8000; performance.now() < end; ) await heart.next(new AbortController().signal);
   assert.equal(heart.reason, undefined, 'the session is kept');
   assert(unbound.unbound === undefined && plain.isCapKnown);
+  await heart.close();
+});
+
+test('a lock whose cap nobody tells is lost with its first lease', async (t) => {
+  const heart = await slowHeart(t, { INFO: new Error('ERR not now') });
+  const end = performance.now() + 9000;
+  let why;
+  const binding = { ...hold('one'), ...COMMANDS, heart, lose: (said) => (why = said) };
+  heart.join(binding, 'id', 1);
+  heart.begin(binding, end);
+  while (why === undefined) {
+    assert(heart.untilOf(binding) <= end, 'it is certain for no longer');
+    await heart.next(new AbortController().signal);
+  }
+  assert.equal(why, 'it reached its cap');
+  assert(performance.now() >= end && heart.reason === undefined, 'its session goes on');
   await heart.close();
 });
