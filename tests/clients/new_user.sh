@@ -5,9 +5,10 @@
 #
 #   tests/clients/new_user.sh              these three
 #   tests/clients/new_user.sh rust dlock   others: `dlock` is the command, from its crate; `sdist` Python's other file;
-#                                          `java` and `go` run what their READMEs begin with
+#                                          `ruby` is the gem; `java` and `go` run what their READMEs begin with
 #
-# The files are built now, or are those of scripts/packages in DLOCK_PACKAGES, which `sdist` and `java` need.
+# The files are built now, or are those of scripts/packages in DLOCK_PACKAGES, which `sdist`, `java` and `ruby`
+# need.
 #
 # Each has two minutes from the files to the lock: of the processors' time, and on a busy machine ten by the clock. That
 # covers the virtual environment or the new project, the dependencies (downloads too, unless pip, npm or cargo has kept
@@ -91,6 +92,14 @@ java() {
         'try (DLockClient client = DLockClient.connect("redis://127.0.0.1:6379")' \
         "try (DLockClient client = DLockClient.connect(\"redis://$DLOCK_TEST_HOST:$DLOCK_TEST_PORT\")" >Hello.java
     command java -cp "$jar" Hello.java | sed 's/^locked, token /the fencing token is /'
+}
+
+ruby() {
+    local gems=$PWD/gems
+    gem install --silent --local --no-document --ignore-dependencies --install-dir "$gems" "$packages"/ruby/redis-dlock-*.gem
+    program "$gems"/gems/redis-dlock-*/README.md ruby 'host: "127.0.0.1", port: 6379' \
+        "host: \"$DLOCK_TEST_HOST\", port: $DLOCK_TEST_PORT" >first.rb
+    GEM_PATH=$gems:$(gem environment path) command ruby first.rb
 }
 
 # The module is the folder that a tag publishes: a copy of what git tracks of it.

@@ -9,7 +9,7 @@ Stop = Class.new(Exception) # rubocop:disable Lint/InheritException -- like Time
 LIBRARY = File.expand_path("../lib", __dir__)
 STEP = Integer(ENV.fetch("DLOCK_LINES", "11"))
 
-# Runs work and interrupts it at line N. Returns whether it has so many lines.
+# Runs work and interrupts it at line N. Returns whether it has that many lines.
 def interrupt(line, &work)
   seen = 0
   main = Thread.current
