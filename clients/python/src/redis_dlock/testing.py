@@ -1,8 +1,10 @@
 """A lock server of its own for tests, without Redis: `dlock serve`.
 
     with LockServer() as server:
-        with DLock(server.client(), "job:1", timeout=30):
-            server.advance(31)  # the lease ends without waiting
+        client = server.client()
+        DLock(client, "job:1", timeout=30).acquire()
+        server.advance(31)  # the lease ends without waiting
+        assert DLock(client, "job:1").acquire(blocking=False)
 
 With pytest, `pytest_plugins = ["redis_dlock.testing"]` in conftest.py gives tests the fixture `dlock_server`. The command
 is `DLOCK_COMMAND`, or `dlock` on the path; without it, `LockServer` raises `FileNotFoundError`, and the fixture skips.
