@@ -38,6 +38,7 @@ const CODES = new Map(
  * @returns {Client}
  */
 function ofGlide(client) {
+  if (!client.config?.addresses) throw new TypeError('the GlideClient does not tell its configuration: take GLIDE 2');
   const state = new State(
     () => send(client, ['CLIENT', 'INFO']),
     () => !client.isClosed,
