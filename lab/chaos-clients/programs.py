@@ -226,5 +226,6 @@ def commands(built: Path) -> dict[str, list[str]]:
         "java": ["java", "-Xmx128m", "-cp", f"{built}/java", "Client"],
         "go": [str(built / "go-client")],
         "rust": [str(built / "rust-client")],
+        "ruby": ["ruby", f"-I{built}/clients/ruby/lib", str(built / "client.rb")],
         "php": ["php", str(built / "client.php"), str(built / "clients/php/src/DlockStore.php")],
     }

@@ -45,6 +45,8 @@ class Run:
         if options.through in ("sentinel", "cluster"):
             # The store has no rule for replicas, without which a failover loses grants.
             del starts["php"]
+        if options.through == "cluster":
+            del starts["ruby"]  # The gem refuses clusters.
         chosen = {name: each for name, each in starts.items() if not words or any(word in name for word in words)}
         self._programs: list[Program | Command] = [Program(*each) for each in chosen.items()]
         if not words or "dlock" in words:
