@@ -91,6 +91,7 @@ lint: setup ## check format, clippy, rustdoc, where unsafe code is, packages, an
 	scripts/check-unsafe
 	scripts/check-packages
 	scripts/check-texts
+	scripts/timelines check
 	scripts/reproduce --check
 
 quorum-sim: setup ## simulate the quorum, 100,000 seeded runs (RUNS=, SEED=)
