@@ -16,6 +16,8 @@ pub struct ServerKeys<'a, 'call> {
     db: i32,
     /// The name of the last key that is not among these.
     other: Option<KeyName<'static>>,
+    /// The name of the client's user, if that was asked for.
+    user_name: Option<KeyName<'static>>,
     /// The client's user, once looked up.
     user: Option<Option<User>>,
     /// The last look at a key removed it: it had expired.
@@ -29,7 +31,21 @@ impl<'a, 'call> ServerKeys<'a, 'call> {
     /// is in database `db`.
     #[inline]
     pub fn new(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
-        ServerKeys { context, own, db, other: None, user: None, has_removed: false, accepts_writes: false }
+        ServerKeys {
+            context,
+            own,
+            db,
+            other: None,
+            user_name: None,
+            user: None,
+            has_removed: false,
+            accepts_writes: false,
+        }
+    }
+
+    /// Returns the name of the client's user, if the engine has asked for it, and if there is one.
+    pub fn into_user_name(self) -> Option<KeyName<'static>> {
+        self.user_name
     }
 
     /// Returns the server's string of a name, which a command brings along. The context is in its database then.
@@ -112,7 +128,8 @@ impl Keyspace for ServerKeys<'_, '_> {
     }
 
     fn user(&mut self) -> Option<Vec<u8>> {
-        user_name(self.context)
+        self.user_name = user_name(self.context);
+        self.user_name.as_ref().map(|name| name.bytes().to_vec())
     }
 
     fn user_state(&mut self, user: &[u8]) -> UserState {

@@ -104,6 +104,7 @@ pub(super) fn enter(
     } else {
         engine.acquire(&mut keys, call, &request, wait)
     };
+    let user = keys.into_user_name();
     let rest = begin(context, own, engine);
     let replied = entered.map_err(Error::from).map(|entered| match (entered, waiter) {
         (Entered::Granted(grant), _) => reply::granted(context, grant, is_owner_drawn.then_some(&request.owner)),
@@ -111,7 +112,8 @@ pub(super) fn enter(
         // The waiter was let in while the events were sent.
         (Entered::Waiting(_), Some(waiter)) if waiter.is_over() => waiter.answer(context),
         (Entered::Waiting(_), Some(waiter)) => {
-            if let Some(rights) = Rights::of(context, arguments) {
+            // The engine has asked for the user of a request that waits.
+            if let Some(rights) = user.and_then(|user| Rights::of(user, db, arguments)) {
                 waiter.rights.set(rights).unwrap_or(());
             }
             block(context, first, timeout_ms.unwrap_or(0), &waiter);
@@ -151,7 +153,8 @@ pub(super) fn look_up(context: &mut Context<'_>, session: BindTo<SessionId>) -> 
 
 fn look_up_named(context: &mut Context<'_>, id: &SessionId) -> Result<Binding, Error> {
     let user = user_name(context);
-    Ok(BindTo::Named(use_engine(|engine| engine.look_up_session(id, user.as_deref()))?))
+    let user = user.as_ref().map(KeyName::bytes);
+    Ok(BindTo::Named(use_engine(|engine| engine.look_up_session(id, user))?))
 }
 
 fn draw_owner() -> Owner {

@@ -36,7 +36,8 @@ impl Command for Session {
         if !context.flags().is_primary() {
             return Err(Error::ReadOnly);
         }
-        let own = user_name(context).ok_or(Fault::NoSession(NoSession::Userless))?;
+        let user = user_name(context).ok_or(Fault::NoSession(NoSession::Userless))?;
+        let own = user.bytes();
         // A user that may close connections may look after the sessions of all.
         let names_other = matches!(&args, Args::Close(_, Some(user)) | Args::List(_, Some(user), _) if **user != *own);
         let may_kill = (names_other || matches!(args, Args::ListAll(_))) && may_kill(context);
@@ -47,13 +48,13 @@ impl Command for Session {
         let mut engine = engine()?;
         let done = match args {
             Args::Keep(id, timeout, only) => {
-                let beat = Heartbeat { id: &id, user: &own, timeout, only };
-                engine.keep_session(beat, (uptime(), now), || user_state(&own)).map(Reply::Holds)
+                let beat = Heartbeat { id: &id, user: own, timeout, only };
+                engine.keep_session(beat, (uptime(), now), || user_state(own)).map(Reply::Holds)
             }
-            Args::Close(id, user) => Ok(Reply::Holds(engine.close_session(&id, user.unwrap_or(&own), now))),
-            Args::List(id, user, most) => Ok(Reply::List(engine.list_session(&id, user.unwrap_or(&own), most, now))),
+            Args::Close(id, user) => Ok(Reply::Holds(engine.close_session(&id, user.unwrap_or(own), now))),
+            Args::List(id, user, most) => Ok(Reply::List(engine.list_session(&id, user.unwrap_or(own), most, now))),
             Args::ListAll(most) => {
-                Ok(Reply::Sessions(engine.list_sessions(Some(own.as_slice()).filter(|_| !may_kill), most, uptime())))
+                Ok(Reply::Sessions(engine.list_sessions(Some(own).filter(|_| !may_kill), most, uptime())))
             }
         };
         let rest = begin(context, &[], engine);

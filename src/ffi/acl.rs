@@ -34,20 +34,15 @@ static HAS_CATEGORIES: UnderLock<Cell<bool>> = UnderLock::new(Cell::new(false));
 
 /// Returns the name of the user whose command is running: in a script, the caller's. `None` if there is none, because
 /// another module sent the command.
-pub fn user_name(context: &mut Context<'_>) -> Option<Vec<u8>> {
+pub fn user_name(context: &mut Context<'_>) -> Option<KeyName<'static>> {
     if !context.has_user() {
         return None;
     }
     // SAFETY: the function is optional, and checked. The context is live for the call, and its client has a user; the name
-    // is copied, and freed once.
+    // is a string of ours.
     unsafe {
         let name = raw::RedisModule_GetCurrentUserName?(context.raw);
-        if name.is_null() {
-            return None;
-        }
-        let bytes = bytes_of(name).to_vec();
-        api!(RedisModule_FreeString(context.raw, name));
-        Some(bytes)
+        (!name.is_null()).then(|| KeyName::owned(name))
     }
 }
 
@@ -94,7 +89,7 @@ impl User {
     /// Returns the user of the client whose command is running; `None` if there is none, because another module sent the
     /// command, or if the ACL does not know it.
     pub fn of(context: &mut Context<'_>) -> Option<User> {
-        User::named(&KeyName::new(&user_name(context)?), context.db())
+        User::named(&user_name(context)?, context.db())
     }
 
     /// Returns the user of this name; `None` if the ACL does not know it. Runs no command.

@@ -221,9 +221,13 @@ impl Context<'_> {
     }
 
     /// Returns whether the running command has a user: it has none if another module sent it without one, and may do
-    /// everything then. The server looks for the user first, and does not find the command; the functions that name the
-    /// user crash where there is none.
+    /// everything then. A connection that sends a command itself has one. Otherwise the server is asked for a command that
+    /// it does not find: it looks for the user first. The functions that name the user crash where there is none.
     pub fn has_user(&mut self) -> bool {
+        let flags = self.flags();
+        if flags.can_block() && !flags.is_effect() && super::connected::is_connected(self.client_id()) {
+            return true;
+        }
         // SAFETY: the format announces the rights of the user, and errors as replies; no argument follows. The reply is
         // ours, and freed once; null is no reply.
         unsafe {

@@ -2,9 +2,8 @@
 
 use std::ffi::c_int;
 
-use super::acl::{User, user_name};
+use super::acl::User;
 use super::command::Arguments;
-use super::context::Context;
 use super::strings::KeyName;
 
 /// A command and its user, to be asked about later, when the command is not running any more.
@@ -15,11 +14,9 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Returns the rights that the running command has needed; `None` if the ACL has none of them: the command has
-    /// no user, because another module sent it, or one that another module has made.
-    pub fn of(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Option<Rights> {
-        let user = KeyName::new(&user_name(context)?);
-        let db = context.db();
+    /// Returns the rights that the running command of this user has needed; `None` if the ACL does not know the user,
+    /// because another module has made it.
+    pub fn of(user: KeyName<'static>, db: c_int, arguments: &Arguments<'_>) -> Option<Rights> {
         User::named(&user, db)?;
         Some(Rights { user, words: arguments.held(), db })
     }

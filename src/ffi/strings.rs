@@ -29,7 +29,14 @@ impl<'a> KeyName<'a> {
     pub fn new(bytes: &[u8]) -> KeyName<'static> {
         // SAFETY: the server copies the bytes; without a context the string is ours to free.
         let raw = unsafe { api!(RedisModule_CreateString(null_mut(), bytes.as_ptr().cast(), bytes.len())) };
-        // SAFETY: the string is ours, and nobody changes it.
+        // SAFETY: the string is ours.
+        unsafe { KeyName::owned(raw) }
+    }
+
+    /// # Safety
+    /// `raw` must be a module string that nobody changes and nobody else frees.
+    pub(super) unsafe fn owned(raw: *mut raw::RedisModuleString) -> KeyName<'static> {
+        // SAFETY: by the caller's promise.
         let bytes = unsafe { bytes_of(raw) };
         KeyName { raw, bytes, is_owned: true, life: PhantomData }
     }
@@ -38,9 +45,8 @@ impl<'a> KeyName<'a> {
     pub fn held(&self) -> KeyName<'static> {
         // SAFETY: the string is live; without a context it is counted once more, or copied, and ours to free.
         let raw = unsafe { api!(RedisModule_HoldString(null_mut(), self.raw)) };
-        // SAFETY: the string is ours, and nobody changes it.
-        let bytes = unsafe { bytes_of(raw) };
-        KeyName { raw, bytes, is_owned: true, life: PhantomData }
+        // SAFETY: the string is ours.
+        unsafe { KeyName::owned(raw) }
     }
 
     /// Returns the bytes.
