@@ -1,7 +1,7 @@
 //! A request for one lock: it is granted, refused, or waits.
 
 use crate::engine::inputs::command::{OnLock, Work};
-use crate::engine::inputs::join::{Decided, Entered, wait_or_refuse};
+use crate::engine::inputs::join::{Cycle, Decided, Entered, wait_or_refuse};
 use crate::engine::keyspace::{Keyspace, OpenKey};
 use crate::engine::state::call::Call;
 use crate::engine::state::engine::Engine;
@@ -153,13 +153,26 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         let own = own.filter(|_| request.want.is_reentrant());
         self.parts.check_waiting(call.client, request, own, [(record, call.name.key.len())])?;
         match wait_or_refuse(&mut self.parts.outbox, refusal, call, request, may_wait, first)? {
-            Decided::Join(_) if is_upgrade && self.is_upgrade_ahead(request) => {
+            Decided::Join(..) if is_upgrade && self.is_upgrade_ahead(request) => {
                 let why = "another owner waits to upgrade the lock already".to_owned();
                 Err(self.parts.outbox.deadlock(call, request, why))
             }
-            Decided::Join(_) if is_upgrade => Ok(Decided::Join(Rank::Upgrade)),
+            Decided::Join(_, cycle) if is_upgrade => Ok(Decided::Join(Rank::Upgrade, cycle)),
+            Decided::Join(rank, _) if self.leads_nowhere(request) => Ok(Decided::Join(rank, Cycle::Impossible)),
             decided => Ok(decided),
         }
+    }
+
+    /// Returns whether no other owner in the way of a request waits for another lock, as far as a few steps tell. The
+    /// search for a deadlock would begin with the same steps, and find nothing more.
+    fn leads_nowhere(&self, request: &Request) -> bool {
+        let (lock, now) = (self.open.lock(), self.now.ms());
+        let has_several = self.record.as_ref().is_some_and(|record| record.queue.has_several());
+        !has_several
+            && lock.live_count(now) <= FEW_HOLDERS
+            && lock
+                .live_by_deadline(now)
+                .all(|hold| hold.owner != request.owner && self.parts.waiters.of_owner(&hold.owner).is_empty())
     }
 
     fn is_upgrade_ahead(&self, request: &Request) -> bool {
@@ -168,6 +181,9 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         upgrades.any(|waiter| waiter.request.owner != request.owner)
     }
 }
+
+/// How many holders are looked at before a request that begins to wait. With more, it searches for a deadlock.
+const FEW_HOLDERS: usize = 4;
 
 /// Returns why a request behind a waiter is refused: the only holder that asks for more permits would wait for a waiter
 /// that waits for it.

@@ -40,9 +40,17 @@ pub(super) enum Decided {
     /// Nothing more.
     Entered(Entered),
     /// The request waits: at the end of the queue, or as an upgrade before all that do not hold the lock.
-    Join(Rank),
+    Join(Rank, Cycle),
     /// The request takes the place of the same request, sent before.
     TakeOver(WaiterId),
+}
+
+/// Whether a request that begins to wait may close a cycle of owners that wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cycle {
+    Possible,
+    /// Nobody in its way waits for anything else.
+    Impossible,
 }
 
 /// Decides whether a request that is not granted waits, is refused, or is an error. `first` is the same request, sent
@@ -66,7 +74,7 @@ pub(super) fn wait_or_refuse<T>(
         _ if !may_wait => return refused(),
         (Refusal::OverLimit, _) => "the owner's own permits and those it asks for exceed the limit",
         (Refusal::Held | Refusal::Owned | Refusal::OnlyHolder, Some(first)) => return Ok(Decided::TakeOver(first)),
-        (Refusal::Held, None) => return Ok(Decided::Join(Rank::Arrival)),
+        (Refusal::Held, None) => return Ok(Decided::Join(Rank::Arrival, Cycle::Possible)),
         (Refusal::Owned, None) if request.want.has_slot() => {
             "the owner has a shared hold already, and SLOT is for an owner that has none"
         }
@@ -97,8 +105,10 @@ impl<T> Engine<T> {
         match (decided, wait) {
             (Decided::Entered(entered), _) => Ok(entered),
             (Decided::TakeOver(first), Some(wait)) => Ok(self.take_over(space, first, (call, request), wait)),
-            (Decided::Join(rank), Some(wait)) => self.join(space, call, names, request, rank, (wait, budget)),
-            (Decided::TakeOver(_) | Decided::Join(_), None) => {
+            (Decided::Join(rank, cycle), Some(wait)) => {
+                self.join(space, call, names, request, (rank, cycle), (wait, budget))
+            }
+            (Decided::TakeOver(_) | Decided::Join(..), None) => {
                 debug_assert!(false, "a request that may not wait is refused");
                 Ok(Entered::Refused)
             }
@@ -132,7 +142,7 @@ impl<T> Engine<T> {
         call: &Call<'_>,
         names: &[Name<'_>],
         request: &Request,
-        rank: Rank,
+        (rank, cycle): (Rank, Cycle),
         (wait, budget): (impl FnOnce(WaiterId) -> T, &mut Budget),
     ) -> Result<Entered, Fault> {
         let records: SmallVec<[RecordId; 1]> = names.iter().map(|name| self.find_or_create(*name)).collect();
@@ -148,7 +158,9 @@ impl<T> Engine<T> {
                 self.parts.waiters.join(id, &mut record.queue);
             }
         }
-        if let Some(cycle) = self.find_cycle(space, id) {
+        if cycle == Cycle::Possible
+            && let Some(cycle) = self.find_cycle(space, id)
+        {
             self.undo_enqueue(id);
             records.iter().for_each(|id| self.drop_if_idle(*id));
             return Err(self.parts.outbox.deadlock(call, request, cycle));

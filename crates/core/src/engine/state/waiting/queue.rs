@@ -51,6 +51,11 @@ impl Queue {
         self.places.first_key_value().map(|(_, waiter)| *waiter)
     }
 
+    /// Returns whether a request waits for other locks, too.
+    pub(crate) fn has_several(&self) -> bool {
+        !self.several.is_empty()
+    }
+
     /// Adds a request at its place. `is_several`: it waits for other locks, too.
     pub(crate) fn join(&mut self, place: Place, waiter: WaiterId, mode: Mode, is_several: bool) {
         self.places.insert(place, waiter);
