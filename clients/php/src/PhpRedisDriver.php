@@ -10,9 +10,6 @@ final class PhpRedisDriver extends Driver
     /** The database of each client before its last command. */
     private static ?\WeakMap $databases = null;
 
-    /** The clients that connect again in another database than they say. */
-    private static ?\WeakMap $astray = null;
-
     private array $address = [];
 
     public function __construct(private \Redis|\RedisCluster $redis)
@@ -31,8 +28,7 @@ final class PhpRedisDriver extends Driver
         }
         $this->redis->clearLastError();
         try {
-            $this->comeBack();
-            $this->noteDatabase();
+            $this->select();
             $words = [$command, $this->redis->_prefix($key), ...$arguments];
             // A cluster sends it to the node of the key.
             $reply = $this->redis instanceof \RedisCluster
@@ -41,7 +37,11 @@ final class PhpRedisDriver extends Driver
         } catch (\RedisException|\RedisClusterException $e) {
             // The reply that is missing would be taken for the answer to the next command, which connects again.
             $this->redis->close();
-            $this->goAstray();
+            try {
+                $this->select();
+            } catch (\Exception) {
+                // The next command of a store tries again.
+            }
             throw $e;
         }
         $error = $this->redis->getLastError();
@@ -82,39 +82,21 @@ final class PhpRedisDriver extends Driver
         return implode("\0", [...$this->address, $this->redis->_prefix('')]);
     }
 
-    /** Keeps in mind the database of the client, which `getDbNum` says only while it is connected. */
-    private function noteDatabase(): void
+    /**
+     * Selects the client's database once more: after a read that failed, one of the program's too, phpredis connects again
+     * in database 0, whatever `getDbNum` says.
+     */
+    private function select(): void
     {
+        if (!$this->redis instanceof \Redis) {
+            return;
+        }
         self::$databases ??= new \WeakMap();
-        $database = $this->redis instanceof \Redis ? $this->redis->getDbNum() : 0;
-        if (\is_int($database)) {
-            self::$databases[$this->redis] = $database;
-        }
-    }
-
-    /** After `close`, phpredis connects again in database 0, whatever `getDbNum` says. */
-    private function goAstray(): void
-    {
-        if ((self::$databases[$this->redis] ?? 0) > 0) {
-            self::$astray ??= new \WeakMap();
-            self::$astray[$this->redis] = true;
-            try {
-                $this->comeBack();
-            } catch (\Exception) {
-                // The next command of a store tries again.
-            }
-        }
-    }
-
-    private function comeBack(): void
-    {
-        if (isset(self::$astray) && self::$astray->offsetExists($this->redis)) {
-            // The program may have selected another one since.
-            $said = $this->redis->getDbNum();
-            if (!$this->redis->select(\is_int($said) ? $said : self::$databases[$this->redis])) {
-                throw new ServerError('the client cannot return to its database');
-            }
-            unset(self::$astray[$this->redis]);
+        $said = $this->redis->getDbNum();
+        // A client that is not connected does not say it.
+        $database = self::$databases[$this->redis] = \is_int($said) ? $said : self::$databases[$this->redis] ?? 0;
+        if ($database > 0 && !$this->redis->select($database)) {
+            throw new ServerError('the client cannot return to its database');
         }
     }
 }

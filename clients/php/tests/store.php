@@ -525,6 +525,21 @@ $tests = [
             check(str_contains($redis->rawCommand('CLIENT', 'INFO'), ' db=5 '), 'the client is in its database');
         }
     },
+    'a client that lost the reply to a command of the program locks in its database' => function (string $name) {
+        $redis = connected();
+        $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
+        $redis->select(5);
+        $there = connected();
+        $there->select(5);
+        $lock = (new LockFactory(new DlockStore($redis)))->createLock($name);
+        connected()->rawCommand('CLIENT', 'PAUSE', 1000, 'ALL');
+        throws(RedisException::class, fn () => $redis->get($name));
+        $there->ping(); // which waits for the end of the pause
+        check($lock->acquire(), 'it is granted');
+        check(1 === $there->exists($name) && 0 === connected()->exists($name), 'in the database of the client');
+        $lock->release();
+        check(0 === $there->exists($name), 'it is released there');
+    },
     'a client whose server is away gets the errors of locks, and may connect again' => function (string $name) {
         $port = 20000 + getmypid() % 10000;
         $start = fn () => proc_open([getenv('DLOCK_TEST_SERVER'), '--port', $port, '--bind', '127.0.0.1', '--save', '',
