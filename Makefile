@@ -192,6 +192,10 @@ bench-wake-up: module ## time the wake-up after a release from Python: redis-py'
 	@scripts/setup test
 	server=$$(scripts/server) && $$(scripts/python) clients/python/bench/wake_up.py --server "$$server" --module "$$DLOCK_MODULE"
 
+rivals: module ## Redisson, redsync, redislock, redlock, redis-semaphore and redis-py beside dlock, in docs/comparison.md (10 minutes; BENCH=options)
+	@scripts/setup test
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" lab/packages/rivals/run.py $(if $(BENCH),$(BENCH),--keep)
+
 bench-packages: module ## what a pair costs each package, beside SET NX and a script on the same driver (BENCH=options)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" lab/packages/run.py $(BENCH)
 

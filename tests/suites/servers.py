@@ -20,12 +20,12 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def answers(port: int) -> bool:
-    """Returns whether a server with the module does."""
+def answers(port: int, module: bool = True) -> bool:
+    """Returns whether a server does, with the module or of any kind."""
     try:
         with socket.create_connection(("127.0.0.1", port), 1) as connection:
-            connection.sendall(b"DLOCK.INFO none\r\n")
-            return connection.recv(1) in (b"*", b"%", b"_", b"$")
+            connection.sendall(b"DLOCK.INFO none\r\n" if module else b"PING\r\n")
+            return connection.recv(1) in ((b"*", b"%", b"_", b"$") if module else (b"+",))
     except OSError:
         return False
 
@@ -33,10 +33,12 @@ def answers(port: int) -> bool:
 class Servers:
     """Servers on free ports. Use them in a `with` block."""
 
-    def __init__(self, number: int, settings: Mapping[str, str] = os.environ) -> None:
-        """`settings`: the paths `DLOCK_SERVER` and `DLOCK_MODULE`."""
+    def __init__(self, number: int, settings: Mapping[str, str] = os.environ, module: bool = True) -> None:
+        """`settings`: the paths `DLOCK_SERVER` and `DLOCK_MODULE`. `module`: whether they load it."""
+        self._module = module
         self._words = [settings["DLOCK_SERVER"], "--bind", "127.0.0.1", "--save", ""]
-        self._words += ["--loadmodule", settings["DLOCK_MODULE"]]
+        if module:
+            self._words += ["--loadmodule", settings["DLOCK_MODULE"]]
         self._homes: list[tempfile.TemporaryDirectory[str]] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         self.ports = [self._start() for _ in range(number)]
@@ -50,7 +52,7 @@ class Servers:
             end = time.monotonic() + DEADLINE
             # The port may have gone to another program first. The process then ends.
             while process.poll() is None and time.monotonic() < end:
-                if answers(port):
+                if answers(port, self._module):
                     self._processes.append(process)
                     return port
                 time.sleep(0.02)

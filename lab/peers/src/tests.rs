@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use crate::figures::{Figures, part};
 use crate::systems::ALL;
@@ -43,6 +44,12 @@ fn the_tables_are_what_the_kept_figures_say() {
     let (kept, comparison, quorum) = (kept(), read(page::PAGE), read(page::QUORUM_PAGE));
     assert!(page::comparison(&kept, &comparison).unwrap() == comparison, "docs/comparison.md: make bench-peers");
     assert!(page::quorum(&kept, &quorum).unwrap() == quorum, "docs/quorum.md: make bench-peers");
+}
+
+#[test]
+fn the_table_of_rivals_is_what_its_figures_say() {
+    let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packages/rivals/table.py");
+    assert!(Command::new(table).arg("--check").status().unwrap().success(), "docs/comparison.md: make rivals");
 }
 
 #[test]
