@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 
+import redis
+
 from judge import Round
-from machines import Cluster, Deployment, Quorum, Sentinel, lacks_replica
+from machines import Cluster, Deployment, Machine, Quorum, Sentinel, lacks_replica
 from programs import Command, Program, micros
 
 OF_WAYS = ["delay", "delay", "cut", "replies held", "commands held", "replies lost", "grants canceled"]
 OF_PROGRAMS = ["program stopped", "program stopped", "program killed"]
+# A server that takes this long for an answer is slow, in microseconds: its disk is busy, or the machine.
+SLOW = 200_000
 
 
 class Faults:
@@ -121,6 +126,21 @@ async def watch_replicas(deployment: Deployment, it: dict[str, Round]) -> None:
         if any(lacking) and "now" in it:
             it["now"].faults.append(("replica away", "", before, micros()))
         await asyncio.sleep(0.2)
+
+
+async def watch_servers(deployment: Deployment, it: dict[str, Round]) -> None:
+    """Writes down when servers are slow, asked around the way: one that waits for its disk answers nobody."""
+    await asyncio.gather(*(_watch(machine, it) for machine in deployment.machines))
+
+
+async def _watch(machine: Machine, it: dict[str, Round]) -> None:
+    while True:
+        before = micros()
+        with contextlib.suppress(redis.RedisError, OSError):
+            await machine.call("PING")
+        if micros() - before > SLOW and "now" in it:
+            it["now"].faults.append(("server slow", "", before, micros()))
+        await asyncio.sleep(0.05)
 
 
 async def watch_lateness(it: dict[str, Round]) -> None:

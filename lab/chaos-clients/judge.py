@@ -178,8 +178,13 @@ def leftovers(it: Round) -> Iterator[str]:
 
 
 def is_released(it: Round, grant: Attempt) -> bool:
-    """Returns whether the server had it until the release. The store for Symfony says the same of a lock that was lost."""
-    return grant.release == "released" and not (
+    """Returns whether the server had it until the release. The store for Symfony says the same of a lock that was lost.
+
+    A release whose agent is killed is sent again, and the next agent knows no such lock, as if the first had freed it.
+    """
+    again = any(kind == "agent killed" and since < grant.released and (grant.releasing or 0) < until
+                for kind, _, since, until in it.faults)
+    return grant.release == "released" and not again and not (
         grant.program.startswith("php") and has_reason(it, grant, grant.began, grant.released))
 
 
@@ -189,6 +194,9 @@ def is_unsure(it: Round, attempt: Attempt) -> bool:
     # Servers may still grant a request of a killed agent, of which the next agent knows nothing.
     if any(kind == "agent killed" and begin < until and since < end for kind, _, begin, end in it.faults):
         return True
+    # The command ends at its limit, and with it the release of what it may have been granted without an answer.
+    if attempt.result == "refused" and attempt.program == "dlock run" and attempt.wait:
+        return has_reason(it, attempt, attempt.began, attempt.ended)
     if attempt.result != "canceled":
         return attempt.result in FAILURES
     return any(begin < until and since < end and min(end, until) - max(begin, since) > CLEANING // 2

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from faults import Faults, watch_lateness, watch_replicas
+from faults import Faults, watch_lateness, watch_replicas, watch_servers
 from evidence import keep
 from history import write
 from judge import Round, judge
@@ -66,6 +66,7 @@ class Run:
         watching = [
             asyncio.create_task(watch_lateness(current)),
             asyncio.create_task(watch_replicas(self._deployment, current)),
+            asyncio.create_task(watch_servers(self._deployment, current)),
         ]
         try:
             number = 0
@@ -76,6 +77,8 @@ class Run:
                 found = judge(it)
                 self._add(it, found)
                 tell(f"round {number}: {len(it.attempts)} acquisitions, {len(found)} violations")
+                for fault in it.faults if found else ():
+                    tell("{} {} {}..{}".format(*fault))
         finally:
             for each in watching:
                 each.cancel()

@@ -93,6 +93,21 @@ class Judge(unittest.TestCase):
         self.accepts(asked, faults=[("agent killed", "", 9 * MS, 11 * MS)], **left)
         self.finds("granted nothing", asked, faults=[("agent killed", "", -9 * MS, -1 * MS)], **left)
 
+    def test_a_release_that_met_a_killed_agent_may_have_freed_nothing(self) -> None:
+        left = {"left": [{"lock": "0/k", "holds": [{"owner": "host:7:1:ff", "token": 1}]}]}
+        released = attempt("a", 0, 10, 1, released=12 * MS)
+        self.accepts(released, faults=[("agent killed", "", 11 * MS, 13 * MS)], **left)
+        self.finds("left in", released, faults=[("agent killed", "", 2 * MS, 4 * MS)], **left)
+
+    def test_a_command_that_ends_at_its_limit_may_leave_what_it_was_granted_without_an_answer(self) -> None:
+        left = {"left": [{"lock": "0/k", "holds": [{"owner": "host:7:1:ff", "token": 5 * MS}]}]}
+        none = {"samples": [], "releasing": None, "release": ""}
+        asked = attempt("dlock run", 0, 10, 0, result="refused", wait=300, ended=300 * MS, **none)
+        self.finds("granted nothing", asked, **left)
+        self.accepts(asked, faults=[("replies held", "", 4 * MS, 20 * MS)], **left)
+        asked.program = "rust"
+        self.finds("granted nothing", asked, faults=[("replies held", "", 4 * MS, 20 * MS)], **left)
+
     def test_the_store_for_symfony_does_not_say_that_it_released_nothing(self) -> None:
         left = {"left": [{"lock": "0/k", "holds": [{"owner": "host:7:1:ff", "token": 1}]}]}
         killed = {"faults": [("agent killed", "", 2 * MS, 4 * MS)]}
