@@ -413,7 +413,9 @@ final class Granting {
             return;
         }
         cleaned.complete(null);
-        if (!result.complete(hold)) {
+        if (result.complete(hold)) {
+            hold.endUnlessKept();
+        } else {
             hold.free();
         }
     }

@@ -124,6 +124,19 @@ public final class Hold implements AutoCloseable {
     }
 
     /**
+     * Ends a hold that no session keeps. The session on its node may have ended while the grant was on its way, and then
+     * nobody else tells of the loss.
+     */
+    void endUnlessKept() {
+        Session keeper = session == null ? null : bound.keeper();
+        // A hold that moves has its next session before it leaves the one before.
+        if (keeper != null && !keeper.keeps(bound) && keeper == bound.keeper() && isLive()) {
+            lose("its session had ended before the lock was granted", null);
+            released(commands.names(), Deadline.afterMillis(RELEASING_MILLIS));
+        }
+    }
+
+    /**
      * Returns the fencing token: greater than the token of every earlier grant. Pass it to the resource that the lock
      * protects, which refuses smaller tokens. Readers and permits need another rule: see {@code docs/tokens.md}.
      */

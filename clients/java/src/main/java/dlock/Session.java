@@ -330,6 +330,10 @@ public final class Session implements AutoCloseable {
         }
     }
 
+    synchronized boolean keeps(Bound bound) {
+        return bindings.contains(bound);
+    }
+
     /** The hold is about to be released. */
     synchronized boolean leave(Bound bound) {
         used = System.nanoTime();

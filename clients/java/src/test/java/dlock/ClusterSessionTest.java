@@ -11,6 +11,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -110,6 +111,28 @@ final class ClusterSessionTest {
             cluster.second.thaw();
             Hold again = client.lock(gone.get(0).names().get(0)).withLease(Lease.of(session)).acquire();
             assertTrue(again.check());
+        }
+    }
+
+    /** A grant may come from a server that had stood still, after its session was given up here. */
+    @Test
+    void a_lock_whose_session_on_its_node_ended_before_the_grant_is_told_lost() throws Exception {
+        try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
+            Session session = client.openSession(Duration.ofMillis(1500));
+            List<Hold> holds = holds(client, session, 20);
+            Hold there = holds.stream()
+                    .filter(hold -> cluster.with(hold.names().get(0)) == cluster.second).findFirst().orElseThrow();
+            String free = IntStream.range(0, 100).mapToObj(number -> "free:" + number)
+                    .filter(name -> cluster.with(name) == cluster.second).findFirst().orElseThrow();
+            DLock lock = client.lock(free).withLease(Lease.of(session));
+            cluster.second.freeze();
+            CompletableFuture<Optional<Hold>> asked = lock.tryAcquireAsync(Duration.ofSeconds(20));
+            soonLost(there);
+            cluster.second.thaw();
+            Hold hold = asked.get(30, TimeUnit.SECONDS).orElseThrow();
+            CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+            hold.onLost(lost::complete);
+            soon("it is held, or told lost", () -> hold.isHeld() || lost.isDone());
         }
     }
 
