@@ -104,8 +104,9 @@ client-histories: setup ## write the histories that all packages play, check 100
 check-model: setup ## visit every state of small instances of the engine, print a table (SCOPE=name)
 	scripts/check-model $(if $(SCOPE),'$(SCOPE)')
 
-spec: ## check the specifications in lab/spec with TLC, and that it finds each rule that is left out (SPEC=gate or large)
+spec: setup ## check the specifications in lab/spec and traces of the engine with TLC, and that it finds each rule that is left out (SPEC=gate or large)
 	@scripts/setup spec
+	cargo build $(TESTED) --bin dlock-simulation
 	lab/spec/check.py $(SPEC)
 
 simulate: setup ## simulate whole deployments on the core, each from a seed, in one thread each (SEED=, RUNS=)

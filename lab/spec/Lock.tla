@@ -105,12 +105,18 @@ Execute(o) ==
 
 Without(q, o) == SelectSeq(q, LAMBDA r : r.owner # o)
 
-\* Time passes: leases end, and the next in the queue is served in the same turn.
+\* The holds that the server may extend when the clock shows t: those of a session whose connection has not ended.
+Bound(t) == {h \in Owners \X Modes : holds[h[1]][h[2]].session /\ Live(holds[h[1]][h[2]], t)}
+
+\* Time passes: some leases are extended, others end, and the next in the queue is served in the same turn.
 Tick ==
   /\ now < MaxTime
   /\ now' = now + 1
-  /\ LET kept == [o \in Owners |-> [m \in Modes |->
-                    IF holds[o][m].token > 0 /\ ~Live(holds[o][m], now + 1) THEN None ELSE holds[o][m]]]
+  /\ \E extended \in SUBSET Bound(now + 1) :
+     LET kept == [o \in Owners |-> [m \in Modes |->
+                    IF holds[o][m].token > 0 /\ ~Live(holds[o][m], now + 1) THEN None
+                    ELSE IF <<o, m>> \in extended THEN [holds[o][m] EXCEPT !.until = now + 1 + Lease]
+                    ELSE holds[o][m]]]
          s == IF Broken = "forgotten"
               THEN [holds |-> kept, queue |-> queue, last |-> last, client |-> client]
               ELSE Serve(kept, queue, last, client, now + 1)

@@ -16,6 +16,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import traces
+
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parents[1] / "target/spec"
 
@@ -53,6 +55,8 @@ BROKEN = {"gate": QUICK, "large": [],
           "small": [*QUICK, (THREE, "fifo"), (THREE, "barging"), (QUORUM, "young servers count"),
                     (QUORUM, "drift is forgotten"), (QUORUM, "counts from the answer"),
                     (QUORUM.sized(MaxRestarts=0), "a lost hold comes back")]}
+# Histories that are followed: the first seed, how many, and how many steps each has.
+FOLLOWED = {"gate": (0, 6, 60), "small": (0, 60, 100), "large": (1000, 500, 200)}
 
 
 def main() -> None:
@@ -66,7 +70,39 @@ def main() -> None:
         failed |= not check(instance, "none", violates=False)
     for instance, rule in BROKEN[size]:
         failed |= not check(instance, rule, violates=True)
+    failed |= not follow(*FOLLOWED[size])
     sys.exit(1 if failed else 0)
+
+
+def follow(first: int, count: int, steps: int) -> bool:
+    """Has TLC follow histories of the engine, and refuse changed ones. Returns whether it did."""
+    histories = traces.recorded(first, count, steps)
+    changed = traces.changed(histories)
+    right = True
+    for these, expected in ((histories, "followed"), (changed, "refused")):
+        began = time.monotonic()
+        said = trace(these, expected == "followed")
+        clean = "No error has been found" in said
+        what = "histories of the engine" if expected == "followed" else "histories that were changed in a step"
+        at = re.findall(r"/\\ (history|at) = (\d+)", said)[-2:]
+        outcome = f"all {expected}" if clean else f"**wrong** {dict(at)} {'' if at else said[-300:]}"
+        print(f"| Trace | {len(these)} {what}, {sum(map(len, these)):,} steps | – "
+              f"| {re.findall(r'([0-9,]+) distinct states found', said)[-1:]} "
+              f"| {time.monotonic() - began:.0f} | {outcome} |", flush=True)
+        right &= clean
+    return right
+
+
+def trace(histories: list[list[traces.Step]], is_right: bool) -> str:
+    """Returns what TLC prints about histories: those that are right have to end, and changed ones may not."""
+    lines = ["SPECIFICATION TraceSpec", f"INVARIANTS {LOCK.invariants if is_right else 'NeverFollowed'}", "CONSTANTS"]
+    owners = "{" + ", ".join(f'"{owner}"' for owner in traces.OWNERS) + "}"
+    sizes = {"Owners": owners, "Lease": traces.LEASE, "MaxTime": 1_000_000, "MaxToken": 1_000_000, "Broken": '"none"'}
+    lines += [f"  {name} = {value}" for name, value in sizes.items()]
+    work = TARGET / "run"
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "Histories.tla").write_text(traces.module(histories))
+    return run("Trace", lines, ["Lock", "Trace"], [] if is_right else ["-deadlock"])
 
 
 def check(instance: Instance, broken: str, violates: bool) -> bool:
@@ -85,17 +121,23 @@ def check(instance: Instance, broken: str, violates: bool) -> bool:
 
 
 def tlc(instance: Instance, broken: str) -> str:
-    """Returns what TLC prints."""
-    work = TARGET / "run"
-    work.mkdir(parents=True, exist_ok=True)
+    """Returns what TLC prints about a size of a specification."""
     lines = ["SPECIFICATION Spec", "SYMMETRY Symmetric", f"INVARIANTS {instance.invariants}", "CONSTANTS"]
     lines += [f"  {name} = {value}" for name, value in instance.constants.items()] + [f'  Broken = "{broken}"']
     if instance.constraint:
         lines.append(f"CONSTRAINT {instance.constraint}")
+    return run(instance.module, lines, [instance.module], ["-deadlock"])
+
+
+def run(module: str, lines: list[str], modules: list[str], options: list[str]) -> str:
+    """Returns what TLC prints. The option `-deadlock` has it ignore states without a next one."""
+    work = TARGET / "run"
+    work.mkdir(parents=True, exist_ok=True)
     (work / "run.cfg").write_text("\n".join(lines) + "\n")
-    (work / f"{instance.module}.tla").write_text((HERE / f"{instance.module}.tla").read_text())
-    words = ["java", "-XX:+UseParallelGC", "-cp", str(TARGET / "tla2tools.jar"), "tlc2.TLC", "-deadlock",
-             "-config", "run.cfg", f"{instance.module}.tla"]
+    for name in modules:
+        (work / f"{name}.tla").write_text((HERE / f"{name}.tla").read_text())
+    words = ["java", "-XX:+UseParallelGC", "-cp", str(TARGET / "tla2tools.jar"), "tlc2.TLC", *options,
+             "-config", "run.cfg", f"{module}.tla"]
     return subprocess.run(words, cwd=work, capture_output=True, text=True, check=False).stdout
 
 

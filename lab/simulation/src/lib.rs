@@ -14,6 +14,7 @@
 //! | `clients` | the clients: connections, sessions, requests that are lost or late, what a client believes to hold |
 //! | `oracle` | what must hold of these beliefs |
 //! | `shrink` | the shortest history that still fails |
+//! | `traces` | histories of one lock in the words of the specification |
 //!
 //! Each server is a `World` of the testkit: every reply, every grant and every look at a lock is held against the model
 //! of the contract. A server that is promoted, or restarts, goes on with what the model knew when the last effect that
@@ -35,7 +36,9 @@ mod plan;
 mod run;
 mod servers;
 mod shrink;
+mod traces;
 
 pub use plan::Plan;
 pub use run::{Counts, play};
 pub use shrink::{outcome, shortest};
+pub use traces::trace;

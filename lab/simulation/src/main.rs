@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use dlock_simulation::{Counts, Plan, outcome, shortest};
+use dlock_simulation::{Counts, Plan, outcome, shortest, trace};
 
 /// Plays deployments of dlock, each drawn from a seed. Shows the first that fails as its shortest history.
 #[derive(Parser)]
@@ -19,10 +19,17 @@ struct Options {
     /// How many seeds.
     #[arg(long, default_value_t = 10_000)]
     runs: u64,
+    /// Writes histories of one lock instead, of this many steps, a line for each seed: lab/spec checks them.
+    #[arg(long)]
+    trace: Option<usize>,
 }
 
 fn main() -> ExitCode {
-    let Options { seed, runs } = Options::parse();
+    let Options { seed, runs, trace: steps } = Options::parse();
+    if let Some(steps) = steps {
+        (seed..seed + runs).for_each(|seed| println!("{}", trace(seed, if seed % 2 == 0 { 2 } else { 3 }, steps)));
+        return ExitCode::SUCCESS;
+    }
     // The message of a panic is shown once, at the end.
     std::panic::set_hook(Box::new(|_| {}));
     let (started, next) = (Instant::now(), AtomicU64::new(0));
