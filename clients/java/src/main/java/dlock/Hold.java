@@ -130,7 +130,7 @@ public final class Hold implements AutoCloseable {
     void endUnlessKept() {
         Session keeper = session == null ? null : bound.keeper();
         // A hold that moves has its next session before it leaves the one before.
-        if (keeper != null && !keeper.keeps(bound) && keeper == bound.keeper() && isLive()) {
+        if (keeper != null && !keeper.keeps(bound) && keeper == bound.keeper()) {
             lose("its session had ended before the lock was granted", null);
             released(commands.names(), Deadline.afterMillis(RELEASING_MILLIS));
         }
