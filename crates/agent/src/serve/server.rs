@@ -225,8 +225,10 @@ impl Server {
         client.woken.notify_one();
     }
 
-    /// Ends a wait with nil, or with an error. The caller settles.
+    /// Ends a wait with nil, or with an error. The caller settles. A request that has been granted in this turn waits no
+    /// more: its token is sent.
     pub fn give_up(&mut self, client: &Rc<Client>, error: Option<&str>) -> bool {
+        self.send(0, &[]);
         let Some(waiter) = client.waiter.take() else { return false };
         self.forget_end(&waiter);
         let mut out = client.out.borrow_mut();
@@ -269,10 +271,10 @@ impl Server {
     pub fn turn(&mut self) {
         let uptime = self.clock.uptime().us() / 1000;
         self.catch_up();
-        while let Some((_, id)) = self.ends.first().copied().filter(|(ends_at, _)| *ends_at <= uptime) {
-            match find(id) {
+        while let Some(end) = self.ends.first().copied().filter(|(ends_at, _)| *ends_at <= uptime) {
+            match find(end.1) {
                 Some(client) if self.give_up(&client, None) => {}
-                _ => _ = self.ends.pop_first(),
+                _ => _ = self.ends.remove(&end),
             }
         }
         if self.is_due() {

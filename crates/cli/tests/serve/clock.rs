@@ -1,7 +1,7 @@
 //! A clock that a test may move.
 
 use dlock_testkit::redis::Value;
-use dlock_testkit::{Client, Serve};
+use dlock_testkit::{Client, Serve, lock_info};
 
 use crate::process::{serve, waiting};
 
@@ -56,4 +56,44 @@ fn only_who_asks_for_it_gets_such_a_clock() {
     let server = serve(&[]);
     let error = server.client().error("DLOCK.CLOCK ADVANCE 1");
     assert!(error.contains("--test-clock"), "{error}");
+}
+
+/// The end of the writer's wait lets the reader in, whose time is over, too.
+#[test]
+fn who_gets_in_as_its_time_is_over_gets_its_token() {
+    let (server, mut client) = moving();
+    let [mut writer, mut reader] = [server.client(), server.client()];
+    client.int("DLOCK.RLOCK job a PX 3600000");
+    writer.send("DLOCK.WLOCK job b BLOCK 60000");
+    waiting(&server, 1);
+    reader.send("DLOCK.RLOCK job c BLOCK 60000");
+    waiting(&server, 2);
+    client.int("DLOCK.CLOCK ADVANCE 60001");
+    assert_eq!(writer.read().unwrap(), Value::Nil);
+    is_answered_once(&mut reader, &mut client, "c");
+}
+
+#[test]
+fn a_wait_that_ends_as_the_lease_does_has_the_reply_that_is_true() {
+    let server = serve(&[]);
+    let mut client = server.client();
+    for round in 0..40 {
+        client.int("DLOCK.ACQUIRE job a PX 100");
+        let mut waiter = server.client();
+        waiter.send(format!("DLOCK.ACQUIRE job b PX 60000 BLOCK {}", 98 + round % 5));
+        is_answered_once(&mut waiter, &mut client, "b");
+        client.run("DEL job");
+    }
+}
+
+/// Fails unless the reply of a client that has waited says whether its owner has the lock, and is the only one.
+fn is_answered_once(waiter: &mut Client, client: &mut Client, owner: &str) {
+    let is_granted = waiter.read().unwrap() != Value::Nil;
+    let info = lock_info(client, &format!("job OWNER {owner}"));
+    assert_eq!(
+        is_granted,
+        info.as_ref().is_some_and(|info| info.holds.as_ref().is_some_and(|holds| !holds.is_empty())),
+        "{info:?}"
+    );
+    assert_eq!(waiter.text("ECHO after"), "after");
 }
