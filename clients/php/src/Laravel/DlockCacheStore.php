@@ -12,7 +12,7 @@ final class DlockCacheStore extends RedisStore
 {
     /**
      * @param string      $name
-     * @param int         $seconds the lease; 0: a year, or `dlock.max-lease`
+     * @param int         $seconds the lease; 0: a year, which a smaller `dlock.max-lease` refuses
      * @param string|null $owner
      */
     public function lock($name, $seconds = 0, $owner = null)
