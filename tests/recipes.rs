@@ -188,7 +188,8 @@ fn scripts(directory: &str) -> Vec<PathBuf> {
     if let Ok(wanted) = std::env::var("DLOCK_RECIPES") {
         scripts.retain(|path| wanted.split(',').any(|name| name == name_of(path)));
     }
-    scripts.sort();
+    // The longest begins first.
+    scripts.sort_by_key(|path| (name_of(path) != "python", path.clone()));
     scripts
 }
 
