@@ -64,6 +64,19 @@ async def test_a_release_whose_reply_is_lost_is_no_error(
     assert not client.exists("job")
 
 
+async def test_a_release_of_a_lost_lock_is_an_error_whatever_is_lost(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
+) -> None:
+    lock = kit.lock("job", client=client_by_proxy, timeout=0.3)
+    assert await lock.acquire()
+    client.execute_command("DLOCK.ACQUIRE", "job", "other", "PX", 20_000, "BLOCK", 5_000)
+    proxy.cut("DLOCK.RELEASE")
+    with pytest.raises(LockNotOwnedError):
+        await lock.release()
+    assert proxy.cuts == 1
+    assert client.delete("job")
+
+
 async def test_entries_are_counted_once_whatever_is_lost(
     kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
 ) -> None:

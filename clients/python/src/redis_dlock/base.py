@@ -325,6 +325,7 @@ class LockBase(Scripts, Generic[C]):
             return self._target.renew(hold.owner, hold.token, max(1, rest_of(hold.stays_until)))
         if hold.releasing is None or hold.releasing[1] != entries:
             hold.releasing, hold.release_sent = (owners.new_request(), entries), False
+            hold.was_held = not hold.ended()
         return self._target.release(hold.owner, hold.token, *hold.releasing)
 
     def _release_later(self, hold: Hold[C]) -> None:

@@ -122,15 +122,14 @@ class Held(LockBase[Line]):
 
     def _give_back(self, entries: int) -> None:
         hold = self._to_release()
+        stays = self._stays(hold, entries)
+        commands = self._release(hold, entries, stays)
         if hold.watch is not None and hold.entries <= entries:
             hold.watch.stop()
-        stays = self._stays(hold, entries)
         if hold.entries <= entries:
             hold.validity.released(time.monotonic())
         try:
-            replies, repeated = self._wire.release(
-                self._release(hold, entries, stays), hold, redis_py.latest()
-            )
+            replies, repeated = self._wire.release(commands, hold, redis_py.latest())
             reply = least(replies)
         except ResponseError as error:
             hold.release_sent = False
@@ -150,7 +149,8 @@ class Held(LockBase[Line]):
         if self._still_entered(hold, reply, entries, stays):
             return
         self._let_go(hold)
-        if reply is None and (stays or not repeated):
+        # A repeat that finds nothing finds what the first has done, if the lock was held then.
+        if reply is None and (stays or not repeated or not hold.was_held):
             raise self._no_longer_owned("release")
 
     def _let_go(self, hold: Hold[Line]) -> None:

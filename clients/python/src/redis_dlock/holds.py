@@ -69,6 +69,8 @@ class Hold(Generic[C]):
     # been executed.
     releasing: tuple[str, int] | None = None
     release_sent: bool = False
+    # Whether it was certain when that release began.
+    was_held: bool = True
     # Renews the lock, or notices its loss. Of a hold of a named session: its binding.
     watch: Any = None
     # The hold is not released before, by `time.monotonic()`.
