@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -32,6 +33,14 @@ def soon(what: str, condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < ends, f"not in time: {what}"
         time.sleep(0.003)
+
+
+async def certain_again(lock: Any) -> None:
+    """Waits until a client knows that its lock is bound again, which the server knows before its answer arrives."""
+    ends = time.monotonic() + PATIENCE
+    while lock.remaining == 0:
+        assert time.monotonic() < ends, "not in time: it is certain again"
+        await asyncio.sleep(0.003)
 
 
 async def refused(acquire: Callable[[], Awaitable[bool]]) -> bool:

@@ -10,11 +10,13 @@ import redis
 
 from kit import address, info
 
+# The client outlives the rest: the interpreter ends objects in any order, and a client that ends closes its connections.
 PROGRAM = '''
-import atexit, sys, threading, _thread
+import atexit, ctypes, sys, threading, _thread
 import redis
 from redis_dlock import DLock, DSemaphore, Session
 client = redis.Redis(port=int(sys.argv[1]))
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 %s
 '''
 # As Python 3.12.0 to 3.12.2 do from the first `atexit` handler on.

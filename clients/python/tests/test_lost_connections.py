@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError, LockNotOwnedError
 
 import redis_dlock
 from cutting import CuttingProxy
-from kit import Kit, address, info, soon, waiters
+from kit import Kit, address, command, info, soon, waiters
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def test_a_release_of_a_lost_lock_is_an_error_whatever_is_lost(
 ) -> None:
     lock = kit.lock("job", client=client_by_proxy, timeout=0.3)
     assert await lock.acquire()
-    client.execute_command("DLOCK.ACQUIRE", "job", "other", "PX", 20_000, "BLOCK", 5_000)
+    command(client, "DLOCK.ACQUIRE", "job", "other", "PX", 20_000, "BLOCK", 5_000)
     proxy.cut("DLOCK.RELEASE")
     with pytest.raises(LockNotOwnedError):
         await lock.release()

@@ -19,7 +19,7 @@ import redis
 import redis_dlock
 import redis_dlock.asyncio
 from cutting import Relay
-from kit import AsyncioKit, Kit, Took, address, command, info, soon, waiters
+from kit import AsyncioKit, Kit, Took, address, certain_again, command, info, soon, waiters
 from machine import free_port
 from servers import Server
 from test_lost import is_lost, lost_already
@@ -193,6 +193,7 @@ async def test_after_a_restart_locks_are_bound_again_or_lost(kit: Kit) -> None:
             server.client.delete("gone")
             assert await is_lost(losses[1])
             await eventually("it is bound again", lambda: bound(server.client, session) == ["kept"])
+            await certain_again(kept)
             assert not lost_already(losses[0]) and kept.token == token == info(server.client, "kept")["token"]
             assert not lost_already(session.lost)
             assert await kit.extra("new", client=own, session=session).acquire()
@@ -218,6 +219,7 @@ async def test_after_a_failover_locks_are_bound_on_the_next_primary(kit: Kit) ->
         await eventually("they are bound there", lambda: len(bound(replica.client, session)) == 119)
         assert await is_lost(locks[7].lost)
         assert sum(lost_already(lock.lost) for lock in locks) == 1
+        await certain_again(last)
         assert last.token == info(replica.client, last.name)["token"]
         await session.close()
         assert are_free(replica.client, locks)

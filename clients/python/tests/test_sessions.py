@@ -14,7 +14,7 @@ import redis
 
 import redis_dlock
 from cutting import CuttingProxy, Delay
-from kit import PATIENCE, Kit, info, soon
+from kit import PATIENCE, Kit, certain_again, info, soon
 from servers import Server
 from test_lost import lost_already
 
@@ -106,6 +106,7 @@ async def test_a_session_is_bound_to_a_new_connection(kit: Kit, client: redis.Re
                 bound = session_of(client)
                 client.client_kill_filter(_id=str(bound))
                 await asyncio.to_thread(soon, "it is bound again", lambda: session_of(client) not in (None, bound))
+            await certain_again(lock)
             assert info(client, "job")["token"] == token == lock.token
             assert not (lost.is_set() if hasattr(lost, "is_set") else lost.done())
             await lock.release()
@@ -126,6 +127,7 @@ async def test_a_session_is_bound_on_the_next_primary(kit: Kit) -> None:
         replica.client.replicaof("NO", "ONE")
         proxy.lead(replica.port)
         await asyncio.to_thread(soon, "it is bound there", lambda: session_of(replica.client) is not None)
+        await certain_again(lock)
         await asyncio.to_thread(soon, "time goes by", lambda: replica.client.pttl("job") < 10_000)
         await asyncio.to_thread(soon, "the new primary renews it", lambda: replica.client.pttl("job") > 11_000)
         assert info(replica.client, "job")["token"] == token
