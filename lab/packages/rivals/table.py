@@ -74,7 +74,7 @@ class Seen:
             "hand_off_ms": round(statistics.median(ordered), 3),
             "p99_ms": round(ordered[int(len(ordered) * 0.99)], 3),
             "longest_wait_s": round(max(self._waits), 3),
-            "out_of_order": round(statistics.mean(self._swapped), 3),
+            "out_of_order": round(statistics.mean(self._swapped), 5),
             "overtaken_at_most": self._overtaken,
             "commands": round(statistics.median(self._commands), 2),
             "cpu_us": round(statistics.median(self._cpu)),
@@ -92,7 +92,7 @@ def table(systems: dict[str, dict[str, Any]]) -> str:
         its = systems[kind]
         cells = [
             number(its["hand_off_ms"]), number(its["p99_ms"]), f"{its['longest_wait_s']:.2f}",
-            f"{its['out_of_order']:.2f}".replace("0.00", "0"), str(its["overtaken_at_most"]), number(its["commands"]),
+            share(its["out_of_order"]), str(its["overtaken_at_most"]), number(its["commands"]),
             f"{its['cpu_us']:,}", seconds(its["killed_s"]), seconds(its["session_s"]),
         ]
         lines.append(f"| {label} | {' | '.join(cells)} |")
@@ -101,6 +101,11 @@ def table(systems: dict[str, dict[str, Any]]) -> str:
 
 def number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def share(value: float) -> str:
+    """Returns two digits; a share that they would show as none says so."""
+    return "0" if value == 0 else f"{value:.2f}" if value >= 0.01 else "<0.01"
 
 
 def seconds(values: list[float]) -> str:
