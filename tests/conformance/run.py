@@ -47,6 +47,7 @@ NOT_OVER_A_QUORUM = {
     "slot": "semaphores",
     "kill": "sessions on its servers",
     "sessions": "sessions on its servers",
+    "refuse": "server of its own that refuses writes",
     "extend": "longer leases by renewal",
 }
 # Go keeps what a scenario calls a session by heartbeats. The agent's error to such a session if the lease is too short.
@@ -158,6 +159,8 @@ class Play:
         steps = words[:1] if len(words[0]) > 1 else words[1:2]
         if self._through == "quorum" and steps[0] in NOT_OVER_A_QUORUM:
             raise Skipped(f"{NOT_OVER_A_QUORUM[steps[0]]} over a quorum")
+        if self._through == "serve" and steps[0] == "refuse":
+            raise Skipped("writes that are refused: dlock serve takes all")
         if self._proxy is None:
             self._open()
         harness = getattr(self, f"_{words[0]}", None)
@@ -332,6 +335,12 @@ class Play:
 
     def _resume(self) -> None:
         self._way.resume()
+
+    def _refuse(self) -> None:
+        self._server.call("CONFIG", "SET", "min-replicas-to-write", 9)
+
+    def _accept(self) -> None:
+        self._server.call("CONFIG", "SET", "min-replicas-to-write", 0)
 
     def _freeze(self) -> None:
         self._server.freeze()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -75,6 +76,23 @@ async def test_a_release_of_a_lost_lock_is_an_error_whatever_is_lost(
         await lock.release()
     assert proxy.cuts == 1
     assert client.delete("job")
+
+
+@pytest.mark.parametrize("settings", [{"session": True, "timeout": 600}, {}, {"timeout": 2, "auto_renewal": True}])
+async def test_a_refused_release_leaves_nothing(kit: Kit, client: redis.Redis, settings: dict[str, Any]) -> None:
+    """The lock is free when its session or its lease ends; the program may also repeat the release."""
+    locks = [kit.extra(name, **settings) for name in ("left", "repeated")]
+    for lock in locks:
+        assert await lock.acquire()
+    client.config_set("min-replicas-to-write", 9)
+    try:
+        for lock in locks:
+            with pytest.raises(redis.ResponseError, match="NOREPLICAS"):
+                await lock.release()
+    finally:
+        client.config_set("min-replicas-to-write", 0)
+    await locks[1].release()
+    await asyncio.to_thread(soon, "both are free", lambda: not client.exists("left", "repeated"))
 
 
 async def test_entries_are_counted_once_whatever_is_lost(

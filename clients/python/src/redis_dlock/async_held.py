@@ -133,7 +133,7 @@ class Held(LockBase[Line]):
             hold.release_sent = False
             if not redis_py.wrong_type(error):
                 if hold.entries <= entries:
-                    self._release_later(hold)
+                    await self._end_refused(hold)
                 raise
             reply, repeated = None, False
         except BaseException:
@@ -150,6 +150,15 @@ class Held(LockBase[Line]):
         # A repeat that finds nothing finds what the first has done, if the lock was held then.
         if reply is None and (stays or not repeated or not hold.was_held):
             raise self._no_longer_owned("release")
+
+    async def _end_refused(self, hold: Hold[Line]) -> None:
+        """The server refuses the release: its session must not keep the hold."""
+        if isinstance(hold.watch, Binding):
+            self._release_later(hold)
+        elif hold.connection is not None:
+            await self._let_go(hold)
+            # A repeat that finds nothing finds what the end of the connection has done.
+            hold.release_sent = True
 
     async def _let_go(self, hold: Hold[Line]) -> None:
         if hold.watch is not None and hold.watch.stop():

@@ -45,10 +45,11 @@ const PLAYED: [&str; 17] = [
 ];
 
 /// The scenarios that need what the command lacks.
-const LEFT_OUT: [(&str, &str); 6] = [
+const LEFT_OUT: [(&str, &str); 7] = [
     ("grant", "a lease under 3 s that is not renewed"),
     ("loss", "a lease under 3 s that is not renewed, sessions"),
     ("named_session", "sessions"),
+    ("refused_release", "sessions"),
     ("renewal", "a renewal by hand"),
     ("session", "sessions"),
     ("wait", "a lease under 3 s that is not renewed"),
