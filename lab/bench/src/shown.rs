@@ -7,11 +7,11 @@ pub fn grouped(number: f64) -> String {
     dlock_plots::tables::grouped(&format!("{number:.0}"))
 }
 
-/// `1.52 (1.49 to 1.55)`.
+/// `1.52 (1.49–1.55)`.
 pub fn spread(figure: Figure) -> String {
     let decimals = if figure.most >= 100.0 { 0 } else { 2 };
     let Figure { median, least, most } = figure;
-    format!("{median:.decimals$} ({least:.decimals$} to {most:.decimals$})")
+    format!("{median:.decimals$} ({least:.decimals$}–{most:.decimals$})")
 }
 
 /// As many decimals as it needs.

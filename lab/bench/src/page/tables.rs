@@ -14,7 +14,7 @@ use crate::times::freedom::{self, ENDS, TIES, Tie};
 use crate::times::kept::{self, KEEPINGS, Keeping};
 use crate::times::several::Means;
 use crate::times::stalls::{CASES, Case};
-use crate::times::{Keys, PIPELINES, WAITERS, Way};
+use crate::times::{Keys, PIPELINES, Way};
 
 /// All of the page, by the names of their marks.
 pub fn all(main: &Ledger, others: &[Ledger]) -> Vec<(&'static str, String)> {
@@ -69,8 +69,9 @@ fn counted(ledger: &Ledger) -> String {
     };
     let all = contenders::all();
     // The other kinds have a section of their own.
-    let is_here = |kind| !matches!(kind, Kind::OtherKeys | Kind::Permits(_) | Kind::Several(_));
-    let is_counted = |contender: &&Contender| is_here(contender.kind) && count("none", contender.name).is_some();
+    let is_here = |kind| !matches!(kind, Kind::OtherKeys | Kind::Permits(_) | Kind::Several(_) | Kind::Beside(_));
+    let is_here = |contender: &&Contender| is_here(contender.kind) && !LIKE_ANOTHER.contains(&contender.name);
+    let is_counted = |contender: &&Contender| is_here(contender) && count("none", contender.name).is_some();
     let rows = all.iter().filter(is_counted).map(row).collect();
     table(&["operation", "no persistence", "AOF everysec", "one replica", "bytes replicated"], rows)
 }
@@ -156,8 +157,12 @@ pub fn pairs(ledger: &Ledger) -> String {
     let head: Vec<String> =
         ["operation", "per second (hot key, pipeline 16)"].map(str::to_owned).into_iter().chain(columns).collect();
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    table(&head, contenders::timed().filter_map(row).collect())
+    table(&head, contenders::timed().filter(|it| !LIKE_ANOTHER.contains(&it.name)).filter_map(row).collect())
 }
+
+/// Their figures differ little from those of the row above. Figures and plots have them.
+const LIKE_ANOTHER: [&str; 7] =
+    ["acquire-px-no-log", "racquire", "racquire-px-busy", "renew-px-busy", "rlock", "wlock", "reentrant-fcall"];
 
 pub fn readers(ledger: &Ledger) -> String {
     let row = |(name, label): (&str, &str)| {
@@ -181,7 +186,7 @@ pub fn hand_off_cpu(ledger: &Ledger) -> String {
 
 pub fn contended(ledger: &Ledger) -> String {
     let head = ["", "median / BLPOP", "p50, us", "p99, us", "hand-offs per second", "commands"];
-    one_below_the_other(WAITERS.map(|waiters| {
+    one_below_the_other(SHOWN_WAITERS.map(|waiters| {
         let row = |way: Way| {
             let figure = |sort: &str| ledger.figure(&format!("hand-off-{sort}/{waiters}/{}", way.name()));
             let cell = |sort: &str| figure(sort).map_or("–".to_owned(), |figure| short(figure.median));
@@ -192,6 +197,9 @@ pub fn contended(ledger: &Ledger) -> String {
         (format!("{} waiters", grouped(waiters as f64)), table(&head, rows))
     }))
 }
+
+/// The plots have more.
+const SHOWN_WAITERS: [usize; 3] = [2, 64, 512];
 
 pub fn stalls(ledger: &Ledger) -> String {
     let row = |case: &Case| {

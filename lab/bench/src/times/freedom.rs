@@ -163,12 +163,12 @@ impl Holder<'_> {
     }
 }
 
-/// For people: `2.95 (2.40 to 3.10)`.
+/// For people: `2.95 (2.40–3.10)`.
 pub fn shown(figure: Figure) -> String {
     if figure.median.is_infinite() {
         return format!("not within {} s", PATIENCE.as_secs());
     }
     let decimals = if figure.most < 0.1 { 4 } else { 2 };
     let Figure { median, least, most } = figure;
-    format!("{median:.decimals$} ({least:.decimals$} to {most:.decimals$})")
+    format!("{median:.decimals$} ({least:.decimals$}–{most:.decimals$})")
 }
