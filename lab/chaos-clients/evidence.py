@@ -1,22 +1,37 @@
-"""The part of docs/evidence.md that runs write: sums over all runs that were kept."""
+"""The tables of docs/evidence.md that runs write: sums over all runs that were kept.
+
+    python evidence.py <WORDS    what Porcupine said of histories
+"""
 
 from __future__ import annotations
+
+import re
+import sys
 
 from prepare import TOP
 
 PAGE = TOP / "docs/evidence.md"
-BEGIN, END = "<!-- chaos -->\n", "<!-- end of chaos -->\n"
+VERDICT = r": (\d+) locks, (\d+) operations, (\d+) without a verdict, (\d+) violations"
 
 
-def keep(through: str, counts: list[float]) -> None:
-    """Adds a run to the row of its deployment: minutes, then numbers."""
-    text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
-    table, after = rest.split(END)
-    head, rows = table.strip().split("\n")[:2], table.strip().split("\n")[2:]
-    sums = {name: numbers for name, *numbers in (row.strip("| ").split(" | ") for row in rows)}
-    old = [float(number.replace(",", "")) for number in sums.get(through, ["0"] * (len(counts) + 1))]
-    runs, minutes, *numbers = (one + two for one, two in zip(old, [1, *counts]))
-    sums[through] = [f"{runs:.0f}", f"{minutes:.1f}", *(f"{number:,.0f}" for number in numbers)]
-    lines = [*head, *("| " + " | ".join([name, *sums[name]]) + " |" for name in sorted(sums))]
-    PAGE.write_text(before + BEGIN + "\n" + "\n".join(lines) + "\n\n" + END + after)
+def keep(table: str, where: list[str], counts: list[float]) -> None:
+    """Adds a run to the row that begins with these words."""
+    begin, end = f"<!-- {table} -->\n", f"<!-- end of {table} -->\n"
+    before, rest = PAGE.read_text().split(begin)
+    old, after = rest.split(end)
+    head, rows = old.strip().split("\n")[:2], old.strip().split("\n")[2:]
+    cells = [row.strip("| ").split(" | ") for row in rows]
+    width = len(where)
+    sums = {tuple(row[:width]): [float(each.replace(",", "")) for each in row[width:]] for row in cells}
+    now = [1.0, *counts]
+    sums[tuple(where)] = [one + two for one, two in zip(sums.get(tuple(where), [0.0] * len(now)), now)]
+    lines = [*head]
+    for words, numbers in sorted(sums.items()):
+        shown = [f"{number:,.1f}" if number % 1 else f"{number:,.0f}" for number in numbers]
+        lines.append("| " + " | ".join([*words, *shown]) + " |")
+    PAGE.write_text(before + begin + "\n" + "\n".join(lines) + "\n\n" + end + after)
+
+
+if __name__ == "__main__":
+    for verdict in re.findall(VERDICT, sys.stdin.read()):
+        keep("porcupine", ["all clients"], [float(each) for each in verdict])

@@ -250,7 +250,8 @@ def told(attempt: Attempt) -> str:
     """Returns an attempt as a reader needs it."""
     said = attempt.believed()
     at = f" believed {said[0]}..{said[1]}, until {attempt.claimed_until()}" if said else ""
-    release = f" released {attempt.releasing} ({attempt.release})" if attempt.releasing is not None else ""
+    result = f"{attempt.release} {attempt.release_message}".strip()
+    release = f" released {attempt.releasing} ({result})" if attempt.releasing is not None else ""
     slot = f" number {attempt.slot}" if attempt.slot is not None else ""
     return (f"{attempt.name} {attempt.mode} {attempt.kind} {attempt.lease} ms, wait {attempt.wait} ms, "
             f"asked {attempt.began}, {attempt.result} {attempt.ended}, token {attempt.token}{slot}{at}{release}")

@@ -77,6 +77,11 @@ class Machine:
         """Returns the reply to a command that is sent around the way."""
         return await self.client.execute_command(*words)
 
+    async def version(self) -> str:
+        """Returns the server's name and version."""
+        info = await self.client.info("server")
+        return f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
+
     async def role(self) -> str:
         """Returns `master` or `slave`; nothing if it does not answer."""
         with contextlib.suppress(redis.RedisError):

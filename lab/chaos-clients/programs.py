@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import select
 import signal
 import tempfile
 import time
@@ -115,6 +116,26 @@ class Program:
             await self.kill()
 
 
+class Under:
+    """A command under `dlock run`, which ends before its lock is released. Its output stays open until all has ended."""
+
+    def __init__(self, pid: int) -> None:
+        self._process: int | None = None
+        with contextlib.suppress(ProcessLookupError):
+            self._process = os.pidfd_open(pid)
+
+    def said(self) -> Answer:
+        """Returns what it says of its lock: it believes for as long as it runs."""
+        at = micros()
+        lost = self._process is None or bool(select.select([self._process], [], [], 0)[0])
+        return {"at": [at, micros()], "remaining": 0.0 if lost else 0.001, "lost": lost}
+
+    def close(self) -> None:
+        """Forgets it."""
+        if self._process is not None:
+            os.close(self._process)
+
+
 class Command:
     """`dlock run`: each lock is a process, whose command ends with its input."""
 
@@ -125,7 +146,7 @@ class Command:
         self.has_ended = False
         self.killed_at = 0
         self._runs: dict[str, asyncio.subprocess.Process] = {}
-        self._ending: dict[str, asyncio.Task[int]] = {}
+        self._commands: dict[str, Under] = {}
 
     async def start(self) -> None:
         """There is nothing to start."""
@@ -139,9 +160,7 @@ class Command:
             with contextlib.suppress(ProcessLookupError):
                 run.send_signal(signal.SIGINT)
             return {"result": "ok"}
-        at = micros()
-        lost = self._ending[worker].done()
-        told = {"result": "held", "at": [at, micros()], "remaining": 0.0 if lost else 0.001, "lost": lost}
+        told = {"result": "held", **self._commands[worker].said()}
         if do == "release":
             assert run.stdin is not None
             run.stdin.close()
@@ -150,7 +169,7 @@ class Command:
                 raise Died
             _, message = await self._said(run)
             told["result"] = {0: "failed" if "not released" in message else "released", 75: "lost"}.get(code, "failed")
-            told["message"] = f"{code} {message}"
+            told["message"] = f"{code} {message}" if code else message
         return told
 
     async def _acquire(self, worker: str, request: Answer) -> Answer:
@@ -162,7 +181,7 @@ class Command:
         words += ["--shared"] if request["mode"] == "read" else []
         words += ["--limit", str(request["slots"]), "--slot"] if request["slots"] else []
         words += ["--replicas", str(request["replicas"])] if request["replicas"] else []
-        words += [request["name"], "--", "sh", "-c", "echo $DLOCK_TOKEN $DLOCK_SLOT; exec cat"]
+        words += [request["name"], "--", "sh", "-c", "echo $DLOCK_TOKEN $$ $DLOCK_SLOT; exec cat"]
         pipe = asyncio.subprocess.PIPE
         run = await asyncio.create_subprocess_exec(
             *words, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=die_with_parent)
@@ -170,23 +189,18 @@ class Command:
         assert run.stdout is not None
         granted = (await run.stdout.readline()).decode().split()
         if granted:
-            self._ending[worker] = asyncio.create_task(self._end(run))
-            at = micros()
-            slot = int(granted[1]) if len(granted) > 1 else None
+            if worker in self._commands:
+                self._commands[worker].close()
+            self._commands[worker] = Under(int(granted[1]))
+            slot = int(granted[2]) if len(granted) > 2 else None
             return {"result": "granted", "token": int(granted[0]), "slot": slot, "process": run.pid,
-                    "at": [at, at], "remaining": 0.001, "lost": False}
+                    **self._commands[worker].said()}
         code, message = await self._said(run)
         if code == -signal.SIGKILL:
             raise Died
         result = {1: "refused", 130: "canceled", -signal.SIGINT: "canceled", 69: "unreachable"}.get(code, "error")
         result = "too-few-replicas" if "replicas acknowledged in time" in message else result
         return {"result": result, "message": f"{code} {message}", "at": [micros(), micros()], "process": run.pid}
-
-    @staticmethod
-    async def _end(run: asyncio.subprocess.Process) -> int:
-        assert run.stdout is not None
-        await run.stdout.read()
-        return micros()
 
     @staticmethod
     async def _said(run: asyncio.subprocess.Process) -> tuple[int, str]:

@@ -55,11 +55,13 @@ class Run:
         self._found: list[str] = []
         self._sums = dict.fromkeys(("rounds", "attempts", "grants", "losses", "samples"), 0)
         self._results: dict[str, int] = {}
+        self._server = ""
 
     async def play(self) -> list[str]:
         """Returns what is wrong."""
         began = time.monotonic()
         await self._deployment.start()
+        self._server = await self._deployment.machines[0].version()
         tell("the servers are there")
         await asyncio.gather(*(program.start() for program in self._programs))
         current: dict[str, Round] = {}
@@ -143,14 +145,18 @@ class Run:
     def counts(self) -> list[float]:
         """Returns the minutes, then acquisitions, grants, losses that were told, faults and violations."""
         sums = (self._sums[name] for name in ("attempts", "grants", "losses"))
-        return [self._seconds / 60, *sums, sum(self._faults.counts.values()), len(self._found)]
+        return [round(self._seconds / 60, 1), *sums, sum(self._faults.counts.values()), len(self._found)]
+
+    def where(self) -> list[str]:
+        """Returns the deployment and its servers."""
+        return [self._options.through, self._server]
 
     def report(self) -> str:
         """Returns what was done, as a row of a table and what became of the acquisitions."""
         faults = self._faults.counts
         done = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items()))
         minutes, *counts = self.counts()
-        row = f"| {self._options.through} | {minutes:.1f} | {' | '.join(map(str, counts))} |"
+        row = f"| {' | '.join(self.where())} | {minutes:.1f} | {' | '.join(map(str, counts))} |"
         results = "\n".join(f"  {count:6} {result}" for result, count in sorted(self._results.items()))
         return f"{results}\nfaults: {done}\n{row}"
 
@@ -176,7 +182,7 @@ async def main(options: argparse.Namespace) -> int:
             await run.close()
     print(run.report())
     if options.keep:
-        keep(options.through, run.counts())
+        keep("chaos", run.where(), run.counts())
     for each in found:
         print(f"VIOLATION: {each}")
     return 1 if found else 0

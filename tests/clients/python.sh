@@ -58,6 +58,7 @@ part oldest-limits tests "$oldest" "${losses[@]}" tests/test_time_limits.py
 part oldest-waits tests "$oldest" "${waits[@]}" -k 'program or step'
 # The judge of chaos with all clients, on rounds made by hand.
 part judge "$python" "$root/lab/chaos-clients/test_judge.py"
+part programs "$python" "$root/lab/chaos-clients/test_programs.py"
 
 failed=0
 for each in "${!pids[@]}"; do
