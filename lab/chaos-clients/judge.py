@@ -47,6 +47,8 @@ class Round:
     asking: list[Any] = field(default_factory=list)
     # Whether servers may lose a grant.
     loses: bool = False
+    # Whether replicas take over, without what has not reached them.
+    replicates: bool = False
 
 
 def judge(it: Round) -> list[str]:
@@ -181,10 +183,13 @@ def is_released(it: Round, grant: Attempt) -> bool:
     """Returns whether the server had it until the release. The store for Symfony says the same of a lock that was lost.
 
     A release whose agent is killed is sent again, and the next agent knows no such lock, as if the first had freed it.
+    A release that no replica had when its primary was lost has been undone, up to the end of the lease.
     """
+    undone = it.replicates and any(kind in ("failover", "freeze") and since < grant.released + AFTERMATH
+                                   and (grant.releasing or 0) < until for kind, _, since, until in it.faults)
     again = any(kind == "agent killed" and since < grant.released and (grant.releasing or 0) < until
                 for kind, _, since, until in it.faults)
-    return grant.release == "released" and not again and not (
+    return grant.release == "released" and not again and not undone and not (
         grant.program.startswith("php") and has_reason(it, grant, grant.began, grant.released))
 
 

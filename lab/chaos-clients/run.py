@@ -74,7 +74,8 @@ class Run:
             number = 0
             while time.monotonic() - began < self._options.seconds and not self._is_seen():
                 number += 1
-                current["now"] = it = Round(loses=self._deployment.loses, unix=time.time_ns() // 1000 - micros())
+                current["now"] = it = Round(unix=time.time_ns() // 1000 - micros())
+                it.loses, it.replicates = self._deployment.loses, self._deployment.replicas > 0
                 await self._round(it, number)
                 found = judge(it)
                 self._add(it, found)

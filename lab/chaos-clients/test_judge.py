@@ -99,6 +99,15 @@ class Judge(unittest.TestCase):
         self.accepts(released, faults=[("agent killed", "", 11 * MS, 13 * MS)], **left)
         self.finds("left in", released, faults=[("agent killed", "", 2 * MS, 4 * MS)], **left)
 
+    def test_a_failover_may_undo_a_release_that_no_replica_had(self) -> None:
+        left = {"left": [{"lock": "0/k", "holds": [{"owner": "host:7:1:ff", "token": 1}]}]}
+        released = attempt("a", 0, 10, 1, released=12 * MS)
+        died = {"faults": [("failover", "", 200 * MS, 2_000 * MS)]}
+        self.accepts(released, replicates=True, **died, **left)
+        self.finds("left in", released, **died, **left)
+        self.finds("left in", released, replicates=True, faults=[("failover", "", 2 * MS, 4 * MS)], **left)
+        self.finds("left in", released, replicates=True, faults=[("delay", "", 200 * MS, 2_000 * MS)], **left)
+
     def test_a_command_that_ends_at_its_limit_may_leave_what_it_was_granted_without_an_answer(self) -> None:
         left = {"left": [{"lock": "0/k", "holds": [{"owner": "host:7:1:ff", "token": 5 * MS}]}]}
         none = {"samples": [], "releasing": None, "release": ""}
