@@ -14,7 +14,7 @@ use Symfony\Component\Lock\Exception\LockStorageException;
 use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\Store\ExpiringStoreTrait;
 
-foreach (['ServerError', 'Driver', 'PhpRedisDriver', 'PredisDriver'] as $part) {
+foreach (['ServerError', 'Driver', 'Debts', 'PhpRedisDriver', 'PredisDriver'] as $part) {
     require_once __DIR__."/$part.php"; // without an autoloader
 }
 
@@ -46,15 +46,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     /** The shortest lease in ms: both sides count whole ms, so that nothing is certain of 2. */
     private const SHORTEST = 3;
 
-    private static int $owners = 0;
-
     private Driver $driver;
 
-    /** @var list<array{name: string, arguments: list<string|int>, until: float}> releases that got no answer */
-    private array $owed = [];
-
-    /** The process that owes them: a forked one must not use its connection. */
-    private int $owes = 0;
+    private Debts $debts;
 
     /**
      * @param \Redis|\RedisCluster|\Predis\ClientInterface $redis a connected client. A blocking acquisition occupies it
@@ -66,6 +60,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     {
         self::checkTtl($initialTtl);
         $this->driver = Driver::of($redis);
+        $this->debts = new Debts($this->driver);
         if (null !== $longestWait && $longestWait <= 0) {
             throw new InvalidArgumentException(sprintf('the longest wait is more than 0 s, not %s', $longestWait));
         }
@@ -73,7 +68,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     public function __destruct()
     {
-        $this->repay();
+        $this->debts->repay(Driver::CLEANUP);
     }
 
     public function save(Key $key): void
@@ -100,41 +95,21 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     {
         // A shorter time than is certain ends the lock: Symfony's own stores throw LockExpiredException then, too.
         self::checkTtl($ttl, 1);
-        $this->repay();
-        $hold = $this->hold($key);
-        if (null === $hold || ($hold['left'] ?? false) || !$this->renew($key, $hold, $ttl)) {
-            if ($this->isAlone($key)) {
-                $key->reduceLifetime(0);
-            }
-            throw new LockConflictedException();
-        }
-        $this->checkNotExpired($key);
+        $this->driver->promptly(fn () => $this->extend($key, $ttl));
     }
 
     public function delete(Key $key): void
     {
-        $hold = $release = null;
-        try {
-            $hold = $this->hold($key);
-            if (null !== $hold) {
-                $release = [$hold['owner'], $hold['mode'], 'ALL', 'TOKEN', $hold['token']];
-                $this->call('DLOCK.RELEASE', $key, $release);
-                $this->forget($key);
-            }
-        } catch (\Exception $e) {
-            if (null !== $release && !$e instanceof LockStorageException) {
-                $this->leave($key, $hold);
-                $this->owe($key, $release, $hold['until'] ?? microtime(true) + $this->initialTtl);
-            }
-            throw new LockReleasingException(sprintf('the lock "%s" was not released, and ends with its lease', $key), 0, $e);
-        }
+        $this->driver->promptly(fn () => $this->release($key));
     }
 
     public function exists(Key $key): bool
     {
-        $hold = $this->hold($key);
+        return $this->driver->promptly(function () use ($key) {
+            $hold = $this->hold($key);
 
-        return null !== $hold && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']]));
+            return null !== $hold && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']]));
+        });
     }
 
     /**
@@ -148,12 +123,50 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         return 1 === \count($holds) ? reset($holds)['token'] : null;
     }
 
+    private function extend(Key $key, float $ttl): void
+    {
+        $this->debts->repay();
+        $hold = $this->hold($key);
+        if (null === $hold || ($hold['left'] ?? false) || !$this->renew($key, $hold, $ttl)) {
+            if ($this->isAlone($key)) {
+                $key->reduceLifetime(0);
+            }
+            throw new LockConflictedException();
+        }
+        $this->checkNotExpired($key);
+    }
+
+    private function release(Key $key): void
+    {
+        $hold = $release = null;
+        try {
+            $hold = $this->hold($key);
+            if (null !== $hold) {
+                $release = [$hold['owner'], $hold['mode'], 'ALL', 'TOKEN', $hold['token']];
+                $this->call('DLOCK.RELEASE', $key, $release);
+                $this->forget($key);
+            }
+        } catch (\Exception $e) {
+            if (null !== $release && !$e instanceof LockStorageException) {
+                $this->leave($key, $hold);
+                $this->debts->owe((string) $key, $release, $hold['until'] ?? microtime(true) + $this->initialTtl);
+            }
+            throw new LockReleasingException(sprintf('the lock "%s" was not released, and ends with its lease', $key), 0, $e);
+        }
+    }
+
     private function take(Key $key, string $mode, bool $waits): void
     {
         if ('' === (string) $key) {
             throw new InvalidArgumentException('the name of a lock is empty');
         }
-        $this->repay();
+        $work = fn () => $this->acquire($key, $mode, $waits);
+        $waits ? $this->driver->patiently($this->longestWait, $work) : $this->driver->promptly($work);
+    }
+
+    private function acquire(Key $key, string $mode, bool $waits): void
+    {
+        $this->debts->repay();
         $before = $this->hold($key);
         $isLeft = $before['left'] ?? false;
         if ($isLeft) {
@@ -170,7 +183,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             $before = null; // The lock was lost.
             $this->forget($key);
         }
-        $owner = $isLeft ? self::newOwner() : self::state($key)['owner'] ?? self::newOwner();
+        $owner = $isLeft ? Driver::newOwner() : self::state($key)['owner'] ?? Driver::newOwner();
         $this->remember($key, $owner, $waits ? $this->wait($key, $owner, $mode) : $this->grant($key, $owner, $mode, []));
         if (null !== $before) {
             // A reader that becomes the writer, or the other way round, has both for a moment.
@@ -186,24 +199,18 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
      */
     private function wait(Key $key, string $owner, string $mode): array
     {
-        return $this->driver->patiently($this->longestWait, fn () => $this->waitPatiently($key, $owner, $mode));
-    }
-
-    /** @return array{token: int, mode: string, until: float} */
-    private function waitPatiently(Key $key, string $owner, string $mode): array
-    {
-        $ends = null === $this->longestWait ? INF : self::now() + $this->longestWait;
+        $ends = null === $this->longestWait ? INF : Driver::now() + $this->longestWait;
         while (true) {
-            $left = max(0.001, $ends - self::now());
+            $left = min(max(0.001, $ends - Driver::now()), $this->driver->longestBlock());
             $hold = $this->granted($key, $owner, $mode, ['BLOCK', INF === $left ? 0 : self::millis($left)]);
             if (\is_array($hold) && $this->isCertain($key, $owner, $hold)) {
                 return $hold;
             }
-            if (null === $hold || self::now() >= $ends) {
+            if (Driver::now() >= $ends || null === $hold && $left < $this->driver->longestBlock()) {
                 throw new LockConflictedException();
             }
             if (Driver::FOREIGN === $hold) {
-                usleep((int) min(self::PAUSE, max(1000, 1e6 * ($ends - self::now()))));
+                usleep((int) min(self::PAUSE, max(1000, 1e6 * ($ends - Driver::now()))));
             }
             // Otherwise its lease had ended before the grant was read.
         }
@@ -258,7 +265,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $until = microtime(true) + $this->initialTtl;
         $key->reduceLifetime($this->initialTtl);
         try {
-            $token = $this->call($command, $key, [$owner, ...$options]);
+            $token = $this->call($command, $key, [$owner, ...$options], [] !== $block);
         } catch (\Exception $e) {
             if (!Driver::isUnanswered($e)) {
                 throw $e;
@@ -273,48 +280,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     private function giveUp(Key $key, string $owner, string $mode): void
     {
-        $release = [$owner, $mode, 'ALL'];
-        try {
-            $this->call('DLOCK.RELEASE', $key, $release);
-        } catch (LockStorageException) {
-            // The server refuses it: then its lease ends it.
-        } catch (\Exception) {
-            $this->owe($key, $release, microtime(true) + $this->initialTtl);
-        }
-    }
-
-    /**
-     * Remembers a release that got no answer.
-     *
-     * @param list<string|int> $arguments
-     * @param float            $until     when the lease is over
-     */
-    private function owe(Key $key, array $arguments, float $until): void
-    {
-        $this->owed[] = ['name' => (string) $key, 'arguments' => $arguments, 'until' => $until];
-        $this->owes = getmypid();
-    }
-
-    /** Sends again what is owed, until a server does not answer. */
-    private function repay(): void
-    {
-        $owed = $this->owes === getmypid() ? $this->owed : [];
-        if ($owed && $this->driver->isBusy()) {
-            return;
-        }
-        try {
-            while ($owed) {
-                if ($owed[0]['until'] > microtime(true)) {
-                    $this->call('DLOCK.RELEASE', new Key($owed[0]['name']), $owed[0]['arguments']);
-                }
-                array_shift($owed);
-            }
-        } catch (LockStorageException) {
-            array_shift($owed); // The server refuses it: then its lease ends it.
-        } catch (\Exception) {
-            // With the next call, then.
-        }
-        $this->owed = $owed;
+        $this->debts->owe((string) $key, [$owner, $mode, 'ALL'], microtime(true) + $this->initialTtl);
+        $this->debts->repay();
     }
 
     /**
@@ -378,10 +345,10 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
      * @throws LockStorageException the server has refused it, or the client cannot send it now
      * @throws \Exception           no answer
      */
-    private function call(string $command, Key $key, array $arguments): mixed
+    private function call(string $command, Key $key, array $arguments, bool $waits = false): mixed
     {
         try {
-            return $this->driver->call($command, (string) $key, $arguments);
+            return $this->driver->call($command, (string) $key, $arguments, $waits);
         } catch (ServerError $e) {
             throw str_starts_with($e->getMessage(), 'DEADLOCK ') ? new LockConflictedException($e->getMessage()) : new LockStorageException($e->getMessage());
         }
@@ -447,24 +414,11 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         return $key->hasState(self::class) ? $key->getState(self::class) + ['holds' => []] : null;
     }
 
-    /** A name that nobody else has, and that says who it is. */
-    private static function newOwner(): string
-    {
-        $host = substr(preg_replace('/[^!-9;-~]/', '?', gethostname() ?: ''), 0, 24);
-
-        return sprintf('%s:%d:%d:%s', $host, getmypid(), ++self::$owners, bin2hex(random_bytes(8)));
-    }
-
     private static function checkTtl(float $ttl, int $shortest = self::SHORTEST): void
     {
         if (self::millis($ttl) < $shortest) {
             throw new InvalidTtlException(sprintf('a TTL is %d ms or more, not %s s: of a shorter one nothing is certain', $shortest, $ttl));
         }
-    }
-
-    private static function now(): float
-    {
-        return hrtime(true) / 1e9;
     }
 
     private static function millis(float $seconds): int

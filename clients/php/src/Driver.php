@@ -10,8 +10,22 @@ abstract class Driver
     /** The result of a call if the key has another type: another program holds the lock, or has overwritten it. */
     public const FOREIGN = 'foreign';
 
+    /** How long a command may take that cleans up once a limit is over, in seconds. */
+    public const CLEANUP = 0.5;
+
     /** How much longer than a wait its reply is waited for, in seconds. */
-    protected const LATE = 5.0;
+    private const LATE = 5.0;
+
+    /** A timeout of PHP may end that much early, in seconds. Then no other command begins. */
+    private const EARLY = 0.01;
+
+    private static int $owners = 0;
+
+    /** When the limit of the caller is over; null: nobody has called. */
+    private ?float $ends = null;
+
+    /** The client's own limit for a reply, in seconds. */
+    private float $usual = \INF;
 
     /** @throws \InvalidArgumentException a client that is not understood */
     final public static function of(object $client): self
@@ -31,18 +45,36 @@ abstract class Driver
         return $e instanceof \RedisException || $e instanceof \RedisClusterException || $e instanceof \Predis\PredisException;
     }
 
+    /** A name that nobody else has, and that says who it is. */
+    final public static function newOwner(): string
+    {
+        $host = substr(preg_replace('/[^!-9;-~]/', '?', gethostname() ?: ''), 0, 24);
+
+        return sprintf('%s:%d:%d:%s', $host, getmypid(), ++self::$owners, bin2hex(random_bytes(8)));
+    }
+
+    /** Seconds of a clock that nobody sets. */
+    final public static function now(): float
+    {
+        return hrtime(true) / 1e9;
+    }
+
     /**
      * @param list<string|int> $arguments what follows the key
+     * @param bool             $waits     whether the reply may take longer than the client's own limit
      *
      * @return mixed an integer, null (nil), FOREIGN, or another reply
      *
      * @throws ServerError
      * @throws \Exception  no answer: see isUnanswered
      */
-    abstract public function call(string $command, string $key, array $arguments = []): mixed;
+    final public function call(string $command, string $key, array $arguments = [], bool $waits = false): mixed
+    {
+        return $this->promptly(fn () => $this->send($command, $key, $arguments, $waits));
+    }
 
     /**
-     * Lets calls wait for their replies for so long, in seconds, and somewhat longer; null: without a limit.
+     * Gives all commands of a call the client's own limit for a reply together, or less.
      *
      * @template T
      *
@@ -50,7 +82,30 @@ abstract class Driver
      *
      * @return T
      */
-    abstract public function patiently(?float $seconds, callable $work): mixed;
+    final public function promptly(callable $work, float $most = \INF): mixed
+    {
+        return $this->within(min($most, $this->limit()), $work);
+    }
+
+    /**
+     * Gives all commands of a call that waits its limit in seconds together, and somewhat more; null: no limit.
+     *
+     * @template T
+     *
+     * @param callable(): T $work
+     *
+     * @return T
+     */
+    final public function patiently(?float $seconds, callable $work): mixed
+    {
+        return $this->within(null === $seconds ? \INF : $seconds + self::LATE, $work);
+    }
+
+    /** How long a command may wait in the queue of the server, in seconds. */
+    public function longestBlock(): float
+    {
+        return \INF;
+    }
 
     /** Where the client is connected to, or was last: a client that has lost its connection does not say it. */
     abstract public function server(): string;
@@ -64,5 +119,53 @@ abstract class Driver
         $at = \is_array($pairs) ? array_search($name, $pairs, true) : false;
 
         return false === $at ? null : $pairs[$at + 1];
+    }
+
+    /** @param list<string|int> $arguments */
+    abstract protected function send(string $command, string $key, array $arguments, bool $waits): mixed;
+
+    /** The client's own limit for a reply, in seconds; INF: none. */
+    abstract protected function limit(): float;
+
+    /** Limits the next replies, each of them, as far as the client can. */
+    abstract protected function setLimit(float $seconds): void;
+
+    /** How long commands go on that clean up, in seconds: 0 if the client cannot limit them. */
+    protected function grace(): float
+    {
+        return 0;
+    }
+
+    /** How long the next reply may take, in seconds. Null: the limit of the caller is over. */
+    final protected function left(bool $waits = false): ?float
+    {
+        $now = self::now();
+        $ends = $now < $this->ends - self::EARLY ? $this->ends : $this->ends + $this->grace();
+
+        return $now < $ends ? max(0.001, min($ends - $now, $waits ? \INF : $this->usual)) : null;
+    }
+
+    /** A timeout of PHP in seconds: 0 is PHP's own, and less than 0 none. */
+    final protected static function seconds(float $timeout): float
+    {
+        $seconds = $timeout ?: (float) \ini_get('default_socket_timeout');
+
+        return $seconds < 0 ? \INF : $seconds;
+    }
+
+    /** A call within another one has the limit of that. */
+    private function within(float $seconds, callable $work): mixed
+    {
+        if (null !== $this->ends) {
+            return $work();
+        }
+        $this->usual = $this->limit();
+        $this->ends = self::now() + $seconds;
+        try {
+            return $work();
+        } finally {
+            $this->ends = null;
+            $this->setLimit($this->usual);
+        }
     }
 }

@@ -21,7 +21,26 @@ final class PhpRedisDriver extends Driver
         return \Redis::ATOMIC !== $this->redis->getMode();
     }
 
-    public function call(string $command, string $key, array $arguments = []): mixed
+    /** The limit of the connections to a cluster's nodes is that of its construction. */
+    public function longestBlock(): float
+    {
+        return $this->redis instanceof \RedisCluster ? $this->limit() / 2 : \INF;
+    }
+
+    public function server(): string
+    {
+        if ($this->redis instanceof \RedisCluster) {
+            $masters = array_map(fn (array $master) => implode(':', $master), $this->redis->_masters());
+            sort($masters);
+            $this->address = $masters;
+        } elseif (false !== $host = $this->redis->getHost()) {
+            $this->address = [$host, $this->redis->getPort(), $this->redis->getDbNum()];
+        }
+
+        return implode("\0", [...$this->address, $this->redis->_prefix('')]);
+    }
+
+    protected function send(string $command, string $key, array $arguments, bool $waits): mixed
     {
         if ($this->isBusy()) {
             throw new ServerError('the client is between multi() or pipeline() and exec(): its replies come too late for a lock. Use a client of its own');
@@ -29,6 +48,7 @@ final class PhpRedisDriver extends Driver
         $this->redis->clearLastError();
         try {
             $this->select();
+            $this->allow($waits);
             $words = [$command, $this->redis->_prefix($key), ...$arguments];
             // A cluster sends it to the node of the key.
             $reply = $this->redis instanceof \RedisCluster
@@ -54,32 +74,30 @@ final class PhpRedisDriver extends Driver
         return false === $reply ? null : $reply;
     }
 
-    public function patiently(?float $seconds, callable $work): mixed
+    protected function limit(): float
     {
-        // 0: that of PHP, which cannot be set as 0.
-        $timeout = (float) $this->redis->getOption(\Redis::OPT_READ_TIMEOUT) ?: (float) \ini_get('default_socket_timeout');
-        $this->redis->setOption(\Redis::OPT_READ_TIMEOUT, null === $seconds ? -1 : $seconds + self::LATE);
-        if ($this->redis instanceof \Redis) { // phpredis ends the process if this is set for a cluster.
-            $this->redis->setOption(\Redis::OPT_TCP_KEEPALIVE, 1);
-        }
-        try {
-            return $work();
-        } finally {
-            $this->redis->setOption(\Redis::OPT_READ_TIMEOUT, $timeout);
+        return self::seconds((float) $this->redis->getOption(\Redis::OPT_READ_TIMEOUT));
+    }
+
+    protected function setLimit(float $seconds): void
+    {
+        if ($this->redis instanceof \Redis) {
+            $this->redis->setOption(\Redis::OPT_READ_TIMEOUT, \INF === $seconds ? -1 : $seconds);
         }
     }
 
-    public function server(): string
+    protected function grace(): float
     {
-        if ($this->redis instanceof \RedisCluster) {
-            $masters = array_map(fn (array $master) => implode(':', $master), $this->redis->_masters());
-            sort($masters);
-            $this->address = $masters;
-        } elseif (false !== $host = $this->redis->getHost()) {
-            $this->address = [$host, $this->redis->getPort(), $this->redis->getDbNum()];
-        }
+        return $this->redis instanceof \Redis ? self::CLEANUP : 0;
+    }
 
-        return implode("\0", [...$this->address, $this->redis->_prefix('')]);
+    /** Gives the next reply what is left of the caller's limit. */
+    private function allow(bool $waits = false): void
+    {
+        $this->setLimit($this->left($waits) ?? throw new \RedisException('no answer in time'));
+        if ($waits && $this->redis instanceof \Redis) { // phpredis ends the process if this is set for a cluster.
+            $this->redis->setOption(\Redis::OPT_TCP_KEEPALIVE, 1);
+        }
     }
 
     /**
@@ -95,8 +113,9 @@ final class PhpRedisDriver extends Driver
         $said = $this->redis->getDbNum();
         // A client that is not connected does not say it.
         $database = self::$databases[$this->redis] = \is_int($said) ? $said : self::$databases[$this->redis] ?? 0;
-        if ($database > 0 && !$this->redis->select($database)) {
-            throw new ServerError('the client cannot return to its database');
+        if ($database > 0) {
+            $this->allow();
+            $this->redis->select($database) || throw new ServerError('the client cannot return to its database');
         }
     }
 }

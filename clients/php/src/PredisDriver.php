@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Dlock;
 
 use Predis\ClientInterface;
+use Predis\Connection\ConnectionException;
 use Predis\Connection\NodeConnectionInterface;
 
 /** Predis, connected to one server. */
@@ -29,11 +30,19 @@ final class PredisDriver extends Driver
         return false; // Predis has objects of their own for pipelines and transactions.
     }
 
-    public function call(string $command, string $key, array $arguments = []): mixed
+    public function server(): string
+    {
+        $at = $this->connection->getParameters();
+
+        return implode("\0", [$at->path ?? "$at->host:$at->port", (int) ($at->database ?? 0), $this->prefix()]);
+    }
+
+    protected function send(string $command, string $key, array $arguments, bool $waits): mixed
     {
         $words = array_map('strval', [$command, $this->prefix().$key, ...$arguments]);
         $error = false;
         try {
+            $this->allow($waits);
             $reply = $this->client->executeRaw($words, $error);
         } catch (\Predis\CommunicationException $e) {
             // The reply that is missing would be taken for the answer to the next command, which connects again.
@@ -50,30 +59,41 @@ final class PredisDriver extends Driver
         return $reply;
     }
 
-    public function patiently(?float $seconds, callable $work): mixed
+    protected function limit(): float
     {
-        $resource = $this->connection->getResource();
-        if (!\is_resource($resource) || 'stream' !== get_resource_type($resource)) {
-            throw new ServerError('a wait needs Predis\' own connections over streams, whose read timeout can be set');
-        }
-        $within = null === $seconds ? self::FOREVER : $seconds + self::LATE;
-        stream_set_timeout($resource, (int) $within, (int) (fmod($within, 1) * 1e6));
-        try {
-            return $work();
-        } finally {
-            if (\is_resource($resource)) {
-                $before = (float) ($this->connection->getParameters()->read_write_timeout ?? \ini_get('default_socket_timeout'));
-                $before = $before > 0 ? $before : (float) self::FOREVER;
-                stream_set_timeout($resource, (int) $before, (int) (fmod($before, 1) * 1e6));
-            }
+        $own = $this->connection->getParameters()->read_write_timeout;
+
+        return null !== $own && $own <= 0 ? \INF : self::seconds((float) $own);
+    }
+
+    protected function setLimit(float $seconds): void
+    {
+        if ($this->connection->isConnected() && $this->isStream()) {
+            $seconds = min($seconds, self::FOREVER);
+            stream_set_timeout($this->connection->getResource(), (int) $seconds, (int) (fmod($seconds, 1) * 1e6));
         }
     }
 
-    public function server(): string
+    /** Connects, and gives the next reply what is left of the caller's limit. */
+    private function allow(bool $waits): void
     {
-        $at = $this->connection->getParameters();
+        $this->left() ?? throw $this->late();
+        if (!$this->isStream() && $waits) {
+            throw new ServerError('a wait needs Predis\' own connections over streams, whose read timeout can be set');
+        }
+        $this->setLimit($this->left($waits) ?? throw $this->late());
+    }
 
-        return implode("\0", [$at->path ?? "$at->host:$at->port", (int) ($at->database ?? 0), $this->prefix()]);
+    private function late(): ConnectionException
+    {
+        return new ConnectionException($this->connection, 'no answer in time');
+    }
+
+    private function isStream(): bool
+    {
+        $resource = $this->connection->getResource(); // connects
+
+        return \is_resource($resource) && 'stream' === get_resource_type($resource);
     }
 
     private function prefix(): string

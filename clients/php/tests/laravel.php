@@ -34,6 +34,7 @@ foreach (['Cache', 'Redis', 'Queue', 'Bus', 'Console'] as $part) {
 }
 require 'Predis/autoload.php';
 require 'Symfony/Component/Lock/autoload.php';
+require __DIR__.'/kit.php';
 require __DIR__.'/../src/DlockStore.php';
 foreach (['DlockLock', 'DlockCacheStore', 'DlockServiceProvider'] as $part) {
     require __DIR__."/../src/Laravel/$part.php";
@@ -80,69 +81,10 @@ function cache(?string $store = null): Repository
     return application()['cache']->store($store);
 }
 
-function connected(): Redis
-{
-    $redis = new Redis();
-    $redis->connect(getenv('DLOCK_TEST_HOST'), (int) getenv('DLOCK_TEST_PORT'));
-
-    return $redis;
-}
-
 /** A field of what the server knows about a lock. */
 function info(string $name, string $field): mixed
 {
     return Driver::field(connected()->rawCommand('DLOCK.INFO', "app:cache:$name"), $field);
-}
-
-function check(bool $condition, string $what): void
-{
-    if (!$condition) {
-        throw new Exception("not so: $what");
-    }
-}
-
-/** @param class-string $class */
-function throws(string $class, callable $task): Throwable
-{
-    try {
-        $task();
-    } catch (Throwable $e) {
-        check($e instanceof $class, "$class and not ".$e);
-
-        return $e;
-    }
-    throw new Exception("$class was not thrown");
-}
-
-function until(string $what, callable $condition): void
-{
-    for ($end = microtime(true) + 60; !$condition(); usleep(5000)) {
-        check(microtime(true) < $end, "in 60 s: $what");
-    }
-}
-
-/** Runs a task in a process of its own. */
-function elsewhere(callable $task): int
-{
-    $pid = pcntl_fork();
-    if (0 === $pid) {
-        try {
-            $isRight = $task();
-        } catch (Throwable $e) {
-            fwrite(\STDERR, $e."\n");
-            $isRight = false;
-        }
-        posix_kill(getmypid(), $isRight ? \SIGTERM : \SIGKILL); // without destructors of the parent's objects
-    }
-
-    return $pid;
-}
-
-function succeeds(int $pid): bool
-{
-    pcntl_waitpid($pid, $status);
-
-    return pcntl_wifsignaled($status) && \SIGTERM === pcntl_wtermsig($status);
 }
 
 final class UniqueJob
@@ -306,6 +248,42 @@ $tests = [
         check($lock->owner() !== $owner, 'the next one is another owner');
         posix_kill($pid, \SIGKILL);
         succeeds($pid);
+    },
+    'a server that hangs: no call takes longer than the limit of the client' => function (string $name) {
+        $lock = function (int $port, int $number) use ($name) {
+            global $client;
+            if ('phpredis' === $client) {
+                $redis = new Redis();
+                $redis->connect('127.0.0.1', $port);
+                $redis->setOption(Redis::OPT_READ_TIMEOUT, 2);
+                $redis->select(5);
+            } else {
+                $redis = new Predis\Client(['host' => '127.0.0.1', 'port' => $port, 'database' => 5, 'read_write_timeout' => 2]);
+            }
+            $lock = new DlockLock(Driver::of($redis), "$name:$number", 60);
+            check($lock->get() && $lock->release(), 'the server is there');
+
+            return $lock;
+        };
+        $tasks = [
+            [function (...$at) use ($lock) {
+                $lock = $lock(...$at);
+
+                return fn () => $lock->get();
+            }, 2],
+            [function (...$at) use ($lock) {
+                $lock = $lock(...$at);
+                $lock->get();
+
+                return fn () => $lock->release();
+            }, 2],
+            [function (...$at) use ($lock) {
+                $lock = $lock(...$at);
+
+                return fn () => $lock->block(1);
+            }, 6],
+        ];
+        hanging($name, $tasks);
     },
     'without the module, in a transaction, or over a client that is not understood: an error' => function (string $name) {
         global $client;

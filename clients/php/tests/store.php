@@ -22,15 +22,8 @@ use Symfony\Component\Lock\Strategy\ConsensusStrategy;
 use Symfony\Component\Lock\Strategy\UnanimousStrategy;
 
 require 'Symfony/Component/Lock/autoload.php';
+require __DIR__.'/kit.php';
 require __DIR__.'/../src/DlockStore.php';
-
-function connected(): Redis
-{
-    $redis = new Redis();
-    $redis->connect(getenv('DLOCK_TEST_HOST') ?: '127.0.0.1', (int) getenv('DLOCK_TEST_PORT'));
-
-    return $redis;
-}
 
 function store(float $ttl = 300.0, ?float $longestWait = null): DlockStore
 {
@@ -63,63 +56,11 @@ function holders(string $name): int
     return array_sum(array_map(fn (Redis $redis) => $redis->exists($name), three()));
 }
 
-function check(bool $condition, string $what): void
-{
-    if (!$condition) {
-        throw new Exception("not so: $what");
-    }
-}
-
-/** @param class-string $class */
-function throws(string $class, callable $task): Throwable
-{
-    try {
-        $task();
-    } catch (Throwable $e) {
-        check($e instanceof $class, "$class and not ".get_class($e).': '.$e->getMessage());
-
-        return $e;
-    }
-    throw new Exception("$class was not thrown");
-}
-
-function until(string $what, callable $condition): void
-{
-    for ($end = microtime(true) + 60; !$condition(); usleep(5000)) {
-        check(microtime(true) < $end, "in 60 s: $what");
-    }
-}
-
 function waiters(string $name): int
 {
     $info = connected()->rawCommand('DLOCK.INFO', $name);
 
     return $info ? $info[array_search('waiters', $info, true) + 1] : 0;
-}
-
-/** Runs a task in a process of its own, which exits with its result. */
-function elsewhere(callable $task): int
-{
-    $pid = pcntl_fork();
-    if (0 === $pid) {
-        try {
-            $code = $task() ? 0 : 1;
-        } catch (Throwable $e) {
-            fwrite(STDERR, $e."\n");
-            $code = 2;
-        }
-        posix_kill(getmypid(), $code ? SIGKILL : SIGTERM); // no destructors of the parent's objects
-        exit($code);
-    }
-
-    return $pid;
-}
-
-function succeeds(int $pid): bool
-{
-    pcntl_waitpid($pid, $status);
-
-    return pcntl_wifsignaled($status) && SIGTERM === pcntl_wtermsig($status);
 }
 
 $tests = [
@@ -541,19 +482,9 @@ $tests = [
         check(0 === $there->exists($name), 'it is released there');
     },
     'a client whose server is away gets the errors of locks, and may connect again' => function (string $name) {
-        $port = 20000 + getmypid() % 10000;
-        $start = fn () => proc_open([getenv('DLOCK_TEST_SERVER'), '--port', $port, '--bind', '127.0.0.1', '--save', '',
-            '--loadmodule', getenv('DLOCK_TEST_MODULE')], [1 => ['file', '/dev/null', 'w']], $pipes);
-        $reaches = function (Redis $redis) use ($port) {
-            try {
-                return $redis->connect('127.0.0.1', $port);
-            } catch (RedisException) {
-                return false;
-            }
-        };
-        $server = $start();
+        [$server, $port] = started();
         $redis = new Redis();
-        until('the server is there', fn () => $reaches($redis));
+        check(reaches($redis, $port), 'the server is there');
         $redis->select(5);
         $lock = (new LockFactory(new DlockStore($redis)))->createLock($name, 300, false);
         check($lock->acquire(), 'it is granted');
@@ -562,13 +493,46 @@ $tests = [
         throws(LockReleasingException::class, fn () => $lock->release());
         $other = (new LockFactory(new DlockStore($redis)))->createLock($name, 300, false);
         throws(LockAcquiringException::class, fn () => $other->acquire());
-        $server = $start();
+        [$server] = started($port);
         $there = new Redis();
-        until('the server is back', fn () => $reaches($there));
-        check($reaches($redis) && $redis->select(6) && $there->select(6), 'the program connects again');
+        check(reaches($there, $port) && reaches($redis, $port) && $redis->select(6) && $there->select(6), 'the program connects again');
         check((new LockFactory(new DlockStore($redis)))->createLock($name, 300, false)->acquire(), 'it is granted again');
         check(1 === $there->exists($name), 'in the database that the program has selected then');
         proc_terminate($server, SIGKILL);
+    },
+    'a server that hangs: no call takes longer than the limit of the client' => function (string $name) {
+        foreach ([false, true] as $isCluster) {
+            $make = fn (int $database, bool $holds, callable $task) => function (int $port, int $number) use ($isCluster, $database, $holds, $task, $name) {
+                $redis = $isCluster ? new RedisCluster(null, ["127.0.0.1:$port"], 2, 2) : new Redis();
+                if (!$isCluster) {
+                    $redis->connect('127.0.0.1', $port);
+                    $redis->setOption(Redis::OPT_READ_TIMEOUT, 2);
+                    $redis->select($database);
+                }
+                $lock = (new LockFactory(new DlockStore($redis, 60, 1)))->createLock("$name:$number", 60, false);
+                $lock->acquire();
+                $holds || $lock->release();
+
+                return fn () => $task($lock);
+            };
+            $tasks = [];
+            foreach ($isCluster ? [0] : [0, 5] as $database) {
+                $tasks[] = [$make($database, false, fn ($lock) => $lock->acquire()), 2];
+                $tasks[] = [$make($database, true, fn ($lock) => $lock->refresh()), 2];
+                $tasks[] = [$make($database, true, fn ($lock) => $lock->isAcquired()), 2];
+                $tasks[] = [$make($database, true, fn ($lock) => $lock->release()), 2];
+                $tasks[] = [$make($database, false, fn ($lock) => $lock->acquire(true)), 6];
+            }
+            hanging("$name:".(int) $isCluster, $tasks, $isCluster);
+        }
+    },
+    'a wait in a cluster outlives the read timeout of the client' => function (string $name) {
+        [$host, $port] = explode(':', getenv('DLOCK_TEST_CLUSTER'));
+        $redis = new RedisCluster(null, ["$host:$port"], 2, 1);
+        $redis->rawCommand($name, 'DLOCK.ACQUIRE', $name, 'somebody', 'PX', 1800);
+        $lock = (new LockFactory(new DlockStore($redis)))->createLock($name, 30, false);
+        check($lock->acquire(true), 'it is acquired');
+        $lock->release();
     },
     'a cluster: each lock is on the node of its name' => function (string $name) {
         [$host, $port] = explode(':', getenv('DLOCK_TEST_CLUSTER'));

@@ -4,6 +4,7 @@ declare(strict_types=1);
 
 namespace Dlock\Laravel;
 
+use Dlock\Debts;
 use Dlock\Driver;
 use Dlock\ServerError;
 use Illuminate\Cache\Lock;
@@ -20,17 +21,12 @@ final class DlockLock extends Lock
     /** Laravel's locks without an end, in seconds: the longest lease of the module. */
     private const LONGEST = 31536000;
 
-    private static int $owners = 0;
-
     private ?int $token = null;
 
     /** Whether another owner is as good: nobody has chosen this one. */
     private bool $isOurs;
 
-    /** @var list<string> owners whose release got no answer */
-    private array $owed = [];
-
-    private int $process;
+    private Debts $debts;
 
     /** @param string|null $owner */
     public function __construct(private Driver $driver, string $name, int $seconds, $owner = null)
@@ -42,21 +38,19 @@ final class DlockLock extends Lock
             throw new \InvalidArgumentException("a lock lasts for 0 s (no end) or more, not $seconds s");
         }
         $this->isOurs = null === $owner;
-        $this->process = getmypid();
-        parent::__construct($name, $seconds, $owner ?? self::newOwner());
+        $this->debts = new Debts($driver);
+        parent::__construct($name, $seconds, $owner ?? Driver::newOwner());
     }
 
     public function __destruct()
     {
-        $this->repay();
+        $this->debts->repay(Driver::CLEANUP);
     }
 
     /** False: another owner has the lock, or a lock of another kind has the key (`RedisLock`, `SET NX`). */
     public function acquire(): bool
     {
-        $this->repay();
-
-        return \is_int($this->ask([]));
+        return $this->driver->promptly(fn () => \is_int($this->ask([])));
     }
 
     /**
@@ -67,8 +61,7 @@ final class DlockLock extends Lock
      */
     public function block($seconds, $callback = null)
     {
-        $this->repay();
-        $ends = self::now() + $seconds;
+        $ends = Driver::now() + $seconds;
         if (!$this->driver->patiently((float) $seconds, fn () => $this->waits($ends))) {
             throw new LockTimeoutException();
         }
@@ -152,17 +145,17 @@ final class DlockLock extends Lock
     private function waits(float $ends): bool
     {
         while (true) {
-            $left = $ends - self::now();
-            $sent = self::now();
+            $left = min($ends - Driver::now(), $this->driver->longestBlock());
+            $sent = Driver::now();
             $token = $this->ask($left > 0 ? ['BLOCK', max(1, (int) ceil($left * 1000))] : []);
             if (\is_int($token) && $this->isCertain($sent)) {
                 return true;
             }
-            if (null === $token || self::now() >= $ends) {
+            if (Driver::now() >= $ends || null === $token && $left < $this->driver->longestBlock()) {
                 return false;
             }
             if (Driver::FOREIGN === $token) {
-                usleep((int) min(1000 * $this->sleepMilliseconds, max(1000, 1e6 * ($ends - self::now()))));
+                usleep((int) min(1000 * $this->sleepMilliseconds, max(1000, 1e6 * ($ends - Driver::now()))));
             }
         }
     }
@@ -170,7 +163,7 @@ final class DlockLock extends Lock
     /** Whether a grant is still there: its lease began somewhere in the wait. After a long one it is renewed. */
     private function isCertain(float $sent): bool
     {
-        if (self::now() - $sent <= ($this->seconds ?: self::LONGEST) / 3) {
+        if (Driver::now() - $sent <= ($this->seconds ?: self::LONGEST) / 3) {
             return true;
         }
         $token = $this->token;
@@ -195,10 +188,11 @@ final class DlockLock extends Lock
      */
     private function ask(array $block): mixed
     {
+        $this->debts->repay();
         $lease = 1000 * ($this->seconds ?: self::LONGEST);
         $words = [$this->owner, 'PX', $lease, 'REQUEST', bin2hex(random_bytes(8)), ...$block];
         try {
-            $token = $this->driver->call('DLOCK.ACQUIRE', $this->name, $words);
+            $token = $this->driver->call('DLOCK.ACQUIRE', $this->name, $words, [] !== $block);
         } catch (ServerError $e) {
             // The owner has the lock already, which Laravel's locks refuse.
             return str_starts_with($e->getMessage(), 'DEADLOCK ') ? null : throw $e;
@@ -218,45 +212,15 @@ final class DlockLock extends Lock
     {
         $this->token = null;
         $this->owe();
-        $this->repay();
+        $this->debts->repay();
     }
 
     /** Remembers a release that got no answer. It may come late, so the next acquisition has another owner. */
     private function owe(): void
     {
-        $this->owed[] = $this->owner;
+        $this->debts->owe($this->name, [$this->owner, 'ALL'], \INF);
         if ($this->isOurs) {
-            $this->owner = self::newOwner();
+            $this->owner = Driver::newOwner();
         }
-    }
-
-    private function repay(): void
-    {
-        if ($this->process !== getmypid() || !$this->owed || $this->driver->isBusy()) {
-            return;
-        }
-        try {
-            while ($this->owed) {
-                $this->driver->call('DLOCK.RELEASE', $this->name, [$this->owed[0], 'ALL']);
-                array_shift($this->owed);
-            }
-        } catch (ServerError) {
-            array_shift($this->owed); // Its lease ends it.
-        } catch (\Exception) {
-            // With the next call, then.
-        }
-    }
-
-    /** A name that nobody else has, and that says who it is. */
-    private static function newOwner(): string
-    {
-        $host = substr(preg_replace('/[^!-9;-~]/', '?', gethostname() ?: ''), 0, 24);
-
-        return sprintf('%s:%d:%d:%s', $host, getmypid(), ++self::$owners, bin2hex(random_bytes(8)));
-    }
-
-    private static function now(): float
-    {
-        return hrtime(true) / 1e9;
     }
 }

@@ -1,0 +1,134 @@
+<?php
+
+/** Functions for the tests of the store and of Laravel's locks. */
+
+declare(strict_types=1);
+
+function connected(): Redis
+{
+    $redis = new Redis();
+    $redis->connect(getenv('DLOCK_TEST_HOST'), (int) getenv('DLOCK_TEST_PORT'));
+
+    return $redis;
+}
+
+function check(bool $condition, string $what): void
+{
+    if (!$condition) {
+        throw new Exception("not so: $what");
+    }
+}
+
+/** @param class-string $class */
+function throws(string $class, callable $task): Throwable
+{
+    try {
+        $task();
+    } catch (Throwable $e) {
+        check($e instanceof $class, "$class and not ".$e);
+
+        return $e;
+    }
+    throw new Exception("$class was not thrown");
+}
+
+function until(string $what, callable $condition): void
+{
+    for ($end = microtime(true) + 60; !$condition(); usleep(5000)) {
+        check(microtime(true) < $end, "in 60 s: $what");
+    }
+}
+
+/** Runs a task in a process of its own. */
+function elsewhere(callable $task): int
+{
+    $pid = pcntl_fork();
+    if (0 === $pid) {
+        try {
+            $isRight = $task();
+        } catch (Throwable $e) {
+            fwrite(\STDERR, $e."\n");
+            $isRight = false;
+        }
+        posix_kill(getmypid(), $isRight ? \SIGTERM : \SIGKILL); // without destructors of the parent's objects
+    }
+
+    return $pid;
+}
+
+function succeeds(int $pid): bool
+{
+    pcntl_waitpid($pid, $status);
+
+    return pcntl_wifsignaled($status) && \SIGTERM === pcntl_wtermsig($status);
+}
+
+/**
+ * Starts a server of its own with the module. A server of a cluster has all slots.
+ *
+ * @return array{resource, int} the process and the port
+ */
+function started(int $port = 0, bool $isCluster = false): array
+{
+    $port = $port ?: 12000 + random_int(0, 9999);
+    $more = $isCluster ? ['--cluster-enabled', 'yes', '--cluster-announce-ip', '127.0.0.1', '--cluster-config-file', "nodes-$port.conf"] : [];
+    $server = proc_open([getenv('DLOCK_TEST_SERVER'), '--port', (string) $port, '--bind', '127.0.0.1', '--save', '', '--dir',
+        sys_get_temp_dir(), '--loadmodule', getenv('DLOCK_TEST_MODULE'), ...$more], [1 => ['file', '/dev/null', 'w']], $pipes);
+    $redis = new Redis();
+    until('the server is there', function () use ($redis, $server, $port) {
+        check(proc_get_status($server)['running'], 'the server runs');
+
+        return reaches($redis, $port);
+    });
+    if ($isCluster) {
+        $redis->rawCommand('CLUSTER', 'ADDSLOTSRANGE', 0, 16383);
+        until('the cluster is there', fn () => str_contains($redis->rawCommand('CLUSTER', 'INFO'), 'cluster_state:ok'));
+        unlink(sys_get_temp_dir()."/nodes-$port.conf");
+    }
+
+    return [$server, $port];
+}
+
+function reaches(Redis $redis, int $port): bool
+{
+    try {
+        return $redis->connect('127.0.0.1', $port);
+    } catch (RedisException) {
+        return false;
+    }
+}
+
+/**
+ * Carries out each task in a process of its own while a server hangs, and checks how long the tasks take. A task is prepared
+ * with the port before, and is given its limit in seconds.
+ *
+ * @param list<array{callable, float}> $prepare functions that return the task, and its limit
+ */
+function hanging(string $name, array $prepare, bool $isCluster = false): void
+{
+    [$server, $port] = started(isCluster: $isCluster);
+    $running = [];
+    foreach ($prepare as $number => [$make, $limit]) {
+        $running[] = elsewhere(function () use ($name, $make, $limit, $number, $port) {
+            $task = $make($port, $number);
+            connected()->rPush("$name:ready", $number);
+            until('the server hangs', fn () => connected()->exists("$name:hangs"));
+            $began = microtime(true);
+            try {
+                $task();
+            } catch (Exception) {
+                $took = microtime(true) - $began;
+                check($took < $limit + 1.4, "task $number: $took s of $limit s");
+
+                return true;
+            }
+            throw new Exception("task $number has an answer");
+        });
+    }
+    until('all are ready', fn () => connected()->lLen("$name:ready") === count($running));
+    posix_kill(proc_get_status($server)['pid'], \SIGSTOP);
+    connected()->set("$name:hangs", '', ['EX' => 60]);
+    $right = array_map('succeeds', $running);
+    proc_terminate($server, \SIGKILL);
+    check(!in_array(false, $right, true), 'all keep their limits');
+}
