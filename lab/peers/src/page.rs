@@ -15,17 +15,16 @@ pub const QUORUM_PAGE: &str = "quorum.md";
 /// # Errors
 /// A table has no place in the page.
 pub fn comparison(figures: &Figures, page: &str) -> Result<String, String> {
-    let of = |names: &[&str], columns: &[Column]| {
+    let of = |names: &[&str], columns: &[Column], shows_kept: bool| {
         let systems = names.iter().filter_map(|name| ALL.iter().find(|system| system.name == *name));
-        systems_table(figures, systems, columns)
+        systems_table(figures, systems, columns, shows_kept)
     };
     let fails_over: Vec<&str> = ALL.iter().filter(|system| system.fails_over()).map(|system| system.name).collect();
-    let all: Vec<&str> = ALL.iter().map(|system| system.name).collect();
     let tables = [
-        ("one", of(&ONE, &COSTS)),
-        ("several", of(&SEVERAL, &COSTS)),
-        ("holder", of(&all, &HOLDER)),
-        ("failover", of(&fails_over, &FAILOVER)),
+        ("one", of(&ONE, &COSTS, true)),
+        ("several", of(&SEVERAL, &COSTS, true)),
+        ("holder", of(&HOLDERS, &HOLDER, false)),
+        ("failover", of(&fails_over, &FAILOVER, false)),
     ];
     put(page, &tables)
 }
@@ -59,6 +58,9 @@ const ONE: [&str; 8] =
 
 const SEVERAL: [&str; 5] = ["dlock-replica", "dlock-quorum", "redlock", "dlock-quorum-fsync", "redlock-fsync"];
 
+/// Where else a grant is kept makes no difference when its holder dies.
+const HOLDERS: [&str; 7] = ["dlock", "dlock-quorum", "redlock", "set-nx", "postgresql", "etcd-1", "zookeeper-1"];
+
 const COSTS: [Column; 5] = [
     column("alone/median", "one client, µs"),
     column("pairs/64/rate", "64 clients, a second"),
@@ -90,17 +92,24 @@ const QUORUM: [Column; 6] = [
     column("waiters/packets", "packets a second of 1,000 waiting clients"),
 ];
 
-/// Returns a table with a row for each system and its medians. A dash: the system has no such figure.
-fn systems_table<'a>(figures: &Figures, systems: impl Iterator<Item = &'a System>, columns: &[Column]) -> String {
-    let mut head = vec!["", "a grant is in the"];
-    head.extend(columns.iter().map(|column| column.head));
+/// Returns a table with a row for each system and its medians, and where it keeps a grant. A dash: the system has no such
+/// figure.
+fn systems_table<'a>(
+    figures: &Figures,
+    systems: impl Iterator<Item = &'a System>,
+    columns: &[Column],
+    shows_kept: bool,
+) -> String {
+    let kept_head = shows_kept.then_some("a grant is in the");
+    let head: Vec<&str> = [""].into_iter().chain(kept_head).chain(columns.iter().map(|column| column.head)).collect();
     let rows = systems.map(|system| {
         let label = if system.made.is_ours() { format!("**{}**", system.label) } else { system.label.to_owned() };
         let cells = columns.iter().map(|column| {
             let none = if figures.has_failed(system.name, column.figure) { "failed" } else { "–" };
             figures.median(system.name, column.figure).map_or_else(|| none.to_owned(), number)
         });
-        [label, system.kept.label().to_owned()].into_iter().chain(cells).collect()
+        let kept = shows_kept.then(|| system.kept.label().to_owned());
+        [label].into_iter().chain(kept).chain(cells).collect()
     });
     table(&head, rows.collect())
 }

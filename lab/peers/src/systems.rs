@@ -61,9 +61,9 @@ impl Kept {
     /// On the page.
     pub fn label(self) -> &'static str {
         match self {
-            Self::Memory => "memory of one server",
-            Self::Fsync => "disk of one server",
-            Self::Majority => "memory of several servers",
+            Self::Memory => "memory",
+            Self::Fsync => "disk",
+            Self::Majority => "memory of several",
             Self::MajorityFsync => "disks of a majority",
         }
     }
