@@ -205,13 +205,3 @@ fn the_log_is_shown_as_on_the_page_of_the_command() {
     steps.iter_mut().for_each(|step| step.command.push_str(" --table"));
     replay(&steps, &[&server]);
 }
-
-#[test]
-fn the_graph_is_shown_as_on_the_page_of_the_command() {
-    let (server, other) = (Server::start(), Server::start());
-    server.client().int("DLOCK.ACQUIRE order:1 alice PX 600000");
-    other.client().int("DLOCK.ACQUIRE order:2 bob PX 600000");
-    let _bob = server.waiter("DLOCK.ACQUIRE order:1 bob BLOCK 0");
-    let _alice = other.waiter("DLOCK.ACQUIRE order:2 alice BLOCK 0");
-    replay(&section_of("cli.md", "Who waits for whom"), &[&server, &other]);
-}
