@@ -178,6 +178,11 @@ chaos-clients: build ## all packages and `dlock run` under faults, two minutes (
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" DLOCK_PROGRAM="$$CARGO_TARGET_DIR/release/dlock" && cd lab/chaos-clients && \
 	$(if $(PLANTED),$$(../../scripts/python) planted.py,$$(../../scripts/python) run.py --seconds $(or $(SECONDS),120) --through $(or $(THROUGH),one) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep) $(if $(HISTORY),--history $(abspath $(HISTORY))))
 
+operators: build ## full disks, clocks, certificates, other versions, while programs lock (a minute, as root; KEEP=1)
+	@scripts/setup test
+	scripts/python make
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" $$(scripts/python) lab/operators/run.py $(if $(KEEP),--keep)
+
 porcupine: build ## chaos of servers and of all clients, judged by Porcupine, a checker that is not ours (SECONDS= for each, THROUGH=)
 	$(MAKE) chaos-clients SECONDS=$(or $(SECONDS),60) HISTORY=target/clients.jsonl
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --package dlock-chaos -- run \
