@@ -2,11 +2,13 @@
 //!
 //! Tests share the machine, so no measure is wall time alone: a stretch counts by the CPU time that the server took in
 //! it, and by the wall time if that is less. The time that an answer waits for a thread that is late does not count: the
-//! server goes on with its next turns meanwhile. Callers repeat a measurement and take the least.
+//! server goes on with its next turns meanwhile. Nor does what the allocator's own threads do beside the server: they give
+//! freed pages back while it goes on. Callers repeat a measurement and take the least.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,27 +16,82 @@ use crate::client::{Client, Request};
 use crate::server::Server;
 use crate::wait::{PATIENCE, soon};
 
-/// The CPU time of another process.
-#[derive(Clone, Copy)]
-struct CpuClock(libc::clockid_t);
+/// The CPU time of a process, without the threads of its allocator where the kernel tells of these.
+struct CpuClock {
+    process: libc::clockid_t,
+    allocator: Vec<File>,
+}
+
+/// The name of jemalloc's threads.
+const ALLOCATOR: &str = "jemalloc_bg_thd";
 
 impl CpuClock {
-    fn of(server: &Server) -> Self {
-        let pid = i32::try_from(server.pid()).expect("a process id");
-        let mut clock = 0;
+    fn of(pid: u32) -> Self {
+        let mut process = 0;
         // SAFETY: the call writes the one value it is given.
-        let error = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
-        assert_eq!(error, 0, "the CPU clock of a child");
-        Self(clock)
+        let error = unsafe { libc::clock_getcpuclockid(pid.cast_signed(), &raw mut process) };
+        assert_eq!(error, 0, "the CPU clock of a process");
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the threads of a process");
+        let is_allocator = |name: &str| name.trim_end() == ALLOCATOR;
+        let allocator = threads
+            .flatten()
+            .filter(|thread| std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| is_allocator(&name)))
+            .filter_map(|thread| thread_clock(thread.file_name().to_str()?.parse().ok()?))
+            .collect();
+        Self { process, allocator }
     }
 
-    fn now(self) -> Duration {
+    fn now(&self) -> Duration {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the call writes the one structure it is given.
-        let done = unsafe { libc::clock_gettime(self.0, &raw mut time) };
+        let done = unsafe { libc::clock_gettime(self.process, &raw mut time) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        let others = self.allocator.iter().map(|mut thread| {
+            let mut ns = [0; 8];
+            thread.read_exact(&mut ns).expect("the CPU time of a thread");
+            Duration::from_nanos(u64::from_ne_bytes(ns))
+        });
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32).saturating_sub(others.sum())
     }
+
+    fn since(&self, start: Duration) -> Duration {
+        self.now().saturating_sub(start)
+    }
+}
+
+/// The first version of the kernel's `perf_event_attr`.
+#[repr(C)]
+struct Attributes {
+    sort: u32,
+    size: u32,
+    config: u64,
+    sampling: [u64; 3],
+    flags: u64,
+    more: [u64; 2],
+}
+
+/// The clock that tells the CPU time of a thread. The kernel's own events, which need rights, are excluded.
+static TASK_CLOCK: Attributes = Attributes {
+    sort: 1,
+    size: size_of::<Attributes>() as u32,
+    config: 1,
+    sampling: [0; 3],
+    flags: 0b11 << 5,
+    more: [0; 2],
+};
+
+/// Returns a file that tells the CPU time of a thread from now on, in ns. The kernel may not permit it: then the thread
+/// counts as the others do.
+fn thread_clock(thread: libc::pid_t) -> Option<File> {
+    const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+    let (any_cpu, no_group): (libc::c_int, libc::c_int) = (-1, -1);
+    // SAFETY: the call reads the attributes, which tell their size.
+    let file = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw const TASK_CLOCK, thread, any_cpu, no_group, CLOSE_ON_EXEC)
+    };
+    let file = libc::c_int::try_from(file).ok().filter(|file| *file >= 0)?;
+    // SAFETY: the call has opened the file, and nobody else has it.
+    Some(unsafe { File::from_raw_fd(file) })
 }
 
 /// A connection that knows when its answers arrived.
@@ -104,16 +161,16 @@ impl Server {
     /// Measures the server while this acts: CPU time, or wall time if that is less.
     #[track_caller]
     pub fn takes(&self, act: impl FnOnce()) -> Duration {
-        let clock = CpuClock::of(self);
+        let clock = CpuClock::of(self.pid());
         let (wall, cpu) = (Instant::now(), clock.now());
         act();
-        wall.elapsed().min(clock.now() - cpu)
+        wall.elapsed().min(clock.since(cpu))
     }
 
     /// Returns the longest time that a `PING` of another connection waits for the server while this acts.
     #[track_caller]
     pub fn longest_turn(&self, act: impl FnOnce()) -> Duration {
-        let (mut pinger, clock) = (Pinger::to(self), CpuClock::of(self));
+        let (mut pinger, clock) = (Pinger::to(self), CpuClock::of(self.pid()));
         let (pings, ended) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let pinging = scope.spawn(|| {
@@ -121,7 +178,7 @@ impl Server {
                 while !ended.load(Ordering::Relaxed) {
                     let (wall, cpu) = (Instant::now(), clock.now());
                     let late = pinger.ping();
-                    let turn = wall.elapsed().min(clock.now() - cpu).saturating_sub(late);
+                    let turn = wall.elapsed().min(clock.since(cpu)).saturating_sub(late);
                     longest = longest.max(turn);
                     pings.fetch_add(1, Ordering::Relaxed);
                 }
@@ -165,4 +222,38 @@ impl Client {
 #[track_caller]
 pub fn least_of_three(mut measure: impl FnMut() -> Duration) -> Duration {
     (0..3).map(|_| measure()).min().expect("three")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORK: Duration = Duration::from_millis(30);
+
+    /// Works for so long, in a thread of this process with such a name. Returns how much of that the clock counts.
+    fn counted(name: &str) -> Duration {
+        let (begin, clock_is_there) = std::sync::mpsc::channel::<()>();
+        let worker = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            clock_is_there.recv().expect("the clock");
+            let start = Instant::now();
+            while start.elapsed() < WORK {}
+        });
+        let worker = worker.expect("a thread");
+        let task = || std::fs::read_dir("/proc/self/task").expect("own threads").flatten();
+        let named = |path: std::path::PathBuf| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        soon("the thread has its name", || task().any(|thread| named(thread.path()).trim_end() == name));
+        let clock = CpuClock::of(std::process::id());
+        let start = clock.now();
+        begin.send(()).expect("the worker waits");
+        worker.join().expect("the work");
+        clock.since(start)
+    }
+
+    /// The pages that a large end frees are given back by the allocator, beside the server.
+    #[test]
+    fn the_threads_of_the_allocator_are_not_the_server() {
+        let (own, allocators) = (least_of_three(|| counted("server")), least_of_three(|| counted(ALLOCATOR)));
+        let may_ask = thread_clock(0).is_some();
+        assert!(!may_ask || allocators < own / 2, "{allocators:?} of the allocator, {own:?} of another thread");
+    }
 }
