@@ -93,6 +93,7 @@ lint: setup ## check format, clippy, rustdoc, where unsafe code is, packages, an
 	scripts/check-texts
 	scripts/timelines check
 	scripts/reproduce --check
+	scripts/soak-all --check
 
 quorum-sim: setup ## simulate the quorum, 100,000 seeded runs (RUNS=, SEED=)
 	DLOCK_QUORUM_RUNS=$(or $(RUNS),100000) DLOCK_QUORUM_SEED=$(or $(SEED),0) cargo test --locked --package dlock-quorum simulation -- --nocapture
@@ -224,6 +225,9 @@ fuzz-serve: fuzz-tool ## the same to dlock serve (SECONDS= SEED=)
 
 soak: module fuzz-tool ## 10 million operations, after which no memory may be missing (OPERATIONS= SERVER=)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" $(FUZZ_TOOL) soak --operations $(or $(OPERATIONS),10000000)
+
+soak-all: build ## fuzz, simulations and chaos in turns with new seeds, added to the totals of docs/evidence.md (HOURS=)
+	scripts/soak-all --hours $(or $(HOURS),8)
 
 memory: module fuzz-tool ## the same commands under valgrind: no leak, no invalid access (SECONDS= OPERATIONS=)
 	@scripts/setup bench
