@@ -276,6 +276,10 @@ lint-packaging: ## check the scripts, workflows, images and manifests
 	@scripts/setup lint-packaging
 	scripts/lint-packaging
 
+test-site: site ## open the pages of the site in a browser, on a screen and a phone: diagrams, cut tables, dead links
+	@scripts/setup test-site
+	scripts/test-site
+
 site: ## build the documentation as a site with search: target/site/index.html
 	@scripts/setup site
 	scripts/site build

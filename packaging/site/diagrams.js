@@ -1,4 +1,4 @@
-// Draws the diagrams of a page, in the colours of the reader's theme.
+// Draws the diagrams of a page, in the colors of the reader's theme. Mermaid is large: only pages with diagrams load it.
 (() => {
   const dark = () => ['coal', 'navy', 'ayu'].some((name) => document.documentElement.classList.contains(name));
   const diagrams = [...document.querySelectorAll('pre.mermaid')];
@@ -13,10 +13,16 @@
     mermaid.run({ nodes: diagrams });
   };
   let was = dark();
-  draw();
-  new MutationObserver(() => {
-    if (dark() === was) return;
-    was = dark();
+  const watch = () => {
     draw();
-  }).observe(document.documentElement, { attributes: true, attributeFilter: ['class'] });
+    new MutationObserver(() => {
+      if (dark() === was) return;
+      was = dark();
+      draw();
+    }).observe(document.documentElement, { attributes: true, attributeFilter: ['class'] });
+  };
+  const library = document.createElement('script');
+  library.src = `${path_to_root}mermaid.min.js`;
+  library.onload = watch;
+  document.head.append(library);
 })();
