@@ -79,12 +79,12 @@ final class Proxy implements AutoCloseable {
         silent = false;
     }
 
-    /** Ends all connections. */
+    /** Ends all connections. The client may make the next one meanwhile, which a later cut ends. */
     void cut() {
         for (Socket socket : sockets) {
+            sockets.remove(socket);
             close(socket);
         }
-        sockets.clear();
     }
 
     @Override

@@ -116,6 +116,7 @@ final class SessionTest {
             server.run("CLIENT", "KILL", "ID", first);
             soon("a command that binds is kept back", () -> proxy.keeps);
             soon("another one has bound it", () -> session("late") != null && !first.equals(session("late")));
+            soon("the client knows", hold::isHeld); // the server knows before its answer arrives
             Object second = session("late");
             server.run("CONFIG", "SET", "dlock.session-grace", 0);
             proxy.deliver();
