@@ -89,26 +89,18 @@ public final class LockServer implements BeforeAllCallback, BeforeEachCallback, 
     }
 
     @Override
-    public void beforeAll(ExtensionContext context) throws IOException {
-        start(context);
-    }
-
-    @Override
     public void beforeEach(ExtensionContext context) throws IOException {
-        start(context);
+        beforeAll(context);
     }
 
     @Override
     public void afterEach(ExtensionContext context) throws InterruptedException {
-        stop(context);
+        afterAll(context);
     }
 
+    /** Starts the server, unless it runs. */
     @Override
-    public void afterAll(ExtensionContext context) throws InterruptedException {
-        stop(context);
-    }
-
-    private synchronized void start(ExtensionContext context) throws IOException {
+    public synchronized void beforeAll(ExtensionContext context) throws IOException {
         if (process != null) {
             return;
         }
@@ -135,7 +127,9 @@ public final class LockServer implements BeforeAllCallback, BeforeEachCallback, 
         Runtime.getRuntime().addShutdownHook(end);
     }
 
-    private synchronized void stop(ExtensionContext context) throws InterruptedException {
+    /** Ends the server, if it was started for this test or class. */
+    @Override
+    public synchronized void afterAll(ExtensionContext context) throws InterruptedException {
         if (process == null || !context.getUniqueId().equals(owner)) {
             return;
         }
