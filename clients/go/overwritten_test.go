@@ -60,6 +60,33 @@ func TestALockWhoseKeyIsOverwrittenIsLost(t *testing.T) {
 }
 
 // `defer lock.Unlock(ctx)` runs when ctx has ended, more often than not.
+// The reply to the first copy of the release is lost.
+func TestUnlockOfALostLockSaysSoWhateverIsLost(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	p := startProxy(t, s.address())
+	client := newClient(t, p.address())
+	for _, lease := range []time.Duration{300 * time.Millisecond, time.Minute} {
+		lock := acquire(t, client, "job", dlock.WithLease(lease), dlock.WithoutRenewal())
+		if lease == time.Minute {
+			s.call("DEL", "job")
+			if err := lock.Extend(t.Context(), lease); !errors.Is(err, dlock.ErrLost) {
+				t.Fatal(err)
+			}
+		}
+		<-lock.Context().Done()
+		eventually(t, "another one has it", func() bool { return s.call("DLOCK.ACQUIRE", "job", "other") != "$-1" })
+		p.loses("$-1", 0)
+		if err := lock.Unlock(t.Context()); !errors.Is(err, dlock.ErrLost) {
+			t.Errorf("lease of %v: %v", lease, err)
+		}
+		if p.falls.Load() != nil {
+			t.Error("no reply was lost")
+		}
+		s.call("DEL", "job")
+	}
+}
+
 func TestUnlockWithAnEndedContextReleases(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

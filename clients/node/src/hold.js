@@ -227,12 +227,13 @@ class Lock {
 
   /** Releases it at once, `atLeast` or not. */
   async free() {
+    const wasHeld = this.remaining > 0;
     this.#end();
     this.#leave();
     try {
       const { replies, repeated } = await this.#within(undefined, (bound) => this.#release(bound));
-      // A second try that finds nothing finds what the first has done, unless it had been lost before.
-      return !replies.includes(null) || (repeated && performance.now() < this.#certain);
+      // A second try that finds nothing finds what the first has done, unless that had been lost.
+      return !replies.includes(null) || (repeated && wasHeld && performance.now() < this.#certain);
     } catch (error) {
       if (isWrongType(error)) return false; // another program has overwritten the key
       // The session would keep the hold.

@@ -183,27 +183,36 @@ export async function reasonOf(signal) {
  * A wire to the server, or to the one at another port. `hold()` drops what the server says, `cut()` breaks connections,
  * `mend()` carries again, `lead(port)` leads elsewhere from now on. `keep(word)` keeps back a connection's commands from
  * the next one with that word on; `drop()` breaks that connection, and `deliver()` lets them arrive, before its end.
- * `delay(ms)` makes replies late, and `delayEnds(ms)` what the server hears of the end of a connection.
+ * `delay(ms)` makes replies late, and `delayEnds(ms)` what the server hears of the end of a connection. `lose(word)` ends
+ * the connection of the next command with that word in place of its reply; `lost()` counts them.
  */
 export async function wire(to = port) {
   const pairs = new Set();
   let held = false;
   let replies = 0;
-  let [late, lateEnd] = [0, 0];
+  let [late, lateEnd, lost] = [0, 0, 0];
+  let losing = '';
   /** @type {{ word?: string, far?: net.Socket, near?: net.Socket, end?: () => void, chunks: Buffer[] }} */
   let kept = { chunks: [] };
   const relay = net.createServer((near) => {
     const far = net.connect(to, host);
     const pair = [near, far];
+    let isLosing = false;
     pairs.add(pair);
     near.on('data', (data) => {
       if (kept.word && data.includes(kept.word)) [kept.word, kept.far, kept.near] = [undefined, far, near];
+      if (losing && data.includes(losing)) [losing, isLosing] = ['', true];
       if (kept.far === far) kept.chunks.push(data);
       else far.write(data);
     });
     far.on('data', (data) => {
       replies += 1;
       if (held) return;
+      if (isLosing) {
+        lost += 1;
+        near.destroy();
+        return;
+      }
       if (late > 0) setTimeout(() => near.write(data), late);
       else near.write(data);
     });
@@ -240,6 +249,8 @@ export async function wire(to = port) {
     drop: () => kept.near.destroy(),
     delay: (ms) => (late = ms),
     delayEnds: (ms) => (lateEnd = ms),
+    lose: (word) => (losing = word),
+    lost: () => lost,
     deliver: () => {
       const { chunks, far, end } = kept;
       kept = { chunks: [] }; // from now on the connection carries again

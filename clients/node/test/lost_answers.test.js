@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 
-import { DLock, NoAnswer, Session } from 'redis-dlock';
+import { DLock, LockLost, NoAnswer, Session } from 'redis-dlock';
 
 import { clientsOf, lookAt, settles, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
@@ -151,6 +151,24 @@ withEachClient(({ open }) => {
         assert(!signal.aborted, String(signal.reason));
         assert(lock.remaining <= SHORT);
       });
+    }
+    await server.stop();
+  });
+
+  test('a release of a lost lock says so, whatever is lost', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    const dlock = new DLock(await open({ at: line.port }));
+    for (const lease of [300, LONG]) {
+      const lock = await dlock.acquire('job', { lease });
+      if (lease === LONG) await server.run('DEL', 'job');
+      if (lease === LONG) await assert.rejects(lock.extend(), LockLost);
+      await until('it is lost', () => lock.signal.aborted);
+      await until('another one has it', async () => (await server.run('DLOCK.ACQUIRE', 'job', 'other')) > 0);
+      line.lose('DLOCK.RELEASE');
+      assert.equal(await lock.release(), false);
+      assert.equal(line.lost(), lease === LONG ? 2 : 1);
+      assert.equal(await server.run('DEL', 'job'), 1);
     }
     await server.stop();
   });

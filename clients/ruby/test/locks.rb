@@ -99,6 +99,18 @@ class LocksTest < Minitest::Test
     assert_raises(Dlock::Lost) { hold.release }
   end
 
+  def test_a_release_of_a_lost_lock_is_an_error_whatever_is_lost
+    [0.3, 60].each do |lease|
+      losing("DLOCK.RELEASE") do |url, lost|
+        hold = Dlock.new(url).lock(key, lease: lease, renew: false)
+        redis.del(key) && assert_raises(Dlock::Lost) { hold.extend } if lease == 60
+        assert hold.wait_lost
+        locks.lock(key) { assert_raises(Dlock::Lost) { hold.release } }
+        assert_equal 1, lost.size
+      end
+    end
+  end
+
   def test_a_lock_without_renewal_is_lost_at_its_end
     hold = locks.lock(key, lease: 0.3, renew: false)
     refute hold.wait_lost(0.01)

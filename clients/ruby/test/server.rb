@@ -3,6 +3,7 @@
 # A server for a test: the one that the runner has started.
 
 require "redis"
+require "socket"
 require_relative "../lib/dlock"
 
 HOST = ENV.fetch("DLOCK_TEST_HOST")
@@ -18,6 +19,35 @@ module OnServer
   def key = "ruby:#{self.class.name}:#{name}"
 
   def info(key = self.key) = redis.call("DLOCK.INFO", key)&.each_slice(2)&.to_h || {}
+
+  # A way to the server that loses the reply to the next command with this word, with its connection. Yields its URL, and
+  # what it has lost.
+  def losing(word, lost = [])
+    TCPServer.open("127.0.0.1", 0) do |listening|
+      serving = Thread.new { loop { relay(listening.accept, TCPSocket.new(HOST, PORT), word, lost) } }
+      yield "redis://127.0.0.1:#{listening.addr[1]}", lost
+    ensure
+      serving.kill
+    end
+  end
+
+  def relay(client, server, word, lost)
+    Thread.new do
+      loop do
+        IO.select([client, server]).first.each do |from|
+          text = from.readpartial(65_536)
+          if from == client && lost.empty? && text.include?(word)
+            server.write(text)
+            lost << server.readpartial(65_536)
+            raise EOFError
+          end
+          (from == client ? server : client).write(text)
+        end
+      end
+    rescue IOError, SystemCallError
+      [client, server].each(&:close)
+    end
+  end
 
   # Waits for a condition.
   def soon(what, seconds = 10)

@@ -131,8 +131,7 @@ public final class Hold implements AutoCloseable {
         Session keeper = session == null ? null : bound.keeper();
         // A hold that moves has its next session before it leaves the one before.
         if (keeper != null && !keeper.keeps(bound) && keeper == bound.keeper()) {
-            lose("its session had ended before the lock was granted", null);
-            released(commands.names(), Deadline.afterMillis(RELEASING_MILLIS));
+            lose("its session had ended before the lock was granted", null, true);
         }
     }
 
@@ -355,15 +354,15 @@ public final class Hold implements AutoCloseable {
         if (stays > 0) {
             return commands.leaveTo(some, stays);
         }
-        return patiently(released(some, lapse()));
+        return patiently(released(some, lapse(), true));
     }
 
     /** Releases some names. A session would keep what no server answers to, so it repeats that. */
-    private CompletableFuture<Boolean> released(List<String> some, Deadline end) {
-        CompletableFuture<Boolean> released = commands.releaseAll(some, end);
+    private CompletableFuture<Boolean> released(List<String> some, Deadline end, boolean wasCertain) {
+        CompletableFuture<Boolean> released = commands.releaseAll(some, end, wasCertain);
         released.whenComplete((ok, failed) -> {
             if (failed != null && session != null) {
-                bound.keeper().owe(() -> commands.releaseAll(some, Deadline.afterMillis(RELEASING_MILLIS)));
+                bound.keeper().owe(() -> commands.releaseAll(some, Deadline.afterMillis(RELEASING_MILLIS), false));
             }
         });
         return released;
@@ -381,6 +380,7 @@ public final class Hold implements AutoCloseable {
     /** The same, also for a lock that has to stay. */
     CompletableFuture<Boolean> free() {
         boolean wasHeld;
+        boolean wasCertain = isHeld();
         synchronized (this) {
             wasHeld = state == State.HELD;
             if (state == State.RELEASED) {
@@ -397,7 +397,7 @@ public final class Hold implements AutoCloseable {
         if (session != null) {
             bound.keeper().leave(bound);
         }
-        CompletableFuture<Boolean> released = released(commands.names(), lapse).thenApply(all -> all && wasHeld);
+        CompletableFuture<Boolean> released = released(commands.names(), lapse, wasCertain).thenApply(all -> all && wasHeld);
         released.whenComplete((ok, failed) -> {
             if (own != null && failed == null) {
                 own.giveBack();
@@ -517,6 +517,11 @@ public final class Hold implements AutoCloseable {
 
     /** Marks the hold as lost, unless it is released or lost already. Returns the exception to throw. */
     LockLostException lose(String why, Throwable cause) {
+        // The server may still have it, and the session would keep it.
+        return lose(why, cause, session != null && bound.keeper().isOpen());
+    }
+
+    private LockLostException lose(String why, Throwable cause, boolean isKept) {
         List<Consumer<? super LockLostException>> told;
         LockLostException loss;
         synchronized (this) {
@@ -539,12 +544,11 @@ public final class Hold implements AutoCloseable {
             own.leave();
         }
         binding.leaveOthers();
-        if (session != null && bound.keeper().isOpen()) {
-            // The server may still have it, and the session would keep it.
-            released(commands.names(), Deadline.afterMillis(RELEASING_MILLIS));
+        if (isKept) {
+            released(commands.names(), Deadline.afterMillis(RELEASING_MILLIS), false);
         } else if (commands.names().size() > 1) {
             // Releases the other locks of the set.
-            commands.releaseAll(lapse());
+            commands.releaseAll(commands.names(), lapse(), false);
         }
         told.forEach(listener -> core.tell(() -> listener.accept(loss)));
         return loss;

@@ -142,20 +142,18 @@ final class HoldCommands {
         return Futures.all(all).thenApply(done -> all.stream().allMatch(CompletableFuture::join));
     }
 
-    /** Releases all entries of every name. Completes with whether none of them was lost. */
-    CompletableFuture<Boolean> releaseAll(Deadline lapsed) {
-        return releaseAll(names, lapsed);
-    }
-
-    /** The same for some of the names. */
-    CompletableFuture<Boolean> releaseAll(List<String> some, Deadline lapsed) {
+    /**
+     * Releases all entries of some names. Completes with whether none of them was lost.
+     *
+     * @param wasCertain the hold was certain before: then a repeat that finds nothing finds what the first copy has done
+     */
+    CompletableFuture<Boolean> releaseAll(List<String> some, Deadline lapsed, boolean wasCertain) {
         List<CompletableFuture<Boolean>> all = new ArrayList<>();
         for (String name : some) {
             byte[][] command =
                     Words.command("DLOCK.RELEASE", name, owner, request.mode.side, "ALL", "TOKEN", token);
-            // A repeat gets nil if the first copy was executed.
             all.add(core.repeat(name, command, lapsed)
-                    .thenApply(answer -> answer.reply != null || answer.repeated && !lapsed.hasPassed())
+                    .thenApply(answer -> answer.reply != null || answer.repeated && wasCertain && !lapsed.hasPassed())
                     .exceptionally(failed -> nilIfGone(failed, false)));
         }
         return Futures.all(all).thenApply(done -> all.stream().allMatch(CompletableFuture::join));

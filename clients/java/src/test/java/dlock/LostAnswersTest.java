@@ -197,6 +197,40 @@ final class LostAnswersTest {
         }
     }
 
+    @Test
+    void a_release_of_a_lost_lock_says_so_whatever_is_lost() throws Exception {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient client = DLockClient.connect(proxy.url())) {
+            for (boolean isTold : new boolean[] {false, true}) {
+                Hold hold = client.lock("job").withLease(isTold ? FOR_LONG : Lease.fixed(Duration.ofMillis(300))).acquire();
+                if (isTold) {
+                    server.run("DEL", "job");
+                    assertThrows(LockLostException.class, () -> hold.extend(LONG));
+                }
+                soon("it is lost", () -> !hold.isHeld() && server.isFree("job"));
+                server.run("DLOCK.ACQUIRE", "job", "other");
+                int before = proxy.lost.get();
+                proxy.loseReplyTo("DLOCK.RELEASE");
+                assertThrows(LockLostException.class, hold::release);
+                assertEquals(before + 1, proxy.lost.get());
+                assertEquals(1L, server.run("DEL", "job"));
+            }
+        }
+    }
+
+    private interface Play {
+        void with(TestServer server, Proxy proxy, DLockClient client) throws Exception;
+    }
+
+    private static void behindAProxy(Play play) throws Exception {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient client = impatient(proxy.url())) {
+            play.with(server, proxy, client);
+        }
+    }
+
     private static int entries(TestServer server, String command) {
         String calls = new String((byte[]) server.run("INFO", "commandstats"), StandardCharsets.UTF_8)
                 .replaceFirst("(?is).*cmdstat_dlock." + command + ":calls=(\\d+),.*", "$1");
@@ -221,9 +255,7 @@ final class LostAnswersTest {
 
     @Test
     void a_copy_of_an_entry_that_comes_after_the_release_leaves_nothing() throws Exception {
-        try (TestServer server = TestServer.start();
-                Proxy proxy = new Proxy(server);
-                DLockClient client = impatient(proxy.url())) {
+        behindAProxy((server, proxy, client) -> {
             DLock lock = client.lock("job").withLease(FOR_LONG);
             String before = entersLate(proxy, lock, "DLOCK.RACQUIRE");
             proxy.deliver();
@@ -232,14 +264,12 @@ final class LostAnswersTest {
             lock.lock();
             assertNotEquals(before, lock.hold().owner());
             lock.unlock();
-        }
+        });
     }
 
     @Test
     void a_late_entry_of_readers_ends_after_the_write_lock_of_its_thread() throws Exception {
-        try (TestServer server = TestServer.start();
-                Proxy proxy = new Proxy(server);
-                DLockClient client = impatient(proxy.url())) {
+        behindAProxy((server, proxy, client) -> {
             DReadWriteLock lock = client.readWriteLock("job");
             DLock write = lock.writeLock().withLease(FOR_LONG);
             DLock read = lock.readLock().withLease(FOR_LONG);
@@ -253,15 +283,13 @@ final class LostAnswersTest {
             soon("it arrives", () -> entries(server, "rlock") == 4);
             write.unlock();
             soon("it is free", () -> server.isFree("job"));
-        }
+        });
     }
 
     /** A name of the next lock is held already, so the thread asks for the other one alone. */
     @Test
     void a_lock_of_two_names_outlasts_the_releases_of_a_late_entry() throws Exception {
-        try (TestServer server = TestServer.start();
-                Proxy proxy = new Proxy(server);
-                DLockClient client = impatient(proxy.url())) {
+        behindAProxy((server, proxy, client) -> {
             DLock other = client.lock("other").withLease(FOR_LONG);
             other.lock();
             String before = entersLate(proxy, client.lock("job").withLease(FOR_LONG), "DLOCK.RACQUIRE");
@@ -273,6 +301,6 @@ final class LostAnswersTest {
             both.unlock();
             other.unlock();
             assertTrue(server.isFree("other"));
-        }
+        });
     }
 }
