@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "minitest/autorun"
+require "connection_pool"
 require "timeout"
 require_relative "server"
 
@@ -286,6 +287,27 @@ class ProfilesTest < Minitest::Test
       dlock.lock(key) { refute_empty info }
       client.ping
       dlock.lock(key) { refute_empty info }
+    end
+  end
+
+  def in_time(limit)
+    began = Dlock.now
+    assert_raises(Dlock::Unreachable) { yield limit }
+    assert_operator Dlock.now - began, :<, (limit * 1000) + 1500
+  end
+
+  def test_a_sentinel_that_hangs_does_not_outlast_the_limit
+    TCPServer.open("127.0.0.1", 0) do |hanging|
+      client = Redis.new(host: "locks", sentinels: [{ host: "127.0.0.1", port: hanging.addr[1] }])
+      in_time(0.3) { |limit| Dlock.new(client).lock(key, wait: limit) }
+    end
+  end
+
+  def test_a_pool_without_a_free_client_does_not_outlast_the_limit
+    pool = ConnectionPool.new(size: 1, timeout: 10) { Redis.new(host: HOST, port: PORT) }
+    pool.with do
+      Dlock.new(pool).lock(key, &:check!) # the one of its thread
+      Thread.new { in_time(0.3) { |limit| Dlock.new(pool).lock(key, wait: limit) } }.join
     end
   end
 

@@ -90,7 +90,7 @@ module Dlock
       raise Unanswered, reply.message if reply.is_a?(ServerError) && reply.code == "LOADING"
 
       @attempt.hear(Dlock.now)
-      moved = missed || wire.target != @client.target
+      moved = missed || wire.target != @client.target([ends, Dlock.now + 1].max)
       moved ? raise(Unanswered.new("the server is another one, or was away", sent: true)) : false
     rescue Unanswered => e
       raise if moved

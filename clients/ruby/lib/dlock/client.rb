@@ -60,8 +60,9 @@ module Dlock
 
     # --- For acquisitions and holds.
 
-    def target
-      @profile.now
+    # Where the user's client leads. Whatever has to be asked for that ends at this time.
+    def target(ends)
+      @profile.now(ends)
     rescue ArgumentError, Error
       raise
     rescue StandardError => e # of the user's client: no Sentinel answers
@@ -72,7 +73,7 @@ module Dlock
 
     # Returns a connection with the present settings of the user's client.
     def take(ends)
-      wanted = target
+      wanted = target(ends)
       found = @mutex.synchronize do
         fit, rest = @idle.partition { |wire| wire.target == wanted && wire.usable? }
         @idle = fit

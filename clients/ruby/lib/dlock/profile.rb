@@ -14,16 +14,16 @@ module Dlock
     def initialize(client)
       @url = Url.parse(client) if client.is_a?(String)
       @client = client
+      @mutex = Mutex.new
       check(client) if @url.nil? && !pool?
     end
 
-    def now = @url || (pool? ? @client.with { |each| of(each) } : of(@client))
+    # Looks at the settings, and asks a Sentinel if need be, until this time.
+    def now(ends) = @url || with_client(ends) { |client| of(client, ends) }
 
     # The server does not answer, or is not the right one: a Sentinel is asked again.
     def distrust
-      return if @url
-
-      pool? ? @client.with { |each| forget(each) } : forget(@client)
+      with_client(Dlock.now) { |client| forget(client) } unless @url
     rescue StandardError
       nil # No client of the pool is free: a Sentinel is asked again later.
     end
@@ -32,15 +32,34 @@ module Dlock
 
     def pool? = defined?(::ConnectionPool) && @client.is_a?(::ConnectionPool)
 
+    # A pool may have no free client.
+    def with_client(ends, &work)
+      pool? ? @client.with(timeout: seconds(ends), &work) : yield(@client)
+    end
+
+    def seconds(ends) = [ends - Dlock.now, 0].max / 1000.0
+
+    # A Sentinel that hangs cannot be interrupted, so another thread asks: one at a time, since they share the client.
+    def asked(ends)
+      asking = @mutex.synchronize do
+        @asking = Thread.new { yield rescue $! } unless @asking&.alive? # rubocop:disable Style/RescueModifier
+        @asking
+      end
+      raise Unanswered, "no Sentinel answers in time" unless asking.join(seconds(ends))
+      raise asking.value if asking.value.is_a?(StandardError)
+
+      asking.value
+    end
+
     def forget(client)
       config = config(client)
       config.reset if config&.sentinel?
     end
 
-    def of(client)
+    def of(client, ends)
       check(client)
       options = options(client)
-      options ? of_options(inner(client), options) : of_config(config(client))
+      options ? of_options(inner(client), options, ends) : of_config(config(client), ends)
     end
 
     # Asks no server.
@@ -74,9 +93,9 @@ module Dlock
     end
 
     # redis-rb 4. Its connector knows the name of the primary, which the options of a connected client have no more.
-    def of_options(client, options)
+    def of_options(client, options, ends)
       at = options
-      at = options.merge(client.instance_variable_get(:@connector).resolve) if options[:sentinels]
+      at = options.merge(asked(ends) { client.instance_variable_get(:@connector).resolve }) if options[:sentinels]
       Target.new(at[:host], at[:port]&.to_i, at[:path], tls(options), options[:username], options[:password],
                  options[:db], options[:id])
     end
@@ -88,7 +107,8 @@ module Dlock
     end
 
     # redis-client, and redis-rb 5
-    def of_config(config)
+    def of_config(config, ends)
+      asked(ends) { config.host } if config.sentinel?
       Target.new(config.path ? nil : config.host, config.path ? nil : config.port, config.path, config.ssl_context,
                  config.username, config.password, config.db, config.id)
     end
