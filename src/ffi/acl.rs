@@ -39,7 +39,7 @@ pub fn user_name(context: &mut Context<'_>) -> Option<KeyName<'static>> {
         return None;
     }
     // SAFETY: the function is optional, and checked. The context is live for the call, and its client has a user; the name
-    // is a string of ours.
+    // is a string of ours, since no context of the module has automatic memory.
     unsafe {
         let name = raw::RedisModule_GetCurrentUserName?(context.raw);
         (!name.is_null()).then(|| KeyName::owned(name))

@@ -64,7 +64,8 @@ impl<'a> KeyName<'a> {
 impl Drop for KeyName<'_> {
     fn drop(&mut self) {
         if self.is_owned {
-            // SAFETY: created by `KeyName::new` without a context, freed once.
+            // SAFETY: the string is ours, by the promise of `owned`, and freed once. The server frees none of its own accord:
+            // no context of the module has automatic memory.
             unsafe { api!(RedisModule_FreeString(null_mut(), self.raw)) };
         }
     }
