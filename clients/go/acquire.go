@@ -75,7 +75,7 @@ type acquisition struct {
 	debts []string
 	// A renewal of the grant got no answer: it may still be executed.
 	isRenewalOpen bool
-	// The request has a place at the gate, and keeps it also while it repeats: behind the others it would block those
+	// The request has a place at the gate, and keeps it even while it repeats: behind the others it would block those
 	// ahead of it, if the grant that it has not read is in their way.
 	inside bool
 	// The session that keeps the lock, on the server that was asked last. Nil: none does, or none was asked.

@@ -55,7 +55,7 @@ type binding struct {
 	proved, ends time.Time
 	// The session that a command names which was not answered: it may end the hold, too.
 	asked *opening
-	// A cap ends the hold then, whatever renews it. Until `known`, this is the earliest that a cap can be.
+	// A cap ends the hold then, even if it is renewed. Until `known`, this is the earliest that a cap can be.
 	cap   time.Time
 	known bool
 }

@@ -26,7 +26,7 @@ type Client struct {
 	// Ends the sessions, which release what they keep: after all locks have ended here.
 	beating    context.Context
 	stopToBeat context.CancelCauseFunc
-	// Ends what cleans up behind that, somewhat later.
+	// Ends what cleans up after that, somewhat later.
 	last context.Context
 	stop context.CancelCauseFunc
 	// All that goes on: acquisitions, releases, and what runs in the background.

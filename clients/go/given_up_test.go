@@ -143,7 +143,7 @@ func TestAGrantToAConnectionWhoseEndComesLateIsReleased(t *testing.T) {
 		p.endsTake.Store(int64(6 * time.Second))
 		o.holds()
 		s.waits(client)()
-		time.Sleep(3 * time.Second) // Nobody cleans up behind it any more.
+		time.Sleep(3 * time.Second) // Nobody cleans up after it any more.
 		o.releases()
 		o.gets(t.Name())
 	})

@@ -70,7 +70,7 @@ func (l *Lock) Owner() string { return l.owner }
 // The context has the values of the one that the lock was acquired with, and not its deadline.
 func (l *Lock) Context() context.Context { return l.ctx }
 
-// Remaining returns for how long the lock is held for certain if nothing is renewed any more; 0 if it is not held.
+// Remaining returns for how long the lock is certainly held if nothing is renewed any more; 0 if it is not held.
 func (l *Lock) Remaining() time.Duration {
 	if l.ctx.Err() != nil {
 		return 0
@@ -78,7 +78,7 @@ func (l *Lock) Remaining() time.Duration {
 	return max(0, time.Until(l.certainUntil()))
 }
 
-// certainUntil returns until when the lock is held for certain.
+// certainUntil returns until when the lock is certainly held.
 func (l *Lock) certainUntil() time.Time {
 	if l.client.sessions.seatOf(l) != nil {
 		return l.client.sessions.until(l)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// until returns until when a lock is held for certain that a session keeps.
+// until returns until when a lock is certainly held that a session keeps.
 func (s *sessions) until(l *Lock) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ func (c *Client) Holder(ctx context.Context, name string) (*Holder, error) {
 
 func holderOf(name string) command { return command{"DLOCK.INFO", name, "FULL", "COUNT", "1"} }
 
-// readHolder returns also when to ask again: a lease may end without a word of the server.
+// readHolder returns the time to ask again, too: a lease may end without a word of the server.
 func readHolder(reply any) (*Holder, time.Duration) {
 	holds, _ := field(reply, "holds").([]any)
 	if len(holds) == 0 {

@@ -62,10 +62,10 @@ func WithReplicas(count int, timeout time.Duration) Option {
 	return func(t *terms) { t.replicas, t.replicasTimeout = count, timeout }
 }
 
-// WithMaxHold ends the lock that long after the grant, whatever renews it: 300 ms or more. A longer lease is cut to it.
+// WithMaxHold ends the lock that long after the grant, even if it is renewed: 300 ms or more. It cuts a longer lease.
 func WithMaxHold(limit time.Duration) Option { return func(t *terms) { t.maxHold = limit } }
 
-// WithAtLeast makes the lock stay that long after the grant, also if it is unlocked earlier or the program dies: the next
+// WithAtLeast makes the lock stay that long after the grant, even if it is unlocked earlier or the program dies: the next
 // run of a job that is fast does not follow at once. The lease is as long as that from the beginning.
 func WithAtLeast(time time.Duration) Option { return func(t *terms) { t.atLeast = time } }
 

@@ -19,7 +19,7 @@ AFTERMATH = 3_000 * MS
 OPENING, ACKNOWLEDGING = 1_250 * MS, 1_000 * MS
 # A wait that may end without an answer, in ms.
 SHORT = 500
-# How long a package certainly tries to clean up behind a canceled acquisition.
+# How long a package certainly tries to clean up after a canceled acquisition.
 CLEANING = 3_000 * MS
 # The processes that a request passes through, each of which may be late.
 HANDS = 3

@@ -145,7 +145,7 @@ impl Blocked {
     }
 }
 
-/// Answers nothing: the key was created anew, which is no reason to.
+/// Answers nothing: the key was created again, which is no reason to.
 extern "C" fn stay_blocked(
     _context: *mut raw::RedisModuleCtx,
     _arguments: *mut *mut raw::RedisModuleString,

@@ -164,7 +164,7 @@ struct Running {
 /// The innermost one; null if there is none.
 static RUNNING: UnderLock<Cell<*const Running>> = UnderLock::new(Cell::new(null()));
 
-/// Has the call forgotten, also if it panics: the one around it runs again.
+/// Has the call forgotten, even if it panics: the one around it runs again.
 struct Forgotten<'a>(&'a Cell<*const Running>, *const Running);
 
 impl Drop for Forgotten<'_> {

@@ -1,4 +1,4 @@
-//! A cap ends a hold, whatever renews it: `MAXHOLD` and `dlock.max-hold`.
+//! A cap ends a hold, even if it is renewed: `MAXHOLD` and `dlock.max-hold`.
 
 use std::time::{Duration, Instant};
 

@@ -304,7 +304,7 @@ fn a_permit_holder_that_upgrades_waits_in_front() {
     let mut upgrade = server.waiter(request("WLOCK k a"));
     assert_eq!(server.queue("k"), ["a", "c"]);
     assert!(client.error("DLOCK.WLOCK k b BLOCK 0").starts_with("DEADLOCK "));
-    // Only then, also if a part of the permits would be enough for the one behind.
+    // Only then, even if a part of the permits would be enough for the one behind.
     client.int("DLOCK.RELEASE k b");
     upgrade.waits();
     permit.waits();

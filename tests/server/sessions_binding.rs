@@ -129,7 +129,7 @@ fn a_full_release_unbinds() {
 
 #[test]
 fn the_end_of_an_old_session_spares_the_owners_next_hold() {
-    // The connection ends in the same turn in which its hold is released and taken anew.
+    // The connection ends in the same turn in which its hold is released and taken again.
     let (server, mut session, mut client) = bound();
     let (mut other, id) = (server.client(), session.id());
     other.ok("MULTI");

@@ -43,7 +43,7 @@ fn after_a_crash_of_the_server_its_locks_lapse_within_one_lease() {
     server.kill9();
     let death = machine_ms();
     server.boot();
-    // An owner that comes back in time keeps its lock, and binds it anew.
+    // An owner that comes back in time keeps its lock, and binds it again.
     let (mut client, mut session) = (server.client(), server.client());
     assert_eq!(client.session_of("renewed", "a", "exclusive"), None);
     assert_eq!(session.int("DLOCK.RENEW renewed a PX 600000"), 1);
@@ -132,7 +132,7 @@ fn nothing_is_renewed_while_writes_are_refused_but_ends_release() {
     assert_eq!(waiter.poll(Duration::from_millis(50)), None);
     client.ok("CONFIG SET min-replicas-to-write 0");
     assert!(matches!(waiter.read(), Ok(Value::Int(_))));
-    // A lapsed hold is not revived, and what is taken anew is not bound.
+    // A lapsed hold is not revived, and what is taken again is not bound.
     soon("unbound", || counter(&mut client, "sessions") == 0);
     client.int("DLOCK.ACQUIRE k a PX 600000");
     assert_eq!(client.session_of("k", "a", "exclusive"), None);

@@ -143,7 +143,7 @@ func (c conn) exchange(commands [][]string) ([]any, error) {
 	return replies, nil
 }
 
-// end closes a connection, also while a reply is awaited: redigo does this if the time for one has passed before.
+// end closes a connection, even while a reply is awaited: redigo does this if the time for one has passed before.
 func end(c redis.Conn) {
 	over, cancel := context.WithDeadline(context.Background(), time.Unix(1, 0))
 	defer cancel()

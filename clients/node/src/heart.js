@@ -44,7 +44,7 @@ class Heart {
   /** Why it is not open. @type {string | undefined} */
   #notOpen = NEW;
   /**
-   * Until when the server has it for certain, and when the next heartbeat is due, once it was open.
+   * Until when the server certainly has it, and when the next heartbeat is due, once it was open.
    *
    * @type {Heartbeat | undefined}
    */

@@ -40,7 +40,7 @@ class Lock {
   #granted;
   /** The lease that the next renewal asks for. */
   #lease;
-  /** Until when it is held for certain, and when it must be renewed. */
+  /** Until when it is certainly held, and when it must be renewed. */
   #beats;
   /** The lock stays at least until then, even if it is released earlier. */
   #staysUntil;
@@ -98,7 +98,7 @@ class Lock {
     if (session || renew) this.keep();
   }
 
-  /** Until when it is held for certain, once it is confirmed. undefined: its session and its cap tell. */
+  /** Until when it is certainly held, once it is confirmed. undefined: its session and its cap tell. */
   get until() {
     return this.#binding ? undefined : this.#beats.until;
   }
@@ -455,7 +455,7 @@ class Lock {
     for (const connection of this.#late) connection.close();
   }
 
-  /** Until when it is held for certain. */
+  /** Until when it is certainly held. */
   get #certain() {
     return this.#binding ? this.#binding.heart.untilOf(this.#binding) : this.#beats.until;
   }

@@ -17,7 +17,7 @@ function fieldsOf(reply) {
 }
 
 /**
- * How many ms the holds with a token may still last, whatever renews them. undefined: one of them is not there.
+ * How many ms the holds with a token may still last, even if they are renewed. undefined: one of them is not there.
  *
  * @param {unknown[]} replies to DLOCK.INFO … OWNER, one for each key
  * @param {number} token

@@ -59,7 +59,7 @@ function untilProbe(outage) {
 }
 
 /**
- * How long replicas may take, also if the wait is over.
+ * How long replicas may take, even if the wait is over.
  *
  * @param {number} replicasTimeout
  * @param {number} left of the acquisition

@@ -96,7 +96,7 @@ withEachClient(({ open }) => {
       const { name, waiting, giveUp } = await held(server, dlock, way);
       giveUp();
       await assert.rejects(waiting, enough);
-      await sleep(2500); // Nobody cleans up behind it any more.
+      await sleep(2500); // Nobody cleans up after it any more.
       await server.run('DLOCK.RELEASE', name, 'other');
       await nextGetsIt(server, way);
     }

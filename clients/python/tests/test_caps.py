@@ -1,4 +1,4 @@
-"""A cap (`max_hold`, `dlock.max-hold`) ends a lock, whatever renews it, and its holder is told in time."""
+"""A cap (`max_hold`, `dlock.max-hold`) ends a lock, even if it is renewed, and its holder is told in time."""
 
 from __future__ import annotations
 

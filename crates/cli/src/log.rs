@@ -137,7 +137,7 @@ impl Seen {
     }
 
     /// Returns what was missed: entries that were overwritten before they were read, and logs of a server that was
-    /// started again, which begin anew.
+    /// started again, which begin again.
     fn gaps(&mut self, entries: &[Entry]) -> Vec<String> {
         let mut ids: HashMap<&String, (u64, u64)> = HashMap::new();
         for (server, entry) in entries {

@@ -32,7 +32,7 @@ impl Guard {
     /// # Errors
     ///
     /// [`Error::Invalid`] unless this is a guard from [`Client::read`](crate::Client::read), of a single server. When
-    /// awaited also while this guard is upgraded already.
+    /// awaited even while this guard is upgraded already.
     pub fn upgrade(&self) -> Result<Acquire, Error> {
         let hold = self.hold();
         if hold.mode != Mode::Read {

@@ -172,7 +172,7 @@ impl Heart {
         }
     }
 
-    /// Returns until when the server has the session for certain. `None` before the first heartbeat.
+    /// Returns until when the server certainly has the session. `None` before the first heartbeat.
     pub fn until(&self) -> Option<Instant> {
         match self.life.as_ref()?.0.state() {
             State::Until(until) => Some(until),

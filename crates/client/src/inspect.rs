@@ -109,7 +109,7 @@ pub struct HoldInfo {
     pub session: Option<i64>,
     /// The id of the named session that it is bound to.
     pub named_session: Option<Vec<u8>>,
-    /// How long it can last at most, whatever renews it, if it has a cap.
+    /// How long it can last at most, even if it is renewed, if it has a cap.
     pub cap: Option<Duration>,
     /// The number of its place in a semaphore, if it has one.
     pub slot: Option<u32>,

@@ -137,7 +137,7 @@ fn put_effect(effect: &Effect, out: &mut impl Sink) {
     }
 }
 
-/// Appends the bytes of the effect that gives this hold: a [`Change::Put`] that sets the TTL anew.
+/// Appends the bytes of the effect that gives this hold: a [`Change::Put`] that sets the TTL again.
 pub fn encode_put(clock: UnixMs, hold: &Hold, out: &mut Vec<u8>) {
     out.put(head(version_of(hold), PUT_ANEW));
     put_time(out, clock);

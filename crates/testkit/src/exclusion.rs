@@ -1,6 +1,6 @@
 //! The rules that hold for a lock under any contention: nobody is in beside an owner that excludes it, and tokens rise.
 //!
-//! A harness writes down from when to when each hold was in force for certain, as its client saw it, in any unit of time
+//! A harness writes down from when to when each hold was certainly in force, as its client saw it, in any unit of time
 //! that is the same for all. At its end it has the spans checked.
 
 use std::collections::BTreeMap;

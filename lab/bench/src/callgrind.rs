@@ -3,7 +3,7 @@
 //! A server cannot be counted from its first to its last request only, so each contender runs twice, with two numbers
 //! of operations, on two fresh servers; the difference is the cost of the operations in between. Start, warm-up,
 //! preparation and end cancel out. Idle time costs nothing: a thread in `epoll_wait` executes no instruction. The rest
-//! is under one per cent: every server draws its hash seeds anew. Contenders of which a per cent has to be told are
+//! is under one per cent: every server draws new hash seeds. Contenders of which a per cent has to be told are
 //! counted several times, and no table of the server grows or shrinks ([`crate::contenders::Background::gather`]).
 
 use std::ffi::OsString;

@@ -8,7 +8,7 @@
 //! | `run` | how an event runs, and how time passes |
 //! | `run/requests` | how a request gets from a client to a server, and how connections end |
 //! | `run/beliefs` | what a client hears, and what it believes to hold then |
-//! | `run/sessions` | heartbeats, what silences clients, and how they bind their holds anew |
+//! | `run/sessions` | heartbeats, what silences clients, and how they bind their holds again |
 //! | `run/faults` | what fails, what an operator does, and how everything works again at the end |
 //! | `servers` | the servers: what was replicated where, what a crash leaves, who is promoted |
 //! | `clients` | the clients: connections, sessions, requests that are lost or late, what a client believes to hold |

@@ -95,7 +95,7 @@ class LockBase(Scripts, Generic[C]):
         `outage`: how long a wait without `blocking_timeout` looks for a server, in seconds since the last answer of
         one. Then the error of redis-py is raised. With a `blocking_timeout`, an outage counts as waiting.
 
-        `max_hold`: the lock ends this many seconds after the grant, whatever renews it: `timeout`, a session,
+        `max_hold`: the lock ends this many seconds after the grant, even if it is renewed: `timeout`, a session,
         `auto_renewal`. So a job that hangs does not keep it. `lost` and `remaining` count to that end.
 
         `at_least`: the lock stays this many seconds after the grant, even if it is released earlier, or if this process

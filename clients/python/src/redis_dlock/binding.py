@@ -38,7 +38,7 @@ class Home(Protocol):
 
 
 class Cap:
-    """When the server ends a hold, whatever renews it."""
+    """When the server ends a hold, even if it is renewed."""
 
     def __init__(self, asks: list[Command], mode: Mode, token: int, told: float, earliest: float) -> None:
         """`asks`: what tells the rest of the cap. `told`: the one that was asked for; the server's may be earlier, but not

@@ -14,7 +14,7 @@ _SETS_THE_TTL = re.compile(r"""(['"])pexpire\1\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s
 class Scripts:
     """The attributes of a lock object that programs set."""
 
-    # Whether a program has replaced the script of `extend` by one that sets the time left.
+    # Whether a program has replaced the script of `extend` with one that sets the time left.
     _replaces_ttl = False
 
     def _error(self, message: str) -> LockError:
@@ -22,7 +22,7 @@ class Scripts:
 
     @property
     def lua_extend(self) -> Any:
-        """redis-py's script of `extend`. If a program replaces it by one that sets the time left instead of adding to
+        """redis-py's script of `extend`. If a program replaces it with one that sets the time left instead of adding to
         it, as RedBeat does, `extend` does the same. For any other script, `LockError` is raised: none is run."""
         return None
 

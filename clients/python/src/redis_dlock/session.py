@@ -63,7 +63,7 @@ class SessionBase:
         self._lost: Any = None
         # Why it is not open. None: it is.
         self._not_open: str | None = _NEW
-        # Until when the server has it for certain, once it was open; and when the next heartbeat is due, by
+        # Until when the server certainly has it, once it was open; and when the next heartbeat is due, by
         # `time.monotonic()`.
         self._beats: Validity | None = None
         self._due = -math.inf

@@ -53,7 +53,7 @@ class Way:
         self, commands: list[Command], replicas: Replicas | None, until: float, refused: Callable[[], None]
     ) -> tuple[list[Any], bool]:
         """Returns the replies to renewals, and whether an earlier copy of them was not answered. With replicas, raises
-        `ReplicasError` if too few acknowledge them. `refused`: called if no server executes them for certain."""
+        `ReplicasError` if too few acknowledge them. `refused`: called if certainly no server executes them."""
         if replicas is not None:
             return self._renew_with(commands, replicas, until + replicas.timeout, None), False
         copies = 0

@@ -43,7 +43,7 @@ module Dlock
     def slot(name, limit, **options, &block) = lock(name, slots: limit, **options, &block)
 
     # Runs the block at most once in `every` seconds, on all machines together, and returns whether it ran. The lock is the
-    # memory: it stays for nine tenths of that time, also if the block fails.
+    # memory: it stays for nine tenths of that time, even if the block fails.
     def once(name, every:, **options, &block)
       stays = every * 0.9
       acquisition = Acquisition.new(self, name, Options.from(**@defaults, **options, lease: stays, wait: 0))

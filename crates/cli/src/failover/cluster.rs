@@ -68,5 +68,5 @@ async fn pair(operator: &Operator, node: &Node, options: &FailoverOptions) -> Re
     Ok((primary, replica))
 }
 
-/// The nodes give an attempt 5 seconds. A second one before its end would begin anew.
+/// The nodes give an attempt 5 seconds. A second one before its end would begin again.
 const ATTEMPT: Duration = Duration::from_secs(8);

@@ -143,7 +143,7 @@ impl Guard {
         }
     }
 
-    /// Returns whether the lock is held for certain at this moment: whether some time [remains](Guard::remaining).
+    /// Returns whether the lock is certainly held at this moment: whether some time [remains](Guard::remaining).
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
@@ -182,7 +182,7 @@ impl Guard {
                     },
                     None => match timeout_at(until.into(), changed).await {
                         Ok(changed) => changed.is_ok(),
-                        // A heartbeat may have prolonged it.
+                        // A heartbeat may have extended it.
                         Err(_) => binding.as_ref().is_some_and(|binding| binding.until() > Instant::now()),
                     },
                 };

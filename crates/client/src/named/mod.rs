@@ -93,7 +93,7 @@ impl Session {
 
     /// Resolves when the session is lost, or must be assumed lost: no heartbeat was confirmed within its timeout, counted
     /// from when the last confirmed one was *sent*. All of its guards are lost with it, and it cannot be opened again.
-    /// Resolves also when the session is closed.
+    /// Resolves when the session is closed, too.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let (mut phase, inner) = (self.inner.phase.subscribe(), Arc::downgrade(&self.inner));
         async move {

@@ -241,7 +241,8 @@ async fn a_connection_that_was_sent_away_with_more_on_its_way_is_closed() {
     freed(&cluster.nodes[home], "job");
 }
 
-/// A grant of a wait is renewed behind it, without its token. That renewal may come late, also if another copy was answered.
+/// A grant of a wait is renewed behind it, without its token. That renewal may come late,
+/// even if another copy was answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_behind_a_copy_that_comes_late_is_counted() {
     let (primary, _replica) = pair();

@@ -28,7 +28,7 @@ const FORWARD_US: i64 = 15_000;
 /// How far a clock may be behind: less than the longest lease.
 const BEHIND_US: i64 = 10_000_000;
 
-/// The holders, each with the time in which it had the lock for certain.
+/// The holders, each with the time in which it certainly had the lock.
 type Book = Arc<Mutex<Vec<Span>>>;
 
 #[test]
@@ -114,7 +114,7 @@ impl Worker {
         errors
     }
 
-    /// Holds it for a moment, or now and then for longer than a lease, and writes down when it was held for certain.
+    /// Holds it for a moment, or now and then for longer than a lease, and writes down when it was certainly held.
     async fn hold(&mut self, guard: &Guard) {
         let long = LEASE.as_millis() as u64 * 2;
         let time = if self.random.one_in(50) { self.random.below(long) } else { 2 };

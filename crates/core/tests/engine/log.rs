@@ -34,7 +34,7 @@ fn names_are_cut_and_nobody_is_named_for_a_cut_one() {
     server.disconnect(7);
     let entries: Vec<_> = server.engine.log().entries().collect();
     assert!(entries.iter().all(|entry| entry.key.as_deref() == Some(key.as_bytes()) && entry.db == Some(0)));
-    // Only a key whose whole name the log knows has a client for certain.
+    // Only a key whose whole name the log knows is sure to have a client.
     let clients: Vec<_> = entries.iter().map(|entry| (entry.event, entry.client.as_ref().map(|(id, _)| *id))).collect();
     let by_seven = (LogEvent::SessionEnd, Some(ClientId(7)));
     assert_eq!(clients, [by_seven, by_seven, (LogEvent::Delete, None), (LogEvent::Delete, None)]);

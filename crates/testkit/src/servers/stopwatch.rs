@@ -1,4 +1,4 @@
-//! Times that a busy machine does not prolong.
+//! Times that a busy machine does not extend.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

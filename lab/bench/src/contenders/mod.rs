@@ -58,7 +58,7 @@ impl Contender {
         Self { is_exact: true, ..self }
     }
 
-    /// Returns how often it is counted; the median is kept. Every server draws its hash seeds anew. On commands that
+    /// Returns how often it is counted; the median is kept. Every server draws new hash seeds. On commands that
     /// are as short as those on other keys, the place of a name in the table of commands makes a per cent.
     pub fn counts(&self, mode: Mode) -> usize {
         match (self.kind, mode) {

@@ -1,5 +1,5 @@
 //! The history as others can check it: a line of JSON for each grant and for both ends of each time in which a hold was
-//! in force for certain. `docs/chaos.md` says what the fields mean.
+//! certainly in force. `docs/chaos.md` says what the fields mean.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

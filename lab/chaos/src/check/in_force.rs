@@ -1,4 +1,4 @@
-//! From when to when a hold was in force for certain.
+//! From when to when a hold was certainly in force.
 //!
 //! A reply says that at some time between sending and reply the hold had that much of its lease left. So it is in force
 //! from the reply until the time of sending plus that much, unless something may have ended it before: its owner

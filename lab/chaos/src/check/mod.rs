@@ -1,6 +1,6 @@
 //! The checker: what histories must not show, whatever was done to servers and clients.
 //!
-//! A finding is a violation for certain. Where a history leaves open what happened (a reply that never came, a lease
+//! A finding is certainly a violation. Where a history leaves open what happened (a reply that never came, a lease
 //! that may just have ended), the checker assumes what speaks for the server.
 //!
 //! The testkit knows that nobody gets in where another is.
@@ -8,7 +8,7 @@
 //! | file | knows |
 //! |---|---|
 //! | `grants` | which commands granted what |
-//! | `in_force` | from when to when a hold was in force for certain |
+//! | `in_force` | from when to when a hold was certainly in force |
 //! | `losses` | no hold is lost |
 //! | `sessions` | a named session that lives loses no hold, and one that is over keeps none |
 //! | `tokens` | fencing tokens rise, whatever the lock |
@@ -79,7 +79,7 @@ pub struct Findings {
     pub sessions: usize,
     /// How often a client was cut off from its server.
     pub cut_off: usize,
-    /// Spans of time in which a hold was in force for certain: what exclusion is checked on.
+    /// Spans of time in which a hold was certainly in force: what exclusion is checked on.
     pub spans: usize,
     /// Writes that the counters took, and requests that they refused.
     pub writes: usize,

@@ -53,7 +53,7 @@ pub fn end_with_session(life: &Life, at: usize, key: &str, owner: &str) -> Micro
     later.map(|(number, id)| certain_end(life, number.max(at), id)).min().unwrap_or(Micros::MAX)
 }
 
-/// Returns until when a session was open for certain, after a call that says that it was. It is open for its timeout
+/// Returns until when a session was certainly open, after a call that says that it was. It is open for its timeout
 /// from when a heartbeat was sent that was answered; where it was opened again, it had ended.
 fn certain_end(life: &Life, at: usize, id: &str) -> Micros {
     let beats = || life.calls.iter().enumerate().filter_map(|(at, call)| Some((at, call, Beat::of(&call.command)?)));

@@ -1,4 +1,4 @@
-//! Named sessions: heartbeats, what silences a client, and how it binds its holds anew where its session is not known.
+//! Named sessions: heartbeats, what silences a client, and how it binds its holds again where its session is not known.
 
 use dlock_core::Mode;
 use dlock_core::engine::OpenIf;
@@ -74,7 +74,7 @@ impl Run {
         }
     }
 
-    /// `NX`, and then each hold is bound anew.
+    /// `NX`, and then each hold is bound again.
     fn open(&mut self, client: usize, node: usize, server: usize) {
         let id = self.clients.session_id(client);
         if self.send_beat(client, id, server, OpenIf::New) == Reply::Nil {

@@ -15,7 +15,7 @@ use crate::engine::state::ids::RecordId;
 use crate::engine::visit::Visit;
 use crate::{Name, Now, Owner};
 
-/// How often a command begins anew because a request for several locks has become the head. Then it queues behind it.
+/// How often a command begins again because a request for several locks has become the head. Then it queues behind it.
 const MAX_RESTARTS: u32 = 16;
 
 /// A command on one lock.

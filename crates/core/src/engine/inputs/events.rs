@@ -31,7 +31,7 @@ pub enum Input<'a> {
     Swapped(i32, i32),
     /// Slots of the cluster, from the first to the last of each range, have left with their keys, or have arrived.
     SlotsMoved(&'a [(u16, u16)]),
-    /// The data were loaded anew.
+    /// The data were loaded again.
     Loaded,
     /// The server became a primary or a replica.
     RoleChanged,

@@ -97,7 +97,7 @@ impl World {
                 assert!(wakes(at), "at {at}, not {:?}: {waiter:?} {:?}", self.server.engine.wake_at(), self.naive);
             }
         }
-        // After a clock that went back, the timer is set anew when something happens.
+        // After a clock that went back, the timer is set again when something happens.
         let late_until = self.deployed.as_ref().map_or(0, |deployed| deployed.late_until);
         let timer = (now + 50).max(late_until);
         assert!(self.naive.sessions.is_empty() || wakes(timer), "nothing looks at sessions: {:?}", self.naive);

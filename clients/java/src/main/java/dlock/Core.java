@@ -15,7 +15,7 @@ import java.util.stream.Collectors;
 
 /** The state that all locks of a client share: backend, timer, owner names, and the policy for repeats. */
 final class Core implements AutoCloseable {
-    /** The time for which the client cleans up behind a request that was given up. Afterwards its hold lapses. */
+    /** The time for which the client cleans up after a request that was given up. Afterwards its hold lapses. */
     static final long CLEANING_MILLIS = 5000;
 
     private static final long FIRST_PAUSE_MILLIS = 25;

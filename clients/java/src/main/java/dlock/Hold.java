@@ -167,7 +167,7 @@ public final class Hold implements AutoCloseable {
 
     /**
      * Returns the time for which the lock is certainly held, unless a client deletes it. Zero if lost or released; with
-     * {@link Lease#session}, also while its connection has ended and another one is not bound yet.
+     * {@link Lease#session}, even while its connection has ended and another one is not bound yet.
      */
     public Duration remaining() {
         boolean isUnbound = request.isSession() && binding.connection() == null;

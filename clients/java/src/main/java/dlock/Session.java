@@ -71,7 +71,7 @@ public final class Session implements AutoCloseable {
     // Guarded by this. It calls nothing of a hold meanwhile.
     /** Why it is not open, or {@code null}. */
     private String notOpen = "it was not opened";
-    /** Until when the server has it for certain, and when the next heartbeat is due; {@code null}: it was not opened. */
+    /** Until when the server certainly has it, and when the next heartbeat is due; {@code null}: it was not opened. */
     private Heartbeat beat;
     private int beats;
     private boolean isBeaten;

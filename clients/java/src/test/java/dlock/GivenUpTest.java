@@ -137,7 +137,7 @@ final class GivenUpTest {
                 CompletableFuture<Hold> waiting = way.getValue().apply(client);
                 server.untilWaiting("job", 1);
                 assertTrue(waiting.cancel(true));
-                // Nobody cleans up behind it any more.
+                // Nobody cleans up after it any more.
                 Thread.sleep(3000);
                 server.run("DLOCK.RELEASE", "job", "other");
                 nextGetsIt(server, way.getKey());

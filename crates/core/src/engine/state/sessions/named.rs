@@ -128,7 +128,7 @@ impl NamedSessions {
         self.wake_at = if self.open.is_empty() { UnixMs::MAX } else { now.ms_later(BEAT_MS) };
     }
 
-    /// Sets the timer anew if the clock may have been set back.
+    /// Sets the timer again if the clock may have been set back.
     pub(crate) fn come_back(&mut self, now: Now) {
         if self.wake_at != UnixMs::MAX {
             self.wake_at = self.wake_at.min(now.ms_later(BEAT_MS));

@@ -15,7 +15,7 @@ import net.javacrumbs.shedlock.core.SimpleLock;
  * Locks of ShedLock in a server with dlock. A task that is locked elsewhere is skipped, as ShedLock does it; if no server
  * answers, {@link dlock.UnavailableException} is thrown, and the task does not run.
  *
- * <p>{@code lockAtMostFor} is the lease, which nobody renews; {@code lockAtLeastFor} is kept by the server, also if the
+ * <p>{@code lockAtMostFor} is the lease, which nobody renews; {@code lockAtLeastFor} is kept by the server, even if the
  * program dies. Both count by the server's clock. It can be extended, so ShedLock's {@code KeepAliveLockProvider} may
  * wrap it.
  */
