@@ -64,7 +64,7 @@ impl<'a> KeyName<'a> {
 impl Drop for KeyName<'_> {
     fn drop(&mut self) {
         if self.is_owned {
-            // SAFETY: the string is ours, by the promise of `owned`, and freed once. The server frees none of its own accord:
+            // SAFETY: the string is ours, by the promise of `owned`, and freed once. The server frees none by itself:
             // no context of the module has automatic memory.
             unsafe { api!(RedisModule_FreeString(null_mut(), self.raw)) };
         }
