@@ -102,8 +102,8 @@ final class HoldCommands {
     }
 
     /**
-     * Asks how many milliseconds the hold may still last, even if it is renewed: {@link Long#MAX_VALUE} without a cap, or
-     * if the user may not ask. Completes with {@code null} if the server has no such hold.
+     * Asks how many milliseconds the hold may still last, even if it is renewed: {@link Long#MAX_VALUE} without a cap,
+     * or if the user may not ask. Completes with {@code null} if the server has no such hold.
      */
     CompletableFuture<Long> cap(Deadline giveUp) {
         return each(name -> core.repeat(name, Words.command("DLOCK.INFO", name, "OWNER", owner), giveUp)
