@@ -60,7 +60,7 @@ module Dlock
 
     # --- For acquisitions and holds.
 
-    # Where the user's client leads. Whatever has to be asked for that ends at this time.
+    # Returns where the user's client leads. A question for that ends at this time.
     def target(ends)
       @profile.now(ends)
     rescue ArgumentError, Error
