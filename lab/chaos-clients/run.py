@@ -80,6 +80,8 @@ class Run:
                 found = judge(it)
                 self._add(it, found)
                 tell(f"round {number}: {len(it.attempts)} acquisitions, {len(found)} violations")
+                for each in found:
+                    tell(f"VIOLATION: {each}")
                 for fault in it.faults if found else ():
                     tell("{} {} {}..{}".format(*fault))
         finally:
