@@ -234,7 +234,7 @@ class Acquisition {
       return;
     }
     const undone = this.#target.releaseAll(owner);
-    tries.end(undone);
+    tries.end(undone, this.#terms.replicasTimeout);
     const released = cleanUp(client, undone, heart);
     if (tries.hasLeft) void cleanUpAgain(client, undone, heart, released);
     if (error instanceof TooFewReplicas) await unlessAborted(released, this.#bound.signal);

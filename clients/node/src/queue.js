@@ -85,7 +85,7 @@ async function asked(request, connection, block) {
     if (terms.replicas === 0 || !granted) return { ...answer, acknowledged: async () => 0 };
     return { ...answer, acknowledged: () => renewedOn(request, connection, granted.token) };
   }
-  const replies = alive(request, connection, connection.exchangeOrFail([command, waitFor(request)]));
+  const replies = alive(request, connection, connection.exchangeForReplicas([command, waitFor(request)]));
   return { ...(await answerOf(replies.then(([reply]) => reply))), acknowledged: async () => Number((await replies)[1]) };
 }
 
@@ -130,10 +130,10 @@ async function refusedBy(foreign, request, copy) {
  * @param {number} token
  */
 async function renewedOn(request, connection, token) {
-  const { attempt, target, owner, terms, bound } = request;
+  const { attempt, target, owner, terms } = request;
   const renewals = target.renew(owner, token, firstLease(terms));
   const renewal = attempt.renews(performance.now());
-  const replies = await connection.exchangeOrFail([...renewals, waitFor(request)], bound.signal);
+  const replies = await connection.exchangeForReplicas([...renewals, waitFor(request)]);
   const acknowledged = Number(replies.pop());
   const isWhole = replies.every((reply) => Number(reply) > 0);
   request.step = attempt.renewed(performance.now(), renewal, isWhole);

@@ -25,6 +25,9 @@ describe('cluster', () => {
       const { client, close } = await open(servers.ports);
       after(close);
       const dlock = new DLock(client);
+      const listeners = client.listenerCount?.('+node');
+      assert(new DLock(client));
+      assert.equal(client.listenerCount?.('+node'), listeners, 'lock objects add up on the client');
       for (const name of ['a', 'b', 'c', 'd']) {
         const key = `${kind}:${name}`;
         const run = (...command) => servers.on(key, ...command);

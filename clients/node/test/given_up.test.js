@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import net from 'node:net';
 
-import { DLock } from 'redis-dlock';
+import { DLock, TooFewReplicas } from 'redis-dlock';
 
-import { sleep, test, untilWaiting, wire, withEachClient } from './fixture.js';
+import { lookAt, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 /** Longer than the test: a hold that stays is not taken for one that has ended. */
@@ -139,5 +139,33 @@ withEachClient(({ open }) => {
         await nextGetsIt(server, `${early} ms early`);
       }
     }
+  });
+
+  test('what too few replicas have, or is given up meanwhile, is released where it was granted', async () => {
+    const [before, now] = [await start(), await start()];
+    const line = await wire(before.port);
+    const client = await open({ at: line.port });
+    // The client of the program stays with a server that has been replaced, as after a failover.
+    line.lead(now.port);
+    const dlock = new DLock(client, { lease, replicas: 1, replicasTimeout: 300 });
+    for (const waits of [false, true]) {
+      for (const givesUp of [false, true]) {
+        const stop = new AbortController();
+        if (waits) await now.run('DLOCK.ACQUIRE', 'job', 'other', ...PX);
+        const acquiring = dlock.acquire('job', { wait: NEXT, signal: stop.signal });
+        acquiring.catch(() => {});
+        if (waits) {
+          await untilWaiting(now.run, 'job', 1);
+          await now.run('DLOCK.RELEASE', 'job', 'other');
+        }
+        await until('it is granted', async () => (await lookAt(now.run, 'job'))?.holders === 1);
+        if (givesUp) stop.abort(enough);
+        await assert.rejects(acquiring, (error) => error instanceof TooFewReplicas || (givesUp && error === enough));
+        const token = await now.run('DLOCK.ACQUIRE', 'job', 'next', ...PX, 'BLOCK', String(NEXT));
+        assert(token !== null, `it is still held: ${waits ? 'waited' : 'at once'}, ${givesUp ? 'given up' : 'too few'}`);
+        await now.run('DLOCK.RELEASE', 'job', 'next');
+      }
+    }
+    await Promise.all([before.stop(), now.stop()]);
   });
 });

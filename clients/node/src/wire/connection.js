@@ -1,7 +1,7 @@
 'use strict';
 /** A connection that nobody else uses, and the one place that reads replies on it. */
 
-const { unlessAborted } = require('../time.js');
+const { timer, unlessAborted } = require('../time.js');
 
 /**
  * @typedef {object} Raw a client with one connection, which it does not make again
@@ -17,6 +17,8 @@ const { unlessAborted } = require('../time.js');
 class Connection {
   #raw;
   #unread = 0;
+  /** Whether what is unread ends the request by itself. A wait in the queue does not. */
+  #isForReplicas = false;
 
   /** @param {Raw} raw */
   constructor(raw) {
@@ -58,14 +60,18 @@ class Connection {
   }
 
   /**
-   * The same, but does not wait for the other replies if one of them is an error.
+   * The same with a WAIT at the end, but does not wait for the other replies if one of them is an error.
    *
    * @param {string[][]} commands
-   * @param {AbortSignal} [signal] ends the reading
    * @returns {Promise<unknown[]>}
    */
-  async exchangeOrFail(commands, signal) {
-    return this.#read(Promise.all(commands.map((command) => this.#send(command))), signal);
+  async exchangeForReplicas(commands) {
+    this.#isForReplicas = true;
+    try {
+      return await this.#read(Promise.all(commands.map((command) => this.#send(command))), undefined);
+    } finally {
+      this.#isForReplicas = false;
+    }
   }
 
   /**
@@ -78,14 +84,22 @@ class Connection {
 
   /**
    * Sends commands behind those that are unanswered, and closes the connection. The server executes them if it executes
-   * the others.
+   * the others: a wait in the queue ends with the connection, and a wait for replicas must end before.
    *
    * @param {string[][]} commands
+   * @param {number} most how long the replies may take
    */
-  leave(commands) {
-    for (const command of commands) this.#send(command).catch(() => {});
+  leave(commands, most) {
+    const isAnswered = !this.isUnread || this.#isForReplicas;
+    const replies = Promise.allSettled(commands.map((command) => this.#send(command)));
+    const close = () => this.close();
+    if (isAnswered) {
+      void replies.then(close);
+      timer(close, most);
+      return;
+    }
     // node-redis writes in the next turn.
-    setImmediate(() => setImmediate(() => this.close()));
+    setImmediate(() => setImmediate(close));
   }
 
   close() {

@@ -38,7 +38,7 @@ function ofIoredis(client) {
 }
 
 /**
- * @param {IoredisCluster & { natMapper?: any, refreshSlotsCache?: any, on?: any }} cluster
+ * @param {IoredisCluster & { natMapper?: any, refreshSlotsCache?: any, on?: any, listeners?: any }} cluster
  * @returns {Client}
  */
 function ofIoredisCluster(cluster) {
@@ -50,7 +50,7 @@ function ofIoredisCluster(cluster) {
   };
   // Each node's client may log in again.
   for (const node of cluster.nodes('master')) stateOfIoredis(node);
-  cluster.on?.('+node', stateOfIoredis);
+  if (!cluster.listeners?.('+node').includes(stateOfIoredis)) cluster.on?.('+node', stateOfIoredis);
   return {
     prefix: String(options.keyPrefix ?? options.redisOptions?.keyPrefix ?? ''),
     isClosed: () => cluster.status === 'end',

@@ -86,13 +86,16 @@ class Tries {
     return rest;
   }
 
-  /** @param {string[][]} [undo] sent first on each connection on which a reply is unread */
-  end(undo) {
+  /**
+   * @param {string[][]} [undo] sent first on each connection: the client of the program may be with another server
+   * @param {number} [most] how long replicas may keep the reply back
+   */
+  end(undo, most = 0) {
     this.#unfollow();
     this.#stop?.abort(new Error('ended'));
     for (const connection of this.#open) {
       this.hasLeft ||= connection.isUnread;
-      if (undo && connection.isUnread) connection.leave(undo);
+      if (undo) connection.leave(undo, AFTERWARDS + most);
       else connection.close();
     }
     this.#open.clear();
