@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import pprint
 import random
 import re
 import sys
@@ -82,6 +83,8 @@ class Run:
                 tell(f"round {number}: {len(it.attempts)} acquisitions, {len(found)} violations")
                 for each in found:
                     tell(f"VIOLATION: {each}")
+                if found and self._history is not None:
+                    Path(f"{self._history.name}.{number}").write_text(pprint.pformat(vars(it), width=200))
                 for fault in it.faults if found else ():
                     tell("{} {} {}..{}".format(*fault))
         finally:
