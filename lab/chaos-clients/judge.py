@@ -146,7 +146,7 @@ def reasons(it: Round) -> Iterator[str]:
     """No error without a fault that explains it."""
     for attempt in it.attempts:
         # A busy machine is reason enough for silence that is this short.
-        if attempt.result == "unreachable" and 0 < attempt.wait < SHORT:
+        if attempt.result in ("unreachable", "too-few-replicas") and 0 < attempt.wait < SHORT:
             continue
         if attempt.result in FAILURES and not has_reason(it, attempt, attempt.began, attempt.ended):
             yield f"an acquisition failed for no reason, {attempt.result} {attempt.message}: {told(attempt)}"

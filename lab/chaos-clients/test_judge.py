@@ -99,6 +99,12 @@ class Judge(unittest.TestCase):
         self.accepts(released, faults=[("agent killed", "", 11 * MS, 13 * MS)], **left)
         self.finds("left in", released, faults=[("agent killed", "", 2 * MS, 4 * MS)], **left)
 
+    def test_replicas_of_a_busy_machine_may_be_silent_for_a_short_wait(self) -> None:
+        few = {"result": "too-few-replicas", "samples": [], "releasing": None, "release": ""}
+        self.accepts(attempt("a", 0, 10, 0, wait=300, **few))
+        self.finds("for no reason", attempt("a", 0, 10, 0, wait=1000, **few))
+        self.finds("for no reason", attempt("a", 0, 10, 0, wait=0, **few))
+
     def test_a_failover_may_undo_a_release_that_no_replica_had(self) -> None:
         left = {"left": [{"lock": "0/k", "holds": [{"owner": "host:7:1:ff", "token": 1}]}]}
         released = attempt("a", 0, 10, 1, released=12 * MS)
