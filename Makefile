@@ -158,7 +158,7 @@ bench: module ## time every command beside its rivals on a quiet machine (15 min
 
 bench-peers: module ## time dlock beside etcd, ZooKeeper, PostgreSQL and Redlock (25 minutes), write docs/comparison.md
 	@scripts/setup peers
-	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
+	server=$$(scripts/server) && export DLOCK_SERVER="$$server" DLOCK_ETCD="$(CURDIR)/target/peers/etcd" && ulimit -n 16384 && \
 	cargo build --locked --release --manifest-path lab/peers/measure/Cargo.toml && \
 	cargo build --locked --package dlock-comparison && \
 	{ $$CARGO_TARGET_DIR/release/dlock-peers --keep lab/peers/figures/peers.json $(BENCH); measured=$$?; \

@@ -21,6 +21,7 @@ pub fn comparison(figures: &Figures, page: &str) -> Result<String, String> {
     };
     let fails_over: Vec<&str> = ALL.iter().filter(|system| system.fails_over()).map(|system| system.name).collect();
     let tables = [
+        ("facts", facts(figures)),
         ("one", of(&ONE, &COSTS, true)),
         ("several", of(&SEVERAL, &COSTS, true)),
         ("holder", of(&HOLDERS, &HOLDER, false)),
@@ -43,6 +44,33 @@ pub fn quorum(figures: &Figures, page: &str) -> Result<String, String> {
     });
     put(page, &[("quorum", table(&["", "quorum", "Redlock", "ratio"], rows.collect()))])
 }
+
+/// The versions and the machine. Parts that were measured again have their own dates.
+fn facts(figures: &Figures) -> String {
+    let versions: Vec<&str> = SERVERS.iter().map(|system| figures.fact(&format!("version/{system}"))).collect();
+    let fsync = figures.fact("fsync");
+    let mut rows = vec![
+        ("servers", versions.join(", ")),
+        ("machine", figures.fact("machine").to_owned()),
+        ("system", format!("{}, Linux {}", figures.fact("system"), figures.fact("kernel"))),
+        ("one `fdatasync`", format!("{fsync} µs")),
+        ("measured on", format!("{}, {} rounds", figures.fact("date"), figures.fact("rounds"))),
+    ];
+    let mut again: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, when) in &figures.facts {
+        let Some(part) = name.strip_prefix("again/") else { continue };
+        match again.iter_mut().find(|(other, _)| *other == when.as_str()) {
+            Some((_, parts)) => parts.push(part),
+            None => again.push((when.as_str(), vec![part])),
+        }
+    }
+    let again = again.into_iter().map(|(when, parts)| ("measured again", format!("{}: {when}", parts.join(", "))));
+    rows.extend(again);
+    table(&["", ""], rows.into_iter().map(|(name, fact)| vec![name.to_owned(), fact]).collect())
+}
+
+/// A system of each server.
+const SERVERS: [&str; 4] = ["set-nx", "etcd-1", "zookeeper-1", "postgresql"];
 
 struct Column {
     figure: &'static str,

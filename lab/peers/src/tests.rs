@@ -64,6 +64,28 @@ fn another_figure_is_another_page() {
 }
 
 #[test]
+fn the_page_has_the_versions_of_the_servers_and_when_parts_were_measured_again() {
+    let mut figures = made_up();
+    let facts = [
+        ("version/set-nx", "Redis 8.6.2"),
+        ("version/etcd-1", "etcd 4.5.6"),
+        ("date", "2026-11-01"),
+        ("rounds", "3"),
+        ("again/alone", "2026-11-02, 5 rounds"),
+        ("again/pairs/64", "2026-11-02, 5 rounds"),
+    ];
+    figures.facts.extend(facts.map(|(name, fact)| (name.to_owned(), fact.to_owned())));
+    let page = page::comparison(&figures, &read(page::PAGE)).unwrap();
+    for row in [
+        "| servers | Redis 8.6.2, etcd 4.5.6,",
+        "| measured on | 2026-11-01, 3 rounds |",
+        "| measured again | alone, pairs/64: 2026-11-02, 5 rounds |",
+    ] {
+        assert!(page.contains(row), "{row}");
+    }
+}
+
+#[test]
 fn the_file_is_what_its_figures_are_written_as() {
     assert_eq!(kept().to_json(), fs::read_to_string(FIGURES).unwrap());
 }

@@ -2,7 +2,7 @@
 
 use etcd_client::Client;
 
-use super::{Servers, answers, folder};
+use super::{Servers, answers, folder, variable};
 use crate::processes::{Process, free_ports};
 use crate::result::Result;
 
@@ -28,7 +28,7 @@ pub async fn start(nodes: usize) -> Result<Servers> {
             ("--initial-cluster", cluster.clone()),
             ("--initial-cluster-state", "new".to_owned()),
         ];
-        let mut command = vec!["etcd".to_owned()];
+        let mut command = vec![variable("DLOCK_ETCD")?];
         command.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
         processes.push(Process::start(&command, None, &folder.path().join(format!("log{at}")))?);
         addresses.push(format!("127.0.0.1:{client_port}"));

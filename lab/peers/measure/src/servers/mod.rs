@@ -5,8 +5,10 @@ pub mod postgres;
 pub mod redis;
 pub mod zookeeper;
 
+use std::env;
 use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -73,6 +75,13 @@ fn folder() -> Result<TempDir> {
     let folder = tempfile::Builder::new().prefix("dlock-peers-").tempdir()?;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
     Ok(folder)
+}
+
+/// Returns a path from the environment, absolute.
+fn variable(name: &str) -> Result<String> {
+    let value = env::var(name).map_err(|_| format!("{name} is not set: `make bench-peers` sets it"))?;
+    // Links stay: the name decides what the server does.
+    Ok(std::path::absolute(PathBuf::from(value))?.to_string_lossy().into_owned())
 }
 
 /// Asks until there is an answer.

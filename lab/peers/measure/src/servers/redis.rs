@@ -1,12 +1,12 @@
 //! Redis servers, with dlock where dlock is measured.
 
-use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::fs;
+use std::path::Path;
 
 use dlock_comparison::systems::Made;
 use redis::{Client, Value, cmd};
 
-use super::{Servers, answers, folder};
+use super::{Servers, answers, folder, variable};
 use crate::processes::{Process, free_ports};
 use crate::result::Result;
 
@@ -62,13 +62,6 @@ fn server(folder: &Path, port: u16, with_module: bool, settings: &[&str]) -> Res
         command.extend(["--loadmodule".to_owned(), variable("DLOCK_MODULE")?]);
     }
     Process::start(&command, None, &folder.join("log"))
-}
-
-/// Returns a path from the environment, absolute.
-fn variable(name: &str) -> Result<String> {
-    let value = env::var(name).map_err(|_| format!("{name} is not set: `make bench-peers` sets it"))?;
-    // Links stay: the name decides what the server does.
-    Ok(std::path::absolute(PathBuf::from(value))?.to_string_lossy().into_owned())
 }
 
 /// Returns the server's name and version.
