@@ -70,10 +70,16 @@ function succeeds(int $pid): bool
  */
 function started(int $port = 0, bool $isCluster = false): array
 {
-    $port = $port ?: 12000 + random_int(0, 9999);
-    $more = $isCluster ? ['--cluster-enabled', 'yes', '--cluster-announce-ip', '127.0.0.1', '--cluster-config-file', "nodes-$port.conf"] : [];
+    $port = $port ?: free_port();
+    $more = $isCluster ? ['--cluster-enabled', 'yes', '--cluster-announce-ip', '127.0.0.1'] : [];
+    $home = sys_get_temp_dir().'/dlock-php-'.bin2hex(random_bytes(8));
+    mkdir($home);
+    register_shutdown_function(function () use ($home) {
+        array_map('unlink', glob("$home/*"));
+        rmdir($home);
+    });
     $server = proc_open([getenv('DLOCK_TEST_SERVER'), '--port', (string) $port, '--bind', '127.0.0.1', '--save', '', '--dir',
-        sys_get_temp_dir(), '--loadmodule', getenv('DLOCK_TEST_MODULE'), ...$more], [1 => ['file', '/dev/null', 'w']], $pipes);
+        $home, '--loadmodule', getenv('DLOCK_TEST_MODULE'), ...$more], [1 => ['file', '/dev/null', 'w']], $pipes);
     $redis = new Redis();
     until('the server is there', function () use ($redis, $server, $port) {
         check(proc_get_status($server)['running'], 'the server runs');
@@ -83,10 +89,21 @@ function started(int $port = 0, bool $isCluster = false): array
     if ($isCluster) {
         $redis->rawCommand('CLUSTER', 'ADDSLOTSRANGE', 0, 16383);
         until('the cluster is there', fn () => str_contains($redis->rawCommand('CLUSTER', 'INFO'), 'cluster_state:ok'));
-        unlink(sys_get_temp_dir()."/nodes-$port.conf");
     }
 
     return [$server, $port];
+}
+
+/** Returns a port where nobody listens, 10,000 below another one, which a cluster needs. */
+function free_port(): int
+{
+    do {
+        $port = 12000 + random_int(0, 9999);
+        $listens = @stream_socket_server("tcp://127.0.0.1:$port");
+    } while (false === $listens);
+    fclose($listens);
+
+    return $port;
 }
 
 function reaches(Redis $redis, int $port): bool
