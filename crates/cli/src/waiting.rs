@@ -119,11 +119,13 @@ impl Told<'_> {
     /// Says why the lock was not acquired. Returns the code for it.
     async fn failed(&self, error: &Error) -> u8 {
         // The lock may have been granted without an answer. The end of this process would end the release.
-        let _ = timeout(BEHIND + self.replicas_take.min(MOST_BEHIND), self.client.settled()).await;
+        let settled = timeout(BEHIND + self.replicas_take.min(MOST_BEHIND), self.client.settled()).await;
         match error {
             Error::Contention if self.is_quiet => self.conflict,
             Error::Contention => {
-                let lock = self.look(LOOK).await.filter(|lock| lock.holders > 0);
+                // A server that leaves the release unanswered would not say who holds the lock either.
+                let patience = if settled.is_ok() { LOOK } else { Duration::ZERO };
+                let lock = self.look(patience).await.filter(|lock| lock.holders > 0);
                 fail(self.conflict, &format!("{}: {}", self.shown(), self.refusal(lock.as_ref())))
             }
             error => fail(exit::of(error), &error.to_string()),
