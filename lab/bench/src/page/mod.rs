@@ -5,6 +5,7 @@ mod lines;
 mod plots;
 pub mod tables;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ fn files(kept: &[Ledger]) -> Result<Vec<(PathBuf, String)>, Error> {
 /// Below `docs/`.
 const PAGE: &str = "benchmarks.md";
 
-/// All that is kept, one ledger a server. The one of which most is known is first.
+/// All that is kept, one ledger a server. The one that was timed last is first, the rest by how much is known of it.
 fn kept() -> Result<Vec<Ledger>, Error> {
     let folder = ledger::folder();
     let mut servers: BTreeMap<String, Ledger> = BTreeMap::new();
@@ -52,9 +53,12 @@ fn kept() -> Result<Vec<Ledger>, Error> {
             servers.entry(ledger.fact("server").to_owned()).or_default().update(&ledger);
         }
     }
-    let mut ledgers: Vec<Ledger> = servers.into_values().collect();
-    ledgers.sort_by_key(|ledger| std::cmp::Reverse(ledger.figures().count()));
-    Ok(ledgers)
+    Ok(ordered(servers.into_values().collect()))
+}
+
+fn ordered(mut ledgers: Vec<Ledger>) -> Vec<Ledger> {
+    ledgers.sort_by_key(|ledger| Reverse((ledger.fact("date").to_owned(), ledger.figures().count())));
+    ledgers
 }
 
 fn docs() -> PathBuf {
@@ -65,6 +69,7 @@ fn docs() -> PathBuf {
 mod tests {
     use super::*;
     use crate::contenders;
+    use crate::ledger::Figure;
     use crate::mode::Mode;
     use crate::rows::ROWS;
     use crate::targets;
@@ -75,6 +80,25 @@ mod tests {
             let there = fs::read_to_string(docs().join(&path)).unwrap_or_default();
             assert!(there == text, "docs/{} is not what `make bench` would write", path.display());
         }
+    }
+
+    #[test]
+    fn the_page_is_of_the_server_that_was_timed_last() {
+        let ledger = |server: &str, date: Option<&str>, figures: usize| {
+            let mut ledger = Ledger::default();
+            ledger.note_fact("server", server);
+            date.into_iter().for_each(|date| ledger.note_fact("date", date));
+            (0..figures).for_each(|number| ledger.note(number.to_string(), Figure::once(1.0)));
+            ledger
+        };
+        let kept = [
+            ledger("only counted", None, 3),
+            ledger("timed before", Some("2026-11-24"), 9),
+            ledger("timed last", Some("2026-12-01"), 8),
+            ledger("more is counted", None, 4),
+        ];
+        let servers: Vec<String> = ordered(kept.into()).iter().map(|ledger| ledger.fact("server").to_owned()).collect();
+        assert_eq!(servers, ["timed last", "timed before", "more is counted", "only counted"]);
     }
 
     #[test]

@@ -35,12 +35,21 @@ pub fn all(main: &Ledger, others: &[Ledger]) -> Vec<(&'static str, String)> {
         ("kept", kept(main)),
         ("freedom", freedom(main)),
         ("memory", memory(main)),
-        ("other servers", others.iter().map(on_another_server).collect()),
+        ("other servers", on_other_servers(others)),
     ]
 }
 
-fn on_another_server(ledger: &Ledger) -> String {
-    format!("### {}\n\n{}\n", ledger.fact("server"), counted(ledger))
+/// A column for each server.
+fn on_other_servers(ledgers: &[Ledger]) -> String {
+    let cell = |ledger: &Ledger, name: &str| over_set_del(ledger, Mode::NoPersistence, name).unwrap_or_default();
+    let row = |contender: &Contender| {
+        let cells: Vec<String> = ledgers.iter().map(|ledger| cell(ledger, contender.name)).collect();
+        let is_counted = cells.iter().any(|cell| !cell.is_empty());
+        is_counted.then(|| [vec![label(contender)], cells].concat())
+    };
+    let servers = ledgers.iter().map(|ledger| ledger.fact("server"));
+    let head: Vec<&str> = ["operation"].into_iter().chain(servers).collect();
+    table(&head, contenders::all().iter().filter(of_a_lock).filter_map(row).collect())
 }
 
 fn facts(ledger: &Ledger) -> String {
@@ -57,23 +66,29 @@ fn facts(ledger: &Ledger) -> String {
 }
 
 fn counted(ledger: &Ledger) -> String {
-    let count = |mode: &str, name: &str| ledger.figure(&format!("instructions/{mode}/{name}")).map(|f| f.median);
-    let cell = |mode: Mode, name: &str| {
-        let own = count(mode.name(), name)?;
-        Some(format!("{} ({:.2})", grouped(own), own / count(mode.name(), SET_DEL)?))
-    };
     let row = |contender: &Contender| {
         let sent = ledger.figure(&format!("replicated/{}", contender.name)).map(|f| grouped(f.median));
-        let cells = Mode::ALL.map(|mode| cell(mode, contender.name).unwrap_or_default());
+        let cells = Mode::ALL.map(|mode| over_set_del(ledger, mode, contender.name).unwrap_or_default());
         [vec![label(contender)], cells.into(), vec![sent.unwrap_or_default()]].concat()
     };
     let all = contenders::all();
-    // The other kinds have a section of their own.
-    let is_here = |kind| !matches!(kind, Kind::OtherKeys | Kind::Permits(_) | Kind::Several(_) | Kind::Beside(_));
-    let is_here = |contender: &&Contender| is_here(contender.kind) && !LIKE_ANOTHER.contains(&contender.name);
-    let is_counted = |contender: &&Contender| is_here(contender) && count("none", contender.name).is_some();
-    let rows = all.iter().filter(is_counted).map(row).collect();
+    let is_counted = |contender: &&Contender| count(ledger, contender.name).is_some();
+    let rows = all.iter().filter(of_a_lock).filter(is_counted).map(row).collect();
     table(&["operation", "no persistence", "AOF everysec", "one replica", "bytes replicated"], rows)
+}
+
+/// The other kinds have a section of their own.
+fn of_a_lock(contender: &&Contender) -> bool {
+    let is_elsewhere =
+        matches!(contender.kind, Kind::OtherKeys | Kind::Permits(_) | Kind::Several(_) | Kind::Beside(_));
+    !is_elsewhere && !LIKE_ANOTHER.contains(&contender.name)
+}
+
+/// Instructions, and their ratio to those of the plainest lock.
+fn over_set_del(ledger: &Ledger, mode: Mode, name: &str) -> Option<String> {
+    let count = |name: &str| Some(ledger.figure(&format!("instructions/{}/{name}", mode.name()))?.median);
+    let own = count(name)?;
+    Some(format!("{} ({:.2})", grouped(own), own / count(SET_DEL)?))
 }
 
 fn other_keys(ledger: &Ledger) -> String {
