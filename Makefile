@@ -177,7 +177,7 @@ chaos-clients: build ## all packages and `dlock run` under faults, two minutes (
 	@scripts/setup test
 	scripts/python make
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" DLOCK_PROGRAM="$$CARGO_TARGET_DIR/release/dlock" && cd lab/chaos-clients && \
-	$(if $(PLANTED),$$(../../scripts/python) planted.py,$$(../../scripts/python) run.py --seconds $(or $(SECONDS),120) --through $(or $(THROUGH),one) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep) $(if $(HISTORY),--history $(abspath $(HISTORY))))
+	$(if $(PLANTED),$$(../../scripts/python) planted.py $(if $(HISTORY),--histories $(abspath $(HISTORY))),$$(../../scripts/python) run.py --seconds $(or $(SECONDS),120) --through $(or $(THROUGH),one) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep) $(if $(HISTORY),--history $(abspath $(HISTORY))))
 
 operators: build ## full disks, clocks, certificates, other versions, while programs lock (a minute, as root; KEEP=1)
 	@scripts/setup test

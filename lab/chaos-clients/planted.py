@@ -1,7 +1,8 @@
-"""Fails unless chaos finds each bug of planted.txt: python planted.py [WORD]"""
+"""Fails unless chaos finds each bug of planted.txt: python planted.py --help"""
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from prepare import plants
 SECONDS = 120
 
 
-def main(word: str) -> int:
+def main(word: str, histories: str | None) -> int:
     """Returns the exit code."""
     missed = 0
     print("| planted bug | found after | as |\n|---|--:|---|", flush=True)
@@ -22,6 +23,9 @@ def main(word: str) -> int:
             continue
         words = [sys.executable, str(Path(__file__).with_name("run.py")), "--plant", bug]
         words += ["--seconds", str(SECONDS), "--seed", "1"]
+        if histories:
+            Path(histories).mkdir(parents=True, exist_ok=True)
+            words += ["--history", str(Path(histories, re.sub(r"\W+", "-", bug) + ".jsonl"))]
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
             assert run.stdout is not None and run.stderr is not None
             began, took = time.monotonic(), 0.0
@@ -38,4 +42,8 @@ def main(word: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))
+    parser = argparse.ArgumentParser(description="Puts the bugs of planted.txt back, one after the other.")
+    parser.add_argument("word", nargs="?", default="", help="only bugs with this word in their names")
+    parser.add_argument("--histories", help="a folder for the histories of the runs")
+    options = parser.parse_args()
+    sys.exit(main(options.word, options.histories))
