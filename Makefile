@@ -78,7 +78,7 @@ test-node-frameworks: module ## test the Node.js package in NestJS, with Valkey 
 	@scripts/setup test
 	tests/clients/node_frameworks.sh
 
-test-glide: module ## run the programs of docs/waiting.md with Valkey GLIDE for Python and Java, which pip and Maven fetch
+test-glide: module ## run the programs for Valkey GLIDE, in Python (docs/waiting.md) and Java, which pip and Maven fetch
 	@scripts/setup test
 	tests/clients/glide.sh
 

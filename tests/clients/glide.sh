@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the programs of docs/waiting.md with Valkey GLIDE for Python and Java, which pip and Maven fetch. It is not a part of
-# `make test`. Each program waits for a second, longer than GLIDE's usual limit. Exit 77: something cannot be fetched.
+# Runs the program of docs/waiting.md and glide/Locked.java with Valkey GLIDE for Python and Java, which pip and Maven
+# fetch. `make test` leaves it out. Each program waits for a second, longer than GLIDE's usual limit. Exit 77: something
+# cannot be fetched.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -22,10 +23,10 @@ for _ in {1..100}; do
     sleep 0.1
 done
 
-# play LANGUAGE FILE COMMAND…: runs the program while another owner has the lock, and frees it once the program waits.
+# play LANGUAGE FILE COMMAND… <PROGRAM: runs the program while another owner has the lock, and frees it once the
+# program waits.
 play() {
-    awk -v begin="\`\`\`$1" '$0 == begin { inside = 1; next } /^```$/ { inside = 0 } inside' docs/waiting.md |
-        sed "s/6379/$port/" >"$work/$2"
+    sed "s/6379/$port/" >"$work/$2"
     run DLOCK.ACQUIRE job:1 another PX 60000 >/dev/null
     "${@:3}" >"$work/said" 2>"$work/complained" &
     local program=$! waits=''
@@ -48,7 +49,8 @@ if [[ ! -e $home/venv/fetched ]]; then
     "$home/venv/bin/pip" install --quiet --disable-pip-version-check 'valkey-glide>=2' || missing 'valkey-glide (pip)'
     touch "$home/venv/fetched"
 fi
-play python locked.py "$home/venv/bin/python" "$work/locked.py"
+awk '$0 == "```python" { inside = 1; next } /^```$/ { inside = 0 } inside' docs/waiting.md |
+    play python locked.py "$home/venv/bin/python" "$work/locked.py"
 
 command -v mvn >/dev/null || missing 'Maven (maven)'
 if [[ ! -e $home/jars/fetched ]]; then
@@ -66,4 +68,4 @@ END
     mvn -q -B -f "$home/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$home/jars" >&2 || missing 'valkey-glide (Maven)'
     touch "$home/jars/fetched"
 fi
-play java Locked.java java -cp "$home/jars/*" "$work/Locked.java"
+play java Locked.java java -cp "$home/jars/*" "$work/Locked.java" <tests/clients/glide/Locked.java
