@@ -106,22 +106,50 @@ pub(super) fn enter(
     };
     let user = keys.into_user_name();
     let rest = begin(context, own, engine);
-    let replied = entered.map_err(Error::from).map(|entered| match (entered, waiter) {
-        (Entered::Granted(grant), _) => reply::granted(context, grant, is_owner_drawn.then_some(&request.owner)),
-        (Entered::Replayed(grant), _) => reply::granted(context, grant, None),
-        // The waiter was let in while the events were sent.
-        (Entered::Waiting(_), Some(waiter)) if waiter.is_over() => waiter.answer(context),
-        (Entered::Waiting(_), Some(waiter)) => {
-            // The engine has asked for the user of a request that waits.
-            if let Some(rights) = user.and_then(|user| Rights::of(user, db, arguments)) {
-                waiter.rights.set(rights).unwrap_or(());
-            }
-            block(context, first, timeout_ms.unwrap_or(0), &waiter);
+    let replied = match entered {
+        Ok(Entered::Granted(grant)) => {
+            reply::granted(context, grant, is_owner_drawn.then_some(&request.owner));
+            Ok(())
         }
-        (Entered::Waiting(_) | Entered::Refused, _) => context.reply_nil(),
-    });
+        Ok(Entered::Replayed(grant)) => {
+            reply::granted(context, grant, None);
+            Ok(())
+        }
+        Ok(Entered::Waiting(_)) => {
+            // The engine has asked for the user of a request that waits.
+            let rights = || Rights::of(user?, db, arguments);
+            waits(context, first, timeout_ms.unwrap_or(0), waiter, rights);
+            Ok(())
+        }
+        Ok(Entered::Refused) => {
+            context.reply_nil();
+            Ok(())
+        }
+        Err(error) => Err(Error::from(error)),
+    };
     rest.finish(context, spec, replied);
     Ok(())
+}
+
+/// Blocks the client of a request that waits, unless that was answered while the events were sent.
+#[cold]
+fn waits(
+    context: &mut Context<'_>,
+    first: &KeyName<'_>,
+    timeout_ms: u64,
+    waiter: Option<Rc<Waiter>>,
+    rights: impl FnOnce() -> Option<Rights>,
+) {
+    match waiter {
+        Some(waiter) if waiter.is_over() => waiter.answer(context),
+        Some(waiter) => {
+            if let Some(rights) = rights() {
+                waiter.rights.set(rights).unwrap_or(());
+            }
+            block(context, first, timeout_ms, &waiter);
+        }
+        None => context.reply_nil(),
+    }
 }
 
 /// Returns the client to bind a hold to, which must be connected, if the command binds one; else the client that may

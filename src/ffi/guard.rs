@@ -34,16 +34,7 @@ pub(super) fn when_in_doubt(in_doubt: InDoubt) {
 /// engine looks at every lock again.
 pub fn guarded<T>(entry: &str, fallback: T, body: impl FnOnce() -> T) -> T {
     let Some(inside) = Inside::enter() else {
-        // Against the rules of the module interface.
-        if REFUSED.may_log(uptime()) {
-            log_warning(&format!(
-                "dlock: {entry} was called by a thread without the server's lock. Please report this"
-            ));
-        }
-        doubt::raise();
-        if let Some(in_doubt) = IN_DOUBT.get() {
-            (in_doubt.wake)();
-        }
+        turned_away(entry);
         return fallback;
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
@@ -52,15 +43,32 @@ pub fn guarded<T>(entry: &str, fallback: T, body: impl FnOnce() -> T) -> T {
         body()
     }));
     let result = result.unwrap_or_else(|panic| {
-        report(entry, &*panic);
-        doubt::raise();
-        if let Some(in_doubt) = IN_DOUBT.get() {
-            (in_doubt.look_again)(entry == TIMER_ENTRY);
-        }
+        panicked(entry, &*panic);
         fallback
     });
     drop(inside);
     result
+}
+
+/// Says that a thread called which may not, against the rules of the module interface.
+#[cold]
+fn turned_away(entry: &str) {
+    if REFUSED.may_log(uptime()) {
+        log_warning(&format!("dlock: {entry} was called by a thread without the server's lock. Please report this"));
+    }
+    doubt::raise();
+    if let Some(in_doubt) = IN_DOUBT.get() {
+        (in_doubt.wake)();
+    }
+}
+
+#[cold]
+fn panicked(entry: &str, panic: &(dyn std::any::Any + Send)) {
+    report(entry, panic);
+    doubt::raise();
+    if let Some(in_doubt) = IN_DOUBT.get() {
+        (in_doubt.look_again)(entry == TIMER_ENTRY);
+    }
 }
 
 /// Runs a `body` that uses no state of the module, on any thread, with the server's lock or without; if it panics, logs that
