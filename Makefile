@@ -189,7 +189,9 @@ porcupine: build ## chaos of servers and of all clients, judged by Porcupine, a 
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --package dlock-chaos -- run \
 	--seconds $(or $(SECONDS),60) --history target/servers.jsonl
 	go=$$(scripts/go) && modules=$$(scripts/go-modules) && cd lab/porcupine && GOMODCACHE="$$modules/cache" GOFLAGS=-mod=readonly \
-	GOTOOLCHAIN=local "$$go" run . $(CURDIR)/target/clients.jsonl $(CURDIR)/target/servers.jsonl
+	GOTOOLCHAIN=local "$$go" build -o $(CURDIR)/target/porcupine . && \
+	$(CURDIR)/target/porcupine $(if $(filter one,$(or $(THROUGH),one)),-one) $(CURDIR)/target/clients.jsonl && \
+	$(CURDIR)/target/porcupine $(CURDIR)/target/servers.jsonl
 
 pictures: build ## draw docs/pictures from a real server (3 minutes)
 	@scripts/setup test

@@ -82,7 +82,8 @@ class Attempt:
         same = {"process": self.name, "lock": self.lock, "mode": "permit" if self.slots else self.mode}
         result = {"granted": "granted", "refused": "refused"}.get(self.result, "unknown")
         yield {**same, "op": "acquire", "call": self.began, "return": self.ended if result != "unknown" else None,
-               "result": result, "token": self.token or None, "lease": self.lease * 1000, "limit": self.slots}
+               "result": result, "token": self.token or None, "lease": self.lease * 1000, "limit": self.slots,
+               "slot": self.slot}
         for sample in self.samples:
             if sample.lost:
                 yield {**same, "op": "lost", "call": sample.before, "return": sample.after, "result": "lost",

@@ -4,25 +4,33 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 )
 
 // writeEDN writes a history as Knossos and Elle read it: an invocation and its completion are a line each, `:info` if the
-// outcome is not known. The value is the lock, the token and the mode.
+// outcome is not known. The value is the lock, the token and the mode. A process is busy until its completion, and
+// forever after an `:info`: its program goes on under the next number that is free.
 func writeEDN(out io.Writer, lines []op) {
 	type event struct {
 		at   int64
 		text string
 	}
 	var events []event
-	processes := map[string]int{}
+	// A number is free since that time.
+	var free []int64
 	for _, o := range lines {
-		if _, known := processes[o.Process]; !known {
-			processes[o.Process] = len(processes)
+		process := slices.IndexFunc(free, func(since int64) bool { return since < o.Call })
+		if process < 0 {
+			process, free = len(free), append(free, 0)
+		}
+		free[process] = math.MaxInt64
+		if o.Return != nil {
+			free[process] = max(*o.Return, o.Call)
 		}
 		tell := func(at int64, kind string) {
 			text := fmt.Sprintf("{:process %d, :type :%s, :f :%s, :value [%q %d :%s], :time %d}",
-				processes[o.Process], kind, o.Op, o.Lock, o.Token, cmp.Or(o.Mode, "any"), at*1000)
+				process, kind, o.Op, o.Lock, o.Token, cmp.Or(o.Mode, "any"), at*1000)
 			events = append(events, event{at, text})
 		}
 		tell(o.Call, "invoke")

@@ -19,6 +19,7 @@ import (
 const patience = time.Minute
 
 func main() {
+	one := flag.Bool("one", false, "the histories are of one server: tokens rise over all its locks")
 	edn := flag.Bool("edn", false, "write the history in the form of Knossos and Elle instead")
 	flag.Parse()
 	bad := 0
@@ -33,6 +34,10 @@ func main() {
 			continue
 		}
 		bad += check(name, lines)
+		if o := falls(lines); *one && o != nil {
+			bad++
+			fmt.Printf("VIOLATION: %s: the token of %s on %s is no higher than one before\n", name, o.Process, o.Lock)
+		}
 	}
 	if bad > 0 {
 		os.Exit(1)
@@ -53,12 +58,63 @@ func read(name string) ([]op, error) {
 		if err := json.Unmarshal(scanner.Bytes(), &o); err != nil {
 			return nil, fmt.Errorf("%s: %q: %w", name, scanner.Text(), err)
 		}
-		if o.Return == nil && (o.Result == "granted" || o.Result == "released" || o.Result == "held") {
-			return nil, fmt.Errorf("%s: %q: a result without a time", name, scanner.Text())
+		if why := o.unknown(); why != "" {
+			return nil, fmt.Errorf("%s: %q: %s", name, scanner.Text(), why)
 		}
 		lines = append(lines, o)
 	}
 	return lines, scanner.Err()
+}
+
+// results are those of each operation that the model knows.
+var results = map[string][]string{
+	"acquire": {"granted", "refused", "unknown"},
+	"held":    {"held"},
+	"lost":    {"lost"},
+	"release": {"released", "lost", "unknown"},
+}
+
+// unknown says what of a line the model does not know: taken for something else, the line would be accepted.
+func (o op) unknown() string {
+	switch {
+	case !slices.Contains(results[o.Op], o.Result):
+		return "no such operation, or no such result of it"
+	case !slices.Contains([]string{"exclusive", "write", "read", "permit"}, o.Mode):
+		return "no such mode"
+	case o.Return == nil && o.Result != "unknown" && o.Op != "lost":
+		return "a result without a time"
+	case o.Token == 0 && o.Op != "acquire" || o.Token == 0 && o.Result == "granted":
+		return "no token"
+	}
+	return ""
+}
+
+// falls returns the first grant, in time, whose token is not higher than that of a grant that was over before it began,
+// on any lock: one server gives tokens that rise. A set of locks has one token, of one grant.
+func falls(lines []op) *op {
+	var grants []op
+	for _, o := range lines {
+		if o.Result == "granted" {
+			grants = append(grants, o)
+		}
+	}
+	over := slices.Clone(grants)
+	slices.SortFunc(over, func(a, b op) int { return cmp.Compare(*a.Return, *b.Return) })
+	held := map[string]uint64{}
+	highest, at := uint64(0), 0
+	for _, o := range grants {
+		for ; at < len(over) && *over[at].Return < o.Call; at++ {
+			highest = max(highest, over[at].Token)
+		}
+		// An owner that enters again keeps its token.
+		if again := o.Lock + " " + o.who(); o.Owner == "" || held[again] != o.Token {
+			if o.Token <= highest {
+				return &o
+			}
+			held[again] = o.Token
+		}
+	}
+	return nil
 }
 
 // check judges each lock by itself, and returns how many have no order that explains them.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -23,14 +24,22 @@ type op struct {
 	Until   int64  `json:"until"`
 	Entries int    `json:"entries"`
 	Limit   int    `json:"limit"`
+	Slot    *int   `json:"slot"`
 }
 
-// hold is one of the holds of a lock. An owner may have several that exclude others.
+// who is the owner. A history of programs names none: each acquisition of theirs has an owner of its own.
+func (o op) who() string { return cmp.Or(o.Owner, fmt.Sprintf("%s:%d", o.Process, o.Token)) }
+
+// excludes tells whether a mode needs the lock for itself. Readers are requests for a permit without a limit.
+func excludes(mode string) bool { return mode == "exclusive" || mode == "write" }
+
+// hold is one of the holds of a lock. An owner may have one that excludes others, and a shared one.
 type hold struct {
 	token   uint64
 	mode    string
 	owner   string
 	entries int
+	slot    int
 }
 
 // lock is the state of one lock: its holds, and the highest token.
@@ -48,7 +57,7 @@ var model = porcupine.Model{
 		in := slices.ContainsFunc(l.holds, o.is)
 		switch {
 		case o.Op == "acquire":
-			return !in && l.admits(o), l.with(o)
+			return l.admits(o), l.with(o)
 		case o.Op == "held":
 			return in, l
 		case o.Op == "release" && o.Result == "lost":
@@ -71,37 +80,53 @@ var model = porcupine.Model{
 func (l lock) admits(o op) bool {
 	entries, rises := max(1, o.Entries), o.Token > l.last
 	for _, h := range l.holds {
-		own := o.Owner != "" && h.owner == o.Owner
-		if !own && (h.mode != o.Mode || o.Mode == "exclusive" || o.Mode == "write") {
+		own := h.owner == o.who()
+		if !own && (excludes(h.mode) || excludes(o.Mode)) {
 			return false
 		}
-		rises = rises || own && h.token == o.Token
-		entries += h.entries
+		if own && excludes(h.mode) == excludes(o.Mode) {
+			rises = h.token == o.Token
+		}
+		if !excludes(h.mode) {
+			entries += h.entries
+		}
+		if o.Slot != nil && h.slot == *o.Slot {
+			return false
+		}
 	}
-	return rises && (o.Mode != "permit" || entries <= o.Limit)
+	fits := o.Mode != "permit" || entries <= o.Limit && (o.Slot == nil || *o.Slot < o.Limit)
+	return rises && fits
 }
 
 func (l lock) with(o op) lock {
-	return lock{append(slices.Clone(l.holds), hold{o.Token, o.Mode, o.Owner, max(1, o.Entries)}), max(l.last, o.Token)}
+	slot := -1
+	if o.Slot != nil {
+		slot = *o.Slot
+	}
+	holds := slices.Clone(l.holds)
+	if at := slices.IndexFunc(holds, o.is); at >= 0 {
+		holds[at].entries += max(1, o.Entries)
+		return lock{holds, l.last}
+	}
+	return lock{append(holds, hold{o.Token, o.Mode, o.who(), max(1, o.Entries), slot}), max(l.last, o.Token)}
 }
 
 func (l lock) without(o op) lock {
 	return lock{slices.DeleteFunc(slices.Clone(l.holds), o.is), l.last}
 }
 
-// is tells whether an operation is about this hold.
-func (o op) is(h hold) bool { return h.token == o.Token && h.mode == o.Mode }
+// is tells whether an operation is about this hold: nobody else releases it, or says that it is held.
+func (o op) is(h hold) bool { return h.token == o.Token && h.mode == o.Mode && h.owner == o.who() }
 
 // grant is a hold that nobody has released for sure: it may end by itself from then on.
 type grant struct {
 	end     op
 	claimed bool
-	seen    int64
 }
 
 // operations turns the lines about one lock into what the model knows. A refusal, and an acquisition whose outcome is
-// not known, change nothing that others may see. A hold ends by itself when its time is over, or, if its program was told
-// that it is lost, after it was last seen.
+// not known, change nothing that others may see. A hold ends by itself when its time is over, or when its program is told
+// that it is lost: nobody else gets in before.
 func operations(lines []op) []porcupine.Operation {
 	var ops []porcupine.Operation
 	clients := map[string]int{}
@@ -116,7 +141,7 @@ func operations(lines []op) []porcupine.Operation {
 		of := open[hold{token: o.Token, mode: o.Mode}]
 		if o.Result == "granted" {
 			of = &grant{end: o}
-			of.end.Op, of.end.Process, of.end.Call = "end", "time "+o.Process, o.Call+o.Lease
+			of.end.Op, of.end.Owner, of.end.Process, of.end.Call = "end", o.who(), "time "+o.Process, o.Call+o.Lease
 			open[hold{token: o.Token, mode: o.Mode}] = of
 		}
 		if o.Op != "lost" && o.Result != "refused" && o.Result != "unknown" {
@@ -124,19 +149,15 @@ func operations(lines []op) []porcupine.Operation {
 		}
 		switch {
 		case of == nil:
-		case o.Result == "granted":
-			of.seen = *o.Return
 		case o.Op == "held":
 			// A session may end before the lease: the claims know.
 			if !of.claimed || o.Until > of.end.Call {
 				of.end.Call = o.Until
 			}
-			of.claimed, of.seen = true, o.Call
+			of.claimed = true
 		case o.Result == "released":
 			delete(open, hold{token: o.Token, mode: o.Mode})
-		case o.Result == "lost":
-			of.end.Call = min(of.end.Call, of.seen)
-		case o.Op == "release":
+		case o.Op == "release" || o.Op == "lost":
 			of.end.Call = min(of.end.Call, o.Call)
 		}
 	}
