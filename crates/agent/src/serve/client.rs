@@ -30,6 +30,8 @@ pub(super) struct Client {
     /// Since when it has not been logged in.
     pub stranger_since: Cell<Instant>,
     pub out: RefCell<Out>,
+    /// How many bytes its connection has taken.
+    pub taken: Cell<u64>,
     /// Its request that waits: nothing behind it is carried out meanwhile.
     pub waiter: RefCell<Option<Rc<Waiter>>>,
     pub transaction: RefCell<Option<Transaction>>,
@@ -81,6 +83,7 @@ impl Client {
             is_logged_in: Cell::new(is_logged_in),
             stranger_since: Cell::new(Instant::now()),
             out: RefCell::new(Out::new()),
+            taken: Cell::new(0),
             waiter: RefCell::default(),
             transaction: RefCell::default(),
             channels: RefCell::default(),
@@ -107,6 +110,11 @@ impl Client {
         if self.is_killed.get() {
             self.out.borrow_mut().clear();
         }
+    }
+
+    /// Returns whether nobody knows yet that it may be here: it has not logged in, or not finished its handshake.
+    pub fn is_stranger(&self) -> bool {
+        !self.is_logged_in.get() || self.stream.is_handshaking()
     }
 
     pub fn is_waiting(&self) -> bool {
@@ -137,7 +145,10 @@ impl Client {
         let mut out = self.out.borrow_mut();
         while !out.rest().is_empty() {
             match self.stream.try_write(out.rest()) {
-                Ok(count @ 1..) => out.has_sent(count),
+                Ok(count @ 1..) => {
+                    self.taken.set(self.taken.get() + count as u64);
+                    out.has_sent(count);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(0) | Err(_) => return self.is_killed.set(true),

@@ -22,8 +22,8 @@ pub(super) struct Connection {
     /// The bytes that the client has sent, and how much of them was read.
     bytes: Vec<u8>,
     read: usize,
-    /// Since when the client has not read what it is sent, and how much that is.
-    stuck: Option<(Instant, usize)>,
+    /// Since when the client has not read what it is sent, and how much it had taken by then.
+    stuck: Option<(Instant, u64)>,
 }
 
 /// The connection ends.
@@ -61,11 +61,16 @@ impl Connection {
         if self.client.is_leaving.get() && unsent == 0 {
             return Err(Ended);
         }
+        let taken = self.client.taken.get();
         self.stuck = match self.stuck {
             _ if unsent == 0 => None,
-            Some((since, least)) if unsent >= least => Some((since, least)),
-            _ => Some((Instant::now(), unsent)),
+            Some((since, before)) if taken == before => Some((since, before)),
+            _ => Some((Instant::now(), taken)),
         };
+        // Here, since there may be no moment in which such a client has nothing for the server.
+        if self.is_out_of_patience() {
+            return Err(Ended);
+        }
         if has_more && unsent < MOST_UNSENT {
             // Other clients first.
             tokio::task::yield_now().await;
@@ -140,11 +145,12 @@ impl Connection {
             biased;
             () = client.woken.notified() => Ok(()),
             ready = timeout(patience, ready) => match ready {
-                // A client that has not logged in, or does not read, for so long.
-                Err(_) => if self.is_out_of_patience() { Err(Ended) } else { Ok(()) },
+                Err(_) => Ok(()),
                 Ok(Err(_)) => Err(Ended),
                 Ok(Ok(ready)) if room == 0 && ready.is_read_closed() => Err(Ended),
-                Ok(Ok(ready)) if room > 0 && ready.is_readable() => self.receive(room),
+                Ok(Ok(ready)) if room > 0 && ready.is_readable() => {
+                    if self.client.stream.is_handshaking() { self.agree(room).await } else { self.receive(room) }
+                }
                 Ok(Ok(ready)) if ready.is_writable() => Ok(()),
                 Ok(Ok(_)) => {
                     sleep(LOOK).await;
@@ -152,6 +158,18 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Goes on with the handshake. Keys are costly: of all clients, one agrees at a time, and others have their turn in
+    /// between.
+    async fn agree(&mut self, room: usize) -> Result<(), Ended> {
+        let one_at_a_time = self.server.borrow().handshake.clone();
+        let _turn = one_at_a_time.lock().await;
+        tokio::task::yield_now().await;
+        if self.client.is_killed.get() || self.is_out_of_patience() {
+            return Err(Ended);
+        }
+        self.receive(room)
     }
 
     fn receive(&mut self, room: usize) -> Result<(), Ended> {
@@ -195,7 +213,7 @@ impl Connection {
         }
     }
 
-    /// Returns how long the client may do nothing.
+    /// Returns how long a client may still take that has not logged in, or does not read.
     fn patience(&self) -> Duration {
         let stranger =
             (!self.client.is_logged_in.get()).then(|| LOGIN.saturating_sub(self.client.stranger_since.get().elapsed()));

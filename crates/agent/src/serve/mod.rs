@@ -139,7 +139,7 @@ async fn drive(
 
 fn admit(server: &Rc<RefCell<Server>>, new: Incoming, authority: Option<&Authority>) {
     let mut state = server.borrow_mut();
-    if server::count() >= state.options.max_clients {
+    if !state.has_room() {
         Stats::count(&state.stats.rejected_connections);
         let mut bytes = Vec::new();
         Reply::error("ERR max number of clients reached").encode(Protocol::Resp2, &mut bytes);

@@ -1,7 +1,7 @@
 //! The state of the server: the engine, its keys and its clients. One thread owns it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,10 @@ pub(super) struct Server {
     pub run_id: String,
     pub port: u16,
     next_id: u64,
+    /// Clients that were strangers when they came, the oldest first. Some are none any more.
+    strangers: VecDeque<u64>,
+    /// Held by the client that goes on with its handshake.
+    pub handshake: Rc<tokio::sync::Mutex<()>>,
     /// The ends of waits with a limit: uptime in ms, and the client.
     ends: BTreeSet<(u64, u64)>,
     /// The bytes that clients take, of requests and replies.
@@ -71,6 +75,8 @@ impl Server {
             run_id: (0..5).map(|_| format!("{:08x}", rand::random::<u32>())).collect(),
             port,
             next_id: 1,
+            strangers: VecDeque::new(),
+            handshake: Rc::default(),
             ends: BTreeSet::new(),
             buffered: 0,
             swept: 0,
@@ -90,6 +96,31 @@ impl Server {
 
     pub fn connect(&mut self, client: &Rc<Client>) {
         CLIENTS.with_borrow_mut(|clients| clients.insert(client.id, client.clone()));
+        if client.is_stranger() {
+            self.oldest_stranger();
+            self.strangers.push_back(client.id);
+        }
+    }
+
+    /// Returns whether there is room for one more client. The oldest stranger gives its place.
+    pub fn has_room(&mut self) -> bool {
+        if count() >= self.options.max_clients
+            && let Some(stranger) = self.oldest_stranger()
+        {
+            self.disconnect(&stranger);
+        }
+        count() < self.options.max_clients
+    }
+
+    /// Returns the oldest stranger, and forgets those before it that are none any more.
+    fn oldest_stranger(&mut self) -> Option<Rc<Client>> {
+        while let Some(id) = self.strangers.front() {
+            if let Some(client) = find(*id).filter(|client| client.is_stranger()) {
+                return Some(client);
+            }
+            self.strangers.pop_front();
+        }
+        None
     }
 
     /// Takes in that a connection has ended: its session ends, and it waits no more.

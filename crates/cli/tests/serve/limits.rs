@@ -94,6 +94,33 @@ fn more_clients_than_it_may_have_are_told() {
 }
 
 #[test]
+fn who_does_not_log_in_keeps_nobody_out() {
+    let (_home, server) = with_password(&["--max-clients", "3"]);
+    let mut silent: Vec<_> = (0..3).map(|_| raw(&server)).collect();
+    let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
+    clients.iter_mut().for_each(|client| client.ok("AUTH secret"));
+    for stream in &mut silent {
+        assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0, "it has gone");
+    }
+    let mut said = String::new();
+    raw(&server).read_to_string(&mut said).unwrap();
+    assert!(said.contains("max number of clients"), "{said}");
+    clients.iter_mut().for_each(|client| assert_eq!(client.text("PING"), "PONG"));
+}
+
+#[test]
+fn who_does_not_log_in_has_to_go_whatever_it_sends() {
+    let (_home, server) = with_password(&[]);
+    let mut stranger = raw(&server);
+    stranger.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    // The server does not read all of that, since nobody reads its replies.
+    while stranger.write_all(&b"PING\r\n".repeat(1000)).is_ok() {}
+    let mut client = server.client();
+    client.ok("AUTH secret");
+    soon("it has gone", || client.text("INFO clients").contains("connected_clients:1\r\n"));
+}
+
+#[test]
 fn a_subscriber_that_does_not_read_has_to_go() {
     let server = serve(&[]);
     let mut deaf = server.client();
@@ -235,7 +262,7 @@ fn a_pattern_that_almost_matches_takes_no_time() {
 
 #[test]
 fn each_guess_takes_its_time() {
-    let (_home, server) = with_password();
+    let (_home, server) = with_password(&[]);
     let mut client = server.client();
     let began = Instant::now();
     let replies = client.pipeline(&["AUTH wrong"; 5]);
@@ -245,7 +272,7 @@ fn each_guess_takes_its_time() {
 
 #[test]
 fn a_client_that_logs_out_may_log_in_again() {
-    let (_home, server) = with_password();
+    let (_home, server) = with_password(&[]);
     let mut client = server.client();
     client.ok("AUTH secret");
     let age = |client: &mut Client| {
@@ -260,11 +287,11 @@ fn a_client_that_logs_out_may_log_in_again() {
     client.ok("AUTH secret");
 }
 
-fn with_password() -> (tempfile::TempDir, Serve) {
+fn with_password(options: &[&str]) -> (tempfile::TempDir, Serve) {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("password");
     std::fs::write(&file, "secret\n").unwrap();
-    let server = serve(&["--password-file", file.to_str().unwrap()]);
+    let server = serve(&[&["--password-file", file.to_str().unwrap()], options].concat());
     (home, server)
 }
 

@@ -36,7 +36,7 @@ impl Authority {
     /// Begins a connection.
     pub fn secure(&self, socket: TcpStream) -> io::Result<Secured> {
         let tls = ServerConnection::new(self.config.borrow().clone()).map_err(Error::other)?;
-        let state = State { tls, encrypted: Vec::new(), sent: 0, has_read_ahead: false };
+        let state = State { tls, encrypted: Vec::new(), sent: 0, handshake: 0, has_read_ahead: false };
         Ok(Secured { socket, state: RefCell::new(state) })
     }
 
@@ -105,6 +105,8 @@ struct State {
     /// Bytes for the socket, and how many of them it has taken.
     encrypted: Vec<u8>,
     sent: usize,
+    /// How many bytes the client has sent before both had agreed on keys.
+    handshake: usize,
     has_read_ahead: bool,
 }
 
@@ -119,8 +121,16 @@ impl Secured {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             done => return done,
         }
-        if state.tls.read_tls(&mut Socket(&self.socket))? == 0 {
+        let is_handshaking = state.tls.is_handshaking();
+        let count = state.tls.read_tls(&mut Socket(&self.socket))?;
+        if count == 0 {
             return Ok(0);
+        }
+        if is_handshaking {
+            state.handshake += count;
+            if state.handshake > MOST_HANDSHAKE {
+                return Err(Error::new(ErrorKind::InvalidData, "the handshake is too long"));
+            }
         }
         let processed = state.tls.process_new_packets().map_err(|error| Error::new(ErrorKind::InvalidData, error));
         // The handshake goes on, or says why it has failed. The socket may not take it yet.
@@ -210,5 +220,7 @@ impl fmt::Debug for Secured {
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// How many bytes a client may send before it is known: its certificate, with the chain, is among them.
+const MOST_HANDSHAKE: usize = 32 << 10;
 /// The bytes of one message of TLS: no more are encrypted before the socket has taken them.
 const RECORD: usize = 16 << 10;
