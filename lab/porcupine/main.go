@@ -117,7 +117,7 @@ func falls(lines []op) *op {
 	return nil
 }
 
-// check judges each lock by itself, and returns how many have no order that explains them.
+// check judges each lock by itself, and returns how many have no order that explains them, or no verdict in time.
 func check(name string, lines []op) int {
 	locks := map[string][]op{}
 	slices.SortStableFunc(lines, func(a, b op) int { return cmp.Compare(a.Call, b.Call) })
@@ -133,9 +133,10 @@ func check(name string, lines []op) int {
 			bad++
 			fmt.Printf("VIOLATION: %s: the history of %s is not linearizable\n", name, lock)
 		case porcupine.Unknown:
+			bad++
 			unknown++
 		}
 	}
-	fmt.Printf("%s: %d locks, %d operations, %d without a verdict, %d violations\n", name, len(locks), ops, unknown, bad)
+	fmt.Printf("%s: %d locks, %d operations, %d without a verdict, %d violations\n", name, len(locks), ops, unknown, bad-unknown)
 	return bad
 }
