@@ -32,6 +32,8 @@ GRACE = 10.0
 HANDS = 3
 # How late a machine is at least whose servers answer too late, in seconds: how much later than its limit a wait may end.
 LATE = 0.25
+# The results of such a machine, if the answer of the server or of its replicas comes after the limit of the wait.
+TOO_LATE = {"refused": ("unreachable",), "too-few-replicas": ("unreachable", "refused")}
 # How often a scenario is played on such a machine.
 TRIES = 3
 OPTIONS: dict[str, Any] = {
@@ -272,8 +274,8 @@ class Play:
         if got["result"] not in wanted or got["at"] - now > within or "took" in limits:
             time.sleep(0.05)  # The thread that measures may be late itself, and count the last stall only now.
         late = self._stalls.total - late
-        if got["result"] == "unreachable" and "refused" in wanted and late > LATE:
-            raise NoAnswer(f"unreachable {got.get('message', '')}")
+        if late > LATE and got["result"] not in wanted and any(got["result"] in TOO_LATE.get(each, ()) for each in wanted):
+            raise NoAnswer(f"{got['result']} {got.get('message', '')}")
         if got["result"] not in wanted:
             if self._through == "quorum" and SHORT_SESSION in got.get("message", ""):
                 raise Skipped(f"{SHORT_SESSION} over a quorum")

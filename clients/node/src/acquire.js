@@ -264,7 +264,7 @@ async function grantOf(request, tries) {
   const { client, target, command, terms, bound, attempt } = request;
   const needsOwn = terms.session || terms.replicas > 0;
   const own = () =>
-    tries.run((connection) => waitOn(request, connection)).catch((error) => {
+    waitOnEach(request, tries).catch((error) => {
       if (error instanceof Unlike && !needsOwn) return askAgain(request);
       throw error;
     });
@@ -291,6 +291,24 @@ async function grantOf(request, tries) {
   if (first) return unlessAborted(own(), bound.signal);
   tries.isSuspect = true;
   return firstOf(request, tries, own(), lateOf(request, copy, shared));
+}
+
+/**
+ * Waits on a connection, and on another one when it can no longer be used.
+ *
+ * @param {Request} request
+ * @param {Tries} tries
+ * @returns {Promise<Grant | null>}
+ */
+async function waitOnEach(request, tries) {
+  for (;;) {
+    const grant = await tries.run(async (connection) => {
+      const got = await waitOn(request, connection);
+      if (got === undefined) tries.close(connection);
+      return got;
+    });
+    if (grant !== undefined) return grant;
+  }
 }
 
 /**

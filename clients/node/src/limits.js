@@ -11,6 +11,8 @@ const AFTERWARDS = 3000;
 const SEES_AN_END = [20, 1000];
 /** The pause after a grant could not be confirmed, or a node of a cluster could not be reached. */
 const PAUSE = 25;
+/** How long a refusal waits for the answer about replicas, which nobody needs. A connection that needs longer is closed. */
+const UNNEEDED = 20;
 /** Between two requests of a wait that has no connection of its own. */
 const AGAIN = 100;
 /** How long the server may take to say whether it is still there. */
@@ -95,6 +97,6 @@ function ofHeartbeat(timeout, left) {
 }
 
 module.exports = {
-  ...{ AFTERWARDS, AGAIN, GRACE, PAUSE, PROBE_ANSWER, SEES_AN_END, SENTINEL, SESSION, SILENCE },
+  ...{ AFTERWARDS, AGAIN, GRACE, PAUSE, PROBE_ANSWER, SEES_AN_END, SENTINEL, SESSION, SILENCE, UNNEEDED },
   ...{ ofAcquisition, ofConnecting, ofHeartbeat, ofLook, ofRenewal, ofReplicas, pauseAfter, untilProbe },
 };

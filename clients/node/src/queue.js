@@ -7,9 +7,9 @@
 const { Silent } = require('./wire/tries.js');
 const { soon } = require('./wire/ask.js');
 const { isAnswer, isWrongType } = require('./errors.js');
-const { AGAIN, PROBE_ANSWER, ofReplicas, untilProbe } = require('./limits.js');
+const { AGAIN, PROBE_ANSWER, UNNEEDED, ofReplicas, untilProbe } = require('./limits.js');
 const { firstLease } = require('./options.js');
-const { Ending, pause } = require('./time.js');
+const { Ending, pause, timer } = require('./time.js');
 
 /**
  * @typedef {import('./wire/clients.js').Client} Client
@@ -41,7 +41,7 @@ const { Ending, pause } = require('./time.js');
 /**
  * @param {Request} request
  * @param {Connection} connection
- * @returns {Promise<Grant | null>} null: refused
+ * @returns {Promise<Grant | null | undefined>} null: refused; undefined: it goes on, on another connection
  */
 async function waitOn(request, connection) {
   const { attempt } = request;
@@ -58,6 +58,8 @@ async function waitOn(request, connection) {
       }
       if (foreign) await refusedBy(foreign, request, copy);
       else request.step = attempt.nil(now, copy, what === 'wait');
+      // A wait behind one for replicas would not be in the queue before that is over.
+      if (connection.isSpent && request.step.what !== 'refused') return undefined;
     } catch (error) {
       const now = performance.now();
       request.step = isAnswer(error) ? attempt.refused(now, copy) : attempt.cut(now);
@@ -85,8 +87,13 @@ async function asked(request, connection, block) {
     if (terms.replicas === 0 || !granted) return { ...answer, acknowledged: async () => 0 };
     return { ...answer, acknowledged: () => renewedOn(request, connection, granted.token) };
   }
-  const replies = alive(request, connection, connection.exchangeForReplicas([command, waitFor(request)]));
-  return { ...(await answerOf(replies.then(([reply]) => reply))), acknowledged: async () => Number((await replies)[1]) };
+  // In one round trip: both are sent before a reply is awaited.
+  const first = alive(request, connection, connection.exchange([command]));
+  const rest = alive(request, connection, connection.exchangeForReplicas([waitFor(request)]));
+  rest.catch(() => {});
+  const answer = await answerOf(first.then(([reply]) => reply));
+  if (!answer.granted) await Promise.race([rest, new Promise((resolve) => timer(() => resolve(undefined), UNNEEDED))]);
+  return { ...answer, acknowledged: async () => Number((await rest)[0]) };
 }
 
 /**

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::options::{Terms, Wait};
+use crate::options::{Replicas, Terms, Wait};
 
 /// When one acquisition is over.
 #[derive(Clone, Copy)]
@@ -11,15 +11,12 @@ pub(crate) struct Limits {
     /// How long no server may answer, if the wait does not say so.
     outage: Duration,
     began: Instant,
-    /// How long replicas may take to acknowledge the grant, which is no part of the wait.
-    replicas: Duration,
 }
 
 impl Limits {
     pub fn new(terms: &Terms, now: Instant) -> Self {
         let outage = terms.outage.unwrap_or(if terms.wait == Wait::Not { TRY } else { OUTAGE });
-        let replicas = terms.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
-        Self { wait: terms.wait, outage, began: now, replicas }
+        Self { wait: terms.wait, outage, began: now }
     }
 
     /// Returns the rest of the wait, if it has an end.
@@ -47,7 +44,17 @@ impl Limits {
 
     /// Returns when an attempt has to end. The server's own answer to a wait that is over may come a moment later.
     pub fn end(&self, heard: Instant) -> Option<Instant> {
-        self.over(heard)?.checked_add(ANSWER)?.checked_add(self.replicas)
+        self.over(heard)?.checked_add(ANSWER)
+    }
+
+    /// Returns replicas that have to acknowledge a grant with the time that is left for them: it is part of the wait.
+    pub fn cut(&self, replicas: Replicas, now: Instant) -> Replicas {
+        let over = match self.wait {
+            Wait::ForEver => None,
+            Wait::Not | Wait::AtMost(_) => self.over(now),
+        };
+        let left = over.map(|over| over.saturating_duration_since(now).max(LAST));
+        Replicas { timeout: left.map_or(replicas.timeout, |left| left.min(replicas.timeout)), ..replicas }
     }
 
     /// Returns how often to ask a server for a sign of life while a request waits there: several times in the time
@@ -66,6 +73,9 @@ const TRY: Duration = Duration::from_secs(1);
 
 /// How late the answer to a wait that is over may come. The caller may be 250 ms late.
 const ANSWER: Duration = Duration::from_millis(150);
+
+/// How long replicas may take at least.
+const LAST: Duration = Duration::from_millis(50);
 
 /// Between two looks at a server, while a request waits there.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);

@@ -17,6 +17,7 @@ const { timer, unlessAborted } = require('../time.js');
 class Connection {
   #raw;
   #unread = 0;
+  #isClosed = false;
   /** Whether what is unread ends the request by itself. A wait in the queue does not. */
   #isForReplicas = false;
 
@@ -42,6 +43,11 @@ class Connection {
   /** Whether a reply is awaited. */
   get isUnread() {
     return this.#unread > 0;
+  }
+
+  /** Whether the next command would have no answer, or not at once. */
+  get isSpent() {
+    return this.#isClosed || this.isUnread;
   }
 
   /**
@@ -103,6 +109,7 @@ class Connection {
   }
 
   close() {
+    this.#isClosed = true;
     this.#raw.close();
   }
 

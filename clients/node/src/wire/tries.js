@@ -63,8 +63,8 @@ class Tries {
       } catch (error) {
         const over = connection;
         this.hasLeft ||= over !== undefined && mayRepeat(error);
-        if (over && error instanceof Silent) error.replies.then(() => this.#close(over));
-        else if (over) this.#close(over);
+        if (over && error instanceof Silent) error.replies.then(() => this.close(over));
+        else if (over) this.close(over);
         signal.throwIfAborted();
         this.#bound.cause = error;
         if (isHeard(error)) this.#bound.heard();
@@ -121,7 +121,7 @@ class Tries {
       const wanted = { signal: attempt.signal, again: this.isSuspect || tries > 0, onMessage };
       const connection = await this.#client.connect(this.#key, wanted);
       this.#open.add(connection);
-      if (signal.aborted) this.#close(connection);
+      if (signal.aborted) this.close(connection);
       signal.throwIfAborted();
       if (wanted.again) await this.#probe(connection, attempt.signal);
       return connection;
@@ -142,7 +142,7 @@ class Tries {
       await connection.exchange([['DLOCK.CHECK', this.#key, '1']], signal);
     } catch (error) {
       if (!isHeard(error) || mayRepeat(error)) {
-        this.#close(connection);
+        this.close(connection);
         throw error;
       }
     }
@@ -157,7 +157,7 @@ class Tries {
   }
 
   /** @param {Connection} connection not closed if it was given away */
-  #close(connection) {
+  close(connection) {
     if (this.#open.delete(connection)) connection.close();
   }
 }

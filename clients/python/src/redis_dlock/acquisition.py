@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from redis.exceptions import ConnectionError, ResponseError
@@ -259,9 +259,13 @@ class Acquisition:
         """Returns until when its caller waits, whatever happens. None: for as long as a server answers."""
         if self.limits.is_endless:
             return None
-        # The replicas are asked after the grant.
-        extra = self.replicas.patience() if self.replicas is not None and self.token is not None else 0.0
-        return max(self.limits.gives_up() + LATE + extra, self.asks_until)
+        return max(self.limits.gives_up() + LATE, self.asks_until)
+
+    def replicas_in_time(self, now: float) -> Replicas | None:
+        """Returns the replicas that must acknowledge a grant, with the time that is left for them."""
+        if self.replicas is None:
+            return None
+        return replace(self.replicas, timeout=self.limits.of_replicas(now, self.replicas.timeout))
 
     # Commands
 

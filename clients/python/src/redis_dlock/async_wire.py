@@ -14,7 +14,7 @@ from .acquisition import Acquisition, Debt, Replicas
 from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start
 from .async_way import Way, in_time
 from .errors import ReplicasError
-from .limits import STEP
+from .limits import STEP, UNNEEDED
 
 Reply = asyncio.Future[Any]
 
@@ -46,8 +46,9 @@ class Wire(Way):
         while not attempt.course.turn.is_outcome:
             if attempt.token is None:
                 await self._repeat_acquiring(attempt)
-            if attempt.token is not None and attempt.replicas is not None:
-                await self._confirm(attempt, attempt.replicas)
+            replicas = attempt.replicas_in_time(time.monotonic())
+            if attempt.token is not None and replicas is not None:
+                await self._confirm(attempt, replicas)
             await self._settle(attempt)
         if attempt.course.turn.do == "unreachable":
             raise TimeoutError("no reply in time")
@@ -313,14 +314,20 @@ def _leave_behind(attempt: Acquisition, debt: Debt) -> None:
 async def _try(talk: Talk, attempt: Acquisition) -> None:
     """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant."""
     commands = [attempt.first()]
-    if attempt.replicas is not None:
-        commands.append(attempt.replicas.wait())
+    replicas = attempt.replicas_in_time(time.monotonic())
+    if replicas is not None:
+        commands.append(replicas.wait())
     attempt.sends(time.monotonic())
     first, *others = await talk.send(*commands)
     _judge(attempt, *await replies([first], _step(attempt)))
-    if attempt.replicas is not None:
-        acknowledged = await replies(others, time.monotonic() + attempt.replicas.patience())
-        [attempt.acknowledged] = redis_py.results(acknowledged)
+    if replicas is None:
+        return
+    if attempt.token is None:
+        # A connection that still waits for replicas then is closed.
+        await asyncio.wait(others, timeout=UNNEEDED)
+        return
+    acknowledged = await replies(others, time.monotonic() + replicas.patience())
+    [attempt.acknowledged] = redis_py.results(acknowledged)
 
 
 def _judge(attempt: Acquisition, reply: Any) -> None:

@@ -85,8 +85,8 @@ class LockBase(Scripts, Generic[C]):
         lock of threads calls it in a thread of its own; that of asyncio calls it in the event loop, and awaits what it
         returns.
 
-        `replicas`: a grant counts only if this many replicas acknowledge it within `replicas_timeout` seconds. If
-        fewer do, it is released, and `ReplicasError` is raised.
+        `replicas`: a grant counts only if this many replicas acknowledge it within `replicas_timeout` seconds,
+        or what is left of the wait. If fewer do, it is released, and `ReplicasError` is raised.
 
         `wait_slice`: for connections that something on the way closes when they are idle. No command waits longer
         than this many seconds. Well before that, the next one is sent on a second connection and takes over the place

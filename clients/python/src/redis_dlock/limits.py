@@ -13,6 +13,9 @@ LATE = 0.15
 # How long one connection may take to be made, or to answer a command that does not wait, in seconds. Then another
 # connection is made, which may lead to another server.
 STEP = 2.0
+# How long replicas may take at least, in seconds; and a refusal, whose connection is closed if they take longer.
+LAST_STEP = 0.05
+UNNEEDED = 0.02
 # How long a server is asked for a grant that is old when the time of the wait is over, in seconds.
 LAST_QUESTION = 0.1
 # A reply may take this much longer than `BLOCK` before its connection counts as dead, in seconds.
@@ -62,6 +65,10 @@ class Limits:
     def question(self, now: float) -> float:
         """Returns until when the server may answer a question about an old grant."""
         return max(self.gives_up() + (0.0 if self.is_endless else LATE), now + LAST_QUESTION)
+
+    def of_replicas(self, now: float, seconds: float) -> float:
+        """Returns how long replicas may take to acknowledge a grant, which is part of the wait."""
+        return seconds if self.is_endless else min(seconds, max(self.gives_up() - now, LAST_STEP))
 
     def heartbeat(self) -> float:
         """Returns when a server should be asked whether it still answers, while a command waits."""

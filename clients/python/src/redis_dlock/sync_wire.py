@@ -20,7 +20,7 @@ from .acquisition import Acquisition, Debt, Replicas
 from .commands import Command
 from .errors import ReplicasError
 from .limited import Work
-from .limits import STEP
+from .limits import STEP, UNNEEDED
 from .sync_way import Way
 from .talk import Line, Talk
 
@@ -52,8 +52,9 @@ class Wire(Way):
             while not attempt.course.turn.is_outcome:
                 if attempt.token is None:
                     self._repeat_acquiring(attempt)
-                if attempt.token is not None and attempt.replicas is not None:
-                    self._confirm(attempt, attempt.replicas)
+                replicas = attempt.replicas_in_time(time.monotonic())
+                if attempt.token is not None and replicas is not None:
+                    self._confirm(attempt, replicas)
                 self._settle(attempt)
             if attempt.course.turn.do == "unreachable":
                 raise TimeoutError("no reply in time")
@@ -307,13 +308,19 @@ def _leave(line: Line, attempt: Acquisition) -> bool:
 def _try(talk: Talk, attempt: Acquisition) -> None:
     """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant."""
     commands = [attempt.first()]
-    if attempt.replicas is not None:
-        commands.append(attempt.replicas.wait())
+    replicas = attempt.replicas_in_time(time.monotonic())
+    if replicas is not None:
+        commands.append(replicas.wait())
     attempt.sends(time.monotonic())
     talk.send(*commands)
     _read(talk, attempt, attempt.limits.step(time.monotonic()))
-    if attempt.replicas is not None:
-        [attempt.acknowledged] = redis_py.results([talk.read(time.monotonic() + attempt.replicas.patience())])
+    if replicas is None:
+        return
+    if attempt.token is not None:
+        [attempt.acknowledged] = redis_py.results([talk.read(time.monotonic() + replicas.patience())])
+    elif talk.answers(time.monotonic() + UNNEEDED):
+        # A connection that still waits for replicas is closed instead.
+        talk.read(time.monotonic() + UNNEEDED)
 
 
 def _send(talk: Talk, attempt: Acquisition) -> None:

@@ -155,9 +155,9 @@ module Dlock
       return true if @options.replicas.zero?
 
       commands = waited ? [renewal] : []
-      timeout = @options.replicas_timeout
+      timeout = limits.of_replicas(Dlock.now, @options.replicas_timeout)
+      @open ||= waited
       reply = wire.exchange(Dlock.now + timeout + Limits::LATE, *commands, ["WAIT", @options.replicas, timeout]).last
-      @open = true if waited
       return true if reply.is_a?(Integer) && reply >= @options.replicas
 
       @failure = reply.is_a?(ServerError) ? reply : TooFewReplicas.new("#{@name}: #{reply} of #{@options.replicas}")

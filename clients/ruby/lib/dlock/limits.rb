@@ -34,6 +34,9 @@ module Dlock
     # The argument of BLOCK. 0: no limit.
     def block(now) = @ends ? [(@ends - now).ceil, 1].max : 0
 
+    # How long replicas may take to acknowledge a grant: no longer than the wait, at whose end the server answers late.
+    def of_replicas(now, timeout) = @ends ? [timeout, [(@ends - now).ceil, LAST].max].min : timeout
+
     # How often a wait that hears nothing asks whether the server still answers.
     def probe_every = @outage / 3
   end

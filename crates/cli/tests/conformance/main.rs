@@ -24,7 +24,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// The scenarios that the command plays. A session is a lease here, and a lease is at least 3 s and renewed.
-const PLAYED: [&str; 17] = [
+const PLAYED: [&str; 18] = [
     "cancel",
     "cancel_at_every_point",
     "cap",
@@ -39,6 +39,7 @@ const PLAYED: [&str; 17] = [
     "outage_limit",
     "read_write",
     "replicas",
+    "replicas_limit",
     "server_down",
     "slot",
     "wait_0",

@@ -141,9 +141,9 @@ impl Acquisition {
         let Self { server, terms, limits, heard, at, got, .. } = self;
         let sending = async {
             match (next, got.as_ref()) {
-                (Next::Ask { block, .. }, _) => server.ask_for(terms, block, is_repeat, at).await,
+                (Next::Ask { block, .. }, _) => server.ask_for(terms, limits, block, is_repeat, at).await,
                 (_, Some(got)) => {
-                    let (renewal, asked) = server.confirm(&got.hold, terms.first_lease()).await;
+                    let (renewal, asked) = server.confirm(&got.hold, terms.first_lease(), limits).await;
                     Answer::Renewal(renewal, asked)
                 }
                 (_, None) => Answer::TimeIsOver,
@@ -299,8 +299,8 @@ impl Server {
     }
 
     /// Asks for the lock once.
-    async fn ask_for(&self, terms: &Terms, block: Option<Block>, is_repeat: bool, at: &At) -> Answer {
-        let answered = self.ask_and_count(terms, block, is_repeat, at).await;
+    async fn ask_for(&self, terms: &Terms, limits: &Limits, block: Option<Block>, is_repeat: bool, at: &At) -> Answer {
+        let answered = self.ask_and_count(terms, limits, block, is_repeat, at).await;
         answered.unwrap_or_else(|(fault, is_left)| Answer::Failed { fault, is_left })
     }
 
@@ -308,6 +308,7 @@ impl Server {
     async fn ask_and_count(
         &self,
         terms: &Terms,
+        limits: &Limits,
         block: Option<Block>,
         is_repeat: bool,
         at: &At,
@@ -318,20 +319,17 @@ impl Server {
             Some(session) => Some(session.ticket(terms.name(), REPLY).await.map_err(|fault| (fault, false))?),
             None => None,
         };
-        let mut all = vec![commands::acquire(terms, ticket.as_ref(), block.map(in_millis))];
-        let mut rest = Duration::ZERO;
-        if let Some(replicas) = terms.replicas {
-            // Redis 7.0.0 to 7.0.11 does not count a grant to a blocked client as its write, and no server counts a
-            // repeat that is not executed as one. `WAIT` then waits for nothing. A renewal is a write.
-            if block.is_some() || is_repeat {
-                all.extend(commands::confirm(terms));
+        let request = commands::acquire(terms, ticket.as_ref(), block.map(in_millis));
+        let answered = match (terms.replicas, block) {
+            (Some(replicas), None) => self.ask_with(replicas, terms, limits, request, is_repeat, at).await,
+            (Some(replicas), Some(_)) => self.wait_with(replicas, terms, limits, request, at).await,
+            // The server answers a request that waits when it wants.
+            (None, block) => {
+                let patience = if block.is_some() { None } else { Some(REPLY) };
+                self.nodes.call_at(terms.name(), &[request], lane, patience, Duration::ZERO, at).await
             }
-            all.push(commands::wait(replicas));
-            rest = replicas.timeout + REPLY;
-        }
-        // The server answers a request that waits when it wants.
-        let patience = if block.is_some() { None } else { Some(REPLY) };
-        let (replies, link) = match self.nodes.call_at(terms.name(), &all, lane, patience, rest, at).await {
+        };
+        let (replies, link) = match answered {
             // The refused command may be `WAIT`, behind a grant.
             Err(fault @ Fault::Refused(_)) if terms.replicas.is_some() => {
                 let releases = terms.names.iter().map(|name| async move {
@@ -358,6 +356,9 @@ impl Server {
         };
         let session = (terms.keep == Keep::Session).then(|| Arc::new(Session::new(link.clone())));
         let hold = Hold::granted(terms, terms.owner.clone(), (token, slot), session, None);
+        if terms.replicas.is_some() && replies.last() == Some(&Value::Nil) {
+            return Ok(Answer::Renewal(Renewal::Gone, Instant::now()));
+        }
         if let Some(replicas) = terms.replicas
             && let Err(fault) = commands::acknowledged(replies.last().unwrap_or(&Value::Nil), replicas)
         {
@@ -372,10 +373,11 @@ impl Server {
 
     /// Renews a hold that may have been granted long ago: in the queue nobody knows when the lease began. Returns when
     /// the server was asked how long it lasts, if it was.
-    async fn confirm(&self, hold: &Hold, lease: Duration) -> (Renewal, Instant) {
+    async fn confirm(&self, hold: &Hold, lease: Duration, limits: &Limits) -> (Renewal, Instant) {
         let patience = patience(lease);
         if hold.session.is_none() || hold.replicas.is_some() {
-            let renewal = self.renew(hold, lease, patience).await;
+            let replicas = hold.replicas.map(|replicas| limits.cut(replicas, Instant::now()));
+            let renewal = self.renew_for(replicas, hold, lease, patience).await;
             if !matches!(renewal, Renewal::Capped) {
                 return (renewal, Instant::now());
             }

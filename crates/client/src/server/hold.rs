@@ -22,7 +22,18 @@ use crate::session::Session;
 impl Server {
     /// Renews once.
     pub async fn renew(&self, hold: &Hold, lease: Duration, patience: Duration) -> Renewal {
-        let replies = match hold.replicas {
+        self.renew_for(hold.replicas, hold, lease, patience).await
+    }
+
+    /// The same, with less time for the replicas.
+    pub(super) async fn renew_for(
+        &self,
+        replicas: Option<Replicas>,
+        hold: &Hold,
+        lease: Duration,
+        patience: Duration,
+    ) -> Renewal {
+        let replies = match replicas {
             Some(replicas) => self.renew_with_replicas(hold, lease, replicas, patience).await,
             None => {
                 let renewals = hold.names.iter().map(|name| self.renew_one(hold, name, lease, patience));

@@ -15,6 +15,7 @@ mod hold;
 pub(crate) mod link;
 pub(crate) mod nodes;
 mod observe;
+mod replicated;
 mod sessions;
 mod slot;
 mod stay;

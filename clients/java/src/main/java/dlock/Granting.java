@@ -35,6 +35,8 @@ final class Granting {
     private Throwable trouble;
     /** The last failure since the last answer. */
     private Throwable reason;
+    /** Why a grant is not confirmed, which is being released. */
+    private RuntimeException unconfirmed;
     private int failures;
     private Timer.Task timer;
     /** The grant, until its outcome. */
@@ -242,6 +244,9 @@ final class Granting {
             return;
         }
         if (grant.unconfirmed != null) {
+            synchronized (this) {
+                unconfirmed = grant.unconfirmed;
+            }
             at.giveBack(grant).thenRun(() -> fails(grant.unconfirmed, copy));
             return;
         }
@@ -424,10 +429,12 @@ final class Granting {
 
     private void end(Attempt.Action action) {
         Throwable why;
+        RuntimeException tooFew;
         Confirmation its;
         Acquisition last;
         synchronized (this) {
             why = reason;
+            tooFew = action.step == Attempt.Step.CANCELED ? null : unconfirmed;
             its = granted;
             last = asking;
         }
@@ -440,7 +447,9 @@ final class Granting {
             left = last.abandon(action.cleanup == Attempt.Cleanup.LEAVE);
         }
         left.whenComplete((done, failed) -> cleaned.complete(null));
-        if (action.step == Attempt.Step.REFUSED) {
+        if (tooFew != null) {
+            result.completeExceptionally(tooFew);
+        } else if (action.step == Attempt.Step.REFUSED) {
             result.complete(null);
         } else if (action.step == Attempt.Step.FAILED && why instanceof RuntimeException && !(why instanceof Unanswered)) {
             result.completeExceptionally(why);

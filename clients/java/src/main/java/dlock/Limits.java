@@ -11,6 +11,8 @@ final class Limits {
     static final long TRY_MILLIS = 1000;
     /** The time that a server has to say that a wait has ended. */
     private static final long ANSWER_MILLIS = 120;
+    /** The time that something has at least which follows the grant. */
+    private static final long LAST_MILLIS = 40;
 
     /** The end of the wait. */
     final Deadline end;
@@ -98,9 +100,10 @@ final class Limits {
         return end.isNever() ? Math.max(1, millis / 4) : Long.MAX_VALUE;
     }
 
-    /** Returns this time, or the shorter one that is left for something that follows the grant. */
+    /** Returns this time, or the shorter one that is left for something that follows the grant and is answered in time. */
     long cut(long wanted, long now) {
-        return end.isNever() ? wanted : Math.min(wanted, Math.max(1, giveUp.leftMillis(now) - ANSWER_MILLIS / 3));
+        long left = Math.max(LAST_MILLIS, giveUp.leftMillis(now) - ANSWER_MILLIS);
+        return end.isNever() ? wanted : Math.min(wanted, left);
     }
 
     /** Returns the failure of an acquisition that gives up. */
