@@ -63,10 +63,11 @@ impl Backend {
         }
     }
 
-    /// Releases the hold, trying again until `until`, when it has lapsed. [`Error::Lost`]: it was not held any more.
-    pub async fn release(&self, hold: &Hold, until: Instant) -> Result<(), Error> {
+    /// Releases the hold, trying again until `until`, when it has lapsed. `was_held`: it is certain until now.
+    /// [`Error::Lost`]: it was not held any more.
+    pub async fn release(&self, hold: &Hold, was_held: bool, until: Instant) -> Result<(), Error> {
         match self {
-            Self::Server(server) => server.release(hold, until).await,
+            Self::Server(server) => server.release(hold, was_held, until).await,
             Self::Quorum(_) => match &hold.kept {
                 Some(kept) => kept.release().await,
                 None => Err(Error::Lost),

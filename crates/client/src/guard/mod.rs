@@ -258,8 +258,9 @@ impl Guard {
             self.released = !matches!(outcome, Err(Error::Unreachable(_)));
             return outcome;
         }
+        let was_held = !self.held.is_unbound();
         self.held.leave_session();
-        let outcome = self.held.backend.release(&self.held.hold, patience).await;
+        let outcome = self.held.backend.release(&self.held.hold, was_held, patience).await;
         self.released = !matches!(outcome, Err(Error::Unreachable(_))) || self.held.hold.binding.is_some();
         if !matches!(outcome, Ok(()) | Err(Error::Lost)) {
             self.held.release_later();
@@ -319,7 +320,7 @@ impl Drop for Guard {
                 _ = held.backend.stay(&held.hold, end, until).await;
                 return;
             }
-            if !matches!(held.backend.release(&held.hold, until).await, Ok(()) | Err(Error::Lost)) {
+            if !matches!(held.backend.release(&held.hold, true, until).await, Ok(()) | Err(Error::Lost)) {
                 held.release_later();
             }
         });

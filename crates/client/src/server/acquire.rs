@@ -362,7 +362,7 @@ impl Server {
         if let Some(replicas) = terms.replicas
             && let Err(fault) = commands::acknowledged(replies.last().unwrap_or(&Value::Nil), replicas)
         {
-            let released = self.release(&hold, Instant::now() + REPLY).await;
+            let released = self.release(&hold, true, Instant::now() + REPLY).await;
             return Err((fault, !matches!(released, Ok(()) | Err(Error::Lost))));
         }
         if hold.session.is_none() {

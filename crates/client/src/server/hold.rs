@@ -116,16 +116,18 @@ impl Server {
     }
 
     /// Gives the hold up. Of several locks, the first error is returned after all were tried.
-    pub async fn release(&self, hold: &Hold, until: Instant) -> Result<(), Error> {
-        join_all(hold.names.iter().map(|name| self.release_one(hold, name, until))).await.into_iter().collect()
+    /// `was_held`: it is certain that the server has the hold.
+    pub async fn release(&self, hold: &Hold, was_held: bool, until: Instant) -> Result<(), Error> {
+        let releases = hold.names.iter().map(|name| self.release_one(hold, name, was_held, until));
+        join_all(releases).await.into_iter().collect()
     }
 
-    async fn release_one(&self, hold: &Hold, name: &[u8], until: Instant) -> Result<(), Error> {
-        let releasing = timeout_at(until.into(), self.release_until(hold, name, until)).await;
+    async fn release_one(&self, hold: &Hold, name: &[u8], was_held: bool, until: Instant) -> Result<(), Error> {
+        let releasing = timeout_at(until.into(), self.release_until(hold, name, was_held, until)).await;
         releasing.unwrap_or_else(|_| Err(Error::Unreachable("no reply in time".into())))
     }
 
-    async fn release_until(&self, hold: &Hold, name: &[u8], until: Instant) -> Result<(), Error> {
+    async fn release_until(&self, hold: &Hold, name: &[u8], was_held: bool, until: Instant) -> Result<(), Error> {
         let release = commands::release(hold, name);
         let mut is_repeat = false;
         loop {
@@ -136,8 +138,8 @@ impl Server {
                 None => self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply),
             };
             match reply {
-                // The first one may have done it.
-                Ok(Value::Nil) if !is_repeat => return Err(Error::Lost),
+                // A repeat that finds nothing finds what the first one has done, if there was something.
+                Ok(Value::Nil) if !(is_repeat && was_held) => return Err(Error::Lost),
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_wrong_type() => return Err(Error::Lost),
                 Err(fault @ Fault::Refused(_)) => return Err(fault.into()),

@@ -215,3 +215,21 @@ async fn a_try_after_one_without_an_answer_has_a_new_connection() {
         assert!(guard.release().await.is_ok());
     }
 }
+
+/// The session of the lock has lost its connection, and the server has given the lock to another owner since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_of_a_lost_lock_says_so_whatever_is_lost() {
+    let server = Server::start();
+    let network = Proxy::to(&server);
+    let client = Client::open(&network.url()).expect("a URL");
+    let mut other = server.client();
+    let guard = in_time(client.acquire("job").session().lease(LONG)).await.expect("a lock");
+    network.keep_from("SESSION");
+    other.run("CLIENT KILL TYPE normal SKIPME yes");
+    soon("it is free, and nobody believes in it", || other.int("EXISTS job") == 0 && !guard.is_held());
+    other.int("DLOCK.ACQUIRE job other PX 60000");
+    network.strand("DLOCK.RELEASE", "DLOCK.RELEASE");
+    let outcome = in_time(guard.release()).await;
+    assert!(matches!(outcome, Err(Error::Lost)), "{outcome:?}");
+    network.deliver();
+}
