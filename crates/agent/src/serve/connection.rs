@@ -83,12 +83,12 @@ impl Connection {
     fn run_some(&mut self) -> Result<bool, Ended> {
         for _ in 0..AT_ONCE {
             let client = &self.client;
-            if client.is_waiting()
-                || client.is_leaving.get()
-                || client.is_killed.get()
-                || client.unsent() >= MOST_UNSENT
-            {
+            if client.is_waiting() || client.is_leaving.get() || client.is_killed.get() {
                 return Ok(false);
+            }
+            // There may be room once it is sent what it takes.
+            if client.unsent() >= MOST_UNSENT {
+                return Ok(true);
             }
             let request = match self.next() {
                 Ok(Some(request)) => request,

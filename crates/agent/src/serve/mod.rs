@@ -24,6 +24,8 @@ mod commands;
 mod connection;
 mod glob;
 mod greeting;
+#[cfg(test)]
+mod histories;
 mod keys;
 mod locks;
 mod memory;
