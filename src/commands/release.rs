@@ -9,7 +9,7 @@ use dlock_core::{ClientId, Name};
 use super::may_write;
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
-use crate::ffi::context::{Context, now};
+use crate::ffi::context::{Context, Flags, now};
 use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
 use crate::state::engine;
@@ -29,7 +29,7 @@ impl Command for Release {
         let request = dlock_core::Release { owner: &owner, mode, entries, token, request: request.as_ref() };
         let [key] = &own;
         let name = Name { db: context.db(), key: key.bytes() };
-        let client = if is_break { context.connected_client(flags).unwrap_or(0) } else { context.sender(flags) };
+        let client = if is_break { breaker(context, flags) } else { context.sender(flags) };
         let mut keys = ServerKeys::new(context, name.db, &own);
         let is_effect = flags.is_effect();
         if !is_effect {
@@ -57,4 +57,11 @@ impl Command for Release {
         rest.finish(context, &Self::SPEC, replied);
         Ok(())
     }
+}
+
+/// Returns the client that releases the hold of another; 0 if it is no connection.
+#[cold]
+#[inline(never)]
+fn breaker(context: &Context<'_>, flags: Flags) -> u64 {
+    context.connected_client(flags).unwrap_or(0)
 }

@@ -23,7 +23,8 @@ static MAIN: AtomicU64 = AtomicU64::new(0);
 
 /// The calling thread is inside of the module until this is dropped.
 pub(super) struct Inside {
-    is_outermost: bool,
+    /// The thread that was inside before: 0, or this one.
+    before: u64,
 }
 
 impl Inside {
@@ -31,20 +32,15 @@ impl Inside {
     #[inline]
     pub(super) fn enter() -> Option<Inside> {
         let me = this_thread();
-        match INSIDE.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Some(Inside { is_outermost: true }),
-            Err(inside) if inside == me => Some(Inside { is_outermost: false }),
-            Err(_) => None,
-        }
+        let (Ok(before) | Err(before)) = INSIDE.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
+        (before == 0 || before == me).then_some(Inside { before })
     }
 }
 
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
-        if self.is_outermost {
-            INSIDE.store(0, Ordering::Release);
-        }
+        INSIDE.store(self.before, Ordering::Release);
     }
 }
 

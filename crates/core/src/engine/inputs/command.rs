@@ -36,6 +36,9 @@ pub(super) trait Work<T> {
     /// Its result.
     type Done;
 
+    /// Whether it sets when the lock is due next, whatever it does: then that is not set before it, too.
+    const RESCHEDULES: bool = false;
+
     /// Does it.
     fn run<K: OpenKey>(self, visit: &mut Visit<'_, T, K>) -> Self::Done;
 }
@@ -84,7 +87,7 @@ impl<T> Engine<T> {
             if visit.record.is_some() {
                 visit.release_ended();
                 visit.release_ended_of(owner);
-                let several = visit.serve();
+                let several = if W::RESCHEDULES { visit.serve_first() } else { visit.serve() };
                 // A request that becomes the head now may get in, and comes before the command, too.
                 if several.is_some() && several != head && restarts.next().is_some() {
                     visit.close();

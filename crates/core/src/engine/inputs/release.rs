@@ -5,10 +5,10 @@ use crate::engine::keyspace::{Keyspace, NotOpen, OpenKey, OpenLock, Replication}
 use crate::engine::state::call::Call;
 use crate::engine::state::engine::Engine;
 use crate::engine::state::fault::Fault;
-use crate::engine::state::outbox::Event;
+use crate::engine::state::outbox::{Event, Outbox};
 use crate::engine::visit::Visit;
 use crate::lock::{Release, Released};
-use crate::{Change, Effect, Expiry, Memory, Name, UnixMs};
+use crate::{Change, Effect, Expiry, Hold, Lock, Memory, Name, UnixMs};
 
 /// The rest of a hold after a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,8 @@ struct Releasing<'a>(&'a Call<'a>, &'a Release<'a>, By);
 impl<T> Work<T> for Releasing<'_> {
     type Done = Result<Left, Fault>;
 
+    const RESCHEDULES: bool = true;
+
     #[inline(always)]
     fn run<K: OpenKey>(self, visit: &mut Visit<'_, T, K>) -> Self::Done {
         visit.release(self.0, self.1, self.2)
@@ -81,39 +83,76 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     #[inline(always)]
     fn release(&mut self, call: &Call<'_>, request: &Release<'_>, by: By) -> Result<Left, Fault> {
         let (now, lock) = (self.now.ms(), self.open.lock());
+        // Nearly every release frees the lock. The others are decided again, out of its way.
+        let Released::Fully(hold) = lock.release(now, request) else {
+            return self.release_otherwise(call, request, by);
+        };
+        let is_exact = is_exact(lock, now, by);
+        let outbox = &mut self.parts.outbox;
+        outbox.note_release(call, hold);
+        note_break(outbox, call, by, hold);
+        let change = Change::Remove { owner: request.owner.clone(), mode: Some(hold.mode) };
+        self.carry_out(Effect { clock: now, change }, is_exact);
+        Ok(Left::Fully)
+    }
+
+    /// Does the same where the owner has no such hold, keeps entries, or gives back both modes.
+    #[inline(never)]
+    fn release_otherwise(&mut self, call: &Call<'_>, request: &Release<'_>, by: By) -> Result<Left, Fault> {
+        let (now, lock) = (self.now.ms(), self.open.lock());
+        let is_exact = is_exact(lock, now, by);
         let released = lock.release(now, request);
+        let outbox = &mut self.parts.outbox;
         let left = match released {
-            Released::NotHeld => return Ok(Left::NotHeld),
-            Released::Ambiguous => return Err(Fault::Ambiguous),
-            Released::Replayed => {
-                self.parts.outbox.stats.replays += 1;
-                return Ok(Left::Partly);
+            Released::NotHeld | Released::Ambiguous | Released::Replayed => {
+                outbox.stats.replays += u64::from(matches!(released, Released::Replayed));
+                let left = match released {
+                    Released::Ambiguous => Err(Fault::Ambiguous),
+                    Released::Replayed => Ok(Left::Partly),
+                    _ => Ok(Left::NotHeld),
+                };
+                self.reschedule();
+                return left;
             }
             Released::Partly(_) => Left::Partly,
             Released::Fully(hold) => {
-                self.parts.outbox.note_release(call, hold);
+                outbox.note_release(call, hold);
                 Left::Fully
             }
             Released::Both(exclusive, shared) => {
-                self.parts.outbox.note_release(call, exclusive);
-                self.parts.outbox.note_release(call, shared);
+                outbox.note_release(call, exclusive);
+                outbox.note_release(call, shared);
                 Left::Fully
             }
         };
-        if by == By::Other {
-            for hold in released.holds().into_iter().flatten() {
-                self.parts.outbox.note_break(call, hold);
-            }
-        }
+        released.holds().into_iter().flatten().for_each(|hold| note_break(outbox, call, by, hold));
         if let Some(effect) = effect_of(released, request, now) {
-            // A server that applies the command looks at no clock: it may not have to drop anything. Nor may it know `BREAK`.
-            let is_exact = !lock.has_lapsed(now) && by == By::Owner;
-            self.apply(effect, if is_exact { Replication::Verbatim } else { Replication::Effect });
+            self.carry_out(effect, is_exact);
         }
+        Ok(left)
+    }
+
+    #[inline(always)]
+    fn carry_out(&mut self, effect: Effect, is_exact: bool) {
+        self.apply(effect, if is_exact { Replication::Verbatim } else { Replication::Effect });
         self.parts.outbox.stats.releases += 1;
         self.emit(Event::Release);
         self.serve();
-        Ok(left)
+    }
+}
+
+/// Returns whether the command itself says what a release changes: a server that applies it looks at no clock, so it may not
+/// have to drop anything. Nor may it know `BREAK`.
+#[inline(always)]
+fn is_exact(lock: &Lock, now: UnixMs, by: By) -> bool {
+    !lock.has_lapsed(now) && by == By::Owner
+}
+
+/// Logs a hold that another than its owner releases.
+#[inline(always)]
+fn note_break<T>(outbox: &mut Outbox<T>, call: &Call<'_>, by: By, hold: &Hold) {
+    if by == By::Other {
+        outbox.note_break(call, hold);
     }
 }
 
@@ -138,7 +177,6 @@ pub fn replay_release<S: Keyspace>(
     Ok(())
 }
 
-#[inline]
 fn effect_of(released: Released<'_>, request: &Release<'_>, clock: UnixMs) -> Option<Effect> {
     let change = match released {
         Released::NotHeld | Released::Ambiguous | Released::Replayed => return None,

@@ -30,6 +30,17 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         several
     }
 
+    /// The same before the work of a command that reschedules the lock: here, only what has changed or lapsed needs that.
+    #[inline]
+    pub(crate) fn serve_first(&mut self) -> Option<WaiterId> {
+        let is_empty = self.record.as_ref()?.queue.is_empty();
+        let several = if is_empty { None } else { self.serve_queue() };
+        if several.is_some() || self.open.is_changed() || self.open.lock().has_lapsed(self.now.ms()) {
+            self.reschedule();
+        }
+        several
+    }
+
     // Apart, so that a command on a lock without waiters calls nothing.
     #[inline(never)]
     fn serve_queue(&mut self) -> Option<WaiterId> {
