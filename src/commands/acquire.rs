@@ -22,7 +22,7 @@ use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, Flags, now};
 use crate::ffi::rights::Rights;
 use crate::ffi::strings::KeyName;
-use crate::keyspace::ServerKeys;
+use crate::keyspace::{ServerKeys, take_user};
 use crate::outputs::begin;
 use crate::state::{engine, use_engine};
 use crate::waiter::Waiter;
@@ -95,7 +95,7 @@ pub(super) fn enter(
     let call = Call { name: Name { db, key: first.bytes() }, now, client };
     let mut waiter = None;
     // The ticket of a request that waits is left here, too.
-    let wait = timeout_ms.map(|_| |id| Rc::clone(waiter.insert(Rc::new(Waiter::new(id)))));
+    let wait = timeout_ms.map(|_| |id| Rc::clone(waiter.insert(Rc::new(Waiter::new(id, take_user())))));
     let mut keys = ServerKeys::new(context, db, own);
     let mut engine = engine()?;
     let entered = if command == Which::Macquire {
@@ -104,8 +104,8 @@ pub(super) fn enter(
     } else {
         engine.acquire(&mut keys, call, &request, wait)
     };
-    let user = keys.into_user_name();
     let rest = begin(context, own, engine);
+    // No closure: the compiler leaves that out of line.
     let replied = match entered {
         Ok(Entered::Granted(grant)) => {
             reply::granted(context, grant, is_owner_drawn.then_some(&request.owner));
@@ -115,38 +115,37 @@ pub(super) fn enter(
             reply::granted(context, grant, None);
             Ok(())
         }
-        Ok(Entered::Waiting(_)) => {
-            // The engine has asked for the user of a request that waits.
-            let rights = || Rights::of(user?, db, arguments);
-            waits(context, first, timeout_ms.unwrap_or(0), waiter, rights);
-            Ok(())
-        }
         Ok(Entered::Refused) => {
             context.reply_nil();
             Ok(())
         }
-        Err(error) => Err(Error::from(error)),
+        Ok(Entered::Waiting(_)) => {
+            begin_to_wait(context, (arguments, spec), first, timeout_ms, waiter);
+            Ok(())
+        }
+        Err(fault) => Err(Error::from(fault)),
     };
     rest.finish(context, spec, replied);
     Ok(())
 }
 
-/// Blocks the client of a request that waits, unless that was answered while the events were sent.
-#[cold]
-fn waits(
+/// Blocks the client of a request that waits, on the first of its keys.
+#[inline(never)]
+fn begin_to_wait(
     context: &mut Context<'_>,
+    (arguments, spec): (&Arguments<'_>, &Spec),
     first: &KeyName<'_>,
-    timeout_ms: u64,
+    timeout_ms: Option<u64>,
     waiter: Option<Rc<Waiter>>,
-    rights: impl FnOnce() -> Option<Rights>,
 ) {
     match waiter {
+        // The waiter was let in while the events were sent.
         Some(waiter) if waiter.is_over() => waiter.answer(context),
         Some(waiter) => {
-            if let Some(rights) = rights() {
+            if let Some(rights) = waiter.user.take().and_then(|user| Rights::of(user, context.db(), arguments, spec)) {
                 waiter.rights.set(rights).unwrap_or(());
             }
-            block(context, first, timeout_ms, &waiter);
+            block(context, first, timeout_ms.unwrap_or(0), &waiter);
         }
         None => context.reply_nil(),
     }

@@ -101,7 +101,7 @@ impl User {
 
     /// Returns whether the user may run this command, on the keys that it names.
     pub fn may_run<const N: usize>(&self, words: [&[u8]; N]) -> bool {
-        self.may_send(&words.map(KeyName::new))
+        self.may_send(words.map(KeyName::new).iter().map(KeyName::raw))
     }
 
     /// Returns whether the user may run the first of these commands that the server has, and which that is: an operator may
@@ -111,7 +111,7 @@ impl User {
             let names: SmallVec<[KeyName<'_>; 4]> = words.iter().map(|word| KeyName::new(word)).collect();
             // SAFETY: the place is this thread's.
             unsafe { *libc::__errno_location() = 0 };
-            let may = self.may_send(&names);
+            let may = self.may_send(names.iter().map(KeyName::raw));
             // SAFETY: as above.
             let is_unknown = !may && matches!(unsafe { *libc::__errno_location() }, libc::ENOENT | libc::EINVAL);
             (!is_unknown).then_some((*words, may))
@@ -123,8 +123,9 @@ impl User {
         User::named(&KeyName::new(b"default"), 0)
     }
 
-    pub(super) fn may_send(&self, words: &[KeyName<'_>]) -> bool {
-        let mut arguments: SmallVec<[_; 16]> = words.iter().map(KeyName::raw).collect();
+    /// Returns whether the user may send the command of these words, which are live for the call.
+    pub(super) fn may_send(&self, words: impl Iterator<Item = *mut raw::RedisModuleString>) -> bool {
+        let mut arguments: SmallVec<[_; 16]> = words.collect();
         let count = c_int::try_from(arguments.len()).unwrap_or(0);
         // SAFETY: the functions are optional, and checked; user and words are live for the call. The reason is not asked for.
         unsafe {

@@ -5,12 +5,13 @@ use std::ffi::c_int;
 
 use dlock_core::args::{AcquireAll, Malformed};
 use redis_module::raw;
+use smallvec::SmallVec;
 
 use super::acl::has_categories;
 use super::command_docs::{document, flags_of};
 use super::context::Context;
 use super::guard::{caught, guarded};
-use super::strings::{KeyName, bytes_of, c_string};
+use super::strings::{Held, KeyName, bytes_of, c_string};
 use dlock_core::spec::{KeyUse, Keys, Spec};
 
 /// A command: how it is registered and what it does.
@@ -61,9 +62,15 @@ impl<'call> Arguments<'call> {
         self.0.get(index).map(|string| unsafe { KeyName::borrowed(*string) })
     }
 
-    /// Returns the command's name and its arguments, kept for longer than the call.
-    pub fn held(&self) -> Box<[KeyName<'static>]> {
-        (0..).map_while(|at| self.name(at)).map(|word| word.held()).collect()
+    /// Returns the words that the rights to a command depend on, kept for longer than the call: its name and its keys, and
+    /// what it needs at least.
+    pub(super) fn held(&self, spec: &Spec) -> SmallVec<[Held; 4]> {
+        let count = match spec.keys {
+            Keys::None | Keys::First(_) => usize::try_from(spec.arity.unsigned_abs()).unwrap_or(usize::MAX),
+            Keys::Numbered(_) => usize::MAX,
+        };
+        // SAFETY: the server's strings are live during the call, and nobody changes them.
+        self.0.iter().take(count).map(|word| unsafe { Held::new(*word) }).collect()
     }
 
     /// Returns the arguments after the key, from left to right.

@@ -17,6 +17,8 @@ pub struct Context<'call> {
     pub(super) raw: *mut raw::RedisModuleCtx,
     /// How many replies the call has still to give: 1 at first, and more within an array or a map.
     owed: Cell<usize>,
+    /// A connection sends the command itself, as far as that was asked.
+    is_sent: Cell<bool>,
     call: PhantomData<&'call ()>,
 }
 
@@ -137,7 +139,7 @@ impl Context<'_> {
     /// # Safety
     /// `raw` must be the context the server gave to the running call.
     pub(super) unsafe fn new<'call>(raw: *mut raw::RedisModuleCtx) -> Context<'call> {
-        Context { raw, owed: Cell::new(1), call: PhantomData }
+        Context { raw, owed: Cell::new(1), is_sent: Cell::new(false), call: PhantomData }
     }
 
     /// Returns the flags now.
@@ -224,6 +226,9 @@ impl Context<'_> {
     /// everything then. A connection that sends a command itself has one. Otherwise the server is asked for a command that
     /// it does not find: it looks for the user first. The functions that name the user crash where there is none.
     pub fn has_user(&mut self) -> bool {
+        if self.is_sent.get() {
+            return true;
+        }
         let flags = self.flags();
         if flags.can_block() && !flags.is_effect() && super::connected::is_connected(self.client_id()) {
             return true;
@@ -249,7 +254,12 @@ impl Context<'_> {
 
     /// Returns the id of the client that may wait; 0 if it is no connection.
     pub fn waiting_client(&self, flags: Flags) -> u64 {
-        Some(self.sender(flags)).filter(|id| super::connected::is_connected(*id)).unwrap_or(0)
+        let id = self.sender(flags);
+        if !super::connected::is_connected(id) {
+            return 0;
+        }
+        self.is_sent.set(!flags.is_effect());
+        id
     }
 
     /// Returns the id of the client whose command is running, if that is a connection: not a script's or a module's.

@@ -1,28 +1,49 @@
 //! The rights of a client that waits, asked about again when its turn comes: an operator may have taken them away.
 
+use std::cell::RefCell;
 use std::ffi::c_int;
+
+use dlock_core::spec::Spec;
+use smallvec::SmallVec;
 
 use super::acl::User;
 use super::command::Arguments;
-use super::strings::KeyName;
+use super::strings::{Held, KeyName};
+use super::under_lock::UnderLock;
 
 /// A command and its user, to be asked about later, when the command is not running any more.
 pub struct Rights {
     user: KeyName<'static>,
-    words: Box<[KeyName<'static>]>,
+    words: SmallVec<[Held; 4]>,
     db: c_int,
 }
 
 impl Rights {
     /// Returns the rights that the running command of this user has needed; `None` if the ACL does not know the user,
     /// because another module has made it.
-    pub fn of(user: KeyName<'static>, db: c_int, arguments: &Arguments<'_>) -> Option<Rights> {
-        User::named(&user, db)?;
-        Some(Rights { user, words: arguments.held(), db })
+    pub fn of(user: KeyName<'static>, db: c_int, arguments: &Arguments<'_>, spec: &Spec) -> Option<Rights> {
+        is_known(&user, db).then(|| Rights { user, words: arguments.held(spec), db })
     }
 
     /// Returns whether the user still is there, is enabled, and may run the command on its keys. Runs no command.
     pub fn are_left(&self) -> bool {
-        User::named(&self.user, self.db).is_some_and(|user| !user.is_disabled() && user.may_send(&self.words))
+        User::named(&self.user, self.db)
+            .is_some_and(|user| !user.is_disabled() && user.may_send(self.words.iter().map(Held::raw)))
     }
+}
+
+/// The name that the ACL has known last.
+static KNOWN: UnderLock<RefCell<Option<Box<[u8]>>>> = UnderLock::new(RefCell::new(None));
+
+/// Returns whether the ACL knows the user, or has known it: a user that was deleted since has no rights when its turn comes.
+fn is_known(user: &KeyName<'_>, db: c_int) -> bool {
+    let mut known = KNOWN.borrow_mut();
+    if known.as_deref() == Some(user.bytes()) {
+        return true;
+    }
+    let is_known = User::named(user, db).is_some();
+    if is_known {
+        *known = Some(user.bytes().into());
+    }
+    is_known
 }

@@ -41,14 +41,6 @@ impl<'a> KeyName<'a> {
         KeyName { raw, bytes, is_owned: true, life: PhantomData }
     }
 
-    /// Returns the same string, kept for longer than the call that it came with.
-    pub fn held(&self) -> KeyName<'static> {
-        // SAFETY: the string is live; without a context it is counted once more, or copied, and ours to free.
-        let raw = unsafe { api!(RedisModule_HoldString(null_mut(), self.raw)) };
-        // SAFETY: the string is ours.
-        unsafe { KeyName::owned(raw) }
-    }
-
     /// Returns the bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -68,6 +60,29 @@ impl Drop for KeyName<'_> {
             // no context of the module has automatic memory.
             unsafe { api!(RedisModule_FreeString(null_mut(), self.raw)) };
         }
+    }
+}
+
+/// A string of the server, kept for longer than the call that it came with.
+pub(super) struct Held(*mut raw::RedisModuleString);
+
+impl Held {
+    /// # Safety
+    /// `raw` must be a live module string that nobody changes.
+    pub(super) unsafe fn new(raw: *mut raw::RedisModuleString) -> Held {
+        // SAFETY: by the caller's promise; without a context the string is counted once more, or copied, and ours to free.
+        Held(unsafe { api!(RedisModule_HoldString(null_mut(), raw)) })
+    }
+
+    pub(super) fn raw(&self) -> *mut raw::RedisModuleString {
+        self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: ours since `new`, and freed once; no context of the module has automatic memory.
+        unsafe { api!(RedisModule_FreeString(null_mut(), self.0)) };
     }
 }
 

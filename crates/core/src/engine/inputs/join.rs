@@ -1,7 +1,5 @@
 //! A request that is not granted at once: it is refused, or it waits.
 
-use std::rc::Rc;
-
 use smallvec::SmallVec;
 
 use crate::engine::inputs::deadlock::Search;
@@ -14,8 +12,8 @@ use crate::engine::state::ids::RecordId;
 use crate::engine::state::ids::WaiterId;
 use crate::engine::state::outbox::grant::Grant;
 use crate::engine::state::outbox::{Answer, Event, Outbox, Output};
-use crate::engine::state::waiting::Sender;
 use crate::engine::state::waiting::queue::Rank;
+use crate::engine::state::waiting::{Sender, Waiters};
 use crate::lock::Refusal;
 use crate::settings::share;
 use crate::{Name, Request};
@@ -87,8 +85,9 @@ pub(super) fn wait_or_refuse<T>(
 }
 
 /// Returns the sender of the running command.
-fn sender<S: Keyspace>(space: &mut S, call: &Call<'_>) -> Sender {
-    Sender { client: call.client, user: space.user().map(Rc::from), since: call.now }
+fn sender<T, S: Keyspace>(waiters: &Waiters<T>, space: &mut S, call: &Call<'_>) -> Sender {
+    let user = space.user().map(|user| waiters.share_name(&user));
+    Sender { client: call.client, user, since: call.now }
 }
 
 impl<T> Engine<T> {
@@ -126,7 +125,7 @@ impl<T> Engine<T> {
         self.note_timeout(id, call.now);
         let Some(waiter) = self.parts.waiters.get(id) else { return Entered::Refused };
         let records = waiter.records.clone();
-        let sender = sender(space, call);
+        let sender = sender(&self.parts.waiters, space, call);
         if let Some(first) = self.parts.waiters.take_over(id, request, sender, wait) {
             self.parts.outbox.stats.replays += 1;
             self.parts.outbox.push(Output::Answer(first, Answer::Nil));
@@ -146,7 +145,7 @@ impl<T> Engine<T> {
         (wait, budget): (impl FnOnce(WaiterId) -> T, &mut Budget),
     ) -> Result<Entered, Fault> {
         let records: SmallVec<[RecordId; 1]> = names.iter().map(|name| self.find_or_create(*name)).collect();
-        let sender = sender(space, call);
+        let sender = sender(&self.parts.waiters, space, call);
         if self.parts.settings.max_waiters.is_some_and(|max| !self.has_room(max, records.len(), sender.user.as_deref()))
         {
             records.iter().for_each(|id| self.drop_if_idle(*id));

@@ -104,6 +104,11 @@ impl<T> Waiters<T> {
         self.places_of.get(user).copied().unwrap_or(0)
     }
 
+    /// Returns the name of a user, which all its requests that wait share.
+    pub(crate) fn share_name(&self, user: &[u8]) -> Rc<[u8]> {
+        self.places_of.get_key_value(user).map_or_else(|| Rc::from(user), |(name, _)| Rc::clone(name))
+    }
+
     /// Counts that the requests of a user take more places, or fewer.
     fn count_places_of(&mut self, user: Option<&Rc<[u8]>>, more: isize) {
         let Some(user) = user else { return };
