@@ -12,11 +12,14 @@ import redis
 from judge import Round
 from machines import Cluster, Deployment, Machine, Quorum, Sentinel, lacks_replica
 from programs import Command, Program, micros
+from way import Way
 
 OF_WAYS = ["delay", "delay", "cut", "replies held", "commands held", "replies lost", "grants canceled"]
 OF_PROGRAMS = ["program stopped", "program stopped", "program killed"]
 # A server that takes this long for an answer is slow, in microseconds: its disk is busy, or the machine.
 SLOW = 200_000
+# The user of a way that no program has.
+NOBODY = "-"
 
 
 class Faults:
@@ -40,6 +43,7 @@ class Faults:
             running.add(asyncio.create_task(self._one(it, kind, server)))
         await asyncio.gather(*running)
         self._deployment.heal()
+        it.calm = micros()
 
     async def _one(self, it: Round, kind: str, server: asyncio.Lock) -> None:
         if kind in OF_PROGRAMS:
@@ -50,8 +54,10 @@ class Faults:
             async with server:
                 await self._of_server(it, kind)
 
-    def _begins(self, it: Round, kind: str, whom: str) -> int:
+    def _begins(self, it: Round, kind: str, whom: str, of: str = "") -> int:
+        """Writes down a fault that has begun. `of`: how strong it is."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
+        kind += of
         # Until it is over, it lasts for as long as anybody asks.
         it.faults.append((kind, whom, micros(), 1 << 62))
         return len(it.faults) - 1
@@ -77,14 +83,23 @@ class Faults:
         self._ends(it, at)
         self._troubled.discard(program.name)
 
+    def _users(self, way: Way) -> str:
+        """Returns the programs whose way it is, with commas between; nothing if all need it."""
+        its = self._deployment
+        if its.by or way.port not in its.ports:
+            return ""
+        users = [each.name for at, each in enumerate(self._programs) if its.ports_of(at) == [way.port]]
+        return ",".join(users) or NOBODY
+
     async def _of_way(self, it: Round, kind: str) -> None:
         way = self._choices.choice(self._deployment.ways)
-        at = self._begins(it, kind, "")
+        slow = self._choices.choice([0.02, 0.1, 0.4]) if kind == "delay" else 0.0
+        at = self._begins(it, kind, self._users(way), f" of {slow * 1000:.0f} ms" if slow else "")
         if kind == "cut":
             way.cut(self._choices.choice([0.3, 1.0]))
         else:
             if kind == "delay":
-                way.delay = self._choices.choice([0.02, 0.1, 0.4])
+                way.delay = slow
             elif kind == "replies lost":
                 way.swallow()
             elif kind == "grants canceled":

@@ -68,12 +68,12 @@ class Attempt:
         return (said[0].after, max(said[0].after, said[-1].before)) if said else None
 
     def claimed_until(self) -> int:
-        """Returns until when it would have believed by its last word, had it not released, lost or died before."""
+        """Returns until when it would have believed by its last word, had it not released or died, or been told."""
         said = [sample for sample in self.samples if sample.believes]
-        if not said or any(sample.lost for sample in self.samples) or self.release == "lost":
+        if not said:
             return 0
         ends = said[-1].before + said[-1].remaining
-        # A sample without belief that follows is after that end, or shows that it had ended by its own count.
+        # A sample without belief that follows is after that end, or tells of the loss: until then it believed.
         later = [sample.before for sample in self.samples if not sample.believes]
         return min([ends, *later, *(each for each in (self.releasing, self.killed) if each is not None)])
 

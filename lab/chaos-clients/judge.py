@@ -21,10 +21,20 @@ OPENING, ACKNOWLEDGING = 1_250 * MS, 1_000 * MS
 SHORT = 500
 # How long a package certainly tries to clean up after a canceled acquisition.
 CLEANING = 3_000 * MS
+# The time before a refusal in which others count, and the time in which a connection is made again.
+SECOND = 1_000 * MS
+# The time of a named session, in ms.
+TIMEOUT = 1500
 # The processes that a request passes through, each of which may be late.
 HANDS = 3
 # The results that need a reason.
 FAILURES = {"unreachable", "error", "failed", "too-few-replicas"}
+# The faults after which servers or an agent may not know a hold.
+ENDINGS = {"restart", "failover", "handover", "agent killed"}
+# The faults after which a command is sent again.
+BREAKS = {"cut", "replies lost", "replies held", "commands held", "grants canceled", "server slow", "replica away"}
+# The refusals in a row that are too many, however short their waits are.
+MANY = 3
 
 
 @dataclass
@@ -32,7 +42,7 @@ class Round:
     """All that a round came to. Times are microseconds of the monotonic clock."""
 
     attempts: list[Attempt] = field(default_factory=list)
-    # Each fault: its kind, to whom (empty: to servers and ways), from when to when.
+    # Each fault: its kind, from when to when, and the programs that it concerns, with commas between (empty: all).
     faults: list[tuple[str, str, int, int]] = field(default_factory=list)
     # How late the machine was: the end of each delay and its length.
     late: list[tuple[int, int]] = field(default_factory=list)
@@ -49,12 +59,17 @@ class Round:
     loses: bool = False
     # Whether replicas take over, without what has not reached them.
     replicates: bool = False
+    # Whether all locks are on one server, and the highest token of the rounds before.
+    is_one: bool = True
+    highest: int = 0
+    # Since when there were no faults any more; 0: there was no such time.
+    calm: int = 0
 
 
 def judge(it: Round) -> list[str]:
     """Returns what is wrong."""
     found = list(it.seen)
-    for check in (exclusion, permits, tokens, limits, losses, reasons, leftovers):
+    for check in (exclusion, permits, tokens, releases, refusals, calm, limits, losses, reasons, leftovers):
         found += check(it)
     return found
 
@@ -74,11 +89,17 @@ def spans(attempt: Attempt) -> tuple[int, int] | None:
     return said and (said[0], max(said[1], attempt.claimed_until()))
 
 
+def excludes(one: Attempt, two: Attempt) -> bool:
+    """Returns whether no two may have both. Readers share a lock with permits: each of them has one."""
+    shared = [each.slots is not None or each.mode == "read" for each in (one, two)]
+    return not all(shared)
+
+
 def exclusion(it: Round) -> Iterator[str]:
     """No two believe at one time in locks that exclude each other."""
     for lock, grants in by_lock(it).items():
-        for one, two in combinations([grant for grant in grants if grant.slots is None], 2):
-            if one.mode == two.mode == "read" or not (mine := spans(one)) or not (other := spans(two)):
+        for one, two in combinations(grants, 2):
+            if not excludes(one, two) or not (mine := spans(one)) or not (other := spans(two)):
                 continue
             both = min(mine[1], other[1]) - max(mine[0], other[0])
             if both > 0:
@@ -86,9 +107,12 @@ def exclusion(it: Round) -> Iterator[str]:
 
 
 def permits(it: Round) -> Iterator[str]:
-    """No more believe at one time in permits than there are, and no two have one number."""
+    """No more believe at one time in permits than there are, no two have one number, and each number is below that."""
     for lock, grants in by_lock(it).items():
         held = [(span, grant) for grant in grants if grant.slots is not None and (span := spans(grant))]
+        for grant in grants:
+            if grant.slots is not None and grant.slot is not None and not 0 <= grant.slot < grant.slots:
+                yield f"a permit of {lock} has the number {grant.slot} of {grant.slots}: {told(grant)}"
         for begin, grant in ((span[0], grant) for span, grant in held):
             now = [each for span, each in held if span[0] <= begin < span[1] or each is grant]
             if len(now) > (grant.slots or 0):
@@ -100,13 +124,67 @@ def permits(it: Round) -> Iterator[str]:
 
 
 def tokens(it: Round) -> Iterator[str]:
-    """A request that began after a grant was known gets a higher token, and no token comes twice."""
-    for lock, grants in by_lock(it).items():
+    """A request that began after a grant was known gets a higher token, and no token comes twice.
+
+    The locks of one server have their tokens in common.
+    """
+    locks = by_lock(it)
+    for grants in [sum(locks.values(), [])] if it.is_one else locks.values():
+        for grant in grants:
+            if it.is_one and grant.token <= it.highest:
+                yield f"a token goes back from {it.highest} of an earlier round: {told(grant)}"
         for one, two in combinations(sorted(grants, key=lambda grant: grant.began), 2):
+            lock = one.lock if one.lock == two.lock else f"{one.lock} and {two.lock}"
             if one.token == two.token:
                 yield f"two grants of {lock} have the token {one.token}: {told(one)}, and {told(two)}"
             elif one.ended < two.began and one.token > two.token:
                 yield f"the token of {lock} goes back from {one.token} to {two.token}: {told(one)}, then {told(two)}"
+
+
+def releases(it: Round) -> Iterator[str]:
+    """A hold that had ended, because another has been granted since, is not said to be released."""
+    for lock, grants in by_lock(it).items():
+        for one in grants:
+            if not is_released(it, one) or it.loses and has_reason(it, one, one.began, one.released):
+                continue
+            if one.claimed_until() >= (one.releasing or 0):
+                continue
+            for two in grants:
+                follows = one.token < two.token and one.ended < two.ended < (one.releasing or 0)
+                number = one.slot is not None and one.slot == two.slot
+                if follows and (number or excludes(one, two)):
+                    yield f"released in {lock} after another was granted it: {told(one)}, and {told(two)}"
+
+
+def refusals(it: Round) -> Iterator[str]:
+    """Nobody is refused a lock that has been free for a second."""
+    for lock, attempts in asked(it).items():
+        holds = [(*span, each) for each in attempts if (span := may_hold(it, each))]
+        row = 0
+        for one in attempts:
+            if one.result != "refused":
+                continue
+            since = one.began - SECOND
+            taken = any(begin < one.ended and since < end for begin, end, each in holds if each is not one)
+            if taken or is_disturbed(it, one, since):
+                row = 0
+                continue
+            row += 1
+            # A busy machine is reason enough for a short wait to run out.
+            if not 0 < one.wait < SHORT or row >= MANY:
+                yield f"refused though nobody may have had {lock} for a second: {told(one)}"
+
+
+def calm(it: Round) -> Iterator[str]:
+    """Each lock is granted to one of those who ask when faults are over, unless another owner may have had it."""
+    for lock, attempts in asked(it).items() if it.calm else ():
+        if any(each.is_granted and each.ended >= it.calm for each in attempts):
+            continue
+        holds = [span for each in attempts if each.result != "refused" and (span := may_hold(it, each))]
+        refused = [each for each in attempts if each.result == "refused" and each.began >= it.calm
+                   and not any(begin < each.ended and each.began < end for begin, end in holds)]
+        if len(refused) >= MANY:
+            yield f"{lock} was granted to nobody of {len(refused)} after the last fault: {told(refused[0])}"
 
 
 def limits(it: Round) -> Iterator[str]:
@@ -138,7 +216,7 @@ def losses(it: Round) -> Iterator[str]:
         early = heard is not None and said and heard.before < said[-1].before + said[-1].remaining
         if attempt.is_granted and (early or attempt.release == "lost" and attempt.samples[-1].believes):
             at = heard.before if heard else attempt.released
-            if not has_reason(it, attempt, attempt.began, at):
+            if not can_end(it, attempt, at):
                 yield f"a lock was lost for no reason: {told(attempt)}"
 
 
@@ -205,7 +283,7 @@ def is_unsure(it: Round, attempt: Attempt) -> bool:
     if attempt.result != "canceled":
         return attempt.result in FAILURES
     return any(begin < until and since < end and min(end, until) - max(begin, since) > CLEANING // 2
-               for _, whom, begin, end in it.faults if whom in ("", attempt.program))
+               for _, whom, begin, end in it.faults if concerns(whom, attempt))
 
 
 def of_majority(servers: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -233,16 +311,97 @@ def process_of(owner: str) -> int:
 
 def has_reason(it: Round, attempt: Attempt, begin: int, end: int) -> bool:
     """Returns whether a fault that concerns its program was felt in that time, or the machine was very late."""
-    felt = (fault for fault in it.faults if fault[1] in ("", attempt.program))
+    felt = (fault for fault in it.faults if concerns(fault[1], attempt))
     if lateness(it, begin, end) > GRACE:
         return True
     return any(since < end and begin < until + AFTERMATH for _, _, since, until in felt)
 
 
+def asked(it: Round) -> dict[str, list[Attempt]]:
+    """Returns the attempts of each lock, in the order in which they began."""
+    locks = defaultdict(list)
+    for attempt in sorted(it.attempts, key=lambda attempt: attempt.began):
+        locks[attempt.lock].append(attempt)
+    return locks
+
+
+def may_hold(it: Round, attempt: Attempt) -> tuple[int, int] | None:
+    """Returns from when to when servers may have had a hold of an attempt."""
+    its, lease = attempt, (attempt.lease + (TIMEOUT if attempt.kind == "named" else 0)) * MS
+    if not its.result:
+        return its.began, 1 << 62
+    if its.is_granted:
+        if is_released(it, its):
+            return its.began, its.released
+        last = its.samples[-1].after if its.samples else 0
+        return its.began, max(its.ended, its.released, its.killed or 0, last) + lease
+    if is_unsure(it, its) or its.result in ("died", "hung"):
+        return its.began, its.ended + CLEANING + lease
+    # Requests of a quorum get in each other's way, and a grant that no replica acknowledges is a hold for a while.
+    if its.result == "refused" and it.is_one:
+        return None
+    if has_reason(it, its, its.began, its.ended):
+        return its.began, its.ended + CLEANING
+    # Without a fault, a grant is not under way for long.
+    return max(its.began, its.ended - SHORT * MS) if it.is_one else its.began, its.ended
+
+
+def is_disturbed(it: Round, attempt: Attempt, since: int) -> bool:
+    """Returns whether a refusal may be none of the server, or one of a request that was sent again."""
+    if attempt.wait and lateness(it, attempt.began, attempt.ended) > attempt.wait * MS // 2:
+        return True
+    return any(begin < attempt.ended and since < end for _, whom, begin, end in it.faults if concerns(whom, attempt))
+
+
+def can_end(it: Round, attempt: Attempt, at: int) -> bool:
+    """Returns whether a fault can have ended a hold until it was told to be lost.
+
+    Servers or an agent may have forgotten it; its program heard nothing of it for too long; or its release was sent
+    twice.
+    """
+    quiet, needed = lateness(it, attempt.began, at), needs(attempt, at)
+    for kind, whom, since, until in it.faults:
+        if not concerns(whom, attempt):
+            continue
+        forgets = kind in ENDINGS or kind == "freeze" and it.replicates
+        if forgets and since < at and attempt.began < until + (AFTERMATH if it.loses else 0):
+            return True
+        breaks = forgets or kind in BREAKS or kind == "freeze"
+        if breaks and attempt.release == "lost" and since < at and (attempt.releasing or at) < until + SECOND:
+            return True
+        quiet += max(0, min(at, silent_until(kind, since, until)) - max(attempt.began, since))
+    return quiet >= needed
+
+
+def needs(attempt: Attempt, at: int) -> int:
+    """Returns how long silence must be to end a hold: what was left of it, because an answer counts from its question.
+
+    A named session ends earlier. `dlock run` does not say what is left: most of its lease is.
+    """
+    if attempt.program == "dlock run":
+        return attempt.lease * MS // 2
+    last = [sample for sample in attempt.samples if sample.believes][-1]
+    left = last.before + last.remaining - at
+    return min(left, TIMEOUT * MS // 2) if attempt.kind == "named" else left
+
+
+def silent_until(kind: str, since: int, until: int) -> int:
+    """Returns until when nothing passes because of a fault."""
+    if kind.startswith("delay"):
+        # A piece waits for the one before it, on its way to the server and back.
+        return min(until, since + 4 * int(kind.split()[2]) * MS)
+    return until + SECOND if kind == "cut" else until
+
+
+def concerns(whom: str, attempt: Attempt) -> bool:
+    """Returns whether a fault of these programs is one of an attempt's."""
+    return not whom or attempt.program in whom.split(",")
+
+
 def stopped(it: Round, attempt: Attempt, begin: int, end: int) -> int:
     """Returns for how much of that time its program was stopped."""
     spans = ((max(begin, since), min(end, until)) for kind, whom, since, until in it.faults
-             if kind == "program stopped" and whom == attempt.program)
+             if kind == "program stopped" and concerns(whom, attempt))
     return sum(max(0, until - since) for since, until in spans)
 
 

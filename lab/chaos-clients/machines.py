@@ -140,6 +140,8 @@ class Deployment:
     faults = ["freeze", "restart"]
     # Whether a grant may be lost for no other reason than the death of a server.
     loses = False
+    # Whether all locks are on one server.
+    is_one = False
 
     def __init__(self, choices: random.Random) -> None:
         self._choices = choices
@@ -217,6 +219,7 @@ class One(Deployment):
     """A server, to which programs have ways of their own."""
 
     databases = [0, 5]
+    is_one = True
 
     async def start(self) -> None:
         """Starts everything."""

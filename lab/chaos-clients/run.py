@@ -57,6 +57,7 @@ class Run:
         self._sums = dict.fromkeys(("rounds", "attempts", "grants", "losses", "samples"), 0)
         self._results: dict[str, int] = {}
         self._server = ""
+        self._highest = 0
 
     async def play(self) -> list[str]:
         """Returns what is wrong."""
@@ -77,6 +78,7 @@ class Run:
                 number += 1
                 current["now"] = it = Round(unix=time.time_ns() // 1000 - micros())
                 it.loses, it.replicates = self._deployment.loses, self._deployment.replicas > 0
+                it.is_one, it.highest = self._deployment.is_one, self._highest
                 await self._round(it, number)
                 found = judge(it)
                 self._add(it, found)
@@ -133,6 +135,7 @@ class Run:
 
     def _add(self, it: Round, found: list[str]) -> None:
         self._found += found
+        self._highest = max([self._highest, *(attempt.token for attempt in it.attempts)])
         self._sums["rounds"] += 1
         self._sums["attempts"] += len(it.attempts)
         self._sums["grants"] += sum(attempt.is_granted for attempt in it.attempts)

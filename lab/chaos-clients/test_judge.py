@@ -47,19 +47,114 @@ class Judge(unittest.TestCase):
         self.finds("two believe", attempt("a", 0, 0, 1, **said), later, **left)
         self.accepts(attempt("a", 0, 0, 1, **{**said, "killed": 200 * MS}), later)
         lost = [*said["samples"], Sample(250 * MS, 250 * MS, 0, True)]
-        self.accepts(attempt("a", 0, 0, 1, **{**said, "samples": lost}), later, faults=[("cut", "", 0, 100 * MS)])
+        failover = {"faults": [("failover", "", 0, 100 * MS)]}
+        self.accepts(attempt("a", 0, 0, 1, **{**said, "samples": lost}), later, **failover)
+
+    def test_a_loss_that_is_told_late_does_not_excuse_what_was_claimed_before(self) -> None:
+        said, later = Sample(0, 0, 5000 * MS, False), attempt("b", 50, 3900, 2)
+        failover = {"faults": [("failover", "", 0, 100 * MS)]}
+        told = [said, Sample(4000 * MS, 4000 * MS, 0, True)]
+        none = {"releasing": None, "release": ""}
+        self.finds("two believe", attempt("a", 0, 0, 1, samples=told, **none), later, **failover)
+        told[1] = Sample(4000 * MS, 4000 * MS, 1000 * MS, False)
+        release = {"releasing": 4000 * MS, "released": 4001 * MS, "release": "lost"}
+        self.finds("two believe", attempt("a", 0, 0, 1, samples=told, **release), later, **failover)
 
     def test_permits(self) -> None:
         permit = {"slots": 2}
         two = [attempt("a", 0, 100, 1, slot=0, **permit), attempt("b", 0, 100, 2, slot=1, **permit)]
         self.accepts(*two)
-        self.finds("3 of 2 permits", *two, attempt("c", 50, 90, 3, slot=2, **permit))
+        self.finds("3 of 2 permits", *two, attempt("c", 50, 90, 3, slot=None, **permit))
         two[1].slot = 0
         self.assertTrue(all("number 0" in each for each in judge(Round(two))))
+
+    def test_an_exclusive_hold_is_alone_beside_permits_and_a_reader_is_not(self) -> None:
+        permit = attempt("a", 0, 100, 1, slots=2, slot=0)
+        self.finds("two believe", permit, attempt("b", 50, 90, 2))
+        self.finds("two believe", permit, attempt("b", 50, 90, 2, mode="write"))
+        self.accepts(permit, attempt("b", 50, 90, 2, mode="read"))
+
+    def test_numbers_of_permits_are_below_their_limit(self) -> None:
+        self.finds("number 7 of 2", attempt("a", 0, 100, 1, slots=2, slot=7))
+        self.finds("number 2 of 2", attempt("a", 0, 100, 1, slots=2, slot=2))
 
     def test_tokens(self) -> None:
         self.finds("goes back", attempt("a", 0, 10, 2), attempt("b", 20, 30, 1))
         self.finds("have the token", attempt("a", 0, 10, 1), attempt("b", 20, 30, 1))
+
+    def test_tokens_of_one_server_rise_over_all_its_locks(self) -> None:
+        once, other = attempt("a", 0, 10, 5), attempt("b", 20, 30, 5, lock="0/j")
+        self.finds("have the token", once, other)
+        self.accepts(once, other, is_one=False)
+        other.token = 3
+        self.finds("goes back", once, other)
+        self.accepts(once, other, is_one=False)
+        other.began = 0
+        self.accepts(once, other)
+
+    def test_tokens_of_one_server_rise_over_all_rounds(self) -> None:
+        self.finds("goes back", attempt("a", 0, 10, 5), highest=5)
+        self.accepts(attempt("a", 0, 10, 5), highest=4)
+        self.accepts(attempt("a", 0, 10, 5), highest=5, is_one=False)
+
+    def test_what_another_was_granted_since_is_not_released(self) -> None:
+        lapsed = {"samples": [Sample(0, 0, 40 * MS, False), Sample(60 * MS, 60 * MS, 0, False)]}
+        late = attempt("a", 0, 0, 1, releasing=100 * MS, released=101 * MS, **lapsed)
+        self.finds("after another", late, attempt("b", 50, 90, 2))
+        self.accepts(late, attempt("b", 101, 190, 2))
+        self.accepts(attempt("php", 0, 0, 1, releasing=100 * MS, released=101 * MS, **lapsed), attempt("b", 50, 90, 2),
+                     faults=[("replies held", "", 0, 50 * MS)])
+        late.release = "lost"
+        self.accepts(late, attempt("b", 50, 90, 2))
+        readers = {"mode": "read", "release": "released"}
+        self.accepts(attempt("a", 0, 0, 1, releasing=100 * MS, released=101 * MS, **{**lapsed, **readers}),
+                     attempt("b", 50, 90, 2, mode="read"))
+
+    def test_a_free_lock_is_not_refused(self) -> None:
+        none = {"samples": [], "releasing": None, "release": "", "result": "refused"}
+        self.finds("refused though", attempt("a", 5000, 5001, 0, **none))
+        self.finds("refused though", attempt("a", 5000, 6001, 0, began=5000 * MS, ended=6001 * MS, wait=1000, **none))
+        # A busy machine may be late for so short a wait.
+        self.accepts(attempt("a", 5000, 5001, 0, wait=300, **none))
+        # Refusals do not explain each other.
+        refusals = [attempt("a", at * 100, at * 100 + 1, 0, slots=2, **none) for at in range(50)]
+        self.assertEqual(len(judge(Round(refusals))), 50)
+
+    def test_a_refusal_is_explained_by_who_may_hold_the_lock(self) -> None:
+        none = {"samples": [], "releasing": None, "release": "", "lease": 700}
+        refused = attempt("a", 5000, 5001, 0, **{**none, "result": "refused"})
+        self.accepts(refused, attempt("b", 3000, 4500, 1))
+        self.finds("refused though", refused, attempt("b", 3000, 3900, 1))
+        self.finds("refused though", refused, attempt("b", 5002, 5003, 1))
+        self.finds("refused though", refused, attempt("b", 3000, 4500, 1, lock="0/j"))
+        forgot = {"releasing": None, "release": "", "lease": 4000}
+        self.accepts(refused, attempt("b", 500, 600, 1, **forgot))
+        self.finds("refused though", refused, attempt("b", -500, -400, 1, **forgot))
+        cut = {"faults": [("cut", "b", 200 * MS, 300 * MS)]}
+        self.accepts(refused, attempt("b", 500, 600, 0, result="error", **{**none, "lease": 4000}), **cut)
+        # Canceled without a fault, a request leaves nothing behind.
+        canceled = attempt("b", 500, 600, 0, result="canceled", **{**none, "lease": 12000})
+        self.finds("refused though", refused, canceled)
+        self.accepts(refused, canceled, faults=[("replies held", "b", 0, 2900 * MS)])
+        self.accepts(refused, attempt("b", 4500, 4500, 0, result="", ended=0, **none))
+
+    def test_a_refusal_that_a_fault_may_have_made_is_none_of_a_free_lock(self) -> None:
+        none = {"samples": [], "releasing": None, "release": "", "result": "refused"}
+        refused = attempt("a", 5000, 5001, 0, **none)
+        self.accepts(refused, faults=[("replies lost", "a", 4500 * MS, 4600 * MS)])
+        self.finds("refused though", refused, faults=[("replies lost", "b", 4500 * MS, 4600 * MS)])
+        self.finds("refused though", refused, faults=[("replies lost", "a", 500 * MS, 600 * MS)])
+
+    def test_in_the_calm_part_each_lock_is_granted_to_somebody(self) -> None:
+        none = {"samples": [], "releasing": None, "release": "", "wait": 300}
+        asked = [attempt("a", 10_000 + at, 10_001 + at, 0, result="refused", **none) for at in range(3)]
+        calm = {"calm": 9900 * MS, "faults": [("delay of 20 ms", "", 9000 * MS, 9900 * MS)]}
+        self.finds("granted to nobody", *asked, **calm)
+        self.finds("granted to nobody", *asked, attempt("b", 10_000, 10_500, 1, lock="0/j"), **calm)
+        self.accepts(*asked, attempt("b", 10_000, 10_500, 1), **calm)
+        # A hold of before that may still be there explains it.
+        self.accepts(*asked, attempt("b", 500, 600, 1, releasing=None, release="", lease=12_000), **calm)
+        self.accepts(*asked[:2], **calm)
 
     def test_limits(self) -> None:
         late = attempt("a", 0, 10, 1, began=-4000 * MS)
@@ -70,10 +165,47 @@ class Judge(unittest.TestCase):
         lost = attempt("a", 0, 10, 1, release="lost")
         self.finds("lost for no reason", lost)
         self.accepts(lost, faults=[("restart", "", 0, 5 * MS)])
+        self.finds("lost for no reason", lost, faults=[("restart", "", -2000 * MS, -1500 * MS)])
         failed = attempt("a", 0, 10, 0, result="unreachable", samples=[], releasing=None, release="")
         self.finds("failed for no reason", failed)
         self.accepts(failed, faults=[("restart", "", -1000 * MS, 0)])
         self.finds("failed for no reason", failed, faults=[("program stopped", "b", 0, 5 * MS)])
+
+    def test_only_a_fault_that_can_end_a_hold_explains_its_loss(self) -> None:
+        told = [Sample(3000 * MS, 3000 * MS, 9000 * MS, False), Sample(3200 * MS, 3200 * MS, 0, True)]
+        lost = attempt("a", 3000, 3200, 1, lease=12_000, kind="keep", samples=told, releasing=None, release="")
+        for kind in ("delay of 20 ms", "cut", "replies lost", "grants canceled", "program stopped"):
+            self.finds("lost for no reason", lost, faults=[(kind, "", 3050 * MS, 3150 * MS)])
+            self.finds("lost for no reason", lost, faults=[(kind, "", 0, 20 * MS)])
+        self.finds("lost for no reason", lost, faults=[("failover", "b", 3050 * MS, 3150 * MS)])
+        self.accepts(lost, faults=[("failover", "", 3050 * MS, 3150 * MS)])
+        self.accepts(lost, faults=[("agent killed", "", 3050 * MS, 3150 * MS)])
+
+    def test_silence_explains_a_loss_that_it_is_long_enough_for(self) -> None:
+        told = [Sample(0, 0, 1000 * MS, False), Sample(600 * MS, 600 * MS, 0, True)]
+        lost = attempt("a", 0, 600, 1, lease=1000, kind="keep", samples=told, releasing=None, release="")
+        self.accepts(lost, faults=[("replies held", "a", 10 * MS, 590 * MS)])
+        self.finds("lost for no reason", lost, faults=[("replies held", "b", 10 * MS, 590 * MS)])
+        self.finds("lost for no reason", lost, faults=[("replies held", "a", 10 * MS, 90 * MS)])
+        self.finds("lost for no reason", lost, faults=[("delay of 20 ms", "a", 10 * MS, 590 * MS)])
+        self.accepts(lost, faults=[("delay of 400 ms", "a", 10 * MS, 590 * MS)])
+        told[0].remaining = 9000 * MS
+        self.finds("lost for no reason", lost, faults=[("replies held", "a", 10 * MS, 590 * MS)])
+
+    def test_silence_that_lasts_as_long_as_its_session_explains_a_loss(self) -> None:
+        told = [Sample(0, 0, 9000 * MS, False), Sample(1600 * MS, 1600 * MS, 0, True)]
+        lost = attempt("a", 0, 1600, 1, lease=12_000, kind="named", samples=told, releasing=None, release="")
+        self.accepts(lost, faults=[("replies held", "a", 10 * MS, 1510 * MS)])
+        self.finds("lost for no reason", lost, faults=[("replies held", "a", 10 * MS, 310 * MS)])
+        lost.kind = "keep"
+        self.finds("lost for no reason", lost, faults=[("replies held", "a", 10 * MS, 1510 * MS)])
+
+    def test_a_release_whose_answer_was_lost_may_find_nothing_when_it_is_sent_again(self) -> None:
+        said = [Sample(0, 0, 9000 * MS, False), Sample(10 * MS, 10 * MS, 8990 * MS, False)]
+        lost = attempt("a", 0, 10, 1, released=500 * MS, release="lost", samples=said)
+        self.accepts(lost, faults=[("replies lost", "a", 5 * MS, 100 * MS)])
+        self.finds("lost for no reason", lost, faults=[("replies lost", "a", -2000 * MS, -1500 * MS)])
+        self.finds("lost for no reason", lost, faults=[("program stopped", "a", 5 * MS, 100 * MS)])
 
     def test_a_loss_is_told(self) -> None:
         silent = [Sample(0, 0, 1, False), Sample(10 * MS, 10 * MS, 0, False), Sample(4000 * MS, 4000 * MS, 0, False)]
@@ -112,7 +244,7 @@ class Judge(unittest.TestCase):
         self.accepts(released, replicates=True, **died, **left)
         self.finds("left in", released, **died, **left)
         self.finds("left in", released, replicates=True, faults=[("failover", "", 2 * MS, 4 * MS)], **left)
-        self.finds("left in", released, replicates=True, faults=[("delay", "", 200 * MS, 2_000 * MS)], **left)
+        self.finds("left in", released, replicates=True, faults=[("delay of 400 ms", "", 200 * MS, 2_000 * MS)], **left)
 
     def test_a_command_that_ends_at_its_limit_may_leave_what_it_was_granted_without_an_answer(self) -> None:
         left = {"left": [{"lock": "0/k", "holds": [{"owner": "host:7:1:ff", "token": 5 * MS}]}]}
