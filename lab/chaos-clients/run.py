@@ -13,6 +13,7 @@ import random
 import re
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -56,12 +57,23 @@ class Run:
         self._found: list[str] = []
         self._sums = dict.fromkeys(("rounds", "attempts", "grants", "losses", "samples"), 0)
         self._results: dict[str, int] = {}
-        self._server = ""
+        self._server = "no server"
+        self._died = False
         self._highest = 0
 
     async def play(self) -> list[str]:
-        """Returns what is wrong."""
+        """Returns what is wrong. A run that dies, because a server does not come back or the judge fails, is wrong."""
         began = time.monotonic()
+        try:
+            await self._play(began)
+        except Exception as error:
+            traceback.print_exc()
+            self._died = True
+            self._found.append(f"the run died: {error!r}")
+        self._seconds = time.monotonic() - began
+        return self._found
+
+    async def _play(self, began: float) -> None:
         await self._deployment.start()
         self._server = await self._deployment.machines[0].version()
         tell("the servers are there")
@@ -97,8 +109,6 @@ class Run:
         self._found += [f"a lease after the end, {lock}" for lock in await self._deployment.locks()]
         for program in self._programs:
             await program.close()
-        self._seconds = time.monotonic() - began
-        return self._found
 
     def _is_seen(self) -> bool:
         """Returns whether the bug that was planted has been found."""
@@ -158,7 +168,7 @@ class Run:
 
     def where(self) -> list[str]:
         """Returns the deployment and its servers."""
-        return [self._options.through, self._server]
+        return [self._options.through, self._server + (", died" if self._died else "")]
 
     def report(self) -> str:
         """Returns what was done, as a row of a table and what became of the acquisitions."""
