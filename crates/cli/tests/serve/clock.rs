@@ -11,6 +11,18 @@ fn moving() -> (Serve, Client) {
     (server, client)
 }
 
+/// Returns clients that wait, one after the other.
+fn in_line(server: &Serve, requests: [&str; 2]) -> [Client; 2] {
+    let mut count = 0;
+    requests.map(|request| {
+        let mut client = server.client();
+        client.send(request);
+        count += 1;
+        waiting(server, count);
+        client
+    })
+}
+
 #[test]
 fn a_lease_ends_without_waiting() {
     let (_server, mut client) = moving();
@@ -24,12 +36,9 @@ fn a_lease_ends_without_waiting() {
 #[test]
 fn a_waiter_gets_in_when_the_lease_has_ended_and_gives_up_when_its_time_is_over() {
     let (server, mut client) = moving();
-    let [mut first, mut second] = [server.client(), server.client()];
     client.int("DLOCK.ACQUIRE job a PX 3600000");
-    first.send("DLOCK.ACQUIRE job b PX 600000 BLOCK 7200000");
-    waiting(&server, 1);
-    second.send("DLOCK.ACQUIRE job c BLOCK 60000");
-    waiting(&server, 2);
+    let [mut first, mut second] =
+        in_line(&server, ["DLOCK.ACQUIRE job b PX 600000 BLOCK 7200000", "DLOCK.ACQUIRE job c BLOCK 60000"]);
     client.int("DLOCK.CLOCK ADVANCE 60001");
     assert_eq!(second.read().unwrap(), Value::Nil);
     client.int("DLOCK.CLOCK ADVANCE 3600000");
@@ -62,12 +71,8 @@ fn only_who_asks_for_it_gets_such_a_clock() {
 #[test]
 fn who_gets_in_as_its_time_is_over_gets_its_token() {
     let (server, mut client) = moving();
-    let [mut writer, mut reader] = [server.client(), server.client()];
     client.int("DLOCK.RLOCK job a PX 3600000");
-    writer.send("DLOCK.WLOCK job b BLOCK 60000");
-    waiting(&server, 1);
-    reader.send("DLOCK.RLOCK job c BLOCK 60000");
-    waiting(&server, 2);
+    let [mut writer, mut reader] = in_line(&server, ["DLOCK.WLOCK job b BLOCK 60000", "DLOCK.RLOCK job c BLOCK 60000"]);
     client.int("DLOCK.CLOCK ADVANCE 60001");
     assert_eq!(writer.read().unwrap(), Value::Nil);
     is_answered_once(&mut reader, &mut client, "c");
