@@ -33,7 +33,8 @@ impl Inside {
     pub(super) fn enter() -> Option<Inside> {
         let me = this_thread();
         let (Ok(before) | Err(before)) = INSIDE.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
-        (before == 0 || before == me).then_some(Inside { before })
+        // The guard is made for a thread that is let in only: its end stores who was inside before.
+        if before == 0 || before == me { Some(Inside { before }) } else { None }
     }
 }
 
