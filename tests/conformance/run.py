@@ -319,6 +319,9 @@ class Play:
     def _delete(self, name: str) -> None:
         self._server.call("DEL", name)
 
+    def _overwrite(self, name: str) -> None:
+        self._server.call("SET", name, "x")
+
     def _cap(self, ms: str) -> None:
         self._server.call("CONFIG", "SET", "dlock.max-hold", ms)
 

@@ -24,7 +24,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// The scenarios that the command plays. A session is a lease here, and a lease is at least 3 s and renewed.
-const PLAYED: [&str; 18] = [
+const PLAYED: [&str; 19] = [
     "cancel",
     "cancel_at_every_point",
     "cap",
@@ -37,6 +37,7 @@ const PLAYED: [&str; 18] = [
     "outage_hang",
     "outage_killed",
     "outage_limit",
+    "overwritten",
     "read_write",
     "replicas",
     "replicas_limit",

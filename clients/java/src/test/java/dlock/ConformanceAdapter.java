@@ -102,7 +102,8 @@ final class ConformanceAdapter {
     private static String acquire(Map<String, String> request) throws InterruptedException {
         String name = request.get("name");
         DLockClient client = CLIENTS.computeIfAbsent(
-                request.get("port"), port -> DLockClient.connect("redis://127.0.0.1:" + port));
+                request.get("port"), port -> DLockClient.builder().url("redis://127.0.0.1:" + port)
+                        .besideOldLocks(Duration.ofMillis(100)).connect());
         if (request.containsKey("slots")) {
             return permit(request, client);
         }
