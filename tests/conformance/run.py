@@ -48,6 +48,7 @@ NOT_OVER_A_QUORUM = {
     "cap": "caps",
     "slot": "semaphores",
     "kill": "sessions on its servers",
+    "demote": "primary",
     "sessions": "sessions on its servers",
     "refuse": "server of its own that refuses writes",
     "extend": "longer leases by renewal",
@@ -161,8 +162,10 @@ class Play:
         steps = words[:1] if len(words[0]) > 1 else words[1:2]
         if self._through == "quorum" and steps[0] in NOT_OVER_A_QUORUM:
             raise Skipped(f"{NOT_OVER_A_QUORUM[steps[0]]} over a quorum")
-        if self._through == "serve" and steps[0] == "refuse":
+        if self._through == "serve" and steps[0] in ("refuse", "demote"):
             raise Skipped("writes that are refused: dlock serve takes all")
+        if self._by == "cluster" and steps[0] == "demote":
+            raise Skipped("REPLICAOF in a cluster")
         if self._proxy is None:
             self._open()
         harness = getattr(self, f"_{words[0]}", None)
@@ -321,6 +324,12 @@ class Play:
 
     def _overwrite(self, name: str) -> None:
         self._server.call("SET", name, "x")
+
+    def _demote(self) -> None:
+        self._server.call("REPLICAOF", "127.0.0.1", "1")
+
+    def _promote(self) -> None:
+        self._server.call("REPLICAOF", "NO", "ONE")
 
     def _cap(self, ms: str) -> None:
         self._server.call("CONFIG", "SET", "dlock.max-hold", ms)

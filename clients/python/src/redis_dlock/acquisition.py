@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from redis.exceptions import ConnectionError, ResponseError
+from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError
 
 from . import commands, redis_py
 from .attempt import Attempt
@@ -138,6 +138,9 @@ class Acquisition:
             if self._is_unknown(reply):
                 raise ConnectionError(str(reply)) from reply
             self.unanswered = False
+            if isinstance(reply, ReadOnlyError):
+                # A failover: there may be another primary at this address soon.
+                raise redis_py.Unreachable(ConnectionError(str(reply))) from reply
             redis_py.results([reply])
         # Before it counts as answered: an interrupt in between must not lose the token.
         self.slot = commands.token_and_slot(reply)[1]

@@ -107,6 +107,10 @@ class Talk:
         if give_back is not None:
             await give_back(self.connection)
 
+    async def leave(self) -> None:
+        """Leaves a server that is no primary: whoever has the connection next makes it again."""
+        await self._disconnect()
+
     async def _disconnect(self) -> None:
         if self._reader is not None:
             self._reader.cancel()

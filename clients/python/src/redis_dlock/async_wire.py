@@ -319,7 +319,11 @@ async def _try(talk: Talk, attempt: Acquisition) -> None:
         commands.append(replicas.wait())
     attempt.sends(time.monotonic())
     first, *others = await talk.send(*commands)
-    _judge(attempt, *await replies([first], _step(attempt)))
+    try:
+        _judge(attempt, *await replies([first], _step(attempt)))
+    except redis_py.Unreachable:
+        await talk.leave()
+        raise
     if replicas is None:
         return
     if attempt.token is None:

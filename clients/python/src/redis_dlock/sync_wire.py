@@ -313,7 +313,11 @@ def _try(talk: Talk, attempt: Acquisition) -> None:
         commands.append(replicas.wait())
     attempt.sends(time.monotonic())
     talk.send(*commands)
-    _read(talk, attempt, attempt.limits.step(time.monotonic()))
+    try:
+        _read(talk, attempt, attempt.limits.step(time.monotonic()))
+    except redis_py.Unreachable:
+        talk.leave()
+        raise
     if replicas is None:
         return
     if attempt.token is not None:

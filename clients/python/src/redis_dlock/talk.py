@@ -95,6 +95,10 @@ class Talk:
         self.done()
         return replies
 
+    def leave(self) -> None:
+        """Leaves a server that is no primary: whoever has the connection next makes it again."""
+        self.connection.disconnect()
+
     def done(self) -> None:
         """Gives the connection back; closes it first if it owes a reply."""
         if self.owes or self._ended:

@@ -24,10 +24,11 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// The scenarios that the command plays. A session is a lease here, and a lease is at least 3 s and renewed.
-const PLAYED: [&str; 19] = [
+const PLAYED: [&str; 20] = [
     "cancel",
     "cancel_at_every_point",
     "cap",
+    "demoted",
     "failover",
     "lost_reply",
     "module_missing",
