@@ -5,8 +5,8 @@
 (* A client sends, the server executes later, the client reads the answer  *)
 (* later still, and may be paused for any time in between.                 *)
 (*                                                                         *)
-(* Broken names a rule that is left out. With "none" every invariant       *)
-(* holds; each other value must violate one (lab/spec/README.md).          *)
+(* Broken names a rule that is left out. With "none" all that the end of   *)
+(* the module says is true; each other value must violate a part of it.    *)
 (***************************************************************************)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 
@@ -18,10 +18,9 @@ VARIABLES
   queue,    \* the requests that wait, first come, first served
   last,     \* the highest token so far
   client,   \* client[o]: what the program of owner o knows
-  fence,    \* the highest token that the protected data has accepted
-  faults    \* what must never happen, and has
+  fence     \* the highest token that the protected data has accepted
 
-vars == <<now, holds, queue, last, client, fence, faults>>
+vars == <<now, holds, queue, last, client, fence>>
 
 Modes == {"exclusive", "shared"}
 None == [until |-> 0, token |-> 0, session |-> FALSE]
@@ -55,7 +54,7 @@ Upgrades(hs, r, t) == r.mode = "exclusive" /\ Live(hs[r.owner]["shared"], t)
 RECURSIVE Serve(_, _, _, _, _)
 Serve(hs, q, l, cs, t) ==
   IF q = <<>> THEN [holds |-> hs, queue |-> q, last |-> l, client |-> cs]
-  ELSE LET at == IF Broken = "fifo" THEN Len(q) ELSE 1
+  ELSE LET at == CASE Broken = "fifo" -> Len(q) [] Broken = "third" /\ Len(q) > 2 -> 2 [] OTHER -> 1
            r == q[at]
            rest == SubSeq(q, 1, at - 1) \o SubSeq(q, at + 1, Len(q))
            token == NextToken(hs, l, t)
@@ -68,15 +67,7 @@ Serve(hs, q, l, cs, t) ==
 Becomes(s) ==
   /\ holds' = s.holds /\ queue' = s.queue /\ last' = s.last /\ client' = s.client
 
-\* Grants that the step has made with a token that an earlier one had, or that pass a waiter.
-Noted(s) ==
-  faults' = faults
-    \cup (IF s.last = last /\ \E o \in Owners, m \in Modes :
-             s.holds[o][m].token > 0 /\ s.holds[o][m] # holds[o][m] /\ s.holds[o][m].token # holds[o][m].token
-          THEN {"token reused"} ELSE {})
-    \cup (IF Len(s.queue) < Len(queue) /\ Len(s.queue) > 0 /\ s.queue[1] = queue[1]
-             /\ \E i \in 2..Len(queue) : \A j \in 1..Len(s.queue) : s.queue[j] # queue[i]
-          THEN {"overtaken"} ELSE {})
+Front(q) == SubSeq(q, 1, Len(q) - 1)
 
 \* The server executes the request that o has sent.
 Execute(o) ==
@@ -85,22 +76,21 @@ Execute(o) ==
          upgrades == Upgrades(holds, r, now)
          downgrades == r.mode = "shared" /\ Live(holds[o]["exclusive"], now)
          passes == queue = <<>> \/ upgrades \/ downgrades \/ Broken = "barging"
-         joined == IF upgrades THEN <<r>> \o queue ELSE Append(queue, r)
+         joined == CASE upgrades -> <<r>> \o queue
+                     [] Broken = "order" /\ queue # <<>> -> Front(queue) \o <<r, queue[Len(queue)]>>
+                     [] OTHER -> Append(queue, r)
          token == NextToken(holds, last, now)
          refused == [client EXCEPT ![o] = Idle]
      IN IF passes /\ ~Excluded(holds, o, r.mode, now)
-        THEN LET s == [holds |-> Put(holds, r, token, now), queue |-> queue,
-                       last |-> IF token > last THEN token ELSE last,
-                       client |-> [client EXCEPT ![o] =
-                          [state |-> "answered", mode |-> r.mode, token |-> token, sent |-> r.sent]]]
-             IN /\ Becomes(s)
-                /\ faults' = faults
-                     \cup (IF token <= last THEN {"token reused"} ELSE {})
-                     \cup (IF queue # <<>> /\ ~upgrades /\ ~downgrades THEN {"overtaken"} ELSE {})
-        ELSE IF client[o].waits /\ ~(upgrades /\ \E i \in 1..Len(queue) : Upgrades(holds, queue[i], now))
+        THEN Becomes([holds |-> Put(holds, r, token, now), queue |-> queue,
+                      last |-> IF token > last THEN token ELSE last,
+                      client |-> [client EXCEPT ![o] =
+                         [state |-> "answered", mode |-> r.mode, token |-> token, sent |-> r.sent]]])
+        ELSE IF client[o].waits /\ Broken # "refusal" /\ ~(Broken # "deadlock"
+                /\ upgrades /\ \E i \in 1..Len(queue) : Upgrades(holds, queue[i], now))
         THEN /\ queue' = joined /\ client' = [client EXCEPT ![o] = [@ EXCEPT !.state = "waits"]]
-             /\ UNCHANGED <<holds, last, faults>>
-        ELSE /\ client' = refused /\ UNCHANGED <<holds, queue, last, faults>>   \* nil, or DEADLOCK
+             /\ UNCHANGED <<holds, last>>
+        ELSE /\ client' = refused /\ UNCHANGED <<holds, queue, last>>   \* nil, or DEADLOCK
   /\ UNCHANGED <<now, fence>>
 
 Without(q, o) == SelectSeq(q, LAMBDA r : r.owner # o)
@@ -120,8 +110,26 @@ Tick ==
          s == IF Broken = "forgotten"
               THEN [holds |-> kept, queue |-> queue, last |-> last, client |-> client]
               ELSE Serve(kept, queue, last, client, now + 1)
-     IN Becomes(s) /\ Noted(s)
+     IN Becomes(s)
   /\ UNCHANGED fence
+
+\* A RELEASE or RENEW ends or extends the hold that has its token. A hold that is over does not come back.
+Released(h, token) == IF h.token = token \/ Broken = "any release" THEN None ELSE h
+
+Renewed(h, token) ==
+  CASE h.token = token \/ (Broken = "any renewal" /\ h # None) -> [h EXCEPT !.until = now + Lease]
+    [] Broken = "revival" -> [until |-> now + Lease, token |-> token, session |-> FALSE]
+    [] OTHER -> h
+
+\* A RELEASE or RENEW that arrives late, is sent twice, or comes from a stranger: no hold has its token. The server
+\* answers nil and changes nothing, which is no step.
+Stray(o) ==
+  \E m \in Modes, token \in 1..last :
+    LET h == holds[o][m] IN
+    /\ token # h.token
+    /\ \E after \in {Released(h, token), Renewed(h, token)} \ {h} :
+         Becomes(Serve([holds EXCEPT ![o][m] = after], queue, last, client, now))
+    /\ UNCHANGED <<now, fence>>
 
 ---------------------------------------------------------------------------
 (* The clients *)
@@ -132,7 +140,7 @@ Send(o) ==
        /\ ~Live(holds[o][m], now)
        /\ client' = [client EXCEPT ![o] =
             [state |-> "sent", mode |-> m, waits |-> waits, session |-> session, sent |-> now]]
-  /\ UNCHANGED <<now, holds, queue, last, fence, faults>>
+  /\ UNCHANGED <<now, holds, queue, last, fence>>
 
 \* The answer to a grant is read, at any later time.
 Read(o) ==
@@ -140,36 +148,36 @@ Read(o) ==
   /\ client' = [client EXCEPT ![o] =
        [state |-> "holds", mode |-> @.mode, token |-> @.token,
         until |-> (IF Broken = "counts from the answer" THEN now ELSE @.sent) + Lease]]
-  /\ UNCHANGED <<now, holds, queue, last, fence, faults>>
+  /\ UNCHANGED <<now, holds, queue, last, fence>>
 
 \* A renewal that is executed and answered now, and was sent now or one unit of time ago.
 Renew(o) ==
   /\ client[o].state = "holds"
   /\ LET m == client[o].mode
-         h == holds[o][m]
-     IN IF Live(h, now) /\ h.token = client[o].token
-        THEN /\ holds' = [holds EXCEPT ![o][m].until = now + Lease]
-             /\ \E sent \in {now - 1, now} : client' = [client EXCEPT ![o].until =
+         h == Renewed(holds[o][m], client[o].token)
+     IN /\ holds' = [holds EXCEPT ![o][m] = h]
+        /\ IF h.token = client[o].token
+           THEN \E sent \in {now - 1, now} : client' = [client EXCEPT ![o].until =
                   IF sent + Lease > @ THEN sent + Lease ELSE @]
-        ELSE holds' = holds /\ client' = [client EXCEPT ![o] = Idle]
-  /\ UNCHANGED <<now, queue, last, fence, faults>>
+           ELSE client' = [client EXCEPT ![o] = Idle]
+  /\ UNCHANGED <<now, queue, last, fence>>
 
 \* The client stops believing before the release is sent.
 Release(o) ==
   /\ client[o].state = "holds"
   /\ LET m == client[o].mode
-         mine == holds[o][m].token = client[o].token
-         freed == IF mine THEN [holds EXCEPT ![o][m] = None] ELSE holds
+         freed == [holds EXCEPT ![o][m] = Released(@, client[o].token)]
          s == Serve(freed, queue, last, [client EXCEPT ![o] = Idle], now)
-     IN Becomes(s) /\ Noted(s)
+     IN Becomes(s)
   /\ UNCHANGED <<now, fence>>
 
 \* The program dies: its connection ends, what is bound to it is released, its request leaves the queue.
 Die(o) ==
   /\ client[o].state # "idle"
-  /\ LET freed == [holds EXCEPT ![o] = [m \in Modes |-> IF @[m].session THEN None ELSE @[m]]]
+  /\ LET freed == [holds EXCEPT ![o] = [m \in Modes |->
+                   IF @[m].session /\ Broken # "session" THEN None ELSE @[m]]]
          s == Serve(freed, Without(queue, o), last, [client EXCEPT ![o] = Idle], now)
-     IN Becomes(s) /\ faults' = faults
+     IN Becomes(s)
   /\ UNCHANGED <<now, fence>>
 
 \* A write to the protected data. The program may have been paused since it last looked at the time.
@@ -177,17 +185,16 @@ Write(o) ==
   /\ client[o].state = "holds" /\ client[o].mode = "exclusive"
   /\ client[o].token >= fence \/ Broken = "fencing"
   /\ fence' = client[o].token
-  /\ faults' = faults \cup (IF client[o].token < fence THEN {"stale write"} ELSE {})
   /\ UNCHANGED <<now, holds, queue, last, client>>
 
 ---------------------------------------------------------------------------
 
 Init ==
   /\ now = 1 /\ holds = [o \in Owners |-> [m \in Modes |-> None]]
-  /\ queue = <<>> /\ last = 0 /\ client = [o \in Owners |-> Idle] /\ fence = 0 /\ faults = {}
+  /\ queue = <<>> /\ last = 0 /\ client = [o \in Owners |-> Idle] /\ fence = 0
 
 Next == Tick \/ \E o \in Owners :
-  Send(o) \/ Execute(o) \/ Read(o) \/ Renew(o) \/ Release(o) \/ Die(o) \/ Write(o)
+  Send(o) \/ Execute(o) \/ Read(o) \/ Renew(o) \/ Release(o) \/ Stray(o) \/ Die(o) \/ Write(o)
 
 Spec == Init /\ [][Next]_vars
 
@@ -205,12 +212,75 @@ Certain ==
   \A o \in Owners : client[o].state = "holds" /\ now < client[o].until =>
     now < holds[o][client[o].mode].until /\ holds[o][client[o].mode].token = client[o].token
 
-\* The head of the queue waits only for a hold that excludes it, and a lapsed one excludes nobody.
-NobodyForgotten ==
-  queue # <<>> =>
-    \E p \in Owners \ {queue[1].owner} :
-      \/ now < holds[p]["exclusive"].until
-      \/ queue[1].mode = "exclusive" /\ now < holds[p]["shared"].until
+\* A live hold of p keeps the request waiting.
+Blocks(p, r) ==
+  /\ p # r.owner
+  /\ now < holds[p]["exclusive"].until \/ (r.mode = "exclusive" /\ now < holds[p]["shared"].until)
 
-NoFault == faults = {}
+\* The head of the queue waits only for a hold that excludes it, and a lapsed one excludes nobody.
+NobodyForgotten == queue # <<>> => \E p \in Owners : Blocks(p, queue[1])
+
+\* The queue has one request of each program that waits, and no other.
+OnlyWaiters ==
+  /\ \A i \in 1..Len(queue) : client[queue[i].owner].state = "waits"
+  /\ Len(queue) = Cardinality({o \in Owners : client[o].state = "waits"})
+
+\* Requests wait for those before them, and for holds that exclude them, never in a circle.
+NoCircle ==
+  \A waiting \in SUBSET (1..Len(queue)) : waiting # {} =>
+    \E i \in waiting : \A j \in waiting \ {i} : i < j /\ ~Blocks(queue[j].owner, queue[i])
+
+\* A hold that is bound to a session is that of a program which lives and has its token.
+SessionsEnd ==
+  \A o \in Owners, m \in Modes : holds[o][m].session =>
+    client[o].state \in {"answered", "holds"} /\ client[o].mode = m /\ client[o].token = holds[o][m].token
+
+(* What each step must obey *)
+
+\* A live hold is extended by its own program or its session, and ends by that program's release or with the session.
+OnlyItsOwn ==
+  [][\A o \in Owners, m \in Modes :
+       LET h == holds[o][m]
+           own == client[o].state = "holds" /\ client[o].mode = m /\ client[o].token = h.token
+       IN now' < h.until /\ holds'[o][m] # h =>
+            IF holds'[o][m].token = h.token
+            THEN holds'[o][m].until > h.until /\ (own \/ (h.session /\ now' > now))
+            ELSE client[o].state # "idle" /\ client'[o] = Idle /\ (own \/ h.session)]_vars
+
+\* A hold is new, with a token above all before, or was live until now: none comes back, and no token does.
+NothingComesBack ==
+  [][\A o \in Owners, m \in Modes : LET token == holds'[o][m].token IN
+       \/ token = 0 \/ token > last
+       \/ (token = holds[o][m].token /\ now' < holds[o][m].until)]_vars
+
+\* Requests are served in the order in which they came, except that an upgrade goes first and a downgrade at once.
+Common(q, p) == SelectSeq(q, LAMBDA r : \E i \in 1..Len(p) : p[i] = r)
+Gets(o, from) == client[o].state = from /\ client'[o].state = "answered"
+
+InOrder ==
+  [][/\ Common(queue, queue') = Common(queue', queue)
+     /\ \A i \in 1..Len(queue') : client[queue'[i].owner].state = "sent" =>
+          i = (IF Upgrades(holds, queue'[i], now) THEN 1 ELSE Len(queue'))
+     /\ \A i, j \in 1..Len(queue) : i < j /\ Gets(queue[j].owner, "waits") =>
+          client'[queue[i].owner].state # "waits"
+     /\ queue # <<>> => \A o \in Owners : Gets(o, "sent") =>
+          \E m \in Modes \ {client[o].mode} : now < holds[o][m].until]_vars
+
+\* A request is refused only if it would not wait and has to, or if it would wait in a circle.
+RefusedForAReason ==
+  [][\A o \in Owners : client[o].state = "sent" /\ client'[o] = Idle /\ Execute(o) =>
+       LET r == [owner |-> o, mode |-> client[o].mode] IN
+       IF client[o].waits THEN \E i \in 1..Len(queue) : Blocks(o, queue[i]) /\ Blocks(queue[i].owner, r)
+       ELSE queue # <<>> \/ \E p \in Owners : Blocks(p, r)]_vars
+
+\* The protected data never goes back to an earlier owner.
+FencesOff == [][fence' >= fence]_vars
+
+(* What must happen: programs that do not die, and release what they get, are all served. *)
+
+Patient == Tick \/ \E o \in Owners : (last < MaxToken /\ Send(o)) \/ Execute(o) \/ Read(o) \/ Release(o)
+
+FairSpec == Init /\ [][Patient]_vars /\ \A o \in Owners : WF_vars(Execute(o)) /\ WF_vars(Read(o)) /\ WF_vars(Release(o))
+
+Served == \A o \in Owners : client[o].state = "sent" /\ client[o].waits ~> client[o].state = "answered"
 =============================================================================
