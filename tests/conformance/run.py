@@ -49,6 +49,7 @@ NOT_OVER_A_QUORUM = {
     "slot": "semaphores",
     "kill": "sessions on its servers",
     "demote": "primary",
+    "overwrite": "names shared with old programs",
     "sessions": "sessions on its servers",
     "refuse": "server of its own that refuses writes",
     "extend": "longer leases by renewal",
@@ -164,6 +165,8 @@ class Play:
             raise Skipped(f"{NOT_OVER_A_QUORUM[steps[0]]} over a quorum")
         if self._through == "serve" and steps[0] in ("refuse", "demote"):
             raise Skipped("writes that are refused: dlock serve takes all")
+        if self._through == "serve" and steps[0] == "overwrite":
+            raise Skipped("keys of other types: dlock serve has locks only")
         if self._by == "cluster" and steps[0] == "demote":
             raise Skipped("REPLICAOF in a cluster")
         if self._proxy is None:
