@@ -35,6 +35,8 @@ ENDINGS = {"restart", "failover", "handover", "agent killed"}
 BREAKS = {"cut", "replies lost", "replies held", "commands held", "grants canceled", "server slow", "replica away"}
 # The refusals in a row that are too many, however short their waits are.
 MANY = 3
+# The refusals after the last fault that are too many without any grant.
+PLENTY = 10
 
 
 @dataclass
@@ -176,7 +178,14 @@ def refusals(it: Round) -> Iterator[str]:
 
 
 def calm(it: Round) -> Iterator[str]:
-    """Each lock is granted to one of those who ask when faults are over, unless another owner may have had it."""
+    """Each lock is granted to one of those who ask when faults are over, unless another owner may have had it.
+
+    Such holds explain a refusal of some locks, but not that nothing is granted at all.
+    """
+    after = [each for each in it.attempts if each.began >= it.calm and each.result == "refused"]
+    granted = any(each.is_granted and each.ended >= it.calm for each in it.attempts)
+    if it.calm and len(after) >= PLENTY and not granted and not it.replicates:
+        yield f"nothing was granted to {len(after)} who asked after the last fault: {told(after[0])}"
     for lock, attempts in asked(it).items() if it.calm else ():
         if any(each.is_granted and each.ended >= it.calm for each in attempts):
             continue

@@ -156,6 +156,18 @@ class Judge(unittest.TestCase):
         self.accepts(*asked, attempt("b", 500, 600, 1, releasing=None, release="", lease=12_000), **calm)
         self.accepts(*asked[:2], **calm)
 
+    def test_in_the_calm_part_holds_of_before_do_not_explain_that_nothing_is_granted(self) -> None:
+        none = {"samples": [], "releasing": None, "release": "", "result": "refused"}
+        locks = [f"0/{at % 4}" for at in range(12)]
+        asked = [attempt("a", 10_000, 10_001, 0, lock=lock, **none) for lock in locks]
+        forgot = [attempt("b", 500, 600, at + 1, lock=lock, releasing=None, release="", lease=12_000)
+                  for at, lock in enumerate(locks[:4])]
+        self.finds("nothing was granted", *asked, *forgot, calm=9900 * MS)
+        self.accepts(*asked, *forgot, attempt("b", 10_000, 10_100, 9, lock="0/j"), calm=9900 * MS)
+        self.accepts(*asked[:9], *forgot, calm=9900 * MS)
+        # A primary may be without its replica for long.
+        self.accepts(*asked, *forgot, calm=9900 * MS, replicates=True, is_one=False)
+
     def test_limits(self) -> None:
         late = attempt("a", 0, 10, 1, began=-4000 * MS)
         self.finds("instead of", late)
