@@ -22,16 +22,22 @@ def keep(table: str, where: list[str], counts: list[float]) -> None:
     head, rows = old.strip().split("\n")[:2], old.strip().split("\n")[2:]
     cells = [row.strip("| ").split(" | ") for row in rows]
     width = len(where)
-    sums = {tuple(row[:width]): [float(each.replace(",", "")) for each in row[width:]] for row in cells}
-    now = [1.0, *counts]
-    sums[tuple(where)] = [one + two for one, two in zip(sums.get(tuple(where), [0.0] * len(now)), now)]
+    sums = {tuple(row[:width]): [number(each) for each in row[width:]] for row in cells}
+    now = [1, *counts]
+    sums[tuple(where)] = [one + two for one, two in zip(sums.get(tuple(where), [0] * len(now)), now)]
     lines = [*head]
     for words, numbers in sorted(sums.items()):
-        shown = [f"{number:,.1f}" if number % 1 else f"{number:,.0f}" for number in numbers]
+        shown = [f"{each:,.1f}" if isinstance(each, float) else f"{each:,}" for each in numbers]
         lines.append("| " + " | ".join([*words, *shown]) + " |")
     PAGE.write_text(before + begin + "\n" + "\n".join(lines) + "\n\n" + end + after)
 
 
+def number(text: str) -> float:
+    """Returns a number of a table. Minutes have a point, and counts have none."""
+    plain = text.replace(",", "")
+    return float(plain) if "." in plain else int(plain)
+
+
 if __name__ == "__main__":
     for verdict in re.findall(VERDICT, sys.stdin.read()):
-        keep("porcupine", ["all clients"], [float(each) for each in verdict])
+        keep("porcupine", ["all clients"], [int(each) for each in verdict])
