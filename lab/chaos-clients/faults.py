@@ -16,8 +16,6 @@ from way import Way
 
 OF_WAYS = ["delay", "delay", "cut", "replies held", "commands held", "replies lost", "grants canceled"]
 OF_PROGRAMS = ["program stopped", "program stopped", "program killed"]
-# A server that takes this long for an answer is slow, in microseconds: its disk is busy, or the machine.
-SLOW = 200_000
 # The user of a way that no program has.
 NOBODY = "-"
 
@@ -145,15 +143,15 @@ async def watch_replicas(deployment: Deployment, it: dict[str, Round]) -> None:
 
 async def watch_servers(deployment: Deployment, it: dict[str, Round]) -> None:
     """Writes down when servers are slow, asked around the way: one that waits for its disk answers nobody."""
-    await asyncio.gather(*(_watch(machine, it) for machine in deployment.machines))
+    await asyncio.gather(*(_watch(machine, it, deployment.slow) for machine in deployment.machines))
 
 
-async def _watch(machine: Machine, it: dict[str, Round]) -> None:
+async def _watch(machine: Machine, it: dict[str, Round], slow: int) -> None:
     while True:
         before = micros()
         with contextlib.suppress(redis.RedisError, OSError):
             await machine.call("PING")
-        if micros() - before > SLOW and "now" in it:
+        if micros() - before > slow and "now" in it:
             it["now"].faults.append(("server slow", "", before, micros()))
         await asyncio.sleep(0.05)
 

@@ -142,6 +142,8 @@ class Deployment:
     loses = False
     # Whether all locks are on one server.
     is_one = False
+    # A server that takes this long for an answer is slow, in microseconds: its disk is busy, or the machine.
+    slow = 200_000
 
     def __init__(self, choices: random.Random) -> None:
         self._choices = choices
@@ -384,6 +386,8 @@ class Quorum(Deployment):
     faults = ["freeze", "restart", "agent stopped", "agent killed"]
     # An agent that was killed knows none of the locks of before.
     loses = True
+    # The agent waits no longer for a server.
+    slow = 100_000
 
     async def start(self) -> None:
         """Starts the servers, then the agent behind a way."""
