@@ -92,11 +92,20 @@ type unsent struct{ cause error }
 func (u *unsent) Error() string { return u.cause.Error() }
 func (u *unsent) Unwrap() error { return u.cause }
 
+// isOpen returns whether the command may have been executed: an agent has no answer of a majority. A server that starts says
+// something else.
+func (e ServerError) isOpen() bool {
+	return e.Code() == "LOADING" && !strings.Contains(string(e), " is loading ")
+}
+
 // isUnread returns whether an error leaves open what became of a command that was sent.
 func isUnread(err error) bool {
 	var before *unsent
 	var answer ServerError
-	return err != nil && !errors.As(err, &before) && !errors.As(err, &answer)
+	if errors.As(err, &answer) {
+		return answer.isOpen()
+	}
+	return err != nil && !errors.As(err, &before)
 }
 
 // failure is an error of this package about a lock, with its cause.

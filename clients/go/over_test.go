@@ -68,6 +68,49 @@ func TestAWaitEndsWhenItsServerIsOnlyStarting(t *testing.T) {
 	}
 }
 
+// telling is a connection on which the first release is done, and answered with an error.
+type telling struct {
+	dlock.Conn
+	told *atomic.Bool
+	what string
+}
+
+func (t telling) Do(ctx context.Context, commands ...[]string) ([]any, error) {
+	replies, err := t.Conn.Do(ctx, commands...)
+	if err == nil && commands[0][0] == "DLOCK.RELEASE" && t.told.CompareAndSwap(false, true) {
+		replies[0] = dlock.ServerError(t.what)
+	}
+	return replies, err
+}
+
+func TestAnAgentWithoutAMajorityMayHaveReleasedTheLock(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	for what, isLost := range map[string]bool{
+		"LOADING no majority has answered":                false,
+		"LOADING Redis is loading the dataset in memory":  true,
+		"LOADING Valkey is loading the dataset in memory": true,
+	} {
+		wired, told := dlock.Wired(s.address()), atomic.Bool{}
+		open := func(ctx context.Context) (dlock.Conn, error) {
+			c, err := wired(ctx)
+			return telling{c, &told, what}, err
+		}
+		client, err := dlock.Over(open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		lock := acquire(t, client, "job")
+		if err := lock.Unlock(context.Background()); errors.Is(err, dlock.ErrLost) != isLost || !isLost && err != nil {
+			t.Errorf("%s: the error is %v", what, err)
+		}
+		if !told.Load() {
+			t.Error("the release was not seen")
+		}
+	}
+}
+
 func TestOptionsThatAreThoseOfTheOtherClientAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]dlock.ClientOption{

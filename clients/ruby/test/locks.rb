@@ -112,6 +112,16 @@ class LocksTest < Minitest::Test
     end
   end
 
+  def test_an_agent_without_a_majority_may_have_released_the_lock
+    losing("DLOCK.RELEASE", instead: "-LOADING no majority has answered\r\n") do |url, lost|
+      Dlock.new(url).lock(key).release
+      assert_equal 1, lost.size
+    end
+    losing("DLOCK.RELEASE", instead: "-LOADING Redis is loading the dataset in memory\r\n") do |url,|
+      assert_raises(Dlock::Lost) { Dlock.new(url).lock(key).release }
+    end
+  end
+
   def test_a_lock_without_renewal_is_lost_at_its_end
     hold = locks.lock(key, lease: 0.3, renew: false)
     refute hold.wait_lost(0.01)

@@ -20,18 +20,18 @@ module OnServer
 
   def info(key = self.key) = redis.call("DLOCK.INFO", key)&.each_slice(2)&.to_h || {}
 
-  # A way to the server that loses the reply to the next command with this word, with its connection. Yields its URL, and
-  # what it has lost.
-  def losing(word, lost = [])
+  # A way to the server that loses the reply to the next command with this word, with its connection, or has another one
+  # instead. Yields its URL, and what it has lost.
+  def losing(word, lost = [], instead: nil)
     TCPServer.open("127.0.0.1", 0) do |listening|
-      serving = Thread.new { loop { relay(listening.accept, TCPSocket.new(HOST, PORT), word, lost) } }
+      serving = Thread.new { loop { relay(listening.accept, TCPSocket.new(HOST, PORT), word, lost, instead) } }
       yield "redis://127.0.0.1:#{listening.addr[1]}", lost
     ensure
       serving.kill
     end
   end
 
-  def relay(client, server, word, lost)
+  def relay(client, server, word, lost, instead)
     Thread.new do
       loop do
         IO.select([client, server]).first.each do |from|
@@ -39,7 +39,9 @@ module OnServer
           if from == client && lost.empty? && text.include?(word)
             server.write(text)
             lost << server.readpartial(65_536)
-            raise EOFError
+            raise EOFError unless instead
+
+            next client.write(instead)
           end
           (from == client ? server : client).write(text)
         end

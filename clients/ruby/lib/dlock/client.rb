@@ -102,7 +102,7 @@ module Dlock
       begin
         replies = exchange([ends, Dlock.now + Limits::STEP].min, *commands)
         again = replies.find { |reply| reply.is_a?(ServerError) && reply.elsewhere? }
-        raise Unanswered, again.message if again
+        raise Unanswered.new(again.message, sent: again.open?) if again
 
         replies
       rescue Unanswered => e

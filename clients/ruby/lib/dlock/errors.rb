@@ -40,6 +40,10 @@ module Dlock
 
     def paused? = PAUSED.include?(code)
 
+    # Whether the command may have been executed: an agent has no answer of a majority. A server that starts says something
+    # else.
+    def open? = code == "LOADING" && !message.include?(" is loading ")
+
     # The error for the caller.
     def explained(name)
       return Deadlock.new("#{name}: #{message}") if code == "DEADLOCK"

@@ -62,6 +62,16 @@ impl Fault {
         }
     }
 
+    /// Returns whether the command may have been executed: nothing came, or an agent has no answer of a majority. A
+    /// server that starts says something else.
+    pub fn leaves_open(&self) -> bool {
+        match self {
+            Self::OutcomeUnknown(_) => true,
+            Self::Later(cause) => cause.code() == Some("LOADING") && !cause.message().contains(" is loading "),
+            _ => false,
+        }
+    }
+
     /// Returns whether the server does not know the session.
     pub fn is_no_session(&self) -> bool {
         matches!(self, Self::Refused(cause) if cause.code() == Some("NOSESSION"))

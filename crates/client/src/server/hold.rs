@@ -144,8 +144,7 @@ impl Server {
                 Err(fault) if fault.is_wrong_type() => return Err(Error::Lost),
                 Err(fault @ Fault::Refused(_)) => return Err(fault.into()),
                 Err(fault) if Instant::now() + PAUSE >= until => return Err(fault.into()),
-                Err(Fault::OutcomeUnknown(_)) => is_repeat = true,
-                Err(_) => {}
+                Err(fault) => is_repeat |= fault.leaves_open(),
             }
             sleep(PAUSE).await;
         }
