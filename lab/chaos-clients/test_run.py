@@ -43,7 +43,7 @@ class Runs(unittest.IsolatedAsyncioTestCase):
         self.addCleanup(setattr, evidence, "PAGE", evidence.PAGE)
         evidence.PAGE = at
         evidence.keep("chaos", ["one", "Redis, died"], [3.0])
-        self.assertIn("| one | Redis | 1 | 2 |\n| one | Redis, died | 1 | 3 |", at.read_text())
+        self.assertIn("| one | Redis | 1 | 2 |\n| one | Redis, died | 1 | 3.0 |", at.read_text())
 
 
 if __name__ == "__main__":
