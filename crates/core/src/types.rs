@@ -206,6 +206,32 @@ pub enum Command {
     Release,
 }
 
+impl Command {
+    /// All commands, once each.
+    pub const ALL: [Command; 7] = [
+        Command::Acquire,
+        Command::Racquire,
+        Command::Rlock,
+        Command::Wlock,
+        Command::Sacquire,
+        Command::Macquire,
+        Command::Release,
+    ];
+
+    /// Returns the name in upper case, without `DLOCK.`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Command::Acquire => "ACQUIRE",
+            Command::Racquire => "RACQUIRE",
+            Command::Rlock => "RLOCK",
+            Command::Wlock => "WLOCK",
+            Command::Sacquire => "SACQUIRE",
+            Command::Macquire => "MACQUIRE",
+            Command::Release => "RELEASE",
+        }
+    }
+}
+
 /// Identifies a command that a client may send twice: the command and an id of 1 to [`RequestId::MAX_LEN`] bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId {

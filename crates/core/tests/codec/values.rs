@@ -83,15 +83,7 @@ fn capped(holds: impl Strategy<Value = Hold>) -> impl Strategy<Value = Hold> {
 }
 
 fn any_request() -> impl Strategy<Value = RequestId> {
-    let command = prop_oneof![
-        Just(Command::Acquire),
-        Just(Command::Racquire),
-        Just(Command::Rlock),
-        Just(Command::Wlock),
-        Just(Command::Release),
-        Just(Command::Sacquire),
-        Just(Command::Macquire),
-    ];
+    let command = proptest::sample::select(&Command::ALL[..]);
     (command, vec(any::<u8>(), 1..=RequestId::MAX_LEN))
         .prop_map(|(command, id)| RequestId::new(command, &id).expect("a good id"))
 }

@@ -8,7 +8,7 @@ use super::plain;
 use crate::bytes::Bytes;
 use crate::histories::drawn::{key, lease};
 use crate::histories::values::{Asked, CLIENTS, ClientNo, KeyNo, Lease, OWNERS, SessionNo, Somebody};
-use crate::histories::word::{Words, lease_words, name, name_of, session_words, words};
+use crate::histories::word::{Words, lease_words, name_of, session_words, words};
 
 /// A request: the command and its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl How {
 
     /// Returns the words of the command. `block` is how long it waits, in ms.
     pub(super) fn words(&self, keys: &[KeyNo], owner: &[u8], block: u64) -> Words {
-        let mut line = words(&format!("DLOCK.{}", name(self.command)));
+        let mut line = words(&format!("DLOCK.{}", self.command.name()));
         if self.command == Command::Macquire {
             line.extend(words(&keys.len().to_string()));
         }

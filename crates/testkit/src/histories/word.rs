@@ -1,7 +1,5 @@
 //! The words of which commands are made.
 
-use dlock_core::Command;
-
 use super::values::{KEYS, KeyNo, Lease, SessionNo};
 
 /// The words of a command.
@@ -15,18 +13,6 @@ pub fn name_of(key: KeyNo) -> &'static str {
 /// Words, separated by blanks.
 pub fn words(text: &str) -> Words {
     text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
-}
-
-pub(super) fn name(command: Command) -> &'static str {
-    match command {
-        Command::Acquire => "ACQUIRE",
-        Command::Racquire => "RACQUIRE",
-        Command::Rlock => "RLOCK",
-        Command::Wlock => "WLOCK",
-        Command::Sacquire => "SACQUIRE",
-        Command::Macquire => "MACQUIRE",
-        Command::Release => "RELEASE",
-    }
 }
 
 pub(super) fn session_words(binds: bool, named: Option<SessionNo>) -> Words {
