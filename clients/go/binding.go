@@ -2,10 +2,10 @@ package dlock
 
 import "time"
 
-// opening is one life of a session on a server: from when it was opened until the server no longer knows it.
+// opening is one life of a session on a server: from its DLOCK.SESSION command until the server no longer knows it.
 type opening struct {
 	id string
-	// Its lease is the timeout of the session, and its renewals are the heartbeats.
+	// The validity of the session: the lease is the timeout of the session, and the renewals are the heartbeats.
 	life validity
 	beat heartbeat
 	// When the last heartbeat that succeeded was sent.
@@ -14,7 +14,7 @@ type opening struct {
 	isOver bool
 }
 
-// opened returns an opening that a command has opened that was sent then.
+// opened returns the opening that a DLOCK.SESSION command has begun, which was sent at `sent`.
 func opened(now, sent time.Time, id string, timeout time.Duration) *opening {
 	o := &opening{id: id, confirmed: sent, life: newValidity(now, sent, timeout, false)}
 	o.beat.confirmed(&o.life, now, sent)
@@ -42,7 +42,8 @@ func (o *opening) isCut(now time.Time, number int) {
 	o.beat.failed(&o.life, now)
 }
 
-// isFresh returns whether the session will last for long enough to begin a hold under it.
+// isFresh returns whether the session will last for long enough to begin a hold under it. A heartbeat is due after a third of
+// the timeout; if half of it has passed, a heartbeat is late.
 func (o *opening) isFresh(now time.Time) bool {
 	return !o.isOver && now.Sub(o.confirmed) < o.life.wanted/2
 }
@@ -53,9 +54,9 @@ type binding struct {
 	to *opening
 	// The proof of the session that kept it before, and when that may have ended it. Zero: never.
 	proved, ends time.Time
-	// The session that a command names which was not answered: it may end the hold, too.
+	// The session that an unanswered command names. The command may have bound the hold to it, so it may end the hold, too.
 	asked *opening
-	// A cap ends the hold then, even if it is renewed. Until `known`, this is the earliest that a cap can be.
+	// The time at which a cap ends the hold, even if it is renewed. While `known` is false, a lower bound of that time.
 	cap   time.Time
 	known bool
 }
@@ -91,8 +92,8 @@ func (b *binding) unbinds() {
 	}
 }
 
-// certain returns until when the hold is certain, of which the lease alone says this. While a session lives, the server keeps
-// two thirds of the lease ahead. When the session ends, so does the hold.
+// certain returns until when the hold is certain. `lease` is what the hold's own renewals prove. A heartbeat of the session
+// proves two thirds of the lease, because the server keeps that much ahead. When the session ends, so does the hold.
 func (b *binding) certain(lease *validity) time.Time {
 	proved := b.proved
 	if b.to != nil {
@@ -115,7 +116,7 @@ func (b *binding) certain(lease *validity) time.Time {
 // caps notes when the cap ends the hold.
 func (b *binding) caps(at time.Time) { b.cap, b.known = at, true }
 
-// isUncut notes that no cap has cut a lease which is certain until then.
+// isUncut notes that no cap has shortened a lease that lasts until then, so that the cap is no earlier.
 func (b *binding) isUncut(until time.Time) {
 	if !b.known {
 		b.cap = later(b.cap, until)

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// gates limit how many acquisitions of a client wait for one lock in the queue of the server. The others wait here, in
-// order.
+// gates limit how many acquisitions of a client wait for one lock in the queue of the server. The others wait in the
+// client, in order.
 type gates struct {
 	size int
 	mu   sync.Mutex
@@ -28,7 +28,7 @@ func (g *gates) isBusy(name string) bool {
 	return g.all[name] != nil
 }
 
-// enter waits for a place. Its caller has to leave.
+// enter waits for a place. If there is no error, the caller has to call leave.
 func (g *gates) enter(ctx context.Context, name string) error {
 	g.mu.Lock()
 	if g.all == nil {
@@ -56,7 +56,8 @@ func (g *gates) enter(ctx context.Context, name string) error {
 	}
 }
 
-// enterNow takes a place beside the others, for a last question.
+// enterNow takes a place even if all are taken: the time of the acquisition is over, and it asks the server once more,
+// without waiting. Its error is always nil.
 func (g *gates) enterNow(name string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -69,7 +70,7 @@ func (g *gates) enterNow(name string) error {
 	return nil
 }
 
-// giveUp leaves the queue; if the turn has come meanwhile, it goes to the next.
+// giveUp leaves the queue. If the turn has come meanwhile, the next in the queue gets the place.
 func (g *gates) giveUp(name string, turn chan struct{}) {
 	g.mu.Lock()
 	at := g.all[name]

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Locker is a [sync.Locker]: [Client.Locker].
+// Locker is a lock with the methods of [sync.Locker]. [Client.Locker] makes it.
 type Locker struct {
 	client  *Client
 	ctx     context.Context
@@ -16,7 +16,7 @@ type Locker struct {
 	options []Option
 
 	mu sync.Mutex
-	// More than one if the first was lost, and its Unlock is still to come.
+	// The locks whose Unlock is still to come: more than one if the first was lost meanwhile.
 	held []*Lock
 }
 
@@ -39,8 +39,8 @@ func (l *Locker) Lock() {
 	l.mu.Unlock()
 }
 
-// Unlock releases the lock. It panics if the lock is not held, or was lost. A panic that a deferred Unlock meets goes on,
-// whatever becomes of the release.
+// Unlock releases the lock. It panics if the lock is not held, or was lost. If no server answers, it returns: the lock is
+// released, or ends with its lease. A panic that a deferred Unlock meets goes on, even if the release fails.
 func (l *Locker) Unlock() {
 	if reason := recover(); reason != nil {
 		if lock := l.take(); lock != nil {

@@ -9,26 +9,27 @@ import (
 	"time"
 )
 
-// profile is what every connection of a client is: how it is made, who the client is there, and which database it uses. A
-// new connection is what the profile says now.
+// profile says how a client connects: how to dial, as which user, and to which database. A change counts for connections
+// that are made later.
 type profile struct {
 	user, password string
-	// Instead of these: who the client is, asked for each new connection.
+	// Returns user and password for each new connection, in place of the fixed ones.
 	login    func(ctx context.Context) (user, password string, err error)
 	database int
 	tls      *tls.Config
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	// Instead of all that: another client, and what ends the use of its connections.
+	// Takes a connection from another client of the program ([Over]), in place of all that is above.
 	open func(ctx context.Context) (Conn, error)
+	// Ends when this client has closed, and ends what its borrowed connections still do.
 	last context.Context
 }
 
-// isPlain returns whether nothing is set that another client decides.
+// isPlain returns whether no option is set that has no effect on borrowed connections: the other client decides those.
 func (p *profile) isPlain() bool {
 	return p.user == "" && p.password == "" && p.login == nil && p.database == 0 && p.tls == nil && p.dial == nil
 }
 
-// connect makes a connection and logs in, until then at most.
+// connect makes a connection and logs in, until `until` at most. It borrows the connection if there is another client.
 func (p *profile) connect(ctx context.Context, address string, until time.Time) (*conn, error) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -105,7 +106,7 @@ func (p *profile) encrypted(ctx context.Context, raw net.Conn, address string) (
 	return secure, nil
 }
 
-// hello returns what is sent first on each connection.
+// hello returns the commands that are sent first on each connection: AUTH and SELECT, if they are needed.
 func (p *profile) hello(ctx context.Context) ([]command, error) {
 	user, password := p.user, p.password
 	if p.login != nil {

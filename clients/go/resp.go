@@ -26,7 +26,7 @@ func (c command) appendTo(to []byte) []byte {
 	return to
 }
 
-// The longest reply, and the deepest, that a server may send.
+// The limits of a reply: bytes of a string or elements of an array, and how deep arrays are nested.
 const (
 	longestReply = 64 << 20
 	deepestReply = 8
@@ -104,7 +104,7 @@ func readArray(r *bufio.Reader, length, depth int) ([]any, error) {
 	return values, nil
 }
 
-// broken says that a connection ended in the middle of a reply.
+// broken returns the error of a read in the middle of a reply, where an end of the input is unexpected.
 func broken(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the connection has ended: %w", io.ErrUnexpectedEOF)

@@ -41,7 +41,7 @@ type sending struct {
 	number int
 	at     time.Time
 	lease  time.Duration // 0: it asks how much is left
-	// Its answer did not come.
+	// Whether the command got no answer.
 	isCut bool
 	// The question may overtake a command which sets the lease.
 	overtakes bool

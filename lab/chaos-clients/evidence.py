@@ -1,6 +1,6 @@
-"""The tables of docs/evidence.md that runs write: sums over all runs that were kept.
+"""The tables of docs/evidence.md that runs write: sums over all runs that `keep` has added.
 
-    python evidence.py <WORDS    what Porcupine said of histories
+    python evidence.py <REPORT    adds the verdicts in a report of Porcupine
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ pub fn block<T: Ticket>(context: &mut Context<'_>, name: &KeyName<'_>, timeout_m
 /// How this server's turns are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turns {
-    /// The state is unknown: no client has waited yet, or there is no need to know.
+    /// The module does not hear of turns: no client has waited yet, or this server lets it unblock clients at once.
     Unknown,
     /// The server's work goes on, and there will be another end of the turn.
     Running,
@@ -106,9 +106,9 @@ fn unblock_now(ticket: &dyn Ticket) {
 }
 
 /// Has the server tell when it is about to sleep, where clients must not be unblocked earlier. Called when a client is
-/// about to wait: before, there is no need to know.
+/// about to wait, so that a module whose clients never wait does not pay for it.
 fn watch_turns() {
-    // Servers without module categories are those that answer inside of `UnblockClient`.
+    // The servers without ACL categories for modules are those that answer inside of `UnblockClient`.
     if TURNS.get() != Turns::Unknown || has_categories() {
         return;
     }
@@ -122,7 +122,7 @@ fn turn_ends_or_begins(is_end: bool) {
     if is_end {
         let mut answered = ANSWERED.take();
         answered.drain(..).for_each(|ticket| guarded("end of a wait", (), || unblock_now(&*ticket)));
-        // Its memory is used again.
+        // The memory of the list is used again.
         if answered.capacity() <= 64 && ANSWERED.borrow().is_empty() {
             ANSWERED.replace(answered);
         }

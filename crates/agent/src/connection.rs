@@ -26,7 +26,7 @@ pub(crate) struct Connection {
     pub address: String,
     pub protocol: Protocol,
     pub is_logged_in: bool,
-    /// Since when it has not been logged in.
+    /// The time since which the client has not been logged in.
     stranger_since: Instant,
     pub name: Option<String>,
     /// Over a quorum, the session of this connection.
@@ -118,7 +118,7 @@ impl Connection {
                         "EXISTS" => Some(quorum.exists(request).await),
                         "PING" => Some(quorum.ping().await.unwrap_or_else(|| self.pong(request))),
                         _ => {
-                            // Without its type: futures would nest too deep for the compiler.
+                            // The future is boxed without its type: otherwise futures nest too deep for the compiler.
                             let answer: Pin<Box<dyn Future<Output = _> + Send + '_>> =
                                 Box::pin(quorum.answer(request, &self.anchor, inbox.closed()));
                             answer.await

@@ -44,7 +44,7 @@ where
         let connection = tokio::spawn(async move {
             let mut stream = stream;
             if let Ok(Ok(request)) = timeout(REQUEST, head(&mut stream)).await {
-                // No longer one of the silent ones.
+                // The connection has sent its request, and no longer counts as silent.
                 tokio::spawn(answer(stream, request, limit, page, answers));
             }
         });

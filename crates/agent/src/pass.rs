@@ -138,7 +138,7 @@ impl Upstream {
         // Whether a copy of it may wait on the server, and whether the server has refused it since. The nil of a command
         // that does not wait is its answer.
         let (mut is_repeat, mut is_refused) = (copy.as_ref().is_some_and(|copy| copy.is_repeat), false);
-        // Since when no server is known to be there.
+        // `away`: the time since which no server is known to be there.
         let (mut away, mut pause) = (began, PAUSE);
         loop {
             let left = call.left(began);

@@ -16,7 +16,8 @@ pub(crate) struct Cleanups(Arc<watch::Sender<usize>>);
 pub(crate) struct Cleanup(Arc<watch::Sender<usize>>);
 
 impl Cleanups {
-    /// Does this in the background, for a few seconds at most: what is left then ends with its lease.
+    /// Does `work` in the background, for a few seconds at most. A lock that is not released by then ends with its
+    /// lease.
     pub fn spawn(&self, runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) {
         let cleanup = self.begin();
         runtime.spawn(async move {
@@ -25,15 +26,15 @@ impl Cleanups {
         });
     }
 
-    /// Counts one more.
+    /// Counts a release until the result is dropped.
     pub fn begin(&self) -> Cleanup {
         self.0.send_modify(|count| *count += 1);
         Cleanup(self.0.clone())
     }
 
-    /// Waits until none is under way.
+    /// Waits until no release is under way.
     pub async fn settled(&self) {
-        // The sender is `self`.
+        // The wait cannot fail: `self` keeps the sender.
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
 }
@@ -44,5 +45,5 @@ impl Drop for Cleanup {
     }
 }
 
-/// How long something is tried in the background.
+/// How long a release is tried in the background.
 pub(crate) const LIMIT: Duration = Duration::from_secs(5);

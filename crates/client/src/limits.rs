@@ -8,7 +8,7 @@ use crate::options::{Replicas, Terms, Wait};
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     wait: Wait,
-    /// How long no server may answer, if the wait does not say so.
+    /// How long all servers may stay silent, for a wait without a limit of its own (`Not`, `ForEver`).
     outage: Duration,
     began: Instant,
 }
@@ -37,7 +37,7 @@ impl Limits {
         }
     }
 
-    /// Returns for how long a try looks for an answer.
+    /// Returns how long an acquisition that does not wait looks for an answer.
     pub fn patience(&self) -> Duration {
         self.outage
     }
@@ -71,12 +71,13 @@ const OUTAGE: Duration = Duration::from_secs(30);
 /// How long an acquisition that does not wait looks for an answer, unless set.
 const TRY: Duration = Duration::from_secs(1);
 
-/// How late the answer to a wait that is over may come. The caller may be 250 ms late.
+/// How long after the end of the wait the server's answer may still arrive. `Acquire::wait` promises the caller an
+/// outcome within 250 ms: the rest is for the client itself.
 const ANSWER: Duration = Duration::from_millis(150);
 
-/// How long replicas may take at least.
+/// The time that replicas have at least to acknowledge a grant, even if the wait is nearly over.
 const LAST: Duration = Duration::from_millis(50);
 
-/// Between two looks at a server, while a request waits there.
+/// Bounds of the time between two signs of life of a server, while a request waits there.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_INTERVAL: Duration = Duration::from_secs(5);

@@ -24,9 +24,9 @@ use crate::{Answer, Ask, Call, Hold, Terms};
 pub enum Patience {
     /// A single attempt, without waiting in a queue.
     None,
-    /// Until this time.
+    /// Attempts until this time.
     Until(Duration),
-    /// For ever.
+    /// Attempts without a limit.
     Endless,
 }
 

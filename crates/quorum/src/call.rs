@@ -9,7 +9,7 @@ pub struct Call {
     pub to: usize,
     /// The attempt, counted from 1: each is made by an owner of its own.
     pub attempt: u32,
-    /// When it was decided to send it. It leaves then or later.
+    /// When the client decided to send the question. It leaves then or later.
     pub sent: Duration,
     /// The question.
     pub ask: Ask,

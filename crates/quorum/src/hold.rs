@@ -26,15 +26,15 @@ pub struct Hold {
 /// The part of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// There may be a hold.
+    /// The server may have a hold.
     Unknown,
     /// The same: a request to enter is unanswered, and may be granted after others were told that there is none.
     Entering,
-    /// There is a hold, which does not count: the server is too young.
+    /// The server has a hold, which does not count: the server is too young.
     Reserved,
-    /// There is a hold, which is good until this time.
+    /// The server has a hold, which is good until this time.
     Kept(Duration),
-    /// There is no hold.
+    /// The server has no hold.
     None,
 }
 
@@ -42,7 +42,7 @@ enum Part {
 enum State {
     /// When the last renewal was sent, if any, and not to be renewed before that time.
     Kept(Option<Duration>, Duration),
-    /// Its time has passed, or no majority has it any more.
+    /// The lock is lost: its time has passed, or no majority has it any more.
     Lost,
     /// All have been told; by then it is over.
     Leaving(Duration),

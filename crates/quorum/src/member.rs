@@ -52,7 +52,7 @@ pub enum Keeping {
 pub enum Standing {
     /// The server counts.
     Counts,
-    /// Not yet: it may have forgotten locks that are held. So much longer.
+    /// The server does not count for this much longer: it may have forgotten locks that are held.
     Young(Duration),
     /// The server is a replica.
     Replica,

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Doing, Failure, Result};
 
-/// The file.
+/// The control file.
 pub struct Control(PathBuf);
 
-/// The contents of the file.
+/// The contents of the control file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Orders {
     /// The port of the primary.
@@ -35,7 +35,7 @@ impl Control {
         };
         let fresh = self.0.with_extension("new");
         fs::write(&fresh, format!("{} {work}", orders.port)).doing("writing orders")?;
-        // At once, so that nobody reads half of it.
+        // The new file replaces the old one in one step, so that nobody reads half of it.
         fs::rename(fresh, &self.0).doing("writing orders")
     }
 

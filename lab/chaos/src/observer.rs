@@ -13,7 +13,7 @@ use dlock_testkit::{Client, text_of};
 use crate::control::Control;
 use crate::time::{Micros, now, sleep_ms};
 
-/// An observation.
+/// The result of an observation.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub sightings: Vec<Sighting>,
@@ -37,7 +37,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Looks at these keys of the primary, which it finds by the workers' orders in this directory.
+    /// Begins to look at these keys of the primary. The control file in `dir`, by which the workers get their orders,
+    /// has the primary's port.
     pub fn start(dir: &Path, keys: Vec<String>) -> Observer {
         let has_ended = Arc::new(AtomicBool::new(false));
         let (control, is_over) = (Control::in_dir(dir), Arc::clone(&has_ended));
@@ -59,7 +60,7 @@ impl Observer {
     }
 }
 
-/// Looks at a primary until it is another one, or does not answer.
+/// Looks at the primary until another server is the primary, or it does not answer.
 fn watch(control: &Control, keys: &[String], is_over: &AtomicBool, seen: &mut Seen) -> Option<()> {
     let port = control.read().ok()?.port;
     let mut client = Client::connect(port).ok()?;
@@ -87,7 +88,7 @@ fn sightings(at: Micros, key: &str, info: &Info) -> impl Iterator<Item = Sightin
     holds.collect::<Vec<_>>().into_iter()
 }
 
-/// How long it waits between two looks. More than that, and a little, is a gap.
+/// The pause between two looks. If two looks are much further apart, there is a gap.
 pub const BETWEEN_MS: u64 = 40;
-/// A server that is paused answers later.
+/// How long an answer may take. A server that is paused answers later.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -27,7 +27,7 @@ pub(super) struct Wanted {
     is_drawn: bool,
     command: Command,
     lease: Duration,
-    /// How long it waits; `None`: not at all. Zero: without limit.
+    /// How long the request waits. `None`: not at all. Zero: without limit.
     pub block: Option<Duration>,
     pub request: Option<RequestId>,
     anchor: Option<Arc<Anchor>>,

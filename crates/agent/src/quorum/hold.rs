@@ -34,10 +34,10 @@ pub(crate) struct Hold {
 struct Keeping {
     /// The client's lease.
     lease: Duration,
-    /// When it ends, unless the hold is bound.
+    /// The end of that lease. A hold that is bound does not end then.
     ends: Instant,
     anchor: Option<Arc<Anchor>>,
-    /// Whether it is being released, or has been lost.
+    /// Whether the hold is being released, or has been lost.
     is_over: bool,
 }
 
@@ -84,7 +84,7 @@ impl Hold {
         if keeping.is_over {
             return Duration::ZERO;
         }
-        // Only a release keeps others out.
+        // Only `take` locks the guard for itself, and the hold is over by then.
         let Ok(guard) = self.guard.try_read() else { return Duration::ZERO };
         let left = guard.as_ref().map_or(Duration::ZERO, Guard::remaining);
         match keeping.anchor {
@@ -257,10 +257,10 @@ pub(crate) enum What {
     Named(SessionId),
 }
 
-/// How it ended.
+/// How a connection or a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Its holds are released.
+    /// The bound holds are released.
     Over,
     /// A hold was lost, so the client must learn that the session is none any more. The other holds keep their leases,
     /// and the client may bind them again: as after a failover of a server.

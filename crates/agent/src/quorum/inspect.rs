@@ -32,7 +32,7 @@ impl Quorum {
             Err(what) => return Reply::error(what.text(&request.name())),
         };
         let seen = self.members.look(key).await;
-        // After the answers: a hold that ended meanwhile is none.
+        // The holds are taken after the answers, so that a hold that ended meanwhile is not shown.
         let own = self.table.all(key);
         let is_ours_alone = own.iter().any(|hold| hold.mode == Mode::Exclusive);
         let mut seen = match seen {

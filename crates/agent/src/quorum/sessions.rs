@@ -75,7 +75,7 @@ impl Sessions {
         let has_room = sessions.len() < MOST;
         let mut found = match sessions.entry(id) {
             Entry::Occupied(open) if open.get().anchor.has_ended() => {
-                // Its holds are released, or on their own.
+                // The holds of the old session are released, or live by their own leases.
                 let (id, _) = open.remove_entry();
                 sessions.entry(id)
             }

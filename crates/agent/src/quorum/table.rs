@@ -22,7 +22,7 @@ type Unconfirmed = HashMap<(Vec<u8>, Owner), Instant>;
 pub(crate) struct Table {
     holds: Arc<Mutex<Holds>>,
     count: Arc<AtomicUsize>,
-    /// Until when locks may be held whose release no majority has confirmed.
+    /// The locks whose release no majority has confirmed, and until when they may still be held.
     unconfirmed: Arc<Mutex<Unconfirmed>>,
     /// Releases that no client waits for.
     releases: Arc<Mutex<JoinSet<()>>>,
@@ -148,7 +148,8 @@ impl Table {
         self.releases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes out a hold that the servers do not have any more. Its session is none any more, either.
+    /// Takes out a hold that the servers do not have any more. The session that it is bound to ends, too, and its other
+    /// holds are unbound.
     fn lose(&self, hold: &Arc<Hold>) {
         let anchor = hold.anchor();
         let others = match &anchor {
@@ -208,7 +209,7 @@ async fn keep(table: Table, hold: Arc<Hold>) {
             Due::End(_) if hold.finish_at_end() => {
                 Stats::count(&table.stats.lapses);
                 table.remove(&hold);
-                // Not from this task, which the release ends.
+                // The release runs in another task: `Hold::take` aborts this one.
                 table.spawn(async move {
                     if let Some(guard) = hold.take().await {
                         let _ = guard.release().await;
@@ -233,6 +234,6 @@ fn shown(bytes: &[u8]) -> String {
     format!("'{}'", bytes.get(..64).unwrap_or(bytes).escape_ascii())
 }
 
-/// Between two attempts at a renewal.
+/// Bounds of the pause between two attempts at a renewal.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(500);

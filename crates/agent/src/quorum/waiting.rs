@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::acquire::{Pending, Wanted};
 
+/// Carries repeats to a waiting request. Each repeat is a channel for the acquisition that it takes over.
 type Line = mpsc::UnboundedSender<oneshot::Sender<Pending>>;
 type Lines = HashMap<Vec<u8>, Vec<Waiter>>;
 
@@ -25,7 +26,8 @@ struct Waiter {
 pub(super) struct Place {
     waiting: Waiting,
     key: Vec<u8>,
-    /// Ours, to find it again. `None`: it cannot be repeated.
+    /// The request's own line, by which `drop` finds its entry, and the end where repeats arrive. `None`: the request
+    /// has no id or does not wait, so no repeat can take it over.
     line: Option<(Line, mpsc::UnboundedReceiver<oneshot::Sender<Pending>>)>,
 }
 
@@ -45,7 +47,7 @@ impl Waiting {
         pending.await.ok()
     }
 
-    /// Makes it known to repeats.
+    /// Registers a request, so that its repeats find it.
     pub fn join(&self, wanted: &Wanted) -> Place {
         let line = wanted.request.clone().filter(|_| wanted.block.is_some()).map(|request| {
             let (line, repeats) = mpsc::unbounded_channel();
@@ -62,7 +64,7 @@ impl Waiting {
 }
 
 impl Place {
-    /// Waits for a repeat, which wants the acquisition.
+    /// Waits for a repeat, and returns where it expects the acquisition.
     pub async fn repeated(&mut self) -> oneshot::Sender<Pending> {
         let repeat = match &mut self.line {
             Some((_, repeats)) => repeats.recv().await,

@@ -11,6 +11,7 @@ pub(crate) struct Request(Vec<Vec<u8>>);
 pub(crate) struct Bounds {
     /// Bytes of a request, as it is sent.
     pub request: usize,
+    /// Words of a request, with the name of the command.
     pub words: usize,
     /// Bytes of a word.
     pub word: usize,
@@ -26,7 +27,7 @@ pub(crate) enum ProtocolError {
     TooLong,
     /// A line with quotes, which only an array can carry.
     Quotes,
-    /// A browser that was led here.
+    /// An HTTP request, which a web page may make a browser send here.
     Http,
 }
 
@@ -45,15 +46,15 @@ impl Bounds {
 }
 
 impl Request {
-    /// Returns the first request in these bytes and its length. `None`: it is not complete. A request without words is
-    /// none, as in Redis; the client gets no reply to it.
+    /// Returns the first request in these bytes and its length. `None`: it is not complete. `*0` and an empty line are
+    /// requests without words, which callers skip without a reply, as Redis does.
     pub fn parse(bytes: &[u8], bounds: Bounds) -> Result<Option<(Self, usize)>, ProtocolError> {
         let parsed = match bytes.first() {
             None => return Ok(None),
             Some(b'*') => array(bytes, bounds)?,
             Some(_) => inline(bytes, bounds)?,
         };
-        // A request longer than this is refused before it has been read.
+        // A request that exceeds the bound is refused as soon as that many bytes have arrived.
         match parsed {
             Some((_, length)) if length > bounds.request => Err(ProtocolError::TooLong),
             None if bytes.len() >= bounds.request => Err(ProtocolError::TooLong),
@@ -151,7 +152,7 @@ impl<'a> Cursor<'a> {
             Some(_) => return Err(ProtocolError::Length),
         }
         self.at += end + 2;
-        // Ten digits fit.
+        // Ten digits (`MAX_DIGITS`) fit in a `usize` of 64 bits.
         Ok(Some(digits.iter().fold(0, |number, digit| number * 10 + usize::from(digit - b'0'))))
     }
 
@@ -169,7 +170,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// As many digits as the largest length that anybody announces.
+/// The number of digits that a length may have. All larger lengths exceed the bounds.
 const MAX_DIGITS: usize = 10;
 
 impl fmt::Display for ProtocolError {

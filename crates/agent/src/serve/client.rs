@@ -27,12 +27,12 @@ pub(super) struct Client {
     pub library: RefCell<(Vec<u8>, Vec<u8>)>,
     pub last_command: Cell<&'static str>,
     pub is_logged_in: Cell<bool>,
-    /// Since when it has not been logged in.
+    /// The time since which the client has not been logged in.
     pub stranger_since: Cell<Instant>,
     pub out: RefCell<Out>,
-    /// How many bytes its connection has taken.
+    /// How many bytes of replies the connection has taken so far.
     pub taken: Cell<u64>,
-    /// Its request that waits: nothing behind it is carried out meanwhile.
+    /// The request of the client that waits. Requests behind it are not carried out meanwhile.
     pub waiter: RefCell<Option<Rc<Waiter>>>,
     pub transaction: RefCell<Option<Transaction>>,
     pub channels: RefCell<BTreeSet<Vec<u8>>>,
@@ -43,9 +43,9 @@ pub(super) struct Client {
     pub has_guessed: Cell<bool>,
     /// The connection ends at once.
     pub is_killed: Cell<bool>,
-    /// Its task has something to do.
+    /// Wakes the client's task, which has something to do.
     pub woken: Notify,
-    /// The bytes that it takes in the server, as they were counted last.
+    /// The memory that the client takes in the server, in bytes, as it was counted last.
     pub counted: Cell<usize>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Client {
 pub(super) struct Waiter {
     pub client: Rc<Client>,
     pub id: WaiterId,
-    /// When its time is over, by the uptime in ms.
+    /// When the wait is over, by the uptime in ms.
     pub ends_at: Cell<Option<u64>>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Waiter {
 pub(super) struct Transaction {
     pub requests: Vec<Request>,
     pub bytes: usize,
-    /// A command of it was refused.
+    /// A command of the transaction was refused.
     pub is_broken: bool,
 }
 
@@ -96,13 +96,13 @@ impl Client {
         }
     }
 
-    /// Ends the connection, with what it has not been sent.
+    /// Ends the connection at once. Replies that are not sent yet are discarded.
     pub fn kill(&self) {
         self.is_killed.set(true);
         self.woken.notify_one();
     }
 
-    /// Ends the connection if it has too much to be sent. It gets nothing of that.
+    /// Kills a client that has more than `MOST_UNREAD` bytes still to be sent. A killed client loses what is not sent.
     pub fn bound(&self) {
         if self.unsent() > MOST_UNREAD {
             self.kill();
@@ -112,7 +112,8 @@ impl Client {
         }
     }
 
-    /// Returns whether nobody knows yet that it may be here: it has not logged in, or not finished its handshake.
+    /// Returns whether the client has not proved yet that it may use the server: it has not logged in, or not finished
+    /// its TLS handshake.
     pub fn is_stranger(&self) -> bool {
         !self.is_logged_in.get() || self.stream.is_handshaking()
     }
@@ -121,23 +122,24 @@ impl Client {
         self.waiter.borrow().is_some()
     }
 
-    /// How many channels and patterns it hears.
+    /// Returns how many channels and patterns the client hears.
     pub fn subscriptions(&self) -> usize {
         self.channels.borrow().len() + self.patterns.borrow().len()
     }
 
-    /// Returns the memory of the names of its channels and patterns, which [`Channels`](super::channels) has, too.
+    /// Returns the memory of the names of the client's channels and patterns, and of their copies in
+    /// [`Channels`](super::channels).
     pub fn subscribed_bytes(&self) -> usize {
         let (channels, patterns) = (self.channels.borrow(), self.patterns.borrow());
         channels.iter().chain(patterns.iter()).map(|name| 2 * (name.len() + ENTRY)).sum()
     }
 
-    /// Returns how many bytes it has still to be sent.
+    /// Returns how many bytes are still to be sent to the client.
     pub fn unsent(&self) -> usize {
         self.out.borrow().rest().len() + self.stream.unsent()
     }
 
-    /// Sends what the connection takes now. One that is to end at once gets nothing: replies before may be missing.
+    /// Sends what the connection takes now. A killed client gets nothing: `bound` may have discarded earlier replies.
     pub fn flush(&self) {
         if self.is_killed.get() {
             return;
@@ -160,7 +162,8 @@ impl Client {
     }
 }
 
-/// How many bytes of messages, or of the replies of a transaction, wait for a client at most.
+/// How many bytes of messages, or of the replies of a transaction, wait for a client at most. Single commands stop much
+/// earlier, at `MOST_UNSENT` in `connection.rs`.
 const MOST_UNREAD: usize = 8 << 20;
 /// The memory of a name in a table, beside its bytes.
 const ENTRY: usize = 64;

@@ -22,7 +22,7 @@ pub(super) struct Connection {
     /// The bytes that the client has sent, and how much of them was read.
     bytes: Vec<u8>,
     read: usize,
-    /// Since when the client has not read what it is sent, and how much it had taken by then.
+    /// The time since which the client has not read what it is sent, and how much it had taken by then.
     stuck: Option<(Instant, u64)>,
 }
 
@@ -67,12 +67,12 @@ impl Connection {
             Some((since, before)) if taken == before => Some((since, before)),
             _ => Some((Instant::now(), taken)),
         };
-        // Here, since there may be no moment in which such a client has nothing for the server.
+        // Checked in every turn: a client that keeps sending may never let `wait` time out.
         if self.is_out_of_patience() {
             return Err(Ended);
         }
         if has_more && unsent < MOST_UNSENT {
-            // Other clients first.
+            // Other clients have their turn first.
             tokio::task::yield_now().await;
             return Ok(());
         }
@@ -86,7 +86,7 @@ impl Connection {
             if client.is_waiting() || client.is_leaving.get() || client.is_killed.get() {
                 return Ok(false);
             }
-            // There may be room once it is sent what it takes.
+            // The turn goes on and sends what the client takes, which may make room for more replies.
             if client.unsent() >= MOST_UNSENT {
                 return Ok(true);
             }
@@ -123,7 +123,7 @@ impl Connection {
     async fn wait(&mut self) -> Result<(), Ended> {
         let client = self.client.clone();
         let unsent = client.unsent();
-        // Behind a request that waits, a little is read: it tells of the end of the connection.
+        // Behind a request that waits, only a little is read, to notice the end of the connection.
         let is_held_up = client.is_waiting() || unsent >= MOST_UNSENT;
         let room = if is_held_up { BEHIND.saturating_sub(self.bytes.len()) } else { CHUNK };
         let mut interest = Interest::READABLE;
@@ -133,7 +133,7 @@ impl Connection {
         let patience = self.patience();
         let ready = async {
             if room == 0 && unsent == 0 {
-                // Its bytes stay in the socket: its end cannot be read.
+                // The client's bytes stay in the socket, and the end of the connection cannot be seen behind them.
                 sleep(LOOK).await;
             }
             match room > 0 && client.stream.has_read_ahead() {
@@ -160,8 +160,8 @@ impl Connection {
         }
     }
 
-    /// Goes on with the handshake. Keys are costly: of all clients, one agrees at a time, and others have their turn in
-    /// between.
+    /// Goes on with the TLS handshake. Handshakes cost much CPU time: one client at a time works on its own, and
+    /// clients that have finished theirs have their turn in between.
     async fn agree(&mut self, room: usize) -> Result<(), Ended> {
         let one_at_a_time = self.server.borrow().handshake.clone();
         let _turn = one_at_a_time.lock().await;
@@ -187,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// Forgets what was read, and the memory of a large request.
+    /// Drops the bytes that were read, and gives back the memory of a large request.
     fn compact(&mut self) {
         self.bytes.drain(..self.read);
         self.read = 0;
@@ -213,7 +213,7 @@ impl Connection {
         }
     }
 
-    /// Returns how long a client may still take that has not logged in, or does not read.
+    /// Returns how much longer the client may take to log in, to finish its TLS handshake, or to read its replies.
     fn patience(&self) -> Duration {
         let stranger =
             (!self.client.is_logged_in.get()).then(|| LOGIN.saturating_sub(self.client.stranger_since.get().elapsed()));
@@ -230,7 +230,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Nobody knows what the command has left undone.
+            // A command that panicked may have left something undone.
             doubt::raise();
         }
         self.server.borrow_mut().disconnect(&self.client);
@@ -239,7 +239,7 @@ impl Drop for Connection {
 
 /// How many requests of a client are carried out before others have their turn.
 const AT_ONCE: usize = 32;
-/// A client that has this number of bytes to read gets no more until it reads.
+/// A client that has this number of bytes to read gets no more replies until it reads: its requests wait.
 const MOST_UNSENT: usize = 64 << 10;
 /// How many bytes are read behind a request that waits.
 const BEHIND: usize = 16 << 10;

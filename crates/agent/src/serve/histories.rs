@@ -76,7 +76,7 @@ struct Peer {
     stream: UnixStream,
     to_send: Vec<u8>,
     came: Vec<u8>,
-    /// Its requests that have no reply yet.
+    /// The requests of the client that have no reply yet.
     asked: VecDeque<Asked>,
     /// Whether its connection may end before all replies have come, and whether it has.
     may_end: bool,

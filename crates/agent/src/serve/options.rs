@@ -17,7 +17,7 @@ pub(super) const DATABASES: i32 = 16;
 pub struct Certificates {
     /// The certificate of the server, with the chain that leads to its authority if there is one.
     pub cert: PathBuf,
-    /// Its key.
+    /// The private key of that certificate.
     pub key: PathBuf,
     /// The authorities of clients: each client has to show a certificate of one of them.
     pub ca: Option<PathBuf>,
@@ -73,7 +73,7 @@ impl ServeOptions {
     ///
     /// # Errors
     ///
-    /// There is no such setting, or the value is out of its range: says so.
+    /// The message for the user, if there is no such setting, or the value is out of its range.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let which = setting(name).ok_or_else(|| format!("there is no setting {name}"))?;
         let value = in_range(which, value)?;

@@ -22,7 +22,7 @@ pub struct Client {
     pub clocks: Clocks,
     /// Whether it was refused when it last asked for the lock.
     pub was_refused: bool,
-    /// When it looks at the clock again.
+    /// When the client looks at the clock again.
     pub timer: Option<Real>,
 }
 

@@ -1,4 +1,4 @@
-//! The tables of the page. One without rows is empty.
+//! The tables of docs/benchmarks.md. A table without rows is an empty text.
 
 use dlock_plots::tables::table;
 
@@ -16,7 +16,7 @@ use crate::times::several::Means;
 use crate::times::stalls::{CASES, Case};
 use crate::times::{Keys, PIPELINES, Way};
 
-/// All of the page, by the names of their marks.
+/// Returns all tables, each with the name of the mark behind which it stands on the page.
 pub fn all(main: &Ledger, others: &[Ledger]) -> Vec<(&'static str, String)> {
     vec![
         ("facts", facts(main)),
@@ -39,7 +39,7 @@ pub fn all(main: &Ledger, others: &[Ledger]) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A column for each server.
+/// Returns a table with a column for each server.
 fn on_other_servers(ledgers: &[Ledger]) -> String {
     let cell = |ledger: &Ledger, name: &str| over_set_del(ledger, Mode::NoPersistence, name).unwrap_or_default();
     let row = |contender: &Contender| {
@@ -77,14 +77,14 @@ fn counted(ledger: &Ledger) -> String {
     table(&["operation", "no persistence", "AOF everysec", "one replica", "bytes replicated"], rows)
 }
 
-/// The other kinds have a section of their own.
+/// Returns whether a contender is in the tables of one lock. Other kinds have sections of their own.
 fn of_a_lock(contender: &&Contender) -> bool {
     let is_elsewhere =
         matches!(contender.kind, Kind::OtherKeys | Kind::Permits(_) | Kind::Several(_) | Kind::Beside(_));
     !is_elsewhere && !LIKE_ANOTHER.contains(&contender.name)
 }
 
-/// Instructions, and their ratio to those of the plainest lock.
+/// Returns the instructions of an operation, and their ratio to those of the plainest lock.
 fn over_set_del(ledger: &Ledger, mode: Mode, name: &str) -> Option<String> {
     let count = |name: &str| Some(ledger.figure(&format!("instructions/{}/{name}", mode.name()))?.median);
     let own = count(name)?;
@@ -114,7 +114,8 @@ fn several(ledger: &Ledger) -> String {
     table(&["operation", "2 locks", "8 locks", "64 locks"], sized(ledger, &SEVERAL, LOCKS_AT_ONCE))
 }
 
-/// Rows of contenders whose names end with a size. In brackets: the first row as a ratio to it.
+/// Returns rows of contenders whose names end with a size. The number in brackets is the first row's count divided by
+/// this one.
 fn sized(ledger: &Ledger, rows: &[(&str, &str)], sizes: [usize; 3]) -> Vec<Vec<String>> {
     let figure = |name: &str, size: usize| count(ledger, &format!("{name}-{size}"));
     let own = rows.first().map_or("", |(name, _)| *name);
@@ -155,7 +156,7 @@ fn model() -> String {
     )
 }
 
-/// Without persistence; `dlock-bench times` prints the same of the other modes.
+/// Returns the rates without persistence. `dlock-bench times` prints those of the other modes.
 pub fn pairs(ledger: &Ledger) -> String {
     let cases: Vec<(Keys, usize)> =
         Keys::ALL.into_iter().flat_map(|keys| PIPELINES.map(|pipeline| (keys, pipeline))).collect();
@@ -175,7 +176,7 @@ pub fn pairs(ledger: &Ledger) -> String {
     table(&head, contenders::timed().filter(|it| !LIKE_ANOTHER.contains(&it.name)).filter_map(row).collect())
 }
 
-/// Their figures differ little from those of the row above. Figures and plots have them.
+/// Contenders that the tables leave out, because they differ little from the row above. Ledgers and plots have them.
 const LIKE_ANOTHER: [&str; 7] =
     ["acquire-px-no-log", "racquire", "racquire-px-busy", "renew-px-busy", "rlock", "wlock", "reentrant-fcall"];
 
@@ -213,7 +214,7 @@ pub fn contended(ledger: &Ledger) -> String {
     }))
 }
 
-/// The plots have more.
+/// The numbers of waiters that the page shows. The plots have more.
 const SHOWN_WAITERS: [usize; 3] = [2, 64, 512];
 
 pub fn stalls(ledger: &Ledger) -> String {
@@ -266,18 +267,18 @@ pub fn memory(ledger: &Ledger) -> String {
     table(&["", "bytes"], rows.into_iter().filter_map(row).collect())
 }
 
-/// Median instructions without persistence.
+/// Returns the median of the instructions without persistence.
 fn count(ledger: &Ledger, name: &str) -> Option<f64> {
     ledger.figure(&format!("instructions/none/{name}")).map(|figure| figure.median)
 }
 
-/// A row, if its first cell was measured.
+/// Returns a row, if its first cell was measured.
 fn filled<const N: usize>(label: &str, cells: [Option<String>; N]) -> Option<Vec<String>> {
     let is_measured = cells.first().is_some_and(Option::is_some);
     is_measured.then(|| [vec![label.to_owned()], cells.map(Option::unwrap_or_default).into()].concat())
 }
 
-/// The heads of columns beside a label.
+/// Returns the heads of columns, after an empty one for the label.
 fn headed<'a>(columns: &[(&str, &'a str)]) -> Vec<&'a str> {
     [""].into_iter().chain(columns.iter().map(|(_, label)| *label)).collect()
 }
@@ -287,7 +288,7 @@ fn one_below_the_other<const N: usize>(tables: [(String, String); N]) -> String 
     tables.map(|(title, table)| format!("### {title}\n\n{table}\n")).collect()
 }
 
-/// dlock's own stand out.
+/// Returns the label of a contender, in bold for dlock's own commands.
 fn label(contender: &Contender) -> String {
     match contender.runs_on {
         RunsOn::Module => format!("**{}**", contender.label),

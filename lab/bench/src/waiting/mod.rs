@@ -82,6 +82,7 @@ impl Programs {
     }
 }
 
+/// A server that was started, and a connection to it beside the crowd.
 pub struct Open {
     pub control: Connection,
     pub server: Server,

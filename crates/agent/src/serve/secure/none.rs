@@ -6,11 +6,11 @@ use tokio::net::TcpStream;
 
 use super::options::Certificates;
 
-/// There is none.
+/// Certificates, which this build cannot use: no value of this type exists.
 #[derive(Debug)]
 pub(super) enum Authority {}
 
-/// There is none.
+/// An encrypted connection: no value of this type exists.
 #[derive(Debug)]
 pub(super) enum Secured {}
 

@@ -77,12 +77,13 @@ enum Found {
     Later,
 }
 
-/// A timer looks at the clock after a request for more locks than this.
+/// A timer looks at the clock after a request for more locks than this number.
 const FEW: usize = 8;
 
 impl<T> Engine<T> {
-    /// Lets a request for several locks in, if it is the head of this queue and its turn has come everywhere. One that
-    /// leaves without the locks makes room for the next. The timer does the rest, if many do.
+    /// Lets a request for several locks in, if it is the head of this queue and its turn has come everywhere. If it
+    /// leaves its queues without the locks, the next head is tried. The timer goes on when the budget of answers is
+    /// used up.
     pub(super) fn serve_several<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now, budget: &mut Budget) {
         while let Some(head) = self.head_of(Some(id))
             && let Some(waiter) = self.parts.waiters.get(head).filter(|waiter| waiter.is_multiple())
@@ -252,7 +253,7 @@ impl<T> Engine<T> {
         let bond = ended.map_or(Bond::NONE, |bound| bound.bond());
         let ended = ended.map_or(0, |bound| bound.ended_sum(now.ms()).holds);
         let look = |lock: &Lock| {
-            // The bindings are not those of this value.
+            // If the bonds differ, the bindings belong to an earlier value of the key, and count for nothing.
             let (has_grace, ended) = if bond.is_same(lock.bond()) { (has_grace, ended) } else { (false, 0) };
             let (exclusive, shared) = lock.mine(owner, now.ms());
             match (exclusive, shared) {
@@ -328,8 +329,8 @@ impl<T> Engine<T> {
         for (index, name) in names.iter().enumerate() {
             let id = if session.is_some() { Some(self.find_or_create(*name)) } else { self.look_up(*name) };
             let own = (by == Granted::Command).then_some(index);
-            // The lock was looked at in this call, and nothing else runs meanwhile. All or none: a server that refuses
-            // is asked again.
+            // The lock was looked at in this call, and nothing else runs meanwhile. All locks or none: earlier ones
+            // have the hold already, so `open_at_last` asks a server that refuses again, for a while.
             let Ok(key) = space.open_at_last(*name) else {
                 broken("the server opens a lock that it has just opened");
                 continue;

@@ -5,13 +5,20 @@ use crate::Patience;
 use crate::simulation::check::Violation;
 use crate::terms::Rule;
 
-/// The client holds the lock on the first two servers and has renewed it there half a lease ago. It has not read the
-/// answers yet, which will make it ask the last server, where a leftover was in the way, to grant it. The newcomer
-/// believes that the first server is down, and has been granted the lock by the last one. It is paused, and its request
-/// to the second server is on its way. The clock of that one is behind by less than a lease, so that it grants the same
-/// token some steps later.
+/// Returns the state from which all orders are tried:
+///
+/// 1. The client has the lock on servers 0 and 1. On the last server, the hold of a killed client was in the way.
+/// 2. After half a lease, the client has renewed on servers 0 and 1, but has not read the answers. They will make it
+///    ask the last server to grant the lock, too.
+/// 3. A step later, a newcomer that believes server 0 to be down has the lock on the last server. The newcomer is
+///    paused, and its request to server 1 is still on its way.
+///
+/// The clock of server 1 is behind the others by less than a lease, so that it grants the newcomer's token some steps
+/// later.
 fn first(without: Option<Rule>) -> State {
+    // Less than the lease, 400 ms (LEASE * STEP).
     const AHEAD_US: i64 = 350_000;
+    // Six steps, of which three are over when the orders begin.
     let mut state = State::new(without, Bounds { late: 2, pauses: [0, 0], restarts: 1, end: 6 });
     [0, LAST].into_iter().for_each(|server| state.servers[server].clock.set(AHEAD_US));
     state.leave_on_the_last(1);

@@ -15,7 +15,7 @@ use crate::waiting::Open;
 /// Clients with a thread each, who do nothing until they are told to contend.
 pub struct Crowd {
     members: Vec<(Sender<Arc<Round>>, JoinHandle<()>)>,
-    /// The hand-offs that a member received, in microseconds.
+    /// How long the hand-offs to a member took in a round, in microseconds.
     done: Receiver<Result<Vec<f64>, Error>>,
 }
 
@@ -30,7 +30,7 @@ impl Crowd {
             let tell = tell.clone();
             let work = move || {
                 for round in rounds {
-                    // Nobody listens any more if another one has failed.
+                    // The receiver is gone if another client has failed.
                     let _ = tell.send(round.take_part(&mut client));
                 }
             };
@@ -40,7 +40,8 @@ impl Crowd {
         Ok(Self { members, done })
     }
 
-    /// All want the lock this way; the holder is busy for so long each time.
+    /// Has all clients contend in this way for `time`. Each holder keeps the lock for `held`. `open` is the server, and
+    /// a connection to prepare the lock with.
     pub fn contend(&self, way: Way, held: Duration, time: Duration, open: &mut Open) -> Result<Outcome, Error> {
         way.lay_out(&mut open.control)?;
         let round = Arc::new(Round::new(way, held, self.members.len()));
@@ -69,10 +70,10 @@ impl Crowd {
 }
 
 pub struct Outcome {
-    /// In microseconds.
+    /// How long each hand-off took, in microseconds.
     pub latencies: Vec<f64>,
     pub traffic: Traffic,
 }
 
-/// There may be thousands of threads, and they do not do much.
+/// The stack of a thread. Thousands of threads may run, and none needs much.
 const STACK: usize = 256 * 1024;

@@ -10,11 +10,12 @@ use super::way::Entry;
 use crate::error::Error;
 
 impl Round {
-    /// A client gets in and out until it is over. Returns how long the hand-offs to it took, in microseconds.
+    /// Acquires and releases the lock until the round ends. Returns how long the hand-offs to this client took, in
+    /// microseconds.
     pub fn take_part(&self, client: &mut Client) -> Result<Vec<f64>, Error> {
         let result = self.contend(client);
         if result.is_err() {
-            // Nobody shall wait for it.
+            // The round ends, so that no other client waits for the one that failed.
             self.end();
         }
         result

@@ -18,12 +18,12 @@ pub struct Round {
     pub(super) held: Duration,
     pub(super) clients: usize,
     start: Instant,
-    /// When the lock was given back last, in nanoseconds since the start. 0: never.
+    /// When the lock was released last, in nanoseconds since the start. 0: never.
     pub(super) given_back: AtomicU64,
     pub(super) is_watched: AtomicBool,
     is_over: AtomicBool,
     line: Mutex<Line>,
-    /// Said whenever the queue changes, and at the end.
+    /// Notified whenever the queue changes, and when the round ends.
     news: Condvar,
     commands: AtomicU64,
     bytes: AtomicU64,
@@ -40,7 +40,7 @@ pub(super) struct Line {
 /// The traffic of all clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Traffic {
-    /// In which it was done.
+    /// The time in which the traffic was measured.
     pub time: Duration,
     pub hand_offs: u64,
     pub commands: u64,
@@ -84,7 +84,7 @@ impl Round {
         }
     }
 
-    /// Returns when they have been there together for the first time.
+    /// Waits until all clients have been in the queue together for the first time.
     pub fn until_all_wait(&self) -> Result<(), Error> {
         let absent = |line: &mut Line| line.grants < 2 && !self.is_over();
         let waited = self.news.wait_timeout_while(self.line(), PATIENCE, absent);
@@ -96,7 +96,7 @@ impl Round {
         }
     }
 
-    /// Nobody wants it any more.
+    /// Ends the round for all clients.
     pub fn end(&self) {
         let line = self.line();
         self.is_over.store(true, Ordering::SeqCst);
@@ -108,7 +108,7 @@ impl Round {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    /// Since the lock was given back, in microseconds.
+    /// Returns the time since the lock was released last, in microseconds.
     pub(super) fn latency(&self) -> Option<f64> {
         let given_back = self.given_back.load(Ordering::SeqCst);
         (given_back > 0).then(|| self.nanoseconds().saturating_sub(given_back) as f64 / 1e3)
@@ -133,7 +133,7 @@ impl Round {
         line.grants
     }
 
-    /// Waits for that, or for the end.
+    /// Waits until the condition holds, or the round ends.
     pub(super) fn until(&self, condition: impl Fn(&Line) -> bool) {
         let line = self.news.wait_while(self.line(), |line| !condition(line) && !self.is_over());
         drop(line.unwrap_or_else(PoisonError::into_inner));

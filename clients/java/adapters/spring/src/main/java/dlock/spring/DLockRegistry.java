@@ -25,7 +25,7 @@ public final class DLockRegistry implements RenewableLockRegistry {
     private final DLockClient client;
     private final String prefix;
 
-    /** {@code prefix}: the beginning of the keys. */
+    /** Makes a registry whose keys begin with {@code prefix}. */
     public DLockRegistry(DLockClient client, String prefix) {
         this.client = client;
         this.prefix = prefix;
@@ -37,7 +37,7 @@ public final class DLockRegistry implements RenewableLockRegistry {
         return lock(lockKey);
     }
 
-    /** The same, with its own interface. */
+    /** Returns the lock of this key as a {@link DLock}, which has more methods than {@link Lock}. */
     public DLock lock(Object lockKey) {
         return client.lock(prefix + lockKey);
     }
