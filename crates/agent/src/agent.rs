@@ -74,7 +74,7 @@ impl Agent {
         let mut tasks = JoinSet::new();
         let mut clients = JoinSet::new();
         let options = &shared.options;
-        // A client's own, and those to servers.
+        // Each client needs a file for its own connection, and others for connections to servers.
         crate::listen::allow_files(options.max_clients.saturating_mul(3), &shared.stats);
         let listeners = Listener::open_all(&options.listen, options.who())?;
         let (to, mut incoming) = tokio::sync::mpsc::channel(16);
@@ -139,7 +139,7 @@ fn admit(shared: &Arc<Shared>, new: Incoming, clients: &mut JoinSet<()>) {
 async fn disconnect(shared: &Shared, clients: &mut JoinSet<()>) {
     match &shared.locks {
         Locks::Quorum(quorum) if shared.options.keep => {
-            // First, or the end of the connections would release what is bound to them.
+            // `leave` comes first: otherwise the end of the connections releases the holds that are bound to them.
             quorum.leave().await;
             clients.shutdown().await;
         }

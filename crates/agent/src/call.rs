@@ -9,9 +9,9 @@ use crate::resp::Request;
 pub(crate) struct Call {
     /// The key, which decides on the server of a cluster.
     pub key: Option<Vec<u8>>,
-    /// How long it may wait; zero: without limit. `None`: it does not.
+    /// How long the command may wait. Zero: without limit. `None`: not at all.
     pub block: Option<Duration>,
-    /// The place of the word that says so.
+    /// The index of the word with that time.
     pub block_at: Option<usize>,
     /// Whether it binds a hold to the connection.
     pub binds: bool,

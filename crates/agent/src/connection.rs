@@ -57,7 +57,7 @@ impl Connection {
                     let ended = self.ended();
                     tokio::select! {
                         biased;
-                        // A client that waits must learn at once that its session is none any more.
+                        // A client that waits must learn at once that its session has ended.
                         () = ended => return,
                         answer = self.answer(&request, &mut inbox) => answer,
                     }
@@ -134,7 +134,7 @@ impl Connection {
                         }
                     }
                     let Some(upstream) = &mut self.upstream else { return Answer::Close };
-                    // As above.
+                    // The future is boxed for the reason above.
                     let answer: Pin<Box<dyn Future<Output = _> + Send + '_>> =
                         Box::pin(upstream.answer(request, inbox.closed()));
                     match answer.await {
@@ -164,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the client's session is none any more: its connection ends with it.
+    /// Waits until the client's session has ended. The connection then ends, too.
     fn ended(&self) -> impl Future<Output = ()> + use<> {
         let session = self.anchor.ended();
         let lost = self.upstream.as_ref().map(Upstream::lost);

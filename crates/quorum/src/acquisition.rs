@@ -64,9 +64,9 @@ pub struct Acquisition {
     pub(crate) attempt: u32,
     splits: u32,
     refusals: u32,
-    /// Not to be the gate server: it failed, before this acquisition or in it.
+    /// For each server, whether it has failed, before this acquisition or in it: then it is not the gate server.
     pub(crate) suspects: Vec<bool>,
-    /// Has been asked whether it is there, and has not answered.
+    /// For each server, whether it owes the answer to a `PING`.
     pinged: Vec<bool>,
     pub(crate) votes: Votes,
     pub(crate) phase: Phase,
@@ -74,36 +74,38 @@ pub struct Acquisition {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// In the queue of the gate server.
+    /// The client waits in the queue of the gate server.
     Gate { at: usize, probe: Probe },
-    /// All have been asked.
+    /// All servers have been asked.
     Gather(Gather),
-    /// Everything has been given back; then to this gate.
+    /// Everything has been released. After `until`, the client enters the queue of `gate`.
     BackOff { until: Duration, gate: usize },
-    /// The outcome is there, until it is taken.
+    /// The acquisition has ended, with an outcome until the caller takes it.
     Ended(Option<Outcome>),
 }
 
-/// All have been asked.
+/// The times of an attempt for which all servers have been asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gather {
     pub began: Duration,
-    /// A server that has not answered by then has failed.
+    /// The time by which a server must answer, or counts as failed.
     pub until: Duration,
-    /// After that the tokens of those that have answered are raised, if a majority has granted different ones.
+    /// The time after which lower tokens are raised, if a majority has granted different ones. Until then, the servers
+    /// that have not answered may still make up a majority with one token.
     pub agree_by: Option<Duration>,
     /// Whether that time has passed.
     pub is_overdue: bool,
-    /// For how long servers are asked.
+    /// The lease that servers are asked for.
     pub lease: Duration,
 }
 
 /// Whether the gate server is there: a queue is silent, and so is a server that has stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Probe {
-    /// Ask then; the first time all servers, so as to know whom to go to.
+    /// The next question is due at this time. The first one goes to all servers, to know which one is up if the gate
+    /// server is not.
     Due(Duration, Whom),
-    /// Asked; an answer is due by then.
+    /// The question was sent, and an answer must come by this time.
     Open(Duration),
 }
 
@@ -251,7 +253,7 @@ impl Acquisition {
         self.call(at, Ask::Queue(entry, block), now, calls);
     }
 
-    /// By when the server must have ended a wait in its queue.
+    /// Returns the time by which the server must have ended a wait in its queue.
     fn end_of_wait(&self) -> Option<Duration> {
         match self.patience {
             Patience::Until(end) => Some(end + self.terms.timeout()),
@@ -304,14 +306,14 @@ impl Acquisition {
 
     fn gate_is_down(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
         self.suspect(at);
-        // A server that has not answered by now is no better.
+        // A server that has not answered its `PING` by now is down, too.
         for (suspect, pinged) in self.suspects.iter_mut().zip(&mut self.pinged) {
             *suspect |= std::mem::take(pinged);
         }
         self.votes.set(at, Vote::Failed);
         self.give_back(now, calls);
         if self.suspects.iter().all(|suspect| *suspect) {
-            // Nobody to wait at, as far as is known. All are asked once: that tells.
+            // No server is known to be up. All are asked once, and their answers tell.
             return self.ask_all(now, calls);
         }
         self.join_gate(self.gate_server(), now, calls);
@@ -353,7 +355,8 @@ impl Acquisition {
         self.count(now, calls);
     }
 
-    /// Time is over for whoever has not answered. A gate server that is silent leaves that to the next one.
+    /// Counts the servers that have not answered in time as failed. If the gate server is one of them, the next server
+    /// takes its place.
     fn end_gathering(&mut self, now: Duration, gather: Gather, calls: &mut Vec<Call>) {
         self.phase = Phase::Gather(Gather { is_overdue: true, ..gather });
         if now >= gather.until {
@@ -364,7 +367,7 @@ impl Acquisition {
             }
         }
         self.count(now, calls);
-        // Nobody was asked for anything more: the holds do not live any longer, or do not make up a majority.
+        // `count` has asked for nothing more, so no majority has holds that live and one token.
         if let Phase::Gather(gather) = self.phase
             && now >= gather.until
         {

@@ -12,7 +12,7 @@ pub struct Clocks {
     timeout: Duration,
 }
 
-/// A server's clock, and when by the caller's.
+/// A server's clock, and the time of the reading by the caller's clock.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     at: Duration,
@@ -85,10 +85,10 @@ fn micros(time: Duration) -> u64 {
 /// How far the token is ahead of the clock it is taken from.
 pub(crate) const MARGIN_US: u64 = 10_000;
 
-/// No clock shows more: a token that is higher is an error.
+/// The latest time that is taken from a clock: a token that is higher is an error.
 const LATEST_US: u64 = 1 << 52;
 
-/// For how long a reading says anything. Read the clocks again well before.
+/// How long a reading counts. Callers read the clocks again well before.
 const MAX_AGE: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl Acquisition {
         self.agree(now, calls);
     }
 
-    /// The token of the lock, if it is held.
+    /// Returns the token of the lock, if a majority has granted it.
     fn agreed(&self, now: Duration) -> Option<u64> {
         #[cfg(test)]
         if let Some(weaker) = self.votes.weakly_agreed(&self.terms, now) {
@@ -62,13 +62,14 @@ impl Acquisition {
         self.votes.agreed(self.terms.majority(), now)
     }
 
-    /// The first server that is up, as far as is known.
+    /// Returns the first server that is up, as far as is known.
     fn gate_of_votes(&self) -> Option<usize> {
         let is_up = |at: &usize| !self.is_suspect(*at) && self.votes.get(*at) != Vote::Failed;
         (0..self.terms.members()).find(is_up)
     }
 
-    /// The gate server has let us in: whoever holds another server is leaving it, or will be turned away.
+    /// Waits for a moment in the queues of the servers that refused. The gate server has let this client in, so another
+    /// client that holds one of them is leaving it, or will be turned away.
     fn wait_where_refused(&mut self, now: Duration, calls: &mut Vec<Call>) {
         let Phase::Gather(Gather { until, lease, .. }) = self.phase else { return };
         if self.patience == Patience::None || now + SHORTEST_WAIT * 2 > until {
@@ -83,7 +84,8 @@ impl Acquisition {
         }
     }
 
-    /// The gate server has not let us in, so nobody is overtaken: to its queue, if we may wait.
+    /// Releases everything and enters the queue of the gate server, which has not let this client in. A client that may
+    /// not wait ends its attempt.
     fn turn_away(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if self.patience == Patience::None {
             let answered = self.votes.count(|vote| !matches!(vote, Vote::Open | Vote::Failed));
@@ -105,7 +107,7 @@ impl Acquisition {
         if granted < majority || !self.terms.keeps(Rule::Raising) {
             return;
         }
-        // As long again as it took so far.
+        // Servers that have not answered get as long again as it took so far.
         let wait = *gather.agree_by.get_or_insert(now + (now - gather.began));
         let is_over = gather.is_overdue || now >= wait;
         let is_due = |at: usize| !is_over && !self.suspects.get(at).copied().unwrap_or(true);
@@ -125,5 +127,5 @@ impl Acquisition {
     }
 }
 
-/// Less than this is no wait: servers count whole milliseconds.
+/// The shortest wait that a server can be asked for: servers count whole milliseconds.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);

@@ -28,7 +28,8 @@ pub struct Hold {
 enum Part {
     /// The server may have a hold.
     Unknown,
-    /// The same: a request to enter is unanswered, and may be granted after others were told that there is none.
+    /// The server may have a hold, because a request to enter is unanswered. The request may be granted even after a
+    /// renewal was told that there is no hold.
     Entering,
     /// The server has a hold, which does not count: the server is too young.
     Reserved,
@@ -40,13 +41,13 @@ enum Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// When the last renewal was sent, if any, and not to be renewed before that time.
+    /// The lock is held: when the last renewal was sent, if any, and the time before which no other is sent.
     Kept(Option<Duration>, Duration),
     /// The lock is lost: its time has passed, or no majority has it any more.
     Lost,
-    /// All have been told; by then it is over.
+    /// All servers have been asked to release the hold. The release is over by this time.
     Leaving(Duration),
-    /// Nobody needs to be told any more.
+    /// The release is over.
     Left,
 }
 
@@ -147,11 +148,11 @@ impl Hold {
                 self.repair(now, calls);
             }
             State::Leaving(_) if call.ask == Ask::Release => {
-                // Nobody waits for one that cannot be told.
+                // The release does not wait for a server that fails.
                 self.set(call.to, if answer == Answer::Failed { Part::Unknown } else { Part::None });
                 self.end_leaving();
             }
-            // Too late: the release may have come before this.
+            // The grant comes too late: the server may have executed the release before it.
             State::Leaving(_) | State::Left if matches!(answer, Answer::Granted(_)) => {
                 self.call(call.to, Ask::Release, now, calls);
             }
@@ -165,7 +166,7 @@ impl Hold {
                 Part::Kept(Terms::valid_until(call.sent, entry.lease))
             }
             (Ask::Repair(_), Answer::Granted(_)) => {
-                // A repeated one may have been granted long ago: the renewal says until when.
+                // A repeated request may have been granted long ago. A renewal tells until when the hold is good.
                 self.call(call.to, Ask::Renew, now, calls);
                 Part::Unknown
             }
@@ -227,7 +228,8 @@ impl Hold {
         self.state == State::Left
     }
 
-    /// No later answer brings it back: another client may have had the lock in between.
+    /// Marks the lock as lost when its time has passed. No later answer brings it back: another client may have had the
+    /// lock in between.
     fn note_loss(&mut self, now: Duration) {
         if matches!(self.state, State::Kept(..)) && now >= self.majority_until() && self.terms.keeps(Rule::LostForGood)
         {
@@ -239,7 +241,7 @@ impl Hold {
         matches!(self.part(member), Part::Kept(_))
     }
 
-    /// The time until which a majority has been asked to keep it, and does.
+    /// Returns the time until which a majority keeps the hold.
     fn majority_until(&self) -> Duration {
         let kept = |part: &Part| if let Part::Kept(until) = part { Some(*until) } else { None };
         let mut until: Vec<Duration> = self.parts.iter().filter_map(kept).collect();
@@ -251,7 +253,7 @@ impl Hold {
         self.majority_until().saturating_sub(self.terms.lease() * 2 / 3).max(not_before)
     }
 
-    /// Leaving is over when all have answered that are known to keep the hold.
+    /// Ends the release when all servers that are known to keep the hold have answered.
     fn end_leaving(&mut self) {
         let is_kept = self.parts.iter().any(|part| matches!(part, Part::Kept(_)));
         if matches!(self.state, State::Leaving(_)) && !is_kept {

@@ -23,7 +23,7 @@ pub(super) type Pending = Pin<Box<dyn Future<Output = Result<Guard, Error>> + Se
 pub(super) struct Wanted {
     pub key: Vec<u8>,
     pub owner: Owner,
-    /// Whether the owner was drawn here, and so must be in the reply.
+    /// Whether the agent has drawn the owner, which must then be in the reply.
     is_drawn: bool,
     command: Command,
     lease: Duration,
@@ -182,7 +182,7 @@ impl Quorum {
         let mode = if command == Command::Rlock { Mode::Shared } else { Mode::Exclusive };
         let hold = Arc::new(Hold::new(key, owner, mode, request, lease, guard));
         if self.table.add(&hold).is_err() {
-            // A request of this reader that came later was faster.
+            // A later request of the same owner was faster.
             let _ = self.table.release(&hold).await;
             return Some(not_offered("another entry of the same owner: a lock is not reentrant"));
         }
@@ -195,7 +195,7 @@ impl Quorum {
     }
 }
 
-/// Returns what a quorum cannot offer of this.
+/// Returns the option that a quorum cannot offer, and the reason.
 fn why_not(said: &args::Acquire) -> Option<&'static str> {
     if said.min_token.is_some() {
         Some("MINTOKEN: the agent raises the tokens by itself")
@@ -222,7 +222,7 @@ async fn until(limit: Option<Instant>) {
     }
 }
 
-/// Returns what a client gets whose session has ended. `None`: the session is its connection.
+/// Returns the reply to a client whose session has ended. `None`: the session is the connection, so the client is gone.
 fn ended_reply(anchor: &Arc<Anchor>) -> Option<Reply> {
     match anchor.what {
         What::Connection(_) => None,

@@ -24,7 +24,7 @@ pub(crate) struct Hold {
     pub longest: Duration,
     /// The owner that the servers know.
     pub drawn: String,
-    /// A renewal borrows it; the release takes it.
+    /// The guard on the servers. A renewal borrows it; the release takes it.
     guard: RwLock<Option<Guard>>,
     keeping: Mutex<Keeping>,
     pub changed: Notify,
@@ -46,7 +46,7 @@ pub(crate) enum Due {
     Renewal,
     /// The end of the client's lease.
     End(Instant),
-    /// Nothing: it is over.
+    /// No step: the hold is over.
     Nothing,
 }
 
@@ -121,7 +121,7 @@ impl Hold {
         before
     }
 
-    /// Ends the binding to a session that was forgotten: what is left is a lease.
+    /// Ends the binding to a session that was forgotten: the hold now ends with its lease.
     pub fn unbind(&self, from: &Arc<Anchor>) {
         let mut keeping = self.keeping();
         if keeping.anchor.take_if(|anchor| Arc::ptr_eq(anchor, from)).is_none() {
@@ -139,7 +139,7 @@ impl Hold {
         }
     }
 
-    /// Renews it on the servers, without changing the client's lease.
+    /// Renews the hold on the servers, without changing the client's lease.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ impl Hold {
         }
     }
 
-    /// Renews it, and makes the client's lease this long from when this was called.
+    /// Renews the hold, and gives the client this lease, counted from the call.
     ///
     /// # Errors
     ///
@@ -170,12 +170,12 @@ impl Hold {
         if self.is_live() { Ok(()) } else { Err(Error::Lost) }
     }
 
-    /// Marks it as over: from now on, nobody holds it. False: it was over before.
+    /// Marks the hold as over. False: it was over before.
     pub fn finish(&self) -> bool {
         !std::mem::replace(&mut self.keeping().is_over, true)
     }
 
-    /// Marks it as over if the client's lease has passed.
+    /// Marks the hold as over if the client's lease has passed.
     pub fn finish_at_end(&self) -> bool {
         let mut keeping = self.keeping();
         let has_passed = keeping.anchor.is_none() && keeping.ends <= Instant::now();
@@ -262,8 +262,8 @@ pub(crate) enum What {
 pub(crate) enum End {
     /// The bound holds are released.
     Over,
-    /// A hold was lost, so the client must learn that the session is none any more. The other holds keep their leases,
-    /// and the client may bind them again: as after a failover of a server.
+    /// A hold was lost, so the client must learn that the session has ended. The other holds live by their leases, and
+    /// the client may bind them again: as after a failover of a server.
     Forgotten,
 }
 
@@ -272,7 +272,7 @@ impl Anchor {
         Arc::new(Self { what, bound: Mutex::default(), end: watch::Sender::new(None) })
     }
 
-    /// Binds the hold, unless this has ended.
+    /// Binds the hold, unless the session has ended.
     pub fn bind(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
         let mut bound = self.bound();
         if self.end.borrow().is_some() {
@@ -283,7 +283,7 @@ impl Anchor {
             return true;
         }
         if before.is_some() {
-            // The hold may have been bound here even before that.
+            // The hold may have been bound to this session earlier: its old entry would count twice.
             bound.retain(|other| other.as_ptr() != Arc::as_ptr(hold));
         }
         // Holds that are gone make place for the next.
@@ -294,14 +294,14 @@ impl Anchor {
         true
     }
 
-    /// Ends it, and returns the holds that were bound. Empty if it had ended before.
+    /// Ends the session, and returns the holds that were bound. Empty if it had ended before.
     pub fn end(self: &Arc<Self>, how: End) -> Vec<Arc<Hold>> {
         let holds = self.close(how, &mut self.bound());
         holds.into_iter().filter(|hold| hold.is_bound_to(self)).collect()
     }
 
-    /// Ends it because this hold is lost, and returns the others. No heartbeat is told anything between the two.
-    /// `None`: the hold was over before.
+    /// Marks the hold as over, because it is lost, and ends the session. No heartbeat is answered between the two.
+    /// Returns the other holds. `None`: the hold was over before.
     pub fn lose(self: &Arc<Self>, hold: &Hold) -> Option<Vec<Arc<Hold>>> {
         let mut bound = self.bound();
         if !hold.finish() {
@@ -320,8 +320,8 @@ impl Anchor {
         bound.drain(..).filter_map(|hold| hold.upgrade()).collect()
     }
 
-    /// Returns how many holds are bound, if all of them live for this time. `None`: one does not, be it that it was
-    /// lost and nobody has noticed yet, or this has ended.
+    /// Returns how many holds are bound, if all of them live for this time. `None`: one does not, because it was lost
+    /// without being noticed yet, or the session has ended.
     pub fn vouch(self: &Arc<Self>, time: Duration) -> Option<usize> {
         let mut bound = self.bound();
         if self.end.borrow().is_some() {
@@ -343,7 +343,7 @@ impl Anchor {
         self.end.borrow().is_some()
     }
 
-    /// Waits until it has ended.
+    /// Waits until the session has ended.
     pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut end = self.end.subscribe();
         async move {

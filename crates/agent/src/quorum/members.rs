@@ -54,7 +54,7 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// The server does not answer, and why.
+    /// The text for the user: too few servers answer, and why.
     pub async fn ping(&self) -> Result<(), String> {
         let mut heard = self.heard.lock().await;
         if let Some((_, found)) = heard.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
@@ -106,8 +106,8 @@ impl Members {
         Ok(answers.into_iter().map(|(_, answer)| seen(answer)).collect())
     }
 
-    /// Asks all of them. Returns when all have answered, or a majority has and the others have had a moment, or none
-    /// may take longer.
+    /// Asks all servers. Returns when all have answered, or a moment after a majority has, or when the time for answers
+    /// is over.
     async fn ask(&self, command: Cmd) -> (Vec<(usize, Value)>, Vec<String>) {
         let (to, mut from) = mpsc::unbounded_channel();
         let command = Arc::new(command);

@@ -167,5 +167,5 @@ fn outage(stats: &Stats, error: &Error) -> Reply {
     }
 }
 
-/// The lease of those who name none.
+/// The lease of a command that names none.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);

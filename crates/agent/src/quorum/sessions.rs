@@ -105,7 +105,7 @@ impl Sessions {
         }
     }
 
-    /// The client is to bind what it still has to a new session.
+    /// Ends a session without releasing its holds. The client may bind them to a new session.
     fn forget(anchor: &Arc<Anchor>) {
         anchor.end(super::hold::End::Forgotten).iter().for_each(|hold| hold.unbind(anchor));
     }

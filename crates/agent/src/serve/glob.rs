@@ -3,13 +3,14 @@
 /// Returns whether a text matches: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a character that means itself. The steps have a
 /// limit: nobody else is served meanwhile.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    // The place behind the last star, and what it has not taken of the text: on a difference, it takes one more.
+    // `back` is the pattern behind the last star, and the text that the star has not taken. On a difference, the star
+    // takes one byte more, and the comparison goes on from there.
     let (mut pattern, mut text) = (pattern, text);
     let mut back: Option<(&[u8], &[u8])> = None;
     let mut budget = MOST_STEPS * (pattern.len() + text.len() + 1);
     while budget > 0 {
         let (step, rest) = one(pattern, text);
-        // A class is as long as it is.
+        // The bytes of a class count as steps, too.
         budget = budget.saturating_sub(1 + pattern.len() - rest.len());
         match (step, back) {
             (Step::Star, _) => (pattern, back) = (rest, Some((rest, text))),
@@ -24,8 +25,8 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     false
 }
 
-/// How many steps each byte of a pattern and of a text is worth. A pattern that needs more does not match: it can only be one
-/// whose parts repeat what the text repeats.
+/// How many steps a comparison may take for each byte of the pattern and of the text. A pattern that needs more does
+/// not match: only patterns need more whose parts repeat what the text repeats.
 const MOST_STEPS: usize = 32;
 
 enum Step {

@@ -66,7 +66,7 @@ async fn play(seed: u64) {
 struct World {
     seed: u64,
     server: Rc<RefCell<Server>>,
-    /// The first one tells what becomes of the others.
+    /// The clients. The first one ends the waits and the connections of the others.
     peers: Vec<Peer>,
     owners: u64,
 }

@@ -125,7 +125,7 @@ async fn drive(
             () = sleep_until(wakes_at.into()) => server.borrow_mut().timer_runs(),
             Some(new) = incoming.recv() => {
                 admit(&server, new, authority.as_ref());
-                // A crowd comes in at once.
+                // Clients that come at the same time are admitted in one turn.
                 while let Ok(new) = incoming.try_recv() {
                     admit(&server, new, authority.as_ref());
                 }
@@ -146,7 +146,7 @@ fn admit(server: &Rc<RefCell<Server>>, new: Incoming, authority: Option<&Authori
         let mut bytes = Vec::new();
         Reply::error("ERR max number of clients reached").encode(Protocol::Resp2, &mut bytes);
         return match (&new, authority) {
-            // A client that speaks TLS could not read it.
+            // A client that speaks TLS cannot read the error.
             (Incoming::Tcp(..), Some(_)) => {}
             _ => new.refuse(&bytes),
         };

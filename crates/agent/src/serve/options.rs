@@ -39,7 +39,7 @@ pub struct ServeOptions {
     pub tls: Option<Certificates>,
     /// How many clients may be connected.
     pub max_clients: usize,
-    /// From how many bytes of memory on nothing more is acquired.
+    /// The memory of the process, in bytes, above which acquisitions are refused.
     pub max_memory: u64,
     /// How many bytes of requests and replies may wait, of all clients together.
     pub max_buffers: usize,

@@ -33,13 +33,13 @@ pub(super) struct Server {
     pub channels: Channels,
     /// The operator's settings, each at its discriminant.
     pub settings: [i64; Setting::ALL.len()],
-    /// Drawn at the start: a quorum tells by it that the server was started again.
+    /// The id of this run of the server, drawn at the start. A quorum tells by it that the server was restarted.
     pub run_id: String,
     pub port: u16,
     next_id: u64,
-    /// Clients that were strangers when they came, the oldest first. Some are none any more.
+    /// Clients that were strangers (`Client::is_stranger`) when they came, the oldest first. Some have logged in since.
     strangers: VecDeque<u64>,
-    /// Held by the client that goes on with its handshake.
+    /// Locked by the client that works on its TLS handshake, so that one at a time does.
     pub handshake: Rc<tokio::sync::Mutex<()>>,
     /// The ends of waits with a limit: uptime in ms, and the client.
     ends: BTreeSet<(u64, u64)>,
@@ -102,7 +102,7 @@ impl Server {
         }
     }
 
-    /// Returns whether there is room for one more client. The oldest stranger gives its place.
+    /// Returns whether there is room for one more client. If there is none, disconnects the oldest stranger.
     pub fn has_room(&mut self) -> bool {
         if count() >= self.options.max_clients
             && let Some(stranger) = self.oldest_stranger()
@@ -112,7 +112,7 @@ impl Server {
         count() < self.options.max_clients
     }
 
-    /// Returns the oldest stranger, and forgets those before it that are none any more.
+    /// Returns the oldest stranger, and removes those before it that have logged in or left.
     fn oldest_stranger(&mut self) -> Option<Rc<Client>> {
         while let Some(id) = self.strangers.front() {
             if let Some(client) = find(*id).filter(|client| client.is_stranger()) {
@@ -142,7 +142,8 @@ impl Server {
         self.settle(0, &[]);
     }
 
-    /// Counts the bytes that a client takes now. One that takes much while all take too much has to go.
+    /// Counts the bytes that a client takes now. If all clients together take too much, this one is killed, unless it
+    /// takes little.
     pub fn count(&mut self, client: &Client, bytes: usize) {
         self.buffered = self.buffered - client.counted.replace(bytes) + bytes;
         if self.buffered > self.options.max_buffers && bytes > LITTLE && !client.is_killed.get() {
@@ -319,7 +320,7 @@ impl Server {
         self.engine.wake_at().is_some_and(|at| at <= self.clock.now().ms())
     }
 
-    /// Returns how long nothing is due. The engine says so by the clock, waits by the uptime.
+    /// Returns how long nothing is due. The engine's work is due by the clock, the ends of waits by the uptime.
     pub fn idle_for(&self) -> Option<Duration> {
         let uptime = self.clock.uptime().us();
         let end = self.ends.first().map(|(at, _)| Duration::from_micros((at * 1000).saturating_sub(uptime)));
@@ -393,7 +394,7 @@ pub(super) fn identify(id: ClientId) -> Option<Peer> {
     Some(Peer { addr: client.address.as_bytes().into(), name })
 }
 
-/// A client that takes no more than this is never too many.
+/// A client that takes no more bytes than this is not killed, even if all together take too much.
 const LITTLE: usize = 128 << 10;
 
 /// How many places of keys are looked at, at least, in one search for expired ones.

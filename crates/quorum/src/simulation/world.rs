@@ -24,9 +24,9 @@ pub struct World {
     entries: u64,
     pub(super) servers: Vec<Server>,
     pub(super) clients: Vec<Client>,
-    /// When the last message arrives: from client to server, and back.
+    /// For each connection, when the last message arrives: from client to server, and back.
     lines: Vec<[Real; 2]>,
-    /// Until when nothing gets through.
+    /// For each connection, until when nothing gets through.
     cuts: Vec<Real>,
     pub(super) tokens: Tokens,
     pub(super) violation: Option<Violation>,

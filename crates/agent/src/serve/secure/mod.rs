@@ -105,7 +105,7 @@ struct State {
     /// Bytes for the socket, and how many of them it has taken.
     encrypted: Vec<u8>,
     sent: usize,
-    /// How many bytes the client has sent before both had agreed on keys.
+    /// How many bytes of the handshake the client has sent.
     handshake: usize,
     has_read_ahead: bool,
 }
@@ -211,7 +211,7 @@ impl Read for Socket<'_> {
     }
 }
 
-/// Keys are for nobody to see.
+/// Prints the socket only: the state has secret keys.
 impl fmt::Debug for Secured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secured").field("socket", &self.socket).finish_non_exhaustive()
@@ -220,7 +220,7 @@ impl fmt::Debug for Secured {
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// How many bytes a client may send before it is known: its certificate, with the chain, is among them.
+/// How many bytes of a handshake a client may send. The client's certificate, with its chain, is among them.
 const MOST_HANDSHAKE: usize = 32 << 10;
 /// The bytes of one message of TLS: no more are encrypted before the socket has taken them.
 const RECORD: usize = 16 << 10;

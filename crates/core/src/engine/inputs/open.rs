@@ -67,7 +67,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Opens a lock for change. `own` is the index of its key among those of the running command.
+    /// Opens a lock for change. `own` is the index of its key among those of the running command; `None` if it is not
+    /// one of them.
     #[inline]
     pub(super) fn open<'e, 'k, S: Keyspace>(
         &'e mut self,
@@ -89,7 +90,7 @@ impl<T> Engine<T> {
         Ok(self.visit_open(key, id, own, (now, budget)))
     }
 
-    /// Returns the visit of a lock whose key is open.
+    /// Returns the visit of a lock whose key is open. `own`: see [`Engine::open`].
     #[inline(always)]
     pub(super) fn visit_open<'e, K: OpenKey>(
         &'e mut self,

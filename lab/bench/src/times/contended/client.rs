@@ -18,7 +18,7 @@ pub struct Client {
     ears: Option<Connection>,
     address: SocketAddr,
     pub requests: Arc<Requests>,
-    /// From 0 to 1, another one for each client.
+    /// A number from 0 to 1, another one for each client, which spreads their pauses.
     pub phase: f64,
     has_joined: bool,
 }
@@ -58,12 +58,12 @@ impl Client {
         }
     }
 
-    /// Sends it and returns the reply, whatever it is.
+    /// Sends a request, and returns any reply.
     pub fn ask(&mut self, request: &Request, round: &Round) -> Result<Reply, Error> {
         exchange(&mut self.connection, request, round)
     }
 
-    /// Sends it and has joined; returns when the reply is there.
+    /// Sends a request that waits in the server's queue, and returns when its reply is there.
     pub fn wait(&mut self, request: &Request, round: &Round) -> Result<(), Error> {
         let received = self.connection.received();
         self.connection.send(&request.bytes)?;
@@ -166,8 +166,8 @@ impl Requests {
     }
 }
 
-/// Its multiples spread evenly between whole numbers.
+/// The fractions of the multiples of this number are spread evenly from 0 to 1.
 const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
 
-/// Longer than any round takes.
+/// The lease in ms, longer than any round takes.
 const LEASE: &[u8] = b"3600000";

@@ -52,7 +52,7 @@ struct Results {
     way: Way,
     /// All hand-offs, in microseconds.
     latencies: Vec<f64>,
-    /// The others a round.
+    /// The other results, one number per round.
     medians: Vec<f64>,
     rates: Vec<f64>,
     commands: Vec<f64>,

@@ -20,7 +20,7 @@ pub enum Way {
 impl Way {
     pub const ALL: [Self; 6] = [Self::Dlock, Self::Permit, Self::Element, Self::Message, Self::Poll10, Self::Poll100];
 
-    /// For figures.
+    /// Returns the name in the ledger.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dlock => "dlock",
@@ -32,7 +32,7 @@ impl Way {
         }
     }
 
-    /// For people.
+    /// Returns the name in tables.
     pub fn label(self) -> &'static str {
         match self {
             Self::Dlock => "ACQUIRE BLOCK",

@@ -14,7 +14,7 @@ use crate::request::Request;
 use crate::resp::{Expect, Reply};
 
 impl Way {
-    /// Before anybody asks.
+    /// Prepares the key before the clients begin.
     pub fn lay_out(self, control: &mut Connection) -> Result<(), Error> {
         control.call(&[b"DEL", KEY])?;
         if self == Self::Element {
@@ -23,7 +23,7 @@ impl Way {
         Ok(())
     }
 
-    /// When it is over: lets everybody go who waits for what nobody gives back.
+    /// Ends the waits of clients after the round, where no release ends them.
     pub fn let_go(self, clients: usize, control: &mut Connection) -> Result<(), Error> {
         if self == Self::Element {
             let tokens = vec![&b"token"[..]; clients];
@@ -32,7 +32,7 @@ impl Way {
         Ok(())
     }
 
-    /// Returns when the client has it, or when the round is over and it need not get in any more.
+    /// Acquires the lock. Returns when the client has it, or when the round is over.
     pub fn enter(self, client: &mut Client, round: &Round) -> Result<Entry, Error> {
         let requests = Arc::clone(&client.requests);
         match self {
@@ -86,7 +86,7 @@ fn enter_by_message(client: &mut Client, set: &Request, round: &Round) -> Result
     Ok(entry.unwrap_or(Entry::Over))
 }
 
-/// Returns `None` if another client holds it.
+/// Tries once to acquire the lock. `None`: another client holds it.
 fn attempt(client: &mut Client, set: &Request, round: &Round) -> Result<Option<Entry>, Error> {
     match client.ask(set, round)? {
         Reply::Simple(_) => Ok(Some(Entry::Granted)),
