@@ -336,3 +336,56 @@ class ProfilesTest < Minitest::Test
     assert_raises(Dlock::ModuleMissing) { Dlock.new(plain).lock(key) }
   end
 end
+
+# Why a lock was not reached.
+class ReasonsTest < Minitest::Test
+  include OnServer
+
+  REASONS = ["LOADING the agent has to wait 42 s more", "READONLY You can't write against a read only replica.",
+             "CLUSTERDOWN Hash slot not served", "MASTERDOWN Link with MASTER is down"].freeze
+
+  def unreachable(url, reason, **options)
+    error = assert_raises(Dlock::Unreachable) { Dlock.new(url).lock(key, **options) }
+    assert_includes error.message, "no server answered in time: "
+    assert_includes error.message, reason
+    assert_includes error.cause.message, reason
+    refute_includes error.full_message, "confidential"
+  end
+
+  def test_the_last_word_of_a_server_is_the_reason
+    REASONS.product([{ wait: 0.05 }, { outage: 0.1 }]).each do |reason, options|
+      refusing(reason) do |url|
+        unreachable(url, reason, **options)
+        unreachable(url.sub("user:confidential@", ""), reason, **options)
+      end
+    end
+  end
+
+  def test_an_agent_has_a_second_to_say_why
+    [{ wait: 0 }, { wait: 1.3 }, { outage: 1.3 }].map do |options|
+      Thread.new do
+        refusing(REASONS[0], after: 1.01) { |url| unreachable(url.sub("user:confidential@", ""), REASONS[0], **options) }
+      end
+    end.each(&:join)
+  end
+
+  def test_a_release_says_why_it_has_no_answer
+    losing("DLOCK.RELEASE", Class.new(Array) { def empty? = true }.new, instead: "-#{REASONS[0]}\r\n") do |url|
+      hold = Dlock.new(url).lock(key)
+      error = assert_raises(Dlock::Unreachable) { hold.release }
+      assert_includes error.message, REASONS[0]
+      assert_includes error.cause.message, REASONS[0]
+    end
+  end
+
+  def test_without_a_server_the_refused_connection_is_the_reason
+    port = TCPServer.open("127.0.0.1", 0) { |listening| listening.addr[1] }
+    [{ wait: 0.05 }, { outage: 0.1 }].each do |options|
+      unreachable("redis://user:confidential@127.0.0.1:#{port}", "Connection refused", **options)
+    end
+  end
+
+  def test_silence_is_the_reason_if_nothing_was_said
+    refusing("LOADING", after: 10) { |url| unreachable(url, "no answer in time", wait: 0.05) }
+  end
+end

@@ -51,6 +51,28 @@ module OnServer
     end
   end
 
+  # A server that answers everything with this error, as late as an agent that asks its servers first. Yields its URL.
+  def refusing(error, after: 0)
+    TCPServer.open("127.0.0.1", 0) do |listening|
+      serving = Thread.new { loop { refuse(listening.accept, error, after) } }
+      yield "redis://user:confidential@127.0.0.1:#{listening.addr[1]}"
+    ensure
+      serving.kill
+    end
+  end
+
+  def refuse(client, error, after)
+    Thread.new do
+      while (line = client.gets)
+        Integer(line[1..]).times { client.read(Integer(client.gets[1..]) + 2) }
+        sleep after
+        client.write("-#{error}\r\n")
+      end
+    rescue IOError, SystemCallError
+      client.close
+    end
+  end
+
   # Waits for a condition.
   def soon(what, seconds = 10)
     ends = Dlock.now + seconds * 1000

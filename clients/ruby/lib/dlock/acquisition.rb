@@ -31,6 +31,7 @@ module Dlock
         renew_owner if turn.fresh
         turn = turn.action == :confirm ? confirm : ask(turn)
         failures = @cause ? failures + 1 : 0
+        @reason = @cause.is_a?(Unanswered) ? @cause.reason(@reason) : @cause
         turn = pause(turn, failures) if @cause && !turn.over?
       end
       @hold = outcome(turn)
@@ -85,15 +86,18 @@ module Dlock
 
     # A reply to BLOCK does not come from a server that hangs: asks something else. Returns whether there is no answer.
     def probe(wire, missed)
-      ends = [Dlock.now + [limits.outage / 3, Limits::STEP].min, limits.gives_up(@attempt.heard)].min
+      ends = [Dlock.now + [limits.outage / 3, Limits::STEP + Limits::LATE].min, limits.gives_up(@attempt.heard)].min
       reply, = @client.exchange([ends, Dlock.now + 1].max, ["DLOCK.CHECK", @name, 1])
       raise Unanswered, reply.message if reply.is_a?(ServerError) && reply.code == "LOADING"
 
       @attempt.hear(Dlock.now)
+      @reason = nil
       moved = missed || wire.target != @client.target([ends, Dlock.now + 1].max)
       moved ? raise(Unanswered.new("the server is another one, or was away", sent: true)) : false
     rescue Unanswered => e
       raise if moved
+
+      @reason = e.reason(@reason)
       raise Unanswered.new(e.message, sent: true, silent: true) if Dlock.now >= limits.gives_up(@attempt.heard)
 
       true
@@ -227,7 +231,7 @@ module Dlock
       case turn.action
       when :failed then raise @failure
       when :refused then raise NotGranted, "#{@name}: the lock was not granted"
-      else raise Unreachable, "#{@name}: no server answered in time#{@cause && ": #{@cause.message}"}"
+      else raise Unreachable, "#{@name}: no server answered in time#{@reason && ": #{@reason.message}"}", cause: @reason
       end
     end
 

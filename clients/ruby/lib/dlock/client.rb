@@ -100,7 +100,7 @@ module Dlock
     # Sends commands until a server has answered. Yields for each time that they were sent without an answer.
     def insist(ends, *commands)
       begin
-        replies = exchange([ends, Dlock.now + Limits::STEP].min, *commands)
+        replies = exchange([ends, Dlock.now + Limits::STEP + Limits::LATE].min, *commands)
         again = replies.find { |reply| reply.is_a?(ServerError) && reply.elsewhere? }
         raise Unanswered.new(again.message, sent: again.open?) if again
 
@@ -108,7 +108,8 @@ module Dlock
       rescue Unanswered => e
         distrust
         yield if e.sent? && block_given?
-        raise if Dlock.now >= ends
+        reason = e.reason(reason)
+        raise reason if Dlock.now >= ends
 
         sleep([rand(0.02..0.2), [ends - Dlock.now, 0].max / 1000.0].min)
         retry

@@ -64,5 +64,8 @@ module Dlock
     end
 
     def sent? = @sent
+
+    # The reason to tell, `before` being that of the try before: a limit may cut the last try short.
+    def reason(before) = (silent && before) || self
   end
 end

@@ -56,9 +56,10 @@ module Dlock
       state!
       ends = Dlock.now + Limits::RELEASE
       begin
-        renew(lease, [ends, Dlock.now + Limits::STEP].min)
+        renew(lease, [ends, Dlock.now + Limits::STEP + Limits::LATE].min)
       rescue Unanswered => e
-        raise Unreachable, "#{@name}: #{e.message}" if Dlock.now >= ends
+        reason = e.reason(reason)
+        raise Unreachable, "#{@name}: #{reason.message}", cause: reason if Dlock.now >= ends
 
         sleep 0.05
         retry

@@ -6,7 +6,8 @@ module Dlock
   class Limits
     # How long a command that does not wait may take in all, and each of its steps.
     STEP = 1000
-    # How much longer than a wait its answer is waited for, and how much longer its grant is confirmed.
+    # How much longer than a wait or a step its answer is waited for, and how much longer its grant is confirmed. An agent
+    # asks its servers for 1 s before it says why they do not answer.
     LATE = 150
     LAST = 50
     RELEASE = 3000
@@ -25,7 +26,7 @@ module Dlock
 
     def gives_up(heard) = @ends || heard + @outage
 
-    def answer_by(now, heard) = [now + STEP, gives_up(heard) + LATE].min
+    def answer_by(now, heard) = [now + STEP, gives_up(heard)].min + LATE
 
     def confirm_by(now, heard) = [now + STEP, gives_up(heard) + LATE + LAST].min
 

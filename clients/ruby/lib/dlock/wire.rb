@@ -174,9 +174,9 @@ module Dlock
       return if first.empty?
 
       wrong = exchange(ends, *first).find { |reply| reply.is_a?(ServerError) }
-      raise wrong if wrong
+      raise wrong.elsewhere? ? Unanswered.new(wrong.message) : wrong if wrong
     rescue Unanswered => e
-      raise Unanswered, e.message # Nothing but the greeting was sent.
+      raise Unanswered.new(e.message, silent: e.silent) # Nothing but the greeting was sent.
     end
 
     def await(side, ends)
