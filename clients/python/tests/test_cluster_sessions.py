@@ -144,7 +144,7 @@ async def test_a_session_begins_on_the_next_primary(kit: Kit, nodes: list[Node])
         soon("the one before replicates it", lambda: nodes[0].client.info("replication")["role"] == "slave")
         session = kit.session(client=own, timeout=12)
         await session.open()
-        # A try looks for a server for a second. Redis-py, which reads the slots anew at each step, may need more when busy.
+        # A try looks for a server for a second. Redis-py, which reads the slots again at each step, may need more.
         lock = kit.extra(name, client=own, session=session, blocking_timeout=10)
         assert await lock.acquire() and bound(replica.client) == {name}
         await session.close()
