@@ -140,7 +140,8 @@ abstract class Driver
     final protected function left(bool $waits = false): ?float
     {
         $now = self::now();
-        $ends = $now < $this->ends - self::EARLY ? $this->ends : $this->ends + $this->grace();
+        // A read may end a moment early. No connection is made in the time that is left then.
+        $ends = $now < $this->ends - self::EARLY ? $this->ends : $this->ends + ($this->grace() ?: -self::EARLY);
 
         return $now < $ends ? max(0.001, min($ends - $now, $waits ? \INF : $this->usual)) : null;
     }

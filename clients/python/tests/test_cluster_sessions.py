@@ -142,6 +142,9 @@ async def test_a_session_begins_on_the_next_primary(kit: Kit, nodes: list[Node])
         assert command(replica.client, "CLUSTER", "FAILOVER", "TAKEOVER") == b"OK"
         soon("it serves", lambda: replica.client.info("replication")["role"] == "master")
         soon("the one before replicates it", lambda: nodes[0].client.info("replication")["role"] == "slave")
+        clients = [replica.client, *(node.client for node in nodes)]
+        # A new primary says that the cluster is down for up to two seconds.
+        soon("it is up", lambda: all(b"cluster_state:ok" in command(each, "CLUSTER", "INFO") for each in clients))
         session = kit.session(client=own, timeout=12)
         await session.open()
         # A try looks for a server for a second. Redis-py, which reads the slots again at each step, may need more.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from redis.asyncio.retry import Retry
@@ -178,9 +178,10 @@ class Way:
                     if time.monotonic() > min(ends, gives_up()):
                         raise
                 await asyncio.sleep(redis_py.SLOT_PAUSE)
-                # The client's own command finds the node and remembers it.
-                asking = self._client.execute_command("EXISTS", self._name)
-                await within(min(ends, gives_up()) - time.monotonic(), asking)
+                # The client's own command finds the node and remembers it; of a cluster that is down, not yet.
+                with suppress(*redis_py.MOVING):
+                    asking = self._client.execute_command("EXISTS", self._name)
+                    await within(min(ends, gives_up()) - time.monotonic(), asking)
         except asyncio.TimeoutError:
             raise TimeoutError("the cluster does not answer in time") from None
 

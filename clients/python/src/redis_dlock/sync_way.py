@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
@@ -173,8 +173,9 @@ class Way:
                 if not redis_py.in_cluster(self._client) or time.monotonic() > min(ends, gives_up()):
                     raise
             time.sleep(redis_py.SLOT_PAUSE)
-            # The client's own command finds the node and remembers it.
-            limited(lambda: self._client.execute_command("EXISTS", self._name), min(ends, gives_up()))
+            # The client's own command finds the node and remembers it; of a cluster that is down, not yet.
+            with suppress(*redis_py.MOVING):
+                limited(lambda: self._client.execute_command("EXISTS", self._name), min(ends, gives_up()))
 
     @contextmanager
     def _talk(self, until: float, attempt: Acquisition | None = None, *, fresh: bool = False) -> Iterator[Talk]:
