@@ -11,7 +11,8 @@ use crate::ffi::context::{Context, Stopwatch, machine_time, uptime};
 use crate::ffi::key::{self, Access, Key};
 use crate::ffi::strings::KeyName;
 
-/// The name of the user that the engine has asked for last. Not in [`ServerKeys`]: commands that do not wait would pay for it.
+/// The name of the user that the engine has asked for last. [`ServerKeys`] does not keep it, since commands that do not wait
+/// would pay for that.
 static USER: UnderLock<Cell<Option<KeyName<'static>>>> = UnderLock::new(Cell::new(None));
 
 /// Takes the name of the user of a request that waits. The engine asks for it, and then makes the ticket: nothing comes

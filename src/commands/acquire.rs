@@ -105,7 +105,7 @@ pub(super) fn enter(
         engine.acquire(&mut keys, call, &request, wait)
     };
     let rest = begin(context, own, engine);
-    // No closure: the compiler leaves that out of line.
+    // A `match` chooses the reply: the compiler does not inline a closure here, and each grant would pay for the call.
     let replied = match entered {
         Ok(Entered::Granted(grant)) => {
             reply::granted(context, grant, is_owner_drawn.then_some(&request.owner));

@@ -17,7 +17,7 @@ pub struct Context<'call> {
     pub(super) raw: *mut raw::RedisModuleCtx,
     /// How many replies the call has still to give: 1 at first, and more within an array or a map.
     owed: Cell<usize>,
-    /// A connection sends the command itself, as far as that was asked.
+    /// Whether a connection is known to send the command itself. False until that was asked.
     is_sent: Cell<bool>,
     call: PhantomData<&'call ()>,
 }

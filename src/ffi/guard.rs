@@ -50,7 +50,8 @@ pub fn guarded<T>(entry: &str, fallback: T, body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Says that a thread called which may not, against the rules of the module interface.
+/// Logs a call by a thread without the server's lock, which is against the rules of the module interface, and has the timer
+/// visit all locks.
 #[cold]
 fn turned_away(entry: &str) {
     if REFUSED.may_log(uptime()) {

@@ -58,9 +58,10 @@ impl Acquire {
         self
     }
 
-    /// Counts the grant and each renewal only if that many replicas acknowledge them within the timeout (`WAIT`),
-    /// for a grant no longer than is left of the wait. If fewer do, the grant is released, and the error is [`Error::TooFewReplicas`]; a renewal counts as failed, so that
-    /// the guard is lost when the lease has passed since the last one that was acknowledged.
+    /// Counts the grant and each renewal only if that many replicas acknowledge them within the timeout (`WAIT`). The
+    /// timeout for a grant is cut to what is left of the wait. If fewer replicas acknowledge it, the grant is released,
+    /// and the error is [`Error::TooFewReplicas`]. A renewal counts as failed then, so that the guard is lost when the
+    /// lease has passed since the last renewal that was acknowledged.
     ///
     /// Makes it less likely that a failover loses the lock. It does not exclude it: the server may promote a replica
     /// that has not acknowledged. Only the fencing token protects against that. Zero replicas is the default. Not for a

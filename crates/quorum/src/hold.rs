@@ -152,7 +152,7 @@ impl Hold {
                 self.set(call.to, if answer == Answer::Failed { Part::Unknown } else { Part::None });
                 self.end_leaving();
             }
-            // The grant comes too late: the server may have executed the release before it.
+            // The grant is too late: the server may have executed the release before it.
             State::Leaving(_) | State::Left if matches!(answer, Answer::Granted(_)) => {
                 self.call(call.to, Ask::Release, now, calls);
             }

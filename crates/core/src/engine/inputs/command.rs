@@ -36,7 +36,7 @@ pub(super) trait Work<T> {
     /// Its result.
     type Done;
 
-    /// Whether it sets when the lock is due next, whatever it does: then that is not set before it, too.
+    /// Whether the work always sets when the lock is due next. It is then not set before the work as well.
     const RESCHEDULES: bool = false;
 
     /// Does it.

@@ -30,7 +30,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         several
     }
 
-    /// The same before the work of a command that reschedules the lock: here, only what has changed or lapsed needs that.
+    /// Serves the queue as [`Visit::serve`] does, before the work of a command that sets anyway when the lock is due next. The
+    /// lock is rescheduled here only if it has changed or a hold has lapsed.
     #[inline]
     pub(crate) fn serve_first(&mut self) -> Option<WaiterId> {
         let is_empty = self.record.as_ref()?.queue.is_empty();
