@@ -32,7 +32,7 @@ pub fn limits(now: Now) -> Limits {
 
 #[inline]
 fn value(which: Which) -> i64 {
-    // There is one for each.
+    // Each setting has an element.
     SETTINGS.get(which as usize).map_or(0, |setting| setting.value.get())
 }
 

@@ -115,7 +115,7 @@ func (a *acquisition) lock() (*Lock, error) {
 		}
 		a.cause = failure
 		if time.Since(began) > longestPause {
-			failures = 0 // There was a server for some time.
+			failures = 0 // A server was there for some time.
 		}
 		if next.do < endsGranted {
 			next = a.pauses(next, failures)

@@ -21,7 +21,7 @@ func (l *Lock) keep() error {
 		return &failure{ErrClosed, l.target.name, nil}
 	}
 	if l.err() != nil {
-		c.forget(l) // Its session has lost it before.
+		c.forget(l) // The session has lost it before.
 	}
 	if c.sessions.seatOf(l) != nil {
 		return nil
@@ -326,7 +326,7 @@ func (l *Lock) changes(what func(now time.Time)) {
 	now := time.Now()
 	if l.hasPassed(now) {
 		l.mu.Unlock()
-		l.lose(errEnded) // Its timer is late.
+		l.lose(errEnded) // The timer is late.
 		return
 	}
 	defer l.mu.Unlock()

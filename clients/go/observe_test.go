@@ -92,7 +92,7 @@ func TestTheNextLeaderTakesOver(t *testing.T) {
 		}()
 	}
 	first := <-terms
-	s.call("DEL", "leader") // Its term ends. The other one leads now, or the same again.
+	s.call("DEL", "leader") // The term ends. The other one leads now, or the same again.
 	second := <-terms
 	if second.Token() <= first.Token() {
 		t.Fatalf("token %d after %d", second.Token(), first.Token())

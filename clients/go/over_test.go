@@ -49,7 +49,7 @@ func TestAWaitEndsWhenItsServerIsOnlyStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	// Its heartbeats begin to fail soon, and go on for as long as the session would live.
+	// The heartbeats begin to fail soon, and go on for as long as the session would live.
 	acquire(t, client, "other", dlock.WithLease(time.Second))
 	ended := make(chan error, 1)
 	go func() {

@@ -89,7 +89,7 @@ func TestAProgramThatWasPausedBelievesNothingThatIsOver(t *testing.T) {
 				began := time.Now()
 				program.Process.Signal(syscall.SIGCONT)
 				if when == "it holds" {
-					// Its answer from before the pause.
+					// An answer from before the pause is still read.
 					for says() == "believes" {
 						if took := time.Since(began); took > 200*time.Millisecond {
 							t.Fatalf("believed for %v that it has what another one has", took)

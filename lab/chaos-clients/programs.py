@@ -149,7 +149,7 @@ class Command:
         self._commands: dict[str, Under] = {}
 
     async def start(self) -> None:
-        """There is nothing to start."""
+        """Starts nothing: each lock is a program of its own."""
 
     async def ask(self, *, do: str, worker: str, **request: Any) -> Answer:
         """Does what a program does."""

@@ -15,7 +15,7 @@ from machines import Broken, Deployment
 
 
 class Dead(Deployment):
-    """Its servers do not come."""
+    """A deployment whose servers do not come."""
 
     async def start(self) -> None:
         """Fails."""

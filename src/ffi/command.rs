@@ -16,7 +16,7 @@ use dlock_core::spec::{KeyUse, Keys, Spec};
 
 /// A command: how it is registered and what it does.
 pub trait Command {
-    /// Its registration.
+    /// The registration of the command.
     const SPEC: Spec;
 
     /// Why it is not carried out.
@@ -42,7 +42,7 @@ impl<'call> Arguments<'call> {
     /// Returns the key, argument 1.
     ///
     /// # Errors
-    /// There is none.
+    /// The command has no argument.
     pub fn key(&self) -> Result<KeyName<'call>, Malformed> {
         self.name(1).ok_or(Malformed::Arity)
     }
@@ -50,7 +50,7 @@ impl<'call> Arguments<'call> {
     /// Returns the key, argument 1, of a command that may create it: a variable that is not set must not become a lock.
     ///
     /// # Errors
-    /// There is none, or its name is empty.
+    /// The command has no argument, or the name is empty.
     pub fn key_to_acquire(&self) -> Result<KeyName<'call>, Malformed> {
         let key = self.key()?;
         if key.bytes().is_empty() { Err(Malformed::EmptyKey) } else { Ok(key) }

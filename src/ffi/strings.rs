@@ -9,7 +9,7 @@ use redis_module::raw;
 /// The name of a key, as a string of the server.
 pub struct KeyName<'a> {
     raw: *mut raw::RedisModuleString,
-    /// Its bytes, as long as the string lives.
+    /// The bytes of the name, as long as the string lives.
     bytes: *const [u8],
     is_owned: bool,
     life: PhantomData<&'a ()>,

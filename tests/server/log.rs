@@ -424,7 +424,7 @@ fn only_a_primary_logs() {
     assert_eq!(log(&mut copy), []);
     copy.ok("DLOCK.LOG RESET");
     copy.run("DLOCK.LOG HELP");
-    // Its own log stays when it becomes a primary, and the old one's when it becomes a replica.
+    // A replica's own log stays when it becomes a primary, and a primary's when it becomes a replica.
     primary.follow(&replica);
     assert_eq!(client.int("DLOCK.LOG LEN"), 4);
 }

@@ -49,7 +49,7 @@ fn a_repeat_that_only_re_enters_is_granted_at_once() {
             // A third one repeats what was granted.
             assert_eq!(again.int(format!("DLOCK.{command} k a REQUEST one")), crossed.token);
             assert_eq!(lock_info(&mut crossed.client, "k").unwrap().count, 2);
-            // Its turn comes: it gets the same answer, and enters no more.
+            // The first request gets the same answer at its turn, and enters no more.
             drop(crossed.between.take());
             assert_eq!(crossed.first.granted(), crossed.token, "{command} {block}");
             let info = lock_info(&mut crossed.client, "k").unwrap();

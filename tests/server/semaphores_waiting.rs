@@ -59,7 +59,7 @@ fn a_large_request_holds_back_smaller_ones_and_does_not_starve() {
     let (server, mut client) = taken(&[("h", 3)]);
     let mut large = server.waiter(request("SACQUIRE k large 4 PERMITS 4"));
     let mut small = server.waiter(request("SACQUIRE k small 4"));
-    // There is a permit left, but the large request comes first: for who waits and for who comes.
+    // A permit is left, but the large request comes before those that wait and before new ones.
     client.nil("DLOCK.SACQUIRE k new 4");
     client.nil("DLOCK.RLOCK k new");
     for _ in 0..2 {
@@ -159,7 +159,7 @@ fn a_writer_drains_a_semaphore() {
 fn more_permits_wait_their_turn_and_keep_what_the_owner_has() {
     let (server, mut client) = taken(&[("a", 1), ("b", 3)]);
     let mut ahead = server.waiter(request("SACQUIRE k ahead 4 PERMITS 2"));
-    // There would be room with this limit, but one waits; without BLOCK the reply is nil.
+    // The limit would leave room, but one waits; without BLOCK the reply is nil.
     client.nil("DLOCK.SACQUIRE k a 9");
     let mut more = server.waiter(request("SACQUIRE k a 5"));
     more.waits();

@@ -94,14 +94,14 @@ class Acquisition {
         lock.begin();
         return lock;
       }
-      // Its place in the queue is lost with the grant.
+      // The place in the queue is lost with the grant.
       this.#confirming = undefined;
       lock.free().catch(() => {});
       if (this.#step.what === 'refused') throw this.notGranted();
     }
   }
 
-  /** Its time is over, or nobody wants it any more: the grant, if that is certain all the same. */
+  /** Ends the acquisition, whose time is over or which nobody wants any more. Returns the grant, if that is certain. */
   over() {
     this.#end ??= this.#terms.signal?.aborted ? this.#attempt.cancel() : this.#attempt.over(performance.now());
     const lock = this.#confirming;

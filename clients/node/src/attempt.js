@@ -152,7 +152,7 @@ class Attempt {
    */
   confirmed(now, copy, end = Infinity) {
     const until = Math.min(end, copy.at + this.#lease - ROUNDED);
-    // Its lease ends then.
+    // The lease of the hold ends at `until`, so this is when it began.
     this.#since = until + ROUNDED - this.#lease;
     return now < until ? this.#granted(this.#since) : { what: 'confirm' };
   }

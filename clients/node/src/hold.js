@@ -59,11 +59,11 @@ class Lock {
    */
   #late;
   #isBinding = false;
-  /** Its connection has ended, or a command that binds it to another one is unanswered: the server may have released it. */
+  /** The server may have released the hold: its connection has ended, or a command that binds it is unanswered. */
   #isUnbound = false;
   /** The program has it: before, its end is not watched for. */
   #isBegun = false;
-  /** Its connections are. */
+  /** The connections of the hold are closed. */
   #isClosed = false;
   /** For its named session. @type {import('./session.js').Binding | undefined} */
   #binding;
@@ -88,7 +88,7 @@ class Lock {
 
   // For its acquisition
 
-  /** Makes it the program's from now on. */
+  /** Gives the hold to the program. */
   begin() {
     this.#isBegun = true;
     const { sent, terms } = this.#granted;
@@ -443,7 +443,7 @@ class Lock {
    * @param {Tries} tries that made it
    */
   #keepOpen(connection, tries) {
-    // Its end would release the lock before the release that is on its way does, which would find nothing.
+    // The end of the connection would release the lock before the release that is on its way, which would find nothing.
     if (this.#isClosed) return;
     tries.give(connection);
     this.#late.push(connection);

@@ -160,7 +160,7 @@ class Session {
     if (isElsewhere && this.#nodes.get(node) === heart) this.#nodes.delete(node);
   }
 
-  // Its hearts
+  // The hearts of the session
 
   #reason() {
     if (this.#notOpen !== undefined || this.#body.inCluster) return this.#notOpen;

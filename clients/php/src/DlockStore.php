@@ -170,7 +170,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $before = $this->hold($key);
         $isLeft = $before['left'] ?? false;
         if ($isLeft) {
-            // Its release may still be executed.
+            // The release that was sent may still be executed.
             $before = null;
             $this->forget($key);
         }

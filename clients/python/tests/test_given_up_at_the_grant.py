@@ -258,7 +258,7 @@ print("granted", flush=True)
 
 @pytest.mark.parametrize("program", [_THREADS, _ASYNCIO, _ENDING], ids=["threads", "asyncio", "asyncio that ends"])
 def test_a_program_that_ends_with_an_interrupt(client: redis.Redis, program: str) -> None:
-    """Its wait was granted at this moment, and the server is not near."""
+    """The wait is granted when the interrupt comes, and the server is not near."""
     way = Slow(0.04)
     try:
         for delay in (0.0, 0.02, 0.03, 0.035):

@@ -24,7 +24,7 @@ from machine import free_port
 from servers import Server
 
 
-# Their types are not declared.
+# The types of these modules are not declared.
 plain: Any = redis.sentinel
 tasks: Any = redis.asyncio.sentinel
 

@@ -116,7 +116,7 @@ async def test_a_cancelled_renewal_counts_as_executed(kit: Kit, server: Server) 
 
 
 async def test_a_renewal_that_comes_late_shortens_no_longer_claim(kit: Kit, client: redis.Redis) -> None:
-    """Its copy was confirmed meanwhile, and a longer one after that."""
+    """A copy of the renewal was confirmed meanwhile, and a longer one after that."""
     way = Delay()
     try:
         lock = kit.extra("job", client=kit.client_of(way.address, **HASTY), timeout=600)

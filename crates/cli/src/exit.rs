@@ -19,7 +19,7 @@ pub const OUTPUT: u8 = 74;
 pub const LOST: u8 = 75;
 /// The command was found but could not be started.
 pub const CANNOT_RUN: u8 = 126;
-/// There is no such command.
+/// The command was not found.
 pub const NOT_FOUND: u8 = 127;
 
 /// Returns the code for an error.

@@ -26,7 +26,7 @@ pub enum Renewed {
     Whole,
     /// The cap of the hold is earlier than what was asked for.
     Cut,
-    /// There is no such hold.
+    /// The hold is gone.
     Not,
 }
 

@@ -88,7 +88,7 @@ pub struct Held {
     #[arg(value_parser = lock_name())]
     name: OsString,
 
-    /// Its owner, as dlock acquire and dlock info print it [default: $DLOCK_OWNER]
+    /// The owner, as dlock acquire and dlock info print it [default: $DLOCK_OWNER]
     owner: Option<OsString>,
 
     /// Only the hold with this token [default: with the owner of the environment, $DLOCK_TOKEN]

@@ -63,9 +63,9 @@ impl Acquire {
     /// and the error is [`Error::TooFewReplicas`]. A renewal counts as failed then, so that the guard is lost when the
     /// lease has passed since the last renewal that was acknowledged.
     ///
-    /// Makes it less likely that a failover loses the lock. It does not exclude it: the server may promote a replica
-    /// that has not acknowledged. Only the fencing token protects against that. Zero replicas is the default. Not for a
-    /// quorum, whose servers are independent.
+    /// A failover is then less likely to lose the lock, and still can: the server may promote a replica that has not
+    /// acknowledged. Only the fencing token protects against that. Zero replicas is the default. Not for a quorum, whose
+    /// servers are independent.
     pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.terms.replicas = (count > 0).then_some(Replicas { count, timeout });
         self

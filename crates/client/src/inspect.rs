@@ -82,7 +82,7 @@ pub struct LockInfo {
     pub ttl: Duration,
     /// How many requests wait in the queue.
     pub waiters: u64,
-    /// Its holds by token: all, or the first ones.
+    /// The holds by token: all, or the first ones.
     pub holds: Vec<HoldInfo>,
     /// The requests that wait, in order: all, or the first ones.
     pub queue: Vec<WaiterInfo>,
@@ -98,7 +98,7 @@ pub struct HoldInfo {
     pub mode: HoldMode,
     /// How many times the owner entered, or how many permits it has.
     pub count: u64,
-    /// Its fencing token.
+    /// The fencing token.
     pub token: u64,
     /// Until it lapses.
     pub ttl: Duration,

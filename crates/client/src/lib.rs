@@ -70,7 +70,7 @@ pub use semaphore::Semaphore;
 pub use survey::{LogEntry, LogEvent, PerServer, ServerStats};
 pub use watch::Watch;
 
-// Its examples are compiled.
+// The examples of the guide are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rust.md")]
 struct Guide;

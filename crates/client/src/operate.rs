@@ -44,7 +44,7 @@ impl Operator {
     pub fn sentinels(&self) -> Option<(&str, Vec<Node>)> {
         match &self.place {
             Place::Nodes(_) => None,
-            // Their login is in their address: the provider of credentials is for servers.
+            // The login of Sentinels is in their address: the provider of credentials is for servers.
             Place::Sentinels { sentinels, name, .. } => {
                 Some((name, sentinels.iter().map(|info| Node::new(info.clone(), Setup::default())).collect()))
             }

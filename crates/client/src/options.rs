@@ -172,7 +172,7 @@ impl Terms {
         }
     }
 
-    /// Makes it a request of its own, which no other one is a repeat of.
+    /// Begins a request of its own: no other request is a repeat of it.
     pub fn begin(&mut self) {
         self.owner = self.naming.owner();
         self.request = if let Naming::OfHold(_) = self.naming { uuid() } else { "1".to_owned() };

@@ -272,7 +272,7 @@ pub struct Hold {
     pub lease: Lease,
     /// When it ends. The hold is live before that.
     pub deadline: UnixMs,
-    /// Its fencing token.
+    /// The fencing token.
     pub token: Token,
     /// Fields that few holds have.
     pub extras: Option<Box<Extras>>,

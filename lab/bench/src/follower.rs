@@ -14,7 +14,7 @@ use crate::server::Server;
 /// Follows until dropped.
 pub struct Follower {
     over: Arc<AtomicBool>,
-    /// There until dropped.
+    /// The thread that follows, until this is dropped.
     thread: Option<JoinHandle<()>>,
 }
 

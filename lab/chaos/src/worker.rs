@@ -20,7 +20,7 @@ use crate::time::sleep_ms;
 pub struct Job {
     /// Where its orders are and its history goes.
     pub dir: PathBuf,
-    /// Its name, which is also that of its history and the beginning of its owners.
+    /// The worker's name, which is also that of its history and the beginning of its owners.
     pub name: String,
     /// From where it connects to the servers.
     pub address: Ipv4Addr,

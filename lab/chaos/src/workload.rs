@@ -95,7 +95,7 @@ fn permits(worker: &mut Worker) -> Result<()> {
         check_of(worker, &held)?;
     }
     match worker.random.below(12) {
-        // Its lease ends it, or the end of its session.
+        // The lease ends the hold, or the end of its session.
         0 if options.text.contains("SESSION") => worker.hang_up(),
         0 => Ok(()),
         _ => release(worker, &held, "ALL"),

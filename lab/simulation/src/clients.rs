@@ -14,7 +14,7 @@ pub struct Client {
     /// The last request that has an id.
     pub last: Option<Command>,
     pub beliefs: Vec<Belief>,
-    /// Its named session on the replicated servers, and the one on the other node.
+    /// The client's named session on the replicated servers, and the one on the other node.
     pub sessions: [Option<Session>; 2],
     /// How many ids it has used for sessions before.
     ids: usize,
@@ -79,7 +79,7 @@ pub struct Belief {
     pub key: usize,
     pub mode: Mode,
     pub token: u64,
-    /// Its number, if it is a permit with one.
+    /// The number of the permit, if it has one.
     pub slot: Option<u32>,
     /// Since when, in µs of the true time.
     pub from: u64,

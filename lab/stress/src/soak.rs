@@ -177,7 +177,7 @@ fn operation(random: &mut Random, worker: usize, lines: &mut Vec<String>) {
         0..4 => format!("DLOCK.ACQUIRE {key} {owner} {lease} {request} {session}"),
         4..6 => format!("DLOCK.RACQUIRE {key} {owner} {lease} {request}"),
         6..12 => format!("DLOCK.RLOCK {key} {owner} {lease} {request} {session}"),
-        // Its time runs out when the server gets to it, and all that is sent behind it waits: so only few.
+        // A wait ends when the server gets to it, and all that is sent behind it waits: so only few.
         12 if random.one_in(50) => format!("DLOCK.WLOCK {key} {owner} {lease} BLOCK 1"),
         12 => format!("DLOCK.WLOCK {key} {owner} {lease}"),
         13..19 => format!("DLOCK.RELEASE {key} {owner} {request}"),

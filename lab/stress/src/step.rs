@@ -44,7 +44,7 @@ impl Call {
         }
     }
 
-    /// Its words. `block` is in ms.
+    /// Returns the words of the command. `block` is in ms.
     pub fn words(&self, model: &Model, block: u64) -> Words {
         let owner = |who: Who| model.owner(who).unwrap_or_default();
         match self {

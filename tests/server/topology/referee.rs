@@ -51,7 +51,7 @@ impl Referee {
         span.expect("it is inside").until = now;
     }
 
-    /// Its hold was not there any more.
+    /// Notes that a hold was not there any more.
     pub fn has_lost(&self, lock: usize) {
         self.gate(lock).lost += 1;
     }

@@ -83,7 +83,7 @@ function ofNodeRedisSentinel(sentinel) {
     prefix: String(sentinel._keyPrefix ?? ''),
     isClosed: () => !sentinel.isOpen,
     send: (args) => sentinel.sendCommand(false, args),
-    // Its pool lends the client of the primary only for as long as this takes.
+    // The pool lends the client of the primary only for as long as this takes.
     connect(_, wanted) {
       const connecting = sentinel._execute(false, (client) => duplicateOfNodeRedis(client, {}, wanted, at()));
       return unlessAborted(connecting, wanted.signal);

@@ -31,7 +31,7 @@ def of(source: Any) -> Heart:
 
 
 class Heart:
-    """Its task ends when it has nothing to do."""
+    """Renews on one task, which ends when it has nothing to do."""
 
     def __init__(self, source: Any) -> None:
         self.loop = asyncio.get_running_loop()

@@ -238,7 +238,7 @@ class LeaseWatch(Beating, Watch):
         return self._wire._source()
 
     def moves(self, heart: async_heart.Heart) -> None:
-        """Its key is on another server."""
+        """Goes on with the heart of another server, where the key is now."""
         self._heart = heart
         heart.join(self)
 

@@ -124,7 +124,7 @@ class Binding:
         return self._session._leave(self)
 
     def move(self, session: Home) -> None:
-        """Its key is on the server of another session, which must bind it in time."""
+        """Gives the hold to the session of the server that has its key, which must bind it in time."""
         certain = self._session._until if self.unbound is None else min(self._session._until, self.unbound)
         if self._session._leave(self):
             self.unbound, self.bind, self._session = certain, self._binds(session.id), session

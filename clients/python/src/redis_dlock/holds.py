@@ -75,7 +75,7 @@ class Hold(Generic[C]):
     watch: Any = None
     # The hold is not released before, by `time.monotonic()`.
     stays_until: float = -math.inf
-    # Its named session, on the server that granted it.
+    # The hold's named session, on the server that granted it.
     home: Any = None
     # How often its named session had been opened before it was acquired.
     openings: int = 0

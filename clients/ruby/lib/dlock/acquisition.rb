@@ -260,7 +260,7 @@ module Dlock
         parted.each { |wire| wire.await_end(ends) }
         client.insist(Dlock.now + Limits::CLEANUP, *debts.map { |owner| ["DLOCK.RELEASE", name, owner, "ALL"] })
       rescue Error
-        nil # Their leases end them.
+        nil # The leases of these holds end them.
       end
     end
   end

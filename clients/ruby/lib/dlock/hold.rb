@@ -277,7 +277,7 @@ module Dlock
 
     def current? = @thread == Thread.current
 
-    # There is something else to wait for.
+    # Tells the waiting thread that the time or the reason of its wait has changed.
     def wake
       @waker&.write_nonblock(".")
       @hold.wake

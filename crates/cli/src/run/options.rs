@@ -147,7 +147,7 @@ impl Run {
     pub fn program(&self) -> Option<(&OsString, &[OsString])> {
         match self.keys.as_slice() {
             [] => self.command.split_first(),
-            // There is no name, so the first word is the program.
+            // The first word is the program, since no key is named.
             _ => self.name.as_ref().map(|program| (program, self.command.as_slice())),
         }
     }

@@ -192,7 +192,7 @@ fn a_request_that_waits_leaves_a_server_that_hangs() {
     repeatable.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
     other.send("DLOCK.ACQUIRE k c BLOCK 0");
     queued([&primary], 2, "k");
-    // Its connections stay open.
+    // A frozen server keeps its connections open.
     primary.freeze();
     soon("the replica is the primary", || replica.is_primary());
     queued([&replica], 1, "k");

@@ -203,7 +203,7 @@ fn a_run_that_fails_leaves_no_lock_behind() {
         let running = Running::start(command.with(["job", "--", "true"]));
         if replicas {
             soon("it is granted", || lock_info(&mut watch, "job").is_some());
-            // Its time is over, and it waits for a replica that there is not.
+            // The command's time is over, and it waits for a replica, of which there is none.
             std::thread::sleep(wait + Duration::from_secs(3));
             proxy.cut();
         } else {

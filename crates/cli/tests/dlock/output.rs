@@ -29,7 +29,7 @@ fn full() -> Stdio {
     OpenOptions::new().write(true).open("/dev/full").expect("a device that is full").into()
 }
 
-/// Its standard output is a pipe that nobody reads.
+/// Returns a pipe that nobody reads, for standard output.
 fn unread() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);

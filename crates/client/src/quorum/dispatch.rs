@@ -43,7 +43,7 @@ enum Entered {
 
 /// A request that waits in a queue.
 struct Wait {
-    /// Its connection, as soon as it has been sent. `Err`: it is not to be sent any more.
+    /// The connection of the request, as soon as it has been sent. `Err`: the request must not be sent any more.
     wire: Arc<Mutex<Result<Option<Arc<Wire>>, GivenUp>>>,
     /// Ends the wait when it is dropped.
     end: oneshot::Sender<()>,

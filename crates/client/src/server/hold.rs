@@ -131,7 +131,7 @@ impl Server {
         let release = commands::release(hold, name);
         let mut is_repeat = false;
         loop {
-            // Its connection may be one to a server that hangs.
+            // The connection of the hold may lead to a server that hangs, so a repeat takes another.
             let session = hold.session.as_ref().filter(|_| !is_repeat);
             let reply = match session.and_then(|session| session.bound()) {
                 Some(link) => link.ask(&release, Some(REPLY)).await,

@@ -70,7 +70,7 @@ impl Server {
 
     /// Asks which node has the key.
     pub async fn node_of(&self, key: &[u8], patience: Duration) -> Result<ConnectionInfo, Fault> {
-        // There is no such token. Only the node that has the key answers.
+        // Only the node that has the key answers. No hold has the token 1.
         let (_, link) = self.nodes.call(key, cmd("DLOCK.CHECK").arg(key).arg(1), Lane::Shared, Some(patience)).await?;
         self.nodes.note(key, link.info());
         Ok(link.info().clone())

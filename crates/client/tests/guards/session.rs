@@ -156,7 +156,7 @@ async fn it_is_bound_elsewhere_when_its_server_hangs() {
     let client = dlock_client::Client::open(&url).expect("URLs");
     let guard = in_time(client.acquire("job").lease(Duration::from_secs(15)).session()).await.expect("a lock");
     replica.wait_synced(&primary);
-    // Its connection stays open.
+    // A frozen server keeps its connections open.
     primary.freeze();
     replica.promote();
     let mut watch = replica.client();

@@ -91,7 +91,7 @@ pub enum UserState {
     Enabled,
     /// An operator has switched it off.
     Disabled,
-    /// There is no such user: it was deleted, or another module has made it.
+    /// No user has this name: it was deleted, or another module has made it.
     Unknown,
 }
 

@@ -12,7 +12,7 @@ pub struct Spec {
     pub name: &'static str,
     /// The server's command flags.
     pub flags: &'static str,
-    /// Its ACL categories, where the server lets modules choose them.
+    /// The ACL categories, where the server lets modules choose them.
     pub categories: &'static str,
     /// Where its keys are, and what it does to them.
     pub keys: Keys,

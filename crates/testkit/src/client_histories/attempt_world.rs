@@ -190,7 +190,7 @@ impl World {
             Happening::OtherLeaves => self.serve(),
             Happening::Handles(event) => {
                 if let Event::Granted(number) | Event::Nil(number) | Event::Ok(number) | Event::Gone(number) = event {
-                    // Its connection was closed.
+                    // The connection of the request was closed.
                     if !self.unanswered.contains(&number) {
                         return;
                     }

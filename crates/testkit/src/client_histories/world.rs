@@ -253,7 +253,7 @@ impl World {
                     let waited = guard.waits_for.iter().position(|waiting| *waiting == number);
                     match waited {
                         Some(at) => _ = guard.waits_for.swap_remove(at),
-                        // Its connection was broken, and it has been answered.
+                        // The connection of the request was broken, and the request has been answered.
                         None if matches!(event, Event::Cut(_)) => return,
                         None => {}
                     }
@@ -370,7 +370,7 @@ impl World {
         let kind = if fails { Kind::Fails { number } } else { Kind::Renew { number, lease } };
         self.sends(hold, kind);
         if self.random.one_in(10) {
-            // Its connection breaks.
+            // The connection of the renewal breaks.
             let at = self.now + self.way();
             self.plan(at, Happening::Handles(hold, Event::Cut(number)));
         }

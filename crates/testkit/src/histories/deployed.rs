@@ -51,7 +51,7 @@ impl World {
         world
     }
 
-    /// Its clock, in µs.
+    /// Returns the time of the server's clock, in µs.
     pub fn now_us(&self) -> u64 {
         self.naive.now_us
     }
@@ -207,7 +207,7 @@ impl World {
         let lapsed = self.take_lapsed();
         self.remember_lapsed(lapsed.clone());
         let (seen, carried) = self.deployed.as_ref().expect("a deployed server").inherited;
-        // Its own grants are all replicated.
+        // The server's own grants are all replicated.
         let last_token = if self.naive.last_token == seen { carried } else { self.naive.last_token };
         Snapshot { keys: self.naive.keys.clone(), lapsed, last_token }
     }

@@ -18,7 +18,7 @@ pub struct Hold {
     pub deadline: u64,
     /// The latest time that the deadline can ever have.
     pub cap: Option<u64>,
-    /// Its number, if it was asked for.
+    /// The number of the permit, if it was asked for.
     pub slot: Option<u32>,
     pub token: u64,
     pub request: Option<Asked>,
@@ -48,7 +48,7 @@ pub struct Key {
     /// A client has the key expire before its last deadline.
     pub early: Option<u64>,
     pub is_other: bool,
-    /// Its time ran out early, and the server has not noticed: until then at most.
+    /// The key's time ran out early, and the server has not noticed: until then at most.
     pub unnoticed: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ pub enum Reply {
     Deadlock,
     SessionLease,
     SessionAbsolute,
-    /// There is no such session, or it is another user's.
+    /// No session has this id, or it is another user's.
     NoSession,
     TooManyWaiters,
     WrongType,
@@ -95,7 +95,7 @@ pub enum Verdict {
     /// By a new hold, or more entries.
     Enters,
     Again,
-    /// Its holds record it: the highest token.
+    /// The owner's holds record the request: the highest token.
     Recorded(u64),
     /// Holds or waiters are in the way.
     Held,
@@ -114,7 +114,7 @@ pub enum Turn {
     LeasePassed,
     /// The lease is too short by now for a session.
     SessionLease,
-    /// Its session has ended.
+    /// The session has ended.
     NoSession,
 }
 

@@ -71,7 +71,7 @@ pub enum Op {
         key: KeyNo,
         who: Somebody,
         mode: Option<Mode>,
-        /// Its end counts from now.
+        /// The lease, which counts from now.
         lease: Lease,
         token: TokenRule,
         binds: bool,

@@ -77,7 +77,7 @@ impl World {
         World {
             naive: Naive { has_users: true, ..Naive::new(BEGIN_MS * 1000, default_lease, max_waiters) },
             server: MemoryServer::new(settings, MemoryKeyspace::at(BEGIN_MS)),
-            // Its clock stands still: a replica removes nothing by itself.
+            // The replica's clock stands still: a replica removes nothing by itself.
             replica: MemoryKeyspace::default(),
             replica_memory: Memory::new(),
             grace,

@@ -30,7 +30,7 @@ pub struct Hold {
     pub held: i64,
     /// Milliseconds to the cap, if there is one.
     pub cap: Option<i64>,
-    /// Its number, if it was asked for.
+    /// The number of the permit, if it was asked for.
     pub slot: Option<i64>,
 }
 

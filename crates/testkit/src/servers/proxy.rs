@@ -35,7 +35,7 @@ struct State {
     kept: usize,
     /// The next connection that carries both words is stranded.
     strands: Option<(&'static str, &'static str)>,
-    /// There is a stranded connection, whose commands have not arrived.
+    /// Whether a connection is stranded: its commands have not arrived.
     is_stranded: bool,
     /// Everything of the connections before this one is kept, also their ends.
     silent_before: usize,

@@ -43,7 +43,7 @@ fn by_token(spans: &[Seen]) -> BTreeMap<(u64, &str), Vec<&Seen>> {
 
 /// A command about one hold that got nil.
 struct Denial<'a> {
-    /// Its token and key.
+    /// The token and key of the hold.
     hold: (u64, &'a str),
     sent: Micros,
     replied: Micros,

@@ -264,7 +264,7 @@ fn a_hold_of_a_named_session_is_in_force_while_the_session_is_and_no_longer() {
     assert_eq!(violations(&[&closed, &bob(402)]), [""; 0]);
     let dropped = format!("{IN_SESSION}D 303000\n");
     refused(&[&dropped, &bob(700)], "two owners hold k");
-    // Its holds are bound to the session that was opened then.
+    // A session that is opened again has none of the holds of the first.
     let again = format!("{IN_SESSION}I 850000 1 DLOCK.SESSION s PX 500 NX\nO 851000 int 0\n");
     assert_eq!(violations(&[&again, &bob(860)]), [""; 0]);
 }

@@ -99,7 +99,7 @@ impl Run {
                 let belief = &beliefs[pick(*hold)?];
                 let fence = if *names_token { Fence::Is(belief.token) } else { Fence::Any };
                 let (mode, lease, binds) = (Some(belief.mode), *lease, *binds);
-                // Its connection, and its session, are known when it is sent.
+                // The connection and the session of a renewal are known when it is sent.
                 let named = names_session.then_some(0);
                 Command::RenewOf(belief.key, Renewal { client: 0, owner: client, mode, lease, fence, binds, named })
             }

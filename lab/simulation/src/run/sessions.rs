@@ -33,7 +33,7 @@ impl Run {
                 _ => {}
             }
         }
-        // Its slot may have moved.
+        // The slot of a bound key may have moved to the other node.
         if self.servers.is_serving(OTHER_NODE) && !self.bound_elsewhere(client, 1).is_empty() {
             self.have_session(client, 1, OTHER_NODE);
             self.bind_anew(client, 1, OTHER_NODE);

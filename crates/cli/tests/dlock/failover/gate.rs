@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Whether to hold back what is sent.
 pub type Holds = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// Its port. Requests that are held back never arrive, and neither does what the client sends behind them.
+/// Opens a gate to a server, and returns its port. Requests that are held back never arrive, nor do later ones.
 pub fn gate(server: u16, holds: impl Fn(&str) -> bool + Send + Sync + 'static) -> u16 {
     open(server, Arc::new(holds), Arc::new(|_| false))
 }

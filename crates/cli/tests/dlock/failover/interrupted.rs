@@ -24,7 +24,7 @@ fn is_coordinated(server: &Server) -> bool {
 /// `dlock` that has come to a step.
 struct Halted {
     running: Running,
-    /// Its messages so far.
+    /// The messages of `dlock` so far.
     said: String,
     rest: BufReader<std::process::ChildStderr>,
 }
@@ -42,7 +42,7 @@ impl Halted {
         Self { running, said, rest }
     }
 
-    /// Its exit code, and all that it has said.
+    /// Returns the exit code of `dlock`, and all that it has said.
     #[track_caller]
     fn end(mut self) -> (Option<i32>, String) {
         let code = self.running.outcome().code;

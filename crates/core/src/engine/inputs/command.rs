@@ -33,7 +33,7 @@ pub(super) struct OnLock<'a> {
 
 /// The own work of a command on its lock, after all that is due there. A closure cannot be marked `inline`.
 pub(super) trait Work<T> {
-    /// Its result.
+    /// The result of the work.
     type Done;
 
     /// Whether the work always sets when the lock is due next. It is then not set before the work as well.

@@ -58,7 +58,7 @@ impl<T> Engine<T> {
 /// The client that releases a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// Its owner.
+    /// The owner of the hold.
     Owner,
     /// The hold of another owner.
     Other,

@@ -17,7 +17,7 @@ pub enum Fault {
     Ambiguous,
     /// The hold would count more entries than a hold can.
     TooManyEntries,
-    /// There is no fencing token left.
+    /// No fencing token is left.
     NoToken,
     /// The request would wait forever; the text says why.
     Deadlock(String),

@@ -27,7 +27,7 @@ impl Etcd {
         let answer = loop {
             tries += 1;
             match self.client.lock(lock, Some(LockOptions::new().with_lease(self.lease))).await {
-                // Its lease has ended: on a busy machine, the keeper may come too late.
+                // The lease has ended: on a busy machine, the keeper may come too late.
                 Err(error) if error.to_string().contains("lease not found") => {
                     self.keeper.abort();
                     (self.lease, self.keeper) = session(&mut self.client).await?;

@@ -50,7 +50,7 @@ pub async fn connect(address: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// Its locks have numbers, not names.
+/// Returns a number for a lock: the locks of PostgreSQL have no names.
 fn id(lock: &str) -> i64 {
     let mut hasher = DefaultHasher::new();
     lock.hash(&mut hasher);

@@ -78,7 +78,7 @@ impl Round {
     fn needs_other_servers(&self, last: Part, next: Part) -> bool {
         // A server is killed soon after the start of its load; sessions that end at that time are load, too.
         let dies = next == Part::Failover;
-        // Its lock service may hang when many calls are canceled at once: etcd's issues 13336 and 18879.
+        // The lock service of etcd may hang when many calls are canceled at once: etcd's issues 13336 and 18879.
         dies || (self.system.0.made == Made::Etcd && last.gives_up())
     }
 

@@ -40,7 +40,7 @@ pub async fn start(nodes: usize) -> Result<Servers> {
     Ok(Servers::new(processes, addresses, version, folder))
 }
 
-/// Its version, once the cluster takes writes.
+/// Returns the version of the server, once the cluster takes writes.
 async fn said(address: &str) -> Result<String> {
     let mut client = Client::connect([address], None).await?;
     client.put("ready", "1", None).await?;

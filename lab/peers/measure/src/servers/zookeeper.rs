@@ -53,7 +53,7 @@ pub async fn start(nodes: usize) -> Result<Servers> {
     Ok(Servers::new(processes, addresses, version, folder))
 }
 
-/// Its version, once it serves clients.
+/// Returns the version of the server, once it serves clients.
 async fn said(address: &str) -> Result<String> {
     let text = status(address).await?;
     let version = text.lines().find_map(|line| line.strip_prefix("Zookeeper version: ")?.split(['-', ',']).next());

@@ -51,7 +51,7 @@ final class Confirmation {
         return hold;
     }
 
-    /** Makes it a hold, if it is none. */
+    /** Makes the grant a hold, unless it is one. */
     synchronized Hold asHold(Attempt attempt) {
         if (hold == null) {
             hold = new Hold(commands, grant, validity(attempt), attempt.since(), thread, openings);

@@ -307,7 +307,7 @@ final class Granting {
         }
     }
 
-    /** There is no connection to send it on. */
+    /** No connection could send the action. */
     private void unsent(Attempt.Action action, Throwable reason) {
         if (Unanswered.mayRepeat(reason)) {
             repeat(action, reason);

@@ -108,7 +108,7 @@ final class Heartbeat {
         is(Next.RENEW, sent + lease() / 3, now);
     }
 
-    /** Makes it due at once. */
+    /** Makes the next renewal due at once. */
     void hurry(long now) {
         is(Next.RENEW, now, now);
     }

@@ -50,7 +50,7 @@ final class OnceTest {
             long end = System.nanoTime() + 3_000_000_000L;
             List<CompletableFuture<Boolean>> all = new ArrayList<>();
             for (int i = 0; i < 5; i++) {
-                // Their clocks differ, and another one is first each time.
+                // The clocks of machines differ, and another machine is first each time.
                 long pause = (i * 7 + period * 3) % 5 * 150;
                 DLock lock = machines.get(i).lock("report");
                 all.add(CompletableFuture.supplyAsync(() -> {

@@ -43,7 +43,7 @@ final class UnreadRepliesTest {
             node.giveBack(idle);
             Connection busy = TestServer.joined(node.take());
             assertSame(idle, busy);
-            // There is no replica, so this takes its time.
+            // Without a replica, the answer comes after 5 s.
             CompletableFuture<Object> unread = busy.send(Words.command("WAIT", 1, 5000));
             node.giveBack(busy);
             Connection next = TestServer.joined(node.take());
@@ -140,7 +140,7 @@ final class UnreadRepliesTest {
                     } catch (InterruptedException e) {
                         interrupted.incrementAndGet();
                     } catch (TooFewReplicasException | UnavailableException e) {
-                        // There is no replica, and the shortest waits are shorter than an answer may take.
+                        // Expected: no replica exists, and the shortest waits are shorter than an answer may take.
                     } catch (Throwable e) {
                         wrong.complete(e);
                     }

@@ -59,9 +59,9 @@ pub struct LogEntry {
 /// The server's knowledge of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address, as `CLIENT LIST` prints it.
+    /// The address, as `CLIENT LIST` prints it.
     pub addr: Box<[u8]>,
-    /// Its name, if it has given itself one.
+    /// The name, if the client has given itself one.
     pub name: Option<Box<[u8]>>,
 }
 

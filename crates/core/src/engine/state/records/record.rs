@@ -31,7 +31,7 @@ pub(crate) struct Record {
     pub lost_last_waiter: bool,
     /// The last flush of its database that the record has seen.
     pub epoch: u64,
-    /// Its place in the list of its database.
+    /// The place of the record in the list of its database.
     pub index: usize,
     /// The slot of its key in the cluster, once that was asked for.
     pub slot: Cell<Option<u16>>,

@@ -21,7 +21,7 @@ pub(crate) enum Since {
     Nothing,
     /// Nobody knows: an event may have been lost.
     Doubted,
-    /// Its database was emptied or has changed places, or the slot of its key has moved: what it knew is void.
+    /// A record knows nothing any more: its database was emptied or has changed places, or the slot of its key has moved.
     Void,
 }
 

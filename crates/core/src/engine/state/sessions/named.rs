@@ -72,9 +72,9 @@ struct UserSessions {
 /// An open session, as `LIST` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenSession {
-    /// Its user.
+    /// The user that opened it.
     pub user: Rc<[u8]>,
-    /// Its id.
+    /// The id that the client chose.
     pub id: SessionId,
     /// How many holds are bound to it.
     pub holds: usize,
@@ -87,7 +87,7 @@ struct NamedSession {
     id: SessionId,
     user: Rc<[u8]>,
     ends: SessionUs,
-    /// Its place in the agenda.
+    /// The session's place in the agenda.
     listed: SessionUs,
     /// How many holds are bound to it.
     holds: usize,

@@ -78,7 +78,7 @@ struct ByToken {
     /// The deadline of the first: what has lapsed may be gone from the lock.
     deadline: UnixMs,
     holds: u32,
-    /// There was more than one (`MINTOKEN`): then the owner decides.
+    /// Whether more than one hold has the token (`MINTOKEN`): then the owner decides.
     is_ambiguous: bool,
 }
 

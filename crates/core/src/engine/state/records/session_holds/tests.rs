@@ -184,7 +184,7 @@ fn split(bound: &mut SessionHolds, plain: &mut Plain, owner: &Owner, goes_on_wit
     }
 }
 
-/// Its load is any number that changes with the hold.
+/// Returns a renewal whose load is any number that changes with the hold.
 fn renewal(hold: &Hold, at: UnixMs) -> Renewal {
     Renewal { at, load: u64::from(hold.count) }
 }

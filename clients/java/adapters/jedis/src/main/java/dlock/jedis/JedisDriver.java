@@ -27,7 +27,7 @@ public final class JedisDriver implements Driver {
         this.jedis = jedis;
     }
 
-    /** Its successor cannot find the node of a cluster. */
+    /** Calls a deprecated method: the one that replaces it cannot find the node of a cluster. */
     @SuppressWarnings("deprecation")
     @Override
     public Object call(byte[]... arguments) {
