@@ -39,8 +39,8 @@ func (c *Client) acquire(ctx context.Context, t target, options []Option) (*Lock
 	}
 	defer c.work.Done()
 	a := newAcquisition(ctx, c, t, terms)
-	a.io, a.over = c.untilCanceled(ctx)
-	defer a.over()
+	a.io, a.uncancel = c.untilCanceled(ctx)
+	defer a.uncancel()
 	defer a.end()
 	lock, err := a.lock()
 	a.settle()
@@ -50,12 +50,12 @@ func (c *Client) acquire(ctx context.Context, t target, options []Option) (*Lock
 // acquisition carries out an attempt: it sends what the attempt decides, and tells it the answers.
 type acquisition struct {
 	attempt
-	client *Client
-	target target
-	terms  terms
-	ctx    context.Context // of the caller
-	io     context.Context // ends if the caller gives up, not at the limit
-	over   func()
+	client   *Client
+	target   target
+	terms    terms
+	ctx      context.Context // of the caller
+	io       context.Context // ends if the caller gives up, not at the limit
+	uncancel func()
 
 	owner, request string
 	// The grant.
@@ -130,9 +130,9 @@ func (a *acquisition) pauses(next turn, failures int) turn {
 	err := pause(a.io, failures, a.givesUp(a.heard))
 	switch {
 	case a.io.Err() != nil:
-		return a.isCanceled()
+		return a.canceled()
 	case err != nil:
-		return a.isOver(time.Now())
+		return a.over(time.Now())
 	}
 	return next
 }
@@ -216,9 +216,9 @@ func (a *acquisition) ask(next turn, again bool) (turn, error) {
 	if !a.inside {
 		if err := a.enter(place); err != nil {
 			if a.io.Err() != nil {
-				return a.isCanceled(), err
+				return a.canceled(), err
 			}
-			return a.isOver(time.Now()), err
+			return a.over(time.Now()), err
 		}
 		a.inside = true
 	}
@@ -344,10 +344,10 @@ func (a *acquisition) try(again bool) (turn, error) {
 func (a *acquisition) unsent(err error) (turn, error) {
 	switch {
 	case a.io.Err() != nil:
-		return a.isCanceled(), err
+		return a.canceled(), err
 	case isAnswer(err), errors.Is(err, ErrClosed):
 		a.cause = err
-		return a.hasFailed(0), err
+		return a.failed(0), err
 	}
 	return a.repeats(time.Now()), err
 }
@@ -355,9 +355,9 @@ func (a *acquisition) unsent(err error) (turn, error) {
 // unread says that what was sent has no answer.
 func (a *acquisition) unread(err error) (turn, error) {
 	if a.io.Err() != nil {
-		return a.isCanceled(), err
+		return a.canceled(), err
 	}
-	return a.isCut(time.Now()), err
+	return a.cut(time.Now()), err
 }
 
 // command returns the acquiring command. `block` is empty if it does not wait.
@@ -382,21 +382,21 @@ func (a *acquisition) read(c *conn, number int, reply any, waited bool) (turn, e
 	now := time.Now()
 	a.foreign = nil
 	if answer, ok := reply.(ServerError); ok {
-		return a.isError(now, number, answer)
+		return a.answeredError(now, number, answer)
 	}
 	a.client.hears()
 	if reply == nil {
-		return a.isNil(now, number, waited), nil
+		return a.nil(now, number, waited), nil
 	}
 	token, slot, ok := granted(reply)
 	if !ok {
-		return a.isCut(now), errProtocol
+		return a.cut(now), errProtocol
 	}
 	a.token, a.slot = token, slot
 	if err := a.acknowledged(c, waited); err != nil {
 		if isAnswer(err) || errors.Is(err, ErrTooFewReplicas) {
 			a.cause = err
-			return a.hasFailed(0), err
+			return a.failed(0), err
 		}
 		return a.unread(err)
 	}
@@ -404,31 +404,31 @@ func (a *acquisition) read(c *conn, number int, reply any, waited bool) (turn, e
 	if at := a.named(); at != nil {
 		a.under, isDoubted = at.opening, !a.client.sessions.isFresh(at)
 	}
-	return a.isGranted(time.Now(), number, isDoubted), nil
+	return a.granted(time.Now(), number, isDoubted), nil
 }
 
-// isError takes an error that the server answered.
-func (a *acquisition) isError(now time.Time, number int, answer ServerError) (turn, error) {
+// answeredError takes an error that the server answered.
+func (a *acquisition) answeredError(now time.Time, number int, answer ServerError) (turn, error) {
 	if err := a.client.repeatable(a.target.keys[0], []any{answer}); err != nil {
 		if answer.Code() == "UNBLOCKED" { // The outcome is unknown.
-			return a.isCut(now), err
+			return a.cut(now), err
 		}
-		return a.isElsewhere(now, number), err
+		return a.refused(now, number), err
 	}
-	a.isAnswered(now)
+	a.answered(now)
 	if answer.Code() == "NOSESSION" && a.bound != nil {
 		a.client.sessions.ended(a.bound)
-		return a.isElsewhere(now, number), errNoSession
+		return a.refused(now, number), errNoSession
 	}
 	if answer.Code() == "WRONGTYPE" { // An old program's lock, which has no queue: it is asked again after a pause.
 		a.foreign = answer
-		return a.isNil(now, number, false), nil
+		return a.nil(now, number, false), nil
 	}
 	a.cause = answer
 	if answer.Code() == "UNBLOCKED" { // A wait that was ended by hand: the outcome is unknown.
 		number = 0
 	}
-	return a.hasFailed(number), answer
+	return a.failed(number), answer
 }
 
 // granted reads the reply to a grant: a token, or [token, slot]. The slot is -1 if none was asked for.

@@ -11,8 +11,8 @@ type attempt struct {
 	limits
 	lease time.Duration
 	// When a server answered last, and whether one has answered at all.
-	heard    time.Time
-	answered bool
+	heard      time.Time
+	isAnswered bool
 	// A server has said that it was not granted.
 	saidNo bool
 
@@ -79,7 +79,7 @@ func newAttempt(now time.Time, l limits, lease time.Duration) attempt {
 
 // again returns how the acquiring command is sent next. Most locks are free: the first one does not wait.
 func (a *attempt) again() turn {
-	if a.isTry || !a.answered {
+	if a.isTry || !a.isAnswered {
 		return turn{do: tries}
 	}
 	return turn{do: waits}
@@ -102,34 +102,35 @@ func (a *attempt) renews(now time.Time) int {
 // hears notes that a server has answered, not necessarily this attempt.
 func (a *attempt) hears(at time.Time) { a.heard = later(a.heard, at) }
 
-func (a *attempt) isAnswered(now time.Time) {
-	a.heard, a.answered = now, true
+// answered notes that a server has answered this attempt.
+func (a *attempt) answered(now time.Time) {
+	a.heard, a.isAnswered = now, true
 }
 
-// isGranted takes a grant. It may be as old as the earliest copy that has no answer: a later copy gets the grant of an
+// granted takes a grant. It may be as old as the earliest copy that has no answer: a later copy gets the grant of an
 // earlier one. `doubted`: something else makes it uncertain.
-func (a *attempt) isGranted(now time.Time, number int, doubted bool) turn {
+func (a *attempt) granted(now time.Time, number int, doubted bool) turn {
 	i := slices.IndexFunc(a.copies, func(c copyOf) bool { return c.number == number })
 	if i < 0 {
 		return a.again()
 	}
 	a.since = a.copies[0].at
 	a.copies = slices.Delete(a.copies, i, i+1)
-	a.isAnswered(now)
+	a.answered(now)
 	if !doubted && now.Sub(a.since) <= a.lease/3 {
 		return a.grants(endOf(a.since, a.lease))
 	}
 	return turn{do: confirms}
 }
 
-// isNil takes nil: not granted.
-func (a *attempt) isNil(now time.Time, number int, waited bool) turn {
+// nil takes nil: not granted.
+func (a *attempt) nil(now time.Time, number int, waited bool) turn {
 	a.drops(number)
-	a.isAnswered(now)
+	a.answered(now)
 	a.saidNo = true
 	switch {
 	case a.isTry, a.left(now) == 0:
-		return a.isOver(now)
+		return a.over(now)
 	case waited && len(a.copies) == 0:
 		return turn{do: endsRefused, cleanup: a.rest()}
 	}
@@ -137,16 +138,16 @@ func (a *attempt) isNil(now time.Time, number int, waited bool) turn {
 	return turn{do: waits}
 }
 
-// isConfirmed takes the answer that a renewal of the grant was executed. `most`: something else ends it by then, if it is not
+// ok takes the answer that a renewal of the grant was executed. `most`: something else ends it by then, if it is not
 // zero.
-func (a *attempt) isConfirmed(now time.Time, number int, most time.Time) turn {
+func (a *attempt) ok(now time.Time, number int, most time.Time) turn {
 	i := slices.IndexFunc(a.renewals, func(c copyOf) bool { return c.number == number })
 	if i < 0 {
 		return turn{do: confirms}
 	}
 	since := a.renewals[i].at
 	a.renewals = slices.Delete(a.renewals, i, i+1)
-	a.isAnswered(now)
+	a.answered(now)
 	until := endOf(since, a.lease)
 	if !most.IsZero() {
 		until = earlier(until, most)
@@ -156,14 +157,14 @@ func (a *attempt) isConfirmed(now time.Time, number int, most time.Time) turn {
 		return a.grants(until)
 	}
 	if a.left(now) == 0 {
-		return a.isOver(now)
+		return a.over(now)
 	}
 	return turn{do: confirms}
 }
 
-// isGone takes the answer that the grant is over. The next request is a new one.
-func (a *attempt) isGone(now time.Time) turn {
-	a.isAnswered(now)
+// gone takes the answer that the grant is over. The next request is a new one.
+func (a *attempt) gone(now time.Time) turn {
+	a.answered(now)
 	a.saidNo = true
 	a.since, a.renewals = time.Time{}, nil
 	a.forsakes()
@@ -176,11 +177,11 @@ func (a *attempt) isGone(now time.Time) turn {
 	return turn{do: waits, fresh: true}
 }
 
-// isCut says that no answer came. The command may still be executed.
-func (a *attempt) isCut(now time.Time) turn { return a.repeats(now) }
+// cut says that no answer came. The command may still be executed.
+func (a *attempt) cut(now time.Time) turn { return a.repeats(now) }
 
-// isElsewhere takes an error which says that the command was not executed, and has to be sent again, perhaps elsewhere.
-func (a *attempt) isElsewhere(now time.Time, number int) turn {
+// refused takes an error which says that the command was not executed, and has to be sent again, perhaps elsewhere.
+func (a *attempt) refused(now time.Time, number int) turn {
 	a.drops(number)
 	return a.repeats(now)
 }
@@ -188,24 +189,24 @@ func (a *attempt) isElsewhere(now time.Time, number int) turn {
 func (a *attempt) repeats(now time.Time) turn {
 	switch {
 	case a.left(now) == 0:
-		return a.isOver(now)
+		return a.over(now)
 	case !a.since.IsZero():
 		return turn{do: confirms}
 	}
 	return a.again()
 }
 
-// hasFailed takes any other error.
-func (a *attempt) hasFailed(number int) turn {
+// failed takes any other error.
+func (a *attempt) failed(number int) turn {
 	a.drops(number)
 	return turn{do: endsFailed, cleanup: a.rest()}
 }
 
-// isCanceled says that the caller no longer waits.
-func (a *attempt) isCanceled() turn { return turn{do: endsCanceled, cleanup: a.rest()} }
+// canceled says that the caller no longer waits.
+func (a *attempt) canceled() turn { return turn{do: endsCanceled, cleanup: a.rest()} }
 
-// isOver says that the limit has passed, or that no server has answered for too long.
-func (a *attempt) isOver(now time.Time) turn {
+// over says that the limit has passed, or that no server has answered for too long.
+func (a *attempt) over(now time.Time) turn {
 	switch until := endOf(a.since, a.lease); {
 	case !a.since.IsZero() && now.Before(until):
 		return a.grants(until)

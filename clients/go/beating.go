@@ -59,7 +59,7 @@ func (h *home) rest(ctx context.Context, pause time.Duration, failed bool) {
 
 // exchange sends commands on the connection of the session: a heartbeat waits behind nothing that the program does.
 func (h *home) exchange(ctx context.Context, commands ...command) ([]any, error) {
-	until := time.Now().Add(h.patience())
+	until := time.Now().Add(h.answerWithin())
 	if h.conn != nil && (!h.conn.isClean() || h.conn.isStale()) {
 		h.conn.close()
 		h.conn = nil
@@ -82,8 +82,8 @@ func (h *home) exchange(ctx context.Context, commands ...command) ([]any, error)
 	return replies, err
 }
 
-// patience returns how long an exchange may take: if one hangs, there is time for others on new connections.
-func (h *home) patience() time.Duration {
+// answerWithin returns how long an exchange may take: if one hangs, there is time for others on new connections.
+func (h *home) answerWithin() time.Duration {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
 	return answerWithin(3 * h.interval())
@@ -187,7 +187,7 @@ func (h *home) beat(ctx context.Context) (bool, error) {
 	defer h.all.mu.Unlock()
 	if err != nil {
 		if open != nil {
-			open.isCut(time.Now(), number)
+			open.cut(time.Now(), number)
 		}
 		if isAnswer(err) { // to the login
 			h.refused = err
@@ -217,7 +217,7 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 				l.binding.unbinds()
 			}
 		}
-		open.isConfirmed(now, number)
+		open.ok(now, number)
 		h.tell()
 		return answer < int64(expected), nil
 	case nil:

@@ -28,17 +28,17 @@ func (o *opening) beats(now time.Time) int {
 	return number
 }
 
-// isConfirmed takes the answer to a heartbeat.
-func (o *opening) isConfirmed(now time.Time, number int) {
-	if sent, ok := o.life.executed(number); ok {
+// ok takes the answer to a heartbeat.
+func (o *opening) ok(now time.Time, number int) {
+	if sent, ok := o.life.ok(number); ok {
 		o.confirmed = later(o.confirmed, sent)
 		o.beat.confirmed(&o.life, now, sent)
 	}
 }
 
-// isCut says that a heartbeat got no answer.
-func (o *opening) isCut(now time.Time, number int) {
-	o.life.unread(number)
+// cut says that a heartbeat got no answer.
+func (o *opening) cut(now time.Time, number int) {
+	o.life.cut(number)
 	o.beat.failed(&o.life, now)
 }
 
@@ -81,8 +81,8 @@ func (b *binding) binds(to, current *opening) {
 	}
 }
 
-// isRenewed takes the answer that the hold was renewed where no session keeps it.
-func (b *binding) isRenewed() { b.ends = time.Time{} }
+// renewed takes the answer that the hold was renewed where no session keeps it.
+func (b *binding) renewed() { b.ends = time.Time{} }
 
 // unbinds says that later heartbeats prove nothing about the hold. The former ones still do.
 func (b *binding) unbinds() {
@@ -116,8 +116,8 @@ func (b *binding) certain(lease *validity) time.Time {
 // caps notes when the cap ends the hold.
 func (b *binding) caps(at time.Time) { b.cap, b.known = at, true }
 
-// isUncut notes that no cap has shortened a lease that lasts until then, so that the cap is no earlier.
-func (b *binding) isUncut(until time.Time) {
+// uncut notes that no cap has shortened a lease that lasts until then, so that the cap is no earlier.
+func (b *binding) uncut(until time.Time) {
 	if !b.known {
 		b.cap = later(b.cap, until)
 	}

@@ -13,14 +13,14 @@ func kept() (*opening, *validity, *binding) {
 	lease := newValidity(seconds(0.8), seconds(0.8), 30*time.Second, false)
 	b := &binding{}
 	b.binds(session, session)
-	b.isUncut(lease.until)
+	b.uncut(lease.until)
 	return session, &lease, b
 }
 
 func seconds(s float64) time.Time { return epoch.Add(time.Duration(s * float64(time.Second))) }
 
 func beats(o *opening, sent, read float64) {
-	o.isConfirmed(seconds(read), o.beats(seconds(sent)))
+	o.ok(seconds(read), o.beats(seconds(sent)))
 }
 
 func TestAHoldIsCertainForAsLongAsItsSession(t *testing.T) {
@@ -31,9 +31,9 @@ func TestAHoldIsCertainForAsLongAsItsSession(t *testing.T) {
 		"granted under it": {func(*opening, *validity, *binding) {}, "2998"},
 		"a heartbeat":      {func(o *opening, _ *validity, _ *binding) { beats(o, 1, 1.1) }, "3998"},
 		"a heartbeat without an answer": {func(o *opening, _ *validity, _ *binding) {
-			o.isCut(seconds(2), o.beats(seconds(1)))
+			o.cut(seconds(2), o.beats(seconds(1)))
 		}, "2998"},
-		"a renewal": {func(_ *opening, v *validity, _ *binding) { v.executed(v.sends(seconds(2), 30*time.Second)) }, "2998"},
+		"a renewal": {func(_ *opening, v *validity, _ *binding) { v.ok(v.sends(seconds(2), 30*time.Second)) }, "2998"},
 		"a session that is over": {func(o *opening, _ *validity, b *binding) {
 			o.isOver = true
 			b.unbinds()
@@ -64,14 +64,14 @@ func TestAHoldIsCertainForAsLongAsItsSession(t *testing.T) {
 			o.isOver = true
 			b.unbinds()
 			number := v.sends(seconds(2), 30*time.Second)
-			v.executed(number)
-			b.isRenewed()
-			b.isUncut(v.until)
+			v.ok(number)
+			b.renewed()
+			b.uncut(v.until)
 		}, "31998"},
 		"a cap": {func(o *opening, v *validity, b *binding) { b.caps(seconds(2)) }, "2000"},
 		"a lease that is made short": {func(o *opening, v *validity, b *binding) {
 			v.sends(seconds(1), 900*time.Millisecond)
-			b.isUncut(v.until)
+			b.uncut(v.until)
 		}, "1898"},
 	} {
 		o, v, b := kept()
@@ -92,7 +92,7 @@ func TestASessionKeepsAHoldBeyondItsLease(t *testing.T) {
 	if got := at(b.certain(&v)); got != "22000" {
 		t.Errorf("until %s", got)
 	}
-	b.isUncut(v.until)
+	b.uncut(v.until)
 	if got := at(b.certain(&v)); got != "2998" {
 		t.Errorf("before its cap is known: until %s", got)
 	}
@@ -117,7 +117,7 @@ func TestAnAnswerThatIsReadAfterTheEndRevivesNothing(t *testing.T) {
 	time.Sleep(lease / 2)
 	number := l.sends(lease)
 	time.Sleep(lease * 4 / 5)
-	l.isRenewed(number)
+	l.renewed(number)
 	if l.Remaining() > 0 || !errors.Is(l.err(), ErrLost) {
 		t.Fatalf("held for %v: %v", l.Remaining(), l.err())
 	}

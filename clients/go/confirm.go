@@ -45,7 +45,7 @@ func (a *acquisition) confirm(again bool) (turn, error) {
 		if keys > 1 {
 			a.debts = append(a.debts, a.owner) // Some may be held.
 		}
-		return a.isGone(now), nil
+		return a.gone(now), nil
 	}
 	if contains(replies[:keys], int64(0)) {
 		a.cap = endOf(sent, left)
@@ -55,7 +55,7 @@ func (a *acquisition) confirm(again bool) (turn, error) {
 		a.under = at.opening
 		most = earlier(most, a.client.sessions.endOf(at.opening))
 	}
-	return a.isConfirmed(now, number, most), nil
+	return a.ok(now, number, most), nil
 }
 
 // confirmBy returns until when the answer to a renewal of the grant is waited for.
@@ -66,20 +66,20 @@ func (a *acquisition) unconfirmed(number int, err error) (turn, error) {
 	now := time.Now()
 	switch {
 	case a.io.Err() != nil:
-		return a.isCanceled(), err
+		return a.canceled(), err
 	case isNoSession(err):
 		a.client.sessions.ended(a.bound)
-		return a.isElsewhere(now, number), err
+		return a.refused(now, number), err
 	case isOverwritten(err):
-		return a.isGone(now), nil
+		return a.gone(now), nil
 	case isAnswer(err) && !writesNothing(err), errors.Is(err, ErrClosed):
 		a.cause = err
-		return a.hasFailed(number), err
+		return a.failed(number), err
 	case isUnread(err):
 		a.isRenewalOpen = true
-		return a.isCut(now), err
+		return a.cut(now), err
 	}
-	return a.isElsewhere(now, number), err
+	return a.refused(now, number), err
 }
 
 // held makes the lock of a grant. If its session has ended meanwhile, there is none.

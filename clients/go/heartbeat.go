@@ -26,7 +26,8 @@ type heartbeat struct {
 	next due
 	// When the next renewal is due without the one that is on its way.
 	renewal time.Time
-	capped  bool
+	// A cap has made the lease shorter than what was asked for: nothing more is renewed.
+	isCapped bool
 }
 
 // lease returns the lease that the times of the heartbeat are parts of.
@@ -39,7 +40,7 @@ func (h *heartbeat) confirmed(v *validity, now, sent time.Time) {
 
 // sends is told of a renewal that is about to be sent.
 func (h *heartbeat) sends(v *validity, now time.Time) {
-	if !h.capped {
+	if !h.isCapped {
 		h.next = due{awaits, earlier(now.Add(answerWithin(v.lease())), v.until)}
 	}
 }
@@ -49,12 +50,12 @@ func (h *heartbeat) failed(v *validity, now time.Time) {
 	h.plans(v, now.Add(retryAfter(v.lease(), v.until.Sub(now))))
 }
 
-// isCapped is told that a cap has made a lease shorter than what was asked for: the end of it is the end of the hold.
-func (h *heartbeat) isCapped(now time.Time) { h.next, h.capped = due{checks, now}, true }
+// capped is told that a cap has made a lease shorter than what was asked for: the end of it is the end of the hold.
+func (h *heartbeat) capped(now time.Time) { h.next, h.isCapped = due{checks, now}, true }
 
 // checked is told how long the hold lasts.
 func (h *heartbeat) checked(v *validity) {
-	if h.capped {
+	if h.isCapped {
 		h.next = due{}
 		return
 	}
@@ -64,7 +65,7 @@ func (h *heartbeat) checked(v *validity) {
 }
 
 func (h *heartbeat) plans(v *validity, at time.Time) {
-	if !h.capped {
+	if !h.isCapped {
 		h.renewal = earlier(at, v.until)
 		h.next = due{renews, h.renewal}
 	}

@@ -39,11 +39,11 @@ func (a *attempting) handles(now time.Time, event words) {
 		}
 		a.numbers[event[1]], a.waited[event[1]] = a.sends(now), a.next.do == waits
 	case "granted":
-		a.next = a.isGranted(now, number, false)
+		a.next = a.granted(now, number, false)
 	case "nil":
-		a.next = a.isNil(now, number, a.waited[event[1]])
+		a.next = a.nil(now, number, a.waited[event[1]])
 	case "ok":
-		a.next = a.isConfirmed(now, number, time.Time{})
+		a.next = a.ok(now, number, time.Time{})
 	case "left":
 		sent := now
 		for _, each := range a.renewals {
@@ -51,19 +51,19 @@ func (a *attempting) handles(now time.Time, event words) {
 				sent = each.at
 			}
 		}
-		a.next = a.isConfirmed(now, number, endOf(sent, ms(event[2])))
+		a.next = a.ok(now, number, endOf(sent, ms(event[2])))
 	case "gone":
-		a.next = a.isGone(now)
+		a.next = a.gone(now)
 	case "cut":
-		a.next = a.isCut(now)
+		a.next = a.cut(now)
 	case "refused":
-		a.next = a.isElsewhere(now, number)
+		a.next = a.refused(now, number)
 	case "error":
-		a.next = a.hasFailed(number)
+		a.next = a.failed(number)
 	case "over":
-		a.next = a.isOver(now)
+		a.next = a.over(now)
 	case "cancel":
-		a.next = a.isCanceled()
+		a.next = a.canceled()
 	}
 }
 

@@ -123,23 +123,23 @@ func (k *keeping) handles(now time.Time, event words) {
 	case "asked":
 		k.numbers[event[1]] = k.asks(now)
 	case "ok":
-		if sent, ok := k.executed(number); ok {
+		if sent, ok := k.ok(number); ok {
 			k.confirmed(&k.validity, now, sent)
 		}
 	case "cut":
-		k.unread(number)
+		k.cut(number)
 		k.failed(&k.validity, now)
 	case "refused":
 		k.refused(number)
 		k.failed(&k.validity, now)
 	case "capped":
 		k.refused(number)
-		k.isCapped(now)
+		k.capped(now)
 	case "left":
 		k.left(number, ms(event[2]))
 		k.checked(&k.validity)
 	case "nil":
-		k.isGone()
+		k.gone()
 	case "release":
 		k.releases()
 	}

@@ -102,15 +102,15 @@ func (l *Lock) due() due {
 // answerBy returns until when a renewal that is sent now may take.
 func (l *Lock) answerBy() time.Time {
 	if l.terms.replicas > 0 {
-		return time.Now().Add(min(l.sureLease()/3, l.patience()))
+		return time.Now().Add(min(l.sureLease()/3, l.answerWithin()))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return earlier(time.Now().Add(answerWithin(l.lease.lease())), l.lease.until)
 }
 
-// patience returns how long a renewal may take that a caller waits for.
-func (l *Lock) patience() time.Duration {
+// answerWithin returns how long a renewal may take that a caller waits for.
+func (l *Lock) answerWithin() time.Duration {
 	if l.terms.replicas > 0 {
 		return l.terms.replicasTimeout + defaultAnswer
 	}
@@ -131,7 +131,7 @@ func (l *Lock) Extend(ctx context.Context, lease time.Duration) error {
 		l.wanted = lease
 		l.mu.Unlock()
 	}
-	until := time.Now().Add(l.patience())
+	until := time.Now().Add(l.answerWithin())
 	if deadline, ok := ctx.Deadline(); ok {
 		until = earlier(until, deadline)
 	}
@@ -163,12 +163,12 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 	}
 	if contains(replies[:len(l.target.keys)], int64(0)) {
 		// A cap has cut it (MAXHOLD, dlock.max-hold). The server knows how much is left.
-		l.isCapped(number)
+		l.capped(number)
 		if err := l.check(ctx, until); err != nil {
 			return err
 		}
 	} else {
-		l.isRenewed(number)
+		l.renewed(number)
 	}
 	if at != nil {
 		sessions.proves(l, at)
@@ -197,9 +197,9 @@ func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, 
 			return l.answered(replies, number)
 		}
 		if isUnread(err) || len(commands) > 1 {
-			l.isUnread(number)
+			l.cut(number)
 		} else {
-			l.isRefused(number)
+			l.refused(number)
 		}
 		if isAnswer(err) || errors.Is(err, ErrClosed) {
 			return nil, 0, err
@@ -220,7 +220,7 @@ func (l *Lock) answered(replies []any, number int) ([]any, int, error) {
 		err = tooFew(replies, l.terms.replicas)
 	}
 	if err != nil {
-		l.isRefused(number)
+		l.refused(number)
 	}
 	return replies, number, err
 }
@@ -230,7 +230,7 @@ func (l *Lock) askOnce(ctx context.Context, again bool, until time.Time, command
 	key, answer := l.target.keys[0], step
 	if l.terms.replicas > 0 {
 		timeout := min(l.terms.replicasTimeout, max(time.Millisecond, time.Until(until)))
-		commands, answer = append(commands[:len(commands):len(commands)], waitFor(l.terms.replicas, timeout)), l.patience()
+		commands, answer = append(commands[:len(commands):len(commands)], waitFor(l.terms.replicas, timeout)), l.answerWithin()
 	}
 	return l.client.once(ctx, key, again, until, answer, commands...)
 }
@@ -287,36 +287,36 @@ func (l *Lock) sends(lease time.Duration) (number int) {
 	return number
 }
 
-// isRenewed takes the answer that a renewal was executed.
-func (l *Lock) isRenewed(number int) {
+// renewed takes the answer that a renewal was executed.
+func (l *Lock) renewed(number int) {
 	l.changes(func(now time.Time) {
-		if sent, ok := l.lease.executed(number); ok {
+		if sent, ok := l.lease.ok(number); ok {
 			l.beats.confirmed(&l.lease, now, sent)
 		}
 	})
 }
 
-// isRefused takes the answer that it was not.
-func (l *Lock) isRefused(number int) {
+// refused takes the answer that a renewal was not executed.
+func (l *Lock) refused(number int) {
 	l.changes(func(now time.Time) {
 		l.lease.refused(number)
 		l.beats.failed(&l.lease, now)
 	})
 }
 
-// isUnread says that it has no answer.
-func (l *Lock) isUnread(number int) {
+// cut says that a renewal has no answer.
+func (l *Lock) cut(number int) {
 	l.changes(func(now time.Time) {
-		l.lease.unread(number)
+		l.lease.cut(number)
 		l.beats.failed(&l.lease, now)
 	})
 }
 
-// isCapped takes the answer that a cap has cut it.
-func (l *Lock) isCapped(number int) {
+// capped takes the answer that a cap has made the lease shorter than a renewal asked for.
+func (l *Lock) capped(number int) {
 	l.changes(func(now time.Time) {
 		l.lease.refused(number)
-		l.beats.isCapped(now)
+		l.beats.capped(now)
 	})
 }
 

@@ -50,14 +50,14 @@ func (s *sessions) proves(l *Lock, b *seat) {
 	defer s.mu.Unlock()
 	switch {
 	case b.opening == nil:
-		l.binding.isRenewed()
+		l.binding.renewed()
 	case l.home == b.home:
 		l.binding.binds(b.opening, l.home.open)
 	}
 	l.mu.Lock()
 	until := l.lease.until
 	l.mu.Unlock()
-	l.binding.isUncut(until)
+	l.binding.uncut(until)
 	l.home.sees(l)
 }
 

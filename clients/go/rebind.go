@@ -63,7 +63,7 @@ func (h *home) bind(ctx context.Context, all bool) error {
 	numbers := map[*Lock]int{}
 	defer func() {
 		for l, number := range numbers {
-			l.isUnread(number)
+			l.cut(number)
 		}
 	}()
 	return h.each(ctx, h.those(func(l *Lock) bool { return all || l.binding.to == nil }),
@@ -89,9 +89,9 @@ func (h *home) bound(l *Lock, replies []any, to *seat, number int) error {
 		return nil
 	case err == nil:
 		if contains(replies, int64(0)) {
-			l.isRefused(number)
+			l.refused(number)
 		} else {
-			l.isRenewed(number)
+			l.renewed(number)
 		}
 		h.all.proves(l, to)
 		return nil
@@ -99,7 +99,7 @@ func (h *home) bound(l *Lock, replies []any, to *seat, number int) error {
 		l.lose(err)
 		return nil
 	}
-	l.isRefused(number)
+	l.refused(number)
 	// Not now, or not here: the hold may be there until its lease ends.
 	h.unbind(l, err.(ServerError), to)
 	return err

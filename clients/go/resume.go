@@ -51,8 +51,8 @@ func (c *Client) Resume(ctx context.Context, name, owner string, token int64, op
 	if a.ends.IsZero() {
 		a.ends = a.heard.Add(defaultAnswer)
 	}
-	a.io, a.over = c.untilCanceled(ctx)
-	defer a.over()
+	a.io, a.uncancel = c.untilCanceled(ctx)
+	defer a.uncancel()
 	defer a.unbind()
 	for tries := 0; ; tries++ {
 		lock, err := a.resume(tries > 0)

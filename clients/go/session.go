@@ -147,7 +147,7 @@ func (s *sessions) add(h *home, under, asked *opening, l *Lock) {
 	if asked != nil {
 		l.binding.asks(asked)
 	}
-	l.binding.isUncut(l.lease.until) // A lease beyond the cap is refused.
+	l.binding.uncut(l.lease.until) // A lease beyond the cap is refused.
 	h.sees(l)
 }
 

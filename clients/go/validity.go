@@ -122,8 +122,8 @@ func (v *validity) take(number int) (sending, bool) {
 	return sending{}, false
 }
 
-// executed takes the answer that a command has set the lease, and returns when that was sent. An answer takes no time away.
-func (v *validity) executed(number int) (time.Time, bool) {
+// ok takes the answer that a command has set the lease, and returns when that was sent. An answer takes no time away.
+func (v *validity) ok(number int) (time.Time, bool) {
 	each, ok := v.take(number)
 	if ok {
 		v.sure = v.shortest
@@ -132,8 +132,8 @@ func (v *validity) executed(number int) (time.Time, bool) {
 	return each.at, ok
 }
 
-// unread says that the answer did not come. The command may still be executed, at any time.
-func (v *validity) unread(number int) {
+// cut says that the answer did not come. The command may still be executed, at any time.
+func (v *validity) cut(number int) {
 	cut := 0
 	for i := range v.sent {
 		if v.sent[i].number == number {
@@ -168,8 +168,8 @@ func (v *validity) left(number int, left time.Duration) {
 	}
 }
 
-// isGone takes the answer that the server has no such hold.
-func (v *validity) isGone() {
+// gone takes the answer that the server has no such hold.
+func (v *validity) gone() {
 	if v.state == isHeld {
 		v.state = isLost
 	}

@@ -22,7 +22,7 @@ func (a *acquisition) wait(again bool) (turn, error) {
 	defer give()
 	now := time.Now()
 	if a.left(now) == 0 {
-		return a.isOver(now), errOver
+		return a.over(now), errOver
 	}
 	block := strconv.FormatInt(a.block(now).Milliseconds(), 10)
 	number := a.sends(now)
