@@ -103,7 +103,7 @@ class Acquisition {
 
   /** Ends the acquisition, whose time is over or which nobody wants any more. Returns the grant, if that is certain. */
   over() {
-    this.#end ??= this.#terms.signal?.aborted ? this.#attempt.cancel() : this.#attempt.over(performance.now());
+    this.#end ??= this.#terms.signal?.aborted ? this.#attempt.canceled() : this.#attempt.over(performance.now());
     const lock = this.#confirming;
     if (!lock || this.#end.what !== 'granted') return undefined;
     lock.restart(this.#attempt.since);
@@ -126,7 +126,7 @@ class Acquisition {
         if (isThere === undefined) {
           this.#step = attempt.cut(now);
           await pause(PAUSE, bound.signal);
-        } else this.#step = isThere ? attempt.confirmed(now, copy, lock.until) : attempt.gone(now);
+        } else this.#step = isThere ? attempt.ok(now, copy, lock.until) : attempt.gone(now);
       }
     } catch (error) {
       // With its time over, it may be certain nevertheless.
@@ -276,7 +276,7 @@ async function grantOf(request, tries) {
   const shared = answerOf(client.send(command, target.keys[0] ?? ''));
   shared.catch((error) => (failure = error));
   const first = await soon(shared, bound).catch((error) => {
-    if (isAnswer(error)) attempt.error(copy);
+    if (isAnswer(error)) attempt.failed(copy);
     throw error;
   });
   const now = performance.now();

@@ -40,13 +40,13 @@ class Attempt {
 
   /**
    * @param {number} now
-   * @param {{ limit: number | 'try' | 'none', lease: number, patience?: number }} how `patience`: how long one that does
-   *   not wait is tried
+   * @param {{ limit: number | 'try' | 'none', lease: number, answer?: number }} how `answer`: for how long an attempt that
+   *   does not wait looks for an answer
    */
-  constructor(now, { limit, lease, patience = 1000 }) {
+  constructor(now, { limit, lease, answer = 1000 }) {
     this.#limit = limit;
     this.#lease = lease;
-    this.#end = now + (limit === 'none' ? Infinity : limit === 'try' ? patience : limit);
+    this.#end = now + (limit === 'none' ? Infinity : limit === 'try' ? answer : limit);
   }
 
   /** Since when a grant counts: the earliest copy that may have been granted was sent then. */
@@ -103,7 +103,7 @@ class Attempt {
    */
   renewed(now, renewal, isWhole) {
     this.#renewals.delete(renewal);
-    return isWhole ? this.confirmed(now, renewal) : this.aged(now);
+    return isWhole ? this.ok(now, renewal) : this.aged(now);
   }
 
   /**
@@ -150,7 +150,7 @@ class Attempt {
    * @param {number} [end] until when the hold is certain, if a cap has cut its lease
    * @returns {Step}
    */
-  confirmed(now, copy, end = Infinity) {
+  ok(now, copy, end = Infinity) {
     const until = Math.min(end, copy.at + this.#lease - ROUNDED);
     // The lease of the hold ends at `until`, so this is when it began.
     this.#since = until + ROUNDED - this.#lease;
@@ -195,7 +195,7 @@ class Attempt {
    * @param {Copy} copy refused for good
    * @returns {Step}
    */
-  error(copy) {
+  failed(copy) {
     this.#open.delete(copy);
     return this.#ended('failed');
   }
@@ -214,7 +214,7 @@ class Attempt {
   }
 
   /** @returns {Step} */
-  cancel() {
+  canceled() {
     return this.#ended('canceled');
   }
 

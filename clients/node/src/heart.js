@@ -300,7 +300,7 @@ class Heart {
    */
   #isConfirmed(sent) {
     const now = performance.now();
-    if (this.#beats) this.#beats.executed(now, sent);
+    if (this.#beats) this.#beats.ok(now, sent);
     else {
       this.#beats = new Heartbeat(now, { lease: this.#body.timeout, sent: sent.at });
       this.#notOpen = undefined;

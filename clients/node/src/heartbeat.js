@@ -9,8 +9,8 @@ const { Validity } = require('./validity.js');
  */
 
 /** A renewal that has no answer is given up after this part of the lease, within these limits in ms. */
-const PATIENCE = 6;
-const [SHORTEST_PATIENCE, LONGEST_PATIENCE] = [50, 2000];
+const PART_FOR_ANSWER = 6;
+const [SHORTEST_ANSWER, LONGEST_ANSWER] = [50, 2000];
 /** After a failure, the next one follows after this part of the lease, or of the time that is left. */
 const [PAUSE, PART_OF_LEFT] = [30, 8];
 const [SHORTEST_PAUSE, LONGEST_PAUSE] = [10, 500];
@@ -68,7 +68,7 @@ class Heartbeat {
   sends(now, lease) {
     const sent = this.#validity.sends(now, lease);
     this.#wanted = lease;
-    this.#again = now + within(Math.floor(this.#lease / PATIENCE), SHORTEST_PATIENCE, LONGEST_PATIENCE);
+    this.#again = now + within(Math.floor(this.#lease / PART_FOR_ANSWER), SHORTEST_ANSWER, LONGEST_ANSWER);
     return sent;
   }
 
@@ -81,8 +81,8 @@ class Heartbeat {
    * @param {number} now
    * @param {Sent} sent
    */
-  executed(now, sent) {
-    this.#validity.executed(now, sent);
+  ok(now, sent) {
+    this.#validity.ok(now, sent);
     this.#next(now, sent.at);
   }
 
@@ -101,7 +101,7 @@ class Heartbeat {
    * @param {number} now
    */
   cut(now) {
-    this.#validity.at(now);
+    this.#validity.passes(now);
     this.#pause(now);
   }
 
@@ -161,8 +161,8 @@ class Heartbeat {
   }
 
   /** @param {number} now */
-  at(now) {
-    this.#validity.at(now);
+  passes(now) {
+    this.#validity.passes(now);
   }
 
   /** @param {number} now when the next renewal is due */

@@ -350,7 +350,7 @@ class Lock {
    */
   async #renewed(replies, sent) {
     if (!replies.some((reply) => Number(reply) === 0)) {
-      this.#beats.executed(performance.now(), sent);
+      this.#beats.ok(performance.now(), sent);
       this.#watchEnd();
       return;
     }

@@ -26,11 +26,11 @@ const SENTINEL = { connect: 1000, answer: 300 };
  * The limits of an acquisition: `bound` is when it settles whatever happens, `attempt` what it may send until then.
  *
  * @param {{ wait: number, answer: number, outage: number }} terms
- * @returns {{ bound: { ms?: number, silence?: number }, attempt: { limit: number | 'try' | 'none', patience: number } }}
+ * @returns {{ bound: { ms?: number, silence?: number }, attempt: { limit: number | 'try' | 'none', answer: number } }}
  */
 function ofAcquisition({ wait, answer, outage }) {
-  if (wait === Infinity) return { bound: { silence: outage }, attempt: { limit: 'none', patience: answer } };
-  return { bound: { ms: (wait || answer) + GRACE }, attempt: { limit: wait || 'try', patience: answer } };
+  if (wait === Infinity) return { bound: { silence: outage }, attempt: { limit: 'none', answer } };
+  return { bound: { ms: (wait || answer) + GRACE }, attempt: { limit: wait || 'try', answer } };
 }
 
 /**

@@ -49,7 +49,7 @@ class Validity {
     this.sure = this.#shortest = lease;
     this.until = sent + lease - ROUNDED;
     if (isOpen) this.#open.add({ at: sent, lease });
-    this.at(now);
+    this.passes(now);
   }
 
   get #isOpen() {
@@ -80,7 +80,7 @@ class Validity {
     this.#sends += 1;
     this.sure = Math.min(this.sure, lease);
     this.until = Math.min(this.until, now + lease - ROUNDED);
-    this.at(now);
+    this.passes(now);
     return sent;
   }
 
@@ -97,8 +97,8 @@ class Validity {
    * @param {number} now
    * @param {Sent} sent has its answer: executed
    */
-  executed(now, sent) {
-    this.at(now);
+  ok(now, sent) {
+    this.passes(now);
     this.#open.delete(sent);
     this.sure = this.#shortest;
     this.#extends(sent.at + this.sure);
@@ -109,7 +109,7 @@ class Validity {
    * @param {Sent} sent has its answer, from which no time follows: not executed, or cut by a cap, or of too few servers
    */
   refused(now, sent) {
-    this.at(now);
+    this.passes(now);
     this.#open.delete(sent);
   }
 
@@ -120,7 +120,7 @@ class Validity {
    * @returns {Asked}
    */
   asks(now) {
-    this.at(now);
+    this.passes(now);
     return { at: now, sends: this.#sends, isAlone: !this.#isOpen };
   }
 
@@ -130,12 +130,12 @@ class Validity {
    * @param {number} ms are left
    */
   left(now, asked, ms) {
-    this.at(now);
+    this.passes(now);
     if (!this.isHeld) return;
     // Otherwise it may have overtaken a shorter lease.
     if (asked.isAlone && asked.sends === this.#sends) this.until = asked.at + ms - ROUNDED;
     else this.#extends(asked.at + Math.min(ms, this.sure));
-    this.at(now);
+    this.passes(now);
   }
 
   /** The server is asked whether it has the hold: until it says so, nothing is certain, and nothing is lost. */
@@ -153,7 +153,7 @@ class Validity {
   counts(now, { lease, sent }) {
     this.isLost = false;
     this.until = sent + lease - ROUNDED;
-    this.at(now);
+    this.passes(now);
   }
 
   /** The server has no such hold. */
@@ -167,7 +167,7 @@ class Validity {
    * @param {number} now
    */
   release(now) {
-    this.at(now);
+    this.passes(now);
     if (!this.isLost) this.isReleased = true;
   }
 
@@ -176,7 +176,7 @@ class Validity {
    *
    * @param {number} now
    */
-  at(now) {
+  passes(now) {
     if (this.until === NEVER) return;
     if (this.isHeld && now >= this.until) this.isLost = true;
   }

@@ -49,7 +49,7 @@ function heldAfter(state, at, [event, ...words]) {
       state.sent.set(id, hold.sends(at, +options.lease));
       return 'again';
     case 'ok':
-      hold.executed(at, state.sent.get(id));
+      hold.ok(at, state.sent.get(id));
       return 'renew';
     case 'cut':
       hold.cut(at, state.sent.get(id));
@@ -70,7 +70,7 @@ function heldAfter(state, at, [event, ...words]) {
       hold.gone();
       return '';
     case 'now':
-      hold.at(at);
+      hold.passes(at);
       return '';
     case 'release':
       hold.release(at);
@@ -122,9 +122,9 @@ function stepAfter(state, at, [event, id, ...words]) {
     case 'nil':
       return attempt.nil(at, copy, waits.has(id));
     case 'ok':
-      return attempt.confirmed(at, copy);
+      return attempt.ok(at, copy);
     case 'left':
-      return attempt.confirmed(at, copy, copy.at + Number(words[0]) - 2);
+      return attempt.ok(at, copy, copy.at + Number(words[0]) - 2);
     case 'gone':
       return attempt.gone(at);
     case 'cut':
@@ -132,11 +132,11 @@ function stepAfter(state, at, [event, id, ...words]) {
     case 'refused':
       return attempt.refused(at, copy);
     case 'error':
-      return attempt.error(copy);
+      return attempt.failed(copy);
     case 'over':
       return attempt.over(at);
     case 'cancel':
-      return attempt.cancel();
+      return attempt.canceled();
   }
   throw new Error(`no event is called ${event}`);
 }

@@ -88,7 +88,7 @@ test('a lease that may still be set is counted, however many commands have no an
   hold.sends(0, 5000);
   for (let now = 1; now < 1000; now += 1) hold.sends(now, 10_000);
   const last = hold.sends(1000, 10_000);
-  hold.executed(1010, last);
+  hold.ok(1010, last);
   assert.equal(hold.until, 1000 + 5000 - 2);
 });
 
