@@ -12,20 +12,20 @@ def setting(words, name) = words.filter_map { |word| word[/\A#{name}=(.*)/, 1] }
 # A hold with its heartbeat. The numbers of a history are not those of the commands.
 class Keeping
   def handle(now, kind, *words)
-    @validity&.pass(now)
+    @validity&.passes(now)
     number = @numbers&.[](words.first)
     case kind
     when "granted" then begin_with(now, words)
     when "sent" then sends(now, words)
-    when "asked" then @numbers[words.first] = @validity.ask(now)
-    when "ok" then (sent = @validity.executed(number)) && @heart.confirmed(@validity, now, sent)
+    when "asked" then @numbers[words.first] = @validity.asks(now)
+    when "ok" then (sent = @validity.ok(number)) && @heart.ok(@validity, now, sent)
     when "cut", "refused" then fail_with(kind, number, now)
     when "capped" then @validity.refused(number) && @heart.capped(now)
     when "left" then @validity.left(number, words[1].to_i) && @heart.checked(@validity)
-    when "nil" then @validity.lose
+    when "nil" then @validity.gone
     when "release" then @validity.release
     end
-    @validity.pass(now)
+    @validity.passes(now)
   end
 
   def say(_now, expected)
@@ -42,12 +42,12 @@ class Keeping
     @numbers = {}
     @validity = Dlock::Validity.new(now, sent, setting(words, "lease").to_i, open: words.include?("open"))
     @heart = Dlock::Heartbeat.new
-    @heart.confirmed(@validity, now, sent)
+    @heart.ok(@validity, now, sent)
   end
 
   def sends(now, words)
-    @numbers[words.first] = @validity.send(now, setting(words, "lease").to_i)
-    @heart.sending(@validity, now)
+    @numbers[words.first] = @validity.sends(now, setting(words, "lease").to_i)
+    @heart.sends(@validity, now)
   end
 
   def fail_with(kind, number, now)
@@ -67,11 +67,11 @@ class Attempting
       case kind
       when "granted" then @attempt.granted(now, number)
       when "nil" then @attempt.nil(now, number, @waited[words.first])
-      when "ok" then @attempt.confirmed(now, number)
-      when "left" then @attempt.confirmed(now, number, words[1].to_i)
+      when "ok" then @attempt.ok(now, number)
+      when "left" then @attempt.ok(now, number, words[1].to_i)
       when "gone" then @attempt.gone(now)
       when "cut" then @attempt.cut(now)
-      when "refused" then @attempt.elsewhere(now, number)
+      when "refused" then @attempt.refused(now, number)
       when "error" then @attempt.failed(number)
       when "over" then @attempt.over(now)
       when "cancel" then @attempt.canceled
@@ -102,9 +102,9 @@ class Attempting
 
   def sends(now, name)
     if @turn.action == :confirm
-      @numbers[name] = @attempt.renew(now)
+      @numbers[name] = @attempt.renews(now)
     else
-      @numbers[name] = @attempt.send(now)
+      @numbers[name] = @attempt.sends(now)
       @waited[name] = @turn.action == :wait
     end
   end

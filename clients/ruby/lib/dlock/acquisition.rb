@@ -61,7 +61,7 @@ module Dlock
       @wire = wire
       return @attempt.over(Dlock.now) if waits && !limits.time?(Dlock.now)
 
-      number = @attempt.send(Dlock.now)
+      number = @attempt.sends(Dlock.now)
       block = limits.block(Dlock.now) if waits
       wire.write(Dlock.now + Limits::STEP, @options.acquire(@name, @owner, "1", block))
       await(wire) if waits
@@ -90,7 +90,7 @@ module Dlock
       reply, = @client.exchange([ends, Dlock.now + 1].max, ["DLOCK.CHECK", @name, 1])
       raise Unanswered, reply.message if reply.is_a?(ServerError) && reply.code == "LOADING"
 
-      @attempt.hear(Dlock.now)
+      @attempt.hears(Dlock.now)
       @reason = nil
       moved = missed || wire.target != @client.target([ends, Dlock.now + 1].max)
       moved ? raise(Unanswered.new("the server is another one, or was away", sent: true)) : false
@@ -146,7 +146,7 @@ module Dlock
       @cause = error
       if error.elsewhere?
         @client.distrust
-        return error.code == "UNBLOCKED" ? @attempt.cut(Dlock.now) : @attempt.elsewhere(Dlock.now, number)
+        return error.code == "UNBLOCKED" ? @attempt.cut(Dlock.now) : @attempt.refused(Dlock.now, number)
       end
       return @attempt.nil(Dlock.now, number, false) if error.code == "WRONGTYPE"
 
@@ -175,7 +175,7 @@ module Dlock
     def confirm
       ends = limits.confirm_by(Dlock.now, @attempt.heard)
       @wire ||= @client.take(ends)
-      number = @attempt.renew(Dlock.now)
+      number = @attempt.renews(Dlock.now)
       renewed, left = @wire.exchange(ends, renewal, ["DLOCK.CHECK", @name, @token])
       give_back
       confirmed(number, renewed, left)
@@ -191,12 +191,12 @@ module Dlock
     def confirmed(number, renewed, left)
       now = Dlock.now
       case renewed
-      when 1 then @attempt.confirmed(now, number)
-      when 0 then left.is_a?(Integer) ? @attempt.confirmed(now, number, @cap = left) : @attempt.gone(now)
+      when 1 then @attempt.ok(now, number)
+      when 0 then left.is_a?(Integer) ? @attempt.ok(now, number, @cap = left) : @attempt.gone(now)
       when nil then @attempt.gone(now)
       else
         @cause = renewed
-        return @attempt.elsewhere(now, number) if renewed.elsewhere? || renewed.paused?
+        return @attempt.refused(now, number) if renewed.elsewhere? || renewed.paused?
         return @attempt.gone(now) if renewed.code == "WRONGTYPE"
 
         @failure = renewed

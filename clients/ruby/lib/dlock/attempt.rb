@@ -26,12 +26,12 @@ module Dlock
     # Most locks are free: the first command does not wait.
     def again = Turn.new(action: @limits.try? || !@answered ? :try : :wait)
 
-    def send(now) = note(@copies, now)
+    def sends(now) = note(@copies, now)
 
-    def renew(now) = note(@renewals, now)
+    def renews(now) = note(@renewals, now)
 
     # A server has answered, not necessarily this attempt.
-    def hear(at) = @heard = [@heard, at].max
+    def hears(at) = @heard = [@heard, at].max
 
     # A grant may be as old as the earliest copy that has no answer.
     def granted(now, number)
@@ -54,7 +54,7 @@ module Dlock
     end
 
     # A renewal of the grant was executed. `most`: the ms after which a cap ends it.
-    def confirmed(now, number, most = @lease)
+    def ok(now, number, most = @lease)
       sent = @renewals.find { |copy| copy.number == number }&.at
       return Turn.new(action: :confirm) unless sent
 
@@ -88,7 +88,7 @@ module Dlock
     end
 
     # An error which says that the command was not executed: it is sent again, perhaps elsewhere.
-    def elsewhere(now, number)
+    def refused(now, number)
       drop(number)
       cut(now)
     end

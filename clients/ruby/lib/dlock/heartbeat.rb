@@ -10,9 +10,9 @@ module Dlock
     def self.answer_within(lease) = (lease / 6).clamp(50, 2000)
 
     # A grant, or a renewal that was executed, whose command was sent then.
-    def confirmed(validity, now, sent) = plan(validity, [now, sent + (validity.lease / 3)].max)
+    def ok(validity, now, sent) = plan(validity, [now, sent + (validity.lease / 3)].max)
 
-    def sending(validity, now)
+    def sends(validity, now)
       @what, @at = :again, [now + self.class.answer_within(validity.lease), validity.until].min unless @capped
     end
 

@@ -19,7 +19,7 @@ module Dlock
       @validity = Validity.new(Dlock.now, sent, options.lease, open: open)
       @binding = Binding.new(options.session)
       @heart = Heartbeat.new
-      @heart.confirmed(@validity, Dlock.now, sent)
+      @heart.ok(@validity, Dlock.now, sent)
       limit(cap) if cap
       @keeper = Keeper.new(self, client, wire).start if options.renew || options.session || options.on_loss
     end
@@ -29,7 +29,7 @@ module Dlock
 
     def held? = remaining.positive?
 
-    def lost? = locked { @validity.pass(Dlock.now) == :lost || @validity.state == :lost || @pid != Process.pid }
+    def lost? = locked { @validity.passes(Dlock.now) == :lost || @validity.state == :lost || @pid != Process.pid }
 
     def released? = @released
 
@@ -43,7 +43,7 @@ module Dlock
     def wait_lost(timeout = nil)
       ends = timeout && Dlock.now + timeout * 1000
       locked do
-        until @validity.pass(Dlock.now) || @validity.state != :held || (ends && Dlock.now >= ends)
+        until @validity.passes(Dlock.now) || @validity.state != :held || (ends && Dlock.now >= ends)
           @changed.wait(@mutex, ([@validity.until, ends].compact.min - Dlock.now).clamp(1, 3_600_000) / 1000.0)
         end
       end
@@ -74,7 +74,7 @@ module Dlock
       locked do
         state!
         held = claims?
-        lost = @validity.pass(Dlock.now) || @validity.state == :lost
+        lost = @validity.passes(Dlock.now) || @validity.state == :lost
         ended
       end
       farewell(["DLOCK.RELEASE", @name, @owner, "ALL", "TOKEN", @token], held)
@@ -107,7 +107,7 @@ module Dlock
     def due
       locked do
         now = Dlock.now
-        @validity.pass(now)
+        @validity.passes(now)
         return [:released, 0] if @released
         return [:lost, 0] unless @validity.state == :held
         return [:rebind, 0] unless @binding.claims?
@@ -132,28 +132,28 @@ module Dlock
     # Renews the lease; with `wire`, binds the hold to it.
     def renew(lease, ends, wire = nil)
       number = locked do
-        @validity.send(Dlock.now, lease).tap { @heart.sending(@validity, Dlock.now) }
+        @validity.sends(Dlock.now, lease).tap { @heart.sends(@validity, Dlock.now) }
       end
       words = ["DLOCK.RENEW", @name, @owner, "PX", lease, "TOKEN", @token]
       renewed(number, ask(ends, words, wire), ends)
     rescue Unanswered => e
       locked do
         @validity.cut(number) if number
-        wire && @binding.doubtful?(e) ? @validity.lose : @heart.failed(@validity, Dlock.now)
+        wire && @binding.doubtful?(e) ? @validity.gone : @heart.failed(@validity, Dlock.now)
       end
       raise
     end
 
     def check(ends)
-      number = locked { @validity.ask(Dlock.now) }
+      number = locked { @validity.asks(Dlock.now) }
       left, = @client.exchange(ends, ["DLOCK.CHECK", @name, @token])
       locked do
         case left
         when Integer then @validity.left(number, left)
-        when nil then @validity.lose
+        when nil then @validity.gone
         end
         @heart.checked(@validity)
-        @validity.pass(Dlock.now)
+        @validity.passes(Dlock.now)
       end
     rescue Unanswered
       locked { @validity.cut(number) }
@@ -213,9 +213,9 @@ module Dlock
         now = Dlock.now
         case
         when too_few then @validity.cut(number) && nil || @heart.failed(@validity, now)
-        when renewal == 1 then (sent = @validity.executed(number)) && @heart.confirmed(@validity, now, sent)
+        when renewal == 1 then (sent = @validity.ok(number)) && @heart.ok(@validity, now, sent)
         when renewal == 0 then @validity.refused(number) && @heart.capped(now)
-        when renewal.nil? || renewal.code == "WRONGTYPE" then @validity.lose
+        when renewal.nil? || renewal.code == "WRONGTYPE" then @validity.gone
         else refused(number, renewal)
         end
       end

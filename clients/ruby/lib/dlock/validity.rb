@@ -20,14 +20,14 @@ module Dlock
       @sent = []
       @abandoned = open ? 1 : 0
       @last = @last_set = 0
-      pass(now)
+      passes(now)
     end
 
-    def pass(now)
+    def passes(now)
       @state = :lost if @state == :held && now >= @until
     end
 
-    def claims?(now) = pass(now) != :lost && @state == :held && now < @until
+    def claims?(now) = passes(now) != :lost && @state == :held && now < @until
 
     # A cap ends the hold at the latest then.
     def at_most(at) = @until = [@until, at].min
@@ -35,7 +35,7 @@ module Dlock
     def lease = [@wanted, @sure].min
 
     # Notes a command that sets the lease, before it is sent, and returns its number.
-    def send(now, lease)
+    def sends(now, lease)
       @shortest = lease if open.zero? || lease < @shortest
       @wanted = lease
       @sure = [@sure, lease].min
@@ -44,13 +44,13 @@ module Dlock
     end
 
     # Notes a question for the time that is left, before it is sent, and returns its number.
-    def ask(now)
+    def asks(now)
       overtakes = open.positive?
       note(now, nil).tap { @sent.last.overtakes = overtakes }
     end
 
     # The answer that a command has set the lease. Returns when that was sent. An answer takes no time away.
-    def executed(number)
+    def ok(number)
       return unless (each = take(number))
 
       @sure = @shortest
@@ -82,7 +82,8 @@ module Dlock
       end
     end
 
-    def lose = @state == :held && @state = :lost
+    # The answer that the server has no such hold.
+    def gone = @state == :held && @state = :lost
 
     def release = @state == :held && @state = :released
 
