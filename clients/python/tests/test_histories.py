@@ -69,7 +69,7 @@ class Holds:
         elif event == "now":
             hold.passes(now)
         elif event == "release":
-            hold.released(now)
+            hold.release(now)
         else:
             getattr(hold, event)(now, sent)
 
@@ -115,7 +115,7 @@ class Acquisitions:
         else:
             if event in ("granted", "nil", "ok", "gone"):
                 attempt.limits.heard = now
-            getattr(attempt, {"refused": "elsewhere"}.get(event, event))(now, number)
+            getattr(attempt, event)(now, number)
 
     def answers(self, now: float) -> list[str]:
         """Returns all that may be expected."""

@@ -30,7 +30,7 @@ class Replicas:
         """Returns the command that waits for them."""
         return commands.wait(self.count, self.timeout)
 
-    def patience(self) -> float:
+    def answer_within(self) -> float:
         """Returns the seconds in which its reply has to come."""
         return self.timeout + TRY
 
@@ -134,7 +134,7 @@ class Acquisition:
         unknown."""
         self.hears(now)
         if isinstance(reply, ResponseError):
-            self.course.elsewhere(now, self.last)
+            self.course.refused(now, self.last)
             if self._is_unknown(reply):
                 raise ConnectionError(str(reply)) from reply
             self.unanswered = False

@@ -102,7 +102,7 @@ class Heart:
         """Looks at some holds in one exchange."""
         looks = [(watch, watch.begin(time.monotonic())) for watch in watches]
         commands = [watch.commands(look) for watch, look in looks]
-        until = time.monotonic() + min(watch.patience(time.monotonic()) for watch in watches)
+        until = time.monotonic() + min(watch.answer_within(time.monotonic()) for watch in watches)
         sent = False
         try:
             line = await self._own(until)

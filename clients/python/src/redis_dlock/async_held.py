@@ -125,7 +125,7 @@ class Held(LockBase[Line]):
         if hold.watch is not None and hold.entries <= entries:
             hold.watch.stop()
         if hold.entries <= entries:
-            hold.validity.released(time.monotonic())
+            hold.validity.release(time.monotonic())
         try:
             replies, repeated = await self._wire.release(commands, hold, redis_py.latest())
             reply = least(replies)

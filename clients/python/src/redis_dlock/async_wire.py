@@ -135,7 +135,7 @@ class Wire(Way):
                 attempt.confirmed(time.monotonic(), number, replies)
             except NoPermissionError:
                 # A user who may not renew has the lock for as long as its grant is certain.
-                attempt.course.elsewhere(time.monotonic(), number)
+                attempt.course.refused(time.monotonic(), number)
                 if attempt.course.over(time.monotonic()).do != "granted":
                     raise
             except (*redis_py.LOST, redis_py.Unreachable) as error:
@@ -292,7 +292,7 @@ class Wire(Way):
             # connection, so that `WAIT` would not wait for it. A renewal is such a write.
             renewals = attempt.target.renew(attempt.owner, attempt.token, attempt.lease)
             number, now = attempt.course.renews(time.monotonic()), time.monotonic()
-            until = attempt.limit() or now + STEP + replicas.patience()
+            until = attempt.limit() or now + STEP + replicas.answer_within()
             renewed = await self._renew_with(renewals, replicas, until, attempt.connection)
             attempt.replicated(time.monotonic(), number, renewed)
         elif attempt.acknowledged < replicas.count:
@@ -330,7 +330,7 @@ async def _try(talk: Talk, attempt: Acquisition) -> None:
         # A connection that still waits for replicas then is closed.
         await asyncio.wait(others, timeout=UNNEEDED)
         return
-    acknowledged = await replies(others, time.monotonic() + replicas.patience())
+    acknowledged = await replies(others, time.monotonic() + replicas.answer_within())
     [attempt.acknowledged] = redis_py.results(acknowledged)
 
 

@@ -127,7 +127,7 @@ class Attempt:
         """No answer comes. It may still be executed."""
         return self._again(now)
 
-    def elsewhere(self, now: float, number: int) -> Turn:
+    def refused(self, now: float, number: int) -> Turn:
         """An error says that it was not executed, and that another try may be."""
         self._open.pop(number, None)
         self._renewals.pop(number, None)

@@ -50,9 +50,9 @@ class Beating:
         """Returns when the next look is due, or the hold ends."""
         return self._beats.due()
 
-    def patience(self, now: float) -> float:
+    def answer_within(self, now: float) -> float:
         """Returns the seconds that a look may take."""
-        return self._beats.patience(now)
+        return self._beats.answer_within(now)
 
     def begin(self, now: float) -> Look:
         """A look is about to be sent."""
@@ -81,5 +81,5 @@ class Beating:
 def alike(watches: list[Any]) -> list[Any]:
     """Returns some of the watches that can wait for an answer for about as long as the most urgent one."""
     now = time.monotonic()
-    longest = 4 * min(watch.patience(now) for watch in watches)
-    return [watch for watch in watches if watch.patience(now) <= longest][:_AT_ONCE]
+    longest = 4 * min(watch.answer_within(now) for watch in watches)
+    return [watch for watch in watches if watch.answer_within(now) <= longest][:_AT_ONCE]

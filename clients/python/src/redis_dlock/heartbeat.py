@@ -20,7 +20,7 @@ _FIRST_LOOK = 1.0
 _UNKNOWN = 30.0
 # How long a look may take before the next one is sent on another connection: a part of the lease, so that several can
 # follow. In seconds at least, at most.
-_PATIENCE, _SHORTEST_LOOK, _LONGEST_LOOK = 1 / 6, 0.05, 2.0
+_PART_FOR_ANSWER, _SHORTEST_LOOK, _LONGEST_LOOK = 1 / 6, 0.05, 2.0
 
 
 @dataclass
@@ -161,7 +161,7 @@ class Heartbeat:
     def _lease(self) -> float:
         return _UNKNOWN if self.validity.lease == math.inf else self.validity.lease
 
-    def patience(self, now: float) -> float:
+    def answer_within(self, now: float) -> float:
         """Returns the seconds that a look may take."""
-        part = max(_SHORTEST_LOOK, min(_LONGEST_LOOK, self._lease() * _PATIENCE)) + self._terms.extra()
+        part = max(_SHORTEST_LOOK, min(_LONGEST_LOOK, self._lease() * _PART_FOR_ANSWER)) + self._terms.extra()
         return max(_SHORTEST_LOOK, min(self.validity.until - now, part))

@@ -41,7 +41,7 @@ def _guarded(change: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _name in (
-    "passes", "released", "gone", "sends", "ok", "cut", "refused", "capped", "asks", "left", "ends_by", "unasked",
+    "passes", "release", "gone", "sends", "ok", "cut", "refused", "capped", "asks", "left", "ends_by", "unasked",
 ):
     setattr(SharedValidity, _name, _guarded(getattr(Validity, _name)))
 

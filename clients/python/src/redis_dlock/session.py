@@ -25,7 +25,7 @@ LEASES = 3
 # The longest timeout of a session on the server, in seconds.
 _LONGEST = 3600.0
 # An exchange may take this part of the timeout: two may fail before the session is lost. In seconds at most, at least.
-_PATIENCE, _LONGEST_PATIENCE, _SHORTEST_PATIENCE = 1 / 6, 2.0, 0.1
+_PART_FOR_ANSWER, _LONGEST_ANSWER, _SHORTEST_ANSWER = 1 / 6, 2.0, 0.1
 # How many commands bind locks again in one exchange: few enough that a connection takes them without waiting.
 _AT_ONCE = 100
 
@@ -302,7 +302,7 @@ class SessionBase:
     def _limit(self) -> float:
         """Returns until when an exchange may take."""
         now = time.monotonic()
-        part = max(_SHORTEST_PATIENCE, min(_LONGEST_PATIENCE, self.timeout * _PATIENCE))
+        part = max(_SHORTEST_ANSWER, min(_LONGEST_ANSWER, self.timeout * _PART_FOR_ANSWER))
         return min(now + part, self._until)
 
     # The course of time

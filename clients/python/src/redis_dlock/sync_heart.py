@@ -124,7 +124,7 @@ class Heart:
     def _look(self, watches: list[Beating]) -> None:
         """Looks at some holds in one exchange."""
         looks = [(watch, watch.begin(time.monotonic())) for watch in watches]
-        until = time.monotonic() + min(watch.patience(time.monotonic()) for watch in watches)
+        until = time.monotonic() + min(watch.answer_within(time.monotonic()) for watch in watches)
         sent = False
         try:
             line = self._own(until)

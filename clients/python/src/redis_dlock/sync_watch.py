@@ -214,7 +214,7 @@ class Watch:
 
     def _look(self, look: Look) -> list[Any]:
         """Returns the replies to a look."""
-        commands, seconds = self._terms.commands(look), self._beats.patience(time.monotonic())
+        commands, seconds = self._terms.commands(look), self._beats.answer_within(time.monotonic())
         if self._session is not None:
             try:
                 return self._session.exchange(*commands, within=seconds)
@@ -239,7 +239,7 @@ class Watch:
 
     def _bind(self, look: Look) -> list[Any]:
         """Binds the session to a new connection. Returns the replies."""
-        seconds = self._beats.patience(time.monotonic())
+        seconds = self._beats.answer_within(time.monotonic())
         line = self._wire.open(time.monotonic() + seconds)
         adopted = False
         self._is_binding = True

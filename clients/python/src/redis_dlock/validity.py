@@ -69,7 +69,7 @@ class Validity:
         """Time has passed."""
         self._expire(now)
 
-    def released(self, now: float) -> None:
+    def release(self, now: float) -> None:
         """A release is about to be sent."""
         if self._expire(now):
             self.is_released = True
