@@ -17,7 +17,7 @@ type opening struct {
 // opened returns the opening that a DLOCK.SESSION command has begun, which was sent at `sent`.
 func opened(now, sent time.Time, id string, timeout time.Duration) *opening {
 	o := &opening{id: id, confirmed: sent, life: newValidity(now, sent, timeout, false)}
-	o.beat.confirmed(&o.life, now, sent)
+	o.beat.ok(&o.life, now, sent)
 	return o
 }
 
@@ -32,7 +32,7 @@ func (o *opening) beats(now time.Time) int {
 func (o *opening) ok(now time.Time, number int) {
 	if sent, ok := o.life.ok(number); ok {
 		o.confirmed = later(o.confirmed, sent)
-		o.beat.confirmed(&o.life, now, sent)
+		o.beat.ok(&o.life, now, sent)
 	}
 }
 

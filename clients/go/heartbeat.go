@@ -33,8 +33,8 @@ type heartbeat struct {
 // lease returns the lease that the times of the heartbeat are parts of.
 func (v *validity) lease() time.Duration { return min(v.wanted, v.sure) }
 
-// confirmed is told of a grant, or of a renewal that was executed, whose command was sent then.
-func (h *heartbeat) confirmed(v *validity, now, sent time.Time) {
+// ok is told of a grant, or of a renewal that was executed, whose command was sent then.
+func (h *heartbeat) ok(v *validity, now, sent time.Time) {
 	h.plans(v, later(now, sent.Add(wholeMillis(v.lease()/3))))
 }
 

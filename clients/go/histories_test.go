@@ -116,15 +116,15 @@ func (k *keeping) handles(now time.Time, event words) {
 		sent := epoch.Add(event.millis("sent"))
 		k.numbers = map[string]int{}
 		k.validity = newValidity(now, sent, event.millis("lease"), slices.Contains(event, "open"))
-		k.confirmed(&k.validity, now, sent)
+		k.heartbeat.ok(&k.validity, now, sent)
 	case "sent":
 		k.numbers[event[1]] = k.validity.sends(now, event.millis("lease"))
 		k.heartbeat.sends(&k.validity, now)
 	case "asked":
 		k.numbers[event[1]] = k.asks(now)
 	case "ok":
-		if sent, ok := k.ok(number); ok {
-			k.confirmed(&k.validity, now, sent)
+		if sent, ok := k.validity.ok(number); ok {
+			k.heartbeat.ok(&k.validity, now, sent)
 		}
 	case "cut":
 		k.cut(number)
@@ -141,7 +141,7 @@ func (k *keeping) handles(now time.Time, event words) {
 	case "nil":
 		k.gone()
 	case "release":
-		k.releases()
+		k.release()
 	}
 	k.passes(now)
 }

@@ -291,7 +291,7 @@ func (l *Lock) sends(lease time.Duration) (number int) {
 func (l *Lock) renewed(number int) {
 	l.changes(func(now time.Time) {
 		if sent, ok := l.lease.ok(number); ok {
-			l.beats.confirmed(&l.lease, now, sent)
+			l.beats.ok(&l.lease, now, sent)
 		}
 	})
 }

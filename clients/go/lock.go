@@ -50,7 +50,7 @@ func newLock(ctx context.Context, c *Client, t target, terms terms, since time.T
 		lease: newValidity(now, since, terms.lease, open), wanted: terms.lease,
 		extended: make(chan struct{}, 1), unkeep: func() {},
 	}
-	l.beats.confirmed(&l.lease, now, since)
+	l.beats.ok(&l.lease, now, since)
 	return l
 }
 

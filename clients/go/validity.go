@@ -175,8 +175,8 @@ func (v *validity) gone() {
 	}
 }
 
-// releases says that the hold is given up.
-func (v *validity) releases() {
+// release says that the hold is given up.
+func (v *validity) release() {
 	if v.state == isHeld {
 		v.state = isReleased
 	}
