@@ -10,7 +10,8 @@ ruby -rredis -e '' 2>/dev/null || { echo 'missing: redis-rb (ruby-redis)'; exit 
 
 server=${DLOCK_SERVER:-$(scripts/server)}
 home=$(mktemp -d)
-trap 'kill "$plain" 2>/dev/null || true; rm -r "$home"' EXIT
+sessions=
+trap 'kill "$plain" $sessions 2>/dev/null || true; rm -r "$home"' EXIT
 "$server" --port 0 --unixsocket "$home/plain" --save '' --dir "$home" >"$home/log" &
 plain=$!
 export DLOCK_TEST_PLAIN=$home/plain
@@ -31,12 +32,23 @@ until [[ -S $home/plain ]]; do
     kill -0 "$plain" 2>/dev/null || { cat "$home/log"; exit 1; }
     sleep 0.05
 done
+program 2 >"$home/sessions.rb"
+ruby -w -Iclients/ruby/lib "$home/sessions.rb" | tee "$home/said"
+grep -qE '^job 1 has the token [0-9]{16}$' "$home/said" && grep -qE '^both have the token [0-9]{16}$' "$home/said"
+
+# Most of the tests of sessions wait. One has the server cap all holds.
+capped=test_a_cap_of_the_server_ends_a_hold
+ruby -w clients/ruby/test/sessions.rb --exclude "$capped" >"$home/sessions" 2>&1 &
+sessions=$!
 ruby -w clients/ruby/test/locks.rb
 ruby -w clients/ruby/test/interrupts.rb
+wait "$sessions" || { cat "$home/sessions"; exit 1; }
+cat "$home/sessions"
+ruby -w clients/ruby/test/sessions.rb --name "$capped"
 
 # The jobs of the README, which end with their classes.
 if ruby -rsidekiq -ractive_job -e '' 2>/dev/null; then
-    { program 2; program 3; } >"$home/jobs.rb"
+    { program 3; program 4; } >"$home/jobs.rb"
     DLOCK_TEST_JOBS=$home/jobs.rb ruby -Iclients/ruby/lib clients/ruby/test/jobs.rb
 else
     echo 'skipped: jobs: no Sidekiq and Active Job here (ruby-sidekiq, ruby-activejob)'

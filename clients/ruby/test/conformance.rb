@@ -8,19 +8,30 @@ require_relative "../lib/dlock"
 
 Canceled = Class.new(Exception) # rubocop:disable Lint/InheritException -- like Timeout's
 LOCKS = {}
+SESSIONS = {}
 MUTEX = Mutex.new
 Entry = Struct.new(:thread, :hold)
 
 def seconds(ms) = ms && ms / 1000.0
 
-def acquire(request, entry)
-  options = { lease: seconds(request["lease"]), wait: seconds(request["wait"]), session: request["session"],
-              renew: request["keep"], replicas: request["replicas"], slots: request["slots"],
-              mode: request["slots"] ? nil : request["mode"]&.to_sym, outage: seconds(request["outage"]) }
-  options[:replicas_timeout] = seconds(request["replicas_timeout"]) if request["replicas"]&.positive?
+# The client of a lock, and its session: all locks that are named share one.
+def client(request)
   at = { host: "127.0.0.1", port: request["port"] }
   at = { host: "locks", sentinels: [at] } if request["by"] == "sentinel"
-  dlock = Dlock.new(Redis.new(at))
+  return [Dlock.new(Redis.new(at)), request["session"]] unless request["named"]
+
+  MUTEX.synchronize do
+    SESSIONS[request["port"]] = nil if SESSIONS[request["port"]]&.last&.lost?
+    SESSIONS[request["port"]] ||= Dlock.new(Redis.new(at)).then { |dlock| [dlock, dlock.session] }
+  end
+end
+
+def acquire(request, entry)
+  dlock, session = client(request)
+  options = { lease: seconds(request["lease"]), wait: seconds(request["wait"]), session: session,
+              renew: request["keep"] || request["named"], replicas: request["replicas"], slots: request["slots"],
+              mode: request["slots"] ? nil : request["mode"]&.to_sym, outage: seconds(request["outage"]) }
+  options[:replicas_timeout] = seconds(request["replicas_timeout"]) if request["replicas"]&.positive?
   hold = entry.hold = dlock.lock(request["name"], **options.compact)
   { result: "granted", token: hold.token, slot: hold.slot }.compact
 end
@@ -72,7 +83,7 @@ rescue Canceled
 end
 
 $stdout.sync = true
-puts JSON.generate(features: %w[cancel outage slots sentinel])
+puts JSON.generate(features: %w[cancel named outage slots sentinel])
 $stdin.each_line do |line|
   request = JSON.parse(line)
   entry = request["do"] == "acquire" ? LOCKS[request["lock"]] = Entry.new : LOCKS[request["lock"]]

@@ -33,9 +33,10 @@ redis = Redis.new(host: HOST, port: PORT)
 locks = Dlock.new(redis)
 failures = []
 played = 0
-[[false, false], [true, false], [false, true], [true, true]].each do |session, waits|
+named = locks.session
+[false, true, named].product([false, true]).each do |session, waits|
   (rand(1..STEP)..).step(STEP) do |line|
-    name = "interrupts:#{session}:#{waits}:#{line}"
+    name = "interrupts:#{session.class}:#{waits}:#{line}"
     held = Dlock.new(URL).lock(name, lease: 600) if waits
     releasing = Thread.new { sleep(0.01) && held.release } if waits
     goes_on = interrupt(line) { locks.lock(name, lease: 600, session: session) { nil } }
@@ -47,6 +48,7 @@ played = 0
     break unless goes_on
   end
 end
+named.close
 puts failures
 puts "#{played - failures.size} passed, #{failures.size} failed"
 exit failures.empty?

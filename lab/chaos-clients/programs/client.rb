@@ -10,6 +10,7 @@ Canceled = Class.new(Exception)
 WRITING = Mutex.new
 SHARED = Mutex.new
 CLIENTS = {}
+SESSIONS = {}
 WORKERS = {}
 Worker = Struct.new(:requests, :thread, :acquires, :hold)
 
@@ -35,8 +36,21 @@ def client(request)
   end
 end
 
+# The one session of a database, for locks that are named.
+def session(request)
+  return false unless request["named"]
+
+  locks = client(request)
+  SHARED.synchronize do
+    SESSIONS[request["db"]] = nil if SESSIONS[request["db"]]&.lost?
+    SESSIONS[request["db"]] ||= locks.session(timeout: request["timeout"] / 1000.0)
+  end
+end
+
 def acquire(worker, request)
-  options = { lease: request["lease"] / 1000.0, renew: request["keep"], wait: request["wait"] / 1000.0, slots: request["slots"],
+  session = session(request)
+  options = { lease: request["lease"] / 1000.0, renew: request["keep"] || request["named"], session: session,
+              wait: request["wait"] / 1000.0, slots: request["slots"],
               mode: request["slots"] ? nil : request["mode"].to_sym, replicas: request["replicas"] }.compact
   hold = worker.hold = client(request).lock(request["name"], **options)
   { result: "granted", token: hold.token, slot: hold.slot }.compact.merge(claim(hold))
@@ -79,7 +93,7 @@ def started
 end
 
 $stdout.sync = true
-puts JSON.generate(features: %w[slots replicas cancel])
+puts JSON.generate(features: %w[named slots replicas cancel])
 $stdin.each_line do |line|
   request = JSON.parse(line)
   worker = WORKERS[request["worker"]] ||= started

@@ -8,9 +8,10 @@ module Dlock
 
     attr_reader :hold
 
-    def initialize(client, name, options)
+    def initialize(client, names, options)
+      Options.wrong("the session is of another client") if options.named && !options.named.of?(client)
       @client = client
-      @name = Options.name_of(name)
+      @names = names
       @options = options
       now = Dlock.now
       @attempt = Attempt.new(now, Limits.new(now, options.wait, options.outage), options.lease)
@@ -57,13 +58,14 @@ module Dlock
 
     def ask(turn)
       waits = turn.action == :wait
+      @openings = @options.named&.ready(limits.answer_by(Dlock.now, @attempt.heard))
       wire = @wire || @client.take(limits.answer_by(Dlock.now, @attempt.heard))
       @wire = wire
       return @attempt.over(Dlock.now) if waits && !limits.time?(Dlock.now)
 
       number = @attempt.sends(Dlock.now)
       block = limits.block(Dlock.now) if waits
-      wire.write(Dlock.now + Limits::STEP, @options.acquire(@name, @owner, "1", block))
+      wire.write(Dlock.now + Limits::STEP, @options.acquire(@names, @owner, "1", block))
       await(wire) if waits
       ends = waits ? limits.confirm_by(Dlock.now, @attempt.heard) : limits.answer_by(Dlock.now, @attempt.heard)
       answered(wire, number, wire.read(ends), waits)
@@ -87,7 +89,7 @@ module Dlock
     # A reply to BLOCK does not come from a server that hangs: asks something else. Returns whether there is no answer.
     def probe(wire, missed)
       ends = [Dlock.now + [limits.outage / 3, Limits::STEP + Limits::LATE].min, limits.gives_up(@attempt.heard)].min
-      reply, = @client.exchange([ends, Dlock.now + 1].max, ["DLOCK.CHECK", @name, 1])
+      reply, = @client.exchange([ends, Dlock.now + 1].max, ["DLOCK.CHECK", @names.first, 1])
       raise Unanswered, reply.message if reply.is_a?(ServerError) && reply.code == "LOADING"
 
       @attempt.hears(Dlock.now)
@@ -111,12 +113,12 @@ module Dlock
     end
 
     # Leaves a connection on which no reply came. A command behind it leaves the queue there, so that the next copy needs
-    # another owner; so does a session, which ends with its connection whenever the server notices that.
+    # another owner; so does the session of a connection, which ends whenever the server notices that.
     def leave(silent)
       wire, @wire = @wire, nil
       if silent
         @parted << wire
-        wire.part(["DLOCK.RELEASE", @name, @owner, "ALL"])
+        wire.part(*@names.release_all(@owner))
       else
         wire.close
       end
@@ -144,41 +146,50 @@ module Dlock
 
     def refused(number, error)
       @cause = error
+      return missing(number) if error.code == "NOSESSION"
+
       if error.elsewhere?
         @client.distrust
         return error.code == "UNBLOCKED" ? @attempt.cut(Dlock.now) : @attempt.refused(Dlock.now, number)
       end
       return @attempt.nil(Dlock.now, number, false) if error.code == "WRONGTYPE"
 
-      @failure = error.explained(@name)
+      @failure = error.explained(@names)
       @attempt.failed(error.code == "UNBLOCKED" ? nil : number)
+    end
+
+    # The server does not know the session: it has restarted, or another one has taken over.
+    def missing(number)
+      @options.named.missing
+      @attempt.refused(Dlock.now, number)
     end
 
     # Waits for the replicas. Before 7.0.12 Redis does not count a grant to a waiting connection as its write: a renewal is.
     def acknowledged(wire, waited)
       return true if @options.replicas.zero?
 
-      commands = waited ? [renewal] : []
+      commands = waited ? renewals : []
       timeout = limits.of_replicas(Dlock.now, @options.replicas_timeout)
       @open ||= waited
       reply = wire.exchange(Dlock.now + timeout + Limits::LATE, *commands, ["WAIT", @options.replicas, timeout]).last
       return true if reply.is_a?(Integer) && reply >= @options.replicas
 
-      @failure = reply.is_a?(ServerError) ? reply : TooFewReplicas.new("#{@name}: #{reply} of #{@options.replicas}")
+      @failure = reply.is_a?(ServerError) ? reply : TooFewReplicas.new("#{@names}: #{reply} of #{@options.replicas}")
       @debts << @owner
       false
     end
 
-    def renewal = ["DLOCK.RENEW", @name, @owner, "PX", @options.lease, "TOKEN", @token] + (@options.session ? ["SESSION"] : [])
+    def renewals = @names.renew(@owner, @token, @options.lease, *@options.binds)
 
     # Renews the grant: its lease began somewhere in the wait.
     def confirm
       ends = limits.confirm_by(Dlock.now, @attempt.heard)
+      @openings = @options.named&.ready(ends)
       @wire ||= @client.take(ends)
       number = @attempt.renews(Dlock.now)
-      renewed, left = @wire.exchange(ends, renewal, ["DLOCK.CHECK", @name, @token])
+      replies = @wire.exchange(ends, *renewals, *@names.check(@token))
       give_back
-      confirmed(number, renewed, left)
+      confirmed(number, *replies.each_slice(@names.size).map { |each| Names.together(each) })
     rescue Unanswered => e
       @cause = e
       @open = true
@@ -196,6 +207,7 @@ module Dlock
       when nil then @attempt.gone(now)
       else
         @cause = renewed
+        return missing(number) if renewed.code == "NOSESSION"
         return @attempt.refused(now, number) if renewed.elsewhere? || renewed.paused?
         return @attempt.gone(now) if renewed.code == "WRONGTYPE"
 
@@ -222,16 +234,16 @@ module Dlock
 
     def outcome(turn)
       if turn.action == :granted
-        hold = Hold.new(@client, @name, @options, owner: @owner, token: @token, slot: @slot, sent: @attempt.since, wire: @wire,
-                                                  open: @open || @attempt.copies.any?, cap: @cap && turn.at)
+        hold = Hold.new(@client, @names, @options, owner: @owner, token: @token, slot: @slot, sent: @attempt.since, wire: @wire,
+                                                   open: @open || @attempt.copies.any?, cap: @cap && turn.at, openings: @openings)
         @wire = nil
         return hold
       end
       @debts << @owner unless turn.cleanup == :none
       case turn.action
       when :failed then raise @failure
-      when :refused then raise NotGranted, "#{@name}: the lock was not granted"
-      else raise Unreachable, "#{@name}: no server answered in time#{@reason && ": #{@reason.message}"}", cause: @reason
+      when :refused then raise NotGranted, "#{@names}: the lock was not granted"
+      else raise Unreachable, "#{@names}: no server answered in time#{@reason && ": #{@reason.message}"}", cause: @reason
       end
     end
 
@@ -242,7 +254,7 @@ module Dlock
       @hold = nil
       if @wire && !@wire.usable?
         @parted << @wire
-        @wire.part(["DLOCK.RELEASE", @name, @owner, "ALL"])
+        @wire.part(*@names.release_all(@owner))
         @wire = nil
       end
       settle
@@ -252,15 +264,17 @@ module Dlock
     def settle
       @client.give(@wire) if @wire
       @wire = nil
-      debts, parted, client, name = @debts.uniq, @parted, @client, @name
-      return parted.each(&:close) if debts.empty?
+      releases, parted, client, named = @debts.uniq.flat_map { |owner| @names.release_all(owner) }, @parted, @client, @options.named
+      return parted.each(&:close) if releases.empty?
 
       Dlock.behind do
         ends = Dlock.now + 2000
         parted.each { |wire| wire.await_end(ends) }
-        client.insist(Dlock.now + Limits::CLEANUP, *debts.map { |owner| ["DLOCK.RELEASE", name, owner, "ALL"] })
+        client.insist(Dlock.now + Limits::CLEANUP, *releases)
       rescue Error
-        nil # The leases of these holds end them.
+        nil # The leases of these holds end them, unless a session keeps them.
+      ensure
+        named&.owe(releases)
       end
     end
   end

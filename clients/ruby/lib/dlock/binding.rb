@@ -20,4 +20,170 @@ module Dlock
     # Without an answer to the command that binds it, the end of that connection may end the hold at any time.
     def doubtful?(error) = error.is_a?(Unanswered) && error.sent?
   end
+
+  # The life of a named session: its heartbeats, and until when it is certain. Times are milliseconds; nothing here reads a
+  # clock.
+  class Life
+    attr_reader :openings, :timeout
+
+    def initialize(now, timeout)
+      @timeout = timeout
+      @heart = Heartbeat.new
+      @due = now
+      @openings = @failures = 0
+      @opens = true
+      @state = :held
+    end
+
+    # nil: it was never open.
+    def until = @validity&.until
+
+    def claims?(now) = passes(now) == :held && !@validity.nil?
+
+    # Returns :held (also before it was open), :lost or :released.
+    def passes(now)
+      @state = :lost if @state == :held && @validity && !@validity.claims?(now)
+      @state
+    end
+
+    def release = @state == :held && @state = :released
+
+    # When the next heartbeat is due.
+    def due = @due || @heart.at
+
+    # The next heartbeat is due now.
+    def hurry(now) = @due = [due, now].min
+
+    # Notes a heartbeat before it is sent. Returns its option: NX opens, XX does not.
+    def sends(now)
+      @sent = now
+      @number = @validity&.sends(now, @timeout)
+      @heart.sends(@validity, now) if @number
+      @due = nil if @number
+      @opens == true ? "NX" : "XX"
+    end
+
+    # The answer: the session is open. Returns whether it was opened only now, so that the server has none of the bindings.
+    def ok(now)
+      return false if passes(now) != :held
+
+      opened, @opens = @opens, false
+      @validity ? @validity.ok(@number) : begin_with(now)
+      @openings += 1 if opened
+      @failures = 0
+      plan(now)
+      opened ? true : false
+    end
+
+    # The answer that the server does not know it, or (`open`) that it is open: an earlier command has opened it.
+    def unknown(now, open: false)
+      @validity&.refused(@number)
+      @opens = open ? :open : true
+      @due = now
+    end
+
+    # No answer came.
+    def cut(now)
+      @validity.cut(@number) if @number
+      failed(now)
+    end
+
+    # The answer is an error about something else.
+    def refused(now)
+      @validity.refused(@number) if @number
+      failed(now)
+    end
+
+    # The work behind a heartbeat was not done: the next one comes soon.
+    def unfinished(now) = @due = [due, now + (@timeout / 30).clamp(10, 500)].min
+
+    private
+
+    def failed(now)
+      @failures += 1
+      return @due = now + [10 * 2**[@failures, 5].min, 250].min unless @validity
+
+      @due = nil
+      @heart.failed(@validity, now)
+    end
+
+    def begin_with(now)
+      found = Validity.new(now, @sent, @timeout)
+      @validity = found if found.claims?(now)
+    end
+
+    def plan(now)
+      return @due = now unless @validity # The answer came too late.
+
+      @due = nil
+      @heart.ok(@validity, now, @sent)
+    end
+  end
+
+  # Until when a hold is certain that a named session keeps, in place of a Validity: while the session is certain, since the
+  # server keeps two thirds of the lease ahead, and the lease is three times the timeout. A server that was restarted has no
+  # bindings, so that a hold which is not bound again is certain for as long as it was.
+  class Kept
+    LEASES = 3
+
+    attr_reader :state, :wanted
+
+    def initialize(life, sent, options)
+      @life = life
+      @wanted = options.lease
+      @state = :held
+      # A cap is no earlier, since the server refuses a lease beyond it.
+      @cap = sent + options.lease - Validity::MARGIN
+      @most = options.max_hold && sent + options.max_hold - Validity::MARGIN
+    end
+
+    def until = [@life.until, @unbound, @cap, @most].compact.min
+
+    def passes(now)
+      @state = :lost if @state == :held && (!@life.claims?(now) || now >= self.until)
+    end
+
+    def claims?(now) = passes(now) != :lost && @state == :held
+
+    def unbound? = !@unbound.nil?
+
+    # The server does not have it bound. `certain`: until when the session was certain.
+    def unbind(certain) = @unbound ||= certain
+
+    def bound = @unbound = nil
+
+    # Whether a cap may end it before then, of which the server must be asked.
+    def cap_near?(at) = !@told && @cap < at
+
+    # The answer of the server: ms from when it was asked, or nil for none.
+    def capped(asked, left)
+      @told = true
+      @cap = left && asked + left - Validity::MARGIN
+    end
+
+    def at_most(at) = capped(at, Validity::MARGIN)
+
+    def gone = @state == :held && @state = :lost
+
+    def release = @state == :held && @state = :released
+
+    # --- The commands of the caller. They change the lease, which the session does not count by.
+
+    def lease = @wanted
+
+    def sends(now, lease)
+      @wanted = lease
+      now
+    end
+
+    def asks(now) = now
+
+    def ok(number) = number
+
+    def cut(_number) = nil
+
+    def refused(number) = number
+
+    def left(number, left) = capped(number, left)
+  end
 end

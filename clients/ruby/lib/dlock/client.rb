@@ -16,16 +16,35 @@ module Dlock
     end
 
     # Waits for the lock and returns the hold, or yields it and releases it. Raises NotGranted after `wait` seconds. Options:
-    # `lease` (30), `wait` (nil: without a limit), `renew` (true), `session`, `mode` (:exclusive, :read, :write), `slots`,
-    # `owner`, `outage` (30), `replicas`, `replicas_timeout`, `max_hold`, `on_loss`.
-    def lock(name, **options, &block)
-      acquisition = Acquisition.new(self, name, Options.from(**@defaults, **options))
-      block ? with(acquisition, &block) : acquisition.run
+    # `lease` (30), `wait` (nil: without a limit), `renew` (true), `session` (true, or one of `session`), `mode` (:exclusive,
+    # :read, :write), `slots`, `owner`, `outage` (30), `replicas`, `replicas_timeout`, `max_hold`, `on_loss`.
+    def lock(name, **options, &block) = acquire(Names.one(name), options, &block)
+
+    # All of these locks or none, with one token. The order of the names does not matter: such requests never deadlock among
+    # themselves. One hold has them; if one of them is lost, it is.
+    def lock_all(names, **options, &block)
+      Options.wrong("several locks have no mode and no slots") if options.key?(:mode) || options.key?(:slots)
+      acquire(Names.all(names), options, &block)
+    end
+
+    # A session that keeps locks by one heartbeat: see Session. Returns it, or yields it and closes it.
+    def session(**options, &block)
+      session = Session.new(self, **options)
+      return session unless block
+
+      begin
+        yield session
+      rescue Exception => e
+        failure = e
+        raise
+      ensure
+        closing(session, failure)
+      end
     end
 
     # The same without waiting: nil if the lock is held.
     def try(name, **options, &block)
-      acquisition = Acquisition.new(self, name, Options.from(**@defaults, **options, wait: 0))
+      acquisition = Acquisition.new(self, Names.one(name), Options.from(**@defaults, **options, wait: 0))
       return acquisition.run unless block
 
       with(acquisition, &block)
@@ -46,7 +65,9 @@ module Dlock
     # memory: it stays for nine tenths of that time, even if the block fails.
     def once(name, every:, **options, &block)
       stays = every * 0.9
-      acquisition = Acquisition.new(self, name, Options.from(**@defaults, **options, lease: stays, wait: 0))
+      Options.wrong("what happened once stays, and does not end with a session") if options[:session]
+      options = { **@defaults, **options, session: false, lease: stays, wait: 0 }
+      acquisition = Acquisition.new(self, Names.one(name), Options.from(**options))
       with(acquisition, Dlock.now + (stays * 1000), &block)
       true
     rescue NotGranted
@@ -102,7 +123,7 @@ module Dlock
       begin
         replies = exchange([ends, Dlock.now + Limits::STEP + Limits::LATE].min, *commands)
         again = replies.find { |reply| reply.is_a?(ServerError) && reply.elsewhere? }
-        raise Unanswered.new(again.message, sent: again.open?) if again
+        raise Unanswered.new(again.message, sent: again.open? || replies.any?(Integer)) if again
 
         replies
       rescue Unanswered => e
@@ -117,6 +138,19 @@ module Dlock
     end
 
     private
+
+    def acquire(names, options, &block)
+      acquisition = Acquisition.new(self, names, Options.from(**@defaults, **options))
+      block ? with(acquisition, &block) : acquisition.run
+    end
+
+    def closing(session, failure)
+      session.close
+    rescue Error => e
+      raise unless failure
+
+      Dlock.attach(failure, e)
+    end
 
     # Runs the block with the hold. Interrupts (Timeout, Thread#raise, Thread#kill) end the wait and the block, and come
     # neither between the two nor into the release.

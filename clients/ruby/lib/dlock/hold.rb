@@ -3,11 +3,11 @@
 module Dlock
   # The lock of one acquisition. All threads of its process may use it; a forked process has no part in it.
   class Hold
-    attr_reader :name, :owner, :token, :slot
+    attr_reader :owner, :token, :slot
 
-    def initialize(client, name, options, owner:, token:, slot:, sent:, wire:, open:, cap:)
+    def initialize(client, names, options, owner:, token:, slot:, sent:, wire:, open:, cap:, openings:)
       @client = client
-      @name = name
+      @names = names
       @options = options
       @owner = owner
       @token = token
@@ -16,13 +16,17 @@ module Dlock
       @pid = Process.pid
       @mutex = Mutex.new
       @changed = ConditionVariable.new
-      @validity = Validity.new(Dlock.now, sent, options.lease, open: open)
+      named = options.named
+      @validity = named ? Kept.new(named.life, sent, options) : Validity.new(Dlock.now, sent, options.lease, open: open)
       @binding = Binding.new(options.session)
       @heart = Heartbeat.new
       @heart.ok(@validity, Dlock.now, sent)
       limit(cap) if cap
-      @keeper = Keeper.new(self, client, wire).start if options.renew || options.session || options.on_loss
+      @keeper = named ? named.keep(self, openings) : keeper(wire)
     end
+
+    # The name of the lock; the names of several, with blanks between them.
+    def name = @names.to_s
 
     # Seconds for which the lock is surely held.
     def remaining = locked { claims? ? (@validity.until - Dlock.now) / 1000.0 : 0.0 }
@@ -37,7 +41,7 @@ module Dlock
     def ended? = @released || @pid != Process.pid
 
     # Raises Lost unless the lock is surely held.
-    def check! = held? || raise(Lost, "#{@name}: the lock is not surely held any more")
+    def check! = held? || raise(Lost, "#{name}: the lock is not surely held any more")
 
     # Waits until the lock is lost, or released. Returns whether it is lost.
     def wait_lost(timeout = nil)
@@ -52,14 +56,14 @@ module Dlock
 
     # Sets the lease again, counted from now, in seconds.
     def extend(lease = nil)
-      lease = lease ? Options.millis(:lease, lease, @options.session ? 300 : 3) : @validity.wanted
+      lease = lease ? longer(Options.millis(:lease, lease, @options.session ? 300 : 3)) : @validity.wanted
       state!
       ends = Dlock.now + Limits::RELEASE
       begin
         renew(lease, [ends, Dlock.now + Limits::STEP + Limits::LATE].min)
       rescue Unanswered => e
         reason = e.reason(reason)
-        raise Unreachable, "#{@name}: #{reason.message}", cause: reason if Dlock.now >= ends
+        raise Unreachable, "#{name}: #{reason.message}", cause: reason if Dlock.now >= ends
 
         sleep 0.05
         retry
@@ -77,8 +81,8 @@ module Dlock
         lost = @validity.passes(Dlock.now) || @validity.state == :lost
         ended
       end
-      farewell(["DLOCK.RELEASE", @name, @owner, "ALL", "TOKEN", @token], held)
-      raise Lost, "#{@name}: the lock was lost" if lost
+      farewell(releases, held)
+      raise Lost, "#{name}: the lock was lost" if lost
     ensure
       @wire&.close
     end
@@ -98,7 +102,7 @@ module Dlock
         held = claims?
         ended
       end
-      farewell(["DLOCK.RENEW", @name, @owner, "PX", (seconds * 1000).ceil, "TOKEN", @token], held)
+      farewell(@names.renew(@owner, @token, (seconds * 1000).ceil), held)
     end
 
     # --- For the keeper.
@@ -134,8 +138,7 @@ module Dlock
       number = locked do
         @validity.sends(Dlock.now, lease).tap { @heart.sends(@validity, Dlock.now) }
       end
-      words = ["DLOCK.RENEW", @name, @owner, "PX", lease, "TOKEN", @token]
-      renewed(number, ask(ends, words, wire), ends)
+      renewed(number, *ask(ends, lease, wire), ends)
     rescue Unanswered => e
       locked do
         @validity.cut(number) if number
@@ -146,7 +149,7 @@ module Dlock
 
     def check(ends)
       number = locked { @validity.asks(Dlock.now) }
-      left, = @client.exchange(ends, ["DLOCK.CHECK", @name, @token])
+      left = Names.together(@client.exchange(ends, *@names.check(@token)))
       locked do
         case left
         when Integer then @validity.left(number, left)
@@ -166,6 +169,23 @@ module Dlock
       @options.on_loss&.call(self)
     end
 
+    # --- For the named session.
+
+    def kept = locked { yield @validity }
+
+    # Until when it is certain. The session asks with its own mutex locked, and so takes no other one.
+    def until = @validity.until
+
+    def size = @names.size
+
+    def tells? = !@options.on_loss.nil?
+
+    def releases = @names.release(@owner, @token)
+
+    def binds(session) = @names.bind(@owner, @token, session)
+
+    def info = @names.info(@owner)
+
     def rebound(wire)
       locked do
         @wire = wire
@@ -176,13 +196,20 @@ module Dlock
 
     private
 
+    def keeper(wire)
+      Keeper.new(self, @client, wire).start if @options.renew || @options.session || @options.on_loss
+    end
+
+    # A session counts on leases of some length.
+    def longer(lease) = @options.named ? [lease, @options.lease].max : lease
+
     def locked(&block) = @mutex.owned? ? block.call : @mutex.synchronize(&block)
 
     def claims? = @pid == Process.pid && @binding.claims? && @validity.claims?(Dlock.now)
 
     def state!
-      raise Released, "#{@name}: the lock belongs to process #{@pid}" if @pid != Process.pid
-      raise Released, "#{@name}: the lock was released" if released?
+      raise Released, "#{name}: the lock belongs to process #{@pid}" if @pid != Process.pid
+      raise Released, "#{name}: the lock was released" if released?
     end
 
     def ended
@@ -196,17 +223,16 @@ module Dlock
       @heart.capped(Dlock.now)
     end
 
-    # Returns the replies to a renewal, and to WAIT behind it if replicas count.
-    def ask(ends, words, wire)
+    # Returns the reply to a renewal, and that to WAIT behind it if replicas count.
+    def ask(ends, lease, wire)
       replicas, timeout = @options.replicas, @options.replicas_timeout
-      return wire.exchange(ends, words + ["SESSION"]) if wire
-      return @client.exchange(ends, words) if replicas.zero?
-
-      @client.exchange(ends + timeout, words, ["WAIT", replicas, timeout])
+      words = @names.renew(@owner, @token, lease, *(wire ? ["SESSION"] : []))
+      waits = wire || replicas.zero? ? [] : [["WAIT", replicas, timeout]]
+      replies = (wire || @client).exchange(waits.empty? ? ends : ends + timeout, *words, *waits)
+      [Names.together(replies.first(words.size)), replies[words.size]]
     end
 
-    def renewed(number, replies, ends)
-      renewal, acknowledged = replies
+    def renewed(number, renewal, acknowledged, ends)
       too_few = renewal.is_a?(Integer) && !acknowledged.nil? &&
                 (!acknowledged.is_a?(Integer) || acknowledged < @options.replicas)
       locked do
@@ -220,8 +246,8 @@ module Dlock
         end
       end
       @keeper&.wake unless @keeper&.current?
-      raise TooFewReplicas, "#{@name}: #{acknowledged} of #{@options.replicas}" if too_few
-      raise Lost, "#{@name}: the server has no such hold" if @validity.state == :lost
+      raise TooFewReplicas, "#{name}: #{acknowledged} of #{@options.replicas}" if too_few
+      raise Lost, "#{name}: the server has no such hold" if @validity.state == :lost
 
       check(ends) if renewal == 0
     end
@@ -234,26 +260,29 @@ module Dlock
       raise Unanswered, error.message
     end
 
-    # Sends the last command of the hold, until it has an answer. A repeat that finds nothing finds what the first has done.
+    # Sends the last commands of the hold, until they have an answer. A repeat that finds nothing finds what the first has
+    # done.
     def farewell(words, held)
       unread = 0
       ends = Dlock.now + Limits::RELEASE
-      reply, = @client.insist(ends, words) { unread += 1 }
+      reply = Names.together(@client.insist(ends, *words) { unread += 1 })
       raise reply if reply.is_a?(ServerError) && reply.code != "WRONGTYPE"
       return if reply.is_a?(Integer) || (reply.nil? && unread.positive? && held)
 
-      raise Lost, "#{@name}: the server has no such hold"
+      raise Lost, "#{name}: the server has no such hold"
     rescue Unanswered => e
       later(words)
-      raise Unreachable, "#{@name}: the release has no answer: #{e.message}"
+      raise Unreachable, "#{name}: the release has no answer: #{e.message}"
     end
 
-    # The server may not have got it: repeats it until the lease is over.
+    # The server may not have got it: repeats it until the lease is over, or for as long as the session lives.
     def later(words)
+      return @options.named.owe(words) if @options.named
+
       client = @client
       ends = Dlock.now + @options.lease
       Dlock.behind do
-        client.insist(ends, words)
+        client.insist(ends, *words)
       rescue Error
         nil
       end

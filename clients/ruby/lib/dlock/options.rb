@@ -5,7 +5,8 @@ require "socket"
 
 module Dlock
   # The words of a caller. Times are seconds outside and milliseconds inside.
-  Options = Struct.new(:mode, :slots, :lease, :wait, :renew, :session, :owner, :outage, :replicas, :replicas_timeout,
+  # `session`: of the connection; `named`: a Session.
+  Options = Struct.new(:mode, :slots, :lease, :wait, :renew, :session, :named, :owner, :outage, :replicas, :replicas_timeout,
                        :max_hold, :on_loss, keyword_init: true)
   class Options
     COMMANDS = { exclusive: "DLOCK.ACQUIRE", read: "DLOCK.RLOCK", write: "DLOCK.WLOCK" }.freeze
@@ -17,12 +18,15 @@ module Dlock
       wrong("slots is a number from 1") unless slots.nil? || (slots.is_a?(Integer) && slots.between?(1, 2**32 - 1))
       wrong("a semaphore has no mode") if slots && mode != :exclusive
       wrong("replicas is a number from 0") unless replicas.is_a?(Integer) && replicas >= 0
+      named, session = session, false if session.is_a?(Session)
       wrong("renew and session are true or false") unless [renew, session].all? { |each| [true, false].include?(each) }
+      wrong("a session keeps its locks, whether or not renew is false") if named && !renew
       wrong("on_loss is called") unless on_loss.nil? || on_loss.respond_to?(:call)
-      new(mode: mode, slots: slots, lease: millis(:lease, lease, session ? 300 : 3), renew: renew, session: session,
+      least = session || named ? 300 : 3
+      new(mode: mode, slots: slots, lease: millis(:lease, lease, least), renew: renew, session: session, named: named,
           wait: wait && millis(:wait, wait, 0), owner: label(owner), outage: millis(:outage, outage, 1),
           replicas: replicas, replicas_timeout: millis(:replicas_timeout, replicas_timeout, 1),
-          max_hold: max_hold && millis(:max_hold, max_hold, session ? 300 : 3), on_loss: on_loss)
+          max_hold: max_hold && millis(:max_hold, max_hold, least), on_loss: on_loss).lengthened
     end
 
     def self.millis(word, seconds, least)
@@ -48,6 +52,19 @@ module Dlock
 
     def self.wrong(message) = raise(ArgumentError, "dlock: #{message}")
 
+    # A hold that lost its session outlives what is believed of it: its lease is three times the timeout, or its cap.
+    def lengthened
+      self.lease = [lease, [named.life.timeout * Kept::LEASES, max_hold].compact.min].max if named
+      self
+    end
+
+    # The words of an acquiring command or a renewal that bind the hold to a session.
+    def binds
+      return ["SESSIONID", named.id] if named
+
+      session ? ["SESSION"] : []
+    end
+
     # An owner that nobody else has: HOST:PID:N or the label, and a random end.
     def new_owner
       host = Socket.gethostname.gsub(/[^!-9;-~]/, "?")[0, 20]
@@ -57,10 +74,8 @@ module Dlock
     def self.count = COUNTER.synchronize { @count = (@count || 0) + 1 }
 
     # The acquiring command.
-    def acquire(name, owner, request, block)
-      words = slots ? ["DLOCK.SACQUIRE", name, owner, slots, "SLOT"] : [COMMANDS[mode], name, owner]
-      words += ["PX", lease, "REQUEST", request]
-      words << "SESSION" if session
+    def acquire(names, owner, request, block)
+      words = names.acquire(self, owner) + ["PX", lease, "REQUEST", request, *binds]
       words.push("MAXHOLD", max_hold) if max_hold
       block ? words.push("BLOCK", block) : words
     end
