@@ -234,6 +234,29 @@ class ProcessesTest < Minitest::Test
     hold.release
   end
 
+  Closing = Struct.new(:closed) { def close = self.closed = true }
+
+  # Makes connections that nobody uses any more.
+  def garbage
+    sockets = Array.new(5000) { Closing.new }
+    sockets.each do |socket|
+      wire = Dlock::Wire.allocate
+      wire.instance_variable_set(:@socket, socket)
+      Dlock::Wire.remember(wire)
+    end
+    nil
+  end
+
+  def test_a_fork_closes_no_connection_that_is_garbage
+    20.times do |number|
+      garbage
+      GC.start(immediate_sweep: false)
+      Array.new(400 * number) { Object.new }
+      Process.wait(fork { exit!(true) })
+      assert_predicate $?, :success?
+    end
+  end
+
   def test_the_end_of_a_program_waits_for_its_cleanup
     held = locks.lock(key, lease: 600)
     pid = fork do

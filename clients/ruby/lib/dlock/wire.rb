@@ -14,6 +14,9 @@ module Dlock
   class Wire
     ALL = ObjectSpace::WeakMap.new
 
+    # The value is the connection, too: Ruby 3.1 skips pairs whose value is garbage, and yields a key that is.
+    def self.remember(wire) = ALL[wire] = wire
+
     # Work of a forked child with the connections of its parent: they are closed there, without a word to the server.
     def self.forked = ALL.each_key(&:drop)
 
@@ -24,7 +27,7 @@ module Dlock
       @pid = Process.pid
       @buffer = String.new(encoding: Encoding::BINARY)
       @unread = 0
-      ALL[self] = true
+      Wire.remember(self)
       connect(ends)
       greet(ends)
     rescue Exception
