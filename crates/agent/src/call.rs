@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use dlock_core::spec::{self, Keys, Spec};
+
 use crate::resp::Request;
 
 /// A command of a client.
@@ -26,41 +28,46 @@ pub(crate) struct Call {
 impl Call {
     pub fn of(request: &Request) -> Self {
         let name = request.name();
-        let key = |at: usize| request.word(at).map(<[u8]>::to_vec);
-        let acquires = |options: usize, key_at: usize| {
-            let (given, block_at) = options_of(request, options);
-            let wait = block_at.and_then(|at| millis(request, at));
-            Self {
-                key: key(key_at),
-                block: wait,
-                block_at: wait.and(block_at),
-                binds: given.contains(&"SESSION"),
-                is_repeatable: given.contains(&"REQUEST"),
-                ..Self::default()
-            }
-        };
+        if let Some(spec) = spec::find(&name) {
+            return Self::of_lock(request, spec);
+        }
+        let key = request.word(1).map(<[u8]>::to_vec);
         match name.as_str() {
-            "DLOCK.ACQUIRE" | "DLOCK.RACQUIRE" | "DLOCK.RLOCK" | "DLOCK.WLOCK" => acquires(3, 1),
-            "DLOCK.SACQUIRE" => acquires(4, 1),
-            "DLOCK.MACQUIRE" => {
-                let count = request.word(1).and_then(|word| std::str::from_utf8(word).ok()?.parse::<usize>().ok());
-                acquires(count.unwrap_or(0).saturating_add(3), 2)
-            }
-            "DLOCK.RENEW" => Self { is_repeatable: true, block: None, block_at: None, ..acquires(3, 1) },
-            "DLOCK.SESSION" => {
-                let is_new = request.after(4).any(|word| word.eq_ignore_ascii_case(b"NX"));
-                let is_close = request.word(2).is_some_and(|word| word.eq_ignore_ascii_case(b"CLOSE"));
-                Self { is_for_each: true, is_repeatable: !is_new && !is_close, ..Self::default() }
-            }
-            "DLOCK.CHECK" | "DLOCK.INFO" | "EXISTS" | "PEXPIRETIME" | "PTTL" | "TTL" | "TYPE" => {
-                Self { key: key(1), is_repeatable: true, ..Self::default() }
-            }
+            "EXISTS" | "PEXPIRETIME" | "PTTL" | "TTL" | "TYPE" => Self { key, is_repeatable: true, ..Self::default() },
             "INFO" | "PING" | "ROLE" | "TIME" => Self { is_repeatable: true, ..Self::default() },
             "WAIT" => Self { is_about_last: true, block: millis(request, 2), ..Self::default() },
             "WAITAOF" => Self { is_about_last: true, block: millis(request, 3), ..Self::default() },
-            "DLOCK.LOG" | "CLIENT" | "COMMAND" => Self::default(),
-            _ => Self { key: key(1), ..Self::default() },
+            "CLIENT" | "COMMAND" => Self::default(),
+            _ => Self { key, ..Self::default() },
         }
+    }
+
+    /// Returns the facts about a command for locks.
+    fn of_lock(request: &Request, spec: &Spec) -> Self {
+        let (key_at, keys) = match spec.keys {
+            Keys::None if spec.name == spec::SESSIONS.name => return Self::of_session(request),
+            Keys::None => return Self::default(),
+            Keys::First(_) => (1, 1),
+            Keys::Numbered(_) => (2, key_count(request).saturating_add(1)),
+        };
+        let options = Options::of(request, spec, keys.saturating_add(1));
+        let block = options.block_at.and_then(|at| millis(request, at));
+        let is_request = options.has_request && spec.option(b"BLOCK").is_some();
+        Self {
+            key: request.word(key_at).map(<[u8]>::to_vec),
+            block,
+            block_at: block.and(options.block_at),
+            binds: options.has_session,
+            // A read, and a renewal, may be carried out twice.
+            is_repeatable: is_request || spec.flags.contains("readonly") || spec.name == spec::RENEW.name,
+            ..Self::default()
+        }
+    }
+
+    fn of_session(request: &Request) -> Self {
+        let is_new = request.after(4).any(|word| word.eq_ignore_ascii_case(b"NX"));
+        let is_close = request.word(2).is_some_and(|word| word.eq_ignore_ascii_case(b"CLOSE"));
+        Self { is_for_each: true, is_repeatable: !is_new && !is_close, ..Self::default() }
     }
 
     /// Returns what is left of the time that it may wait. `None`: it does not wait, or without limit.
@@ -75,31 +82,40 @@ fn millis(request: &Request, at: usize) -> Option<Duration> {
     Some(Duration::from_millis(ms))
 }
 
-/// Returns which of some options are given, and where the value of `BLOCK` is. Options begin at this word.
-fn options_of(request: &Request, begin: usize) -> (Vec<&'static str>, Option<usize>) {
-    let (mut given, mut block_at) = (Vec::new(), None);
-    let mut at = begin;
-    while let Some(word) = request.word(at) {
-        let is = |option: &&&str| word.eq_ignore_ascii_case(option.as_bytes());
-        if let Some(option) = WITH_VALUE.iter().find(is) {
-            if *option == "BLOCK" {
-                block_at = Some(at + 1);
-            }
-            given.push(*option);
-            at += 1;
-        } else if let Some(option) = ALONE.iter().find(is) {
-            given.push(*option);
-        }
-        at += 1;
-    }
-    (given, block_at)
+/// Returns the number of keys, if it is a number: they follow it.
+fn key_count(request: &Request) -> usize {
+    request.word(1).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// Options that a value follows, which may look like an option.
-const WITH_VALUE: [&str; 11] =
-    ["EX", "PX", "EXAT", "PXAT", "BLOCK", "SESSIONID", "MAXHOLD", "MINTOKEN", "REQUEST", "PERMITS", "TOKEN"];
+/// The options of a command for locks that concern the agent.
+#[derive(Default)]
+struct Options {
+    has_session: bool,
+    has_request: bool,
+    /// The index of the value of `BLOCK`.
+    block_at: Option<usize>,
+}
 
-const ALONE: [&str; 1] = ["SESSION"];
+impl Options {
+    /// Reads the words from this index on. A value, which may look like an option, is none.
+    fn of(request: &Request, spec: &Spec, begin: usize) -> Self {
+        let mut options = Self::default();
+        // The owner, and the limit of a semaphore.
+        let values = spec.arguments.iter().take_while(|argument| argument.is_bare()).count();
+        let mut at = begin.saturating_add(values);
+        while let Some(word) = request.word(at) {
+            let (option, has_value) = spec.option(word).unwrap_or_default();
+            match option {
+                "BLOCK" => options.block_at = Some(at + 1),
+                "REQUEST" => options.has_request = true,
+                "SESSION" => options.has_session = true,
+                _ => {}
+            }
+            at += if has_value { 2 } else { 1 };
+        }
+        options
+    }
+}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]

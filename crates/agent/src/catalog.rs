@@ -1,146 +1,47 @@
-//! The commands that the agent knows: what `COMMAND` says of them, and how many words they have.
+//! The commands that the agent knows: what `COMMAND` says of them, and how many words they have. The core describes those
+//! for locks.
+
+use dlock_core::spec::{self, Keys, Spec};
 
 use crate::resp::Reply;
 
 /// A command.
+#[derive(Clone, Copy)]
 pub(crate) struct Command {
     pub name: &'static str,
     /// The number of words with the name; negative: at least.
-    pub arity: i64,
+    arity: i64,
     /// The places of the first and of the last key; 0: no keys.
     keys: (i64, i64),
-    flags: &'static [&'static str],
+    flags: &'static str,
     summary: &'static str,
-    pub syntax: &'static str,
+    /// The description of a command for locks.
+    spec: Option<&'static Spec>,
 }
 
-const fn command(
-    name: &'static str,
-    arity: i64,
-    keys: (i64, i64),
-    flags: &'static [&'static str],
-    summary: &'static str,
-    syntax: &'static str,
-) -> Command {
-    Command { name, arity, keys, flags, summary, syntax }
+const fn command(name: &'static str, arity: i64, flags: &'static str, summary: &'static str) -> Command {
+    Command { name, arity, keys: (0, 0), flags, summary, spec: None }
 }
 
-const LOCK: &[&str] = &["write", "blocking"];
-const WRITE: &[&str] = &["write", "fast"];
-const READ: &[&str] = &["readonly", "fast"];
-const FAST: &[&str] = &["loading", "stale", "fast"];
+const FAST: &str = "loading stale fast";
 
-/// All of them, by name.
-pub(crate) const COMMANDS: &[Command] = &[
-    command("AUTH", -2, (0, 0), FAST, "Logs in at the agent.", "[username] password"),
-    command(
-        "CLIENT",
-        -2,
-        (0, 0),
-        FAST,
-        "Tells of this connection.",
-        "ID | INFO | GETNAME | SETNAME name | SETINFO name value",
-    ),
-    command("COMMAND", -1, (0, 0), FAST, "Shows the commands.", "[COUNT | DOCS [name ...] | INFO [name ...] | LIST]"),
-    command(
-        "DLOCK.ACQUIRE",
-        -3,
-        (1, 1),
-        LOCK,
-        "Acquires a lock.",
-        "key owner [EX s | PX ms] [BLOCK ms] [SESSION | SESSIONID id] [REQUEST id]",
-    ),
-    command("DLOCK.CHECK", 3, (1, 1), READ, "Returns how long a token is still valid.", "key token"),
-    command("DLOCK.HELP", 1, (0, 0), FAST, "Shows the syntax of every command.", ""),
-    command("DLOCK.INFO", -2, (1, 1), READ, "Shows who holds a lock.", "key [OWNER owner | FULL [COUNT n]]"),
-    command(
-        "DLOCK.LOG",
-        -2,
-        (0, 0),
-        READ,
-        "Shows what happened on a server; not over a quorum.",
-        "GET [count] | LEN | RESET | HELP",
-    ),
-    command(
-        "DLOCK.MACQUIRE",
-        -4,
-        (2, 2),
-        LOCK,
-        "Acquires several locks; not over a quorum.",
-        "numkeys key [key ...] owner [option ...]",
-    ),
-    command(
-        "DLOCK.RACQUIRE",
-        -3,
-        (1, 1),
-        LOCK,
-        "Acquires or enters a lock; over a quorum, only acquires.",
-        "key owner [option ...]",
-    ),
-    command(
-        "DLOCK.RELEASE",
-        -3,
-        (1, 1),
-        WRITE,
-        "Releases a lock.",
-        "key owner [READ | WRITE] [ALL | PERMITS k] [TOKEN token] [BREAK] [REQUEST id]",
-    ),
-    command(
-        "DLOCK.RENEW",
-        -3,
-        (1, 1),
-        WRITE,
-        "Renews the lease of a lock.",
-        "key owner [EX s | PX ms] [READ | WRITE] [SESSION | SESSIONID id] [TOKEN token]",
-    ),
-    command(
-        "DLOCK.RLOCK",
-        -3,
-        (1, 1),
-        LOCK,
-        "Acquires a lock for reading.",
-        "key owner [EX s | PX ms] [BLOCK ms] [SESSION | SESSIONID id] [REQUEST id]",
-    ),
-    command(
-        "DLOCK.SACQUIRE",
-        -4,
-        (1, 1),
-        LOCK,
-        "Acquires permits of a semaphore; not over a quorum.",
-        "key owner limit [option ...]",
-    ),
-    command(
-        "DLOCK.SESSION",
-        -2,
-        (0, 0),
-        FAST,
-        "Opens, keeps, lists or closes a named session.",
-        "id PX ms [NX | XX] | id CLOSE [USER name] | id LIST [USER name] [COUNT n] | LIST [COUNT n]",
-    ),
-    command(
-        "DLOCK.WLOCK",
-        -3,
-        (1, 1),
-        LOCK,
-        "Acquires a lock for writing.",
-        "key owner [EX s | PX ms] [BLOCK ms] [SESSION | SESSIONID id] [REQUEST id]",
-    ),
-    command("ECHO", 2, (0, 0), FAST, "Returns its argument.", "message"),
-    command("EXISTS", -2, (1, -1), READ, "Counts keys; over a quorum, locks that are held.", "key [key ...]"),
-    command(
-        "HELLO",
-        -1,
-        (0, 0),
-        FAST,
-        "Chooses the version of the protocol.",
-        "[protover [AUTH username password] [SETNAME name]]",
-    ),
-    command("INFO", -1, (0, 0), FAST, "Shows what the agent counts.", "[section ...]"),
-    command("PING", -1, (0, 0), FAST, "Returns PONG.", "[message]"),
-    command("QUIT", -1, (0, 0), FAST, "Closes the connection.", ""),
-    command("RESET", 1, (0, 0), FAST, "Makes the connection like a new one.", ""),
-    command("SELECT", 2, (0, 0), FAST, "Selects database 0, the only one.", "0"),
-    command("TIME", 1, (0, 0), FAST, "Returns the time of this machine.", ""),
+/// The commands that are not for locks.
+const OTHERS: &[Command] = &[
+    command("AUTH", -2, FAST, "Logs in at the agent."),
+    command("CLIENT", -2, FAST, "Tells of this connection."),
+    command("COMMAND", -1, FAST, "Shows the commands."),
+    command("ECHO", 2, FAST, "Returns its argument."),
+    Command {
+        keys: (1, -1),
+        ..command("EXISTS", -2, "readonly fast", "Counts keys; over a quorum, locks that are held.")
+    },
+    command("HELLO", -1, FAST, "Chooses the version of the protocol."),
+    command("INFO", -1, FAST, "Shows what the agent counts."),
+    command("PING", -1, FAST, "Returns PONG."),
+    command("QUIT", -1, FAST, "Closes the connection."),
+    command("RESET", 1, FAST, "Makes the connection like a new one."),
+    command("SELECT", 2, FAST, "Selects database 0, the only one."),
+    command("TIME", 1, FAST, "Returns the time of this machine."),
 ];
 
 /// The commands of a server that are passed on to it, besides those above.
@@ -148,11 +49,25 @@ pub(crate) const PASSED: &[&str] =
     &["DEL", "PEXPIRETIME", "PTTL", "ROLE", "TIME", "TTL", "TYPE", "UNLINK", "WAIT", "WAITAOF"];
 
 /// Finds a command by its name in upper case.
-pub(crate) fn find(name: &str) -> Option<&'static Command> {
-    COMMANDS.binary_search_by(|command| command.name.cmp(name)).ok().and_then(|at| COMMANDS.get(at))
+pub(crate) fn find(name: &str) -> Option<Command> {
+    spec::find(name).map(Command::of).or_else(|| OTHERS.iter().find(|command| command.name == name).copied())
+}
+
+fn all() -> impl Iterator<Item = Command> {
+    OTHERS.iter().copied().chain(spec::COMMANDS.iter().map(|spec| Command::of(spec)))
 }
 
 impl Command {
+    fn of(spec: &'static Spec) -> Self {
+        let keys = match spec.keys {
+            Keys::None => (0, 0),
+            Keys::First(_) => (1, 1),
+            Keys::Numbered(_) => (2, 2),
+        };
+        let (arity, flags) = (i64::from(spec.arity), spec.flags);
+        Self { name: spec.name, arity, keys, flags, summary: spec.summary, spec: Some(spec) }
+    }
+
     /// Returns whether that many words, with the name, are a call of it.
     pub fn takes(&self, words: usize) -> bool {
         let words = i64::try_from(words).unwrap_or(i64::MAX);
@@ -160,12 +75,33 @@ impl Command {
     }
 
     fn info(&self) -> Reply {
-        info(self.name, self.arity, self.flags, self.keys)
+        let flags: Vec<_> = self.flags.split(' ').filter_map(flag).collect();
+        info(self.name, self.arity, &flags, self.keys)
     }
 
     fn docs(&self) -> (Reply, Reply) {
-        let docs = vec![("summary", Reply::bulk(self.summary)), ("group", Reply::bulk("module"))];
+        let docs = vec![("summary", Reply::bulk(self.told())), ("group", Reply::bulk("module"))];
         (Reply::bulk(self.name.to_ascii_lowercase()), Reply::fields(docs))
+    }
+
+    /// Returns the summary, and what a quorum does not offer.
+    fn told(&self) -> String {
+        let limit = match self.name {
+            "DLOCK.LOG" | "DLOCK.MACQUIRE" | "DLOCK.SACQUIRE" => " Not over a quorum.",
+            "DLOCK.RACQUIRE" => " Over a quorum, only acquires.",
+            _ => "",
+        };
+        format!("{}{limit}", self.summary)
+    }
+}
+
+/// Returns the name that `COMMAND INFO` has for the flag of a module's command, if it concerns clients of the agent.
+fn flag(of_module: &'static str) -> Option<&'static str> {
+    match of_module {
+        "allow-loading" => Some("loading"),
+        "allow-stale" => Some("stale"),
+        "deny-oom" | "getkeys-api" | "admin" => None,
+        other => Some(other),
     }
 }
 
@@ -190,16 +126,17 @@ pub(crate) fn info(name: &str, arity: i64, flags: &[&'static str], (first, last)
 pub(crate) fn answer(words: &[Vec<u8>]) -> Reply {
     let upper = |word: &[u8]| String::from_utf8_lossy(word).to_ascii_uppercase();
     let names = |words: &[Vec<u8>]| words.iter().map(|word| find(&upper(word))).collect::<Vec<_>>();
-    let Some((subcommand, rest)) = words.split_first() else {
-        return Reply::Array(COMMANDS.iter().map(Command::info).collect());
-    };
+    let infos = || Reply::Array(all().map(|command| command.info()).collect());
+    let Some((subcommand, rest)) = words.split_first() else { return infos() };
     match upper(subcommand).as_str() {
-        "COUNT" => Reply::number(COMMANDS.len()),
-        "LIST" => Reply::Array(COMMANDS.iter().map(|command| Reply::bulk(command.name.to_ascii_lowercase())).collect()),
-        "INFO" if rest.is_empty() => Reply::Array(COMMANDS.iter().map(Command::info).collect()),
-        "INFO" => Reply::Array(names(rest).into_iter().map(|found| found.map_or(Reply::Nil, Command::info)).collect()),
-        "DOCS" if rest.is_empty() => Reply::Map(COMMANDS.iter().map(Command::docs).collect()),
-        "DOCS" => Reply::Map(names(rest).into_iter().flatten().map(Command::docs).collect()),
+        "COUNT" => Reply::number(all().count()),
+        "LIST" => Reply::Array(all().map(|command| Reply::bulk(command.name.to_ascii_lowercase())).collect()),
+        "INFO" if rest.is_empty() => infos(),
+        "INFO" => {
+            Reply::Array(names(rest).iter().map(|found| found.as_ref().map_or(Reply::Nil, Command::info)).collect())
+        }
+        "DOCS" if rest.is_empty() => Reply::Map(all().map(|command| command.docs()).collect()),
+        "DOCS" => Reply::Map(names(rest).iter().flatten().map(Command::docs).collect()),
         other => Reply::error(format!("ERR unknown subcommand '{}'", other.escape_default())),
     }
 }
@@ -207,49 +144,31 @@ pub(crate) fn answer(words: &[Vec<u8>]) -> Reply {
 /// Answers `DLOCK.HELP`.
 pub(crate) fn help() -> Reply {
     let mut lines = vec![Reply::Status("DLOCK.<command> <arg> ... Commands are:".into())];
-    for command in COMMANDS.iter().filter(|command| command.name.starts_with("DLOCK.")) {
-        lines.push(Reply::Status(format!("{} {}", command.name, command.syntax).trim_end().to_owned().into()));
-        lines.push(Reply::Status(format!("    {}", command.summary).into()));
+    for command in all() {
+        if let Some(spec) = command.spec {
+            lines.push(Reply::Status(spec.syntax().into()));
+            lines.push(Reply::Status(format!("    {}", command.told()).into()));
+        }
     }
     Reply::Array(lines)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use dlock_core::spec::{self, Keys};
-
     use super::*;
-
-    /// The commands of the agent are those of a server, with the same numbers of words and keys. Some options are not
-    /// offered, but none has another name.
-    #[test]
-    fn the_commands_for_locks_are_those_of_a_server() {
-        let ours = COMMANDS.iter().filter(|command| command.name.starts_with("DLOCK."));
-        let names: BTreeSet<_> = ours.clone().map(|command| command.name).collect();
-        assert_eq!(names, spec::COMMANDS.iter().map(|spec| spec.name).collect());
-        for command in ours {
-            let spec = spec::COMMANDS.iter().find(|spec| spec.name == command.name).unwrap();
-            assert_eq!(command.arity, i64::from(spec.arity), "{}", command.name);
-            let first = match spec.keys {
-                Keys::None => 0,
-                Keys::First(_) => 1,
-                Keys::Numbered(_) => 2,
-            };
-            assert_eq!(command.keys.0, first, "{}", command.name);
-            let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
-            for word in command.syntax.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_word) {
-                assert!(spec.words().contains(&word), "{} {word}", command.name);
-            }
-        }
-    }
 
     #[test]
     fn each_command_is_found_by_its_name() {
-        for command in COMMANDS {
+        for command in all() {
             assert!(find(command.name).is_some_and(|found| found.name == command.name), "{}", command.name);
         }
         assert!(find("GET").is_none());
+    }
+
+    #[test]
+    fn a_command_for_locks_has_the_words_and_the_key_of_a_server() {
+        let found = find("DLOCK.MACQUIRE").unwrap();
+        assert!(found.takes(4) && !found.takes(3));
+        assert_eq!(found.keys, (2, 2));
     }
 }

@@ -230,6 +230,17 @@ impl Command {
             Command::Release => "RELEASE",
         }
     }
+
+    /// Returns the command with this name in upper case, with or without `DLOCK.`.
+    pub fn named(name: &str) -> Option<Command> {
+        let name = name.strip_prefix("DLOCK.").unwrap_or(name);
+        Command::ALL.into_iter().find(|command| command.name() == name)
+    }
+
+    /// Returns the command with this name, if it acquires.
+    pub fn acquiring(name: &str) -> Option<Command> {
+        Command::named(name).filter(|command| *command != Command::Release)
+    }
 }
 
 /// Identifies a command that a client may send twice: the command and an id of 1 to [`RequestId::MAX_LEN`] bytes.

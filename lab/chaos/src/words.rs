@@ -1,6 +1,7 @@
 //! The words of a command about locks.
 
-use dlock_core::Mode;
+use dlock_core::{Command, Mode, Want};
+use dlock_testkit::histories::How;
 
 /// The parts of a command.
 #[derive(Clone, Copy, Debug)]
@@ -44,11 +45,10 @@ impl<'a> Words<'a> {
 
     /// The mode in which an acquiring command enters; `None` for others.
     pub fn enters(&self) -> Option<Mode> {
-        match self.verb {
-            "ACQUIRE" | "RACQUIRE" | "WLOCK" | "MACQUIRE" => Some(Mode::Exclusive),
-            "RLOCK" | "SACQUIRE" => Some(Mode::Shared),
-            _ => None,
-        }
+        Some(match How::new(Command::acquiring(self.verb)?).want {
+            Want::ExclusiveOnce | Want::Exclusive => Mode::Exclusive,
+            Want::Shared | Want::Permits { .. } | Want::Slot { .. } => Mode::Shared,
+        })
     }
 
     /// Returns the limit of a `SACQUIRE`.

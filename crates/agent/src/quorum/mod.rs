@@ -70,14 +70,12 @@ impl Quorum {
         gone: impl Future<Output = ()>,
     ) -> Option<Reply> {
         let name = request.name();
-        let command = match name.as_str() {
-            "DLOCK.ACQUIRE" => Command::Acquire,
-            "DLOCK.RACQUIRE" => Command::Racquire,
-            "DLOCK.RLOCK" => Command::Rlock,
-            "DLOCK.WLOCK" => Command::Wlock,
-            _ => return self.answer_at_once(&name, request, connection).await,
-        };
-        self.acquire(command, request, connection, gone).await
+        match Command::acquiring(&name) {
+            Some(command @ (Command::Acquire | Command::Racquire | Command::Rlock | Command::Wlock)) => {
+                self.acquire(command, request, connection, gone).await
+            }
+            _ => self.answer_at_once(&name, request, connection).await,
+        }
     }
 
     async fn answer_at_once(&self, name: &str, request: &Request, connection: &Arc<Anchor>) -> Option<Reply> {

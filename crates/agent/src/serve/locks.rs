@@ -17,11 +17,6 @@ use super::server::Server;
 /// Returns the command's entry, by its name in upper case.
 pub(super) fn entry(name: &str) -> Option<(&'static Spec, Run<Server>)> {
     let run: Run<Server> = match name {
-        "DLOCK.ACQUIRE" => |server, call| acquire(server, call, Command::Acquire),
-        "DLOCK.RACQUIRE" => |server, call| acquire(server, call, Command::Racquire),
-        "DLOCK.RLOCK" => |server, call| acquire(server, call, Command::Rlock),
-        "DLOCK.WLOCK" => |server, call| acquire(server, call, Command::Wlock),
-        "DLOCK.SACQUIRE" => |server, call| acquire(server, call, Command::Sacquire),
         "DLOCK.MACQUIRE" => acquire_all,
         "DLOCK.RELEASE" => release,
         "DLOCK.RENEW" => renew,
@@ -30,12 +25,15 @@ pub(super) fn entry(name: &str) -> Option<(&'static Spec, Run<Server>)> {
         "DLOCK.SESSION" => session,
         "DLOCK.LOG" => log,
         "DLOCK.HELP" => help,
+        _ if Command::acquiring(name).is_some() => acquire,
         _ => return None,
     };
-    spec::COMMANDS.iter().find(|spec| spec.name == name).map(|spec| (*spec, run))
+    spec::find(name).map(|spec| (spec, run))
 }
 
-fn acquire(server: &mut Server, call: &Call<'_>, command: Command) -> Done {
+/// Acquires one lock: the commands differ in what they want of it.
+fn acquire(server: &mut Server, call: &Call<'_>) -> Done {
+    let command = Command::acquiring(call.name).ok_or_else(|| call.malformed(&Malformed::Arity))?;
     let key = call.key();
     let refused = |what: Malformed| call.malformed(&what);
     if key.is_empty() {

@@ -93,9 +93,32 @@ impl Spec {
         self.arguments.iter().for_each(|argument| argument.add_words(&mut words));
         words
     }
+
+    /// Returns the option that a word names in upper or lower case, and whether a value follows it.
+    pub fn option(&self, word: &[u8]) -> Option<(&'static str, bool)> {
+        self.arguments.iter().find_map(|argument| argument.option(word))
+    }
 }
 
 impl Argument {
+    /// Returns whether the argument is a value without a word, which every call has.
+    pub fn is_bare(&self) -> bool {
+        matches!(self, Argument::Text(_) | Argument::BareNumber(_))
+    }
+
+    fn option(&self, word: &[u8]) -> Option<(&'static str, bool)> {
+        let named = |name: &'static str| word.eq_ignore_ascii_case(name.as_bytes()).then_some(name);
+        match self {
+            Argument::Word(name) => named(name).map(|name| (name, false)),
+            Argument::Number(name, _) | Argument::NamedText(name, _) => named(name).map(|name| (name, true)),
+            Argument::Required(part) => part.option(word),
+            Argument::OneOf(_, parts) | Argument::Choice(_, parts) | Argument::Group(_, parts) => {
+                parts.iter().find_map(|part| part.option(word))
+            }
+            Argument::Text(_) | Argument::BareNumber(_) | Argument::MayBeNumber(_) => None,
+        }
+    }
+
     fn add_words(&self, words: &mut Vec<&'static str>) {
         match self {
             Argument::Word(word) | Argument::Number(word, _) | Argument::NamedText(word, _) => words.push(word),
@@ -137,6 +160,11 @@ impl Argument {
             }
         }
     }
+}
+
+/// Returns the command for clients with this name, in upper case.
+pub fn find(name: &str) -> Option<&'static Spec> {
+    COMMANDS.iter().find(|spec| spec.name == name).copied()
 }
 
 /// Returns the lines of `DLOCK.HELP`.

@@ -4,20 +4,24 @@ use std::collections::BTreeSet;
 
 use dlock_core::Command;
 use dlock_core::args::{Acquire, AcquireAll, Excerpt, Info, Malformed, Release, Renew, Session, Subcommand, Syntax};
-use dlock_core::spec::{self, Spec};
+use dlock_core::spec::{self, Argument, Keys, Spec};
 
 use super::{LIMITS, words};
 
 #[test]
 fn each_parser_knows_the_words_of_its_description_and_no_others() {
-    let acquire = |command| move |line: &str| Acquire::parse(words(line), command, LIMITS).err();
     let before = ["a "];
-    check(&spec::ACQUIRE, &before, acquire(Command::Acquire));
-    check(&spec::RACQUIRE, &before, acquire(Command::Racquire));
-    check(&spec::RLOCK, &before, acquire(Command::Rlock));
-    check(&spec::WLOCK, &before, acquire(Command::Wlock));
-    check(&spec::SACQUIRE, &["a 5 "], acquire(Command::Sacquire));
-    check(&spec::MACQUIRE, &["1 k a "], |line| AcquireAll::parse(words(line), LIMITS).err());
+    for command in Command::ALL.into_iter().filter(|command| *command != Command::Release) {
+        let spec = spec::find(&format!("DLOCK.{}", command.name())).expect("a description");
+        let bare = spec.arguments.iter().take_while(|argument| argument.is_bare());
+        let values: String = bare.map(|value| if let Argument::BareNumber(_) = value { "5 " } else { "a " }).collect();
+        match spec.keys {
+            Keys::Numbered(_) => {
+                check(spec, &[&format!("1 k {values}")], |line| AcquireAll::parse(words(line), LIMITS).err());
+            }
+            _ => check(spec, &[&values], |line| Acquire::parse(words(line), command, LIMITS).err()),
+        }
+    }
     check(&spec::RELEASE, &before, |line| Release::parse(words(line)).err());
     check(&spec::RENEW, &before, |line| Renew::parse(words(line), LIMITS).err());
     // Each second word of these is one that only the first makes valid.

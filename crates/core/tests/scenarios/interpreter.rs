@@ -38,6 +38,7 @@ use dlock_core::settings::Setting;
 use dlock_core::{
     BindTo, ClientId, Command, Engine, Entries, Keyspace, Memory, Name, Owner, Reach, Renew, RenewToken, UnixMs, Want,
 };
+use dlock_testkit::histories::How;
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
 use crate::options::{Options, Words};
@@ -112,12 +113,6 @@ impl Interpreter {
             "on" => return self.nothing(|this| this.key = key_name(words.word())),
             "tick" => return self.tick(),
             "wake" => self.wake(),
-            "acquire" => self.acquire(Command::Acquire, words),
-            "racquire" => self.acquire(Command::Racquire, words),
-            "wlock" => self.acquire(Command::Wlock, words),
-            "rlock" => self.acquire(Command::Rlock, words),
-            "sacquire" => self.acquire(Command::Sacquire, words),
-            "macquire" => self.acquire(Command::Macquire, words),
             "release" => self.release(words),
             "renew" => self.renew(words),
             "check" => self.check(words.word()),
@@ -134,7 +129,10 @@ impl Interpreter {
             "counts" => self.counts(),
             "permit" => return self.nothing(|this| this.permit(words.word())),
             "blind" => return self.nothing(|this| this.space.is_blind = words.word() == "yes"),
-            _ => self.change_keys(command, words),
+            _ => match Command::acquiring(&command.to_ascii_uppercase()) {
+                Some(command) => self.acquire(command, words),
+                None => self.change_keys(command, words),
+            },
         };
         vec![line]
     }
@@ -157,9 +155,7 @@ impl Interpreter {
         let want = match (command, limit) {
             (_, Some(limit)) if options.slot => Want::Slot { limit },
             (_, Some(limit)) => Want::Permits { permits: options.permits, limit },
-            (Command::Racquire | Command::Wlock, None) => Want::Exclusive,
-            (Command::Rlock, None) => Want::Shared,
-            _ => Want::ExclusiveOnce,
+            (command, None) => How::new(command).want,
         };
         let (client, blocks) = (options.client, options.blocks);
         let ask = options.request(owner.clone(), want);

@@ -258,15 +258,7 @@ fn add_new(states: &mut Vec<(Fingerprint, Model)>, state: Option<Model>) {
 
 /// Returns the request of an acquiring command.
 fn how(words: &Words<'_>) -> Option<How> {
-    let how = How::new(match words.verb {
-        "ACQUIRE" => Command::Acquire,
-        "RACQUIRE" => Command::Racquire,
-        "WLOCK" => Command::Wlock,
-        "RLOCK" => Command::Rlock,
-        "MACQUIRE" => Command::Macquire,
-        "SACQUIRE" => Command::Sacquire,
-        _ => return None,
-    });
+    let how = How::new(Command::acquiring(words.verb)?);
     let want = if words.verb == "SACQUIRE" {
         let limit = count(words.limit()?)?;
         Want::Permits { permits: count(words.number("PERMITS").unwrap_or(1))?, limit }

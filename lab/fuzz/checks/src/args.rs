@@ -11,6 +11,7 @@ use dlock_core::engine::Detail;
 use dlock_core::{BindTo, Command, Entries, Lease, LeaseChoice, Mode, Owner, RenewToken, RequestId, SessionId, Want};
 
 use dlock_testkit::bytes::Bytes;
+use dlock_testkit::histories::How;
 
 /// Reads the bytes as the arguments of a command.
 pub fn args(bytes: &[u8]) {
@@ -106,11 +107,7 @@ fn parse(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malforme
             };
             let Acquire { owner, want, lease, cap, block, session, min_token, request } = acquire;
             let session = plain_binding(session);
-            let expected = match command {
-                Command::Racquire | Command::Wlock => Want::Exclusive,
-                Command::Rlock => Want::Shared,
-                Command::Acquire | Command::Macquire | Command::Release | Command::Sacquire => Want::ExclusiveOnce,
-            };
+            let expected = How::new(command).want;
             let limit = want.limit().map(u64::from);
             let (permits, slot) = match want {
                 Want::Permits { permits, .. } => (Some(u64::from(permits.get())), false),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::args::{BadLease, CapBy, Excerpt, Limits, Malformed, Syntax};
+use dlock_core::spec::{self, Spec};
 use dlock_core::{Command, Lease, Mode, UnixMs};
 
 use super::{Call, Fence, PlainLease, PlainSession, Said};
@@ -19,16 +20,14 @@ pub fn plain(call: Call, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malf
         Call::Enter(command) => plain_enter(command, words, limits),
         Call::Release => {
             let owner = Some(plain_owner(words.first().ok_or(Malformed::Arity)?)?);
-            let options = ["READ", "WRITE", "ALL", "PERMITS", "TOKEN", "BREAK", "REQUEST"];
-            let mut said = options_of(&words[1..], &options, limits)?;
+            let mut said = options_of(&words[1..], &spec::RELEASE, limits)?;
             said.request = said.request.map(|(_, id)| (Some(Command::Release), id));
             let permits = if said.all { None } else { Some(said.permits.unwrap_or(1)) };
             Ok(Said { owner, permits, ..said })
         }
         Call::Renew => {
-            let options = ["PX", "EX", "PXAT", "EXAT", "READ", "WRITE", "SESSION", "SESSIONID", "TOKEN", "MINTOKEN"];
             let owner = Some(plain_owner(words.first().ok_or(Malformed::Arity)?)?);
-            let said = options_of(&words[1..], &options, limits)?;
+            let said = options_of(&words[1..], &spec::RENEW, limits)?;
             plain_min_token(&said, limits)?;
             plain_session(&said)?;
             Ok(Said { owner, ..said })
@@ -72,16 +71,12 @@ fn plain_key_count(words: &[Vec<u8>]) -> Result<usize, Malformed> {
 fn plain_enter(command: Command, words: &[Vec<u8>], limits: Limits) -> Result<Said, Malformed> {
     let owner = words.first().ok_or(Malformed::Arity)?;
     let owner = if owner == b"*" { None } else { Some(plain_owner(owner)?) };
-    let mut options = vec!["PX", "EX", "PXAT", "EXAT", "BLOCK", "SESSION", "SESSIONID", "REQUEST", "MAXHOLD"];
     let (mut limit, mut from) = (None, 1);
     if command == Command::Sacquire {
-        options.extend(["PERMITS", "SLOT"]);
         (limit, from) = (Some(plain_entries("limit", words.get(1).ok_or(Malformed::Arity)?, Malformed::Limit)?), 2);
     }
-    if !matches!(command, Command::Sacquire | Command::Macquire) {
-        options.push("MINTOKEN");
-    }
-    let mut said = options_of(&words[from..], &options, limits)?;
+    let spec = spec::find(&format!("DLOCK.{}", command.name())).unwrap();
+    let mut said = options_of(&words[from..], spec, limits)?;
     plain_min_token(&said, limits)?;
     if owner.is_none() && said.request.is_some() {
         return Err(Malformed::RequestOfFreshOwner);
@@ -136,14 +131,12 @@ fn plain_misplaced(word: &[u8], given: &[&'static str]) -> Malformed {
 }
 
 /// Reads options, each group at most once.
-fn options_of(words: &[Vec<u8>], options: &[&'static str], limits: Limits) -> Result<Said, Malformed> {
+fn options_of(words: &[Vec<u8>], spec: &Spec, limits: Limits) -> Result<Said, Malformed> {
     let (mut said, mut seen) = (Said::default(), BTreeMap::new());
     let mut at = 0;
     while at < words.len() {
-        let word = words[at].to_ascii_uppercase();
-        let known = options.iter().find(|option| option.as_bytes() == word);
-        let option = known.ok_or_else(|| Malformed::Syntax(Syntax::Unknown(Excerpt::of(&words[at]))))?;
-        let has_value = !["READ", "WRITE", "ALL", "SESSION", "SLOT", "BREAK"].contains(option);
+        let known = spec.option(&words[at]);
+        let (option, has_value) = known.ok_or_else(|| Malformed::Syntax(Syntax::Unknown(Excerpt::of(&words[at]))))?;
         let value: &[u8] = match words.get(at + 1) {
             Some(value) if has_value => value,
             None if has_value => return Err(Malformed::Syntax(Syntax::NoValue(option))),
