@@ -5,4 +5,3 @@ set -euo pipefail
 
 command -v redis-cli >/dev/null && command -v sqlite3 >/dev/null || missing 'redis-cli and sqlite3'
 each sh bash
-newer sh bash

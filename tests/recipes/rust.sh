@@ -10,4 +10,3 @@ built=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 
 run() { "$built/$(basename "$1" .rs)"; }
 each rs run
-newer rs run
