@@ -17,7 +17,7 @@
 //! t2
 //! ```
 //!
-//! Every command prints one line or more; `at` and `on` print none. `interpreter.rs` has the list of commands. Times
+//! Every command prints one line or more; `at` and `on` print none. `interpreter/mod.rs` has the list of commands. Times
 //! are
 //! milliseconds since the story began, tokens are named t1, t2, … in the order in which they were given.
 //!

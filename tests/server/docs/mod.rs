@@ -101,7 +101,7 @@ fn the_demo_shows_what_its_transcript_has() {
     let played = script("demo").env("DLOCK_MODULE", module_path()).output().expect("scripts/demo");
     assert!(played.status.success(), "{}", String::from_utf8_lossy(&played.stderr));
     let real = String::from_utf8_lossy(&played.stdout);
-    let compared = Names::default().compare(include_str!("demo.txt"), &real);
+    let compared = Names::default().compare(include_str!("../demo.txt"), &real);
     compared.unwrap_or_else(|difference| panic!("{difference}"));
 }
 
