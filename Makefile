@@ -193,8 +193,7 @@ porcupine: build ## chaos of servers and of all clients, judged by Porcupine, a 
 	$(CURDIR)/target/porcupine $(if $(filter one,$(or $(THROUGH),one)),-one) $(CURDIR)/target/clients.jsonl && \
 	$(CURDIR)/target/porcupine $(CURDIR)/target/servers.jsonl
 
-pictures: build ## draw docs/pictures from a real server (3 minutes)
-	@scripts/setup test
+pictures: build ## draw docs/pictures/top.svg, what `dlock top` shows of a real server (half a minute)
 	DLOCK_COMMAND=$$CARGO_TARGET_DIR/release/dlock scripts/pictures
 
 bench-wake-up: module ## time the wake-up after a release from Python: redis-py's own lock and DLock
