@@ -1,7 +1,7 @@
-//! Sends what the engine has to send, when it does not work any more: callbacks of the server may run in here.
+//! Sends the events and replies of the engine after its work: meanwhile the server may call the module again.
 //!
-//! The order is: keyspace events, the command's own reply, the answers to those who waited. The server writes to the
-//! client that was answered last first, and that is the one who has waited.
+//! The order is: keyspace events, the command's own reply, the answers to those who waited. The server writes first to
+//! the client that was answered last, so a client that has waited comes before the one whose command let it in.
 
 use std::cell::RefMut;
 
@@ -79,7 +79,7 @@ fn send_events(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: &OutputL
 fn send_answers(mut outputs: OutputList) {
     for output in outputs.drain(..) {
         if let Output::Answer(waiter, answer) = output {
-            // If one of them panics, the others get theirs.
+            // If one answer panics, the others are still sent.
             guarded("answer to a waiter", (), || waiter.end(answer));
         }
     }

@@ -89,7 +89,7 @@ func (h *home) answerWithin() time.Duration {
 	return answerWithin(3 * h.interval())
 }
 
-// end takes it out of the sessions, with the client.
+// end takes the home out of the sessions, because the client is closed.
 func (h *home) end() {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
@@ -107,7 +107,7 @@ func (h *home) retire(why error) {
 	h.tell()
 }
 
-// next returns the pause until the next turn, or that it has nothing to do any more.
+// next returns the pause until the next turn, or whether nothing is left to do.
 func (h *home) next(failures int) (time.Duration, bool) {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
@@ -189,7 +189,7 @@ func (h *home) beat(ctx context.Context) (bool, error) {
 		if open != nil {
 			open.cut(time.Now(), number)
 		}
-		if isAnswer(err) { // to the login
+		if isAnswer(err) { // The server has refused the login.
 			h.refused = err
 			h.tell()
 		}

@@ -26,13 +26,13 @@ from agents import Agent, Quorum, Sentinel
 from servers import PATIENCE, Broken, Proxy, Server, soon, waited_for_a_core
 
 HERE = Path(__file__).parent
-# How much later than it may a result is waited for, to say how late it was, in seconds.
+# How long a result is waited for after its limit, in seconds: the message then says how late it was.
 GRACE = 10.0
 # The threads and processes that a step passes through, each of which may be late.
 HANDS = 3
-# How late a machine is at least whose servers answer too late, in seconds: how much later than its limit a wait may end.
+# A machine is too busy if its processes were late by this many seconds, by which a wait may end after its limit.
 LATE = 0.25
-# The results of such a machine, if the answer of the server or of its replicas comes after the limit of the wait.
+# The results on such a machine, if the answer of the server or of its replicas comes after the limit of the wait.
 TOO_LATE = {"refused": ("unreachable",), "too-few-replicas": ("unreachable", "refused")}
 # How often a scenario is played on such a machine.
 TRIES = 3
@@ -54,7 +54,7 @@ NOT_OVER_A_QUORUM = {
     "refuse": "server of its own that refuses writes",
     "extend": "longer leases by renewal",
 }
-# Go keeps what a scenario calls a session by heartbeats. The agent's error to such a session if the lease is too short.
+# The agent's error for a named session whose lease is too short. In Go, every session of a scenario is a named one.
 SHORT_SESSION = "SESSIONID with a lease of less than twice the session's time"
 
 
@@ -269,7 +269,8 @@ class Play:
         expected: str,
         now: float,
     ) -> None:
-        """`now`: when the step began that waits for the result. `took` counts from the one that asked for it."""
+        """Compares a result with what is expected. `now`: when the step began that waits for the result. `took=` counts
+        from the step that asked for it."""
         limits = dict(re.findall(r"\b(within|after|took)=([0-9-]+)", expected))
         wanted = re.sub(r"\b(within|after|took)=[0-9-]+", "", expected).strip().split(" or ")
         within = int(limits.get("within", PATIENCE * 1000)) / 1000

@@ -39,7 +39,7 @@ const DEFAULTS = {
 };
 const NAMES = [...Object.keys(DEFAULTS), 'signal'];
 const MODES = ['exclusive', 'read', 'write'];
-/** Client and server count whole ms, so that nothing is certain of a lease of 2 ms. */
+/** The shortest lease: client and server count whole ms, so a lease of 2 ms is certain for no moment. */
 const SHORTEST = 3;
 /** A lease below, in ms, may be meant in seconds. */
 const SHORT = 300;
@@ -122,7 +122,7 @@ function checkHold(maxHold, atLeast, isOfSession) {
 }
 
 /**
- * The lease of the grant. If the program dies, the lock stays `atLeast` so long nevertheless.
+ * Returns the lease of the grant: `atLeast` at least, for which the lock stays even if the program dies.
  *
  * @param {Terms} terms
  */
@@ -174,7 +174,7 @@ function withoutMode(options) {
 }
 
 /**
- * A run that is once in a period keeps its lock for a time of its own, and no session can.
+ * Refuses options that a run once in a period cannot have: its lock stays for the period, and a session ends before.
  *
  * @param {unknown} options
  */

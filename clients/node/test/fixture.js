@@ -55,7 +55,7 @@ const KINDS = {
   },
   'node-redis': {
     async open({ at = port, timeout, ...options } = {}) {
-      // Silence counts as a timeout too, and would end it for good.
+      // Silence counts as a timeout, too, which would end the client for good.
       const pingInterval = timeout && timeout / 3;
       const socket = { host, port: at, socketTimeout: timeout, reconnectStrategy: () => 20 };
       const client = createClient({ socket, ...login, pingInterval, commandOptions: { timeout }, ...options });
@@ -150,7 +150,7 @@ export async function settles(promise, ms, what) {
   const took = () => performance.now() - began;
   await Promise.race([promise.then(() => {}, () => {}), sleep(PATIENCE, undefined, { ref: false })]);
   const settled = took();
-  await sleep(20); // the delay that was the last is known by then
+  await sleep(20); // by then, the last delay is known
   const stalled = HANDS * (late - before) + waitedForACore() - waited;
   assert(settled <= ms + stalled, `settled after ${settled} ms instead of ${ms}: ${what}`);
   return settled;
@@ -173,7 +173,7 @@ export async function refused(acquire) {
   assert.fail('the lock was granted');
 }
 
-/** The reason with which a signal is aborted, soon. */
+/** Waits until a signal is aborted, and returns the reason. */
 export async function reasonOf(signal) {
   await until('the signal', async () => signal.aborted);
   return signal.reason;

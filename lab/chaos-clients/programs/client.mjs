@@ -33,7 +33,7 @@ function clientOf(request) {
   if (!clients.has(request.db)) {
     const client = OPEN[process.argv[2]](request);
     client.on('error', () => {});
-    client.connect?.()?.catch(() => {}); // an acquisition says so
+    client.connect?.()?.catch(() => {}); // a failure shows when a lock is acquired
     clients.set(request.db, client);
   }
   return clients.get(request.db);
@@ -48,7 +48,7 @@ async function sessionOf(request) {
   return sessions.get(request.db);
 }
 
-/** Asks a lock what it says of itself, between two times. */
+/** Returns what a lock says of itself, with the times before and after the question. */
 function claim(lock) {
   const before = micros();
   const { remaining } = lock;

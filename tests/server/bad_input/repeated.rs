@@ -56,7 +56,7 @@ fn bad_sessions_and_requests_change_nothing() {
     refuse(&mut client, "RENEW", &foreign(["REQUEST id", "READ REQUEST id", "SESSION REQUEST id", "BLOCK 5"]));
 }
 
-/// Exactly the error for a lease that is too short to be moved on, and no change.
+/// Fails unless a request is refused because its lease is too short for a session, and changes nothing.
 #[track_caller]
 fn too_short(client: &mut Client, request: &str) {
     let before = snapshot(client);
@@ -66,15 +66,15 @@ fn too_short(client: &mut Client, request: &str) {
 }
 
 #[test]
-fn a_session_needs_a_lease_that_can_be_moved_on() {
+fn a_session_needs_a_lease_of_300_ms() {
     let (_server, mut client) = holding(Setup::new());
-    // The default, for a new hold.
+    // The lease of a new hold is the default.
     client.ok("CONFIG SET dlock.default-lease 299");
     for request in ["ACQUIRE none a", "RACQUIRE none a", "WLOCK none a", "RLOCK none a", "RLOCK none *"] {
         too_short(&mut client, &format!("{request} SESSION"));
     }
     too_short(&mut client, "ACQUIRE held b SESSION BLOCK 5");
-    // The hold's own.
+    // A renewal without a lease keeps the hold's own.
     client.ok("CONFIG SET dlock.default-lease 600000");
     client.int("DLOCK.RLOCK short a PX 600000");
     client.int("DLOCK.RENEW short a PX 299");
@@ -84,7 +84,7 @@ fn a_session_needs_a_lease_that_can_be_moved_on() {
     too_short(&mut client, "RENEW short a SESSION");
     client.int("DLOCK.RENEW short a PX 299");
     too_short(&mut client, "RLOCK short a SESSION");
-    // A lease that is long enough makes it so.
+    // A request with a long enough lease is granted.
     client.int("DLOCK.RENEW short a PX 299");
     client.int("DLOCK.RLOCK short a PX 300 SESSION");
     assert_eq!(client.int("DLOCK.RENEW short a PX 300 SESSION"), 1);

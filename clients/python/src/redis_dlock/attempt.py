@@ -61,7 +61,7 @@ class Attempt:
 
     @property
     def lasts(self) -> float:
-        """How many seconds it lasts from then."""
+        """How many seconds the grant lasts, from `sent` on."""
         return self._lasts
 
     @property
@@ -81,7 +81,7 @@ class Attempt:
         return self._number
 
     def settled(self, number: int) -> None:
-        """The copy was executed before the one that is open now: the answer to it decides."""
+        """A copy was executed, and another one is open: the answer to that one decides."""
         self._open.pop(number, None)
 
     def sends(self, now: float) -> int:
@@ -134,7 +134,7 @@ class Attempt:
         return self._again(now)
 
     def lost(self, now: float) -> Turn:
-        """The connection of the session is lost that got the grant: a copy of the command gets it on another one."""
+        """The connection with the session of the grant is lost: a copy of the command gets the grant on another."""
         self._open[0], self._from = self.sent, None
         return self._again(now)
 

@@ -320,7 +320,7 @@ class LockBase(Scripts, Generic[C]):
         return hold.entries <= entries and time.monotonic() < hold.stays_until
 
     def _release(self, hold: Hold[C], entries: int, stays: bool) -> list[Command]:
-        """Returns the same commands for a release that was sent before and not answered."""
+        """Returns the commands of a release. One that was sent before and not answered has the same commands again."""
         if stays:
             return self._target.renew(hold.owner, hold.token, max(1, rest_of(hold.stays_until)))
         if hold.releasing is None or hold.releasing[1] != entries:
@@ -329,7 +329,7 @@ class LockBase(Scripts, Generic[C]):
         return self._target.release(hold.owner, hold.token, *hold.releasing)
 
     def _release_later(self, hold: Hold[C]) -> None:
-        """The session, if the hold is still bound to one, releases it: else it would keep it."""
+        """Has the session release the hold, if the hold is bound to one: otherwise the session would keep it."""
         if isinstance(hold.watch, Binding) and hold.token is not None:
             times = hold.entries if self.reentrant else 1
             entries = hold.entries if self._target.limit is not None else 1

@@ -16,7 +16,8 @@ from .validity import Sent, Validity
 
 # How often a session without a timeout is asked for until its lease is known, in seconds.
 _FIRST_LOOK = 1.0
-# How long it is taken for live while no server answers and its lease is not known: the server's default, in seconds.
+# How long such a session counts as live while no server answers and its lease is not known: the default of servers, in
+# seconds.
 _UNKNOWN = 30.0
 # How long a look may take before the next one is sent on another connection: a part of the lease, so that several can
 # follow. In seconds at least, at most.
@@ -34,9 +35,9 @@ class Terms:
     check: list[Command]
     # The lease in seconds; None: the server's default.
     lease: float | None
-    # The longest time between two looks counts from this lease in seconds, if the hold may last longer.
+    # The hold is looked at as often as one with this lease in seconds, if it may last longer.
     every: float | None
-    # A renewal makes the lease no shorter than until then.
+    # The earliest end that a renewal may give the lease, by `time.monotonic()`.
     stays_until: float
     replicas: Replicas | None
     # Makes the error that the loss is reported with.
@@ -76,7 +77,7 @@ class Heartbeat:
         self.validity = validity
         self._terms = terms
         self._every = math.inf if terms.every is None else terms.every
-        # When the grant was watched first, and the next question is due.
+        # When the watch began, and when the next question is due.
         self._began = now
         self._asks_at = now + (_FIRST_LOOK if validity.lease == math.inf else self._third(now))
         self._hurries = False
@@ -99,7 +100,7 @@ class Heartbeat:
         return min(next_look, self.validity.until)
 
     def hurry(self) -> None:
-        """The next look is due now."""
+        """Makes the next look due now."""
         self._hurries = True
 
     def begin(self, now: float, *, binds: bool) -> Look:

@@ -149,17 +149,17 @@ class Held(LockBase[Line]):
         if self._still_entered(hold, reply, entries, stays):
             return
         self._let_go(hold)
-        # A repeat that finds nothing finds what the first has done, if the lock was held then.
+        # If a repeat finds no hold, the first copy has released it, provided that the lock was held then.
         if reply is None and (stays or not repeated or not hold.was_held):
             raise self._no_longer_owned("release")
 
     def _end_refused(self, hold: Hold[Line]) -> None:
-        """The server refuses the release: its session must not keep the hold."""
+        """The server refuses the release: the session of the hold must not keep it."""
         if isinstance(hold.watch, Binding):
             self._release_later(hold)
         elif hold.connection is not None:
             self._let_go(hold)
-            # A repeat that finds nothing finds what the end of the connection has done.
+            # If a repeat finds no hold, the end of the connection has released it.
             hold.release_sent = True
 
     def _let_go(self, hold: Hold[Line]) -> None:

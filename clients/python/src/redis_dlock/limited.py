@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 def begin(thread: threading.Thread) -> None:
     """Starts a thread. Raises `RuntimeError` if the interpreter begins none any more: Python 3.12.0 to 3.12.2 refuse
-    threads in `atexit` handlers, and in threads that outlive the main one; later versions when the objects go. Python
-    before 3.12 would wait then for the first step of the thread, which never comes."""
+    threads in `atexit` handlers, and in threads that outlive the main one; later versions while the interpreter removes
+    its objects. Python before 3.12 would then wait for the first step of the thread, which never comes."""
     if sys.is_finalizing():
         raise RuntimeError("no thread begins while the interpreter ends")
     thread.start()

@@ -11,7 +11,7 @@ from .commands import Name
 # The shortest timeout of a session and cap of its holds, and the longest lease and cap, in seconds.
 SHORTEST = 0.3
 _LONGEST = 31_536_000.0
-# The shortest lease in ms: both sides count whole ms, so that nothing is certain of 2.
+# The shortest lease in ms: both sides count whole ms, so a lease of 2 ms is certain for no moment.
 SHORTEST_LEASE = 3
 # The longest owner that is made here, in bytes, and the random bytes at its end.
 _LONGEST_OWNER = 64

@@ -12,7 +12,7 @@ use crate::{freed, in_queue, in_time, is_held, server_and_client};
 const SHORT: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(60);
 
-/// With and without renewals.
+/// Returns two requests: the guard of the first renews itself, that of the second does not.
 fn each(client: &Client, lease: Duration) -> [Acquire; 2] {
     [client.acquire("job").lease(lease), client.acquire("job").lease(lease).no_renewal()]
 }
@@ -27,7 +27,7 @@ fn at_most(most: Duration, guard: &Guard) {
     assert!(left <= most, "{left:?} are left");
 }
 
-/// Extends it as soon as the server answers.
+/// Extends the lock as soon as the server answers.
 async fn extended(guard: &Guard, lease: Duration) {
     while let Err(error) = in_time(guard.extend(lease)).await {
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
@@ -102,7 +102,7 @@ async fn a_renewal_of_the_acquisition_that_may_still_come_is_counted() {
     let mut other = server.client();
     for acquire in each(&client, SHORT) {
         other.run("DLOCK.ACQUIRE job other PX 60000");
-        // On the connection that the renewal takes.
+        // The answer shows that the connection which the renewal takes is open.
         assert!(in_time(client.info("job")).await.expect("an answer").is_some());
         let waiting = in_queue(&server, acquire);
         sleep(SHORT / 2).await;

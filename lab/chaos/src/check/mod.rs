@@ -1,9 +1,9 @@
 //! The checker: what histories must not show, whatever was done to servers and clients.
 //!
 //! A finding is certainly a violation. Where a history leaves open what happened (a reply that never came, a lease
-//! that may just have ended), the checker assumes what speaks for the server.
+//! that may just have ended), the checker decides in favor of the server.
 //!
-//! The testkit knows that nobody gets in where another is.
+//! The testkit's `exclusion` checks that no two owners are in one lock.
 //!
 //! | file | knows |
 //! |---|---|
@@ -44,9 +44,9 @@ use crate::time::{Micros, now};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub kind: Kind,
-    /// Before it was done.
+    /// A time before it was done.
     pub begin: Micros,
-    /// After which it is over.
+    /// A time after it was over.
     pub end: Micros,
     /// By how much the server's clock jumped; forward if positive.
     pub jump_us: i64,
@@ -124,7 +124,7 @@ pub fn check(record: &Record) -> Findings {
     }
 }
 
-/// Violations of one kind come in crowds: the first few, and how many more.
+/// Returns the first few violations of a kind, and how many more there are.
 fn summed_up(mut violations: Vec<String>) -> Vec<String> {
     let more = violations.len().saturating_sub(MOST_SHOWN);
     if more > 0 {

@@ -59,7 +59,7 @@ impl Way {
 }
 
 fn enter_by_polling(client: &mut Client, set: &Request, round: &Round, pause: Duration) -> Result<Entry, Error> {
-    // The clients began together, which clients of real life do not.
+    // The clients began together, unlike clients in real life, so their first pauses differ.
     let mut pauses = iter::once(pause.mul_f64(client.phase)).chain(iter::repeat(pause));
     loop {
         match attempt(client, set, round)? {

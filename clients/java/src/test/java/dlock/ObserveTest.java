@@ -115,7 +115,7 @@ final class ObserveTest {
         assertEquals("stopped b", events.get(5));
     }
 
-    /** The others ask meanwhile whether it leads, so that whoever closes the election comes in between. */
+    /** Other threads ask meanwhile whether the program leads, so that the election is closed between two questions. */
     @Test
     void a_term_that_ends_as_it_begins_keeps_its_lock_until_the_listener_has_returned() {
         for (int i = 0; i < 150; i++) {
