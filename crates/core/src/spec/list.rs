@@ -1,6 +1,5 @@
 //! The commands, each with its description.
 
-use super::options::{BLOCK, LEASE, MAXHOLD, MODE, REQUEST, SESSION};
 use super::{Argument, KeyUse, Keys, Spec};
 
 /// The commands for clients, in the order in which `DLOCK.HELP` shows them.
@@ -206,3 +205,32 @@ const fn acquiring(name: &'static str, summary: &'static str) -> Spec {
 const ID: Argument = Argument::Text("id");
 const USER: Argument = Argument::NamedText("USER", "name");
 const COUNT: Argument = Argument::Number("COUNT", "count");
+
+// Options that several commands have.
+
+/// `EX seconds | PX milliseconds | EXAT unix-seconds | PXAT unix-milliseconds`.
+const LEASE: Argument = Argument::OneOf(
+    "lease",
+    &[
+        Argument::Number("EX", "seconds"),
+        Argument::Number("PX", "milliseconds"),
+        Argument::Number("EXAT", "unix-time-seconds"),
+        Argument::Number("PXAT", "unix-time-milliseconds"),
+    ],
+);
+
+/// `READ | WRITE`.
+const MODE: Argument = Argument::OneOf("mode", &[Argument::Word("READ"), Argument::Word("WRITE")]);
+
+/// `BLOCK milliseconds`.
+const BLOCK: Argument = Argument::Number("BLOCK", "milliseconds");
+
+/// `SESSION | SESSIONID id`.
+const SESSION: Argument =
+    Argument::OneOf("session", &[Argument::Word("SESSION"), Argument::NamedText("SESSIONID", "id")]);
+
+/// `MAXHOLD milliseconds`.
+const MAXHOLD: Argument = Argument::Number("MAXHOLD", "milliseconds");
+
+/// `REQUEST id`.
+const REQUEST: Argument = Argument::NamedText("REQUEST", "id");

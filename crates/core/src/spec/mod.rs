@@ -1,7 +1,6 @@
 //! The descriptions of the commands: what the module registers, and what `COMMAND` and `DLOCK.HELP` show.
 
 mod list;
-mod options;
 
 pub use list::*;
 

@@ -122,7 +122,7 @@ impl Naive {
 
     /// Gives the request what it asks for; the token.
     pub fn enter(&mut self, request: &Request) -> u64 {
-        let (now, fresh, mode) = (self.now(), self.fresh_token(request.how.min_token), request.how.want.mode());
+        let (now, fresh, mode) = (self.now(), self.fresh_token(&request.how), request.how.want.mode());
         let count = u64::from(request.how.want.entries());
         let mut token = fresh;
         for key in request.keys.clone() {

@@ -179,8 +179,8 @@ impl Naive {
         upgrades.into_iter().chain(others).collect()
     }
 
-    fn fresh_token(&self, min_token: u64) -> u64 {
-        self.now_us.max(self.last_token + 1).max(min_token)
+    fn fresh_token(&self, how: &How) -> u64 {
+        self.now_us.max(self.last_token + 1).max(how.min_token)
     }
 
     // Commands.

@@ -16,7 +16,7 @@ use dlock_testkit::histories::How;
 /// Reads the bytes as the arguments of a command.
 pub fn args(bytes: &[u8]) {
     let mut bytes = Bytes::new(bytes);
-    let call = bytes.pick(&CALLS);
+    let call = bytes.pick(&calls());
     let (now_us, (max_lease, max_hold, max_token_lead)) = (bytes.pick(&CLOCKS), bytes.pick(&LIMITS));
     let max_lease = Lease::new(max_lease).unwrap();
     let limits = Limits { now_us, max_lease, max_hold: Lease::new(max_hold), max_token_lead };
@@ -181,7 +181,14 @@ fn shown(words: &[Vec<u8>]) -> String {
     words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-const CALLS: [Call; 12] = [
+/// All commands. Those that are not among the first come at the end, so that the bytes of the corpus keep their meaning.
+fn calls() -> Vec<Call> {
+    let acquiring = Command::ALL.into_iter().filter(|command| *command != Command::Release).map(Call::Enter);
+    let more = acquiring.filter(|call| !FIRST.contains(call));
+    FIRST.into_iter().chain(more).collect()
+}
+
+const FIRST: [Call; 12] = [
     Call::Enter(Command::Acquire),
     Call::Enter(Command::Racquire),
     Call::Enter(Command::Rlock),
