@@ -46,7 +46,7 @@ func TestSentinelLeadsToThePrimary(t *testing.T) {
 	replica := startServer(t, "--replicaof", "127.0.0.1", fmt.Sprint(primary.port))
 	eventually(t, "the replica is in sync", func() bool { return replica.info("replication", "master_link_status") == "up" })
 	sentinel := startSentinel(t, primary)
-	// The first one does not answer.
+	// The first address does not answer.
 	client, err := dlock.NewSentinel("main", []string{"127.0.0.1:1", sentinel}, dlock.WithDefaults(dlock.WithLease(time.Minute)))
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func startCluster(t testing.TB) [2]*server {
 	return nodes
 }
 
-// The client still takes the one before for the primary.
+// The client still takes the former primary for the primary.
 func TestASessionBeginsOnTheNextPrimary(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t)

@@ -3,8 +3,8 @@
 
     serve.py [--rounds 7]
 
-DLOCK_SERVER and DLOCK_MODULE name the server, DLOCK_PROGRAM the command. Times that pass need a quiet machine; the
-processor's are the server's own, and mind a busy one less.
+DLOCK_SERVER and DLOCK_MODULE name the server, DLOCK_PROGRAM the command. Elapsed times need a quiet machine;
+the times of the processor are the server's own, and depend less on one.
 """
 
 from __future__ import annotations

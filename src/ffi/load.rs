@@ -1,7 +1,7 @@
 //! The entry by which the server loads the module.
 //!
-//! The macro `redis_module!` of the bindings would make one, but it ends without a word if the module is loaded already: the
-//! server then stops without a reason in its log.
+//! The macro `redis_module!` of the bindings would make one, but if the module is loaded already, it logs no reason and
+//! the server stops.
 
 use std::ffi::{CStr, c_int};
 
@@ -11,7 +11,7 @@ use redis_module::{Context, MODULE_CONTEXT, RedisString, decode_args, raw};
 use super::context::log_warning;
 use super::data_type::DISTRLOCK;
 
-/// The name and the version of the module, as `MODULE LIST` shows them, and what it does when it is loaded.
+/// The name and the version of the module, as `MODULE LIST` shows them, and its work when it is loaded.
 pub struct Module {
     /// The name.
     pub name: &'static CStr,

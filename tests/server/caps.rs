@@ -70,7 +70,7 @@ fn the_operators_cap_counts_where_it_is_shorter() {
     assert!(client.int("PTTL default") <= 1000);
 }
 
-/// A request keeps the cap with which it has come. It counts from the grant.
+/// A request keeps the cap with which it came. The cap counts from the grant.
 #[test]
 fn a_waiter_keeps_the_cap_it_has_come_with() {
     let (server, mut client) = Server::start().with_client();

@@ -78,7 +78,7 @@ fn a_server_starts_without_the_module_after_the_steps_that_switch_it_off() {
     let has_category = list_of(&server.client().run("ACL CAT")).iter().any(|name| text_of(name) == "dlock");
     let category = if has_category { "user all on nopass ~* -@all +@dlock +ping\n" } else { "" };
 
-    // Without the steps, it does not.
+    // Without the steps, the server does not start.
     let log = Setup::plain().conf(users).try_start().err().expect("a server that ends");
     assert!(log.contains("dlock.acquire"), "{log}");
 

@@ -124,11 +124,11 @@ class Attempt:
         return self._goes("wait" if self.limits.waits else "try", fresh=True)
 
     def cut(self, now: float, number: int) -> Turn:
-        """No answer comes. It may still be executed."""
+        """No answer comes. The command may still be executed."""
         return self._again(now)
 
     def refused(self, now: float, number: int) -> Turn:
-        """An error says that it was not executed, and that another try may be."""
+        """An error says that the command was not executed, and may be sent again."""
         self._open.pop(number, None)
         self._renewals.pop(number, None)
         return self._again(now)

@@ -24,7 +24,7 @@ class Homes:
         self._whole = whole
         self._opened = 0
         self._all: dict[str, Any] = {}
-        # Each of them is lost by itself.
+        # The session on each server is lost by itself.
         whole._has_homes, whole._due = True, math.inf
 
     def found(self, server: str) -> Any:
@@ -33,7 +33,7 @@ class Homes:
         return home if home is not None and home.is_open else None
 
     def next_id(self) -> str:
-        """Returns the id of the next session. A server may still have one that is taken for lost."""
+        """Returns the id of the next session: the server may still have the last one, although that counts as lost."""
         self._opened += 1
         return f"{self._whole.id}-{self._opened}"
 

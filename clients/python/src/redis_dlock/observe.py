@@ -75,7 +75,7 @@ class Watcher:
         try:
             self._changes.close()
         except ValueError:
-            return  # A different thread is in it, and closes the rest.
+            return  # A different thread iterates, and closes the rest.
         self._wakes.close()
         self._waker.close()
 
@@ -254,7 +254,7 @@ class Election:
             try:
                 lock.release()
             except (LockError, ResponseError, *redis_py.LOST):
-                pass  # The lease has ended, or ends it.
+                pass  # The lease has ended, or ends the term soon.
 
     def _lost(self, error: Exception) -> None:
         self._end()

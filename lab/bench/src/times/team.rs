@@ -12,18 +12,17 @@ use crate::server::Server;
 /// The locks that pairs are about.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Keys {
-    /// A connection for all. Without pipelining one a client, or they would refuse each other: what is sent in one
-    /// batch is
-    /// executed in one piece.
+    /// A single lock for all clients. They do not refuse each other, since the server executes a batch in one piece.
+    /// Without pipelining, each client has a lock of its own.
     Hot,
-    /// A million, in an order that jumps about. No two clients are at the same one.
+    /// A million locks, in an order that jumps about. No two clients are at the same lock.
     Million,
 }
 
 impl Keys {
     pub const ALL: [Self; 2] = [Self::Hot, Self::Million];
 
-    /// For figures.
+    /// Returns the name in figures.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hot => "hot",
@@ -31,7 +30,7 @@ impl Keys {
         }
     }
 
-    /// For people.
+    /// Returns the name for people.
     pub fn label(self) -> &'static str {
         match self {
             Self::Hot => "hot key",
@@ -65,7 +64,7 @@ impl Team {
         Self { lanes: vec![Lane::new(connection, load, pipeline, None)] }
     }
 
-    /// Operations a second, over that time and until the last one is through.
+    /// Returns the operations a second, over that time and until the last one has ended.
     pub fn run(&mut self, time: Duration) -> Result<f64, Error> {
         let start = Instant::now();
         let mut operations = 0;
@@ -90,7 +89,7 @@ impl Team {
 struct Lane {
     connection: Connection,
     batches: Vec<Batch>,
-    /// Index of the batch to send, or that was sent.
+    /// The index of the batch that is sent next, or is on its way.
     turn: usize,
     jumps: Option<Jumps>,
     is_on_its_way: bool,
@@ -112,7 +111,7 @@ impl Lane {
         self.connection.send(&batch.bytes)
     }
 
-    /// Reads and judges the replies, and says how many operations are through with them.
+    /// Reads and judges the replies. Returns how many operations end with them.
     fn receive(&mut self) -> Result<usize, Error> {
         self.is_on_its_way = false;
         let Some(batch) = self.batches.get(self.turn) else { return Ok(0) };
@@ -133,7 +132,7 @@ impl Lane {
 struct Jumps {
     lane: usize,
     step: usize,
-    /// The key of the operation that goes on.
+    /// The key of the current operation.
     key: Vec<u8>,
 }
 
@@ -142,11 +141,11 @@ fn next_key(lane: usize, step: &mut usize) -> Vec<u8> {
     owners::key(*step * STRIDE % (LOCKS / CLIENTS) * CLIENTS + lane)
 }
 
-/// As many as redis-benchmark has.
+/// The default of redis-benchmark.
 const CLIENTS: usize = 50;
-/// As many as six digits can tell apart.
+/// The keys have six digits.
 const LOCKS: usize = 1_000_000;
-/// Prime, so that every number of a lane comes before one comes again.
+/// A prime number, so that a lane takes each of its locks before it takes one again.
 const STRIDE: usize = 7_919;
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::server::Programs;
 
-/// A lock and a list, with as many waiters each, on one server, in turns. A ratio differs between servers by some per
-/// cent, so that several tell.
+/// A lock and a list, with as many waiters each, on one server, in turns. The ratio differs between servers by a few
+/// percent, so several are measured.
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     for waiters in WAITERS {
         let (mut locks, mut lists) = (Vec::new(), Vec::new());
