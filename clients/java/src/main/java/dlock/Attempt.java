@@ -102,7 +102,7 @@ final class Attempt {
     }
 
     /** The command of the last action is about to be sent. */
-    void sent(int number, long now) {
+    void sends(int number, long now) {
         open.put(number, new Command(asked, now));
     }
 
@@ -200,7 +200,7 @@ final class Attempt {
     }
 
     /** Takes the answer that it was not executed, and never will be. */
-    Action error(int number) {
+    Action failed(int number) {
         open.remove(number);
         return isOver ? null : end(Step.FAILED);
     }
@@ -216,7 +216,7 @@ final class Attempt {
         return end(isRefused && !limits.isEndless() ? Step.REFUSED : Step.UNREACHABLE);
     }
 
-    Action cancel() {
+    Action canceled() {
         return isOver ? null : end(Step.CANCELED);
     }
 

@@ -81,9 +81,9 @@ final class Confirmation {
             return asHold(attempt).learnCap(giveUp).thenApply(Answer::of);
         }
         long millis = request.firstLeaseMillis();
-        long patience = TimeUnit.NANOSECONDS.toMillis(Heartbeat.patience(nanos(millis)))
+        long within = TimeUnit.NANOSECONDS.toMillis(Heartbeat.answerWithin(nanos(millis)))
                 + (request.replicas == null ? 0 : request.replicas.millis);
-        return Futures.within(commands.renewed(onOther, millis), patience, "no reply").thenCompose(reply ->
+        return Futures.within(commands.renewed(onOther, millis), within, "no reply").thenCompose(reply ->
                 reply != null && reply == Keeping.CUT
                         ? check(giveUp)
                         : CompletableFuture.completedFuture(Answer.of(reply != null)));

@@ -219,7 +219,7 @@ final class Granting {
         at.send(its, action.step == Attempt.Step.WAIT, () -> {
             synchronized (this) {
                 sent[0] = ++number;
-                attempt.sent(number, System.nanoTime());
+                attempt.sends(number, System.nanoTime());
                 trouble = null;
             }
         }).whenComplete((grant, failed) -> {
@@ -339,7 +339,7 @@ final class Granting {
         Attempt.Action action;
         synchronized (this) {
             this.reason = reason;
-            action = attempt.error(copy);
+            action = attempt.failed(copy);
         }
         perform(action, 0);
     }
@@ -358,7 +358,7 @@ final class Granting {
                 return;
             }
             copy = ++number;
-            attempt.sent(copy, System.nanoTime());
+            attempt.sends(copy, System.nanoTime());
         }
         its.confirm(isAgain, limits.giveUp(), attempt).whenComplete((answer, failed) -> {
             Throwable reason = Futures.cause(failed);
@@ -466,7 +466,7 @@ final class Granting {
 
     /** Abandons the acquisition. Completes when it has left the queue and holds nothing. Never fails. */
     CompletableFuture<Void> abandon() {
-        if (decide(now -> attempt.cancel(), 0) || result.isCompletedExceptionally()) {
+        if (decide(now -> attempt.canceled(), 0) || result.isCompletedExceptionally()) {
             return cleaned;
         }
         // The grant came at this moment.

@@ -21,8 +21,8 @@ final class Heartbeat {
         NOTHING
     }
 
-    private static final long SHORTEST_PATIENCE = TimeUnit.MILLISECONDS.toNanos(50);
-    private static final long LONGEST_PATIENCE = TimeUnit.MILLISECONDS.toNanos(2000);
+    private static final long SHORTEST_ANSWER = TimeUnit.MILLISECONDS.toNanos(50);
+    private static final long LONGEST_ANSWER = TimeUnit.MILLISECONDS.toNanos(2000);
     private static final long SHORTEST_PAUSE = TimeUnit.MILLISECONDS.toNanos(10);
     private static final long LONGEST_PAUSE = TimeUnit.MILLISECONDS.toNanos(500);
 
@@ -55,10 +55,10 @@ final class Heartbeat {
         return at;
     }
 
-    void sent(int number, long lease, long now) {
+    void sends(int number, long lease, long now) {
         wanted = lease;
-        validity.sent(number, lease, now);
-        is(Next.GIVE_UP, now + patience(lease()), now);
+        validity.sends(number, lease, now);
+        is(Next.GIVE_UP, now + answerWithin(lease()), now);
     }
 
     void ok(int number, long now) {
@@ -68,25 +68,25 @@ final class Heartbeat {
 
     /** The renewal has no answer, and may still be executed. */
     void cut(long now) {
-        validity.pass(now);
+        validity.passes(now);
         pause(now);
     }
 
     /** Takes the answer that it was not executed. */
     void refused(int number, long now) {
-        validity.answered(number, now);
+        validity.refused(number, now);
         pause(now);
     }
 
     /** A cap has cut it. */
     void capped(int number, long now) {
-        validity.answered(number, now);
+        validity.refused(number, now);
         isCapped = true;
         is(Next.CHECK, now, now);
     }
 
-    void asked(int number, long now) {
-        validity.asked(number, now);
+    void asks(int number, long now) {
+        validity.asks(number, now);
         if (next == Next.CHECK) {
             is(Next.NOTHING, validity.until(), now);
         }
@@ -100,7 +100,7 @@ final class Heartbeat {
 
     /** The server renews it, and is about to be asked whether it does. */
     void looks(long now) {
-        is(Next.GIVE_UP, now + patience(lease()), now);
+        is(Next.GIVE_UP, now + answerWithin(lease()), now);
     }
 
     /** Takes the answer to a question of then: the server has it. */
@@ -129,7 +129,7 @@ final class Heartbeat {
     }
 
     /** Returns how long a renewal of this lease waits for its answer. */
-    static long patience(long lease) {
-        return Math.max(SHORTEST_PATIENCE, Math.min(lease / 6, LONGEST_PATIENCE));
+    static long answerWithin(long lease) {
+        return Math.max(SHORTEST_ANSWER, Math.min(lease / 6, LONGEST_ANSWER));
     }
 }

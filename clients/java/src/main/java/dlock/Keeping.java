@@ -229,7 +229,7 @@ final class Keeping {
     private synchronized int sends(long millis) {
         number++;
         if (session == null) {
-            beat.sent(number, TimeUnit.MILLISECONDS.toNanos(millis), System.nanoTime());
+            beat.sends(number, TimeUnit.MILLISECONDS.toNanos(millis), System.nanoTime());
             schedule();
         }
         return number;
@@ -272,7 +272,7 @@ final class Keeping {
         synchronized (this) {
             asked = ++number;
             if (session == null) {
-                beat.asked(asked, System.nanoTime());
+                beat.asks(asked, System.nanoTime());
             }
         }
         return check.get().thenApply(left -> {

@@ -304,7 +304,7 @@ public final class Session implements AutoCloseable {
         if (notOpen != null || nodes != null) {
             return notOpen;
         }
-        return beat.validity().pass(System.nanoTime()) ? null : LATE;
+        return beat.validity().passes(System.nanoTime()) ? null : LATE;
     }
 
     /** The server does not know it. The next heartbeat, which opens it again, is due. */
@@ -458,7 +458,7 @@ public final class Session implements AutoCloseable {
     private synchronized int beats() {
         beats++;
         if (beat != null) {
-            beat.sent(beats, timeoutNanos, System.nanoTime());
+            beat.sends(beats, timeoutNanos, System.nanoTime());
         }
         return beats;
     }
@@ -615,7 +615,7 @@ public final class Session implements AutoCloseable {
                 return;
             }
             long now = System.nanoTime();
-            isLate = !beat.validity().pass(now);
+            isLate = !beat.validity().passes(now);
             if (!isLate && isIdle()) {
                 core.tell(this::end);
                 return;

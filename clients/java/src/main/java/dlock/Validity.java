@@ -54,13 +54,13 @@ final class Validity {
         shortest = lease;
         sure = lease;
         until = sent + lease - GRAIN;
-        pass(now);
+        passes(now);
     }
 
     /** The lease ends by this time: a cap has cut it. */
     void endsBy(long time, long now) {
         until = earlier(until, time);
-        pass(now);
+        passes(now);
     }
 
     /** Returns until when the hold is certain. */
@@ -82,7 +82,7 @@ final class Validity {
     }
 
     /** Time has passed. Returns whether it is held. */
-    boolean pass(long now) {
+    boolean passes(long now) {
         if (state == State.HELD && until - now <= 0) {
             state = State.LOST;
         }
@@ -90,8 +90,8 @@ final class Validity {
     }
 
     /** A command that sets this lease is about to be sent. */
-    void sent(int number, long lease, long now) {
-        if (!pass(now)) {
+    void sends(int number, long lease, long now) {
+        if (!passes(now)) {
             return;
         }
         shortest = isOpen() ? Math.min(shortest, lease) : lease;
@@ -103,13 +103,13 @@ final class Validity {
         commands++;
         sure = Math.min(sure, lease);
         until = earlier(until, now + lease - GRAIN);
-        pass(now);
+        passes(now);
     }
 
     /** Takes the answer that it was executed. Returns when it was sent. */
     long ok(int number, long now) {
         Command command = open.remove(number);
-        if (command == null || !pass(now)) {
+        if (command == null || !passes(now)) {
             return now;
         }
         sure = shortest;
@@ -118,14 +118,14 @@ final class Validity {
     }
 
     /** Takes the answer that it was not executed, or for a shorter time than it asked for. */
-    void answered(int number, long now) {
+    void refused(int number, long now) {
         open.remove(number);
-        pass(now);
+        passes(now);
     }
 
     /** A {@code CHECK} is about to be sent. */
-    void asked(int number, long now) {
-        pass(now);
+    void asks(int number, long now) {
+        passes(now);
         asked.put(number, new long[] {now, isOpen() ? -1 : commands});
         if (asked.size() > MOST_OPEN) {
             asked.remove(Collections.min(asked.keySet()));
@@ -135,14 +135,14 @@ final class Validity {
     /** The server has it for so long. */
     void left(int number, long left, long now) {
         long[] at = asked.remove(number);
-        if (at == null || !pass(now)) {
+        if (at == null || !passes(now)) {
             return;
         }
         // Without a command beside it, the server is right in both directions.
         until = at[1] == commands && !isOpen()
                 ? at[0] + left - GRAIN
                 : later(until, at[0] + Math.min(left, sure) - GRAIN);
-        pass(now);
+        passes(now);
     }
 
     /** The server has a lease of at least this, unless a shorter one is on its way. */
@@ -153,12 +153,12 @@ final class Validity {
     }
 
     /** The server has no such hold, or it cannot be kept. */
-    void lose() {
+    void gone() {
         state = state == State.HELD ? State.LOST : state;
     }
 
     void release(long now) {
-        state = pass(now) ? State.RELEASED : state;
+        state = passes(now) ? State.RELEASED : state;
     }
 
     private boolean isOpen() {

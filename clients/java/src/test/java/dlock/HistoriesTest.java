@@ -105,7 +105,7 @@ final class HistoriesTest {
                     beat = new Heartbeat(new Validity(lease, sent, isOpen, now), lease, sent, true, now);
                     break;
                 case "sent":
-                    beat.sent(number, time(event, "lease"), now);
+                    beat.sends(number, time(event, "lease"), now);
                     break;
                 case "ok":
                     beat.ok(number, now);
@@ -120,13 +120,13 @@ final class HistoriesTest {
                     beat.capped(number, now);
                     break;
                 case "asked":
-                    beat.asked(number, now);
+                    beat.asks(number, now);
                     break;
                 case "left":
                     beat.left(number, nanos(Long.parseLong(event[3])), now);
                     break;
                 case "nil":
-                    beat.validity().lose();
+                    beat.validity().gone();
                     break;
                 case "release":
                     beat.validity().release(now);
@@ -138,7 +138,7 @@ final class HistoriesTest {
         }
 
         private String said(long now) {
-            beat.validity().pass(now);
+            beat.validity().passes(now);
             String next = beat.next() == Heartbeat.Next.CHECK ? "check"
                     : beat.next() == Heartbeat.Next.NOTHING ? "nothing"
                     : (beat.next() == Heartbeat.Next.RENEW ? "renew " : "again ") + millis(beat.at());
@@ -165,7 +165,7 @@ final class HistoriesTest {
                     attempt = new Attempt(limits, time(event, "lease"));
                     return said(attempt.begin());
                 case "sent":
-                    attempt.sent(number, now);
+                    attempt.sends(number, now);
                     sent.put(number, now);
                     return last;
                 case "granted":
@@ -184,12 +184,12 @@ final class HistoriesTest {
                 case "refused":
                     return said(attempt.refused(number, now));
                 case "error":
-                    return said(attempt.error(number));
+                    return said(attempt.failed(number));
                 case "over":
                     return said(attempt.over(now));
                 default:
                     assertEquals("cancel", event[1]);
-                    return said(attempt.cancel());
+                    return said(attempt.canceled());
             }
         }
 

@@ -231,11 +231,11 @@ final class LateGrantTest {
     void a_renewal_that_confirms_and_has_no_answer_may_be_executed_later() {
         Attempt attempt = new Attempt(Limits.none(30_000, 0), ms(900));
         attempt.begin();
-        attempt.sent(1, 0);
+        attempt.sends(1, 0);
         assertEquals(Attempt.Step.CONFIRM, attempt.granted(1, ms(400)).step);
-        attempt.sent(2, ms(400));
+        attempt.sends(2, ms(400));
         assertEquals(Attempt.Step.CONFIRM, attempt.cut(ms(500)).step);
-        attempt.sent(3, ms(500));
+        attempt.sends(3, ms(500));
         assertEquals(Attempt.Step.GRANTED, attempt.ok(3, ms(600)).step);
         assertTrue(attempt.isOpen(), "the renewal that was cut");
     }
