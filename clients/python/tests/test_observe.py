@@ -8,14 +8,16 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
+import pytest
 import redis
 import redis.asyncio
 
 import redis_dlock
 import redis_dlock.asyncio
 from kit import Kit, PlainKit, address, command, info, soon
-from redis_dlock import Election, Holder, Term
+from redis_dlock import Election, Holder, Term, base, observe
 from servers import Server
 
 
@@ -214,6 +216,100 @@ def test_a_term_that_is_lost_ends_and_the_next_one_begins(client: redis.Redis) -
     election.stop()
     thread.join(20)
     assert not thread.is_alive()
+
+
+def test_a_term_that_never_began_does_not_stop(client: redis.Redis) -> None:
+    events: list[str] = []
+
+    class Stops(redis_dlock.DLock):
+        """A lock that is granted while the election is stopped."""
+
+        def acquire(self, *arguments: Any, **settings: Any) -> bool:
+            granted = super().acquire(*arguments, **settings)
+            election.stop()
+            return granted
+
+    with mock.patch.object(observe, "DLock", Stops):
+        election = Election(client, "leader", lambda term: events.append("started"),
+                            lambda term: events.append("stopped"), timeout=20)
+        election.run()
+    assert events == []
+    assert not info(client, "leader")
+
+
+@pytest.mark.parametrize("through", ["threads", "tasks"])
+async def test_an_election_goes_on_without_replicas(client: redis.Redis, through: str) -> None:
+    """The lock is granted again, and released again, while too few replicas acknowledge it: nobody leads meanwhile."""
+    led: list[str] = []
+    settings: dict[str, Any] = {"timeout": 20, "replicas": 1, "replicas_timeout": 0.05}
+    before = grants(client)
+    if through == "threads":
+        plain = Election(client, "leader", lambda term: led.append("a"), **settings)
+        running = threading.Thread(target=plain.run, daemon=True)
+        running.start()
+        soon("it stands again", lambda: grants(client) >= before + 2 or not running.is_alive())
+        assert running.is_alive()
+        plain.stop()
+        running.join(20)
+    else:
+        async def lead(term: redis_dlock.asyncio.Term) -> None:
+            led.append("a")
+
+        async with redis.asyncio.Redis(**address()) as its:
+            task = asyncio.ensure_future(redis_dlock.asyncio.Election(its, "leader", lead, **settings).run())
+            await asyncio.to_thread(soon, "it stands again", lambda: grants(client) >= before + 2 or task.done())
+            assert not task.done()
+            task.cancel()
+            await asyncio.wait([task], timeout=20)
+    assert led == []
+
+
+def grants(client: redis.Redis) -> int:
+    """Returns how many locks the server has granted."""
+    return int(client.info("dlock")["dlock_grants"])
+
+
+def later() -> Any:
+    """Returns a patch in which the clock of locks is a minute ahead, as after a pause. Nothing else has noticed that."""
+    return mock.patch.object(base, "time", mock.Mock(monotonic=lambda: time.monotonic() + 60))
+
+
+def test_a_leader_that_was_paused_does_not_say_that_it_leads(client: redis.Redis) -> None:
+    said: list[tuple[bool, bool, float]] = []
+
+    def say(term: Term) -> None:
+        said.append((election.is_leader, term.ended.is_set(), term.remaining))
+
+    def lead(term: Term) -> None:
+        say(term)
+        with later():
+            say(term)
+        election.stop()
+        say(term)
+
+    election = Election(client, "leader", lead, timeout=20)
+    election.run()
+    assert [each[:2] for each in said] == [(True, False), (False, False), (False, True)]
+    assert said[0][2] > 0 and [each[2] for each in said[1:]] == [0, 0]
+
+
+async def test_a_task_that_was_paused_does_not_say_that_it_leads(client: redis.Redis) -> None:
+    said: list[tuple[bool, float]] = []
+
+    async def lead(term: redis_dlock.asyncio.Term) -> None:
+        said.append((election.is_leader, term.remaining))
+        with later():
+            said.append((election.is_leader, term.remaining))
+        await asyncio.Event().wait()
+
+    async with redis.asyncio.Redis(**address()) as its:
+        election = redis_dlock.asyncio.Election(its, "leader", lead, timeout=20)
+        running = asyncio.ensure_future(election.run())
+        await asyncio.to_thread(soon, "it has led", lambda: len(said) == 2)
+        running.cancel()
+        await asyncio.wait([running], timeout=20)
+    assert said[0][0] and said[0][1] > 0
+    assert said[1] == (False, 0.0)
 
 
 async def test_tasks_lead_one_at_a_time(client: redis.Redis) -> None:

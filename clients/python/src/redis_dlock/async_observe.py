@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from redis.asyncio.retry import Retry
@@ -18,7 +18,7 @@ from .async_lock import DLock
 from .async_talk import Talk, start, within
 from .async_wire import Wire
 from .commands import Name
-from .errors import DeadlockError
+from .errors import DeadlockError, ReplicasError
 from .observed import Holder
 
 
@@ -105,6 +105,12 @@ class Term:
 
     # The fencing token: greater than that of every earlier leader. Send it with every write.
     token: int
+    _lock: DLock | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def remaining(self) -> float:
+        """The seconds for which the term certainly lasts if nothing renews it any more; 0 when it has ended."""
+        return holders.left_of(self._lock)
 
 
 class Election:
@@ -128,10 +134,15 @@ class Election:
         """The parameters are those of `redis_dlock.Election`."""
         redis_py.check_client(redis, asyncio=True)
         self.candidate = candidate or owners.new().decode()
-        self.is_leader = False
+        self._term: Term | None = None
         self._redis, self._name = redis, name
         self._on_started, self._on_stopped = on_started, on_stopped
         self._settings = {"timeout": timeout, "auto_renewal": True, **settings}
+
+    @property
+    def is_leader(self) -> bool:
+        """Returns whether this process is the leader, as far as it knows."""
+        return self._term is not None and self._term.remaining > 0
 
     async def leader(self) -> Holder | None:
         """Asks the server for the present leader."""
@@ -144,15 +155,15 @@ class Election:
             try:
                 await lock.acquire(token=self.candidate)
                 token = lock.token
-            except (DeadlockError, LockNotOwnedError, *redis_py.LOST):
-                # The server is away, or still has the last term, whose lease ends soon.
+            except (DeadlockError, LockNotOwnedError, ReplicasError, *redis_py.LOST):
+                # The server or its replicas are away, or it still has the last term, whose lease ends soon.
                 await asyncio.sleep(holders.LONGEST_PAUSE)
                 continue
             await self._lead(lock, token)
 
     async def _lead(self, lock: DLock, token: int) -> None:
-        term, lost = Term(token), lock.lost
-        self.is_leader = True
+        term, lost = Term(token, lock), lock.lost
+        self._term = term
         work = asyncio.ensure_future(self._on_started(term))
         try:
             await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
@@ -160,7 +171,7 @@ class Election:
                 work.result()
                 await lost
         finally:
-            self.is_leader = False
+            self._term = None
             # The end goes on if the caller is cancelled once more.
             await asyncio.shield(start(self._end(work, term, lock)))
 

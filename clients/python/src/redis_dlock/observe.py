@@ -16,7 +16,7 @@ from redis.retry import Retry
 from . import observed as holders
 from . import owners, redis_py
 from .commands import Name
-from .errors import DeadlockError, attach
+from .errors import DeadlockError, ReplicasError, attach
 from .observed import Holder
 from .sync import DLock
 from .sync_wire import Wire
@@ -155,11 +155,18 @@ class Link:
 class Term:
     """The time for which a process is the leader."""
 
-    def __init__(self, token: int) -> None:
+    def __init__(self, token: int, lock: DLock | None = None) -> None:
         # The fencing token: greater than that of every earlier leader. Send it with every write.
         self.token = token
         # Set when the term has ended, or must be assumed to have ended: stop working.
         self.ended = threading.Event()
+        self._lock = lock
+
+    @property
+    def remaining(self) -> float:
+        """The seconds for which the term certainly lasts if nothing renews it any more; 0 when it has ended. A process that
+        was paused sees here at once that its term is over: `ended` is set a moment later."""
+        return 0.0 if self.ended.is_set() else holders.left_of(self._lock)
 
 
 class Election:
@@ -202,7 +209,7 @@ class Election:
     def is_leader(self) -> bool:
         """Returns whether this process is the leader, as far as it knows."""
         term = self._term
-        return term is not None and not term.ended.is_set()
+        return term is not None and term.remaining > 0
 
     def leader(self) -> Holder | None:
         """Asks the server for the present leader."""
@@ -217,8 +224,8 @@ class Election:
                 if not lock.acquire(blocking_timeout=1.0, token=self.candidate):
                     continue
                 token = lock.token
-            except (DeadlockError, LockNotOwnedError, *redis_py.LOST):
-                # The server is away, or still has the last term, whose lease ends soon.
+            except (DeadlockError, LockNotOwnedError, ReplicasError, *redis_py.LOST):
+                # The server or its replicas are away, or it still has the last term, whose lease ends soon.
                 self._stopped.wait(holders.LONGEST_PAUSE)
                 continue
             self._lead(lock, token)
@@ -229,12 +236,13 @@ class Election:
         self._end()
 
     def _lead(self, lock: DLock, token: int) -> None:
-        term = self._term = Term(token)
+        term = self._term = Term(token, lock)
+        if lock.lost.is_set() or self._stopped.is_set():
+            # The term has not begun.
+            self._end()
+            return self._release(lock)
         try:
-            if lock.lost.is_set() or self._stopped.is_set():
-                term.ended.set()
-            else:
-                self._on_started(term)
+            self._on_started(term)
             term.ended.wait()
         except BaseException as error:
             self._finish(lock, term, error)
@@ -251,10 +259,14 @@ class Election:
                 raise
             attach(failure, error, "on_stopped failed")
         finally:
-            try:
-                lock.release()
-            except (LockError, ResponseError, *redis_py.LOST):
-                pass  # The lease has ended, or ends the term soon.
+            self._release(lock)
+
+    @staticmethod
+    def _release(lock: DLock) -> None:
+        try:
+            lock.release()
+        except (LockError, ResponseError, *redis_py.LOST):
+            pass  # The lease has ended, or ends the term soon.
 
     def _lost(self, error: Exception) -> None:
         self._end()

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from redis.exceptions import ResponseError
+from redis.exceptions import LockError, ResponseError
 
 from . import commands, profile, redis_py
 from .commands import Command, Name
@@ -49,6 +49,16 @@ def read(reply: Any) -> tuple[Holder | None, float]:
     owner = owner if isinstance(owner, bytes) else str(owner).encode()
     left = math.ceil(info["ttl"]) / 1000
     return Holder(token, owner, token / 1e6), min(HEARTBEAT, left + 0.001)
+
+
+def left_of(lock: Any) -> float:
+    """Returns the seconds for which a leader's lock is certain; 0: it is lost or released. A term made by hand has none."""
+    if lock is None:
+        return math.inf
+    try:
+        return float(lock.remaining)
+    except LockError:
+        return 0.0
 
 
 def settings_of(source: Any, retry: Any) -> dict[str, Any]:
