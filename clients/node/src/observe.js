@@ -125,12 +125,14 @@ async function elect(dlock, resource, { onStarted, onStopped, signal, ...options
  */
 async function lead(lock, onStarted, onStopped, signal) {
   const ended = signal ? AbortSignal.any([lock.signal, signal]) : lock.signal;
+  const leave = () => lock.release().catch(() => {}); // then the lease ends it
+  if (ended.aborted) return leave();
   const end = new Promise((resolve) => follow(ended, () => resolve(undefined)));
   lock.keep();
   /** @type {{ error: unknown }[]} */
   const failures = [];
   try {
-    if (!ended.aborted) await onStarted(ended, lock);
+    await onStarted(ended, lock);
     if (!ended.aborted) await end;
   } catch (error) {
     if (!isEndOf(ended, error)) failures.push({ error });
@@ -140,7 +142,7 @@ async function lead(lock, onStarted, onStopped, signal) {
   } catch (error) {
     failures.push({ error });
   }
-  await lock.release().catch(() => {}); // then the lease ends it
+  await leave();
   if (failures[0]) throw failures[0].error;
 }
 

@@ -150,6 +150,26 @@ withEachClient(({ open, run, key }) => {
     });
   }
 
+  test('a term that ends before it begins tells nobody', async () => {
+    const stop = new AbortController();
+    const told = [];
+    const own = new DLock(await open());
+    const acquire = own.acquire.bind(own);
+    own.acquire = async (...words) => {
+      const lock = await acquire(...words);
+      stop.abort();
+      return lock;
+    };
+    const name = key('unbegun');
+    await own.elect(name, {
+      signal: stop.signal,
+      onStarted: () => told.push('started'),
+      onStopped: () => told.push('stopped'),
+    });
+    assert.deepEqual(told, []);
+    assert.equal(await own.holder(name), null);
+  });
+
   test('work that fails by itself ends the election, whatever onStopped does', async () => {
     const dlock = new DLock(await open());
     const failed = new Error('no disk');
