@@ -105,11 +105,19 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     public function exists(Key $key): bool
     {
-        return $this->driver->promptly(function () use ($key) {
-            $hold = $this->hold($key);
+        try {
+            return $this->driver->promptly(function () use ($key) {
+                $hold = $this->hold($key);
 
-            return null !== $hold && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']]));
-        });
+                // A hold whose release got no answer is claimed no more: the destructor of a lock asks.
+                return null !== $hold && !($hold['left'] ?? false)
+                    && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']]));
+            });
+        } catch (LockStorageException $e) {
+            throw $e;
+        } catch (\Exception $e) {
+            throw new LockStorageException(sprintf('no answer from the server: %s', $e->getMessage()), 0, $e);
+        }
     }
 
     /**

@@ -14,6 +14,7 @@ use Symfony\Component\Lock\Exception\LockAcquiringException;
 use Symfony\Component\Lock\Exception\LockConflictedException;
 use Symfony\Component\Lock\Exception\LockExpiredException;
 use Symfony\Component\Lock\Exception\LockReleasingException;
+use Symfony\Component\Lock\Exception\LockStorageException;
 use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\LockFactory;
 use Symfony\Component\Lock\Store\CombinedStore;
@@ -364,6 +365,26 @@ $tests = [
         $lock->refresh(60);
         check($lock->getRemainingLifetime() <= 20, 'at any time');
         $lock->release();
+    },
+    'the end of a lock whose release got no answer is quiet' => function (string $name) {
+        $redis = connected();
+        $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
+        $lock = (new LockFactory(new DlockStore($redis, 60)))->createLock($name, 60);
+        $lock->acquire();
+        connected()->rawCommand('CLIENT', 'PAUSE', 1200, 'ALL');
+        throws(LockReleasingException::class, fn () => $lock->release());
+        check(!$lock->isAcquired(), 'nothing is claimed any more');
+        unset($lock); // An exception of its destructor would end the program.
+        connected()->del($name); // which waits for the end of the pause
+    },
+    'a question without an answer is an error of the component' => function (string $name) {
+        $redis = connected();
+        $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
+        $lock = (new LockFactory(new DlockStore($redis, 60)))->createLock($name, 60, false);
+        $lock->acquire();
+        connected()->rawCommand('CLIENT', 'PAUSE', 600, 'ALL');
+        throws(LockStorageException::class, fn () => $lock->isAcquired());
+        connected()->del($name); // which waits for the end of the pause
     },
     'a release without an answer is repeated, and the lock is claimed no more' => function (string $name) {
         foreach (['another call', 'the end of the store'] as $way) {
