@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import signal
+from typing import Any
 
 import redis
 
@@ -23,6 +24,8 @@ NOBODY = "-"
 class Faults:
     """Plays the faults of a run."""
 
+    of_programs = OF_PROGRAMS
+
     def __init__(self, deployment: Deployment, programs: list[Program | Command], choices: random.Random) -> None:
         self._deployment = deployment
         self._programs = programs
@@ -37,15 +40,15 @@ class Faults:
         server = asyncio.Lock()
         while micros() < until:
             await asyncio.sleep(self._choices.uniform(0.1, 0.9))
-            kind = self._choices.choice([*OF_WAYS, *OF_PROGRAMS, *self._deployment.faults])
+            kind = self._choices.choice([*OF_WAYS, *self.of_programs, *self._deployment.faults])
             running.add(asyncio.create_task(self._one(it, kind, server)))
         await asyncio.gather(*running)
         self._deployment.heal()
         it.calm = micros()
 
     async def _one(self, it: Round, kind: str, server: asyncio.Lock) -> None:
-        if kind in OF_PROGRAMS:
-            await self._of_program(it, kind, self._choices.choice(self._programs))
+        if kind in self.of_programs:
+            await self._of_program(it, kind, self._chosen())
         elif kind in OF_WAYS:
             await self._of_way(it, kind)
         elif not server.locked():
@@ -65,12 +68,22 @@ class Faults:
         kind, whom, since, _ = it.faults[at]
         it.faults[at] = kind, whom, since, micros()
 
+    def _chosen(self) -> Program | Command:
+        """Returns the program that a fault befalls."""
+        return self._choices.choice(self._programs)
+
     async def _of_program(self, it: Round, kind: str, program: Program | Command) -> None:
         # A program is in one trouble at a time.
         if kind == "program stopped" and isinstance(program, Command) or program.name in self._troubled:
             return
         self._troubled.add(program.name)
         at = self._begins(it, kind, program.name)
+        await self._does(it, kind, program)
+        self._ends(it, at)
+        self._troubled.discard(program.name)
+
+    async def _does(self, it: Round, kind: str, program: Any) -> None:
+        """Does it to a program."""
         if kind == "program stopped":
             program.signal(signal.SIGSTOP)
             await asyncio.sleep(self._choices.choice([0.2, 0.8, 1.6, 3.0]))
@@ -78,8 +91,6 @@ class Faults:
         else:
             it.killed.update(await program.kill())
             await program.start()
-        self._ends(it, at)
-        self._troubled.discard(program.name)
 
     def _users(self, way: Way) -> str:
         """Returns the programs whose way it is, with commas between; nothing if all need it."""

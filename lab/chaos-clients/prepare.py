@@ -94,11 +94,11 @@ def java(out: Path) -> None:
     run("javac", "--release", "11", "-nowarn", "-d", str(out / "java"), *sources, str(out / "Client.java"))
 
 
-def go(out: Path) -> None:
+def go(out: Path, folder: str = "chaos", name: str = "go-client") -> None:
     """The program is a part of the package's module."""
     quiet = {"GOTOOLCHAIN": "local", "GOPROXY": "off", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     quiet |= {"GOPATH": str(TOP / "target/go"), "GOCACHE": str(TOP / "target/go/cache")}
-    run(run("scripts/go"), "build", "-o", str(out / "go-client"), "./internal/chaos", cwd=out / "clients/go", **quiet)
+    run(run("scripts/go"), "build", "-o", str(out / name), f"./internal/{folder}", cwd=out / "clients/go", **quiet)
 
 
 def rust(out: Path) -> None:

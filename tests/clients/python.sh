@@ -59,6 +59,7 @@ part oldest-waits tests "$oldest" "${waits[@]}" -k 'program or step'
 # The judge of chaos with all clients, on rounds made by hand, and what becomes of a run that dies.
 part judge "$python" "$root/lab/chaos-clients/test_judge.py"
 part runs "$python" "$root/lab/chaos-clients/test_run.py"
+part adopters "$python" "$root/lab/adopters/test_rules.py"
 part soak "$python" "$root/lab/soak/test_soak.py"
 part programs "$python" "$root/lab/chaos-clients/test_programs.py"
 

@@ -1,0 +1,38 @@
+"""The errors that the packages document, as their programs name them, and what each tells."""
+
+from __future__ import annotations
+
+UNREACHABLE, LOST, REFUSED, REPLICAS = "unreachable", "lost", "refused", "too-few-replicas"
+
+ERRORS: dict[str, dict[str, str]] = {
+    "python": {
+        "redis.exceptions.LockError": REFUSED,
+        "redis.exceptions.LockNotOwnedError": LOST,
+        "redis.exceptions.ConnectionError": UNREACHABLE,
+        "redis.exceptions.TimeoutError": UNREACHABLE,
+        "redis.sentinel.MasterNotFoundError": UNREACHABLE,
+        "redis_dlock.errors.ReplicasError": REPLICAS,
+    },
+    "node": {
+        "NotGranted": REFUSED,
+        "LockLost": LOST,
+        "NoAnswer": UNREACHABLE,
+        "TooFewReplicas": REPLICAS,
+    },
+    "php": {
+        "Symfony\\Component\\Lock\\Exception\\LockConflictedException": REFUSED,
+        "Symfony\\Component\\Lock\\Exception\\LockExpiredException": LOST,
+        "Symfony\\Component\\Lock\\Exception\\LockAcquiringException": UNREACHABLE,
+        "Symfony\\Component\\Lock\\Exception\\LockReleasingException": UNREACHABLE,
+    },
+}
+
+ERRORS["asyncio"] = ERRORS["python"]
+
+
+def meaning(program: str, kind: str, inside: bool) -> str | None:
+    """Returns what an error tells; None: it is not documented. A refusal tells a program that is inside of a loss."""
+    if kind == "abandoned":
+        return kind if inside else None
+    told = ERRORS.get(program.split()[0], {}).get(kind)
+    return LOST if told == REFUSED and inside else told

@@ -1,0 +1,161 @@
+"""Programs as users write them, under faults: see README.md.
+
+    python run.py --help
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "chaos-clients"))
+from build import build  # noqa: E402 - the path comes first
+from faults import OF_PROGRAMS, Faults, watch_lateness, watch_replicas, watch_servers  # noqa: E402
+from judge import Round  # noqa: E402
+from machines import DEPLOYMENTS, Deployment, soon  # noqa: E402
+from program import LANGUAGES, ROLES, Adopter, adopters  # noqa: E402
+from programs import micros  # noqa: E402
+from rules import KEPT, violations  # noqa: E402
+
+# Faults come for a while, then there are none for a while, over and over, in seconds.
+FAULTS, CALM = 12.0, 7.0
+# The longest lease, and how long what is left may take to end after it, in seconds.
+LEASE, REST = KEPT / 1_000_000, 1.0
+
+
+class Interference(Faults):
+    """Faults that seek programs which have a lock, and deployments that end programs and start them again."""
+
+    of_programs = [*OF_PROGRAMS, *OF_PROGRAMS, "program ended"]
+
+    def _chosen(self) -> Adopter:
+        inside = [each for each in self._programs if each.visits.is_inside]
+        return self._choices.choice(inside if inside and self._choices.random() < 0.7 else self._programs)
+
+    async def _does(self, it: Round, kind: str, program: Adopter) -> None:
+        if kind == "program ended":
+            await program.end(slack=20.0)
+            await program.start()
+        else:
+            await super()._does(it, kind, program)
+
+
+class Run:
+    """A run over one deployment."""
+
+    def __init__(self, options: argparse.Namespace, deployment: Deployment, built: Path, ledger: Path) -> None:
+        self._options, self._deployment, self._built, self._ledger = options, deployment, built, ledger
+        self.it = Round(unix=time.time_ns() // 1000 - micros())
+        self.it.loses, self.it.replicates = deployment.loses, deployment.replicas > 0
+        self.it.is_one = deployment.is_one
+        self._programs: list[Adopter] = []
+        self._faults = Interference(deployment, self._programs, random.Random(f"{options.seed} faults"))
+        self._server = ""
+
+    async def play(self) -> list[str]:
+        """Returns what is wrong."""
+        await self._deployment.start()
+        self._server = await self._deployment.machines[0].version()
+        lines = open(self._options.lines, "w") if self._options.lines else None
+        self._programs += adopters(self._built, self._deployment, self.it, set(self._options.only),
+                                   self._options.each, self._ledger, lines)
+        current = {"now": self.it}
+        watching = [asyncio.create_task(each) for each in (
+            watch_lateness(current), watch_replicas(self._deployment, current),
+            watch_servers(self._deployment, current))]
+        # Some at a time: a machine that starts seventy programs does nothing else.
+        for program in self._programs:
+            await program.start()
+            await asyncio.sleep(0.1)
+        tell(f"{len(self._programs)} programs are started")
+        ends = time.monotonic() + self._options.seconds
+        while time.monotonic() < ends:
+            await self._faults.play(self.it, micros() + int(min(FAULTS, ends - time.monotonic()) * 1_000_000))
+            await soon("the servers are whole again", self._deployment.is_whole)
+            await asyncio.sleep(CALM)
+            tell(f"{len(self.it.attempts)} acquisitions")
+        await asyncio.gather(*(program.end(slack=5.0) for program in self._programs))
+        self.it.left = await self._deployment.locks()
+        await asyncio.sleep(LEASE + REST)
+        self.it.seen += [f"a lease after the end, {lock}" for lock in await self._deployment.locks()]
+        for each in watching:
+            each.cancel()
+        self.it.seen += [f"{each.name} has said nothing" for each in self._programs if not each.said]
+        orders = {each.name: each.read_text().splitlines() for each in sorted(self._ledger.iterdir())}
+        self._paid = sum(any(row.startswith("paid") for row in rows) for rows in orders.values())
+        return violations(self.it, orders)
+
+    async def close(self) -> None:
+        """Ends what still runs."""
+        for program in self._programs:
+            with contextlib.suppress(Exception):
+                await program.kill()
+        await self._deployment.close()
+
+    def report(self) -> str:
+        """Returns what became of the acquisitions, by language, and what was done."""
+        results = Counter(" ".join([*each.program.split()[:2], each.result or "open", each.message.split(":")[0]])
+                          for each in self.it.attempts)
+        results += Counter(" ".join([*each.program.split()[:2], "release", each.release])
+                           for each in self.it.attempts if each.is_granted and each.release != "released")
+        lines = [f"  {count:6} {what}" for what, count in sorted(results.items())]
+        for role in ROLES:
+            its = [each for each in self.it.attempts if each.program.split()[1] == role]
+            lost = sum(any(sample.lost for sample in each.samples) for each in its)
+            grants = sum(each.is_granted for each in its)
+            lines.append(f"{role}: {len(its)} acquisitions, {grants} grants, {lost} losses")
+        lines.append("faults: " + ", ".join(f"{count} {kind}" for kind, count in sorted(self._faults.counts.items())))
+        lines.append(f"{self._server}: {len(self._programs)} programs, {self._paid} orders paid")
+        return "\n".join(lines)
+
+
+def tell(what: str) -> None:
+    """Tells who waits how far the run is."""
+    print(f"  {what}", file=sys.stderr, flush=True)
+
+
+async def main(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
+    print(f"adopters: SEED={options.seed} SECONDS={options.seconds} THROUGH={options.through}", flush=True)
+    built = build(set(options.only) & set(LANGUAGES) or set(LANGUAGES))
+    tell("the programs are built")
+    deployment = DEPLOYMENTS[options.through](random.Random(f"{options.seed} servers"))
+    with tempfile.TemporaryDirectory(prefix="dlock-adopters-") as ledger:
+        run = Run(options, deployment, built, Path(ledger))
+        try:
+            found = await run.play()
+        finally:
+            await run.close()
+    print(run.report())
+    for each in found:
+        print(f"VIOLATION: {each}")
+    if found:
+        for fault in run.it.faults:
+            print("{} {} {}..{}".format(*fault))
+    print(f"{len(found)} violations")
+    return 1 if found else 0
+
+
+def parsed() -> argparse.Namespace:
+    """Returns the options."""
+    parser = argparse.ArgumentParser(description="Programs as users write them, under faults.")
+    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--through", choices=["one", "sentinel"], default="one")
+    parser.add_argument("--each", type=int, default=2, help="programs for each language and role")
+    parser.add_argument("--lines", help="where to write the lines of all programs")
+    parser.add_argument("--only", default="", help="languages and roles, with commas between")
+    options = parser.parse_args()
+    options.only = [word for word in options.only.split(",") if word]
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main(parsed())))

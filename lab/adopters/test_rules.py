@@ -1,0 +1,112 @@
+"""Histories made by hand, right and falsified: $(../../scripts/python) test_rules.py"""
+
+from __future__ import annotations
+
+import sys
+import unittest
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "chaos-clients"))
+from judge import Round  # noqa: E402 - the path comes first
+from rules import violations  # noqa: E402
+from visits import Line, Visits  # noqa: E402
+
+MS = 1000
+
+
+def line(event: str, number: int, at: int, **fields: Any) -> Line:
+    """Returns a line of a program, at this ms."""
+    return {"event": event, "id": number, "at": [at * MS, at * MS], **fields}
+
+
+def visit(number: int, begin: int, end: int, token: int, lock: str = "customer:1", **more: Any) -> list[Line]:
+    """Returns the lines of a lock that is held in between these ms, and then released."""
+    slot = more.pop("slot", None)
+    held = {"remaining": 2000.0, "lost": False}
+    return [
+        line("asking", number, begin, lock=lock, lease=2000, wait=2000, **more),
+        line("inside", number, begin, token=token, **held, **({"slot": slot} if slot is not None else {})),
+        line("leaving", number, end, **held),
+        line("left", number, end),
+    ]
+
+
+class Rules(unittest.TestCase):
+    """Each rule, broken and kept."""
+
+    def found(self, *programs: list[Line], orders: dict[str, list[str]] | None = None, **more: Any) -> list[str]:
+        """Returns what is wrong with the lines of Python programs, each of a process of its own."""
+        them = [Visits(f"python pool {at}", at).read(lines) for at, lines in enumerate(programs, 1)]
+        attempts = [attempt for each in them for attempt in each.attempts.values()]
+        it = Round(attempts=attempts, seen=[word for each in them for word in each.wrong], **more)
+        return violations(it, orders or {})
+
+    def finds(self, words: str, *programs: list[Line], **more: Any) -> None:
+        """Fails unless this is found, and nothing else."""
+        found = self.found(*programs, **more)
+        self.assertEqual([words in each for each in found], [True], found)
+
+    def test_no_two_are_inside_at_one_time(self) -> None:
+        self.assertEqual(self.found(visit(1, 0, 100, 5), visit(1, 100, 200, 6)), [])
+        self.finds("two believe", visit(1, 0, 100, 5), visit(1, 50, 200, 6))
+
+    def test_who_is_stopped_inside_believes_for_as_long_as_its_lock_said(self) -> None:
+        stopped = visit(1, 0, 0, 5)[:2]
+        woken = [line("still", 1, 3000, remaining=0.0, lost=True),
+                 line("error", 1, 3001, type="redis.exceptions.LockNotOwnedError", message="")]
+        fault = {"faults": [("program stopped", "python pool 1", 0, 2900 * MS)]}
+        self.finds("two believe", [*stopped, *woken], visit(1, 1500, 1600, 6), **fault)
+        self.assertEqual(self.found([*stopped, *woken], visit(1, 2100, 2200, 6), **fault), [])
+
+    def test_who_knows_no_remaining_time_believes_when_it_says_so(self) -> None:
+        lines = [{**each, "remaining": None} if "remaining" in each else each for each in visit(1, 0, 100, 5)]
+        self.assertEqual(self.found(lines, visit(1, 100, 200, 6)), [])
+        self.finds("two believe", lines, visit(1, 50, 200, 6))
+
+    def test_numbers_differ_and_are_no_more_than_there_are(self) -> None:
+        gpus = [visit(1, 0, 100, 5 + at, "gpu", slot=at, limit=3) for at in range(3)]
+        self.assertEqual(self.found(*gpus), [])
+        self.finds("two have the number 2", gpus[0], gpus[2], visit(1, 50, 90, 9, "gpu", slot=2, limit=3))
+        self.assertIn("4 of 3 permits", " ".join(self.found(*gpus, visit(1, 50, 90, 9, "gpu", slot=0, limit=3))))
+
+    def test_a_job_runs_once_a_period_by_the_time_of_the_server(self) -> None:
+        period = 4_000_000
+        report = "report"
+        self.assertEqual(self.found(visit(1, 0, 9, period, report), visit(1, 10, 20, 2 * period - 300_000, report)), [])
+        self.finds("a second run in a period", visit(1, 0, 9, period, report),
+                   visit(1, 10, 20, 2 * period - 500_000, report))
+
+    def test_an_order_is_paid_once_by_a_database_that_refuses_old_tokens(self) -> None:
+        late = ["begin 5 a", "begin 6 b", "paid 6 b", "paid 5 a"]
+        self.assertEqual(self.found(orders={"7": late, "8": ["begin 5 a", "paid 5 a", "begin 6 b"]}), [])
+        self.finds("order 7 is paid 2 times", orders={"7": ["begin 6 a", "begin 5 b", "paid 6 a", "paid 7 b"]})
+
+    def test_an_error_needs_a_name_that_is_documented_and_a_fault(self) -> None:
+        asking = visit(1, 0, 0, 5)[:1]
+        away = [*asking, line("error", 1, 10, type="redis.exceptions.ConnectionError", message="away")]
+        self.finds("failed for no reason", away)
+        self.assertEqual(self.found(away, faults=[("restart", "", 0, 5 * MS)]), [])
+        odd = [*asking, line("error", 1, 10, type="builtins.KeyError", message="'x'")]
+        self.finds("does not document", odd, faults=[("restart", "", 0, 5 * MS)])
+
+    def test_a_lock_is_not_lost_for_no_reason(self) -> None:
+        lost = [*visit(1, 0, 0, 5)[:2], line("still", 1, 50, remaining=0.0, lost=True), line("error", 1, 51,
+                type="abandoned", message="")]
+        self.finds("lost for no reason", lost)
+        self.assertEqual(self.found(lost, faults=[("restart", "", 20 * MS, 40 * MS)]), [])
+
+    def test_nothing_is_left_but_by_those_that_died(self) -> None:
+        left = {"left": [{"lock": "0/customer:1", "holds": [{"owner": "host:1:1:x", "token": 5}]}]}
+        self.finds("left in 0/customer:1", visit(1, 0, 100, 5), **left)
+        died = Visits("python pool 1", 1).read(visit(1, 0, 100, 5)[:2])
+        died.died(150 * MS)
+        self.assertEqual(violations(Round(attempts=list(died.attempts.values()), killed={1}, **left), {}), [])
+
+    def test_programs_say_when_they_leave(self) -> None:
+        self.finds("did not say when it left", [*visit(1, 0, 0, 5)[:2], line("left", 1, 100)])
+        self.finds("not under way", [*visit(1, 0, 100, 5), line("still", 1, 120, remaining=1.0, lost=False)])
+
+
+if __name__ == "__main__":
+    unittest.main()
