@@ -213,6 +213,9 @@ rivals: module ## Redisson, redsync, redislock, redlock, redis-semaphore and red
 bench-packages: module ## what a pair costs each package, beside SET NX and a script on the same driver (BENCH=options)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" lab/packages/run.py $(BENCH)
 
+bench-network: build ## a pair, a hand-off and `dlock run` over a network of 0.5 ms, made of namespaces (30 s, as root; BENCH=options)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock lab/network/run.py $(BENCH)
+
 bench-serve: build ## dlock serve beside a server with the module, in one run: time, CPU, memory (SERVER=, BENCH=options)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock lab/packages/serve.py $(BENCH)
 
