@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Vets clients/go and the adapters for go-redis, redigo, rueidis and gocron in it, and runs their tests with the race
+# Vets clients/go and the adapters for go-redis, redigo, rueidis, gocron and cron in it, and runs their tests with the race
 # detector. They start their own servers: DLOCK_SERVER with the module DLOCK_MODULE. Exit 77: there is no Go of 1.23 or
 # later, and scripts/go cannot fetch it.
 #
@@ -51,9 +51,9 @@ check "$@"
 [[ -n $modules ]] || exit 0
 for each in goredis redigo; do adapter "$each" "$@"; done
 if [[ -e $modules/cache ]]; then
-    for each in rueidis gocron; do (cd "$each" && GOMODCACHE=$modules/cache check "$@"); done
+    for each in rueidis gocron cron; do (cd "$each" && GOMODCACHE=$modules/cache check "$@"); done
     # The checker of histories that is not ours, on stored ones.
     (cd ../../lab/porcupine && GOMODCACHE=$modules/cache go vet ./... && GOMODCACHE=$modules/cache go test -count=1 ./...)
 else
-    echo 'skipped: the adapters for rueidis and gocron: the module proxy is not reached'
+    echo 'skipped: the adapters for rueidis, gocron and cron: the module proxy is not reached'
 fi

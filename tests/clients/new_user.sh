@@ -5,10 +5,11 @@
 #
 #   tests/clients/new_user.sh              these three
 #   tests/clients/new_user.sh rust dlock   others: `dlock` is the command, from its crate; `sdist` Python's other file;
-#                                          `ruby` is the gem; `java` and `go` run what their READMEs begin with
+#                                          `ruby` is the gem; `java` and `go` run what their READMEs begin with;
+#                                          `go-modules` are those in clients/go that know other packages
 #
-# The files are built now, or are those of scripts/packages in DLOCK_PACKAGES, which `sdist`, `java` and `ruby`
-# need.
+# The files are built now, or are those of scripts/packages in DLOCK_PACKAGES, which `sdist`, `java`, `ruby`, `go` and
+# `go-modules` need.
 #
 # Each has two minutes from the files to the lock: of the processors' time, and on a busy machine ten by the clock. That
 # covers the virtual environment or the new project, the dependencies (downloads too, unless pip, npm or cargo has kept
@@ -102,16 +103,30 @@ ruby() {
     GEM_PATH=$gems:$(gem environment path) command ruby first.rb
 }
 
-# The module is the folder that a tag publishes: a copy of what git tracks of it.
+# The files are a module proxy of their own, before the one in use. No checksum database has them yet.
 go() {
-    local go
-    go=$("$checkout/scripts/go")
-    mkdir module
-    (cd "$checkout/clients/go" && git ls-files -z | xargs -0 cp --parents --target-directory "$home/go/module")
-    "$go" mod init example.com/first
-    "$go" mod edit -require dlock.example/dlock/clients/go@v0.1.0 -replace dlock.example/dlock/clients/go=./module
-    program module/README.md go '127.0.0.1:6379' "$DLOCK_TEST_HOST:$DLOCK_TEST_PORT" >main.go
+    go_with ''
+    program "$("$go" list -m -f '{{.Dir}}' "$path")/README.md" go '127.0.0.1:6379' "$DLOCK_TEST_HOST:$DLOCK_TEST_PORT" >main.go
     "$go" run .
+}
+
+go-modules() {
+    go_with '' /cron /gocron /goredis /redigo /rueidis
+    sed "s/127\.0\.0\.1:6379/$DLOCK_TEST_HOST:$DLOCK_TEST_PORT/" "$checkout/tests/clients/go_modules/main.go" >main.go
+    "$go" mod tidy
+    "$go" run .
+}
+
+go_with() {
+    local version each modules=()
+    go=$("$checkout/scripts/go")
+    path=$(find "$packages/go" -path '*/clients/go/@v/*.mod' -exec sed -n '1s/^module //p' {} +)
+    version=$(cat "$packages/go/$path/@v/list")
+    GOPROXY=file://$packages/go,$("$go" env GOPROXY)
+    export GOPROXY GONOSUMDB=${path%%/*} GOMODCACHE=$home/modules GOFLAGS=-modcacherw GOTOOLCHAIN=local GOWORK=off
+    "$go" mod init example.com/first
+    for each; do modules+=("$path$each@$version"); done
+    "$go" get "${modules[@]}"
 }
 
 node() {

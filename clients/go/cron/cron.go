@@ -1,0 +1,41 @@
+// Package cron lets the schedulers of robfig/cron run each job in one program, by locks of dlock.
+//
+//	chain := cron.NewChain(adapter.Locked(client, "report", cron.DefaultLogger, dlock.WithAtLeast(d)))
+//	scheduler.AddJob("@hourly", chain.Then(job))
+package cron
+
+import (
+	"context"
+	"errors"
+
+	dlock "dlock.example/dlock/clients/go"
+	"github.com/robfig/cron/v3"
+)
+
+// Locked skips a run of the job while another program has the lock of this name. It logs why it skips a run, and a lock that
+// was lost during one: the job, which has no context, is not stopped.
+//
+// Without options, a job that is shorter than the clocks of the programs differ runs twice. [dlock.WithAtLeast] prevents
+// this: let it be longer than the clocks differ, and shorter than the time between two runs.
+func Locked(client *dlock.Client, name string, log cron.Logger, options ...dlock.Option) cron.JobWrapper {
+	return func(job cron.Job) cron.Job {
+		return cron.FuncJob(func() {
+			ctx := context.Background()
+			lock, err := client.TryLock(ctx, name, options...)
+			switch {
+			case errors.Is(err, dlock.ErrNotGranted):
+				log.Info("skip", "held elsewhere", name)
+				return
+			case err != nil:
+				log.Error(err, "skip", "lock", name)
+				return
+			}
+			defer func() {
+				if err := lock.Unlock(ctx); err != nil {
+					log.Error(err, "unlock", "lock", name)
+				}
+			}()
+			job.Run()
+		})
+	}
+}
