@@ -289,8 +289,9 @@ const LOOK: Duration = Duration::from_secs(5);
 /// How long a server may take to answer a short command.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// For how long a short command looks for a server. Clients repeat it by themselves, ten times or more.
-const SEARCH: Duration = Duration::from_secs(1);
+/// For how long a short command looks for a server. Clients give one try a second, and repeat it by themselves: the
+/// reason comes within it.
+const SEARCH: Duration = Duration::from_millis(850);
 
 /// For how long a request that waits looks for a server that is away.
 const OUTAGE: Duration = Duration::from_secs(30);

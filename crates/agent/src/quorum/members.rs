@@ -200,8 +200,8 @@ pub(super) fn queue(seen: &mut [Seen]) -> (u64, Vec<Reply>) {
     first.map_or((0, Vec::new()), |seen| (seen.waiters, seen.queue.drain(..).map(Reply::from).collect()))
 }
 
-/// How long a server has to answer a question.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a server has to answer a question. Clients give one try a second: the reason comes within it.
+const PATIENCE: Duration = Duration::from_millis(850);
 
 /// How many looks go on at once.
 const LOOKS: usize = 4;
