@@ -103,20 +103,20 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $this->driver->promptly(fn () => $this->release($key));
     }
 
+    /** Without an answer nothing is claimed: an exception of a lock's destructor, which asks, would end the program. */
     public function exists(Key $key): bool
     {
         try {
             return $this->driver->promptly(function () use ($key) {
                 $hold = $this->hold($key);
 
-                // A hold whose release got no answer is claimed no more: the destructor of a lock asks.
                 return null !== $hold && !($hold['left'] ?? false)
                     && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']]));
             });
         } catch (LockStorageException $e) {
             throw $e;
         } catch (\Exception $e) {
-            throw new LockStorageException(sprintf('no answer from the server: %s', $e->getMessage()), 0, $e);
+            return false;
         }
     }
 
