@@ -9,6 +9,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
@@ -29,6 +30,7 @@ final class Core implements AutoCloseable {
     final long besideMillis;
     /** Runs listeners and completes the users' futures. */
     final Executor executor;
+    private final List<LockListener> listeners;
     /** Runs tasks that never block. */
     private final Timer timer = new Timer("dlock-timer");
 
@@ -47,12 +49,14 @@ final class Core implements AutoCloseable {
     /** No commands. */
     private volatile boolean closed;
 
-    Core(Backend backend, Owners names, long patienceMillis, long besideMillis, Executor executor) {
+    Core(Backend backend, Owners names, long patienceMillis, long besideMillis, Executor executor,
+            List<LockListener> listeners) {
         this.backend = backend;
         this.names = names;
         this.patienceMillis = patienceMillis;
         this.besideMillis = besideMillis;
         this.executor = executor;
+        this.listeners = List.copyOf(listeners);
     }
 
     /** Returns a new owner name, unique among all clients. */
@@ -231,17 +235,26 @@ final class Core implements AutoCloseable {
         return timer.schedule(task, nanos);
     }
 
+    /** Tells the listeners of the client at once, on this thread. */
+    void report(Consumer<LockListener> event) {
+        for (LockListener listener : listeners) {
+            guarded(() -> event.accept(listener));
+        }
+    }
+
+    private static void guarded(Runnable told) {
+        try {
+            told.run();
+        } catch (RuntimeException | Error e) {
+            Thread thread = Thread.currentThread();
+            Thread.UncaughtExceptionHandler handler = thread.getUncaughtExceptionHandler();
+            handler.uncaughtException(thread, e);
+        }
+    }
+
     /** Calls code of the user, on a thread that may block. */
     void tell(Runnable told) {
-        Runnable guarded = () -> {
-            try {
-                told.run();
-            } catch (RuntimeException | Error e) {
-                Thread thread = Thread.currentThread();
-                Thread.UncaughtExceptionHandler handler = thread.getUncaughtExceptionHandler();
-                handler.uncaughtException(thread, e);
-            }
-        };
+        Runnable guarded = () -> guarded(told);
         try {
             executor.execute(guarded);
         } catch (RejectedExecutionException e) {

@@ -272,6 +272,12 @@ public final class DLockClient implements AutoCloseable {
             return this;
         }
 
+        /** Adds a listener, which is told about every request and every hold. */
+        public Builder listener(LockListener listener) {
+            options.listeners.add(Objects.requireNonNull(listener));
+            return this;
+        }
+
         /** Sets the executor that runs listeners, completes futures and resolves host names. */
         public Builder executor(Executor other) {
             options.executor = Objects.requireNonNull(other);
@@ -295,7 +301,8 @@ public final class DLockClient implements AutoCloseable {
                 Owners owners = options.owners(
                         Builder::host, ProcessHandle.current().pid(), new SecureRandom().nextLong());
                 Core core = new Core(
-                        backend, owners, options.patience.toMillis(), options.besideOldLocks.toMillis(), runs);
+                        backend, owners, options.patience.toMillis(), options.besideOldLocks.toMillis(), runs,
+                        options.listeners);
                 client = new DLockClient(core, options.lease, own);
                 return client;
             } finally {

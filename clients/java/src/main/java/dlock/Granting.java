@@ -22,6 +22,7 @@ final class Granting {
     private final Limits limits;
     private final Thread thread;
     private final List<Consumer<? super LockLostException>> listeners;
+    private final RequestReport report;
     /** The hold, or {@code null} if it was not granted. */
     private final CompletableFuture<Hold> result = new CompletableFuture<>();
     /** Completes when nothing is left of what was not granted, or not wanted. Never fails. */
@@ -61,11 +62,13 @@ final class Granting {
         this.limits = limits;
         this.thread = thread;
         this.listeners = listeners;
+        this.report = new RequestReport(core, request.names);
         this.attempt = attempt();
         this.asking = new Acquisition(core, request, owner, thread == null, limits);
     }
 
     CompletableFuture<Hold> start() {
+        report.begin();
         core.keep(this);
         cleaned.whenComplete((done, failed) -> core.forget(this));
         result.whenComplete((hold, failed) -> stopTimer());
@@ -409,6 +412,7 @@ final class Granting {
         }
         IllegalStateException closed = request.lease.session == null ? null : request.lease.session.closed();
         if (closed != null) {
+            report.end(LockListener.Outcome.FAILED);
             result.completeExceptionally(closed);
         }
         listeners.forEach(hold::onLost);
@@ -418,6 +422,9 @@ final class Granting {
             return;
         }
         cleaned.complete(null);
+        if (report.end(LockListener.Outcome.GRANTED)) {
+            hold.report.held();
+        }
         if (result.complete(hold)) {
             hold.endUnlessKept();
         } else {
@@ -447,6 +454,9 @@ final class Granting {
             left = last.abandon(action.cleanup == Attempt.Cleanup.LEAVE);
         }
         left.whenComplete((done, failed) -> cleaned.complete(null));
+        report.end(action.step == Attempt.Step.CANCELED ? LockListener.Outcome.CANCELED
+                : tooFew == null && action.step == Attempt.Step.REFUSED ? LockListener.Outcome.REFUSED
+                : LockListener.Outcome.FAILED);
         if (tooFew != null) {
             result.completeExceptionally(tooFew);
         } else if (action.step == Attempt.Step.REFUSED) {
@@ -460,6 +470,7 @@ final class Granting {
 
     /** Ends the acquisition because the client is closed. Completes when nothing is left of it. Never fails. */
     CompletableFuture<Void> close() {
+        report.end(LockListener.Outcome.CANCELED);
         result.completeExceptionally(new UnavailableException("the client is closed", null));
         return abandon();
     }

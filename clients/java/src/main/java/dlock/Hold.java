@@ -42,6 +42,8 @@ public final class Hold implements AutoCloseable {
     private final Thread thread;
     /** The number of a permit, or {@code null}. */
     private final Long slot;
+    /** Tells the listeners of the client. */
+    final HoldReport report;
     private final List<Consumer<? super LockLostException>> listeners = new ArrayList<>();
     /** When the command was sent from which its first lease counts. */
     private final long since;
@@ -62,6 +64,7 @@ public final class Hold implements AutoCloseable {
         this.core = commands.core;
         this.request = commands.request;
         this.commands = commands;
+        this.report = new HoldReport(core, request.names);
         this.binding = new BoundConnection(commands, grant.connection, this::bind, this::isLive, this::lose);
         this.thread = thread;
         this.since = since;
@@ -99,7 +102,9 @@ public final class Hold implements AutoCloseable {
         if (answer.reply == Keeping.CUT) {
             validity.endsBy(asked + TimeUnit.MILLISECONDS.toNanos(left) - Validity.GRAIN, now);
         }
-        return new Hold(commands, new Acquisition.Grant(commands.token, null, null), validity, sent, null, 0).keep();
+        Hold hold = new Hold(commands, new Acquisition.Grant(commands.token, null, null), validity, sent, null, 0);
+        hold.report.held();
+        return hold.keep();
     }
 
     private static boolean hasOneLease(Request request) {
@@ -302,6 +307,7 @@ public final class Hold implements AutoCloseable {
             }
         }
         keeping.end();
+        report.released();
         core.forget(this);
     }
 
@@ -325,7 +331,7 @@ public final class Hold implements AutoCloseable {
         }
         keeping.end();
         core.forget(this);
-        return commands.leaveTo(millis);
+        return report.releasing(commands.leaveTo(millis));
     }
 
     /**
@@ -397,7 +403,8 @@ public final class Hold implements AutoCloseable {
         if (session != null) {
             bound.keeper().leave(bound);
         }
-        CompletableFuture<Boolean> released = released(commands.names(), lapse, wasCertain).thenApply(all -> all && wasHeld);
+        CompletableFuture<Boolean> released = report.releasing(
+                released(commands.names(), lapse, wasCertain).thenApply(all -> all && wasHeld));
         released.whenComplete((ok, failed) -> {
             if (own != null && failed == null) {
                 own.giveBack();
@@ -534,6 +541,7 @@ public final class Hold implements AutoCloseable {
             told = new ArrayList<>(listeners);
             listeners.clear();
         }
+        report.lost();
         keeping.end();
         core.forget(this);
         if (session != null) {

@@ -1,6 +1,8 @@
 package dlock;
 
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.Executor;
 import java.util.function.Supplier;
@@ -27,6 +29,7 @@ final class Options {
     Duration besideOldLocks = Duration.ZERO;
     /** {@code null}: threads of the client. */
     Executor executor;
+    final List<LockListener> listeners = new ArrayList<>();
 
     static Duration atLeast(Duration time, long millis) {
         if (time.toMillis() < millis) {

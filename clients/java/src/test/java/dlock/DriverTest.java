@@ -174,6 +174,35 @@ final class DriverTest {
         assertTrue(server.isFree("fails"));
     }
 
+    /** A client that follows Sentinel has connections to the next primary, some time after the failover. */
+    @Test
+    void a_failover_is_followed() throws Exception {
+        try (TestServer primary = TestServer.start("--repl-diskless-sync-delay", "0");
+                TestServer replica = TestServer.start("--replicaof", "127.0.0.1 " + primary.port)) {
+            Pool moved = new Pool(primary.port);
+            try (DLockClient over = DLockClient.builder().driver(moved).connect()) {
+                soon("the replica is fit", () -> primary.run("WAIT", 1, 100).equals(1L));
+                Hold hold = over.lock("failover").acquire();
+                CompletableFuture<Hold> waiting = over.lock("failover").acquireAsync();
+                primary.untilWaiting("failover", 1);
+                assertEquals(1L, primary.run("WAIT", 1, 20_000));
+                replica.run("REPLICAOF", "NO", "ONE");
+                primary.run("REPLICAOF", "127.0.0.1", replica.port);
+                // Until the pool knows, the one before refuses.
+                assertThrows(DLockException.class, () -> over.lock("other").tryLock(300, TimeUnit.MILLISECONDS));
+                moved.leadTo(replica.port);
+                replica.untilWaiting("failover", 1);
+                assertTrue(hold.check());
+                assertFalse(waiting.isDone());
+                hold.release();
+                Hold next = waiting.get(20, TimeUnit.SECONDS);
+                assertTrue(next.fencingToken() > hold.fencingToken());
+                next.release();
+                soon("nothing is left", () -> replica.isFree("failover") && replica.isFree("other"));
+            }
+        }
+    }
+
     @Test
     void there_are_no_sessions() {
         Lease session = Lease.session(Duration.ofSeconds(1));
@@ -194,13 +223,19 @@ final class DriverTest {
 
     /** A plain client: a connection for each call, kept for the next one. */
     private static final class Pool implements Driver {
-        private final int port;
+        private volatile int port;
         private final Deque<Socket> idle = new ConcurrentLinkedDeque<>();
         private volatile String failAfter;
         private final AtomicInteger failed = new AtomicInteger();
 
         Pool(int port) {
             this.port = port;
+        }
+
+        /** New calls go there. */
+        void leadTo(int other) {
+            port = other;
+            idle.clear();
         }
 
         @Override
@@ -225,7 +260,7 @@ final class DriverTest {
                 }
                 return reply;
             } finally {
-                if (usable) {
+                if (usable && socket.getPort() == port) {
                     idle.push(socket);
                 } else {
                     socket.close();

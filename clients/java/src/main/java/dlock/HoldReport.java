@@ -1,0 +1,67 @@
+package dlock;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
+
+/** Tells the listeners of a client about one hold: nothing until the program has it, then its begin and its end, once. */
+final class HoldReport {
+    private final Core core;
+    private final List<String> names;
+    private final long since = System.nanoTime();
+
+    // Guarded by this.
+    private boolean isHeld;
+    /** The end, as it is told; {@code null}: it is not over. */
+    private Consumer<LockListener> end;
+
+    HoldReport(Core core, List<String> names) {
+        this.core = core;
+        this.names = names;
+    }
+
+    /** The program has the hold, which may be over already. */
+    void held() {
+        core.report(listener -> listener.held(names));
+        Consumer<LockListener> over;
+        synchronized (this) {
+            isHeld = true;
+            over = end;
+        }
+        if (over != null) {
+            core.report(over);
+        }
+    }
+
+    void released() {
+        ends(false, age());
+    }
+
+    void lost() {
+        ends(true, age());
+    }
+
+    /** A release was sent. The answer says whether it was held until then. Returns it, after the listeners are told. */
+    CompletableFuture<Boolean> releasing(CompletableFuture<Boolean> released) {
+        Duration held = age();
+        return released.whenComplete((ok, failed) -> ends(failed == null && !ok, held));
+    }
+
+    private Duration age() {
+        return Duration.ofNanos(System.nanoTime() - since);
+    }
+
+    private void ends(boolean isLost, Duration held) {
+        synchronized (this) {
+            if (end != null) {
+                return;
+            }
+            end = isLost ? listener -> listener.lost(names, held) : listener -> listener.released(names, held);
+            if (!isHeld) {
+                return;
+            }
+        }
+        core.report(end);
+    }
+}
