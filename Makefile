@@ -82,6 +82,18 @@ test-glide: module ## run the programs for Valkey GLIDE, in Python (docs/waiting
 	@scripts/setup test
 	tests/clients/glide.sh
 
+test-java-frameworks: module ## test the Java package in Spring Boot and with the other libraries that its adapters are for, which Maven fetches
+	@scripts/setup test
+	tests/clients/java_adapters.sh BootTest DriversTest FrameworksTest MetricsTest PageTest
+
+test-java-sentinel: module ## test the Java package over Jedis and Lettuce in failovers by Sentinel; Maven fetches them
+	@scripts/setup test
+	tests/clients/java_adapters.sh SentinelTest
+
+test-redisson: module ## run programs with Redisson's locks beside ours, as docs/migration.md says; Maven fetches Redisson
+	@scripts/setup test
+	tests/clients/redisson.sh
+
 lint: setup ## check format, clippy, rustdoc, where unsafe code is, packages, and texts
 	@scripts/setup lint
 	cargo fmt --all --check

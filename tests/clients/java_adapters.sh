@@ -6,7 +6,7 @@
 #   tests/clients/java_adapters.sh DriversTest     one class
 #
 # DLOCK_SPRING names another version of Spring Integration than the one of Spring Boot 3, as 7.1.2 of Boot 4, and DLOCK_BOOT,
-# DLOCK_JEDIS and DLOCK_LETTUCE other versions of these. The adapters are compiled for those of their poms.
+# DLOCK_MICROMETER, DLOCK_JEDIS and DLOCK_LETTUCE other versions of these. The adapters are compiled for those of their poms.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -19,10 +19,11 @@ command -v mvn >/dev/null || missing 'Maven (maven)'
 
 DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 DLOCK_MODULE=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
+adapters=clients/java/adapters
 export DLOCK_SERVER DLOCK_MODULE DLOCK_SHARED=$PWD/tests/clients
+export DLOCK_PAGE=$PWD/$adapters/README.md DLOCK_PAGE_TEST=$PWD/$adapters/src/test/java/dlock/PageTest.java
 
 library=$(clients/java/build)
-adapters=clients/java/adapters
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
@@ -38,7 +39,13 @@ import sys
 pom = open(sys.argv[1]).read()
 pom = re.sub(r"<parent>.*?</parent>", "<groupId>fetched</groupId><version>1</version>", pom, flags=re.S)
 pom = re.sub(r"<dependency>\s*<groupId>dlock</groupId>.*?</dependency>", "", pom, flags=re.S)
-names = {"DLOCK_BOOT": "spring-boot-autoconfigure", "DLOCK_SPRING": "spring-integration-core", "DLOCK_JEDIS": "jedis", "DLOCK_LETTUCE": "lettuce-core"}
+names = {
+    "DLOCK_BOOT": "spring-boot-(?:autoconfigure|dependencies)",
+    "DLOCK_SPRING": "spring-integration-core",
+    "DLOCK_MICROMETER": "micrometer-core",
+    "DLOCK_JEDIS": "jedis",
+    "DLOCK_LETTUCE": "lettuce-core",
+}
 for variable, artifact in names.items():
     if version := sys.argv[3] and os.environ.get(variable):
         pom = re.sub(rf"({artifact}</artifactId>\s*<version>)[^<]*", rf"\g<1>{version}", pom)
@@ -48,29 +55,35 @@ END
         { tail -3 "$work/log"; missing "the dependencies of $1"; }
 }
 
+# Fetches the libraries that an adapter is compiled with, and puts those that the tests run with on their class path.
+use() {
+    fetch "$1" ''
+    if [[ -n ${DLOCK_BOOT:-}${DLOCK_SPRING:-}${DLOCK_MICROMETER:-}${DLOCK_JEDIS:-}${DLOCK_LETTUCE:-} ]]; then
+        fetch "$1" .other
+        everything+=":$work/jars.other/$1/*"
+    else
+        everything+=":$work/jars/$1/*"
+    fi
+}
+
 # Each adapter is compiled with its own dependencies only.
 classes=$work/classes
 everything=$library:$classes
-for module in jedis lettuce shedlock spring spring-boot; do
-    fetch "$module" ''
+use src/test # whose versions come first
+for module in jedis lettuce micrometer shedlock spring spring-boot; do
+    use "$module"
     mapfile -t sources < <(find "$adapters/$module/src" -name '*.java')
     mkdir -p "$classes"
     javac --release 17 -Xlint:all,-classfile -Xdoclint:all,-missing -Werror -cp "$library:$classes:$work/jars/$module/*" \
         -d "$classes" "${sources[@]}"
     [[ ! -d $adapters/$module/src/main/resources ]] || cp -r "$adapters/$module/src/main/resources/." "$classes"
-    if [[ -n ${DLOCK_BOOT:-}${DLOCK_SPRING:-}${DLOCK_JEDIS:-}${DLOCK_LETTUCE:-} ]]; then
-        fetch "$module" .other
-        everything+=":$work/jars.other/$module/*"
-    else
-        everything+=":$work/jars/$module/*"
-    fi
 done
 mkdir "$work/tests"
-javac --release 17 -nowarn -cp "$everything:$junit" -d "$work/tests" \
+javac --release 17 -nowarn -parameters -cp "$everything:$junit" -d "$work/tests" \
     clients/java/src/test/java/dlock/{TestServer,TestCluster}.java "$adapters"/src/test/java/dlock/*.java
 
 chosen=(--scan-classpath "$work/tests")
 (($# == 0)) || chosen=("${@/#/--select-class=dlock.}")
-java -Xmx512m -cp "$junit:$everything:$work/tests" org.junit.platform.console.ConsoleLauncher "${chosen[@]}" \
+java -Xmx512m -Dspring.main.banner-mode=off -Dlogging.level.root=warn -cp "$junit:$everything:$work/tests" org.junit.platform.console.ConsoleLauncher "${chosen[@]}" \
     --disable-banner --disable-ansi-colors --details=tree --details-theme=ascii --fail-if-no-tests \
     --config=junit.jupiter.execution.timeout.default=180s

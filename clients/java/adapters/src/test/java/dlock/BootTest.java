@@ -6,11 +6,22 @@ import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import dlock.micrometer.DLockMetrics;
 import dlock.spring.DLockRegistry;
+import dlock.spring.boot.DLockAutoConfiguration;
+import io.micrometer.core.instrument.MeterRegistry;
+import io.micrometer.core.instrument.Tags;
+import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.locks.Lock;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 import org.springframework.boot.SpringApplication;
+import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
+import org.springframework.boot.autoconfigure.ImportAutoConfiguration;
 import org.springframework.context.ConfigurableApplicationContext;
 import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
@@ -33,8 +44,44 @@ final class BootTest {
         }
     }
 
+    /** Without Actuator. */
+    @Configuration(proxyBeanMethods = false)
+    @ImportAutoConfiguration(DLockAutoConfiguration.class)
+    static class WithOwnRegistry {
+        @Bean
+        MeterRegistry registry() {
+            return new SimpleMeterRegistry();
+        }
+    }
+
+    @Configuration(proxyBeanMethods = false)
+    @ImportAutoConfiguration(DLockAutoConfiguration.class)
+    static class WithoutRegistry {}
+
+    @Configuration(proxyBeanMethods = false)
+    @EnableAutoConfiguration
+    static class WithOwnMeters {
+        static final List<String> HELD = new CopyOnWriteArrayList<>();
+
+        @Bean
+        DLockMetrics own() {
+            return new DLockMetrics(Tags.of("client", "orders"));
+        }
+
+        @Bean
+        LockListener listener() {
+            return new LockListener() {
+                @Override
+                public void held(List<String> names) {
+                    HELD.addAll(names);
+                }
+            };
+        }
+    }
+
     private static ConfigurableApplicationContext run(Class<?> application, String... settings) {
         SpringApplication boot = new SpringApplication(application);
+        boot.setWebApplicationType(WebApplicationType.NONE);
         boot.setRegisterShutdownHook(false);
         return boot.run(settings);
     }
@@ -43,7 +90,7 @@ final class BootTest {
     void an_application_has_a_client_and_a_registry() {
         try (TestServer server = TestServer.start()) {
             DLockClient client;
-            try (ConfigurableApplicationContext context = run(Application.class, "--spring.main.web-application-type=none",
+            try (ConfigurableApplicationContext context = run(Application.class,
                     "--dlock.url=" + server.url() + "/3", "--dlock.owner=orders", "--dlock.lease=7s",
                     "--dlock.registry-prefix=orders:")) {
                 client = context.getBean(DLockClient.class);
@@ -70,6 +117,31 @@ final class BootTest {
                 assertSame(own, context.getBean(DLockClient.class));
                 assertEquals(1, context.getBeansOfType(LockRegistry.class).size());
             }
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(classes = {Application.class, WithOwnRegistry.class, WithOwnMeters.class})
+    void an_application_with_a_registry_has_meters(Class<?> application) throws Exception {
+        try (TestServer server = TestServer.start();
+                ConfigurableApplicationContext context = run(application, "--dlock.url=" + server.url())) {
+            MeterRegistry registry = context.getBean(MeterRegistry.class);
+            assertEquals(0, registry.get("dlock.losses").counter().count());
+            context.getBean(DLockClient.class).lock("metered").acquire().release();
+            assertEquals(1, registry.get("dlock.waits").tag("outcome", "granted").timer().count());
+            assertEquals(1, registry.get("dlock.holds").tag("outcome", "released").timer().count());
+            if (application == WithOwnMeters.class) {
+                assertEquals(1, registry.get("dlock.holds").tag("client", "orders").timer().count());
+                assertEquals(List.of("metered"), WithOwnMeters.HELD);
+            }
+        }
+    }
+
+    @Test
+    void an_application_without_a_registry_has_locks() throws Exception {
+        try (TestServer server = TestServer.start();
+                ConfigurableApplicationContext context = run(WithoutRegistry.class, "--dlock.url=" + server.url())) {
+            context.getBean(DLockClient.class).lock("plain").acquire().release();
         }
     }
 
