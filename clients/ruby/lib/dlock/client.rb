@@ -96,17 +96,18 @@ module Dlock
     def take(ends)
       wanted = target(ends)
       found = @mutex.synchronize do
-        fit, rest = @idle.partition { |wire| wire.target == wanted && wire.usable? }
-        @idle = fit
-        rest.each { |wire| wire.pid == Process.pid ? wire.close : wire.drop }
+        @idle, others = @idle.partition { |wire| wire.target == wanted && wire.pid == Process.pid }
+        others << @idle.pop until @idle.empty? || @idle.last.usable?
+        others.each { |wire| wire.pid == Process.pid ? wire.close : wire.drop }
         @idle.pop
       end
       found || Wire.new(wanted, ends)
     end
 
+    # Whoever takes it next looks whether the server has closed it.
     def give(wire)
       return unless wire
-      return wire.close unless wire.usable?
+      return wire.close unless wire.clean?
 
       @mutex.synchronize { @idle.size < IDLE ? @idle << wire : wire.close }
     end

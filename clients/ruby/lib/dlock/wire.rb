@@ -66,6 +66,8 @@ module Dlock
         got = @io.read_nonblock(16_384, exception: false)
         return true if got.nil?
         break @buffer << got if got.is_a?(String)
+        return false if milliseconds.zero?
+
         ready, = IO.select([@socket, wake].compact, nil, nil, [ends - Dlock.now, 0].max / 1000.0)
         return false unless ready&.include?(@socket)
       end
@@ -74,8 +76,11 @@ module Dlock
       true
     end
 
-    # Whether another command may be sent: each has its reply, and the server has not closed the connection.
-    def usable? = @unread.zero? && @pid == Process.pid && !closed? && !readable?(0)
+    # Whether each command has its reply, as far as is known here.
+    def clean? = @unread.zero? && @pid == Process.pid && !closed? && @buffer.empty?
+
+    # Whether another command may be sent: the server has not closed the connection either.
+    def usable? = clean? && !readable?(0)
 
     # Sends a last command behind a wait, and ends the sending side.
     def part(*commands)
