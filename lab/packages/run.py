@@ -83,6 +83,16 @@ def java() -> dict[str, list[str]]:
     return {"Jedis": ["java", "-cp", path, "Pairs"]}
 
 
+def ruby() -> dict[str, list[str]]:
+    run("ruby", "-rredis", "-e", "")
+    return {"redis-rb": ["ruby", str(ROOT / "clients/ruby/bench/pairs.rb")]}
+
+
+def php() -> dict[str, list[str]]:
+    run("php", "-r", "exit((int) !((include 'Symfony/Component/Lock/autoload.php') && extension_loaded('redis')));")
+    return {"phpredis": ["php", str(ROOT / "clients/php/bench/pairs.php")]}
+
+
 # A line for each language: how to build its programs, by driver. A kind that begins with `own-` is one of the package's
 # own connections, beside the plain lock of the driver.
 LANGUAGES: dict[str, tuple[Callable[[], dict[str, list[str]]], list[str]]] = {
@@ -91,6 +101,8 @@ LANGUAGES: dict[str, tuple[Callable[[], dict[str, list[str]]], list[str]]] = {
     "node": (node, ["lease", "kept"]),
     "java": (java, ["lease", "kept", "own-lease", "own-kept"]),
     "go": (go, ["lease", "kept", "own-lease", "own-kept"]),
+    "ruby": (ruby, ["lease", "kept"]),
+    "php": (php, ["lease"]),
 }
 
 
