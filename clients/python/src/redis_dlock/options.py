@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -76,9 +77,15 @@ def check_label(label: str | None) -> None:
 
 def owner_of_process(host: str, process: int, number: int, random: bytes) -> bytes:
     """Returns an owner that says where it is: `HOST:PID:NUMBER:RANDOM`, 64 bytes at most."""
-    plain = "".join(each if each.isascii() and (each.isalnum() or each in ".-_") else "-" for each in host.strip())
     end = f":{process}:{number}:{random.hex()}"
-    return ((plain or "host")[: _LONGEST_OWNER - len(end)] + end).encode()
+    return (_plain(host)[: _LONGEST_OWNER - len(end)] + end).encode()
+
+
+@functools.lru_cache(maxsize=1)
+def _plain(host: str) -> str:
+    """Returns the name of a host as owners have it."""
+    plain = "".join(each if each.isascii() and (each.isalnum() or each in ".-_") else "-" for each in host.strip())
+    return plain or "host"
 
 
 def owner_of_label(label: str, random: bytes) -> bytes:
