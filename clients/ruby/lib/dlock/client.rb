@@ -104,7 +104,7 @@ module Dlock
       found || Wire.new(wanted, ends)
     end
 
-    # Whoever takes it next looks whether the server has closed it.
+    # `take` looks whether the server has closed it meanwhile.
     def give(wire)
       return unless wire
       return wire.close unless wire.clean?
