@@ -70,7 +70,7 @@ pub(crate) struct Attempt {
     wait: Wait,
     lease: Duration,
     /// For how long a try looks for an answer.
-    patience: Duration,
+    outage: Duration,
     began: Instant,
     commands: Vec<Command>,
     sent: u64,
@@ -83,11 +83,11 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub fn new(now: Instant, wait: Wait, lease: Duration, patience: Duration) -> Self {
+    pub fn new(now: Instant, wait: Wait, lease: Duration, outage: Duration) -> Self {
         let next = Next::Ask { block: None, fresh: false };
         let (commands, sent, grant) = (Vec::new(), 0, None);
         let (is_answered, has_said_nil) = (false, false);
-        Self { wait, lease, patience, began: now, commands, sent, grant, is_answered, has_said_nil, next }
+        Self { wait, lease, outage, began: now, commands, sent, grant, is_answered, has_said_nil, next }
     }
 
     pub fn next(&self) -> Next {
@@ -272,7 +272,7 @@ impl Attempt {
     fn is_time_left(&self, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.began);
         match self.wait {
-            Wait::Not => elapsed < self.patience,
+            Wait::Not => elapsed < self.outage,
             Wait::AtMost(wait) => elapsed < wait,
             Wait::ForEver => true,
         }

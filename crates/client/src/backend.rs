@@ -45,17 +45,17 @@ impl Backend {
     }
 
     /// Asks once how long a hold lasts.
-    pub async fn look(&self, hold: &Hold, patience: Duration) -> Renewal {
+    pub async fn look(&self, hold: &Hold, within: Duration) -> Renewal {
         match self {
-            Self::Server(server) => server.look(hold, patience).await,
-            Self::Quorum(_) => self.renew(hold, hold.lease, patience).await,
+            Self::Server(server) => server.look(hold, within).await,
+            Self::Quorum(_) => self.renew(hold, hold.lease, within).await,
         }
     }
 
     /// Tries once to renew a hold.
-    pub async fn renew(&self, hold: &Hold, lease: Duration, patience: Duration) -> Renewal {
+    pub async fn renew(&self, hold: &Hold, lease: Duration, within: Duration) -> Renewal {
         match self {
-            Self::Server(server) => server.renew(hold, lease, patience).await,
+            Self::Server(server) => server.renew(hold, lease, within).await,
             Self::Quorum(_) => match &hold.kept {
                 Some(kept) => kept.renew().await,
                 None => Renewal::Gone,
@@ -75,10 +75,10 @@ impl Backend {
         }
     }
 
-    /// Sets the end of the hold to that time, trying again until `patience`. [`Error::Lost`]: it was not held any more.
-    pub async fn stay(&self, hold: &Hold, end: Instant, patience: Instant) -> Result<(), Error> {
+    /// Sets the end of the hold to `end`, trying again `until` then. [`Error::Lost`]: it was not held any more.
+    pub async fn stay(&self, hold: &Hold, end: Instant, until: Instant) -> Result<(), Error> {
         match self {
-            Self::Server(server) => server.stay(hold, end, patience).await,
+            Self::Server(server) => server.stay(hold, end, until).await,
             Self::Quorum(_) => Err(no_stay()),
         }
     }

@@ -50,7 +50,7 @@ impl Heartbeat {
 
     /// A renewal is about to be sent.
     pub fn sends(&mut self, now: Instant, validity: &Validity) {
-        self.set(Duty::Again((now + patience(self.lease(validity))).min(until(validity).unwrap_or(now))));
+        self.set(Duty::Again((now + answer_within(self.lease(validity))).min(until(validity).unwrap_or(now))));
     }
 
     /// Takes the answer to a renewal that was sent then.
@@ -98,8 +98,8 @@ impl Heartbeat {
 }
 
 /// Returns how long a renewal waits for its answer.
-pub(crate) fn patience(lease: Duration) -> Duration {
-    (lease / 6).clamp(MIN_PATIENCE, MAX_PATIENCE)
+pub(crate) fn answer_within(lease: Duration) -> Duration {
+    (lease / 6).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
 }
 
 fn until(validity: &Validity) -> Option<Instant> {
@@ -111,5 +111,5 @@ const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// For the answer to a renewal.
-const MIN_PATIENCE: Duration = Duration::from_millis(50);
-const MAX_PATIENCE: Duration = Duration::from_secs(2);
+const SHORTEST_ANSWER: Duration = Duration::from_millis(50);
+const LONGEST_ANSWER: Duration = Duration::from_secs(2);

@@ -38,7 +38,7 @@ impl Limits {
     }
 
     /// Returns how long an acquisition that does not wait looks for an answer.
-    pub fn patience(&self) -> Duration {
+    pub fn outage(&self) -> Duration {
         self.outage
     }
 

@@ -79,19 +79,19 @@ impl Node {
         self.info.addr().to_string()
     }
 
-    /// Sends a command and waits for its reply no longer than `patience`, with the time for a connection in it.
+    /// Sends a command and waits for its reply no longer than `within`, with the time for a connection in it.
     ///
     /// # Errors
     ///
     /// [`Error::Refused`] if the node answered with an error, and [`Error::Unreachable`] if it did not answer: then the
     /// command may have been executed.
-    pub async fn ask<T: FromRedisValue>(&self, command: &[&str], patience: Duration) -> Result<T, Error> {
+    pub async fn ask<T: FromRedisValue>(&self, command: &[&str], within: Duration) -> Result<T, Error> {
         let mut packed = Cmd::new();
         packed.arg(command);
         let asked = async { self.link().await?.ask(&packed, None).await.map_err(Error::from) };
-        let reply = match tokio::time::timeout(patience, asked).await {
+        let reply = match tokio::time::timeout(within, asked).await {
             Ok(reply) => reply,
-            Err(_) => Err(Error::Unreachable(format!("{}: no reply within {patience:?}", self.address()).into())),
+            Err(_) => Err(Error::Unreachable(format!("{}: no reply within {within:?}", self.address()).into())),
         };
         if let Err(Error::Unreachable(_)) = reply {
             *self.link.lock().unwrap_or_else(PoisonError::into_inner) = None;

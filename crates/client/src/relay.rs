@@ -60,7 +60,7 @@ impl Client {
 }
 
 impl Relay {
-    /// Sends a command to the server of the key. Waits for its reply no longer than `patience`; `None`: as long as it
+    /// Sends a command to the server of the key. Waits for its reply no longer than `within`; `None`: as long as it
     /// takes. If this future is dropped, close the relay: the reply is unread.
     ///
     /// # Errors
@@ -70,9 +70,9 @@ impl Relay {
         &self,
         key: &[u8],
         command: &Cmd,
-        patience: Option<Duration>,
+        within: Option<Duration>,
     ) -> Result<(Value, RelayLink), Unanswered> {
-        let (reply, link) = self.nodes.call(key, command, Lane::Shared, patience).await?;
+        let (reply, link) = self.nodes.call(key, command, Lane::Shared, within).await?;
         Ok((reply, RelayLink(link)))
     }
 
@@ -93,12 +93,12 @@ impl Relay {
     pub async fn ask_each(
         &self,
         command: &Cmd,
-        patience: Duration,
+        within: Duration,
     ) -> Result<Vec<Result<(Value, RelayLink), Unanswered>>, Unanswered> {
         let primaries = self.nodes.primaries().await?;
         let asked = primaries.iter().map(|node| async move {
             let link = self.nodes.link_to(node, Lane::Shared).await?;
-            match link.ask(command, Some(patience)).await {
+            match link.ask(command, Some(within)).await {
                 Ok(reply) => Ok((reply, RelayLink(link))),
                 Err(fault) => {
                     if !matches!(fault, Fault::Refused(_)) {

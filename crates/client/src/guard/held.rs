@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout_at;
 
 use crate::backend::Backend;
-use crate::heartbeat::{Duty, Heartbeat, patience};
+use crate::heartbeat::{Duty, Heartbeat, answer_within};
 use crate::holding::Hold;
 use crate::named::Binding;
 use crate::options::up_to_millis;
@@ -192,7 +192,7 @@ impl Held {
         let rest = self.stays_until().map(|end| up_to_millis(end.saturating_duration_since(Instant::now())));
         let lease = self.kept().heartbeat.wanted.max(rest.unwrap_or_default());
         let command = self.sends(lease);
-        let renewal = self.in_time(Box::pin(self.backend.renew(&self.hold, lease, self.patience()))).await;
+        let renewal = self.in_time(Box::pin(self.backend.renew(&self.hold, lease, self.answer_within()))).await;
         self.answered(command, &renewal);
         if matches!(renewal, Renewal::Capped) { self.look().await } else { renewal }
     }
@@ -201,7 +201,7 @@ impl Held {
     pub(super) async fn look(&self) -> Renewal {
         let sent = Instant::now();
         let question = self.kept().validity.asks(sent);
-        let renewal = self.in_time(Box::pin(self.backend.look(&self.hold, self.patience()))).await;
+        let renewal = self.in_time(Box::pin(self.backend.look(&self.hold, self.answer_within()))).await;
         self.update(|Kept { validity, heartbeat }, now| match &renewal {
             Renewal::Left(left) => {
                 validity.looked(question, *left);
@@ -217,8 +217,8 @@ impl Held {
     }
 
     /// Returns how long one answer may take.
-    pub(super) fn patience(&self) -> Duration {
-        patience(self.kept().validity.sure())
+    pub(super) fn answer_within(&self) -> Duration {
+        answer_within(self.kept().validity.sure())
     }
 
     /// Waits for an answer, but not beyond the end. The future has no type: they would nest too deep for the compiler.

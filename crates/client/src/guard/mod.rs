@@ -252,15 +252,15 @@ impl Guard {
         if !last {
             return Ok(());
         }
-        let patience = until.min(Instant::now() + RELEASE);
+        let end_of_tries = until.min(Instant::now() + RELEASE);
         if let Some(end) = self.held.stays_until() {
-            let outcome = self.held.backend.stay(&self.held.hold, end, patience).await;
+            let outcome = self.held.backend.stay(&self.held.hold, end, end_of_tries).await;
             self.released = !matches!(outcome, Err(Error::Unreachable(_)));
             return outcome;
         }
         let was_held = !self.held.is_unbound();
         self.held.leave_session();
-        let outcome = self.held.backend.release(&self.held.hold, was_held, patience).await;
+        let outcome = self.held.backend.release(&self.held.hold, was_held, end_of_tries).await;
         self.released = !matches!(outcome, Err(Error::Unreachable(_))) || self.held.hold.binding.is_some();
         if !matches!(outcome, Ok(()) | Err(Error::Lost)) {
             self.held.release_later();

@@ -15,12 +15,12 @@ use crate::server::fault::Fault;
 
 impl Inner {
     /// Opens it on the first node that answers.
-    pub(super) async fn open_in_cluster(self: &Arc<Self>, patience: Duration) -> Result<(), Fault> {
+    pub(super) async fn open_in_cluster(self: &Arc<Self>, within: Duration) -> Result<(), Fault> {
         self.kept().in_cluster = true;
         let mut failed = Fault::Later("no node of the cluster has slots".into());
         for node in self.server.primaries().await? {
             let name = node.addr().to_string();
-            match self.begin(&name, Heart::new(self.id.clone(), Some(node), Instant::now()), patience / 3).await {
+            match self.begin(&name, Heart::new(self.id.clone(), Some(node), Instant::now()), within / 3).await {
                 Ok(()) => return Ok(()),
                 Err(fault) => failed = fault,
             }
@@ -29,10 +29,10 @@ impl Inner {
     }
 
     /// Returns the heart of the node that has the key.
-    pub(super) async fn heart_of(self: &Arc<Self>, key: &[u8], patience: Duration) -> Result<String, Fault> {
+    pub(super) async fn heart_of(self: &Arc<Self>, key: &[u8], within: Duration) -> Result<String, Fault> {
         let node = match self.server.known_node_of(key) {
             Some(node) => node,
-            None => self.server.node_of(key, patience).await?,
+            None => self.server.node_of(key, within).await?,
         };
         self.heart_at(node).await
     }
@@ -60,7 +60,7 @@ impl Inner {
                 return Ok(name);
             }
             if *self.phase.borrow() == Phase::Open {
-                self.begin(&name, Heart::new(uuid(), Some(node), Instant::now()), self.patience()).await?;
+                self.begin(&name, Heart::new(uuid(), Some(node), Instant::now()), self.answer_within()).await?;
             }
             if *self.phase.borrow() == Phase::Open {
                 return Ok(name);
@@ -68,7 +68,7 @@ impl Inner {
             // The session may have been closed meanwhile, without this node.
             let heart = self.kept().hearts.remove(&name);
             if let Some(Heart { id, node, .. }) = heart {
-                self.server.close_session(&id, node.as_ref(), self.patience()).await?;
+                self.server.close_session(&id, node.as_ref(), self.answer_within()).await?;
             }
             Err(Fault::Refused("the session has ended".into()))
         })
@@ -98,7 +98,7 @@ impl Inner {
     async fn follow(self: &Arc<Self>, number: u64, from: &str) -> Result<(), Fault> {
         let Some(hold) = self.kept().bindings.get(&number).map(|bound| bound.hold.clone()) else { return Ok(()) };
         let key = hold.names.first().map_or(&[][..], Vec::as_slice);
-        let node = self.server.node_of(key, self.patience()).await?;
+        let node = self.server.node_of(key, self.answer_within()).await?;
         let name = self.heart_at(node).await?;
         if name == from {
             return Err(Fault::Later("it is there still".into()));

@@ -12,10 +12,10 @@ use crate::server::fault::Fault;
 
 impl Inner {
     /// Opens the session on a server, and begins to send heartbeats to it.
-    pub(super) async fn begin(self: &Arc<Self>, name: &str, heart: Heart, patience: Duration) -> Result<(), Fault> {
+    pub(super) async fn begin(self: &Arc<Self>, name: &str, heart: Heart, within: Duration) -> Result<(), Fault> {
         let wake = heart.wake.clone();
         self.kept().hearts.insert(name.to_owned(), heart);
-        let opened = self.round(name, Some(patience)).await;
+        let opened = self.round(name, Some(within)).await;
         let is_open = self.kept().hearts.get(name).is_some_and(|heart| heart.until().is_some());
         if !is_open {
             self.kept().hearts.remove(name);

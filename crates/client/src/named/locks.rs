@@ -37,8 +37,8 @@ impl Inner {
     }
 
     /// Returns what a lock is acquired with. In a cluster, opens the session on the node that has the key, if it is not.
-    pub async fn ticket(self: &Arc<Self>, key: &[u8], patience: Duration) -> Result<Ticket, Fault> {
-        let name = if self.kept().in_cluster { self.heart_of(key, patience).await? } else { ONE_SERVER.to_owned() };
+    pub async fn ticket(self: &Arc<Self>, key: &[u8], within: Duration) -> Result<Ticket, Fault> {
+        let name = if self.kept().in_cluster { self.heart_of(key, within).await? } else { ONE_SERVER.to_owned() };
         let kept = self.kept();
         let heart = kept.hearts.get(&name).ok_or_else(|| Fault::Later("the session has ended there".into()))?;
         Ok(Ticket { id: heart.id.clone(), openings: heart.openings, heart: name })

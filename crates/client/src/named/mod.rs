@@ -129,7 +129,7 @@ impl Session {
         let inner = &self.inner;
         let names = inner.names();
         let closing = names.iter().map(|(id, node)| async move {
-            inner.repeat(|patience| inner.server.close_session(id, node.as_ref(), patience)).await
+            inner.repeat(|within| inner.server.close_session(id, node.as_ref(), within)).await
         });
         join_all(closing).await.into_iter().collect()
     }
@@ -149,11 +149,11 @@ impl Inner {
     }
 
     async fn open(self: &Arc<Self>) -> Result<(), Error> {
-        self.repeat(|patience| async move {
-            if self.server.is_in_cluster(patience).await? {
-                return self.open_in_cluster(patience).await;
+        self.repeat(|within| async move {
+            if self.server.is_in_cluster(within).await? {
+                return self.open_in_cluster(within).await;
             }
-            self.begin(ONE_SERVER, Heart::new(self.id.clone(), None, Instant::now()), patience).await
+            self.begin(ONE_SERVER, Heart::new(self.id.clone(), None, Instant::now()), within).await
         })
         .await
     }

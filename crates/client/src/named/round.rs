@@ -13,10 +13,10 @@ use crate::validity::{Command, end};
 
 impl Inner {
     /// Sends a heartbeat, and acts on its reply. Opens the session if the server does not know it.
-    pub(super) async fn round(self: &Arc<Self>, name: &str, patience: Option<Duration>) -> Result<(), Fault> {
+    pub(super) async fn round(self: &Arc<Self>, name: &str, within: Option<Duration>) -> Result<(), Fault> {
         let known: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
-        let patience_for_it = patience.unwrap_or_else(|| self.patience());
-        let (command, count) = match self.beat_once(name, patience_for_it).await {
+        let for_beat = within.unwrap_or_else(|| self.answer_within());
+        let (command, count) = match self.beat_once(name, for_beat).await {
             Ok(Some(confirmed)) => confirmed,
             Ok(None) => return Ok(()),
             Err(fault) => {
@@ -33,7 +33,7 @@ impl Inner {
         self.learn_caps(name).await;
         let owed = self.kept().owed.clone();
         for releases in owed {
-            if self.all(&releases, patience).await.iter().all(is_over) {
+            if self.all(&releases, within).await.iter().all(is_over) {
                 self.kept().owed.retain(|other| !Arc::ptr_eq(other, &releases));
             }
         }
@@ -41,10 +41,10 @@ impl Inner {
     }
 
     /// Sends a heartbeat. Returns it, and how many bindings the server has; `None`: the session is over.
-    async fn beat_once(&self, name: &str, patience: Duration) -> Result<Option<(Command, u64)>, Fault> {
+    async fn beat_once(&self, name: &str, within: Duration) -> Result<Option<(Command, u64)>, Fault> {
         let heart = self.kept().hearts.get(name).map(|heart| (heart.id.clone(), heart.node.clone(), heart.openings));
         let Some((id, node, openings)) = heart else { return Ok(None) };
-        let heartbeat = |option| self.heartbeat((&id, node.as_ref()), option, patience);
+        let heartbeat = |option| self.heartbeat((&id, node.as_ref()), option, within);
         if openings > 0 {
             let Some(command) = self.sends(name) else { return Ok(None) };
             match heartbeat("XX").await {
@@ -86,9 +86,9 @@ impl Inner {
         &self,
         (id, node): (&str, Option<&ConnectionInfo>),
         option: &str,
-        patience: Duration,
+        within: Duration,
     ) -> Result<Option<u64>, Fault> {
-        self.server.heartbeat((id, node), self.timeout, option, patience).await
+        self.server.heartbeat((id, node), self.timeout, option, within).await
     }
 
     /// Notes that a heartbeat is confirmed. False: it is over.
@@ -156,7 +156,7 @@ impl Inner {
                 return;
             }
             let sent = Instant::now();
-            let asking = some.iter().map(|(_, hold)| self.server.cap_of(hold, self.patience()));
+            let asking = some.iter().map(|(_, hold)| self.server.cap_of(hold, self.answer_within()));
             for ((number, _), cap) in some.iter().zip(join_all(asking).await) {
                 // Without an answer, the next round asks again, until the lock is not certain any more.
                 if let (Ok(cap), Some(bound)) = (cap, self.kept().bindings.get_mut(number)) {
@@ -181,17 +181,13 @@ impl Inner {
         }
     }
 
-    pub(super) async fn all(
-        &self,
-        commands: &[(Vec<u8>, Cmd)],
-        patience: Option<Duration>,
-    ) -> Vec<Result<Value, Fault>> {
-        self.server.call_each(commands, patience.unwrap_or_else(|| self.patience())).await
+    pub(super) async fn all(&self, commands: &[(Vec<u8>, Cmd)], within: Option<Duration>) -> Vec<Result<Value, Fault>> {
+        self.server.call_each(commands, within.unwrap_or_else(|| self.answer_within())).await
     }
 
     /// Returns how long a reply may take: a part of the timeout, so that two may fail before the session is lost.
-    pub(super) fn patience(&self) -> Duration {
-        (self.timeout / 6).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)
+    pub(super) fn answer_within(&self) -> Duration {
+        (self.timeout / 6).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
     }
 }
 
@@ -201,8 +197,8 @@ fn is_over(reply: &Result<Value, Fault>) -> bool {
 }
 
 /// How long a reply to a heartbeat may take, at least and at most.
-const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
-const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
+const SHORTEST_ANSWER: Duration = Duration::from_millis(100);
+const LONGEST_ANSWER: Duration = Duration::from_secs(2);
 
 /// How many locks are bound again at once.
 pub(super) const AT_ONCE: usize = 100;

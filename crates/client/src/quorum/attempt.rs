@@ -38,7 +38,7 @@ pub(super) enum Entry {
 impl Attempt {
     pub(super) fn begin(quorum: Arc<Quorum>, protocol: dlock_quorum::Terms, terms: &Arc<Terms>) -> Self {
         let now = quorum.now();
-        let patience = match terms.wait {
+        let wait = match terms.wait {
             Wait::Not => Patience::None,
             Wait::AtMost(wait) => Patience::Until(now.saturating_add(wait.min(LONGEST_WAIT))),
             Wait::ForEver => Patience::Endless,
@@ -52,7 +52,7 @@ impl Attempt {
             floor: quorum.clocks.floor(),
             seed: rand::random(),
         };
-        let acquisition = Acquisition::begin(protocol, patience, start, now, &mut calls);
+        let acquisition = Acquisition::begin(protocol, wait, start, now, &mut calls);
         let dispatch = Dispatch::new(quorum.clone(), terms.clone());
         let entries = vec![Entry::Unasked; quorum.members()];
         let flights = Flights::new(quorum.clone());

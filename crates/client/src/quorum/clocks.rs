@@ -37,9 +37,9 @@ impl ServerClocks {
     }
 
     /// Asks a server for the time.
-    pub async fn read(&self, member: usize, wire: &Wire, patience: Option<Duration>) -> Result<(), Fault> {
+    pub async fn read(&self, member: usize, wire: &Wire, within: Option<Duration>) -> Result<(), Fault> {
         let sent = self.began.elapsed();
-        let reply = match wire.ask(&cmd("TIME"), patience).await {
+        let reply = match wire.ask(&cmd("TIME"), within).await {
             // Not allowed. Then the token of a majority has to be raised each time.
             Err(Fault::Refused(_)) => return Ok(()),
             reply => reply?,
@@ -54,10 +54,10 @@ impl ServerClocks {
         member: usize,
         wire: &Wire,
         command: &Cmd,
-        patience: Option<Duration>,
+        within: Option<Duration>,
     ) -> Result<Value, Fault> {
         let sent = self.began.elapsed();
-        let (reply, time) = wire.ask_both(command, &cmd("TIME"), patience).await?;
+        let (reply, time) = wire.ask_both(command, &cmd("TIME"), within).await?;
         self.note(member, sent, time);
         Ok(reply)
     }

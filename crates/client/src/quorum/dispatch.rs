@@ -216,10 +216,10 @@ async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Wire) -> Res
             false
         }
     };
-    let patience = Some(quorum.give_up());
+    let within = Some(quorum.give_up());
     let reply = match call.ask {
-        Ask::Ping => Box::pin(quorum.clocks.read_with(call.to, wire, command, patience)).await,
-        _ => wire.ask(command, patience).await,
+        Ask::Ping => Box::pin(quorum.clocks.read_with(call.to, wire, command, within)).await,
+        _ => wire.ask(command, within).await,
     };
     if reply.is_ok() && !is_young && call.ask != Ask::Release {
         quorum.answers.note(call.to, call.sent);
@@ -317,14 +317,14 @@ async fn release_behind(
 
 /// Releases behind the request that waits, and ends its wait by `CLIENT UNBLOCK` or by closing its connection.
 async fn leave_queue(quorum: &Quorum, release: &Cmd, wait: Wait, other: Option<&Wire>) {
-    let patience = Some(quorum.give_up());
+    let within = Some(quorum.give_up());
     let sent = std::mem::replace(&mut *wait.wire.lock().unwrap_or_else(PoisonError::into_inner), Err(GivenUp));
     if let Ok(Some(wire)) = sent {
-        let mut behind = pin!(wire.ask(release, patience));
+        let mut behind = pin!(wire.ask(release, within));
         let _ = once(behind.as_mut()).await;
         // A server that was restarted knows a different owner by that number.
         if let Some(other) = other.filter(|other| other.is_to_process_of(&wire)) {
-            let _ = other.ask(cmd("CLIENT").arg("UNBLOCK").arg(wire.client_id), patience).await;
+            let _ = other.ask(cmd("CLIENT").arg("UNBLOCK").arg(wire.client_id), within).await;
         }
     }
     drop(wait.end);

@@ -90,10 +90,10 @@ impl Lookout {
         let silent = quorum.answers.silent_since(since);
         let answered = quorum.members() - silent.len();
         let (some, others) = silent.split_at(quorum.majority().saturating_sub(answered).min(silent.len()));
-        let (end, patience) = (Instant::now() + most, quorum.timeout());
+        let (end, within) = (Instant::now() + most, quorum.timeout());
         for asked in [some, others] {
-            let patience = patience.min(end.saturating_duration_since(Instant::now()));
-            join_all(asked.iter().map(|at| look_at(quorum.clone(), *at, patience))).await;
+            let within = within.min(end.saturating_duration_since(Instant::now()));
+            join_all(asked.iter().map(|at| look_at(quorum.clone(), *at, within))).await;
             let answered = quorum.members() - quorum.answers.silent_since(since).len();
             self.answered = Some(answered);
             if answered >= quorum.majority() {
@@ -105,14 +105,14 @@ impl Lookout {
 }
 
 /// Asks one server. A connection on which nothing came in time may be dead: the next command takes another.
-async fn look_at(quorum: Arc<Quorum>, at: usize, patience: Duration) {
+async fn look_at(quorum: Arc<Quorum>, at: usize, within: Duration) {
     let wire = quorum.members.get(at).and_then(Member::open_shared);
     let asked = quorum.clone();
     // In the background: to connect may take longer than this waits, and a late answer counts.
     let asking = tokio::spawn(async move { asked.read_clock(at).await });
     // A look that the limit cuts short shows nothing about the connection.
-    if timeout(patience, asking).await.is_err()
-        && patience >= quorum.timeout()
+    if timeout(within, asking).await.is_err()
+        && within >= quorum.timeout()
         && let (Some(member), Some(wire)) = (quorum.members.get(at), wire)
     {
         member.forget(&wire);

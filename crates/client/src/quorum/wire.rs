@@ -28,8 +28,8 @@ impl Wire {
     }
 
     /// Sends a command and waits for the reply as long as it takes.
-    pub async fn ask(&self, command: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
-        self.link.ask(command, patience).await
+    pub async fn ask(&self, command: &Cmd, within: Option<Duration>) -> Result<Value, Fault> {
+        self.link.ask(command, within).await
     }
 
     /// Sends two commands in one packet. Returns the reply to the first, unless it is an error, and whatever the other
@@ -38,8 +38,8 @@ impl Wire {
         &self,
         command: &Cmd,
         other: &Cmd,
-        patience: Option<Duration>,
+        within: Option<Duration>,
     ) -> Result<(Value, Value), Fault> {
-        self.link.ask_both(command, other, patience).await
+        self.link.ask_both(command, other, within).await
     }
 }

@@ -17,7 +17,7 @@ use crate::attempt::{Attempt, Block, Cleanup, Next, Outcome};
 use crate::binding::Ticket;
 use crate::cleanup;
 use crate::error::Error;
-use crate::heartbeat::patience;
+use crate::heartbeat::answer_within;
 use crate::holding::{Grant, Hold};
 use crate::join::join_all;
 use crate::limits::Limits;
@@ -88,7 +88,7 @@ impl Acquisition {
             at: at.clone(),
             runtime: Handle::current(),
         };
-        let attempt = Attempt::new(now, terms.wait, terms.first_lease(), limits.patience());
+        let attempt = Attempt::new(now, terms.wait, terms.first_lease(), limits.outage());
         let (left, got, why) = (Vec::new(), None, None);
         Self { server, terms, attempt, limits, heard: now, pause: PAUSE, at, abandoned, left, got, why }
     }
@@ -325,8 +325,8 @@ impl Server {
             (Some(replicas), Some(_)) => self.wait_with(replicas, terms, limits, request, at).await,
             // The server answers a request that waits when it wants.
             (None, block) => {
-                let patience = if block.is_some() { None } else { Some(REPLY) };
-                self.nodes.call_at(terms.name(), &[request], lane, patience, Duration::ZERO, at).await
+                let within = if block.is_some() { None } else { Some(REPLY) };
+                self.nodes.call_at(terms.name(), &[request], lane, within, Duration::ZERO, at).await
             }
         };
         let (replies, link) = match answered {
@@ -374,16 +374,16 @@ impl Server {
     /// Renews a hold that may have been granted long ago: in the queue nobody knows when the lease began. Returns when
     /// the server was asked how long it lasts, if it was.
     async fn confirm(&self, hold: &Hold, lease: Duration, limits: &Limits) -> (Renewal, Instant) {
-        let patience = patience(lease);
+        let within = answer_within(lease);
         if hold.session.is_none() || hold.replicas.is_some() {
             let replicas = hold.replicas.map(|replicas| limits.cut(replicas, Instant::now()));
-            let renewal = self.renew_for(replicas, hold, lease, patience).await;
+            let renewal = self.renew_for(replicas, hold, lease, within).await;
             if !matches!(renewal, Renewal::Capped) {
                 return (renewal, Instant::now());
             }
         }
         let asked = Instant::now();
-        (self.look(hold, patience).await, asked)
+        (self.look(hold, within).await, asked)
     }
 
     /// Releases in the background what an acquisition may have been granted.

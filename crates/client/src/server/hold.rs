@@ -21,8 +21,8 @@ use crate::session::Session;
 
 impl Server {
     /// Renews once.
-    pub async fn renew(&self, hold: &Hold, lease: Duration, patience: Duration) -> Renewal {
-        self.renew_for(hold.replicas, hold, lease, patience).await
+    pub async fn renew(&self, hold: &Hold, lease: Duration, within: Duration) -> Renewal {
+        self.renew_for(hold.replicas, hold, lease, within).await
     }
 
     /// The same, with less time for the replicas.
@@ -31,12 +31,12 @@ impl Server {
         replicas: Option<Replicas>,
         hold: &Hold,
         lease: Duration,
-        patience: Duration,
+        within: Duration,
     ) -> Renewal {
         let replies = match replicas {
-            Some(replicas) => self.renew_with_replicas(hold, lease, replicas, patience).await,
+            Some(replicas) => self.renew_with_replicas(hold, lease, replicas, within).await,
             None => {
-                let renewals = hold.names.iter().map(|name| self.renew_one(hold, name, lease, patience));
+                let renewals = hold.names.iter().map(|name| self.renew_one(hold, name, lease, within));
                 join_all(renewals).await.into_iter().collect()
             }
         };
@@ -44,23 +44,23 @@ impl Server {
     }
 
     /// Asks once how long a hold lasts: a session on its connection.
-    pub async fn look(&self, hold: &Hold, patience: Duration) -> Renewal {
+    pub async fn look(&self, hold: &Hold, within: Duration) -> Renewal {
         let link = hold.session.as_ref().map(|session| session.link());
         let checks = hold.names.iter().map(|name| {
             let (check, link) = (commands::check(hold, name), link.as_ref());
             async move {
                 match link {
-                    Some(link) => link.ask(&check, Some(patience)).await,
-                    None => self.nodes.call(name, &check, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply),
+                    Some(link) => link.ask(&check, Some(within)).await,
+                    None => self.nodes.call(name, &check, Lane::Shared, Some(within)).await.map(|(reply, _)| reply),
                 }
             }
         });
         left(join_all(checks).await.into_iter().collect())
     }
 
-    async fn renew_one(&self, hold: &Hold, name: &[u8], lease: Duration, patience: Duration) -> Result<Value, Fault> {
+    async fn renew_one(&self, hold: &Hold, name: &[u8], lease: Duration, within: Duration) -> Result<Value, Fault> {
         let renew = commands::renew(hold, name, lease);
-        self.nodes.call(name, &renew, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply)
+        self.nodes.call(name, &renew, Lane::Shared, Some(within)).await.map(|(reply, _)| reply)
     }
 
     /// Renews, and fails unless enough replicas have it.
@@ -69,15 +69,15 @@ impl Server {
         hold: &Hold,
         lease: Duration,
         replicas: Replicas,
-        patience: Duration,
+        within: Duration,
     ) -> Result<Vec<Value>, Fault> {
         let mut all: Vec<_> = hold.names.iter().map(|name| commands::renew(hold, name, lease)).collect();
         all.push(commands::wait(replicas));
         let rest = replicas.timeout + REPLY;
         let replies = match &hold.session {
-            Some(session) => session.link().ask_all(&all, Some(patience), rest).await?,
+            Some(session) => session.link().ask_all(&all, Some(within), rest).await?,
             None => {
-                let (replies, link) = self.nodes.call_all(hold.name(), &all, Lane::Own, Some(patience), rest).await?;
+                let (replies, link) = self.nodes.call_all(hold.name(), &all, Lane::Own, Some(within), rest).await?;
                 self.nodes.park(link, Lane::Own);
                 replies
             }

@@ -117,21 +117,21 @@ impl Link {
         }
     }
 
-    /// Sends a command and returns its reply, waiting for it no longer than `patience`.
-    pub async fn ask(&self, cmd: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
+    /// Sends a command and returns its reply, waiting for it no longer than `within`.
+    pub async fn ask(&self, cmd: &Cmd, within: Option<Duration>) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
         // Pinned here, it is not moved any more. Almost every future of this crate has this one within.
         let reply = pin!(connection.send_packed_command(cmd));
-        self.read(reply, patience).await?.extract_error().map_err(|error| self.fault(error))
+        self.read(reply, within).await?.extract_error().map_err(|error| self.fault(error))
     }
 
     /// Returns the reply to a command that a node answers although it does not have the slot yet. Both are sent as one:
     /// on a connection that is shared, no other command may come between.
-    pub async fn ask_importing(&self, cmd: &Cmd, patience: Option<Duration>) -> Result<Value, Fault> {
+    pub async fn ask_importing(&self, cmd: &Cmd, within: Option<Duration>) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
         let mut both = redis::pipe();
         both.cmd("ASKING").ignore().add_command(cmd.clone());
-        let replies = self.read(pin!(connection.send_packed_commands(&both, 1, 1)), patience).await?;
+        let replies = self.read(pin!(connection.send_packed_commands(&both, 1, 1)), within).await?;
         let reply = replies.into_iter().next().unwrap_or(Value::Nil);
         reply.extract_error().map_err(|error| self.fault(error))
     }
@@ -141,12 +141,12 @@ impl Link {
         &self,
         command: &Cmd,
         other: &Cmd,
-        patience: Option<Duration>,
+        within: Option<Duration>,
     ) -> Result<(Value, Value), Fault> {
         let mut connection = self.connection.clone();
         let mut both = redis::pipe();
         both.add_command(command.clone()).add_command(other.clone());
-        let replies = self.read(pin!(connection.send_packed_commands(&both, 0, 2)), patience).await?;
+        let replies = self.read(pin!(connection.send_packed_commands(&both, 0, 2)), within).await?;
         let mut replies = replies.into_iter();
         let reply = replies.next().unwrap_or(Value::Nil).extract_error().map_err(|error| self.fault(error))?;
         Ok((reply, replies.next().unwrap_or(Value::Nil)))
@@ -156,14 +156,14 @@ impl Link {
     async fn read<T>(
         &self,
         reply: impl Future<Output = Result<T, RedisError>>,
-        patience: Option<Duration>,
+        within: Option<Duration>,
     ) -> Result<T, Fault> {
         self.unread.fetch_add(1, Ordering::AcqRel);
-        let reply = match patience {
+        let reply = match within {
             None => reply.await,
-            Some(patience) => match tokio::time::timeout(patience, reply).await {
+            Some(within) => match tokio::time::timeout(within, reply).await {
                 Ok(reply) => reply,
-                Err(_) => return Err(self.silent(patience)),
+                Err(_) => return Err(self.silent(within)),
             },
         };
         self.unread.fetch_sub(1, Ordering::AcqRel);
@@ -174,20 +174,20 @@ impl Link {
         Fault::of(error, &self.info)
     }
 
-    fn silent(&self, patience: Duration) -> Fault {
-        Fault::OutcomeUnknown(format!("{}: no reply within {patience:?}", self.info.addr()).into())
+    fn silent(&self, within: Duration) -> Fault {
+        Fault::OutcomeUnknown(format!("{}: no reply within {within:?}", self.info.addr()).into())
     }
 
-    /// Sends several commands at once. Returns the first reply alone if it is nil, which it may take `patience` for;
+    /// Sends several commands at once. Returns the first reply alone if it is nil, which it may take `within` for;
     /// otherwise all replies, for which the others may take `rest` longer.
     pub async fn ask_all(
         &self,
         commands: &[Cmd],
-        patience: Option<Duration>,
+        within: Option<Duration>,
         rest: Duration,
     ) -> Result<Vec<Value>, Fault> {
         let Some((first, others)) = commands.split_first() else { return Ok(Vec::new()) };
-        let mut first = pin!(self.ask(first, patience));
+        let mut first = pin!(self.ask(first, within));
         let mut others = pin!(join_all(others.iter().map(|command| self.ask(command, None))));
         let mut early = None;
         let first = loop {

@@ -83,10 +83,10 @@ impl Nodes {
         key: &[u8],
         command: &Cmd,
         lane: Lane,
-        patience: Option<Duration>,
+        within: Option<Duration>,
     ) -> Result<(Value, Link), Fault> {
         let command = slice::from_ref(command);
-        let (mut replies, link) = self.call_all(key, command, lane, patience, Duration::ZERO).await?;
+        let (mut replies, link) = self.call_all(key, command, lane, within, Duration::ZERO).await?;
         Ok((replies.pop().unwrap_or(Value::Nil), link))
     }
 
@@ -96,10 +96,10 @@ impl Nodes {
         key: &[u8],
         commands: &[Cmd],
         lane: Lane,
-        patience: Option<Duration>,
+        within: Option<Duration>,
         rest: Duration,
     ) -> Result<(Vec<Value>, Link), Fault> {
-        self.call_at(key, commands, lane, patience, rest, &At::default()).await
+        self.call_at(key, commands, lane, within, rest, &At::default()).await
     }
 
     /// Does the same, and tells on which connection they were sent.
@@ -108,7 +108,7 @@ impl Nodes {
         key: &[u8],
         commands: &[Cmd],
         lane: Lane,
-        patience: Option<Duration>,
+        within: Option<Duration>,
         rest: Duration,
         at: &At,
     ) -> Result<(Vec<Value>, Link), Fault> {
@@ -120,8 +120,8 @@ impl Nodes {
             };
             *at.lock().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
             let replies = match (asked.take(), commands) {
-                (Some(_), [command]) => link.ask_importing(command, patience).await.map(|reply| vec![reply]),
-                _ => link.ask_all(commands, patience, rest).await,
+                (Some(_), [command]) => link.ask_importing(command, within).await.map(|reply| vec![reply]),
+                _ => link.ask_all(commands, within, rest).await,
             };
             match replies {
                 Ok(replies) => return Ok((replies, link)),
@@ -147,17 +147,17 @@ impl Nodes {
     }
 
     /// Sends a command to that node.
-    pub async fn call_node(&self, node: &ConnectionInfo, command: &Cmd, patience: Duration) -> Result<Value, Fault> {
+    pub async fn call_node(&self, node: &ConnectionInfo, command: &Cmd, within: Duration) -> Result<Value, Fault> {
         let asking = async {
             let link = self.link_to(node, Lane::Shared).await?;
-            let reply = link.ask(command, Some(patience)).await;
+            let reply = link.ask(command, Some(within)).await;
             if matches!(reply, Err(Fault::OutcomeUnknown(_) | Fault::Later(_))) {
                 self.forget(&link);
             }
             reply
         };
         let silent = |_| Err(Fault::NotSent(Cause::from("no connection in time").at(node.addr())));
-        timeout(patience * 2, asking).await.unwrap_or_else(silent)
+        timeout(within * 2, asking).await.unwrap_or_else(silent)
     }
 
     /// Returns the node that had the key last, if that is known.

@@ -22,11 +22,11 @@ impl Server {
         (id, node): (&str, Option<&ConnectionInfo>),
         timeout: Duration,
         option: &str,
-        patience: Duration,
+        within: Duration,
     ) -> Result<Option<u64>, Fault> {
         let mut heartbeat = cmd("DLOCK.SESSION");
         heartbeat.arg(id).arg("PX").arg(millis(timeout)).arg(option);
-        match self.call_at_node(node, &heartbeat, patience).await? {
+        match self.call_at_node(node, &heartbeat, within).await? {
             Value::Int(count) => Ok(Some(u64::try_from(count).unwrap_or(0))),
             Value::Nil => Ok(None),
             other => Err(commands::unexpected(&other)),
@@ -34,15 +34,10 @@ impl Server {
     }
 
     /// Ends a session, and releases its holds.
-    pub async fn close_session(
-        &self,
-        id: &str,
-        node: Option<&ConnectionInfo>,
-        patience: Duration,
-    ) -> Result<(), Fault> {
+    pub async fn close_session(&self, id: &str, node: Option<&ConnectionInfo>, within: Duration) -> Result<(), Fault> {
         let mut close = cmd("DLOCK.SESSION");
         close.arg(id).arg("CLOSE");
-        self.call_at_node(node, &close, patience).await.map(drop)
+        self.call_at_node(node, &close, within).await.map(drop)
     }
 
     /// Sends a command without a key to that node, or to the one server.
@@ -50,11 +45,11 @@ impl Server {
         &self,
         node: Option<&ConnectionInfo>,
         command: &Cmd,
-        patience: Duration,
+        within: Duration,
     ) -> Result<Value, Fault> {
         match node {
-            Some(node) => self.nodes.call_node(node, command, patience).await,
-            None => self.nodes.call(b"", command, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply),
+            Some(node) => self.nodes.call_node(node, command, within).await,
+            None => self.nodes.call(b"", command, Lane::Shared, Some(within)).await.map(|(reply, _)| reply),
         }
     }
 
@@ -69,16 +64,16 @@ impl Server {
     }
 
     /// Asks which node has the key.
-    pub async fn node_of(&self, key: &[u8], patience: Duration) -> Result<ConnectionInfo, Fault> {
+    pub async fn node_of(&self, key: &[u8], within: Duration) -> Result<ConnectionInfo, Fault> {
         // Only the node that has the key answers. No hold has the token 1.
-        let (_, link) = self.nodes.call(key, cmd("DLOCK.CHECK").arg(key).arg(1), Lane::Shared, Some(patience)).await?;
+        let (_, link) = self.nodes.call(key, cmd("DLOCK.CHECK").arg(key).arg(1), Lane::Shared, Some(within)).await?;
         self.nodes.note(key, link.info());
         Ok(link.info().clone())
     }
 
     /// Returns whether the server is a node of a cluster.
-    pub async fn is_in_cluster(&self, patience: Duration) -> Result<bool, Fault> {
-        let slots = self.nodes.call(b"", cmd("CLUSTER").arg("SLOTS"), Lane::Shared, Some(patience)).await;
+    pub async fn is_in_cluster(&self, within: Duration) -> Result<bool, Fault> {
+        let slots = self.nodes.call(b"", cmd("CLUSTER").arg("SLOTS"), Lane::Shared, Some(within)).await;
         match slots {
             Ok(_) => Ok(true),
             // The server is not in a cluster, or does not let us ask.
@@ -88,20 +83,20 @@ impl Server {
     }
 
     /// Sends commands at once, and returns what became of each.
-    pub async fn call_each(&self, commands: &[(Vec<u8>, Cmd)], patience: Duration) -> Vec<Result<Value, Fault>> {
+    pub async fn call_each(&self, commands: &[(Vec<u8>, Cmd)], within: Duration) -> Vec<Result<Value, Fault>> {
         let asked = commands.iter().map(|(key, command)| async move {
-            self.nodes.call(key, command, Lane::Shared, Some(patience)).await.map(|(reply, _)| reply)
+            self.nodes.call(key, command, Lane::Shared, Some(within)).await.map(|(reply, _)| reply)
         });
         join_all(asked).await
     }
 
     /// Returns how long a hold lasts at most, whatever keeps it; `None` if there is no such end, or the user may not ask.
-    pub async fn cap_of(&self, hold: &BoundHold, patience: Duration) -> Result<Option<Duration>, Fault> {
+    pub async fn cap_of(&self, hold: &BoundHold, within: Duration) -> Result<Option<Duration>, Fault> {
         let name = hold.names.first().map_or(&[][..], Vec::as_slice);
         let mut info = cmd("DLOCK.INFO");
         info.arg(name).arg("OWNER").arg(&hold.owner);
         let wrong = |error: RedisError| Fault::Refused(format!("DLOCK.INFO: {error}").into());
-        let reply = match self.nodes.call(name, &info, Lane::Shared, Some(patience)).await {
+        let reply = match self.nodes.call(name, &info, Lane::Shared, Some(within)).await {
             Ok((Value::Nil, _)) => return Err(Fault::Later("it is not held".into())),
             Ok((reply, _)) => reply,
             Err(Fault::Refused(cause)) if cause.code() == Some("NOPERM") => return Ok(None),

@@ -16,18 +16,18 @@ use crate::join::join_all;
 use crate::options::up_to_millis;
 
 impl Server {
-    /// Sets the end of the hold to that time. Tries again until `patience`, but not for longer than the hold may last.
+    /// Sets the end of the hold to `end`. Tries again `until` then, but not for longer than the hold may last.
     /// Tries all of several locks, and returns the first error.
-    pub async fn stay(&self, hold: &Hold, end: Instant, patience: Instant) -> Result<(), Error> {
-        join_all(hold.names.iter().map(|name| self.stay_one(hold, name, end, patience))).await.into_iter().collect()
+    pub async fn stay(&self, hold: &Hold, end: Instant, until: Instant) -> Result<(), Error> {
+        join_all(hold.names.iter().map(|name| self.stay_one(hold, name, end, until))).await.into_iter().collect()
     }
 
-    async fn stay_one(&self, hold: &Hold, name: &[u8], end: Instant, patience: Instant) -> Result<(), Error> {
-        let staying = timeout_at(patience.into(), self.stay_until(hold, name, end, patience)).await;
+    async fn stay_one(&self, hold: &Hold, name: &[u8], end: Instant, until: Instant) -> Result<(), Error> {
+        let staying = timeout_at(until.into(), self.stay_until(hold, name, end, until)).await;
         staying.unwrap_or_else(|_| Err(Error::Unreachable("no reply in time".into())))
     }
 
-    async fn stay_until(&self, hold: &Hold, name: &[u8], end: Instant, patience: Instant) -> Result<(), Error> {
+    async fn stay_until(&self, hold: &Hold, name: &[u8], end: Instant, until: Instant) -> Result<(), Error> {
         loop {
             let rest = up_to_millis(end.saturating_duration_since(Instant::now()));
             // A lease of zero is none.
@@ -38,7 +38,7 @@ impl Server {
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_wrong_type() => return Err(Error::Lost),
                 Err(fault @ Fault::Refused(_)) => return Err(fault.into()),
-                Err(fault) if Instant::now() + PAUSE >= patience => return Err(fault.into()),
+                Err(fault) if Instant::now() + PAUSE >= until => return Err(fault.into()),
                 Err(_) => sleep(PAUSE).await,
             }
         }
