@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "chaos-clients"))
 from build import build  # noqa: E402 - the path comes first
 from faults import OF_PROGRAMS, Faults, watch_lateness, watch_replicas, watch_servers  # noqa: E402
 from judge import Round  # noqa: E402
-from machines import DEPLOYMENTS, Deployment, soon  # noqa: E402
+from machines import DEPLOYMENTS, Broken, Deployment, soon  # noqa: E402
 from program import LANGUAGES, ROLES, Adopter, adopters  # noqa: E402
 from programs import micros  # noqa: E402
 from rules import KEPT, violations  # noqa: E402
@@ -78,7 +78,7 @@ class Run:
         ends = time.monotonic() + self._options.seconds
         while time.monotonic() < ends:
             await self._faults.play(self.it, micros() + int(min(FAULTS, ends - time.monotonic()) * 1_000_000))
-            await soon("the servers are whole again", self._deployment.is_whole)
+            await self._recover()
             await asyncio.sleep(CALM)
             tell(f"{len(self.it.attempts)} acquisitions")
         await asyncio.gather(*(program.end(slack=5.0) for program in self._programs))
@@ -91,6 +91,14 @@ class Run:
         orders = {each.name: each.read_text().splitlines() for each in sorted(self._ledger.iterdir())}
         self._paid = sum(any(row.startswith("paid") for row in rows) for rows in orders.values())
         return violations(self.it, orders)
+
+    async def _recover(self) -> None:
+        """Waits until the servers are whole again. The time until then has a reason for errors."""
+        began = micros()
+        with contextlib.suppress(Broken):
+            await soon("the servers are whole again", self._deployment.is_whole)
+        self.it.faults.append(("servers not whole", "", began, micros()))
+        self.it.calm = micros()
 
     async def close(self) -> None:
         """Ends what still runs."""
