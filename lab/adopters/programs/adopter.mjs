@@ -178,10 +178,11 @@ const ROLES = { web: [pay, 2], pool: [serve, 2], election: [stand, 1], slots: [c
 
 const client = connect();
 client.on('error', () => {}); // what fails says so
-await client.connect?.().catch(() => {});
+process.stdin.on('end', () => stopping.abort()).resume();
+const stopped = new Promise((resolve) => stopping.signal.addEventListener('abort', resolve));
+await Promise.race([stopped, client.connect?.().catch(() => {})]);
 const dlock = new DLock(client);
 const [task, workers] = ROLES[role];
-process.stdin.on('end', () => stopping.abort()).resume();
 await Promise.all(
   Array.from({ length: workers }, async () => {
     while (!stopping.signal.aborted) await task(dlock);
