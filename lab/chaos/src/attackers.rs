@@ -55,7 +55,7 @@ fn attack(attacker: u64, control: &Control, has_ended: &AtomicBool) -> std::io::
         if has_ended.load(Ordering::Relaxed) || primary() != port {
             break;
         }
-        let command = |n| format!("DLOCK.ACQUIRE attack-{attacker}-{batch}-{n} o PX 300 SESSION\r\n");
+        let command = |n| format!("DLOCK.ACQUIRE {{c}}attack-{attacker}-{batch}-{n} o PX 300 SESSION\r\n");
         let commands: String = (0..BATCH).map(command).collect();
         stream.write_all(commands.as_bytes())?;
         read_replies(&mut stream)?;

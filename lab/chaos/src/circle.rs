@@ -13,7 +13,7 @@ const PATIENCE_MS: u64 = 20_000;
 /// Has owners wait for each other. Returns what must not be.
 pub fn check(server: &Server) -> Vec<String> {
     let mut admin = server.client();
-    for (key, owner) in [("a", "alice"), ("b", "bob"), ("c", "carol")] {
+    for (key, owner) in [("{c}a", "alice"), ("{c}b", "bob"), ("{c}c", "carol")] {
         admin.int(format!("DLOCK.ACQUIRE {key} {owner} PX 60000"));
     }
     let mut found = Vec::new();
@@ -25,28 +25,28 @@ pub fn check(server: &Server) -> Vec<String> {
         }
     };
     // bob has two threads of control. alice may wait for him, whichever came first: the one for carol may go on.
-    for keys in [["a", "c"], ["c", "a"]] {
+    for keys in [["{c}a", "{c}c"], ["{c}c", "{c}a"]] {
         let two = keys.map(|key| {
             let bob = ask(server, key, "bob");
             has_waiters(key, 1);
             bob
         });
-        let alice = ask(server, "b", "alice");
-        has_waiters("b", 1);
+        let alice = ask(server, "{c}b", "alice");
+        has_waiters("{c}b", 1);
         drop((two, alice));
-        for key in ["a", "b", "c"] {
+        for key in ["{c}a", "{c}b", "{c}c"] {
             has_waiters(key, 0);
         }
     }
     // He has one.
-    let one = ask(server, "a", "bob");
-    has_waiters("a", 1);
-    match ask(server, "b", "alice").poll(Duration::from_millis(PATIENCE_MS)) {
+    let one = ask(server, "{c}a", "bob");
+    has_waiters("{c}a", 1);
+    match ask(server, "{c}b", "alice").poll(Duration::from_millis(PATIENCE_MS)) {
         Some(Value::ServerError(error)) if error_text(&error).starts_with("DEADLOCK") => {}
         reply => found.push(format!("a deadlock of two owners is answered with {reply:?}")),
     }
     drop(one);
-    admin.run("DEL a b c");
+    admin.run("DEL {c}a {c}b {c}c");
     found
 }
 

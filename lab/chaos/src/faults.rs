@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use dlock_testkit::jumping::JumpingClock;
+use dlock_testkit::process::shared_library;
 use dlock_testkit::redis::Value;
 use dlock_testkit::replica::info_field;
 use dlock_testkit::{Client, Server, Setup};
@@ -11,7 +12,9 @@ use crate::check::Fault;
 use crate::control::{Control, Orders, Work};
 use crate::failure::{Doing, Failure, Result};
 use crate::plan::{Kind, Scenario};
+use crate::slots;
 use crate::time::{now, sleep_ms, wait_until};
+use crate::workload::KEYS;
 
 /// The settings of every server: nothing may be lost by a kill. Keepalive finds the connections of clients that died
 /// while they were cut off, and spares those that are cut off for as long as [`LONGEST_CUT_MS`]. Workers have addresses
@@ -24,9 +27,13 @@ pub const LONGEST_CUT_MS: u64 = 3000;
 
 /// The servers of a scenario.
 pub struct Servers {
-    /// The primary, and the replica if the scenario has one.
+    /// The primary, or the node that has the slot of the locks.
     primary: Server,
+    /// The replica, or the other node, if the scenario has one.
     replica: Option<Server>,
+    /// The settings of every server.
+    setup: Setup,
+    scenario: Scenario,
     control: Control,
     clock: Option<JumpingClock>,
 }
@@ -38,13 +45,22 @@ impl Servers {
         } else {
             None
         };
-        let setup = clock.iter().fold(Setup::new().conf(CONF), |setup, clock| clock.give(setup));
-        let primary = setup.start();
-        let replica = match scenario {
-            Scenario::Restart | Scenario::Clock => None,
-            Scenario::Failover | Scenario::Promotion => Some(Setup::new().conf(CONF).replica_of(&primary)),
+        let deleter = shared_library(dir, "deleter", DELETER).doing("building a module that deletes keys")?;
+        let setup = Setup::new().conf(CONF).conf(&format!("loadmodule {}", deleter.display()));
+        let setup = clock.iter().fold(setup, |setup, clock| clock.give(setup));
+        let (primary, replica) = match scenario {
+            Scenario::Restart | Scenario::Clock => (setup.clone().start(), None),
+            Scenario::Failover | Scenario::Promotion => {
+                let primary = setup.clone().start();
+                let replica = setup.clone().replica_of(&primary);
+                (primary, Some(replica))
+            }
+            Scenario::Slots => {
+                let (home, other) = slots::two_nodes(&setup);
+                (home, Some(other))
+            }
         };
-        let servers = Servers { primary, replica, control: Control::in_dir(dir), clock };
+        let servers = Servers { primary, replica, setup, scenario, control: Control::in_dir(dir), clock };
         servers.until_in_step()?;
         servers.order(Work::GoOn)?;
         Ok(servers)
@@ -56,6 +72,12 @@ impl Servers {
 
     pub fn all(&mut self) -> impl Iterator<Item = &mut Server> {
         std::iter::once(&mut self.primary).chain(&mut self.replica)
+    }
+
+    /// All that take locks from clients: the primary, or both nodes of a cluster.
+    pub fn nodes(&self) -> impl Iterator<Item = &Server> {
+        let other = self.replica.as_ref().filter(|_| self.scenario == Scenario::Slots);
+        std::iter::once(&self.primary).chain(other)
     }
 
     /// Tells the workers where the primary is and whether to go on.
@@ -109,10 +131,35 @@ impl Servers {
         let fault = Fault::new(Kind::Promotion, begin);
         let primary = self.primary.port();
         let replica = self.replica.as_mut().ok_or_else(no_replica)?;
-        replica.reconfigure(|_| Setup::new().conf(CONF).conf(&format!("replicaof 127.0.0.1 {primary}")));
+        let setup = self.setup.clone().conf(&format!("replicaof 127.0.0.1 {primary}"));
+        replica.reconfigure(|_| setup);
         replica.boot();
         self.until_in_step()?;
         Ok(fault)
+    }
+
+    /// Moves the slot of all locks to the other node.
+    pub fn travel(&mut self) -> Result<Fault> {
+        let begin = now();
+        let to = self.replica.as_ref().ok_or_else(no_replica)?;
+        slots::travel(&self.primary, to)
+            .map_err(|refusal| failure(&self.primary, &format!("the slot does not move: {refusal}")))?;
+        self.swap();
+        self.order(Work::GoOn)?;
+        Ok(Fault::new(Kind::SlotMoved, begin))
+    }
+
+    /// Has a thread of another module delete the key of a lock.
+    pub fn delete(&mut self, choice: u64) -> Result<Fault> {
+        let begin = now();
+        let key = usize::try_from(choice % KEYS.len() as u64).ok().and_then(|at| KEYS.get(at).copied());
+        let mut client = self.primary.client();
+        let before = client.int("DELETER.DELETED");
+        client.ok(format!("DELETER.DELETE {}", key.unwrap_or_default()));
+        if !wait_until(PATIENCE_MS, || client.int("DELETER.DELETED") > before) {
+            return Err(failure(&self.primary, "the other module deletes nothing"));
+        }
+        Ok(Fault { key, ..Fault::new(Kind::KeyDeleted, begin) })
     }
 
     /// Pauses writes, or everything.
@@ -161,7 +208,7 @@ impl Servers {
 
     /// Waits until the replica gets what the primary writes.
     fn until_in_step(&self) -> Result<()> {
-        let Some(replica) = &self.replica else { return Ok(()) };
+        let Some(replica) = self.replica.as_ref().filter(|_| self.scenario != Scenario::Slots) else { return Ok(()) };
         let is_up = || {
             let status = |mut client: Client| info_field(&mut client, "replication", "master_link_status");
             Client::connect(replica.port()).ok().and_then(status).as_deref() == Some("up")
@@ -189,3 +236,5 @@ const FARTHEST_US: i64 = 4_000_000;
 const A_TURN_US: u64 = 20_000;
 
 const PATIENCE_MS: u64 = 60_000;
+
+const DELETER: &str = include_str!("deleter.c");

@@ -7,6 +7,7 @@
 //! | `scenario` | how one scenario runs and ends |
 //! | `plan` | which faults come when: the seed decides |
 //! | `faults` | what is done to servers, and the servers |
+//! | `slots` | two nodes of a cluster, and the slot that travels |
 //! | `workers`, `worker`, `workload` | worker processes; how one asks; what it does with locks |
 //! | `attackers` | clients that keep the server busy |
 //! | `observer` | which named session has which hold |
@@ -31,6 +32,7 @@ mod plan;
 mod queue;
 mod run;
 mod scenario;
+mod slots;
 mod time;
 mod words;
 mod worker;

@@ -12,6 +12,7 @@ use dlock_testkit::{Client, text_of};
 
 use crate::control::Control;
 use crate::time::{Micros, now, sleep_ms};
+use crate::workload::KEYS;
 
 /// The result of an observation.
 #[derive(Clone, Debug, Default)]
@@ -37,16 +38,16 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Begins to look at these keys of the primary. The control file in `dir`, by which the workers get their orders,
+    /// Begins to look at all locks of the primary. The control file in `dir`, by which the workers get their orders,
     /// has the primary's port.
-    pub fn start(dir: &Path, keys: Vec<String>) -> Observer {
+    pub fn start(dir: &Path) -> Observer {
         let has_ended = Arc::new(AtomicBool::new(false));
         let (control, is_over) = (Control::in_dir(dir), Arc::clone(&has_ended));
         let thread = std::thread::spawn(move || {
             let mut seen = Seen::default();
             while !is_over.load(Ordering::Relaxed) {
                 // A server that is down, or was just replaced, is tried again.
-                watch(&control, &keys, &is_over, &mut seen);
+                watch(&control, &is_over, &mut seen);
                 sleep_ms(BETWEEN_MS);
             }
             seen
@@ -61,11 +62,11 @@ impl Observer {
 }
 
 /// Looks at the primary until another server is the primary, or it does not answer.
-fn watch(control: &Control, keys: &[String], is_over: &AtomicBool, seen: &mut Seen) -> Option<()> {
+fn watch(control: &Control, is_over: &AtomicBool, seen: &mut Seen) -> Option<()> {
     let port = control.read().ok()?.port;
     let mut client = Client::connect(port).ok()?;
     while !is_over.load(Ordering::Relaxed) && control.read().ok()?.port == port {
-        for key in keys {
+        for key in KEYS {
             let at = now();
             let reply = client.outcome_within(PATIENCE, format!("DLOCK.INFO {key} FULL COUNT 0")).ok()?.ok()?;
             if reply != Value::Nil {

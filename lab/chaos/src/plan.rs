@@ -15,10 +15,13 @@ pub enum Scenario {
     Promotion,
     /// The clock of a server jumps, forth and back.
     Clock,
+    /// Two nodes of a cluster, between which the slot of all locks travels back and forth. Nothing may be lost.
+    Slots,
 }
 
 impl Scenario {
-    pub const ALL: [Scenario; 4] = [Scenario::Restart, Scenario::Failover, Scenario::Promotion, Scenario::Clock];
+    pub const ALL: [Scenario; 5] =
+        [Scenario::Restart, Scenario::Failover, Scenario::Promotion, Scenario::Clock, Scenario::Slots];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -26,16 +29,18 @@ impl Scenario {
             Scenario::Failover => "failover",
             Scenario::Promotion => "promotion",
             Scenario::Clock => "clock",
+            Scenario::Slots => "slots",
         }
     }
 
     /// Returns the faults of this scenario, each with the ms between two of them.
-    fn faults(self) -> [(Kind, u64); 6] {
+    fn faults(self) -> [(Kind, u64); 7] {
         let own = match self {
             Scenario::Restart => (Kind::ServerKilled, 3000),
             Scenario::Failover => (Kind::Failover, 3500),
             Scenario::Promotion => (Kind::Promotion, 4000),
             Scenario::Clock => (Kind::ClockJump, 2000),
+            Scenario::Slots => (Kind::SlotMoved, 2500),
         };
         let others = 4000;
         [
@@ -45,6 +50,7 @@ impl Scenario {
             (Kind::NetworkCut, others),
             (Kind::WritesPaused, others),
             (Kind::MemoryFull, others),
+            (Kind::KeyDeleted, 2000),
         ]
     }
 }
@@ -61,10 +67,13 @@ pub enum Kind {
     NetworkCut,
     WritesPaused,
     MemoryFull,
+    /// By a thread of another module.
+    KeyDeleted,
+    SlotMoved,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 11] = [
         Kind::ServerKilled,
         Kind::Failover,
         Kind::Promotion,
@@ -74,6 +83,8 @@ impl Kind {
         Kind::NetworkCut,
         Kind::WritesPaused,
         Kind::MemoryFull,
+        Kind::KeyDeleted,
+        Kind::SlotMoved,
     ];
 }
 
@@ -89,6 +100,8 @@ impl fmt::Display for Kind {
             Kind::NetworkCut => "network cut",
             Kind::WritesPaused => "writes paused",
             Kind::MemoryFull => "memory full",
+            Kind::KeyDeleted => "key deleted",
+            Kind::SlotMoved => "slot moved",
         })
     }
 }

@@ -14,6 +14,7 @@ use crate::faults;
 use crate::lin::{self, Tally};
 use crate::plan::{Kind, Scenario};
 use crate::scenario::{self, Outcome};
+use crate::slots;
 use crate::time::{now, unix_ahead};
 
 /// The options of a run.
@@ -62,8 +63,12 @@ pub fn run(options: &Options) -> Result<Verdict> {
         println!("skipped: networks that are cut (needs CAP_SYS_ADMIN, CAP_NET_ADMIN and iproute2: {error})");
     }
     let network = network.ok();
-    let scenarios: Vec<Scenario> =
+    let mut scenarios: Vec<Scenario> =
         Scenario::ALL.into_iter().filter(|scenario| options.scenario.is_none_or(|one| one == *scenario)).collect();
+    if scenarios.contains(&Scenario::Slots) && !slots::can_travel(&Server::start()) {
+        println!("skipped: slots that travel (needs Redis 8.4 or Valkey 9.0)");
+        scenarios.retain(|scenario| *scenario != Scenario::Slots);
+    }
     let ms = options.seconds * 1000 * SCENARIOS_PERCENT / 100 / scenarios.len().max(1) as u64;
     let mut history = options.history.as_ref().map(File::create).transpose().doing("creating the history")?;
     let mut total = Total::default();

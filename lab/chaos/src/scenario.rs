@@ -20,7 +20,6 @@ use crate::queue;
 use crate::time::{Micros, now, sleep_ms, wait_until};
 use crate::worker::Acknowledgement;
 use crate::workers::Workers;
-use crate::workload;
 
 /// The result of a scenario.
 pub struct Outcome {
@@ -36,7 +35,7 @@ pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64, network: Opt
     let counters = Counters::default();
     let acknowledgement = match scenario {
         Scenario::Promotion => Acknowledgement::Often,
-        Scenario::Restart | Scenario::Failover | Scenario::Clock => Acknowledgement::Never,
+        Scenario::Restart | Scenario::Failover | Scenario::Clock | Scenario::Slots => Acknowledgement::Never,
     };
     let mut workers = Workers::new(seed, counters.serve()?, acknowledgement)?;
     let servers = Servers::start(scenario, workers.dir())?;
@@ -46,7 +45,7 @@ pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64, network: Opt
     }
     workers.start()?;
     let attackers = Attackers::start(workers.dir(), attackers);
-    let observer = Observer::start(workers.dir(), workload::keys());
+    let observer = Observer::start(workers.dir());
     let mut running = Running { servers, workers, network, faults: Vec::new(), undo: Vec::new(), begun: now() };
     for planned in plan(seed, scenario, ms) {
         running.wait_for(planned.at_ms)?;
@@ -113,6 +112,8 @@ impl Running<'_> {
             Kind::Failover => self.servers.failover()?,
             Kind::Promotion => self.servers.promote(choice)?,
             Kind::ClockJump => self.servers.jump(choice)?,
+            Kind::SlotMoved => self.servers.travel()?,
+            Kind::KeyDeleted => self.servers.delete(choice)?,
             Kind::WritesPaused => self.servers.pause(choice),
             Kind::ClientKilled => {
                 let begin = self.workers.kill(choice)?;
@@ -193,13 +194,13 @@ impl Running<'_> {
 
     /// Finds locks and sessions that stay although nobody wants them.
     fn leaks(&self) -> Vec<String> {
-        let mut client = self.servers.primary().client();
-        let mut left = || {
+        let left_on = |mut client: Client| {
             let counted =
                 ["waiters", "queues", "sessions", "named_sessions"].map(|name| (name, counter(&mut client, name)));
             let keys = ("keys", client.int("DBSIZE"));
             counted.into_iter().chain([keys]).filter(|(_, count)| *count != 0).collect::<Vec<_>>()
         };
+        let left = || self.servers.nodes().map(Server::client).flat_map(left_on).collect::<Vec<_>>();
         wait_until(LONGEST_WAIT_MS, || left().is_empty());
         left().into_iter().map(|(name, count)| format!("{name} {count} is left at the end")).collect()
     }

@@ -114,8 +114,8 @@ impl Worker {
         };
         let reply = Reply::of(answer);
         self.recorder.received(&reply)?;
-        // The primary is elsewhere now, or will be.
-        if reply.is_error("READONLY") || reply.is_error("UNBLOCKED") {
+        // The primary is elsewhere now, or will be, or the slot is.
+        if ["READONLY", "UNBLOCKED", "MOVED"].iter().any(|code| reply.is_error(code)) {
             self.hang_up()?;
         }
         Ok(Some(reply))
@@ -125,7 +125,7 @@ impl Worker {
     pub fn ask_until_known(&mut self, command: &str) -> Result<Option<Reply>> {
         for _ in 0..MOST_REPEATS {
             match self.ask(command)? {
-                Some(reply) if ["READONLY", "UNBLOCKED", "LOADING"].iter().all(|code| !reply.is_error(code)) => {
+                Some(reply) if TRY_AGAIN.iter().all(|code| !reply.is_error(code)) => {
                     return Ok(Some(reply));
                 }
                 Some(_) | None => sleep_ms(30),
@@ -178,6 +178,9 @@ impl Worker {
 
 /// A command that blocks has its own end, or none.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+
+/// The errors after which the same command is sent again.
+const TRY_AGAIN: [&str; 5] = ["READONLY", "UNBLOCKED", "LOADING", "MOVED", "TRYAGAIN"];
 
 /// How often something that fails is tried again before the work is given up.
 const MOST_REPEATS: u32 = 100;

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use crate::process::shared_library;
 use crate::server::Setup;
 
 /// The clock of one server.
@@ -17,19 +17,12 @@ pub struct JumpingClock {
 }
 
 impl JumpingClock {
-    /// Builds the library in `dir`, with the C compiler that also links Rust programs.
+    /// Builds the library in `dir`.
     ///
     /// # Errors
-    /// A file cannot be written, or the compiler is missing or fails.
+    /// As of [`shared_library`].
     pub fn build(dir: &Path) -> io::Result<JumpingClock> {
-        let (source, library, path) = (dir.join("jumping.c"), dir.join("jumping.so"), dir.join("clock"));
-        std::fs::write(&source, SOURCE)?;
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let output =
-            Command::new(&compiler).args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).output()?;
-        if !output.status.success() {
-            return Err(io::Error::other(format!("jumping.c: {}", String::from_utf8_lossy(&output.stderr))));
-        }
+        let (library, path) = (shared_library(dir, "jumping", SOURCE)?, dir.join("clock"));
         let file = File::create(&path)?;
         file.write_all_at(&0_i64.to_ne_bytes(), 0)?;
         Ok(JumpingClock { library, path, file, offset: 0 })

@@ -182,6 +182,22 @@ pub fn spawn(mut command: Command) -> Child {
     child.unwrap_or_else(|e| panic!("cannot start {}: {e} (set DLOCK_SERVER)", program.display()))
 }
 
+/// Builds a shared library of C source in `dir`, with the C compiler that also links Rust programs.
+///
+/// # Errors
+/// A file cannot be written, or the compiler is missing or fails.
+pub fn shared_library(dir: &Path, name: &str, code: &str) -> std::io::Result<PathBuf> {
+    let [source, library] = ["c", "so"].map(|end| dir.join(format!("{name}.{end}")));
+    std::fs::write(&source, code)?;
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut command = Command::new(&compiler);
+    let output = command.args(["-shared", "-fPIC", "-pthread", "-O1", "-o"]).arg(&library).arg(&source).output()?;
+    if !output.status.success() {
+        return Err(std::io::Error::other(format!("{name}.c: {}", String::from_utf8_lossy(&output.stderr))));
+    }
+    Ok(library)
+}
+
 /// Returns a port nobody listens on, outside of the range from which the system takes ports for outgoing connections,
 /// with room for the cluster bus (port + 10,000). No suite in any language takes the same port while this process holds
 /// its UDP socket, even if the server there is down. CONTRIBUTING.md has the rule.

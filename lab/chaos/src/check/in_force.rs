@@ -3,7 +3,7 @@
 //! A reply says that at some time between sending and reply the hold had that much of its lease left. So it is in force
 //! from the reply until the time of sending plus that much, unless something may have ended it before: its owner
 //! released it, the connection or the named session that it was bound to ended, the primary was lost before the replica
-//! had it, or the server's clock jumped forward.
+//! had it, its key was deleted, or the server's clock jumped forward.
 
 use std::collections::BTreeMap;
 
@@ -99,6 +99,8 @@ impl Certainty<'_> {
                 until = until.saturating_sub(fault.jump_us.unsigned_abs()).max(fault.begin);
             }
         }
+        let is_deleted = |fault: &&Fault| fault.key.is_some_and(|key| key == self.hold.key) && fault.end >= self.sent;
+        until = faults.iter().filter(is_deleted).map(|fault| fault.begin).fold(until, Micros::min);
         // The replica may have been cut off at the beginning, and the primary gone on until the end.
         let is_lost = |fault: &&Fault| fault.kind == Kind::Promotion && fault.end >= self.sent;
         if loss == Loss::Counted && !self.is_acknowledged() {

@@ -50,12 +50,14 @@ pub struct Fault {
     pub end: Micros,
     /// By how much the server's clock jumped; forward if positive.
     pub jump_us: i64,
+    /// The key that was deleted.
+    pub key: Option<&'static str>,
 }
 
 impl Fault {
     /// Returns a fault that began then and is over now.
     pub fn new(kind: Kind, begin: Micros) -> Fault {
-        Fault { kind, begin, end: now(), jump_us: 0 }
+        Fault { kind, begin, end: now(), jump_us: 0, key: None }
     }
 }
 

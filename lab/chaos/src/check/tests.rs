@@ -13,7 +13,7 @@ fn violations(lives: &[&str]) -> Vec<String> {
 }
 
 fn fault(kind: Kind, begin: u64, end: u64) -> Fault {
-    Fault { kind, begin, end, jump_us: 0 }
+    Fault { kind, begin, end, jump_us: 0, key: None }
 }
 
 /// alice has `k` exclusively from 2 ms on, for a second.
@@ -327,4 +327,24 @@ fn a_hold_belongs_to_the_session_that_it_was_bound_to_last() {
     refused(&[&moved, "I 700000 2 DLOCK.ACQUIRE k bob PX 1000\nO 700500 int 60\n"], "two owners hold k");
     let unknown = moved.replace("O 313000 int 1\n", "");
     assert_eq!(violations(&[&format!("{unknown}I 320000 1 DLOCK.CHECK k 50\nO 321000 nil\n")]), [""; 0]);
+}
+
+#[test]
+fn a_hold_whose_key_was_deleted_is_over_and_another_is_not() {
+    let bob = "I 400000 1 DLOCK.ACQUIRE k bob PX 1000\nO 401000 int 60\n";
+    let found = |key| {
+        let mut record = record(Scenario::Restart, &[ALICE, bob]);
+        record.faults.push(Fault { key: Some(key), ..fault(Kind::KeyDeleted, 200_000, 210_000) });
+        check(&record).violations
+    };
+    assert_eq!(found("k"), [""; 0]);
+    assert!(found("other").iter().any(|violation| violation.contains("two owners hold k")));
+}
+
+#[test]
+fn a_grant_before_a_slot_moved_counts_on_the_other_node() {
+    let bob = "I 400000 1 DLOCK.ACQUIRE k bob PX 1000\nO 401000 int 60\n";
+    let mut record = record(Scenario::Slots, &[ALICE, bob]);
+    record.faults.push(fault(Kind::SlotMoved, 200_000, 210_000));
+    assert!(check(&record).violations.iter().any(|violation| violation.contains("two owners hold k")));
 }

@@ -40,17 +40,12 @@ fn step(worker: &mut Worker) -> Result<()> {
     }
 }
 
-/// The number of locks: few, so that there is always a waiter.
-const KEYS: u64 = 4;
+/// The keys of the locks: few, so that there is always a waiter, and all in one slot, as `MACQUIRE` needs them. Permits
+/// are taken of the last ones.
+pub const KEYS: [&str; 6] = ["{c}k0", "{c}k1", "{c}k2", "{c}k3", "{c}p0", "{c}p1"];
 
-/// How many more there are of which permits are taken.
-const SEMAPHORES: u64 = 2;
-
-/// All that there are.
-pub fn keys() -> Vec<String> {
-    let semaphores = (0..SEMAPHORES).map(|number| format!("p{number}"));
-    (0..KEYS).map(|number| format!("k{number}")).chain(semaphores).collect()
-}
+/// The number of locks of which nobody takes permits.
+const LOCKS: usize = 4;
 
 /// A lock that was entered.
 struct Held {
@@ -78,7 +73,7 @@ fn exclusive(worker: &mut Worker) -> Result<()> {
 /// Permits: some at once, later one more, given back one by one or all together.
 fn permits(worker: &mut Worker) -> Result<()> {
     let options = options(worker);
-    let (key, owner, lease) = (format!("p{}", worker.random.below(SEMAPHORES)), worker.fresh_owner(), lease(worker));
+    let (key, owner, lease) = (semaphore(worker), worker.fresh_owner(), lease(worker));
     let limit = worker.random.pick(&[2, 3, 3, 3, 4]);
     let permits = if worker.random.one_in(3) { worker.random.within(1..limit + 1) } else { 1 };
     let wanted = format!("{limit} PERMITS {permits}");
@@ -182,9 +177,8 @@ fn downgrade(worker: &mut Worker) -> Result<()> {
 
 /// Two locks in any order: sooner or later a circle.
 fn nested(worker: &mut Worker) -> Result<()> {
-    let (outer, inner) = (worker.random.below(KEYS), worker.random.below(KEYS));
+    let (outer, inner) = (lock(worker), lock(worker));
     let (owner, lease) = (worker.fresh_owner(), lease(worker));
-    let (outer, inner) = (format!("k{outer}"), format!("k{inner}"));
     let Some(token) = enter(worker, "RACQUIRE", &outer, &owner, lease, "BLOCK 1000")? else { return Ok(()) };
     pause(worker, 10);
     if inner != outer
@@ -203,7 +197,7 @@ fn kept_alive(worker: &mut Worker) -> Result<()> {
         0 => "BLOCK 1000 SESSION",
         _ => "BLOCK 1000",
     };
-    let (key, owner) = (format!("k{}", worker.random.below(KEYS)), worker.fresh_owner());
+    let (key, owner) = (lock(worker), worker.fresh_owner());
     let Some(token) = enter(worker, "ACQUIRE", &key, &owner, 300, options)? else { return Ok(()) };
     let held = Held { key, owner, lease: 300, token };
     for _ in 0..6 {
@@ -220,7 +214,7 @@ fn kept_alive(worker: &mut Worker) -> Result<()> {
 /// Never released: the lease ends it.
 fn forgotten(worker: &mut Worker) -> Result<()> {
     let verb = if worker.random.one_in(2) { "RLOCK" } else { "ACQUIRE" };
-    let (key, owner) = (format!("k{}", worker.random.below(KEYS)), worker.fresh_owner());
+    let (key, owner) = (lock(worker), worker.fresh_owner());
     let lease = worker.random.within(100..501);
     enter(worker, verb, &key, &owner, lease, "BLOCK 500").map(drop)
 }
@@ -243,10 +237,15 @@ fn options(worker: &mut Worker) -> Options {
 
 /// A lock that is held exclusively by some, and of which some take permits; or one without permits.
 fn any_key(worker: &mut Worker) -> String {
-    match worker.random.below(KEYS + SEMAPHORES) {
-        number @ ..KEYS => format!("k{number}"),
-        number => format!("p{}", number - KEYS),
-    }
+    worker.random.pick(&KEYS).to_owned()
+}
+
+fn lock(worker: &mut Worker) -> String {
+    worker.random.pick(KEYS.split_at(LOCKS).0).to_owned()
+}
+
+fn semaphore(worker: &mut Worker) -> String {
+    worker.random.pick(KEYS.split_at(LOCKS).1).to_owned()
 }
 
 fn lease(worker: &mut Worker) -> u64 {
@@ -255,7 +254,7 @@ fn lease(worker: &mut Worker) -> u64 {
 
 /// Enters a lock as a fresh owner.
 fn take(worker: &mut Worker, verb: &str, options: &Options) -> Result<Option<Held>> {
-    let (key, owner, lease) = (format!("k{}", worker.random.below(KEYS)), worker.fresh_owner(), lease(worker));
+    let (key, owner, lease) = (lock(worker), worker.fresh_owner(), lease(worker));
     take_as(worker, verb, (key, owner, lease), "", options)
 }
 

@@ -1,6 +1,6 @@
 //! Work in a named session: the worker beats while it works, and opens the session again where it is not known.
 
-use super::{Held, KEYS, SEMAPHORES, check_of, pause, release, take_as, write};
+use super::{Held, check_of, lock, pause, release, semaphore, take_as, write};
 use crate::failure::Result;
 use crate::history::Reply;
 use crate::worker::Worker;
@@ -40,13 +40,13 @@ impl Session {
     }
 
     fn take(&mut self, worker: &mut Worker) -> Result<()> {
-        let (key, owner) = (format!("k{}", worker.random.below(KEYS)), worker.fresh_owner());
+        let (key, owner) = (lock(worker), worker.fresh_owner());
         // A long one ends with the session.
         let lease = if worker.random.one_in(3) { 4000 } else { worker.random.within(300..1501) };
         let has_request = worker.random.one_in(2);
         let request = if has_request { " REQUEST first" } else { "" };
         let options = Options { text: format!("BLOCK 200 SESSIONID {}{request}", self.id), has_request };
-        let semaphore = format!("p{}", worker.random.below(SEMAPHORES));
+        let semaphore = semaphore(worker);
         let (verb, key, wanted) = match worker.random.below(8) {
             0..=3 => ("ACQUIRE", key, ""),
             4 => ("RACQUIRE", key, ""),
