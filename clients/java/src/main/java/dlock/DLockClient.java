@@ -136,7 +136,15 @@ public final class DLockClient implements AutoCloseable {
      * @param stopped called when the term has ended, or must be assumed to have ended: it stops the work
      */
     public Election elect(String name, Consumer<? super Hold> started, Consumer<? super Hold> stopped) {
-        return new Election(this, core, name, Objects.requireNonNull(started), Objects.requireNonNull(stopped)).start();
+        return elect(lock(name), started, stopped);
+    }
+
+    /**
+     * The same by a lock of this client, with its options: its lease, {@link DLock#withReplicas its replicas}, {@link
+     * DLock#withMaxHold the longest term}.
+     */
+    public Election elect(DLock lock, Consumer<? super Hold> started, Consumer<? super Hold> stopped) {
+        return new Election(this, core, lock, Objects.requireNonNull(started), Objects.requireNonNull(stopped)).start();
     }
 
     /**

@@ -27,12 +27,12 @@ public final class Election implements AutoCloseable {
     Election(
             DLockClient client,
             Core core,
-            String name,
+            DLock lock,
             Consumer<? super Hold> started,
             Consumer<? super Hold> stopped) {
         this.client = client;
         this.core = core;
-        this.lock = client.lock(name);
+        this.lock = lock;
         this.started = started;
         this.stopped = stopped;
     }

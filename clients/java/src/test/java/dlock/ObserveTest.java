@@ -115,6 +115,16 @@ final class ObserveTest {
         assertEquals("stopped b", events.get(5));
     }
 
+    @Test
+    void a_term_has_the_options_of_the_lock_that_is_elected_by() {
+        List<String> events = Collections.synchronizedList(new ArrayList<>());
+        DLock lock = client.lock("termed").withMaxHold(Duration.ofMillis(500));
+        try (Election ended = client.elect(lock, term -> events.add("started"), term -> events.add("stopped"))) {
+            soon("a second term begins", () -> events.size() >= 3);
+        }
+        assertEquals(List.of("started", "stopped", "started"), events.subList(0, 3));
+    }
+
     /** Other threads ask meanwhile whether the program leads, so that the election is closed between two questions. */
     @Test
     void a_term_that_ends_as_it_begins_keeps_its_lock_until_the_listener_has_returned() {
