@@ -25,6 +25,29 @@ ERRORS: dict[str, dict[str, str]] = {
         "Symfony\\Component\\Lock\\Exception\\LockAcquiringException": UNREACHABLE,
         "Symfony\\Component\\Lock\\Exception\\LockReleasingException": UNREACHABLE,
     },
+    "java": {
+        "LockLostException": LOST,
+        "UnavailableException": UNREACHABLE,
+        "TooFewReplicasException": REPLICAS,
+    },
+    "go": {
+        "ErrNotGranted": REFUSED,
+        "ErrLost": LOST,
+        "ErrUnreachable": UNREACHABLE,
+        "ErrTooFewReplicas": REPLICAS,
+    },
+    "rust": {
+        "Error::Contention": REFUSED,
+        "Error::Lost": LOST,
+        "Error::Unreachable": UNREACHABLE,
+        "Error::TooFewReplicas": REPLICAS,
+    },
+    "ruby": {
+        "Dlock::NotGranted": REFUSED,
+        "Dlock::Lost": LOST,
+        "Dlock::Unreachable": UNREACHABLE,
+        "Dlock::TooFewReplicas": REPLICAS,
+    },
 }
 
 ERRORS["asyncio"] = ERRORS["python"]
