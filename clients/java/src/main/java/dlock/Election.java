@@ -23,6 +23,8 @@ public final class Election implements AutoCloseable {
     private Hold term;
     /** Completes when the listeners of the last term have returned. */
     private CompletableFuture<Void> told = CompletableFuture.completedFuture(null);
+    /** The thread in which a listener runs. */
+    private volatile Thread telling;
 
     Election(
             DLockClient client,
@@ -53,10 +55,16 @@ public final class Election implements AutoCloseable {
         return client.holder(lock.names().get(0));
     }
 
-    /** Ends the term, and releases the lock after the listener for that has returned. */
+    /**
+     * Ends the term, and releases the lock after the listener for that has returned. Called by a listener, returns at
+     * once: the rest follows when the listener has returned.
+     */
     @Override
     public void close() {
-        Futures.join(end());
+        CompletableFuture<Void> ended = end();
+        if (Thread.currentThread() != telling) {
+            Futures.join(ended);
+        }
     }
 
     /** The same. Completes when the lock is released. */
@@ -127,9 +135,11 @@ public final class Election implements AutoCloseable {
         CompletableFuture<Void> done = new CompletableFuture<>();
         told = told.thenCompose(before -> {
             core.tell(() -> {
+                telling = Thread.currentThread();
                 try {
                     listener.accept(hold);
                 } finally {
+                    telling = null;
                     done.complete(null);
                 }
             });

@@ -125,6 +125,18 @@ final class ObserveTest {
         assertEquals(List.of("started", "stopped", "started"), events.subList(0, 3));
     }
 
+    @Test
+    void a_leader_may_resign_in_its_listener() {
+        List<String> events = Collections.synchronizedList(new ArrayList<>());
+        CompletableFuture<Election> election = new CompletableFuture<>();
+        election.complete(client.elect("resigns", term -> {
+            election.join().close();
+            events.add(server.isFree("resigns") ? "free" : "held");
+        }, term -> events.add("stopped")));
+        soon("the lock is released", () -> events.size() == 2 && server.isFree("resigns"));
+        assertEquals(List.of("held", "stopped"), events);
+    }
+
     /** Other threads ask meanwhile whether the program leads, so that the election is closed between two questions. */
     @Test
     void a_term_that_ends_as_it_begins_keeps_its_lock_until_the_listener_has_returned() {
