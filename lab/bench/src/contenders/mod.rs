@@ -62,7 +62,7 @@ impl Contender {
     /// are as short as those on other keys, the place of a name in the table of commands makes a per cent.
     pub fn counts(&self, mode: Mode) -> usize {
         match (self.kind, mode) {
-            (Kind::OtherKeys, _) => 15,
+            (Kind::OtherKeys, _) => 5,
             (_, Mode::NoPersistence) if self.is_exact => 3,
             _ => 1,
         }
