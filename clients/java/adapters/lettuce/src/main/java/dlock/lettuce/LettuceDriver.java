@@ -1,7 +1,10 @@
 package dlock.lettuce;
 
 import dlock.Driver;
+import io.lettuce.core.RedisChannelHandler;
 import io.lettuce.core.RedisClient;
+import io.lettuce.core.RedisCommandExecutionException;
+import io.lettuce.core.RedisConnectionStateListener;
 import io.lettuce.core.RedisURI;
 import io.lettuce.core.api.StatefulConnection;
 import io.lettuce.core.api.StatefulRedisConnection;
@@ -11,11 +14,14 @@ import io.lettuce.core.cluster.api.StatefulRedisClusterConnection;
 import io.lettuce.core.codec.ByteArrayCodec;
 import io.lettuce.core.protocol.CommandArgs;
 import io.lettuce.core.protocol.ProtocolKeyword;
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Supplier;
@@ -36,13 +42,28 @@ public final class LettuceDriver implements Driver, AutoCloseable {
     private static final int MAX_IDLE = 16;
 
     /** A connection, and what sends on it. */
-    private static final class Lane {
+    private static final class Lane implements RedisConnectionStateListener {
         final StatefulConnection<byte[], byte[]> connection;
         final BaseRedisAsyncCommands<byte[], byte[]> commands;
+        /** Fails at the end of the connection. Lettuce would connect again later, perhaps much later. */
+        final CompletableFuture<Object> ended = new CompletableFuture<>();
 
         Lane(StatefulConnection<byte[], byte[]> connection, BaseRedisAsyncCommands<byte[], byte[]> commands) {
             this.connection = connection;
             this.commands = commands;
+        }
+
+        @Override
+        public void onRedisDisconnected(RedisChannelHandler<?, ?> its) {
+            ended.completeExceptionally(new IOException("the connection ended"));
+        }
+
+        boolean isOpen() {
+            return !ended.isDone() && connection.isOpen();
+        }
+
+        void leave() {
+            connection.closeAsync();
         }
     }
 
@@ -79,7 +100,9 @@ public final class LettuceDriver implements Driver, AutoCloseable {
     }
 
     private static Lane lane(StatefulRedisConnection<byte[], byte[]> connection) {
-        return new Lane(connection, connection.async());
+        Lane lane = new Lane(connection, connection.async());
+        connection.addListener(lane);
+        return lane;
     }
 
     @Override
@@ -87,45 +110,85 @@ public final class LettuceDriver implements Driver, AutoCloseable {
         Lane lane = take();
         boolean isAnswered = false;
         try {
-            Future<Object> reply = lane.commands.dispatch(new Name(arguments[0]), new Reply(), of(arguments));
-            Object value = reply.get(timeoutMillis, TimeUnit.MILLISECONDS);
+            CompletableFuture<Object> reply = lane.commands
+                    .dispatch(new Name(arguments[0]), new Reply(), of(arguments)).toCompletableFuture();
+            Object value = inTime(CompletableFuture.anyOf(reply, lane.ended));
             isAnswered = true;
             return value;
-        } catch (ExecutionException e) {
-            Throwable cause = e.getCause();
-            isAnswered = cause instanceof io.lettuce.core.RedisCommandExecutionException;
-            throw cause instanceof Exception ? (Exception) cause : e;
-        } catch (TimeoutException e) {
-            throw new TimeoutException("no reply within " + timeoutMillis + " ms");
+        } catch (RedisCommandExecutionException e) {
+            isAnswered = true;
+            throw e;
         } finally {
-            // A command without an answer must not be executed in front of the next one.
             giveBack(lane, isAnswered);
         }
     }
 
-    private Lane take() {
+    private <T> T inTime(CompletableFuture<T> future) throws Exception {
+        try {
+            return future.get(timeoutMillis, TimeUnit.MILLISECONDS);
+        } catch (ExecutionException e) {
+            Throwable cause = e.getCause();
+            throw cause instanceof Exception ? (Exception) cause : e;
+        } catch (TimeoutException e) {
+            throw new TimeoutException("no reply within " + timeoutMillis + " ms");
+        }
+    }
+
+    private Lane take() throws Exception {
         synchronized (this) {
             if (isClosed) {
                 throw new IllegalStateException("the driver is closed");
             }
             for (Lane next; (next = idle.poll()) != null; ) {
-                if (next.connection.isOpen()) {
+                if (next.isOpen()) {
                     return next;
                 }
-                next.connection.closeAsync();
+                next.leave();
             }
         }
-        return connect.get();
+        return connected();
+    }
+
+    /** Lettuce waits a minute for a server that hangs, while Sentinel may know another one. */
+    private Lane connected() throws Exception {
+        CompletableFuture<Lane> made = new CompletableFuture<>();
+        Thread thread = new Thread(() -> {
+            try {
+                Lane lane = connect.get();
+                if (!made.complete(lane)) {
+                    lane.leave();
+                }
+            } catch (RuntimeException | Error e) {
+                made.completeExceptionally(e);
+            }
+        }, "dlock-lettuce");
+        thread.setDaemon(true);
+        thread.start();
+        try {
+            return inTime(made);
+        } catch (Exception e) {
+            // A connection that comes later is closed.
+            made.cancel(false);
+            throw e;
+        }
     }
 
     private void giveBack(Lane lane, boolean isAnswered) {
+        List<Lane> left = new ArrayList<>();
         synchronized (this) {
             if (isAnswered && !isClosed && idle.size() < MAX_IDLE) {
                 idle.push(lane);
                 return;
             }
+            if (!isAnswered) {
+                // The others lead to the same server.
+                left.addAll(idle);
+                idle.clear();
+            }
         }
-        lane.connection.closeAsync();
+        // A command without an answer must not be executed in front of the next one.
+        left.add(lane);
+        left.forEach(Lane::leave);
     }
 
     /** Closes the connections. */
