@@ -229,8 +229,11 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 			open.life.refused(number)
 			open.beat.failed(&open.life, now)
 		}
-		if answer.Code() == "NOSESSION" && h.open != nil {
-			h.lost()
+		if answer.Code() == "NOSESSION" && open != nil {
+			// Another command may have heard so before. The next heartbeat opens the session again.
+			if h.open != nil {
+				h.lost()
+			}
 			h.nudge()
 			return false, answer
 		}

@@ -125,3 +125,22 @@ func TestAnAnswerThatIsReadAfterTheEndRevivesNothing(t *testing.T) {
 		t.Fatal("held")
 	}
 }
+
+// Two commands of a session hear that it has ended. The second one tells nothing new, and is no reason to refuse the
+// acquisitions that wait for the next session.
+func TestTheEndOfASessionIsHeardTwice(t *testing.T) {
+	now := time.Now()
+	open := opened(now, now, "id", time.Second)
+	h := &home{
+		all: &sessions{time: time.Second}, open: open, wake: make(chan struct{}, 1), changed: make(chan struct{}),
+	}
+	for range 2 {
+		number := open.beats(now)
+		if _, err := h.heard(ServerError("NOSESSION no such session"), open, number, now, 0); err == nil {
+			t.Fatal("the session has not ended")
+		}
+		if h.open != nil || h.refused != nil {
+			t.Fatalf("open %v, refused %v", h.open, h.refused)
+		}
+	}
+}
