@@ -4,6 +4,7 @@ import dlock.DSemaphore;
 import dlock.Election;
 import dlock.Hold;
 import dlock.Lease;
+import dlock.UnavailableException;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -258,7 +259,20 @@ final class Adopter {
         return System.nanoTime() / 1000;
     }
 
-    private static DLockClient connect() {
+    /** Connects; a server that is away is tried again, as what starts programs again does. */
+    private static DLockClient connect() throws InterruptedException {
+        while (true) {
+            try {
+                return connected();
+            } catch (UnavailableException e) {
+                if (STOPPING.await(200, TimeUnit.MILLISECONDS)) {
+                    System.exit(0);
+                }
+            }
+        }
+    }
+
+    private static DLockClient connected() {
         String servers = Arrays.stream(System.getenv("ADOPTER_PORTS").split(","))
                 .map(port -> "127.0.0.1:" + port).collect(Collectors.joining(","));
         boolean isSentinel = System.getenv("ADOPTER_BY").equals("sentinel");
@@ -266,6 +280,18 @@ final class Adopter {
                 .url(isSentinel ? "redis-sentinel://" + servers + "/locks" : "redis://" + servers)
                 .lease(Lease.renewed(Duration.ofSeconds(2)))
                 .connect();
+    }
+
+    /** Reads the input, which says nothing, until it closes. */
+    private static void read() {
+        try {
+            while (System.in.read() >= 0) {
+                continue;
+            }
+        } catch (IOException e) {
+            // It has closed.
+        }
+        STOPPING.countDown();
     }
 
     private static Task task(String role) {
@@ -287,6 +313,9 @@ final class Adopter {
         name = arguments[1];
         Task task = task(arguments[0]);
         int workers = arguments[0].equals("web") || arguments[0].equals("pool") ? 2 : 1;
+        Thread input = new Thread(Adopter::read);
+        input.setDaemon(true);
+        input.start();
         client = connect();
         Thread[] threads = new Thread[workers];
         for (int at = 0; at < workers; at++) {
@@ -303,10 +332,7 @@ final class Adopter {
             });
             threads[at].start();
         }
-        while (System.in.read() >= 0) {
-            // Nothing is said to it.
-        }
-        STOPPING.countDown();
+        STOPPING.await();
         for (Thread thread : threads) {
             thread.join();
         }
