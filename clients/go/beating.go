@@ -230,7 +230,7 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 			open.beat.failed(&open.life, now)
 		}
 		if answer.Code() == "NOSESSION" && open != nil {
-			// Another command may have heard so before. The next heartbeat opens the session again.
+			// The loss may have been heard by a command before. The next heartbeat opens the session again.
 			if h.open != nil {
 				h.lost()
 			}

@@ -282,14 +282,14 @@ final class Adopter {
                 .connect();
     }
 
-    /** Reads the input, which says nothing, until it closes. */
+    /** Reads the input, which stays empty, until it closes. */
     private static void read() {
         try {
             while (System.in.read() >= 0) {
                 continue;
             }
         } catch (IOException e) {
-            // It has closed.
+            // The input has closed.
         }
         STOPPING.countDown();
     }
