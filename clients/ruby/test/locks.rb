@@ -392,6 +392,17 @@ class ReasonsTest < Minitest::Test
     end.each(&:join)
   end
 
+  # The server has become a replica between the grant and WAIT.
+  def test_a_grant_whose_server_is_demoted_before_its_replicas_have_it_is_asked_for_again
+    demoted = "ERR WAIT cannot be used with replica instances."
+    [[], Class.new(Array) { def empty? = true }.new].zip([Dlock::TooFewReplicas, Dlock::Unreachable]) do |lost, error|
+      losing("WAIT", lost, instead: "-#{demoted}\r\n") do |url|
+        assert_raises(error) { Dlock.new(url).lock(key, wait: 0.5, replicas: 1, replicas_timeout: 0.1) }
+        soon("the lock is free") { info.empty? }
+      end
+    end
+  end
+
   def test_a_release_says_why_it_has_no_answer
     losing("DLOCK.RELEASE", Class.new(Array) { def empty? = true }.new, instead: "-#{REASONS[0]}\r\n") do |url|
       hold = Dlock.new(url).lock(key)

@@ -171,7 +171,12 @@ module Dlock
       commands = waited ? renewals : []
       timeout = limits.of_replicas(Dlock.now, @options.replicas_timeout)
       @open ||= waited
-      reply = wire.exchange(Dlock.now + timeout + Limits::LATE, *commands, ["WAIT", @options.replicas, timeout]).last
+      replies = wire.exchange(Dlock.now + timeout + Limits::LATE, *commands, ["WAIT", @options.replicas, timeout])
+      moved = replies.find { |each| each.is_a?(ServerError) && each.elsewhere? }
+      # The grant was made, and another server may have it.
+      raise Unanswered.new(moved.message, sent: true) if moved
+
+      reply = replies.last
       return true if reply.is_a?(Integer) && reply >= @options.replicas
 
       @failure = reply.is_a?(ServerError) ? reply : TooFewReplicas.new("#{@names}: #{reply} of #{@options.replicas}")

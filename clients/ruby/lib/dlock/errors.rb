@@ -34,7 +34,7 @@ module Dlock
     def code = message[/\A\S+/]
 
     def elsewhere?
-      ELSEWHERE.include?(code) || message.start_with?("ERR max number of clients") ||
+      ELSEWHERE.include?(code) || message.start_with?("ERR max number of clients", "ERR WAIT cannot be used with replica") ||
         (code == "UNBLOCKED" && message.include?("state changed"))
     end
 
