@@ -4,9 +4,14 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 
 use super::skip::skipped;
 use super::stopwatch::Stopwatch;
+
+/// How many scenarios are played at a time.
+const AT_A_TIME: usize = 3;
 
 /// The suite, and the Python that runs it.
 pub struct Suite {
@@ -47,20 +52,34 @@ impl Suite {
         format!("{}/tests/conformance/scenarios", self.root)
     }
 
-    /// Plays the scenarios that these options of the suite choose, on `dlock serve` with DLOCK_THROUGH=serve. Returns whether all passed. After a failure while the
-    /// machine was late they are played again, twice at most.
-    pub fn passes(&self, options: &[&str]) -> bool {
+    /// Plays scenarios, a few at a time, since they mostly wait: each in a process of its own with servers of its own.
+    /// Returns those that failed.
+    pub fn failed<'a>(&self, scenarios: &[&'a str], title: &str) -> Vec<&'a str> {
+        let left = Mutex::new(scenarios.iter().copied());
+        let next = || left.lock().expect("no panic").next();
+        let work = || std::iter::from_fn(next).filter(|name| !self.passes(name, title)).collect::<Vec<_>>();
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+        })
+    }
+
+    /// Plays a scenario, on `dlock serve` with DLOCK_THROUGH=serve. Returns whether it passed. After a failure while the
+    /// machine was late it is played again, twice at most.
+    fn passes(&self, scenario: &str, title: &str) -> bool {
+        let options = ["--only", scenario, "--title", title];
         for _ in 0..2 {
             let start = Stopwatch::start();
-            if self.passes_once(options) {
+            if self.passes_once(&options) {
                 return true;
             }
             if !start.was_late() {
                 return false;
             }
-            skipped(&format!("conformance: {options:?} failed while the machine was {:.1?} late", start.stalled()));
+            let late = start.stalled();
+            skipped(&format!("conformance: {title} {scenario} failed while the machine was {late:.1?} late"));
         }
-        self.passes_once(options)
+        self.passes_once(&options)
     }
 
     fn passes_once(&self, options: &[&str]) -> bool {
