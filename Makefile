@@ -119,7 +119,7 @@ check-model: setup ## visit every state of small instances of the engine, print 
 
 spec: setup ## check the specifications in lab/spec and traces of the engine with TLC, and that it finds each rule that is left out (SPEC=gate or large)
 	@scripts/setup spec
-	cargo build $(TESTED) --bin dlock-simulation
+	cargo test $(TESTED) --no-run --test seeds
 	lab/spec/check.py $(SPEC)
 
 simulate: setup ## simulate whole deployments on the core, each from a seed, in one thread each (SEED=, RUNS=)
