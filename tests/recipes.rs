@@ -26,7 +26,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use dlock_testkit::process::die_with_the_tests;
@@ -38,6 +38,8 @@ use dlock_testkit::{Server, Stopwatch};
 const DEADLINE: Duration = Duration::from_secs(1800);
 /// How often a script is run on a machine that is late.
 const RUNS: usize = 3;
+/// Whether the scripts of a directory have ended, and what tells so.
+static ONE_HAS_ENDED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 /// The exit code that says: not on this machine.
 const MISSING: i32 = 77;
 
@@ -108,16 +110,30 @@ fn what_is_said_ends_with_the_failed_tests_and_their_reasons() {
     assert!(failures(&long).len() <= MOST * (WIDTH + 1));
 }
 
-/// Runs the scripts of a directory, two at a time: most of their time they wait for leases to end.
+/// Runs the scripts of a directory, two at a time, and three after those of another have ended: most of their time they
+/// wait for leases to end.
 fn run_all(directory: &str) {
     let scripts = Mutex::new(scripts(directory).into_iter());
     let next = || scripts.lock().expect("no panic").next();
     let work = || std::iter::from_fn(next).filter_map(|script| wrong_with(&script, directory)).collect::<Vec<_>>();
+    let joins_later = || {
+        let (has_ended, tells) = &ONE_HAS_ENDED;
+        drop(tells.wait_while(has_ended.lock().expect("no panic"), |ended| !*ended).expect("no panic"));
+        work()
+    };
     // A line of what is skipped begins with the name of its thread.
     let test = std::thread::current().name().unwrap_or(directory).to_owned();
     let wrong = std::thread::scope(|scope| {
-        let start = || std::thread::Builder::new().name(test.clone()).spawn_scoped(scope, work).expect("a thread");
-        [start(), start()].into_iter().flat_map(|worker| worker.join().expect("no panic")).collect::<Vec<_>>()
+        let builder = || std::thread::Builder::new().name(test.clone());
+        let start = || builder().spawn_scoped(scope, work).expect("a thread");
+        let workers = [start(), start()];
+        let third = builder().spawn_scoped(scope, joins_later).expect("a thread");
+        let ended = workers.map(std::thread::ScopedJoinHandle::join);
+        // The third waits for it, even after a panic.
+        *ONE_HAS_ENDED.0.lock().expect("no panic") = true;
+        ONE_HAS_ENDED.1.notify_all();
+        let all = ended.into_iter().chain([third.join()]);
+        all.flat_map(|wrong| wrong.expect("no panic")).collect::<Vec<_>>()
     });
     if !wrong.is_empty() {
         println!("{directory}:\n{}", said(&wrong));
