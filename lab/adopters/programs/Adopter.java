@@ -282,11 +282,7 @@ final class Adopter {
                 .connect();
     }
 
-<<<<<<< HEAD
     /** Reads the input, which stays empty, until it closes. */
-=======
-    /** Reads the input until it closes. */
->>>>>>> 8d9603ca (docs: what programs as users write them have found (make adopters))
     private static void read() {
         try {
             while (System.in.read() >= 0) {
