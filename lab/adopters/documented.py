@@ -10,7 +10,9 @@ ERRORS: dict[str, dict[str, str]] = {
         "redis.exceptions.LockNotOwnedError": LOST,
         "redis.exceptions.ConnectionError": UNREACHABLE,
         "redis.exceptions.TimeoutError": UNREACHABLE,
+        # A ConnectionError.
         "redis.sentinel.MasterNotFoundError": UNREACHABLE,
+        "redis.asyncio.sentinel.MasterNotFoundError": UNREACHABLE,
         "redis_dlock.errors.ReplicasError": REPLICAS,
     },
     "node": {
