@@ -279,7 +279,9 @@ class Wire(Way):
         else:
             talk = await self.open(until)
         try:
-            await replies(await talk.send(("PING",)), until)
+            [reply] = await replies(await talk.send(("PING",)), until)
+            if isinstance(reply, redis_py.LOST):
+                raise reply  # `LOADING`, too: nobody has looked at the lock.
             return redis_py.address(talk.connection)
         finally:
             await talk.done()
