@@ -127,8 +127,13 @@ func TestASessionBeginsOnTheNextPrimary(t *testing.T) {
 	defer client.Close()
 	// The client gets to know the nodes, and opens no session. Slot 3300 is on the first.
 	release(t, acquire(t, client, "{b}", dlock.WithoutRenewal()))
-	replica.call("CLUSTER", "FAILOVER", "TAKEOVER")
-	eventually(t, "the one before replicates it", func() bool { return nodes[0].info("replication", "role") == "slave" })
+	eventually(t, "the one before replicates it", func() bool {
+		// A takeover with an epoch that is taken already is undone by the cluster.
+		if replica.info("replication", "role") == "slave" {
+			replica.call("CLUSTER", "FAILOVER", "TAKEOVER")
+		}
+		return nodes[0].info("replication", "role") == "slave"
+	})
 	lock, err := client.TryLock(context.Background(), "{b}")
 	if err != nil {
 		t.Fatal(err)

@@ -128,8 +128,11 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
         ({ session, dlock } = await opened(ports, open, { timeout: 15_000 }));
       }
       await replica.run('READWRITE');
-      await replica.run('CLUSTER', 'FAILOVER', 'TAKEOVER');
-      await until('it replicates', async () => (await primary.run('ROLE'))[0] === 'slave');
+      await until('it replicates', async () => {
+        // A takeover with an epoch that is taken already is undone by the cluster.
+        if ((await replica.run('ROLE'))[0] === 'slave') await replica.run('CLUSTER', 'FAILOVER', 'TAKEOVER');
+        return (await primary.run('ROLE'))[0] === 'slave';
+      });
       await taken(key);
       const lock = await dlock.acquire(key, { wait: 0 });
       assert.notEqual(await sessionOf(replica.run, key), null);

@@ -131,6 +131,14 @@ def replica_of(nodes: list[Node]) -> Iterator[Server]:
         yield replica
 
 
+def takes_over(replica: Server, before: Node) -> bool:
+    """Returns whether the primary before replicates this one. A takeover with an epoch that is taken already is undone by
+    the cluster, and asked for again."""
+    if replica.client.info("replication")["role"] == "slave":
+        assert command(replica.client, "CLUSTER", "FAILOVER", "TAKEOVER") == b"OK"
+    return bool(before.client.info("replication")["role"] == "slave")
+
+
 async def test_a_session_begins_on_the_next_primary(kit: Kit, nodes: list[Node]) -> None:
     """The client still takes the one before for the primary."""
     with replica_of(nodes) as replica:
@@ -139,9 +147,7 @@ async def test_a_session_begins_on_the_next_primary(kit: Kit, nodes: list[Node])
         lock = kit.extra(name, client=own)
         assert await lock.acquire()
         await lock.release()
-        assert command(replica.client, "CLUSTER", "FAILOVER", "TAKEOVER") == b"OK"
-        soon("it serves", lambda: replica.client.info("replication")["role"] == "master")
-        soon("the one before replicates it", lambda: nodes[0].client.info("replication")["role"] == "slave")
+        soon("it takes over", lambda: takes_over(replica, nodes[0]))
         clients = [replica.client, *(node.client for node in nodes)]
         # A new primary says that the cluster is down for up to two seconds.
         soon("it is up", lambda: all(b"cluster_state:ok" in command(each, "CLUSTER", "INFO") for each in clients))

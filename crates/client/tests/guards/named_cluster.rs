@@ -104,9 +104,15 @@ async fn a_session_begins_on_the_next_primary() {
     let name = (0..).map(|number| format!("job:{number}")).find(|name| cluster.primaries.home_of(name) == 2).unwrap();
     // The client takes the node for the primary still.
     in_time(client.try_acquire(&name)).await.unwrap().release().await.unwrap();
-    cluster.replicas[2].client().ok("CLUSTER FAILOVER TAKEOVER");
-    let role = || info_field(&mut cluster.primaries.nodes[2].client(), "replication", "role");
-    soon("the one before replicates it", || role() == Some("slave".to_owned()));
+    let is_slave =
+        |server: &Server| info_field(&mut server.client(), "replication", "role").as_deref() == Some("slave");
+    soon("the one before replicates it", || {
+        // A takeover with an epoch that is taken already is undone by the cluster.
+        if is_slave(&cluster.replicas[2]) {
+            cluster.replicas[2].client().ok("CLUSTER FAILOVER TAKEOVER");
+        }
+        is_slave(&cluster.primaries.nodes[2])
+    });
     let guard = in_time(client.try_acquire(&name).in_session(&session)).await.expect("a lock");
     assert!(session_of(&cluster.replicas[2], &name).is_some());
     guard.release().await.unwrap();
