@@ -16,7 +16,7 @@ work=$(mktemp -d)
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 "$server" --port "$port" --bind 127.0.0.1 --save '' --dir "$work" --loadmodule "$module" >/dev/null &
 started=$!
-trap 'kill $started; rm -r "$work"' EXIT
+trap '{ kill $started; wait $started; } || true; rm -r "$work"' EXIT
 run() { "$cli" -p "$port" "$@"; }
 for _ in {1..100}; do
     run PING >/dev/null 2>&1 && break

@@ -28,7 +28,7 @@ npm install "${quiet[@]}" --no-package-lock --no-save "$package"/redis-dlock-*.t
 # A port that nobody has, on which a server runs until the end: `serve VARIABLE OPTIONS…`.
 started=()
 data=$(mktemp -d)
-trap 'kill "${started[@]}"; rm -r "$data"' EXIT
+trap '{ kill "${started[@]}"; wait "${started[@]}"; } || true; rm -r "$data"' EXIT
 serve() {
     local port
     port=$(node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close(); })')

@@ -17,7 +17,8 @@ server=${DLOCK_SERVER:-$(scripts/server)}
 module=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
 home=$(mktemp -d)
 started=()
-trap 'kill "${started[@]}" 2>/dev/null || true; rm -r "$home"' EXIT
+# A server that ends deletes its socket: the folder goes once all have ended.
+trap '{ kill "${started[@]}"; wait "${started[@]}"; } 2>/dev/null || true; rm -r "$home"' EXIT
 
 # Starts a server at the socket $home/NAME.
 start() {

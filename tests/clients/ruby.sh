@@ -11,7 +11,8 @@ ruby -rredis -e '' 2>/dev/null || { echo 'missing: redis-rb (ruby-redis)'; exit 
 server=${DLOCK_SERVER:-$(scripts/server)}
 home=$(mktemp -d)
 sessions=
-trap 'kill "$plain" $sessions 2>/dev/null || true; rm -r "$home"' EXIT
+# A server that ends deletes its socket: the folder goes once all have ended.
+trap '{ kill "$plain" $sessions; wait "$plain" $sessions; } 2>/dev/null || true; rm -r "$home"' EXIT
 "$server" --port 0 --unixsocket "$home/plain" --save '' --dir "$home" >"$home/log" &
 plain=$!
 export DLOCK_TEST_PLAIN=$home/plain
