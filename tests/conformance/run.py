@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ NOT_OVER_A_QUORUM = {
     "slot": "semaphores",
     "kill": "sessions on its servers",
     "demote": "primary",
+    "switch": "primary",
     "overwrite": "names shared with old programs",
     "sessions": "sessions on its servers",
     "refuse": "server of its own that refuses writes",
@@ -143,6 +144,8 @@ class Play:
         self._stalls = Stalls()
         self._tokens: dict[str, int] = {}
         self._slots: dict[str, int | None] = {}
+        # The change of the server that a step has announced.
+        self._happened = threading.Event()
 
     def setting(self, words: list[str]) -> None:
         """Takes a setting, before the first step."""
@@ -329,8 +332,37 @@ class Play:
     def _overwrite(self, name: str) -> None:
         self._server.call("SET", name, "x")
 
-    def _demote(self) -> None:
-        self._server.call("REPLICAOF", "127.0.0.1", "1")
+    def _demote(self, *when: str) -> None:
+        self._change(when, lambda: self._server.call("REPLICAOF", "127.0.0.1", "1"))
+
+    def _switch(self, *when: str) -> None:
+        def switch() -> None:
+            primary, replica = self._caught_up()
+            replica.call("REPLICAOF", "NO", "ONE")
+            primary.call("REPLICAOF", "127.0.0.1", replica.port)
+            self._servers.reverse()
+            self._way.lead(replica.port, keep=True)
+
+        self._change(when, switch)
+
+    def _change(self, when: tuple[str, ...], change: Callable[[], None]) -> None:
+        """Changes the server now, or `before WORD`."""
+        if not when:
+            change()
+            return
+        before, word = when
+        if before != "before":
+            raise Broken("before WORD")
+        self._happened = threading.Event()
+
+        def happens() -> None:
+            change()
+            self._happened.set()
+
+        self._way.before(word, happens)
+
+    def _demoted(self) -> None:
+        soon("the server is demoted", self._happened.is_set)
 
     def _promote(self) -> None:
         self._server.call("REPLICAOF", "NO", "ONE")
@@ -360,11 +392,11 @@ class Play:
     def _accept(self) -> None:
         self._server.call("CONFIG", "SET", "min-replicas-to-write", 0)
 
-    def _freeze(self) -> None:
-        self._server.freeze()
+    def _freeze(self, which: str = "primary") -> None:
+        self._servers[("primary", "replica").index(which)].freeze()
 
-    def _thaw(self) -> None:
-        self._server.thaw()
+    def _thaw(self, which: str = "primary") -> None:
+        self._servers[("primary", "replica").index(which)].thaw()
 
     def _sessions(self, number: str) -> None:
         soon(f"{number} sessions", lambda: int(self._server.client.info("dlock")["dlock_named_sessions"]) == int(number))
@@ -403,10 +435,15 @@ class Play:
             self._server.announce(self._way.port)
         self._way.lead(self._server.port)
 
-    def _failover(self, gap: str = "0") -> None:
+    def _caught_up(self) -> list[Any]:
+        """Returns the primary and its replica, which has all that the primary has."""
         primary, replica = self._servers
         soon("the replica has all", lambda: replica.client.info("replication")["slave_repl_offset"]
              == primary.client.info("replication")["master_repl_offset"])
+        return [primary, replica]
+
+    def _failover(self, gap: str = "0") -> None:
+        primary, replica = self._caught_up()
         if float(gap):
             self._way.lead(None)
             primary.close()

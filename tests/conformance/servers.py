@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -149,8 +150,12 @@ class Proxy:
         # Where it leads. None: nowhere, and connections are refused.
         self.to: int | None = port
         self._cut: bytes | None = None
+        # An action that comes before the next command with a name.
+        self._due: tuple[re.Pattern[bytes], Callable[[], None]] | None = None
         self._hanging = False
         self._pairs: dict[socket.socket, socket.socket] = {}
+        # How many bytes were passed back.
+        self._answered: dict[socket.socket, int] = {}
         self._missed: set[socket.socket] = set()
         self.port = free_port()
         # Bound to a port by number, it keeps the port while it does not listen.
@@ -163,6 +168,11 @@ class Proxy:
         """The next reply to a command with this word is lost."""
         self._cut = word.encode()
 
+    def before(self, name: str, action: Callable[[], None]) -> None:
+        """The next command with this name reaches the server after the action, and is passed on to the same server. The
+        server has executed the commands ahead of it."""
+        self._due = re.compile(rb"\*\d+\r\n\$\d+\r\n%s\r\n" % re.escape(name.encode()), re.IGNORECASE), action
+
     def hang(self) -> None:
         """Passes no replies."""
         self._hanging = True
@@ -174,8 +184,8 @@ class Proxy:
             _close(client, self._pairs.get(client))
         self._missed.clear()
 
-    def lead(self, to: int | None) -> None:
-        """Leads elsewhere. Connections to the place before are closed."""
+    def lead(self, to: int | None, *, keep: bool = False) -> None:
+        """Leads elsewhere. Connections to the place before are closed, unless they are kept."""
         listened, self.to = self._listens.is_set(), to
         if to is None and listened:
             self._listens.clear()
@@ -183,7 +193,7 @@ class Proxy:
         elif to is not None and not listened:
             self._listener.listen()
             self._listens.set()
-        for pair in list(self._pairs.items()):
+        for pair in [] if keep else list(self._pairs.items()):
             _close(*pair)
 
     def close(self) -> None:
@@ -219,13 +229,25 @@ class Proxy:
                 if self._cut is not None and self._cut in data:
                     self._cut = None
                     doomed.set()
-                server.sendall(data)
+                server.sendall(self._act(client, server, data))
         except OSError:
             pass
         try:
             server.shutdown(socket.SHUT_WR)
         except OSError:
             pass
+
+    def _act(self, client: socket.socket, server: socket.socket, data: bytes) -> bytes:
+        """Does what is due before a command. Returns what is still to be passed on."""
+        if self._due is None or (found := self._due[0].search(data)) is None:
+            return data
+        action, self._due = self._due[1], None
+        if ahead := data[:found.start()]:
+            answered = self._answered.get(client, 0)
+            server.sendall(ahead)
+            soon("what is ahead is answered", lambda: self._answered.get(client, 0) > answered)
+        action()
+        return data[found.start():]
 
     def _replies(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
         try:
@@ -234,9 +256,11 @@ class Proxy:
                     self._missed.add(client)
                 else:
                     client.sendall(data)
+                self._answered[client] = self._answered.get(client, 0) + len(data)
         except OSError:
             pass
         self._pairs.pop(client, None)
+        self._answered.pop(client, None)
         _close(client, server)
 
 

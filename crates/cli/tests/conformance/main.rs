@@ -24,11 +24,12 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 /// The scenarios that the command plays. A session is a lease here, and a lease is at least 3 s and renewed.
-const PLAYED: [&str; 20] = [
+const PLAYED: [&str; 23] = [
     "cancel",
     "cancel_at_every_point",
     "cap",
     "demoted",
+    "demoted_before_wait",
     "failover",
     "lost_reply",
     "module_missing",
@@ -42,8 +43,10 @@ const PLAYED: [&str; 20] = [
     "read_write",
     "replicas",
     "replicas_limit",
+    "replicas_repeated",
     "server_down",
     "slot",
+    "switched",
     "wait_0",
 ];
 
