@@ -50,6 +50,8 @@ const SIGNS: [&str; 8] = ["JUnit Jupiter:", "FAILED", "✖", "not ok ", "--- FAI
 const REASON: usize = 12;
 /// How many lines of the end are shown in short: more would push the reasons out of a record that keeps the last ones.
 const END: usize = 3;
+/// How many failed tests are named of a script that is run again.
+const SKIPPED: usize = 3;
 /// How many lines are shown in short, the last ones, and how many characters of each.
 const MOST: usize = 120;
 const WIDTH: usize = 300;
@@ -151,7 +153,9 @@ fn wrong_with(script: &Path, directory: &str) -> Option<Wrong> {
         left -= 1;
         match &outcome {
             Outcome::Failed(output) if left > 0 && start.was_late() && start.elapsed() < DEADLINE => {
-                let why = format!("failed while the machine was {:.1?} late, and is run again", start.stalled());
+                let failed = failed_tests(output).take(SKIPPED).map(str::trim).collect::<Vec<_>>().join("; ");
+                let why =
+                    format!("failed while the machine was {:.1?} late, and is run again: {failed}", start.stalled());
                 skipped(&format!("{directory}: {name}: {why}"));
                 println!("{directory}: {name} {why}:\n{}", failures(output));
             }
@@ -180,11 +184,20 @@ fn said(wrong: &[Wrong]) -> String {
     whole.chain(short).collect::<Vec<_>>().join("\n")
 }
 
+/// Whether a line names a failed test or begins its reason.
+fn is_sign(line: &str) -> bool {
+    SIGNS.iter().any(|sign| line.contains(sign)) || line.starts_with("E  ")
+}
+
+/// The lines of an output that name a failed test.
+fn failed_tests(output: &str) -> impl Iterator<Item = &str> {
+    output.lines().filter(|line| is_sign(line))
+}
+
 /// The lines of an output that name a failed test, each with the lines after it, which give the reason; and its end.
 fn failures(output: &str) -> String {
     let lines: Vec<&str> = output.lines().collect();
-    let names = |line: &&str| SIGNS.iter().any(|sign| line.contains(sign)) || line.starts_with("E  ");
-    let named = (0..lines.len()).filter(|&at| names(&lines[at]));
+    let named = (0..lines.len()).filter(|&at| is_sign(lines[at]));
     let mut shown: BTreeSet<usize> = named.flat_map(|at| at..lines.len().min(at + REASON)).collect();
     shown.extend(lines.len().saturating_sub(END)..lines.len());
     let cut = |&at: &usize| lines[at].chars().take(WIDTH).collect::<String>();
