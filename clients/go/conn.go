@@ -31,7 +31,7 @@ type link interface {
 	start(commands []command, until time.Time) error
 	// next returns the next reply, if it comes until the deadline.
 	next() (any, error)
-	// there waits for it. If it has not come until the deadline, nothing has changed.
+	// there waits for the next reply, and leaves it unread. After the deadline it can still come.
 	there() error
 	SetDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error

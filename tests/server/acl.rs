@@ -71,7 +71,7 @@ fn who_may_lock_cannot_make_up_effects() {
 fn who_may_lock_can_do_nothing_else() {
     for_each_way(|_, admin, _| {
         let names: BTreeSet<_> = list_of(&admin.run("COMMAND LIST")).iter().map(text_of).collect();
-        // Only these are run of a command with subcommands.
+        // A command with subcommands cannot be run without one of them.
         let is_run = |name: &&String| !names.iter().any(|other| other.starts_with(&format!("{name}|")));
         let mut refused = 0;
         for name in names.iter().filter(is_run).filter(|name| !name.starts_with("dlock.")) {

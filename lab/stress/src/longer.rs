@@ -1,4 +1,4 @@
-//! Steps that are more than one command and its reply.
+//! Steps of more than one command, or whose effect comes later than the reply.
 
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,8 @@ impl Round {
         Ok(When::Soon)
     }
 
-    /// The watchdog is no command: it leaves an early expiry alone.
+    /// Gives a key an expiry (`PEXPIRE`) that is earlier than the lease of its hold, and has the watchdog renew the hold:
+    /// only a command may move the expiry of a key.
     pub(super) fn watch(&mut self, who: usize, key: KeyNo, owner: Who, before: Before) -> Result<When, String> {
         let (mode, lease) = (Some(Mode::Shared), Lease::For(SHORT_LEASE_MS));
         let bind =
@@ -187,14 +188,14 @@ impl Round {
     }
 }
 
-/// How long a moment is that is waited for.
+/// A lease, a wait or an expiry whose end is waited for.
 const MOMENT_MS: u64 = 25;
-/// The same where the server must have done something else before it has passed.
+/// The same where the server must have run another command before the end.
 const LONG_MOMENT_MS: u64 = 200;
-/// A lease of which a third passes soon, and the rest not on a busy machine either.
+/// A lease of which a third (when the watchdog renews it) passes soon, and the rest not even on a busy machine.
 const SHORT_LEASE_MS: u64 = 3000;
 const LONG_LEASE_MS: u64 = 1_000_000;
-/// Before the end of every lease but the short one.
+/// An expiry that is earlier than the end of every lease but the short one.
 const EARLY_MS: u64 = 121_000;
 /// How long the server may take after a pause until all that happens is served at once again: it looks every 20 ms.
 const CATCH_UP: Duration = Duration::from_secs(1);

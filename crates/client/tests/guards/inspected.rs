@@ -7,7 +7,7 @@ use dlock_client::HoldMode;
 use dlock_testkit::cluster::Cluster;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_in_and_before_a_lock_is_shown() {
+async fn holders_and_waiters_of_a_lock_are_shown() {
     let (server, client) = server_and_client();
     assert_eq!(client.info("doc").await.expect("an answer"), None);
     let readers = [
