@@ -59,6 +59,11 @@ class Attempt {
     return this.#open.size > 0;
   }
 
+  /** Whether a copy may have been granted. */
+  get mayBeGranted() {
+    return this.isOpen || this.#since !== undefined;
+  }
+
   /** Whether a command that sets the lease of the grant may still be executed. */
   get mayChange() {
     return this.isOpen || this.#renewals.size > 0;

@@ -2,7 +2,7 @@
 /** How acquiring and keeping a lock fails, and which failures may be tried again. */
 
 /** Answers of a server that cannot do it now: it is starting, or is no primary any more. */
-const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN )/;
+const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN |ERR WAIT cannot be used with replica)/;
 
 /** The lock was not granted within the time to wait. */
 class NotGranted extends Error {
@@ -87,13 +87,22 @@ function isAnswer(error) {
 }
 
 /**
- * Whether this is an answer of a server that can grant locks. One that is starting cannot, and neither can an agent that
- * reaches no server.
+ * Whether this is an answer of a server that can grant the lock. One that is starting or is no primary any more cannot, and
+ * neither can an agent that reaches no server.
  *
  * @param {unknown} error
  */
 function isHeard(error) {
-  return isAnswer(error) && !messageOf(error).startsWith('LOADING ');
+  return isAnswer(error) && !mayRepeat(error);
+}
+
+/**
+ * Whether this is an answer, at once, of a server that cannot grant the lock now. `UNBLOCKED` comes later, of one that could.
+ *
+ * @param {unknown} error
+ */
+function isNoPrimary(error) {
+  return isAnswer(error) && mayRepeat(error) && !messageOf(error).startsWith('UNBLOCKED ');
 }
 
 /**
@@ -150,6 +159,7 @@ module.exports = {
   isAnswer,
   isHeard,
   isMoving,
+  isNoPrimary,
   isNotPermitted,
   isWrongType,
   mayRepeat,

@@ -307,7 +307,7 @@ class Lock {
       return connection.exchange(exchange, bound.signal);
     };
     try {
-      const replies = await (this.#own?.exchange(exchange) ?? tries.run(send));
+      const replies = await (this.#own ? this.#onOwn(this.#own, exchange) : tries.run(send));
       const acknowledged = Number(replies.pop());
       if (!replies.includes(null) && acknowledged < terms.replicas) {
         throw new TooFewReplicas(this.resource, acknowledged, terms.replicas);
@@ -315,6 +315,20 @@ class Lock {
       return { replies, repeated: sends > 1 };
     } finally {
       tries.end();
+    }
+  }
+
+  /**
+   * Renews a session, which may be bound to another connection later.
+   *
+   * @param {Connection} own
+   * @param {string[][]} exchange
+   */
+  async #onOwn(own, exchange) {
+    try {
+      return await own.exchange(exchange);
+    } catch (error) {
+      throw mayRepeat(error) ? new NoAnswer(this.resource, error) : error;
     }
   }
 

@@ -47,10 +47,11 @@ async function waitOn(request, connection) {
   const { attempt } = request;
   while (request.step.what !== 'refused') {
     const { what, block = 0 } = request.step;
+    const isRepeat = attempt.mayBeGranted;
     const copy = attempt.sends(performance.now());
     try {
       const blocks = what === 'wait' ? ['BLOCK', String(block)] : [];
-      const { granted, foreign, acknowledged } = await asked(request, connection, blocks);
+      const { granted, foreign, acknowledged } = await asked(request, connection, blocks, isRepeat);
       const now = performance.now();
       if (granted) {
         request.step = attempt.granted(now, copy);
@@ -75,12 +76,13 @@ async function waitOn(request, connection) {
  * @param {Request} request
  * @param {Connection} connection
  * @param {string[]} block
+ * @param {boolean} isRepeat a copy before may have been granted
  * @returns {Promise<Answer & { acknowledged: () => Promise<number> }>}
  */
-async function asked(request, connection, block) {
+async function asked(request, connection, block, isRepeat) {
   const { command, terms } = request;
   // Without a signal: what comes after the end of the request is heard out, so that it can be undone.
-  if (terms.replicas === 0 || block.length > 0) {
+  if (terms.replicas === 0 || block.length > 0 || isRepeat) {
     const replies = alive(request, connection, connection.exchange([[...command, ...block]]));
     const answer = await answerOf(replies.then(([reply]) => reply));
     const { granted } = answer;
@@ -129,8 +131,8 @@ async function refusedBy(foreign, request, copy) {
 }
 
 /**
- * How many replicas acknowledge a grant to a connection that was blocked. Redis before 7.0.12 does not count such a grant
- * as a write of the connection, so that WAIT would not wait for it. A renewal is such a write.
+ * How many replicas acknowledge a grant to a connection that was blocked, or that a copy on another one got. Neither is a
+ * write of this connection for which WAIT would wait (the first: for Redis before 7.0.12). A renewal is such a write.
  *
  * @param {Request} request
  * @param {Connection} connection

@@ -115,6 +115,12 @@ async function pause(ms, signal) {
   }
 }
 
+/**
+ * @typedef {object} Heard an answer of the server: the end of a task before it, and after it
+ * @property {number} before
+ * @property {number} after
+ */
+
 /** The end of a task: its signal is aborted after some time, or with the signal of the caller. */
 class Bound {
   /** The last failure, which says why there is no answer. */
@@ -150,9 +156,27 @@ class Bound {
     return this.#silence === Infinity ? this.#end - performance.now() : Infinity;
   }
 
-  /** The server has answered, whatever it said. */
+  /**
+   * The server has answered, whatever it said.
+   *
+   * @returns {Heard}
+   */
   heard() {
+    const before = this.#end;
     if (this.#silence !== Infinity) this.#end = performance.now() + this.#silence;
+    return { before, after: this.#end };
+  }
+
+  /**
+   * Takes an answer back that was none, unless there was another one since.
+   *
+   * @param {Heard | undefined} heard
+   */
+  unheard(heard) {
+    if (!heard || this.#end !== heard.after || this.#isClosed || this.signal.aborted) return;
+    this.#end = heard.before;
+    clearTimeout(this.#timeout);
+    this.#arm();
   }
 
   #arm() {

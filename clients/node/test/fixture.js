@@ -200,7 +200,13 @@ export async function wire(to = port) {
     let isLosing = false;
     pairs.add(pair);
     near.on('data', (data) => {
-      if (kept.word && data.includes(kept.word)) [kept.word, kept.far, kept.near] = [undefined, far, near];
+      if (kept.word && data.includes(kept.word)) {
+        // The commands before it arrive.
+        const at = data.lastIndexOf('*', data.indexOf(kept.word));
+        far.write(data.subarray(0, at));
+        data = data.subarray(at);
+        [kept.word, kept.far, kept.near] = [undefined, far, near];
+      }
       if (losing && data.includes(losing)) [losing, isLosing] = ['', true];
       if (kept.far === far) kept.chunks.push(data);
       else far.write(data);

@@ -28,7 +28,10 @@ function ofIoredis(client) {
     prefix: String(client.options.keyPrefix ?? ''),
     isClosed: () => client.status === 'end',
     send: ([command = '', ...args]) => client.call(command, ...args),
-    connect: (_, wanted) => duplicateOfIoredis(client, {}, wanted, hasSentinels ? peerOf : () => undefined),
+    connect: (_, wanted) => {
+      const where = hasSentinels && !wanted.again ? whereIs(client) : {};
+      return duplicateOfIoredis(client, where, wanted, hasSentinels ? peerOf : () => undefined);
+    },
     learn: () => state.learn(),
     database: () => state.database,
     socket: () => client.stream,
@@ -115,6 +118,17 @@ function isOfSentinels(client) {
 function asked(node) {
   const { host } = /** @type {{ host?: string }} */ (node.options);
   return { host: host ?? '', slots: () => node.call('CLUSTER', 'SLOTS') };
+}
+
+/**
+ * The primary that the client of Sentinels is connected to. If it is one no more, the next connection asks them. With TLS,
+ * they are asked first: a certificate is of a name.
+ *
+ * @param {any} client
+ */
+function whereIs({ status, stream, options }) {
+  if (status !== 'ready' || options.tls || !stream?.remotePort) return {};
+  return { sentinels: undefined, host: stream.remoteAddress, port: stream.remotePort };
 }
 
 /** @param {any} stream */

@@ -83,10 +83,11 @@ function ofNodeRedisSentinel(sentinel) {
     prefix: String(sentinel._keyPrefix ?? ''),
     isClosed: () => !sentinel.isOpen,
     send: (args) => sentinel.sendCommand(false, args),
-    // The pool lends the client of the primary only for as long as this takes.
-    connect(_, wanted) {
-      const connecting = sentinel._execute(false, (client) => duplicateOfNodeRedis(client, {}, wanted, at()));
-      return unlessAborted(connecting, wanted.signal);
+    // The pool, whose default is one connection, lends the client of the primary only for a moment: to connect takes longer.
+    async connect(_, wanted) {
+      const lent = sentinel._execute(false, async (client) => ({ like: client, place: at() }));
+      const { like, place } = await unlessAborted(lent, wanted.signal);
+      return duplicateOfNodeRedis(like, {}, wanted, place);
     },
     learn: async () => {},
     database: () => undefined,

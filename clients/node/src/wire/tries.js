@@ -1,7 +1,7 @@
 'use strict';
 /** Connections of one's own, made again until the server answers on one. */
 
-const { explained, isHeard, mayRepeat } = require('../errors.js');
+const { explained, isHeard, isNoPrimary, mayRepeat } = require('../errors.js');
 const { AFTERWARDS, ofConnecting, pauseAfter } = require('../limits.js');
 const { Bound, Ending, follow, pause, timer } = require('../time.js');
 
@@ -28,6 +28,8 @@ class Tries {
   #unfollow = () => {};
   /** @type {Set<Connection>} */
   #open = new Set();
+  /** The answer to the last probe. @type {import('../time.js').Heard | undefined} */
+  #probed;
   /** The client of the program has failed to reach the server, which may be elsewhere now. */
   isSuspect = false;
   /** A connection has ended that the server may take for open a little longer, with a request on it. */
@@ -68,6 +70,7 @@ class Tries {
         signal.throwIfAborted();
         this.#bound.cause = error;
         if (isHeard(error)) this.#bound.heard();
+        else if (isNoPrimary(error)) this.#bound.unheard(this.#probed);
         if (!mayRepeat(error)) throw explained(error);
       }
       await pause(pauseAfter(tries), signal);
@@ -132,7 +135,7 @@ class Tries {
 
   /**
    * Asks a server that was silent for an answer. Those of the handshake are none: a server that is starting gives them,
-   * too, and so does an agent without servers.
+   * too, and so does an agent without servers. A server that is no primary any more answers, and then refuses the task.
    *
    * @param {Connection} connection closed if there is none
    * @param {AbortSignal} signal
@@ -141,12 +144,12 @@ class Tries {
     try {
       await connection.exchange([['DLOCK.CHECK', this.#key, '1']], signal);
     } catch (error) {
-      if (!isHeard(error) || mayRepeat(error)) {
+      if (!isHeard(error)) {
         this.close(connection);
         throw error;
       }
     }
-    this.#bound.heard();
+    this.#probed = this.#bound.heard();
   }
 
   #stopping() {
