@@ -25,7 +25,8 @@ foreach (['ServerError', 'Driver', 'Debts', 'PhpRedisDriver', 'PredisDriver'] as
  * owner of its own, and each release names the fencing token, so a late release cannot affect the next holder.
  *
  * The state of a lock is in its `Key`: one owner, and a token for each server. So one store serves many keys, and one key
- * goes through several stores (`CombinedStore`) and processes.
+ * goes through several stores (`CombinedStore`) and, serialized, processes. A forked process has no part in the locks of
+ * its parent, whose objects end in it, too: their destructors release nothing.
  *
  * A command that got no answer may be executed at any time. So a renewal counts with the shortest lease that was sent and
  * not answered, and a key whose release was not answered is acquired with another owner. The store repeats that release
@@ -45,6 +46,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     /** The shortest lease in ms: both sides count whole ms, so that nothing is certain of 2. */
     private const SHORTEST = 3;
+
+    /** The process of each key that has a state. */
+    private static ?\WeakMap $processes = null;
 
     private Driver $driver;
 
@@ -244,7 +248,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             return $this->renew($key, ['owner' => $owner] + $hold, $this->initialTtl);
         } catch (\Exception $e) {
             $this->giveUp($key, $owner, $hold['mode']);
-            null === $state ? $key->removeState(self::class) : $key->setState(self::class, $state);
+            null === $state ? $key->removeState(self::class) : self::setState($key, $state);
             throw new LockStorageException(sprintf('no answer from the server: %s', $e->getMessage()), 0, $e);
         }
     }
@@ -396,7 +400,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private function remember(Key $key, string $owner, array $hold): void
     {
         $holds = [$this->driver->server() => $hold] + (self::state($key)['holds'] ?? []);
-        $key->setState(self::class, ['owner' => $owner, 'holds' => $holds]);
+        self::setState($key, ['owner' => $owner, 'holds' => $holds]);
     }
 
     private function forget(Key $key): void
@@ -406,7 +410,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         if (empty($state['holds'])) {
             $key->removeState(self::class);
         } else {
-            $key->setState(self::class, $state);
+            self::setState($key, $state);
         }
     }
 
@@ -419,7 +423,26 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     /** @return array{owner: string, holds: array<string, array{token: int, mode: string, until: float}>}|null */
     private static function state(Key $key): ?array
     {
-        return $key->hasState(self::class) ? $key->getState(self::class) + ['holds' => []] : null;
+        if (!$key->hasState(self::class)) {
+            return null;
+        }
+        self::$processes ??= new \WeakMap();
+        self::$processes[$key] ??= getmypid(); // A key that was serialized is of this process.
+        if (self::$processes[$key] !== getmypid()) {
+            $key->removeState(self::class);
+
+            return null;
+        }
+
+        return $key->getState(self::class) + ['holds' => []];
+    }
+
+    /** @param array{owner: string, holds?: array<string, array{token: int, mode: string, until: float}>} $state */
+    private static function setState(Key $key, array $state): void
+    {
+        self::$processes ??= new \WeakMap();
+        self::$processes[$key] = getmypid();
+        $key->setState(self::class, $state);
     }
 
     private static function checkTtl(float $ttl, int $shortest = self::SHORTEST): void

@@ -169,6 +169,23 @@ $tests = [
         check(!$lock->refresh() && !$lock->release(), 'it is gone');
         check(!cache()->restoreLock($name, 'somebody')->release(), 'nobody else releases it');
     },
+    'a process that the callback has forked does not release the lock' => function (string $name) {
+        $pid = null;
+        foreach ([fn ($callback) => cache()->lock($name, 60)->get($callback),
+            fn ($callback) => cache()->lock($name, 60)->block(1, $callback)] as $under) {
+            $under(function () use ($name, &$pid) {
+                $pid = pcntl_fork();
+                if ($pid > 0) {
+                    check(succeeds($pid), 'the child ends');
+                    check(1 === info($name, 'holders'), 'the parent has the lock');
+                }
+            });
+            if (0 === $pid) {
+                posix_kill(getmypid(), \SIGTERM); // without destructors of the parent's objects
+            }
+            check(null === info($name, 'holders'), 'the parent has released it');
+        }
+    },
     'a lock is released by force, and the next is granted it' => function (string $name) {
         $lock = cache()->lock($name);
         $lock->get();

@@ -241,6 +241,28 @@ $tests = [
         })), 'it has gone on');
         check(null === DlockStore::fencingToken($key), 'tokens of several servers have no order');
     },
+    'a forked process has no part in the locks of its parent, and ends none' => function (string $name) {
+        $factory = new LockFactory(store());
+        $several = new LockFactory(combined(three()));
+        $locks = [$factory->createLock($name, 60), $factory->createLock("$name:r", 60), $several->createLock("$name:s", 60)];
+        check($locks[0]->acquire() && $locks[1]->acquireRead() && $locks[2]->acquire(), 'they are acquired');
+        check(succeeds(elsewhere(function () use (&$locks) {
+            foreach ($locks as $lock) {
+                check(!$lock->isAcquired(), 'the child claims nothing');
+                throws(Exception::class, fn () => $lock->refresh(60));
+                $lock->release();
+            }
+            check(!$locks[0]->acquire() && !$locks[2]->acquire(), 'it is refused as anybody is');
+            $locks = $lock = null; // their destructors
+
+            return true;
+        })), 'the child ends');
+        foreach ($locks as $lock) {
+            check($lock->isAcquired(), 'the parent has it');
+            $lock->release();
+        }
+        check([0, 0, 0] === [holders($name), holders("$name:r"), holders("$name:s")], 'the parent releases them');
+    },
     'two keys of one name, and one store for many keys, do not know each other' => function (string $name) {
         $store = store();
         $keys = [new Key($name), new Key($name), new Key("$name:b")];

@@ -1,4 +1,4 @@
-"""A forked child has none of its parent's sessions."""
+"""A forked child has none of its parent's sessions, and ends none of its locks."""
 
 from __future__ import annotations
 
@@ -60,3 +60,48 @@ def test_a_child_does_not_keep_the_session_of_a_dead_parent(client: redis.Redis)
             soon("the lock is free, though the child lives", lambda: not info(client, "job"))
         finally:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+FORK_IN_BLOCKS = """
+import os, sys, redis, redis_dlock
+host, port = sys.argv[1], int(sys.argv[2])
+client = redis.Redis(host=host, port=port)
+lock = redis_dlock.DLock
+kinds = {
+    "lease": lock(client, "lease", timeout=30),
+    "shared object": lock(client, "shared object", timeout=30, thread_local=False),
+    "renewed": lock(client, "renewed", timeout=30, auto_renewal=True),
+    "reentrant": lock(client, "reentrant", timeout=30, reentrant=True),
+    "session": lock(client, "session"),
+    "permit": redis_dlock.DSemaphore(client, "permit", 3, timeout=30),
+    "several": redis_dlock.acquire_all(client, ["several", "another"], timeout=30),
+}
+
+def fork(name):
+    if os.fork() == 0:
+        sys.exit(0)
+    _, status = os.wait()
+    if status != 0 or not client.exists(name):
+        print(name, "is gone, status", status, flush=True)
+
+def play(name, kind):
+    with kind:
+        fork(name)
+
+for name, kind in kinds.items():
+    play(name, kind)
+
+again = kinds["reentrant"]
+again.acquire()
+if os.fork() == 0:
+    os._exit(again.acquire(blocking=False))
+print("entered again" if os.wait()[1] else "done")
+again.release()
+"""
+
+
+def test_a_child_that_leaves_a_block_ends_no_lock_of_its_parent_and_enters_none(client: redis.Redis) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK_IN_BLOCKS, os.environ["DLOCK_TEST_HOST"], os.environ["DLOCK_TEST_PORT"]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+    assert client.dbsize() == 0

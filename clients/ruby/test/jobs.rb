@@ -62,6 +62,16 @@ class JobsTest < Minitest::Test
     end
   end
 
+  def test_the_options_of_sidekiq_have_been_json
+    Sidekiq::Testing.inline! do
+      locks.read("sync:7") do
+        assert_output("syncs 7 alone\n") { Sync.set(dlock: { "name" => "sync:%s", "mode" => "read" }).perform_async(7) }
+        assert_raises(Dlock::NotGranted) { Sync.set(dlock: { "name" => "sync:%s", "mode" => "write" }).perform_async(7) }
+      end
+      assert_raises(ArgumentError) { Sync.set(dlock: { "mode" => "other" }).perform_async(7) }
+    end
+  end
+
   def test_sidekiq_skips_or_repeats_a_job_whose_lock_is_held
     Sidekiq::Testing.inline! do
       locks.lock("sync:7") do

@@ -2,6 +2,7 @@
 
 require "minitest/autorun"
 require "connection_pool"
+require "tempfile"
 require "timeout"
 require_relative "server"
 
@@ -176,6 +177,33 @@ class LocksTest < Minitest::Test
     end
   end
 
+  # Bytes, text of other encodings, and text that is none.
+  NAMES = ["\xFF\xFE".b, "n\u00E4me", "\xFF", "n\u00E4me".encode("ISO-8859-1"), "n\u00E4me".encode("UTF-16LE"),
+           "n\u00E4me".dup.force_encoding("UTF-7"), :"n\u00E4me"].freeze
+
+  def test_names_may_be_in_any_encoding
+    gone = Dlock.new("redis://127.0.0.1:1")
+    NAMES.each do |name|
+      locks.lock(name) do |hold|
+        assert_predicate hold.name, :valid_encoding?
+        assert_nil locks.try(name)
+        assert_match "was not granted", assert_raises(Dlock::NotGranted) { locks.lock(name, wait: 0) }.message
+      end
+      assert_raises(Dlock::Lost) { locks.lock(name) { redis.del(name.to_s.b) } }
+      assert_raises(Dlock::Unreachable) { gone.lock(name, wait: 0.01) }
+    end
+  end
+
+  def test_several_names_may_be_in_different_encodings
+    several = NAMES.reject { |name| name.is_a?(Symbol) || name.encoding.dummy? }
+    locks.lock_all(several) do |hold|
+      assert_equal "\uFFFD\uFFFD n\u00E4me \uFFFD n\u00E4me n\u00E4me", hold.name
+      assert_raises(Dlock::NotGranted) { locks.lock_all(several, wait: 0) }
+    end
+    assert_raises(ArgumentError) { locks.lock_all(["\u00E4", "\u00E4".b]) }
+    assert_raises(ArgumentError) { locks.lock(key, owner: "\u65E5\u672C".encode("UTF-16LE")) }
+  end
+
   def test_what_is_not_understood_is_refused
     wrong = [{ lease: 0.002 }, { lease: "1" }, { wait: -1 }, { lease: 0.2, session: true }, { owner: "" }, { mode: :other },
              { owner: "a\n" }, { owner: "x" * 48 }, { replicas: -1 }, { slots: 0 }, { renew: nil }, { lease: Float::NAN },
@@ -219,6 +247,25 @@ class ProcessesTest < Minitest::Test
     free
   ensure
     Process.kill(:KILL, child) if child
+  end
+
+  def test_a_session_ends_with_a_process_that_becomes_a_daemon
+    said = Tempfile.new
+    program = <<~RUBY
+      require "dlock"
+      locks = Dlock.new(#{URL.inspect})
+      hold = locks.lock(#{key.inspect}, session: true, lease: 600)
+      Process.daemon(true, true)
+      locks.lock(#{"#{key}:daemon".inspect}) { |own| File.write(#{said.path.inspect}, [hold.held?, own.held?, Process.pid].join(" ")) }
+      sleep 60
+    RUBY
+    assert system("ruby", "-I", File.expand_path("../lib", __dir__), "-e", program)
+    soon("the daemon tells") { File.size?(said.path) }
+    parent, own, daemon = File.read(said.path).split
+    assert_equal %w[false true], [parent, own]
+    free
+  ensure
+    Process.kill(:KILL, Integer(daemon)) if daemon
   end
 
   def test_a_fork_has_no_part_in_a_hold

@@ -124,20 +124,21 @@ final class DlockLock extends Lock
         return $holds ? Driver::field($holds[0], 'owner') : null;
     }
 
-    /** The exception of the callback wins over that of the release. */
+    /** The exception of the callback wins over that of the release. A child that the callback has forked releases nothing. */
     private function under(callable $callback): mixed
     {
+        $process = getmypid();
         try {
             $result = $callback();
         } catch (\Throwable $e) {
             try {
-                $this->release();
+                $process === getmypid() && $this->release();
             } catch (\Exception) {
                 // The release is owed, or the lease ends the lock.
             }
             throw $e;
         }
-        $this->release();
+        $process === getmypid() && $this->release();
 
         return $result;
     }

@@ -36,7 +36,8 @@ class DLock(Held, Lock):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            await self.release()
+            if not self._is_of_parent():
+                await self.release()
         except Exception as error:  # noqa: BLE001 - `_exit` raises it, unless the body has failed
             self._exit(value, error)
 

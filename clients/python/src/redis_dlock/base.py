@@ -246,7 +246,7 @@ class LockBase(Scripts, Generic[C]):
     def _again(self) -> Hold[C] | None:
         """Returns the hold that would be entered again."""
         hold: Hold[C] | None = self.local.own() if self.reentrant else None
-        return hold if hold is not None and hold.token is not None and not hold.elsewhere() else None
+        return hold if hold is not None and hold.token is not None and not hold.forked() else None
 
     def _lost_before_entry(self, hold: Hold[C]) -> LockNotOwnedError:
         self.local.forget(hold)
@@ -411,6 +411,11 @@ class LockBase(Scripts, Generic[C]):
         binding = Binding(home, self._target.names[0], bind, cap, self._printed(), self.on_lost)
         home.join(binding, hold.openings)
         return binding
+
+    def _is_of_parent(self) -> bool:
+        """Returns whether a forked child leaves the block of its parent, which goes on in there and releases the lock."""
+        hold: Hold[C] | None = self.local.hold
+        return hold is not None and hold.forked()
 
     def _exit(self, body: BaseException | None, error: Exception) -> None:
         """A release at the end of a `with` block has failed. The error of the body wins."""

@@ -109,9 +109,13 @@ class Hold(Generic[C]):
         self.connection, self.late = None, []
         return all_of_them
 
+    def forked(self) -> bool:
+        """Returns whether the process acquired it that this one was forked from."""
+        return self.process != os.getpid()
+
     def elsewhere(self) -> bool:
-        """Returns whether it belongs to the process that this one was forked from."""
-        return self.process != os.getpid() and (self.connection is not None or self.watch is not None)
+        """Returns whether this process has no part in it. A lease that nothing renews may be handed over by a fork."""
+        return self.forked() and (self.connection is not None or self.watch is not None)
 
 
 class _Thread:

@@ -34,7 +34,8 @@ class DLock(Held, Lock):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self.release()
+            if not self._is_of_parent():
+                self.release()
         except Exception as error:  # noqa: BLE001 - `_exit` raises it, unless the body has failed
             self._exit(value, error)
 

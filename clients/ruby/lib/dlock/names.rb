@@ -11,7 +11,8 @@ module Dlock
     def self.all(names)
       Options.wrong("the names of locks are an Array, not #{names.inspect}") unless names.is_a?(Array)
       found = names.map { |name| Options.name_of(name) }
-      Options.wrong("several locks are 1 to #{MOST} different ones") unless found.uniq.size.between?(1, MOST) && found.uniq!.nil?
+      different = found.map(&:b).uniq.size # The server compares bytes.
+      Options.wrong("several locks are 1 to #{MOST} different ones") unless different.between?(1, MOST) && different == found.size
       new(found, together: true)
     end
 
@@ -20,7 +21,8 @@ module Dlock
       @together = together
     end
 
-    def to_s = @names.join(" ")
+    # For people: names may be of several encodings, or of none.
+    def to_s = @names.map { |name| legible(name) }.join(" ")
 
     def first = @names.first
 
@@ -57,6 +59,11 @@ module Dlock
     end
 
     private
+
+    def legible(name)
+      name = name.dup.force_encoding(Encoding::UTF_8) if name.encoding.dummy? || name.encoding == Encoding::BINARY
+      name.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
+    end
 
     def each(verb, *words) = @names.map { |name| [verb, name, *words] }
   end

@@ -40,6 +40,7 @@ module Dlock
       return if owner.nil?
 
       wrong("owner is a String of 1 to 47 bytes") unless owner.is_a?(String) && owner.bytesize.between?(1, 47)
+      wrong("owner is in #{owner.encoding}, which does not contain ASCII") unless owner.encoding.ascii_compatible?
       wrong("owner has a control character") if owner.b.match?(/[\x00-\x1f\x7f]/n)
       owner
     end

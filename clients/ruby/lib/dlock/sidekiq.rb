@@ -23,6 +23,7 @@ module Dlock
         return yield unless (wanted = job["dlock"])
 
         options = wanted.to_h.transform_keys(&:to_sym)
+        options[:mode] &&= options[:mode].to_sym # The options of a job have been JSON.
         name = format(options.delete(:name) || job["class"], *job["args"])
         skips = skips?(options.delete(:otherwise))
         under(name, { wait: 0, **options }, skips, &work)

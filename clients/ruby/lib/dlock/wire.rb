@@ -226,9 +226,11 @@ module Dlock
     end
   end
 
-  # A forked child closes its copies, so that a session ends with the process that has it.
+  # A forked child closes its copies, so that a session ends with the process that has it. Process.daemon forks without _fork.
   module Forking
     def _fork = super.tap { |pid| Wire.forked if pid.zero? }
+
+    def daemon(...) = super.tap { Wire.forked }
   end
   Process.singleton_class.prepend(Forking)
 end
