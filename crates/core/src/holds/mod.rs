@@ -166,6 +166,13 @@ impl Holds {
         single.into_iter().chain(first).chain(readers).chain(last)
     }
 
+    /// Returns the shared holds with this deadline. O(log n) and one step a hold found.
+    pub(crate) fn readers_with_deadline(&self, deadline: UnixMs) -> impl Iterator<Item = &Hold> {
+        let (single, _, readers) = self.parts();
+        let single = single.filter(|hold| hold.mode == Mode::Shared && hold.deadline == deadline);
+        single.into_iter().chain(readers.into_iter().flat_map(move |readers| readers.with_deadline(deadline)))
+    }
+
     /// Returns all holds, lowest token first; those with one token in no order.
     pub(crate) fn by_token(&self) -> impl DoubleEndedIterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();

@@ -31,12 +31,7 @@ pub struct Case {
 pub static CASES: [Case; 17] = [
     case("search-480", "deadlock search, 480 waiters, owners of 1,000 bytes", "", |setup| search(setup, 480)),
     case("search-700", "deadlock search, 700 waiters, owners of 1,000 bytes", "", |setup| search(setup, 700)),
-    case(
-        "read-ended",
-        "CHECK, INFO and INFO FULL beside 100,000 ended holds in a pause",
-        "`FULL` looks at each hold for one reply",
-        read_ended,
-    ),
+    case("read-ended", "CHECK, INFO and INFO FULL beside 100,000 ended holds in a pause", "", read_ended),
     case("end-locks", "end of a session of 100,000 locks", "", end_of_locks),
     case("end-holds", "end of a session of 100,000 holds of one lock", "", end_of_holds),
     case(

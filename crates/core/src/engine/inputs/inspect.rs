@@ -156,22 +156,53 @@ impl View<'_> {
     }
 
     fn find_rest(&self, bound: &SessionHolds) -> Option<Rest> {
-        let last = self.rest_by_token(bound, Order::Falling).next()?;
-        let deadline = self.last_deadline_beside(bound)?;
+        let highest = self.lock.holds.by_token().next_back().filter(|hold| self.end_of(hold).is_some());
+        let last = highest.or_else(|| match self.few_left(bound) {
+            Some(few) => few.into_iter().max_by_key(|hold| hold.token),
+            None => self.rest_by_token(bound, Order::Falling).next(),
+        })?;
+        let deadline = self.time_with_at_most(bound, 0)?;
         Some(Rest { token: Some(last.token), deadline: Some(deadline), from: self.now, until: last.deadline })
     }
 
-    /// Returns the last deadline of those whose sessions have not ended: the first time at which all that is live is of
-    /// ended sessions.
-    fn last_deadline_beside(&self, bound: &SessionHolds) -> Option<UnixMs> {
-        let is_left = |time| self.lock.holds.live_shared(time).holds > bound.ended_after(time).holds;
+    /// Returns how many shared holds beside those of ended sessions are live at a time.
+    fn left_at(&self, bound: &SessionHolds, time: UnixMs) -> usize {
+        self.lock.holds.live_shared(time).holds.saturating_sub(bound.ended_after(time).holds)
+    }
+
+    /// Returns the first time at which at most this many holds are live beside those of ended sessions. With 0, the last
+    /// deadline of these.
+    fn time_with_at_most(&self, bound: &SessionHolds, most: usize) -> Option<UnixMs> {
         let last = self.lock.holds.last_deadline()?.get();
         let (mut before, mut after) = (self.now.get(), last);
         while before < after {
             let time = before + (after - before) / 2;
-            if is_left(UnixMs::new(time)) { before = time + 1 } else { after = time }
+            if self.left_at(bound, UnixMs::new(time)) > most { before = time + 1 } else { after = time }
         }
         Some(UnixMs::new(before))
+    }
+
+    /// Returns the shared holds that show, in no order, if they are few beside those of ended sessions: only holds are looked
+    /// up that end when one of them does. `None` if they are many, have many deadlines, or share these with many.
+    fn few_left(&self, bound: &SessionHolds) -> Option<Vec<&Hold>> {
+        let all = self.left_at(bound, self.now);
+        if all > FEW {
+            return None;
+        }
+        let (mut found, mut later, mut looks) = (Vec::with_capacity(all), 0, NEIGHBOURS);
+        for _ in 0..=DEADLINES {
+            if later == all {
+                return Some(found).filter(|found| found.len() == all);
+            }
+            let deadline = self.time_with_at_most(bound, later)?;
+            let before = UnixMs::new(deadline.get().checked_sub(1)?);
+            let with_it = self.lock.holds.live_shared(before).minus(self.lock.holds.live_shared(deadline));
+            looks = looks.checked_sub(with_it.holds)?;
+            let holds = self.lock.holds.readers_with_deadline(deadline);
+            found.extend(holds.filter(|hold| self.end_of(hold).is_some()));
+            later = self.left_at(bound, before);
+        }
+        None
     }
 
     /// Returns the shared holds that show, without those of ended sessions. Two lists in one order, side by side: a hold is
@@ -210,7 +241,9 @@ impl View<'_> {
         let ended = self.record.map(|record| &record.bound).filter(|bound| bound.has_ended());
         let mut held: Vec<&Hold> = match (shown, ended) {
             (Some(shown), _) => shown.iter().map(|(hold, _)| *hold).collect(),
-            (None, Some(bound)) => self.rest_by_token(bound, Order::Rising).take(most).collect(),
+            (None, Some(bound)) => {
+                self.few_left(bound).unwrap_or_else(|| self.rest_by_token(bound, Order::Rising).take(most).collect())
+            }
             (None, None) if self.lock.lapsed(self.now) <= self.lock.stored() / 2 => {
                 return self.lock.live_holds(self.now).filter_map(|hold| self.show(hold)).take(most).collect();
             }
@@ -366,3 +399,7 @@ impl<I: DoubleEndedIterator<Item = Token>> InOrder<I> {
 
 /// How many holds with one token are looked at: there are several only after `MINTOKEN`.
 const LOOKS: usize = 1000;
+/// How many holds are a few, by how many deadlines they are looked for, and among how many that share these.
+const FEW: usize = 64;
+const DEADLINES: usize = 16;
+const NEIGHBOURS: usize = 2000;

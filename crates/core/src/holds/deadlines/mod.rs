@@ -79,6 +79,13 @@ impl Deadlines {
         self.runs.iter().flat_map(|run| run.items.iter().map(|item| (item.at, item.id, item.entries)))
     }
 
+    /// Returns the holds with this deadline.
+    pub(crate) fn at(&self, at: UnixMs) -> impl Iterator<Item = HoldId> {
+        let runs = self.runs.iter().skip(self.run_of(at, HoldId::MIN));
+        let items = runs.flat_map(move |run| run.items.iter().skip(run.position(at, HoldId::MIN)));
+        items.take_while(move |item| item.at == at).map(|item| item.id)
+    }
+
     /// Returns the sum of the holds that have lapsed at `now`. One step for each run of 512.
     pub(crate) fn lapsed(&self, now: UnixMs) -> Sum {
         let mut sum = Sum::default();

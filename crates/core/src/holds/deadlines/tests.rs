@@ -89,6 +89,8 @@ fn compare(deadlines: &Deadlines, plain: &Plain) {
         let lapsed = sum(plain.range(..=(now, HoldId::MAX)).map(|(_, entries)| entries));
         assert_eq!(deadlines.lapsed(now), lapsed);
         assert_eq!(deadlines.live(now), total.minus(lapsed));
+        let with_it = plain.range((now, HoldId::MIN)..=(now, HoldId::MAX)).map(|((_, id), _)| *id);
+        assert!(deadlines.at(now).eq(with_it), "at {now:?}");
         let at_cap = plain.range(..=(now, HoldId::MAX)).filter(|(_, entries)| *entries % 3 == 0).count();
         assert_eq!(deadlines.lapsed_at_cap(now), at_cap);
     }

@@ -58,6 +58,10 @@ impl Readers {
         self.by_deadline.iter().filter_map(|id| self.at(id))
     }
 
+    pub(super) fn with_deadline(&self, deadline: UnixMs) -> impl Iterator<Item = &Hold> {
+        self.by_deadline.at(deadline).filter_map(|id| self.at(id))
+    }
+
     pub(super) fn by_token(&self) -> impl DoubleEndedIterator<Item = &Hold> {
         self.by_token.iter().filter_map(|(_, id)| self.at(*id))
     }
