@@ -1,9 +1,11 @@
 //! Work that is too much for one command: the timer does the rest.
 
-use dlock_core::engine::Entered;
-use dlock_core::{ClientId, Lease, LeaseChoice, Request, UnixMs, Want};
+use std::collections::BTreeSet;
 
-use crate::{Server, is_granted, owner};
+use dlock_core::engine::{Entered, Input};
+use dlock_core::{ClientId, Keyspace, Lease, LeaseChoice, Request, UnixMs, Want};
+
+use crate::{Server, is_granted, name, owner};
 
 /// A command answers requests in at most this number of places in queues.
 const PLACES: usize = 64;
@@ -38,3 +40,42 @@ fn a_command_answers_some_of_the_requests_for_several_locks_and_the_timer_the_ot
     }
     assert_eq!(server.engine.gauges().waiters, 0);
 }
+
+/// Two ticks may come between a request and its reply: each does a millisecond's work, whatever it is.
+#[test]
+fn a_tick_works_for_a_millisecond() {
+    const US_PER_LOCK: u64 = 20;
+    const AT_ONCE: usize = (1000 / US_PER_LOCK) as usize + 1;
+    let end = |server: &mut Server| server.disconnect(SESSION);
+    let let_pass = |server: &mut Server| server.pass_ms(50_000);
+    let free = |server: &mut Server| {
+        let now = server.space.now();
+        for key in keys() {
+            server.space.delete(&(0, key.clone().into()));
+            server.engine.input(Input::Removed(name(&key)), now);
+        }
+    };
+    let work: [(&str, &dyn Fn(&mut Server)); 3] =
+        [("ends of holds", &end), ("renewals", &let_pass), ("queues that move", &free)];
+    for (what, act) in work {
+        let mut server = Server::new();
+        for (number, key) in keys().enumerate() {
+            assert!(is_granted(&server.acquire_bound(&key, number, Want::Exclusive, SESSION)));
+            server.wait(&key, LOCKS + number, 1, Want::Exclusive);
+        }
+        server.tick();
+        act(&mut server);
+        server.space.us_per_open = US_PER_LOCK;
+        server.space.take_stream();
+        server.tick();
+        let changed: BTreeSet<_> = server.space.take_stream().into_iter().map(|(key, _)| key).collect();
+        assert!((1..=AT_ONCE).contains(&changed.len()), "{} locks in one tick: {what}", changed.len());
+    }
+}
+
+fn keys() -> impl Iterator<Item = String> {
+    (0..LOCKS).map(|number| format!("lock{number}"))
+}
+
+const LOCKS: usize = 500;
+const SESSION: u64 = 999_999;
