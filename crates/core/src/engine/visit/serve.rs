@@ -24,8 +24,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     /// if that is a request for several locks: it is looked at when the key is closed.
     #[inline]
     pub(crate) fn serve(&mut self) -> Option<WaiterId> {
-        let is_empty = self.record.as_ref()?.queue.is_empty();
-        let several = if is_empty { None } else { self.serve_queue() };
+        let several = self.serve_waiters();
         self.reschedule();
         several
     }
@@ -34,12 +33,17 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     /// lock is rescheduled here only if it has changed or a hold has lapsed.
     #[inline]
     pub(crate) fn serve_first(&mut self) -> Option<WaiterId> {
-        let is_empty = self.record.as_ref()?.queue.is_empty();
-        let several = if is_empty { None } else { self.serve_queue() };
+        let several = self.serve_waiters();
         if several.is_some() || self.open.is_changed() || self.open.lock().has_lapsed(self.now.ms()) {
             self.reschedule();
         }
         several
+    }
+
+    #[inline]
+    fn serve_waiters(&mut self) -> Option<WaiterId> {
+        let is_empty = self.record.as_ref()?.queue.is_empty();
+        if is_empty { None } else { self.serve_queue() }
     }
 
     // Apart, so that a command on a lock without waiters calls nothing.
