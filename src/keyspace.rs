@@ -1,25 +1,12 @@
 //! The server's keys, as the engine reaches them.
 
-use std::cell::Cell;
-
 use dlock_core::engine::{Keyspace, NotOpen, OpenKey, Permission, UserState, WrongType};
 use dlock_core::{Lock, Name, Now, Uptime};
 
-use crate::ffi::UnderLock;
 use crate::ffi::acl::{User, user_name, user_state};
 use crate::ffi::context::{Context, Stopwatch, machine_time, uptime};
 use crate::ffi::key::{self, Access, Key};
 use crate::ffi::strings::KeyName;
-
-/// The name of the user that the engine has asked for last. [`ServerKeys`] does not keep it, since commands that do not wait
-/// would pay for that.
-static USER: UnderLock<Cell<Option<KeyName<'static>>>> = UnderLock::new(Cell::new(None));
-
-/// Takes the name of the user of a request that waits. The engine asks for it, and then makes the ticket: nothing comes
-/// between these.
-pub fn take_user() -> Option<KeyName<'static>> {
-    USER.take()
-}
 
 /// The keys of the server, as a command or the timer reaches them.
 pub struct ServerKeys<'a, 'call> {
@@ -29,6 +16,8 @@ pub struct ServerKeys<'a, 'call> {
     db: i32,
     /// The name of the last key that is not among these.
     other: Option<KeyName<'static>>,
+    /// The name of the command's user, if the engine has asked for it.
+    user_name: Option<KeyName<'static>>,
     /// The client's user, once looked up.
     user: Option<Option<User>>,
     /// The last look at a key removed it: it had expired.
@@ -42,7 +31,22 @@ impl<'a, 'call> ServerKeys<'a, 'call> {
     /// is in database `db`.
     #[inline]
     pub fn new(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
-        ServerKeys { context, own, db, other: None, user: None, has_removed: false, accepts_writes: false }
+        ServerKeys {
+            context,
+            own,
+            db,
+            other: None,
+            user_name: None,
+            user: None,
+            has_removed: false,
+            accepts_writes: false,
+        }
+    }
+
+    /// Returns the name of the command's user, if the engine has asked for it: then the request waits.
+    #[inline]
+    pub fn into_user_name(self) -> Option<KeyName<'static>> {
+        self.user_name
     }
 
     /// Returns the server's string of a name, which a command brings along. The context is in its database then.
@@ -125,10 +129,8 @@ impl Keyspace for ServerKeys<'_, '_> {
     }
 
     fn user(&mut self) -> Option<Vec<u8>> {
-        let name = user_name(self.context);
-        let bytes = name.as_ref().map(|name| name.bytes().to_vec());
-        USER.set(name);
-        bytes
+        self.user_name = user_name(self.context);
+        self.user_name.as_ref().map(|name| name.bytes().to_vec())
     }
 
     fn user_state(&mut self, user: &[u8]) -> UserState {

@@ -15,6 +15,7 @@ use crate::config::{log_settings, settings};
 use crate::ffi::connected::{forget_lost_connections, is_connected};
 use crate::ffi::context::{machine_time, now, uptime};
 use crate::ffi::hooks::{is_timer_set_by, set_timer};
+use crate::ffi::rights::KnownUser;
 use crate::ffi::{UnderLock, guarded};
 use crate::waiter::Waiter;
 
@@ -38,6 +39,7 @@ struct State {
     has_notes: Cell<bool>,
     /// An empty list whose memory is used again.
     spare: Cell<OutputList>,
+    known_user: KnownUser,
 }
 
 static STATE: UnderLock<State> = UnderLock::new(State {
@@ -45,7 +47,14 @@ static STATE: UnderLock<State> = UnderLock::new(State {
     inbox: RefCell::new(Vec::new()),
     has_notes: Cell::new(false),
     spare: Cell::new(Vec::new()),
+    known_user: KnownUser::none(),
 });
+
+/// Returns the user that the ACL has known last.
+pub fn known_user() -> &'static KnownUser {
+    let state: &'static State = &STATE;
+    &state.known_user
+}
 
 /// Counts or logs something that is over: now if the engine does not work, else before it works again.
 pub fn count_or_log(what: impl FnOnce(&mut ServerEngine) + 'static) {

@@ -7,7 +7,6 @@ use dlock_core::engine::{Answer, WaiterId};
 
 use crate::ffi::blocking::{Blocked, unblock};
 use crate::ffi::rights::Rights;
-use crate::ffi::strings::KeyName;
 
 /// A client that waits.
 pub struct Waiter {
@@ -17,8 +16,6 @@ pub struct Waiter {
     pub blocked: Cell<Option<Blocked>>,
     /// The answer, once there is one.
     pub answer: Cell<Option<Answer>>,
-    /// The name of the client's user, until its rights are noted.
-    pub user: Cell<Option<KeyName<'static>>>,
     /// The rights that the client needs when its turn comes; empty while its command is running, and for a client that
     /// the ACL does not know.
     pub rights: OnceCell<Rights>,
@@ -26,14 +23,8 @@ pub struct Waiter {
 
 impl Waiter {
     /// Returns a client that is about to wait.
-    pub fn new(id: WaiterId, user: Option<KeyName<'static>>) -> Waiter {
-        Waiter {
-            id: Cell::new(Some(id)),
-            blocked: Cell::new(None),
-            answer: Cell::new(None),
-            user: Cell::new(user),
-            rights: OnceCell::new(),
-        }
+    pub fn new(id: WaiterId) -> Waiter {
+        Waiter { id: Cell::new(Some(id)), blocked: Cell::new(None), answer: Cell::new(None), rights: OnceCell::new() }
     }
 
     /// Returns whether the client still has the rights to send its command.

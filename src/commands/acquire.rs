@@ -22,9 +22,9 @@ use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::{Context, Flags, now};
 use crate::ffi::rights::Rights;
 use crate::ffi::strings::KeyName;
-use crate::keyspace::{ServerKeys, take_user};
+use crate::keyspace::ServerKeys;
 use crate::outputs::begin;
-use crate::state::{engine, use_engine};
+use crate::state::{engine, known_user, use_engine};
 use crate::waiter::Waiter;
 use dlock_core::reply;
 
@@ -95,7 +95,7 @@ pub(super) fn enter(
     let call = Call { name: Name { db, key: first.bytes() }, now, client };
     let mut waiter = None;
     // The ticket of a request that waits is left here, too.
-    let wait = timeout_ms.map(|_| |id| Rc::clone(waiter.insert(Rc::new(Waiter::new(id, take_user())))));
+    let wait = timeout_ms.map(|_| |id| Rc::clone(waiter.insert(Rc::new(Waiter::new(id)))));
     let mut keys = ServerKeys::new(context, db, own);
     let mut engine = engine()?;
     let entered = if command == Which::Macquire {
@@ -104,6 +104,7 @@ pub(super) fn enter(
     } else {
         engine.acquire(&mut keys, call, &request, wait)
     };
+    let user = keys.into_user_name();
     let rest = begin(context, own, engine);
     // A `match` chooses the reply: the compiler does not inline a closure here, and each grant would pay for the call.
     let replied = match entered {
@@ -120,7 +121,7 @@ pub(super) fn enter(
             Ok(())
         }
         Ok(Entered::Waiting(_)) => {
-            begin_to_wait(context, (arguments, spec), first, timeout_ms, waiter);
+            begin_to_wait(context, (arguments, spec), first, timeout_ms, (waiter, user));
             Ok(())
         }
         Err(fault) => Err(Error::from(fault)),
@@ -136,13 +137,14 @@ fn begin_to_wait(
     (arguments, spec): (&Arguments<'_>, &Spec),
     first: &KeyName<'_>,
     timeout_ms: Option<u64>,
-    waiter: Option<Rc<Waiter>>,
+    (waiter, user): (Option<Rc<Waiter>>, Option<KeyName<'static>>),
 ) {
     match waiter {
         // The waiter was let in while the events were sent.
         Some(waiter) if waiter.is_over() => waiter.answer(context),
         Some(waiter) => {
-            if let Some(rights) = waiter.user.take().and_then(|user| Rights::of(user, context.db(), arguments, spec)) {
+            let rights = user.and_then(|user| Rights::of(user, known_user(), context.db(), arguments, spec));
+            if let Some(rights) = rights {
                 waiter.rights.set(rights).unwrap_or(());
             }
             block(context, first, timeout_ms.unwrap_or(0), &waiter);

@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 use super::acl::User;
 use super::command::Arguments;
 use super::strings::{Held, KeyName};
-use super::under_lock::UnderLock;
 
 /// A command and its user, to be asked about later, when the command is not running any more.
 pub struct Rights {
@@ -21,8 +20,14 @@ pub struct Rights {
 impl Rights {
     /// Returns the rights that the running command of this user has needed; `None` if the ACL does not know the user,
     /// because another module has made it.
-    pub fn of(user: KeyName<'static>, db: c_int, arguments: &Arguments<'_>, spec: &Spec) -> Option<Rights> {
-        is_known(&user, db).then(|| Rights { user, words: arguments.held(spec), db })
+    pub fn of(
+        user: KeyName<'static>,
+        known: &KnownUser,
+        db: c_int,
+        arguments: &Arguments<'_>,
+        spec: &Spec,
+    ) -> Option<Rights> {
+        known.is(&user, db).then(|| Rights { user, words: arguments.held(spec), db })
     }
 
     /// Returns whether the user still is there, is enabled, and may run the command on its keys. Runs no command.
@@ -32,18 +37,26 @@ impl Rights {
     }
 }
 
-/// The name that the ACL has known last.
-static KNOWN: UnderLock<RefCell<Option<Box<[u8]>>>> = UnderLock::new(RefCell::new(None));
+/// The name that the ACL has known last: many requests of one user wait, and the ACL is asked once.
+pub struct KnownUser(RefCell<Option<Box<[u8]>>>);
 
-/// Returns whether the ACL knows the user, or has known it: a user that was deleted since has no rights when its turn comes.
-fn is_known(user: &KeyName<'_>, db: c_int) -> bool {
-    let mut known = KNOWN.borrow_mut();
-    if known.as_deref() == Some(user.bytes()) {
-        return true;
+impl KnownUser {
+    /// Returns that no user is known yet.
+    pub const fn none() -> KnownUser {
+        KnownUser(RefCell::new(None))
     }
-    let is_known = User::named(user, db).is_some();
-    if is_known {
-        *known = Some(user.bytes().into());
+
+    /// Returns whether the ACL knows the user, or has known it: a user that was deleted since has no rights when its turn
+    /// comes.
+    fn is(&self, user: &KeyName<'_>, db: c_int) -> bool {
+        let mut known = self.0.borrow_mut();
+        if known.as_deref() == Some(user.bytes()) {
+            return true;
+        }
+        let is_known = User::named(user, db).is_some();
+        if is_known {
+            *known = Some(user.bytes().into());
+        }
+        is_known
     }
-    is_known
 }
