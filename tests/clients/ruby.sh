@@ -26,6 +26,7 @@ program() {
 
 ruby -w clients/ruby/test/histories.rb
 ruby -w clients/ruby/test/urls.rb
+ruby -w clients/ruby/test/replies.rb
 program 1 >"$home/readme.rb"
 ruby -w -Iclients/ruby/lib "$home/readme.rb" | tee "$home/said"
 grep -qE '^the fencing token is [0-9]{16}$' "$home/said" && grep -qx 'nobody else has it, for 30 s' "$home/said"

@@ -63,6 +63,8 @@ module Dlock
       @wire = wire
       return @attempt.over(Dlock.now) if waits && !limits.time?(Dlock.now)
 
+      # The end of a connection releases the hold of its session, unless the server was no primary then.
+      wire.exchange(Dlock.now + Limits::STEP, *@debts.flat_map { |owner| @names.release_all(owner) })
       number = @attempt.sends(Dlock.now)
       block = limits.block(Dlock.now) if waits
       wire.write(Dlock.now + Limits::STEP, @options.acquire(@names, @owner, "1", block))
@@ -150,7 +152,7 @@ module Dlock
 
       if error.elsewhere?
         @client.distrust
-        return error.code == "UNBLOCKED" ? @attempt.cut(Dlock.now) : @attempt.refused(Dlock.now, number)
+        return error.open? ? @attempt.cut(Dlock.now) : @attempt.refused(Dlock.now, number)
       end
       return @attempt.nil(Dlock.now, number, false) if error.code == "WRONGTYPE"
 
@@ -164,10 +166,12 @@ module Dlock
       @attempt.refused(Dlock.now, number)
     end
 
-    # Waits for the replicas. Before 7.0.12 Redis does not count a grant to a waiting connection as its write: a renewal is.
+    # Waits for the replicas. A renewal is a write for which WAIT waits: a repeat that gets an earlier grant is none, and before
+    # 7.0.12 Redis does not count a grant to a waiting connection.
     def acknowledged(wire, waited)
       return true if @options.replicas.zero?
 
+      waited ||= @attempt.copies.size > 1
       commands = waited ? renewals : []
       timeout = limits.of_replicas(Dlock.now, @options.replicas_timeout)
       @open ||= waited
@@ -175,6 +179,7 @@ module Dlock
       moved = replies.find { |each| each.is_a?(ServerError) && each.elsewhere? }
       # The grant was made, and another server may have it.
       raise Unanswered.new(moved.message, sent: true) if moved
+      raise Unanswered.new("the grant is over", sent: true) if replies.include?(nil)
 
       reply = replies.last
       return true if reply.is_a?(Integer) && reply >= @options.replicas

@@ -34,15 +34,18 @@ module Dlock
     def code = message[/\A\S+/]
 
     def elsewhere?
-      ELSEWHERE.include?(code) || message.start_with?("ERR max number of clients", "ERR WAIT cannot be used with replica") ||
+      ELSEWHERE.include?(code) || replica? || message.start_with?("ERR max number of clients") ||
         (code == "UNBLOCKED" && message.include?("state changed"))
     end
 
+    # Whether the server is no primary. Another connection may lead to one.
+    def replica? = %w[READONLY MASTERDOWN].include?(code) || message.start_with?("ERR WAIT cannot be used with replica")
+
     def paused? = PAUSED.include?(code)
 
-    # Whether the command may have been executed: an agent has no answer of a majority. A server that starts says something
-    # else.
-    def open? = code == "LOADING" && !message.include?(" is loading ")
+    # Whether the command may have been executed: a wait was ended, or an agent has no answer of its servers. A server that
+    # starts says "LOADING Redis is loading …", with its own name, which an agent's text may quote further on.
+    def open? = code == "UNBLOCKED" || (code == "LOADING" && !message.match?(/\ALOADING \S+ is loading /))
 
     # The error for the caller.
     def explained(name)

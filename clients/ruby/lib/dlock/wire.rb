@@ -76,8 +76,8 @@ module Dlock
       true
     end
 
-    # Whether each command has its reply, as far as is known here.
-    def clean? = @unread.zero? && @pid == Process.pid && !closed? && @buffer.empty?
+    # Whether each command has its reply, as far as is known here, and none said that the server is no primary.
+    def clean? = !@replica && @unread.zero? && @pid == Process.pid && !closed? && @buffer.empty?
 
     # Whether another command may be sent: the server has not closed the connection either.
     def usable? = clean? && !readable?(0)
@@ -211,7 +211,7 @@ module Dlock
       case text[0]
       when ":" then value.to_i
       when "+" then value
-      when "-" then ServerError.new(value.force_encoding("UTF-8").scrub)
+      when "-" then ServerError.new(value.force_encoding("UTF-8").scrub).tap { |error| @replica ||= error.replica? }
       when "$" then bulk(value.to_i)
       when "*" then value.to_i.negative? ? nil : Array.new(value.to_i) { parse }
       else raise IOError, "this is no reply of a server: #{text[0, 20].inspect}"
