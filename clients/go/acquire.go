@@ -334,7 +334,7 @@ func (a *acquisition) try(again bool) (turn, error) {
 		}
 		return a.unread(err)
 	}
-	if !isStarting(replies[0]) {
+	if !isNoAnswer(replies[0]) {
 		c.pool.hears()
 	}
 	return a.read(c, number, replies[0], false)
@@ -393,11 +393,15 @@ func (a *acquisition) read(c *conn, number int, reply any, waited bool) (turn, e
 		return a.cut(now), errProtocol
 	}
 	a.token, a.slot = token, slot
-	if err := a.acknowledged(c, waited); err != nil {
-		if isAnswer(err) || errors.Is(err, ErrTooFewReplicas) {
-			a.cause = err
-			return a.failed(0), err
-		}
+	switch err := a.acknowledged(c, waited); {
+	case err == nil:
+	case errors.Is(err, errNoHold):
+		return a.vanished(), err
+	case isAnswer(err) || errors.Is(err, ErrTooFewReplicas):
+		a.cause = err
+		return a.failed(0), err
+	default:
+		// No answer about the grant came, which was made.
 		return a.unread(err)
 	}
 	isDoubted := false
@@ -410,7 +414,7 @@ func (a *acquisition) read(c *conn, number int, reply any, waited bool) (turn, e
 // answeredError takes an error that the server answered.
 func (a *acquisition) answeredError(now time.Time, number int, answer ServerError) (turn, error) {
 	if err := a.client.repeatable(a.target.keys[0], []any{answer}); err != nil {
-		if answer.Code() == "UNBLOCKED" { // The outcome is unknown.
+		if answer.isOpen() {
 			return a.cut(now), err
 		}
 		return a.refused(now, number), err

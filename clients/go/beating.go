@@ -76,7 +76,7 @@ func (h *home) exchange(ctx context.Context, commands ...command) ([]any, error)
 		h.conn.close()
 		h.conn = nil
 	}
-	if err == nil && !slices.ContainsFunc(replies, isStarting) {
+	if err == nil && !slices.ContainsFunc(replies, isNoAnswer) {
 		h.pool.hears()
 	}
 	return replies, err
@@ -238,7 +238,7 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 			return false, answer
 		}
 		// An acquisition that waits for the session on a server that is the primary no more has to find the next one.
-		if !answer.mayRepeat() || answer.Code() == "READONLY" {
+		if !answer.mayRepeat() || answer.isFromReplica() {
 			h.refused = answer
 			h.tell()
 		}

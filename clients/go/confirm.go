@@ -42,10 +42,7 @@ func (a *acquisition) confirm(again bool) (turn, error) {
 	}
 	now := time.Now()
 	if contains(replies, nil) || !isHeld {
-		if keys > 1 {
-			a.debts = append(a.debts, a.owner) // Some may be held.
-		}
-		return a.gone(now), nil
+		return a.vanished(), nil
 	}
 	if contains(replies[:keys], int64(0)) {
 		a.cap = endOf(sent, left)
@@ -56,6 +53,14 @@ func (a *acquisition) confirm(again bool) (turn, error) {
 		most = earlier(most, a.client.sessions.endOf(at.opening))
 	}
 	return a.ok(now, number, most), nil
+}
+
+// vanished says that the server has the grant no more. It may have one of several keys, or grant a copy that comes late.
+func (a *acquisition) vanished() turn {
+	if len(a.target.keys) > 1 || len(a.copies) > 0 {
+		a.debts = append(a.debts, a.owner)
+	}
+	return a.gone(time.Now())
 }
 
 // confirmBy returns until when the answer to a renewal of the grant is waited for.

@@ -17,6 +17,8 @@ type conn struct {
 	// The deadline was moved by a context that has ended meanwhile.
 	spoiled bool
 	used    time.Time
+	// The server has said that it is no primary.
+	isReplica bool
 	// A change was reported while a reply was awaited.
 	changed bool
 	// The connection sends nothing any more, and is kept until the server has closed it.
@@ -110,6 +112,8 @@ func (c *conn) read() (any, error) {
 	if err == nil {
 		c.owed--
 		c.used = time.Now()
+		answer, isError := reply.(ServerError)
+		c.isReplica = c.isReplica || isError && answer.isFromReplica()
 	}
 	return reply, err
 }
@@ -174,7 +178,7 @@ func (c *conn) awaitEnd(ctx context.Context, until time.Time) {
 	}
 }
 
-func (c *conn) isClean() bool { return c.owed == 0 && !c.spoiled && !c.closed.Load() }
+func (c *conn) isClean() bool { return c.owed == 0 && !c.spoiled && !c.isReplica && !c.closed.Load() }
 
 // isStale returns whether a server or a firewall may have forgotten an idle connection.
 func (c *conn) isStale() bool { return time.Since(c.used) >= longestIdle }

@@ -56,14 +56,23 @@ func (e ServerError) Is(target error) bool {
 // this server cannot do it now, or nobody knows.
 func (e ServerError) mayRepeat() bool {
 	switch e.Code() {
-	case "LOADING", "READONLY", "MASTERDOWN", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN":
+	case "LOADING", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN":
 		return true
 	case "ERR":
-		return strings.HasPrefix(string(e), "ERR max number of clients reached")
+		return strings.HasPrefix(string(e), "ERR max number of clients reached") || e.isFromReplica()
 	case "UNBLOCKED":
 		return strings.Contains(string(e), "state changed")
 	}
-	return false
+	return e.isFromReplica()
+}
+
+// isFromReplica returns whether a server says that it is no primary. Commands that it has executed before are done.
+func (e ServerError) isFromReplica() bool {
+	switch e.Code() {
+	case "READONLY", "MASTERDOWN":
+		return true
+	}
+	return strings.HasPrefix(string(e), "ERR WAIT cannot be used with replica")
 }
 
 // writesNothing returns whether the server writes nothing at present, and so renews nothing. The hold is still there until
@@ -80,6 +89,12 @@ func isStarting(reply any) bool {
 	return ok && answer.Code() == "LOADING"
 }
 
+// isNoAnswer returns whether a reply says only that this server cannot answer now: an outage goes on.
+func isNoAnswer(reply any) bool {
+	answer, ok := reply.(ServerError)
+	return ok && answer.mayRepeat()
+}
+
 // isAnswer returns whether a server that knows what to say has said it.
 func isAnswer(err error) bool {
 	var answer ServerError
@@ -92,10 +107,12 @@ type unsent struct{ cause error }
 func (u *unsent) Error() string { return u.cause.Error() }
 func (u *unsent) Unwrap() error { return u.cause }
 
-// isOpen returns whether the command may have been executed: an agent has no answer of a majority. A server that starts says
-// something else.
+// isOpen returns whether the command may have been executed: a wait was ended, or an agent has no answer of its servers. A
+// server that starts says "LOADING Redis is loading …", with its own name, which an agent's text may quote further on.
 func (e ServerError) isOpen() bool {
-	return e.Code() == "LOADING" && !strings.Contains(string(e), " is loading ")
+	words := strings.Fields(string(e))
+	isStarting := len(words) > 3 && words[2] == "is" && words[3] == "loading"
+	return e.Code() == "UNBLOCKED" || e.Code() == "LOADING" && !isStarting
 }
 
 // isUnread returns whether an error leaves open what became of a command that was sent.

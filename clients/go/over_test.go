@@ -3,6 +3,7 @@ package dlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,16 +69,19 @@ func TestAWaitEndsWhenItsServerIsOnlyStarting(t *testing.T) {
 	}
 }
 
-// telling is a connection on which the first release is done, and answered with an error.
+// telling is a connection on which the first command with a name is done, and answered with an error, some time later.
 type telling struct {
 	dlock.Conn
-	told *atomic.Bool
-	what string
+	told  *atomic.Bool
+	of    string
+	what  string
+	after time.Duration
 }
 
 func (t telling) Do(ctx context.Context, commands ...[]string) ([]any, error) {
 	replies, err := t.Conn.Do(ctx, commands...)
-	if err == nil && commands[0][0] == "DLOCK.RELEASE" && t.told.CompareAndSwap(false, true) {
+	if err == nil && commands[0][0] == t.of && t.told.CompareAndSwap(false, true) {
+		time.Sleep(t.after)
 		replies[0] = dlock.ServerError(t.what)
 	}
 	return replies, err
@@ -94,7 +98,7 @@ func TestAnAgentWithoutAMajorityMayHaveReleasedTheLock(t *testing.T) {
 		wired, told := dlock.Wired(s.address()), atomic.Bool{}
 		open := func(ctx context.Context) (dlock.Conn, error) {
 			c, err := wired(ctx)
-			return telling{c, &told, what}, err
+			return telling{c, &told, "DLOCK.RELEASE", what, 0}, err
 		}
 		client, err := dlock.Over(open)
 		if err != nil {
@@ -108,6 +112,28 @@ func TestAnAgentWithoutAMajorityMayHaveReleasedTheLock(t *testing.T) {
 		if !told.Load() {
 			t.Error("the release was not seen")
 		}
+	}
+}
+
+// An agent that has no answer may have passed the request on long ago. The lease counts from then.
+func TestAnAgentThatReachesNoServerMayHaveGrantedTheLock(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	wired, told := dlock.Wired(s.address()), atomic.Bool{}
+	open := func(ctx context.Context) (dlock.Conn, error) {
+		c, err := wired(ctx)
+		return telling{c, &told, "DLOCK.ACQUIRE", "LOADING no server answers: Redis is loading", 500 * time.Millisecond}, err
+	}
+	client, err := dlock.Over(open, dlock.WithoutSession())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	lock := acquire(t, client, "job", dlock.WithLease(20*time.Second), dlock.WithoutRenewal())
+	var left int64
+	fmt.Sscanf(s.call("DLOCK.CHECK", "job", fmt.Sprint(lock.Token())), ":%d", &left)
+	if sure := lock.Remaining(); !told.Load() || left == 0 || sure > time.Duration(left)*time.Millisecond {
+		t.Fatalf("for certain %v, on the server %d ms", sure, left)
 	}
 }
 

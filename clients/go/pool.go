@@ -59,7 +59,7 @@ func (p *pool) exchange(ctx context.Context, until time.Time, answer time.Durati
 		}
 		return nil, err
 	}
-	if !slices.ContainsFunc(replies, isStarting) {
+	if !slices.ContainsFunc(replies, isNoAnswer) {
 		p.hears()
 	}
 	return replies, nil
@@ -159,10 +159,14 @@ func (p *pool) forget(c *conn) {
 	delete(p.open, c)
 }
 
-// give takes a connection back. It keeps one that is clean and not lent.
+// give takes a connection back. It keeps one that is clean and not lent. If the server is a replica now, a new connection to
+// the same address may lead to the primary.
 func (p *pool) give(c *conn) {
 	if c.leaving {
 		return
+	}
+	if c.isReplica {
+		p.distrust()
 	}
 	p.mu.Lock()
 	keep := c.isClean() && !c.isLent() && !p.closed && len(p.idle) < cap(p.places)

@@ -13,9 +13,9 @@ func (a *acquisition) acknowledged(c *conn, waited bool) error {
 		return nil
 	}
 	var commands []command
-	if waited {
-		// Redis before 7.0.12 does not count a grant to a blocked connection as its write, for which WAIT would wait.
-		// A renewal is one.
+	if waited || len(a.copies) > 1 {
+		// WAIT waits for the writes of the connection. A repeat that gets the grant of an earlier copy is none, and Redis
+		// before 7.0.12 does not count a grant to a blocked connection. A renewal is one.
 		commands = a.target.renew(a.owner, a.token, a.terms.lease)
 	}
 	timeout := a.terms.replicasTimeout
@@ -25,10 +25,15 @@ func (a *acquisition) acknowledged(c *conn, waited bool) error {
 	until := time.Now().Add(timeout + late)
 	// No release is sent behind: it may come when the repeat has the grant.
 	replies, err := c.exchange(a.io, until, nil, append(commands, waitFor(a.terms.replicas, timeout))...)
-	if err == nil {
-		err = tooFew(replies, a.terms.replicas)
-	} else {
-		a.isRenewalOpen = a.isRenewalOpen || waited
+	switch {
+	case err != nil:
+		a.isRenewalOpen = a.isRenewalOpen || len(commands) > 0
+	case contains(replies, nil):
+		return errNoHold
+	default:
+		if err = a.client.repeatable(a.target.keys[0], replies); err == nil {
+			err = tooFew(replies, a.terms.replicas)
+		}
 	}
 	if errors.Is(err, ErrTooFewReplicas) {
 		if _, err := c.exchange(a.io, a.answerBy(), nil, a.target.releaseAll(a.owner)...); err == nil {
