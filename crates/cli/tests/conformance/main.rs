@@ -51,7 +51,8 @@ const PLAYED: [&str; 23] = [
 ];
 
 /// The scenarios that need what the command lacks.
-const LEFT_OUT: [(&str, &str); 7] = [
+const LEFT_OUT: [(&str, &str); 8] = [
+    ("demoted_until_limit", "a release after the end of its process"),
     ("grant", "a lease under 3 s that is not renewed"),
     ("loss", "a lease under 3 s that is not renewed, sessions"),
     ("named_session", "sessions"),
@@ -119,7 +120,8 @@ fn adapter() {
     let mut runs: HashMap<String, Arc<Run>> = HashMap::new();
     // The earlier run of a letter goes on.
     let mut before = Vec::new();
-    say(&json!({"features": ["cancel", "outage", "leases", "slots"]}));
+    let features = ["cancel", "outage", "leases", "slots"];
+    say(&json!({"features": features}));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let request: Value = serde_json::from_str(&line).expect("a request");
         let lock = request["lock"].as_str().expect("a letter").to_owned();
