@@ -1,6 +1,6 @@
 # Acquire a lock, or learn at once that another owner holds it. (Not on a terminal, so that nil is an empty line.)
 set -euo pipefail
-cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
+cli() { redis-cli -e -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 
 token=$(cli DLOCK.ACQUIRE recipe:acquire alice PX 30000)
 [[ -z $token ]] || echo 'alice: granted'

@@ -1,8 +1,9 @@
 # A connection for many owners, and a second one for waiting.
 set -euo pipefail
-cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
+cli() { redis-cli -e -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 coproc SHARED { cli; }
-shared() { echo "$*" >&"${SHARED[1]}" && read -r reply <&"${SHARED[0]}" && echo "$reply"; }
+# Prints a number, or nothing for nil. Fails for an error, which is a line, too.
+shared() { echo "$*" >&"${SHARED[1]}" && read -r reply <&"${SHARED[0]}" && [[ $reply =~ ^[0-9]*$ ]] && echo "$reply"; }
 
 # The owner names tell the holds on a connection apart. Their session locks all end with it.
 alice=$(shared DLOCK.ACQUIRE recipe:multiplexed:a alice PX 10000 SESSION)

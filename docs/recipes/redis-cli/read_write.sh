@@ -1,6 +1,6 @@
 # Readers share a lock, a writer excludes all others.
 set -euo pipefail
-cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
+cli() { redis-cli -e -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 
 alice=$(cli DLOCK.RLOCK recipe:read_write alice PX 30000)
 bob=$(cli DLOCK.RLOCK recipe:read_write bob PX 30000)

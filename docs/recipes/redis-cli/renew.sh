@@ -1,6 +1,6 @@
 # Renew a lease while the work goes on.
 set -euo pipefail
-cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
+cli() { redis-cli -e -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 
 token=$(cli DLOCK.ACQUIRE recipe:renew alice PX 10000)
 

@@ -1,12 +1,12 @@
 # A lock that ends with its connection: the server renews it, and releases it when the connection closes.
 set -euo pipefail
-cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
+cli() { redis-cli -e -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 
 # A redis-cli that stays, so one connection; it ends with its input, at the latest with this script.
 coproc ALICE { cli; }
 echo DLOCK.ACQUIRE recipe:session alice PX 10000 SESSION >&"${ALICE[1]}"
 read -r token <&"${ALICE[0]}"
-[[ -n $token ]] || exit 1
+[[ $token =~ ^[0-9]+$ ]] || exit 1 # an error is a line, too
 # … the work …
 exec {ALICE[1]}>&-
 

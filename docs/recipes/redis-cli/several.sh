@@ -1,6 +1,6 @@
 # Two locks or none, in one request. In a cluster both names are in one slot: the same {word}.
 set -euo pipefail
-cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
+cli() { redis-cli -e -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 from='{recipe}:from' to='{recipe}:to' other='{recipe}:other'
 
 # A single token for both; each is released and renewed by its name.

@@ -1,14 +1,18 @@
 # A transaction that takes effect only if the lock is still held: WATCH the lock, check it, then MULTI.
 set -euo pipefail
-cli() { redis-cli -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
+cli() { redis-cli -e -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 coproc ALICE { cli; }
-alice() { echo "$*" >&"${ALICE[1]}" && read -r reply <&"${ALICE[0]}" && echo "$reply"; }
+# Prints the reply, or nothing for nil. Fails for an error, which is a line, too.
+alice() {
+    echo "$*" >&"${ALICE[1]}" && read -r reply <&"${ALICE[0]}" && [[ $reply =~ ^([0-9]*|OK|QUEUED)$ ]] && echo "$reply"
+}
 
 # Prints the reply of EXEC: nothing if the lock changed hands.
 write() {
-    local token=$1 value=$2 meanwhile=$3
+    local token=$1 value=$2 meanwhile=$3 left
     alice WATCH recipe:watch_multi >/dev/null
-    [[ -n $(alice DLOCK.CHECK recipe:watch_multi "$token") ]] || return 0
+    left=$(alice DLOCK.CHECK recipe:watch_multi "$token")
+    [[ -n $left ]] || return 0
     $meanwhile >/dev/null
     alice MULTI >/dev/null
     alice SET recipe:value "$value" >/dev/null
