@@ -11,21 +11,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-missing() { echo "missing: $1"; exit 77; }
-
-junit=/usr/share/java/junit-platform-console-standalone.jar
-[[ $(javac -version 2>/dev/null) =~ ^javac\ ([0-9]+) ]] && ((BASH_REMATCH[1] >= 11)) ||
-    missing 'a JDK, 11 or later (default-jdk-headless)'
-[[ -e $junit ]] || missing 'JUnit 5 (junit5)'
-
-DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
-DLOCK_MODULE=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
+jdk=11
+# shellcheck source=tests/clients/junit.bash
+source tests/clients/junit.bash
 DLOCK_COMMAND=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests of crates/cli build
-export DLOCK_SERVER DLOCK_MODULE DLOCK_COMMAND DLOCK_SHARED=$PWD/tests/clients
+export DLOCK_COMMAND
 
-library=$(clients/java/build)
-classes=$(mktemp -d)
-trap 'rm -r "$classes"' EXIT
+classes=$work
 mapfile -t sources < <(find clients/java/src/test clients/java/adapters/junit/src -name '*.java')
 javac --release 11 -Xlint:all,-try -Werror -cp "$library:$junit" -d "$classes" "${sources[@]}"
 
@@ -41,9 +33,8 @@ chosen=(--scan-classpath "$classes")
 # Runs tests on a Java. Each class has servers of its own.
 run() {
     "$1" -version 2>&1 | head -1
-    "$1" -Xmx512m -jar "$junit" --class-path "$library:$classes" "${@:2}" \
-        --disable-banner --disable-ansi-colors --details=tree --details-theme=ascii \
-        --config=junit.jupiter.execution.timeout.default=180s \
+    java=("$1")
+    launch "$library:$classes" "${@:2}" \
         --config=junit.jupiter.execution.parallel.enabled=true \
         --config=junit.jupiter.execution.parallel.mode.classes.default=concurrent \
         --config=junit.jupiter.execution.parallel.config.strategy=fixed \
