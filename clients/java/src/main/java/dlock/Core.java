@@ -242,13 +242,18 @@ final class Core implements AutoCloseable {
         }
     }
 
-    private static void guarded(Runnable told) {
+    /** Runs it. The thread goes on, whatever that and its handler throw. Kotlin throws what no Java interface names. */
+    static void guarded(Runnable told) {
         try {
             told.run();
-        } catch (RuntimeException | Error e) {
+        } catch (Throwable e) {
             Thread thread = Thread.currentThread();
             Thread.UncaughtExceptionHandler handler = thread.getUncaughtExceptionHandler();
-            handler.uncaughtException(thread, e);
+            try {
+                handler.uncaughtException(thread, e);
+            } catch (Throwable ignored) {
+                // Nobody is left to tell.
+            }
         }
     }
 

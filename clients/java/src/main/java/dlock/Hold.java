@@ -226,7 +226,11 @@ public final class Hold implements AutoCloseable {
         if (!isLive()) {
             return false;
         }
-        return Futures.join(commands.check(core.patience()).thenApply(left -> left != null && isLive()));
+        Long left = Futures.join(commands.check(core.patience()));
+        if (left == null) {
+            lose("the server has no such hold", null);
+        }
+        return left != null && isLive();
     }
 
     /**
@@ -299,12 +303,15 @@ public final class Hold implements AutoCloseable {
         if (!hasOneLease(request) || thread != null) {
             throw new IllegalStateException(request + ": a hold that is handed over has a lease, one name and no thread");
         }
+        if (!isLive()) {
+            // The timer may be late.
+            throw isReleased() ? lostOr("released") : lose("its lease ended", null);
+        }
         synchronized (this) {
-            if (state == State.HELD) {
-                state = State.RELEASED;
-            } else {
+            if (state != State.HELD) {
                 throw lostOr("released");
             }
+            state = State.RELEASED;
         }
         keeping.end();
         report.released();
@@ -441,7 +448,12 @@ public final class Hold implements AutoCloseable {
         synchronized (this) {
             permits -= some;
         }
-        return commands.releaseSome("PERMITS", some).thenApply(reply -> reply != null);
+        return commands.releaseSome("PERMITS", some).thenApply(reply -> {
+            if (reply == null) {
+                lose("it was lost before its release", null);
+            }
+            return reply != null;
+        });
     }
 
     synchronized long permits() {

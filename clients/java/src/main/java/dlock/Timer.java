@@ -98,12 +98,7 @@ final class Timer {
 
     private void run() {
         for (Task due; (due = next()) != null; ) {
-            try {
-                due.what.run();
-            } catch (RuntimeException | Error e) {
-                Thread current = Thread.currentThread();
-                current.getUncaughtExceptionHandler().uncaughtException(current, e);
-            }
+            Core.guarded(due.what);
         }
     }
 

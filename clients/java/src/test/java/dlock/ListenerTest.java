@@ -3,6 +3,7 @@ package dlock;
 import static dlock.TestServer.elsewhere;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -114,8 +115,8 @@ final class ListenerTest {
     @Test
     void each_outcome_has_its_word() throws Exception {
         server.run("DLOCK.ACQUIRE", "taken", "other");
-        assertTrue(client.lock("taken").tryAcquire(Duration.ofMillis(30)).isEmpty());
-        assertTrue(told.times.element().toMillis() >= 30, told.times::toString);
+        assertTrue(client.lock("taken").tryAcquire(Duration.ofMillis(300)).isEmpty());
+        assertTrue(told.times.element().toMillis() >= 200, told.times::toString);
         told.is("requested [taken]", "answered REFUSED");
         CompletableFuture<Hold> waiting = client.lock("taken").acquireAsync();
         server.untilWaiting("taken", 1);
@@ -149,8 +150,52 @@ final class ListenerTest {
         server.run("DEL", "checked");
         assertThrows(LockLostException.class, () -> checked.extend(Duration.ofMinutes(1)));
         checked.close();
-        assertEquals(3, told.count("lost"));
+        assertEquals(1, told.count("lost [checked]"));
+        DLock unrenewed = client.lock("asked").withLease(Lease.fixed(Duration.ofMinutes(1)));
+        Hold asked = unrenewed.acquire();
+        server.run("DEL", "asked");
+        assertFalse(asked.check());
+        assertFalse(asked.isHeld());
+        DSemaphore permits = client.semaphore("parts", 3).withLease(Lease.fixed(Duration.ofMinutes(1)));
+        permits.acquire(3);
+        server.run("DEL", "parts");
+        assertThrows(LockLostException.class, permits::release);
+        assertEquals(1, told.count("lost [parts]"));
+        assertThrows(LockLostException.class, () -> permits.release(2));
+        unrenewed.lock();
+        unrenewed.lock();
+        server.run("DEL", "asked");
+        assertThrows(LockLostException.class, unrenewed::unlock);
+        assertEquals(2, told.count("lost [asked]"));
+        assertThrows(LockLostException.class, unrenewed::unlock);
+        assertEquals(6, told.count("lost"));
         assertEquals(0, told.count("released"));
+    }
+
+    /** A listener that takes its time delays the client's timer, so that nobody has told of the loss. */
+    @Test
+    void a_hold_whose_lease_has_ended_is_lost_not_handed_over() throws Exception {
+        CompletableFuture<Void> delay = new CompletableFuture<>();
+        LockListener late = new LockListener() {
+            @Override
+            public void lost(List<String> names, Duration held) {
+                delay.join();
+            }
+        };
+        try (DLockClient other = DLockClient.builder().url(server.url()).listener(told).listener(late).connect()) {
+            other.lock("first").withLease(Lease.fixed(Duration.ofMillis(300))).acquire();
+            soon("the timer is late", () -> told.count("lost [first]") == 1);
+            Hold second = other.lock("second").withLease(Lease.fixed(Duration.ofMillis(300))).acquire();
+            soon("its lease is over", () -> !second.isHeld());
+            CompletableFuture<Void> handed = CompletableFuture.runAsync(
+                    () -> assertThrows(LockLostException.class, second::handOver));
+            soon("it is told lost", () -> told.count("lost [second]") == 1);
+            delay.complete(null);
+            handed.get(20, TimeUnit.SECONDS);
+            assertEquals(0, told.count("released"));
+        } finally {
+            delay.complete(null);
+        }
     }
 
     @Test
@@ -191,5 +236,43 @@ final class ListenerTest {
         }
         assertEquals(2, told.count("released [fails]"));
         assertTrue(server.isFree("fails"));
+    }
+
+    /** Kotlin throws what the interface does not name, and a handler of exceptions may throw as well. */
+    @Test
+    void whatever_a_listener_throws_holds_are_renewed_and_losses_told() throws Exception {
+        LockListener fails = new LockListener() {
+            @Override
+            public void held(List<String> names) {
+                ListenerTest.<RuntimeException>fail();
+            }
+
+            @Override
+            public void lost(List<String> names, Duration held) {
+                ListenerTest.<RuntimeException>fail();
+            }
+        };
+        Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
+        Thread.setDefaultUncaughtExceptionHandler((thread, thrown) -> {
+            throw new IllegalStateException("of the handler");
+        });
+        try (DLockClient other = DLockClient.builder().url(server.url()).listener(fails).listener(told).connect()) {
+            Hold kept = other.lock("kept").withLease(Lease.renewed(Duration.ofSeconds(3))).acquire();
+            CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+            other.lock("brief").withLease(Lease.fixed(Duration.ofMillis(300))).acquire().onLost(lost::complete);
+            lost.get(20, TimeUnit.SECONDS);
+            soon("a part of the lease is over", () -> (long) server.run("PTTL", "kept") < 2500);
+            soon("it is renewed", () -> (long) server.run("PTTL", "kept") > 2500);
+            kept.release();
+        } finally {
+            Thread.setDefaultUncaughtExceptionHandler(before);
+        }
+        assertEquals(1, told.count("lost [brief]"));
+        assertEquals(1, told.count("released [kept]"));
+    }
+
+    @SuppressWarnings("unchecked")
+    private static <T extends Throwable> void fail() throws T {
+        throw (T) new java.io.IOException("of the listener");
     }
 }
