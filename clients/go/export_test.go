@@ -28,3 +28,12 @@ func (w wired) Close() error {
 	w.close()
 	return nil
 }
+
+// EndsUnnoticed has the lease end while no timer runs, as in a program that is paused.
+func (l *Lock) EndsUnnoticed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unkeep()
+	l.ending.Stop()
+	l.lease.until = time.Now()
+}

@@ -16,6 +16,11 @@ func (l *Lock) HandOver() error {
 		l.mu.Unlock()
 		return l.err()
 	}
+	if l.hasPassed(time.Now()) {
+		l.mu.Unlock()
+		l.lose(errEnded) // The timer is late.
+		return l.err()
+	}
 	l.ends(isReleased)
 	l.mu.Unlock()
 	l.client.sessions.remove(l)

@@ -9,6 +9,18 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
+func TestALockWhoseLeaseHasEndedIsLostNotHandedOver(t *testing.T) {
+	t.Parallel()
+	lock := acquire(t, newClient(t, startServer(t).address(), dlock.WithoutSession()), "job")
+	lock.EndsUnnoticed()
+	if err := lock.HandOver(); !errors.Is(err, dlock.ErrLost) {
+		t.Errorf("handed over: %v", err)
+	}
+	if err := context.Cause(lock.Context()); !errors.Is(err, dlock.ErrLost) {
+		t.Errorf("not lost: %v", err)
+	}
+}
+
 func TestAnotherClientGoesOnWithALock(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -12,8 +12,8 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Locked skips a run of the job while another program has the lock of this name. It logs why it skips a run, and a lock that
-// was lost during one: the job, which has no context, is not stopped.
+// Locked skips a run of the job while another program has the lock of this name. It logs why it skips a run, and at once that
+// the lock is lost during one: the job, which has no context, is not stopped, and another program may begin it.
 //
 // Without options, a job that is shorter than the clocks of the programs differ runs twice. [dlock.WithAtLeast] prevents
 // this: let it be longer than the clocks differ, and shorter than the time between two runs.
@@ -30,8 +30,11 @@ func Locked(client *dlock.Client, name string, log cron.Logger, options ...dlock
 				log.Error(err, "skip", "lock", name)
 				return
 			}
+			during := lock.Context()
+			untold := context.AfterFunc(during, func() { log.Error(context.Cause(during), "lost", "lock", name) })
 			defer func() {
-				if err := lock.Unlock(ctx); err != nil {
+				isUntold := untold()
+				if err := lock.Unlock(ctx); err != nil && isUntold {
 					log.Error(err, "unlock", "lock", name)
 				}
 			}()

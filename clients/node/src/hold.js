@@ -198,6 +198,8 @@ class Lock {
     this.#checkHeld();
     const { own, named } = this.#granted;
     if (own || named) throw new TypeError('a session ends with its program: a lock that is handed over has a lease');
+    // The timer may be late.
+    if (this.remaining === 0) throw this.#lose('its lease ended');
     this.#end();
   }
 

@@ -174,6 +174,10 @@ withEachClient(({ key, run, open, listen }) => {
     const ended = await here.acquire(key('over'), { lease: 300 });
     await reasonOf(ended.signal);
     assert.throws(() => ended.handOver(), LockLost);
+    const unnoticed = await here.acquire(key('over'), { lease: 300 });
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 400); // no timer runs meanwhile
+    assert.throws(() => unnoticed.handOver(), LockLost);
+    assert(unnoticed.signal.aborted, 'it is lost');
     const session = await here.acquire(key('over'), { session: true });
     assert.throws(() => session.handOver(), TypeError);
     await session.release();
