@@ -107,6 +107,20 @@ async def test_closing_frees_everything_in_one_command(kit: Kit, client: redis.R
     await session.close()
 
 
+async def test_a_callback_that_leaves_keeps_no_other_from_its_call(kit: Kit) -> None:
+    session, own = await opened(kit, timeout=120)
+    told: list[redis_dlock.LockNotOwnedError] = []
+
+    def leaves(error: redis_dlock.LockNotOwnedError) -> None:
+        told.append(error)
+        raise asyncio.CancelledError if isinstance(kit, AsyncioKit) else SystemExit
+
+    for number in range(3):
+        assert await kit.extra(f"job:{number}", client=own, session=session, on_lost=leaves).acquire()
+    await session.close()
+    await eventually("each is told", lambda: len(told) == 3)
+
+
 async def test_locks_outlive_every_connection(kit: Kit, client: redis.Redis) -> None:
     session, own = await opened(kit, timeout=3)
     lock = kit.extra("job", client=own, session=session)

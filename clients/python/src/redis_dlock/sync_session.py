@@ -172,7 +172,7 @@ def _call(calls: list[tuple[Callable[..., Any], LockNotOwnedError]]) -> None:
     for on_lost, error in calls:
         try:
             on_lost(error)
-        except Exception:  # noqa: BLE001 - the callback is the caller's
+        except BaseException:  # noqa: BLE001 - sys.exit() in one callback must not keep the others from their calls
             logger.exception("on_lost failed")
 
 
