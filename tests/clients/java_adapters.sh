@@ -10,26 +10,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-missing() { echo "missing: $1"; exit 77; }
-
-junit=/usr/share/java/junit-platform-console-standalone.jar
-[[ $(javac -version 2>/dev/null) =~ ^javac\ ([0-9]+) ]] && ((BASH_REMATCH[1] >= 17)) || missing 'a JDK, 17 or later'
-[[ -e $junit ]] || missing 'JUnit 5 (junit5)'
-command -v mvn >/dev/null || missing 'Maven (maven)'
-
-DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
-DLOCK_MODULE=${DLOCK_MODULE:-$PWD/target/release/libdlock.so}
+jdk=17
+# shellcheck source=tests/clients/junit.bash
+source tests/clients/junit.bash
 adapters=clients/java/adapters
-export DLOCK_SERVER DLOCK_MODULE DLOCK_SHARED=$PWD/tests/clients
 export DLOCK_PAGE=$PWD/$adapters/README.md DLOCK_PAGE_TEST=$PWD/$adapters/src/test/java/dlock/PageTest.java
-
-library=$(clients/java/build)
-work=$(mktemp -d)
-trap 'rm -r "$work"' EXIT
 
 # Fetches what an adapter is for: a pom without dlock, which is not in a repository. With a second word, in the version of
 # the environment.
-fetch() {
+fetch_for() {
     mkdir -p "$work/$1" "$work/jars$2/$1"
     python3 - "$adapters/$1/pom.xml" "$work/$1/pom.xml" "$2" <<'END'
 import os
@@ -51,15 +40,14 @@ for variable, artifact in names.items():
         pom = re.sub(rf"({artifact}</artifactId>\s*<version>)[^<]*", rf"\g<1>{version}", pom)
 open(sys.argv[2], "w").write(pom)
 END
-    mvn -q -B -f "$work/$1/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$work/jars$2/$1" >"$work/log" 2>&1 ||
-        { tail -3 "$work/log"; missing "the dependencies of $1"; }
+    fetch "$work/$1/pom.xml" "$work/jars$2/$1" "the dependencies of $1"
 }
 
 # Fetches the libraries that an adapter is compiled with, and puts those that the tests run with on their class path.
 use() {
-    fetch "$1" ''
+    fetch_for "$1" ''
     if [[ -n ${DLOCK_BOOT:-}${DLOCK_SPRING:-}${DLOCK_MICROMETER:-}${DLOCK_JEDIS:-}${DLOCK_LETTUCE:-} ]]; then
-        fetch "$1" .other
+        fetch_for "$1" .other
         everything+=":$work/jars.other/$1/*"
     else
         everything+=":$work/jars/$1/*"
@@ -79,11 +67,12 @@ for module in jedis lettuce micrometer shedlock spring spring-boot; do
     [[ ! -d $adapters/$module/src/main/resources ]] || cp -r "$adapters/$module/src/main/resources/." "$classes"
 done
 mkdir "$work/tests"
+jedis=7
+javap -cp "$everything" redis.clients.jedis.RedisClient >/dev/null 2>&1 || jedis=5
 javac --release 17 -nowarn -parameters -cp "$everything:$junit" -d "$work/tests" \
-    clients/java/src/test/java/dlock/{TestServer,TestCluster}.java "$adapters"/src/test/java/dlock/*.java
+    clients/java/src/test/java/dlock/{TestServer,TestCluster,Proxy}.java "$adapters"/src/test/{java,"jedis/$jedis"}/dlock/*.java
 
 chosen=(--scan-classpath "$work/tests")
 (($# == 0)) || chosen=("${@/#/--select-class=dlock.}")
-java -Xmx512m -Dspring.main.banner-mode=off -Dlogging.level.root=warn -cp "$junit:$everything:$work/tests" org.junit.platform.console.ConsoleLauncher "${chosen[@]}" \
-    --disable-banner --disable-ansi-colors --details=tree --details-theme=ascii --fail-if-no-tests \
-    --config=junit.jupiter.execution.timeout.default=180s
+java=(java -Dspring.main.banner-mode=off -Dlogging.level.root=warn)
+launch "$everything:$work/tests" "${chosen[@]}" --fail-if-no-tests

@@ -9,6 +9,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import dlock.micrometer.DLockMetrics;
 import dlock.spring.DLockRegistry;
 import dlock.spring.boot.DLockAutoConfiguration;
+import dlock.spring.boot.DLockRegistryAutoConfiguration;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.Tags;
 import io.micrometer.core.instrument.simple.SimpleMeterRegistry;
@@ -18,6 +19,7 @@ import java.util.concurrent.locks.Lock;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
+import org.springframework.beans.factory.annotation.Qualifier;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.WebApplicationType;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
@@ -79,6 +81,43 @@ final class BootTest {
         }
     }
 
+    /** Each with meters of its own. */
+    @Configuration(proxyBeanMethods = false)
+    @EnableAutoConfiguration
+    static class WithTwoClients {
+        static TestServer server;
+
+        @Bean
+        DLockMetrics ordersMeters() {
+            return new DLockMetrics(Tags.of("client", "orders"));
+        }
+
+        @Bean
+        DLockMetrics billsMeters() {
+            return new DLockMetrics(Tags.of("client", "bills"));
+        }
+
+        @Bean
+        DLockClient orders(@Qualifier("ordersMeters") DLockMetrics meters) {
+            return DLockClient.builder().url(server.url()).listener(meters).connect();
+        }
+
+        @Bean
+        DLockClient bills(@Qualifier("billsMeters") DLockMetrics meters) {
+            return DLockClient.builder().url(server.url()).listener(meters).connect();
+        }
+    }
+
+    /** The same, without Actuator. */
+    @Configuration(proxyBeanMethods = false)
+    @ImportAutoConfiguration({DLockAutoConfiguration.class, DLockRegistryAutoConfiguration.class})
+    static class WithTwoClientsAndOwnRegistry extends WithTwoClients {
+        @Bean
+        MeterRegistry registry() {
+            return new SimpleMeterRegistry();
+        }
+    }
+
     private static ConfigurableApplicationContext run(Class<?> application, String... settings) {
         SpringApplication boot = new SpringApplication(application);
         boot.setWebApplicationType(WebApplicationType.NONE);
@@ -133,6 +172,22 @@ final class BootTest {
             if (application == WithOwnMeters.class) {
                 assertEquals(1, registry.get("dlock.holds").tag("client", "orders").timer().count());
                 assertEquals(List.of("metered"), WithOwnMeters.HELD);
+            }
+        }
+    }
+
+    @ParameterizedTest
+    @ValueSource(classes = {WithTwoClients.class, WithTwoClientsAndOwnRegistry.class})
+    void an_application_may_have_two_clients(Class<?> application) throws Exception {
+        try (TestServer server = TestServer.start()) {
+            WithTwoClients.server = server;
+            try (ConfigurableApplicationContext context = run(application)) {
+                context.getBean("orders", DLockClient.class).lock("order").acquire().release();
+                MeterRegistry registry = context.getBean(MeterRegistry.class);
+                assertEquals(1, registry.get("dlock.holds").tag("client", "orders").timer().count());
+                assertEquals(0, registry.get("dlock.losses").tag("client", "bills").counter().count());
+                assertEquals(2, registry.get("dlock.waits.active").gauges().size());
+                assertEquals(0, context.getBeansOfType(LockRegistry.class).size(), "nobody knows of which client");
             }
         }
     }

@@ -17,6 +17,8 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterAll;
@@ -24,9 +26,6 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import redis.clients.jedis.ConnectionPoolConfig;
-import redis.clients.jedis.DefaultJedisClientConfig;
-import redis.clients.jedis.HostAndPort;
-import redis.clients.jedis.RedisClusterClient.Builder;
 import redis.clients.jedis.UnifiedJedis;
 
 /** Locks over Jedis and Lettuce themselves, in database 6 of a server, and in a cluster. */
@@ -71,9 +70,7 @@ final class DriversTest {
         pool.setMaxTotal(40);
         switch (kind) {
             case "jedis":
-                UnifiedJedis jedis = redis.clients.jedis.RedisClient.builder()
-                        .hostAndPort("127.0.0.1", server.port).poolConfig(pool)
-                        .clientConfig(DefaultJedisClientConfig.builder().database(6).build()).build();
+                UnifiedJedis jedis = OtherJedis.server(server.port, 6, pool);
                 return new Over(new JedisDriver(jedis), jedis);
             case "lettuce":
                 io.lettuce.core.RedisClient lettuce =
@@ -81,9 +78,7 @@ final class DriversTest {
                 LettuceDriver driver = LettuceDriver.over(lettuce);
                 return new Over(driver, driver, lettuce::shutdown);
             case "jedis cluster":
-                Builder builder = redis.clients.jedis.RedisClusterClient.builder();
-                UnifiedJedis nodes = builder.nodes(java.util.Set.of(new HostAndPort("127.0.0.1", cluster.first.port)))
-                        .poolConfig(pool).build();
+                UnifiedJedis nodes = OtherJedis.cluster(cluster.first.port, pool);
                 return new Over(new JedisDriver(nodes), nodes);
             default:
                 RedisClusterClient all = RedisClusterClient.create("redis://127.0.0.1:" + cluster.first.port);
@@ -182,7 +177,7 @@ final class DriversTest {
         try (TestServer other = TestServer.start("--appendonly", "yes")) {
             Over over;
             if (kind.equals("jedis")) {
-                UnifiedJedis jedis = redis.clients.jedis.RedisClient.create("127.0.0.1", other.port);
+                UnifiedJedis jedis = OtherJedis.server(other.port, 0, new ConnectionPoolConfig());
                 over = new Over(new JedisDriver(jedis), jedis);
             } else {
                 io.lettuce.core.RedisClient lettuce = io.lettuce.core.RedisClient.create(other.url());
@@ -203,6 +198,42 @@ final class DriversTest {
                 assertTrue(other.isFree("job"));
             }
         }
+    }
+
+    /** A copy that arrives after the client has given up would be granted to nobody. */
+    @ParameterizedTest
+    @ValueSource(strings = {"jedis", "lettuce"})
+    void the_other_client_sends_a_command_once(String kind) throws Exception {
+        try (Proxy proxy = new Proxy(server)) {
+            Driver driver;
+            List<AutoCloseable> others = new ArrayList<>();
+            int port = Integer.parseInt(proxy.url().replaceAll(".*:", ""));
+            if (kind.equals("jedis")) {
+                UnifiedJedis jedis = OtherJedis.server(port, 6, new ConnectionPoolConfig());
+                others.add(jedis);
+                driver = new JedisDriver(jedis);
+            } else {
+                io.lettuce.core.RedisClient lettuce = io.lettuce.core.RedisClient.create(proxy.url() + "/6");
+                others.add(lettuce::shutdown);
+                driver = LettuceDriver.over(lettuce);
+            }
+            long before = calls();
+            for (int i = 0; i < 50; i++) {
+                byte[][] command = Words.command("DLOCK.ACQUIRE", kind + ":copies", "owner" + i, "BLOCK", 1);
+                proxy.loseReplyTo("DLOCK.ACQUIRE");
+                assertThrows(Exception.class, () -> driver.call(command));
+            }
+            for (AutoCloseable other : others) {
+                other.close();
+            }
+            assertEquals(before + 50, calls());
+        }
+    }
+
+    private static long calls() {
+        Matcher calls = Pattern.compile("(?i)cmdstat_dlock.acquire:calls=(\\d+)")
+                .matcher(Words.text(server.run("INFO", "commandstats")));
+        return calls.find() ? Long.parseLong(calls.group(1)) : 0;
     }
 
     @ParameterizedTest

@@ -48,6 +48,7 @@ import org.springframework.web.bind.annotation.PathVariable;
 import org.springframework.web.bind.annotation.PostMapping;
 import org.springframework.web.bind.annotation.RestController;
 import org.springframework.web.server.ResponseStatusException;
+import redis.clients.jedis.ConnectionPoolConfig;
 import redis.clients.jedis.UnifiedJedis;
 
 /** The programs of the page of the adapters, in the frameworks themselves. */
@@ -159,7 +160,7 @@ final class PageTest {
 
     @Test
     void over_jedis() throws Exception {
-        UnifiedJedis jedis = redis.clients.jedis.RedisClient.create("127.0.0.1", server.port);
+        UnifiedJedis jedis = OtherJedis.server(server.port, 0, new ConnectionPoolConfig());
         DLockClient client = DLockClient.builder().driver(new JedisDriver(jedis)).connect();
         client.lock("over").acquire().release();
         client.close();

@@ -12,7 +12,6 @@ import io.lettuce.core.RedisURI;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -20,8 +19,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 import redis.clients.jedis.ConnectionPoolConfig;
-import redis.clients.jedis.HostAndPort;
-import redis.clients.jedis.RedisSentinelClient;
+import redis.clients.jedis.UnifiedJedis;
 
 /** Locks over Jedis and Lettuce themselves, on a primary that Sentinel knows, which fails over. */
 final class SentinelTest {
@@ -56,8 +54,7 @@ final class SentinelTest {
         if (kind.equals("jedis")) {
             ConnectionPoolConfig pool = new ConnectionPoolConfig();
             pool.setMaxTotal(60);
-            RedisSentinelClient jedis = RedisSentinelClient.builder().masterName("main")
-                    .sentinels(Set.of(new HostAndPort("127.0.0.1", sentinel.port))).poolConfig(pool).build();
+            UnifiedJedis jedis = OtherJedis.sentinel("main", sentinel.port, pool);
             opened.add(jedis);
             driver = new JedisDriver(jedis);
         } else {

@@ -55,6 +55,8 @@ public final class LettuceDriver implements Driver, AutoCloseable {
 
         @Override
         public void onRedisDisconnected(RedisChannelHandler<?, ?> its) {
+            // Lettuce would send the commands again, perhaps after the client has sent their successors.
+            leave();
             ended.completeExceptionally(new IOException("the connection ended"));
         }
 

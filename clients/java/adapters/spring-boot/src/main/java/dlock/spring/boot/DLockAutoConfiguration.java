@@ -4,7 +4,6 @@ import dlock.DLockClient;
 import dlock.Lease;
 import dlock.LockListener;
 import dlock.micrometer.DLockMetrics;
-import dlock.spring.DLockRegistry;
 import io.micrometer.core.instrument.MeterRegistry;
 import java.util.Optional;
 import org.springframework.beans.factory.ObjectProvider;
@@ -17,9 +16,9 @@ import org.springframework.context.annotation.Bean;
 import org.springframework.context.annotation.Configuration;
 
 /**
- * A {@link DLockClient} for an application of Spring Boot, from its settings {@code dlock.*}, and with Spring Integration
- * a lock registry, and with Micrometer meters. A bean of the application replaces each. Beans that are a {@link
- * LockListener} listen to the client. An application whose server cannot be reached does not start.
+ * A {@link DLockClient} for an application of Spring Boot, from its settings {@code dlock.*}, and with Micrometer meters.
+ * A bean of the application replaces each. Beans that are a {@link LockListener} listen to the client. An application
+ * whose server cannot be reached does not start.
  */
 @AutoConfiguration
 @EnableConfigurationProperties(DLockProperties.class)
@@ -37,17 +36,6 @@ public class DLockAutoConfiguration {
         return builder.connect();
     }
 
-    /** With Spring Integration. */
-    @Configuration(proxyBeanMethods = false)
-    @ConditionalOnClass(name = "org.springframework.integration.support.locks.RenewableLockRegistry")
-    static class Registry {
-        @Bean
-        @ConditionalOnMissingBean(type = "org.springframework.integration.support.locks.LockRegistry")
-        DLockRegistry dlockRegistry(DLockClient client, DLockProperties settings) {
-            return new DLockRegistry(client, settings.getRegistryPrefix());
-        }
-    }
-
     /** With Micrometer. */
     @Configuration(proxyBeanMethods = false)
     @ConditionalOnClass(name = "io.micrometer.core.instrument.MeterRegistry")
@@ -58,10 +46,11 @@ public class DLockAutoConfiguration {
             return new DLockMetrics();
         }
 
-        /** Actuator binds them as well. A registry has them once. */
+        /** Actuator binds them as well. A registry has them once. An application with several clients has several. */
         @Bean
-        SmartInitializingSingleton dlockMeters(DLockMetrics metrics, ObjectProvider<MeterRegistry> registries) {
-            return () -> registries.ifUnique(metrics::bindTo);
+        SmartInitializingSingleton dlockMeters(
+                ObjectProvider<DLockMetrics> metrics, ObjectProvider<MeterRegistry> registries) {
+            return () -> registries.ifUnique(registry -> metrics.forEach(each -> each.bindTo(registry)));
         }
     }
 }
