@@ -1,6 +1,6 @@
 //! An acquisition on a server: carries out what an [`Attempt`] says.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -8,11 +8,11 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 
 use super::Server;
+use super::at::At;
 use super::commands::{self, millis};
 use super::fault::Fault;
 use super::link::Link;
-use super::nodes::Lane;
-use super::nodes::{At, REPLY};
+use super::nodes::{Lane, REPLY};
 use crate::attempt::{Attempt, Block, Cleanup, Next, Outcome};
 use crate::binding::Ticket;
 use crate::cleanup;
@@ -158,11 +158,11 @@ impl Acquisition {
         match gone {
             Some(fault) => Answer::Failed { fault, is_left: true },
             None => {
-                if let Some(link) = &*at.lock().unwrap_or_else(PoisonError::into_inner) {
+                if let Some(link) = at.link() {
                     // The link may be dead without a word. The next request has a new one.
-                    server.nodes.forget(link);
+                    server.nodes.forget(&link);
                 }
-                Answer::TimeIsOver
+                at.why(terms.replicas).map_or(Answer::TimeIsOver, |fault| Answer::Failed { fault, is_left: true })
             }
         }
     }
@@ -216,7 +216,7 @@ impl Acquisition {
                 self.attempt.refused(now, number);
             }
         }
-        let at = self.at.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let at = self.at.take_link();
         // A request that was answered does not wait there, and binds nothing later.
         if let (Fault::OutcomeUnknown(_), Some(link)) = (&fault, at) {
             self.left.retain(|other| self.terms.keep == Keep::Session && !other.is_closed());
@@ -281,7 +281,7 @@ impl Server {
             if end.is_some_and(|end| end <= next) {
                 return None;
             }
-            let Some(link) = at.lock().unwrap_or_else(PoisonError::into_inner).clone() else { continue };
+            let Some(link) = at.link() else { continue };
             let ping = self.nodes.ping(terms.name());
             let answer = match end {
                 Some(end) => timeout_at(end.into(), ping).await.ok()?,
@@ -332,6 +332,7 @@ impl Server {
         let (replies, link) = match answered {
             // The refused command may be `WAIT`, behind a grant.
             Err(fault @ Fault::Refused(_)) if terms.replicas.is_some() => {
+                at.fails(&fault);
                 let releases = terms.names.iter().map(|name| async move {
                     let release = commands::release_all(name, terms);
                     self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await
@@ -342,7 +343,7 @@ impl Server {
             }
             answered => answered.map_err(|fault| {
                 if fault.is_wrong_type()
-                    && let Some(link) = at.lock().unwrap_or_else(PoisonError::into_inner).take()
+                    && let Some(link) = at.take_link()
                 {
                     self.nodes.park(link, lane);
                 }
@@ -362,6 +363,7 @@ impl Server {
         if let Some(replicas) = terms.replicas
             && let Err(fault) = commands::acknowledged(replies.last().unwrap_or(&Value::Nil), replicas)
         {
+            at.fails(&fault);
             let released = self.release(&hold, true, Instant::now() + REPLY).await;
             return Err((fault, !matches!(released, Ok(()) | Err(Error::Lost))));
         }
@@ -426,7 +428,7 @@ impl Abandoned {
 impl Drop for Abandoned {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
-            let at = self.at.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let at = self.at.take_link();
             self.terms.upgrade.iter().for_each(|upgrade| upgrade.give_up());
             server.undo_later(&self.terms, at, &self.runtime);
         }

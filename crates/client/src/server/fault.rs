@@ -5,7 +5,7 @@ use redis::{ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
 use crate::error::{Cause, Error};
 use crate::profile;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The server said no for good. Nothing was changed.
     Refused(Cause),

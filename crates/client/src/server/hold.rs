@@ -1,6 +1,6 @@
 //! The commands on a hold: it is renewed, looked at, bound again and released.
 
-use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -8,10 +8,11 @@ use tokio::time::{sleep, timeout_at};
 
 use super::Server;
 use super::acquire::PAUSE;
+use super::at::At;
 use super::commands;
 use super::fault::Fault;
 use super::link::Link;
-use super::nodes::{At, Lane, REPLY};
+use super::nodes::{Lane, REPLY};
 use crate::error::Error;
 use crate::holding::Hold;
 use crate::join::join_all;
@@ -75,7 +76,7 @@ impl Server {
         all.push(commands::wait(replicas));
         let rest = replicas.timeout + REPLY;
         let replies = match &hold.session {
-            Some(session) => session.link().ask_all(&all, Some(within), rest).await?,
+            Some(session) => session.link().ask_all(&all, Some(within), rest, &AtomicBool::default()).await?,
             None => {
                 let (replies, link) = self.nodes.call_all(hold.name(), &all, Lane::Own, Some(within), rest).await?;
                 self.nodes.park(link, Lane::Own);
@@ -96,7 +97,7 @@ impl Server {
         let at = At::default();
         let bound = self.nodes.call_at(hold.name(), &all, Lane::Own, Some(REPLY), rest, &at).await;
         if let Err(Fault::OutcomeUnknown(_)) = bound {
-            session.keep_open(at.into_inner().unwrap_or_else(PoisonError::into_inner));
+            session.keep_open(at.take_link());
         }
         let bound = bound.and_then(|(replies, link)| {
             let replies = match hold.replicas {

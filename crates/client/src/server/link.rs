@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -179,12 +179,13 @@ impl Link {
     }
 
     /// Sends several commands at once. Returns the first reply alone if it is nil, which it may take `within` for;
-    /// otherwise all replies, for which the others may take `rest` longer.
+    /// otherwise all replies, for which the others may take `rest` longer. Sets `has_begun` when it has such a first one.
     pub async fn ask_all(
         &self,
         commands: &[Cmd],
         within: Option<Duration>,
         rest: Duration,
+        has_begun: &AtomicBool,
     ) -> Result<Vec<Value>, Fault> {
         let Some((first, others)) = commands.split_first() else { return Ok(Vec::new()) };
         let mut first = pin!(self.ask(first, within));
@@ -201,6 +202,7 @@ impl Link {
         if first == Value::Nil {
             return Ok(vec![first]);
         }
+        has_begun.store(true, Ordering::Release);
         let others = match early {
             Some(replies) => replies,
             None => match tokio::time::timeout(rest, others).await {

@@ -9,6 +9,7 @@
 
 mod acquire;
 mod admin;
+mod at;
 mod commands;
 pub(crate) mod fault;
 mod hold;

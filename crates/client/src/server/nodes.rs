@@ -13,6 +13,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, Value, cmd};
 use tokio::time::timeout;
 
+use super::at::At;
 use super::fault::Fault;
 use super::link::Link;
 use super::slot::slot;
@@ -20,9 +21,6 @@ use crate::error::Cause;
 use crate::join::first_ok;
 use crate::profile::Setup;
 use crate::profile::{self, Place};
-
-/// The connection on which a request was sent, as soon as it has been.
-pub(super) type At = Mutex<Option<Link>>;
 
 /// The connection that a command takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,10 +116,10 @@ impl Nodes {
                 Some(node) => self.link_to(node, lane).await?,
                 None => self.link_for(key, lane).await?,
             };
-            *at.lock().unwrap_or_else(PoisonError::into_inner) = Some(link.clone());
+            at.sent(&link);
             let replies = match (asked.take(), commands) {
                 (Some(_), [command]) => link.ask_importing(command, within).await.map(|reply| vec![reply]),
-                _ => link.ask_all(commands, within, rest).await,
+                _ => link.ask_all(commands, within, rest, at.has_begun()).await,
             };
             match replies {
                 Ok(replies) => return Ok((replies, link)),
@@ -220,7 +218,7 @@ impl Nodes {
         match self.call_at(key, &[cmd("PING")], Lane::Shared, Some(REPLY), Duration::ZERO, &at).await {
             Ok((_, link)) => Ok(link),
             // The server answers, even if with an error only.
-            Err(refused @ Fault::Refused(_)) => at.into_inner().unwrap_or_else(PoisonError::into_inner).ok_or(refused),
+            Err(refused @ Fault::Refused(_)) => at.take_link().ok_or(refused),
             Err(fault) => Err(fault),
         }
     }

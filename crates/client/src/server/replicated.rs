@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 
 use super::Server;
+use super::at::At;
 use super::commands;
 use super::fault::Fault;
 use super::link::Link;
-use super::nodes::{At, Lane, REPLY};
+use super::nodes::{Lane, REPLY};
 use crate::limits::Limits;
 use crate::options::{Replicas, Terms};
 
@@ -48,7 +49,7 @@ impl Server {
             let replicas = limits.cut(replicas, Instant::now());
             // Redis 7.0.0 to 7.0.11 does not count a grant to a blocked client as its write. A renewal is one.
             let all: Vec<_> = commands::confirm(terms).chain([commands::wait(replicas)]).collect();
-            let acknowledged = link.ask_all(&all, Some(REPLY), replicas.timeout + REPLY).await;
+            let acknowledged = link.ask_all(&all, Some(REPLY), replicas.timeout + REPLY, at.has_begun()).await;
             replies.extend(acknowledged.map_err(|fault| match fault {
                 Fault::Refused(_) => fault,
                 // The request was executed, whatever became of the renewal.
