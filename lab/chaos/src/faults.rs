@@ -1,5 +1,6 @@
 //! The servers of a scenario and what is done to them. Every fault is noted with its beginning and end.
 
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use dlock_testkit::jumping::JumpingClock;
@@ -10,10 +11,12 @@ use dlock_testkit::{Client, Server, Setup};
 
 use crate::check::Fault;
 use crate::control::{Control, Orders, Work};
+use crate::deleted::{self, Waiters};
 use crate::failure::{Doing, Failure, Result};
 use crate::plan::{Kind, Scenario};
 use crate::slots;
 use crate::time::{now, sleep_ms, wait_until};
+use crate::traveler::Traveler;
 use crate::workload::KEYS;
 
 /// The settings of every server: nothing may be lost by a kill. Keepalive finds the connections of clients that died
@@ -34,12 +37,19 @@ pub struct Servers {
     /// The settings of every server.
     setup: Setup,
     scenario: Scenario,
+    /// A server does not open a key for writing once in this many times.
+    refusals: Option<NonZeroU64>,
     control: Control,
     clock: Option<JumpingClock>,
+    /// Clients whose locks are deleted, and one whose locks move.
+    waiters: Waiters,
+    traveler: Traveler,
+    /// Broken promises that were seen meanwhile.
+    found: Vec<String>,
 }
 
 impl Servers {
-    pub fn start(scenario: Scenario, dir: &Path) -> Result<Servers> {
+    pub fn start(scenario: Scenario, refusals: Option<NonZeroU64>, dir: &Path) -> Result<Servers> {
         let clock = if scenario == Scenario::Clock {
             Some(JumpingClock::build(dir).doing("building a clock that jumps")?)
         } else {
@@ -60,10 +70,35 @@ impl Servers {
                 (home, Some(other))
             }
         };
-        let servers = Servers { primary, replica, setup, scenario, control: Control::in_dir(dir), clock };
+        let (waiters, traveler, found) = (Waiters::default(), Traveler::default(), Vec::new());
+        let control = Control::in_dir(dir);
+        let servers = Servers { primary, replica, setup, scenario, refusals, control, clock, waiters, traveler, found };
+        if let Err(error) = servers.refuse(&servers.primary) {
+            return Err(Failure(format!("the module has no hooks for tests: {error}")));
+        }
+        servers.refuse_all();
         servers.until_in_step()?;
         servers.order(Work::GoOn)?;
         Ok(servers)
+    }
+
+    /// Has a server refuse to open keys for writing, now and then, if the run wants that: one that saves without a fork does.
+    fn refuse(&self, server: &Server) -> std::result::Result<(), String> {
+        let Some(once_in) = self.refusals else { return Ok(()) };
+        server.client().attempt(format!("DLOCK.PANIC {} REFUSE {once_in}", KEYS[0])).map(drop)
+    }
+
+    /// Does the same with all servers. The node that has no slot for the key opens none of the run's.
+    fn refuse_all(&self) {
+        [Some(&self.primary), self.replica.as_ref()].into_iter().flatten().for_each(|server| _ = self.refuse(server));
+    }
+
+    /// Has all servers open keys for writing again.
+    pub fn stop_refusing(&mut self) {
+        if self.refusals.is_some() {
+            let stop = format!("DLOCK.PANIC {} REFUSE 0", KEYS[0]);
+            self.all().for_each(|server| _ = server.client().attempt(&*stop));
+        }
     }
 
     pub fn primary(&self) -> &Server {
@@ -91,6 +126,7 @@ impl Servers {
         self.primary.kill9();
         sleep_ms(choice % 300);
         self.primary.boot();
+        self.refuse_all();
         Fault::new(Kind::ServerKilled, begin)
     }
 
@@ -134,6 +170,7 @@ impl Servers {
         let setup = self.setup.clone().conf(&format!("replicaof 127.0.0.1 {primary}"));
         replica.reconfigure(|_| setup);
         replica.boot();
+        self.refuse_all();
         self.until_in_step()?;
         Ok(fault)
     }
@@ -141,25 +178,35 @@ impl Servers {
     /// Moves the slot of all locks to the other node.
     pub fn travel(&mut self) -> Result<Fault> {
         let begin = now();
+        self.traveler.before_a_move(&self.primary);
         let to = self.replica.as_ref().ok_or_else(no_replica)?;
         slots::travel(&self.primary, to)
             .map_err(|refusal| failure(&self.primary, &format!("the slot does not move: {refusal}")))?;
         self.swap();
+        self.refuse_all();
         self.order(Work::GoOn)?;
-        Ok(Fault::new(Kind::SlotMoved, begin))
+        let fault = Fault::new(Kind::SlotMoved, begin);
+        self.found.extend(self.traveler.after_a_move(&self.primary));
+        Ok(fault)
     }
 
     /// Has a thread of another module delete the key of a lock.
     pub fn delete(&mut self, choice: u64) -> Result<Fault> {
         let begin = now();
         let key = usize::try_from(choice % KEYS.len() as u64).ok().and_then(|at| KEYS.get(at).copied());
-        let mut client = self.primary.client();
-        let before = client.int("DELETER.DELETED");
-        client.ok(format!("DELETER.DELETE {}", key.unwrap_or_default()));
-        if !wait_until(PATIENCE_MS, || client.int("DELETER.DELETED") > before) {
+        let is_deleted = deleted::by_thread(&mut self.primary.client(), key.unwrap_or_default());
+        let fault = Fault { key, ..Fault::new(Kind::KeyDeleted, begin) };
+        if !is_deleted || !self.waiters.delete(&self.primary) {
             return Err(failure(&self.primary, "the other module deletes nothing"));
         }
-        Ok(Fault { key, ..Fault::new(Kind::KeyDeleted, begin) })
+        Ok(fault)
+    }
+
+    /// Ends what goes on beside the workers. Returns what must not have been.
+    pub fn finish(&mut self) -> Vec<String> {
+        self.traveler.finish(&self.primary);
+        self.found.extend(self.waiters.finish(&self.primary));
+        std::mem::take(&mut self.found)
     }
 
     /// Pauses writes, or everything.

@@ -7,7 +7,8 @@
 //! | `scenario` | how one scenario runs and ends |
 //! | `plan` | which faults come when: the seed decides |
 //! | `faults` | what is done to servers, and the servers |
-//! | `slots` | two nodes of a cluster, and the slot that travels |
+//! | `slots`, `traveler` | two nodes of a cluster, and the slot that travels; an owner whose locks travel with it |
+//! | `deleted` | locks that another module deletes while a client waits for them |
 //! | `workers`, `worker`, `workload` | worker processes; how one asks; what it does with locks |
 //! | `attackers` | clients that keep the server busy |
 //! | `observer` | which named session has which hold |
@@ -23,6 +24,7 @@ mod check;
 mod circle;
 mod control;
 mod counters;
+mod deleted;
 mod failure;
 mod faults;
 mod history;
@@ -34,6 +36,7 @@ mod run;
 mod scenario;
 mod slots;
 mod time;
+mod traveler;
 mod words;
 mod worker;
 mod workers;

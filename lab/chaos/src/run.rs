@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use dlock_testkit::Server;
@@ -32,6 +33,9 @@ pub struct Options {
     /// How many clients take short sessions at full speed meanwhile.
     #[arg(long, default_value_t = 0)]
     attackers: u64,
+    /// The server refuses to open a key for writing once in N times: for a debug build of the module.
+    #[arg(long)]
+    refusals: Option<NonZeroU64>,
     /// Writes the history of the scenarios to this file, in the form of docs/chaos.md.
     #[arg(long)]
     history: Option<PathBuf>,
@@ -73,7 +77,7 @@ pub fn run(options: &Options) -> Result<Verdict> {
     let mut history = options.history.as_ref().map(File::create).transpose().doing("creating the history")?;
     let mut total = Total::default();
     for scenario in scenarios {
-        let outcome = scenario::play(scenario, seed, ms, options.attackers, network.as_ref())?;
+        let outcome = scenario::play(scenario, (seed, ms), options.attackers, options.refusals, network.as_ref())?;
         println!("{}", line_of(scenario, &outcome));
         if let Some(history) = &mut history {
             history.write_all(outcome.history.as_bytes()).doing("writing the history")?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::num::NonZeroU64;
 
 use dlock_testkit::network::Network;
 use dlock_testkit::replica::{counter, info_field};
@@ -31,14 +32,20 @@ pub struct Outcome {
 }
 
 /// Plays a scenario for `ms` milliseconds, and checks it. Clients are cut off where the network is the run's own.
-pub fn play(scenario: Scenario, seed: u64, ms: u64, attackers: u64, network: Option<&Network>) -> Result<Outcome> {
+pub fn play(
+    scenario: Scenario,
+    (seed, ms): (u64, u64),
+    attackers: u64,
+    refusals: Option<NonZeroU64>,
+    network: Option<&Network>,
+) -> Result<Outcome> {
     let counters = Counters::default();
     let acknowledgement = match scenario {
         Scenario::Promotion => Acknowledgement::Often,
         Scenario::Restart | Scenario::Failover | Scenario::Clock | Scenario::Slots => Acknowledgement::Never,
     };
     let mut workers = Workers::new(seed, counters.serve()?, acknowledgement)?;
-    let servers = Servers::start(scenario, workers.dir())?;
+    let servers = Servers::start(scenario, refusals, workers.dir())?;
     let could_cut = Client::connect(servers.primary().port()).and_then(Client::vanish);
     if let Err(error) = could_cut {
         println!("skipped: clients that are cut off (needs CAP_NET_ADMIN: {error})");
@@ -166,6 +173,7 @@ impl Running<'_> {
         }
         self.workers.wake_all()?;
         self.servers.free_memory();
+        self.servers.stop_refusing();
         self.servers.primary().client().ok("CLIENT UNPAUSE");
         sleep_ms(CALM_MS);
         Ok(())
@@ -183,6 +191,7 @@ impl Running<'_> {
                 life.worker
             ));
         }
+        found.extend(self.servers.finish());
         found.extend(queue::check(self.servers.primary()));
         found.extend(circle::check(self.servers.primary()));
         found.extend(self.leaks());

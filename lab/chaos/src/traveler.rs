@@ -1,0 +1,93 @@
+//! Owners whose locks travel with their slot to the other node and back, while their first connection stays open: what was
+//! bound to it is unbound, so that its end neither releases a hold nor hides another.
+
+use dlock_testkit::redis::Value;
+use dlock_testkit::{Client, Server};
+
+/// A hold that is bound to a connection, and bound again on the other node.
+const BOUND: &str = "{c}traveler";
+/// A lock of many readers, all bound to the connection. On the other node it is deleted, and a reader takes it.
+const READ: &str = "{c}travelers";
+/// More than the engine settles at once when their session ends.
+const READERS: usize = 70;
+
+/// An owner on one journey after the other.
+#[derive(Default)]
+pub struct Traveler {
+    /// The connection before the journey, its id, and the token of its hold.
+    first: Option<(Client, i64, i64)>,
+    /// The connection on the other node, once it is there.
+    there: Option<Client>,
+}
+
+impl Traveler {
+    /// Begins a journey, if none is under way. A fault may keep it from beginning.
+    pub fn before_a_move(&mut self, from: &Server) {
+        if self.first.is_none() {
+            self.first = begin(from);
+        }
+    }
+
+    /// Goes on after a move. Returns what must not be.
+    pub fn after_a_move(&mut self, at: &Server) -> Vec<String> {
+        let Some((_, id, token)) = &self.first else { return Vec::new() };
+        let mut client = at.client();
+        if self.there.is_none() {
+            let bound = client.attempt(format!("DLOCK.RENEW {BOUND} owner PX 600000 TOKEN {token} SESSION"));
+            let read = client.attempt(format!("DEL {READ}"));
+            let read = read.and_then(|_| client.attempt(format!("DLOCK.RLOCK {READ} reader PX 600000")));
+            if bound == Ok(Value::Nil) {
+                return self.over(&mut client, vec![format!("{BOUND}, token {token}, was lost when its slot moved")]);
+            }
+            // Memory may be full.
+            if bound.is_err() || read.is_err() {
+                return self.over(&mut client, Vec::new());
+            }
+            self.there = Some(client);
+            return Vec::new();
+        }
+        // In one write: what the end of the session leaves to be done is not done when the writer asks.
+        let replies = client.pipeline(&[
+            format!("CLIENT KILL ID {id}"),
+            format!("DLOCK.WLOCK {READ} writer PX 1000"),
+            format!("DLOCK.CHECK {BOUND} {token}"),
+        ]);
+        let mut found = Vec::new();
+        if let Some(Ok(Value::Int(writer))) = replies.get(1) {
+            found.push(format!(
+                "two owners of {READ}, whose slot had left and come back: a writer got {writer} beside a reader"
+            ));
+        }
+        if replies.get(2) == Some(&Ok(Value::Nil)) {
+            found.push(format!(
+                "{BOUND}, token {token}, was lost: its slot had left and come back, and a connection ended to which it \
+                 was bound before"
+            ));
+        }
+        self.over(&mut client, found)
+    }
+
+    /// Ends a journey that is under way, and leaves nothing.
+    pub fn finish(&mut self, at: &Server) {
+        self.over(&mut at.client(), Vec::new());
+    }
+
+    fn over(&mut self, client: &mut Client, found: Vec<String>) -> Vec<String> {
+        (self.first, self.there) = (None, None);
+        client.run(format!("DEL {BOUND} {READ}"));
+        found
+    }
+}
+
+fn begin(from: &Server) -> Option<(Client, i64, i64)> {
+    let mut client = from.client();
+    let id = client.int("CLIENT ID");
+    let Ok(Value::Int(token)) = client.attempt(format!("DLOCK.ACQUIRE {BOUND} owner PX 600000 SESSION")) else {
+        return None;
+    };
+    let readers: Vec<String> =
+        (0..READERS).map(|number| format!("DLOCK.RLOCK {READ} reader-{number} PX 600000 SESSION")).collect();
+    // Refused ones are missing only in number.
+    client.pipeline(&readers);
+    Some((client, id, token))
+}
