@@ -45,11 +45,11 @@ impl Version {
         }
     }
 
-    /// Redis 8.6 asks the allocator for the size of a place inside of an allocation, for module values with a TTL.
+    /// Redis 8.6 and later ask the allocator for the size of a place inside of an allocation, for module values with a TTL.
     /// jemalloc answers; libc's answer is wrong, and may be a crash.
     pub fn measures_module_values(client: &mut Client) -> bool {
         let allocator = info_field(client, "memory", "mem_allocator").expect("an allocator");
-        !matches!(Self::of(client), Self::Redis(8, 6)) || allocator != "libc"
+        !matches!(Self::of(client), Self::Redis(8, 6..)) || allocator != "libc"
     }
 
     /// Returns whether it has the atomic slot migration of Redis: `CLUSTER MIGRATION IMPORT`.
