@@ -117,10 +117,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
                 return null !== $hold && !($hold['left'] ?? false)
                     && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']]));
             });
-        } catch (LockStorageException $e) {
-            throw $e;
         } catch (\Exception $e) {
-            return false;
+            return Driver::isUnanswered($e) ? false : throw $e;
         }
     }
 
@@ -195,8 +193,18 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             $before = null; // The lock was lost.
             $this->forget($key);
         }
-        $owner = $isLeft ? Driver::newOwner() : self::state($key)['owner'] ?? Driver::newOwner();
-        $this->remember($key, $owner, $waits ? $this->wait($key, $owner, $mode) : $this->grant($key, $owner, $mode, []));
+        $state = self::state($key);
+        $owner = $isLeft ? Driver::newOwner() : $state['owner'] ?? Driver::newOwner();
+        try {
+            $this->remember($key, $owner, $waits ? $this->wait($key, $owner, $mode) : $this->grant($key, $owner, $mode, []));
+        } catch (LockStorageException|LockConflictedException $e) {
+            throw $e;
+        } catch (\Throwable $e) {
+            // A handler of a signal throws: the lock may have been granted.
+            $this->giveUp($key, $owner, $mode);
+            self::restore($key, $state);
+            throw $e;
+        }
         if (null !== $before) {
             // A reader that becomes the writer, or the other way round, has both for a moment.
             $this->call('DLOCK.RELEASE', $key, [$owner, $before['mode'], 'TOKEN', $before['token']]);
@@ -248,7 +256,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             return $this->renew($key, ['owner' => $owner] + $hold, $this->initialTtl);
         } catch (\Exception $e) {
             $this->giveUp($key, $owner, $hold['mode']);
-            null === $state ? $key->removeState(self::class) : self::setState($key, $state);
+            self::restore($key, $state);
             throw new LockStorageException(sprintf('no answer from the server: %s', $e->getMessage()), 0, $e);
         }
     }
@@ -443,6 +451,11 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         self::$processes ??= new \WeakMap();
         self::$processes[$key] = getmypid();
         $key->setState(self::class, $state);
+    }
+
+    private static function restore(Key $key, ?array $state): void
+    {
+        null === $state ? $key->removeState(self::class) : self::setState($key, $state);
     }
 
     private static function checkTtl(float $ttl, int $shortest = self::SHORTEST): void

@@ -44,7 +44,9 @@ final class PredisDriver extends Driver
         try {
             $this->allow($waits);
             $reply = $this->client->executeRaw($words, $error);
-        } catch (\Predis\CommunicationException $e) {
+        } catch (ServerError $e) {
+            throw $e;
+        } catch (\Throwable $e) { // also that of a handler of a signal, which comes in between
             // The reply that is missing would be taken for the answer to the next command, which connects again.
             $this->connection->disconnect();
             throw $e;

@@ -149,3 +149,35 @@ function hanging(string $name, array $prepare, bool $isCluster = false): void
     proc_terminate($server, \SIGKILL);
     check(!in_array(false, $right, true), 'all keep their limits');
 }
+
+/**
+ * Waits for a lock in a process whose handler of a signal throws, which comes during the wait, and with the grant. Nothing
+ * stays held, and the connection is in step.
+ *
+ * @param callable(): (\Redis|\Predis\ClientInterface) $client
+ */
+function interrupted(string $name, callable $client): void
+{
+    foreach (['the wait', 'the grant'] as $moment) {
+        connected()->rawCommand('DLOCK.ACQUIRE', $name, 'holder', 'PX', '60000');
+        $pid = elsewhere(function () use ($client, $name) {
+            pcntl_async_signals(true);
+            pcntl_signal(\SIGUSR1, fn () => throw new DomainException('the signal'));
+            $redis = $client();
+            $store = new Dlock\DlockStore($redis, 600);
+            $key = new Symfony\Component\Lock\Key($name);
+            throws(Exception::class, fn () => $store->waitAndSave($key));
+            check(!$store->exists($key) && 'in step' === $redis->echo('in step'), 'nothing is claimed');
+            until('it is free', fn () => 0 === connected()->exists($name));
+
+            return true;
+        });
+        until('it waits', fn () => 1 === Dlock\Driver::field(connected()->rawCommand('DLOCK.INFO', $name), 'waiters'));
+        'the grant' === $moment && posix_kill($pid, \SIGSTOP);
+        'the wait' === $moment && posix_kill($pid, \SIGUSR1);
+        connected()->rawCommand('DLOCK.RELEASE', $name, 'holder');
+        posix_kill($pid, \SIGUSR1);
+        posix_kill($pid, \SIGCONT);
+        check(succeeds($pid), $moment);
+    }
+}

@@ -336,6 +336,9 @@ $programs = [
     },
 ];
 $predis = [
+    'a handler of a signal that throws during a wait leaves nothing' => fn (string $name) => interrupted($name, fn () => new Predis\Client([
+        'host' => getenv('DLOCK_TEST_HOST'), 'port' => (int) getenv('DLOCK_TEST_PORT'), 'read_write_timeout' => 0,
+    ])),
     "Symfony's store, also with phpredis in CombinedStore" => function (string $name) {
         $predis = new Predis\Client(['path' => getenv('DLOCK_TEST_SECOND'), 'scheme' => 'unix'], ['prefix' => 'app:']);
         [$key, $other] = [new Key($name), new Key($name)];

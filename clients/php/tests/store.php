@@ -263,6 +263,7 @@ $tests = [
         }
         check([0, 0, 0] === [holders($name), holders("$name:r"), holders("$name:s")], 'the parent releases them');
     },
+    'a handler of a signal that throws during a wait leaves nothing' => fn (string $name) => interrupted($name, 'connected'),
     'two keys of one name, and one store for many keys, do not know each other' => function (string $name) {
         $store = store();
         $keys = [new Key($name), new Key($name), new Key("$name:b")];
