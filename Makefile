@@ -168,6 +168,11 @@ bench: module ## time every command beside its rivals on a quiet machine (15 min
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	"$$bench" times --keep $(BENCH) && "$$bench" page
 
+bench-growth: module ## server CPU and memory by the number of locks, waiters and leases that end at once, in docs/benchmarks.md (4 minutes)
+	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
+	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
+	timeout 300 "$$bench" times --keep --only growth && "$$bench" page
+
 bench-peers: module ## time dlock beside etcd, ZooKeeper, PostgreSQL and Redlock (25 minutes), write docs/comparison.md
 	@scripts/setup peers
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" DLOCK_ETCD="$(CURDIR)/target/peers/etcd" && ulimit -n 16384 && \
@@ -222,8 +227,8 @@ rivals: module ## Redisson, redsync, redislock, redlock, redis-semaphore and red
 	@scripts/setup test
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" lab/packages/rivals/run.py $(if $(BENCH),$(BENCH),--keep)
 
-bench-packages: module ## what a pair costs each package, beside SET NX and a script on the same driver (BENCH=options)
-	server=$$(scripts/server) && DLOCK_SERVER="$$server" lab/packages/run.py $(BENCH)
+bench-packages: module ## what a pair costs each package, beside a plain lock on the same driver, in docs/benchmarks.md (8 minutes; BENCH=options)
+	server=$$(scripts/server) && DLOCK_SERVER="$$server" lab/packages/run.py $(if $(BENCH),$(BENCH),--keep)
 
 bench-network: build ## a pair, a hand-off and `dlock run` over a network of 0.5 ms, made of namespaces (30 s, as root; BENCH=options)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock lab/network/run.py $(BENCH)

@@ -7,6 +7,7 @@ use crate::contenders::{self, Contender, LOCKS_AT_ONCE, SEMAPHORES, SEVERAL, TAK
 use crate::ledger::{Figure, Ledger};
 use crate::server::RunsOn;
 use crate::shown::grouped;
+use crate::times::growth::{GROWTHS, Growth};
 use crate::times::{WAITERS, Way};
 
 pub struct Plot {
@@ -18,7 +19,7 @@ pub struct Plot {
 /// Returns the plots of which there are figures.
 pub fn all(ledger: &Ledger) -> Vec<Plot> {
     let counted = [instructions(ledger), semaphores(ledger), several(ledger)];
-    let timed = [pairs(ledger), hand_off(ledger), commands(ledger), readers(ledger)];
+    let timed = [pairs(ledger), hand_off(ledger), commands(ledger), readers(ledger), growth(ledger)];
     counted.into_iter().chain(timed).flatten().collect()
 }
 
@@ -83,6 +84,17 @@ fn readers(ledger: &Ledger) -> Option<Plot> {
         is_own: name == "rlock",
     });
     Some(Plot { file: "readers.svg", svg: plotted(series.into(), &titles)? })
+}
+
+fn growth(ledger: &Ledger) -> Option<Plot> {
+    let title = "Server CPU by how many there are";
+    let titles = Titles { title, subtitle: "Microseconds per operation; less is better", below: "n" };
+    let series = GROWTHS.iter().map(|growth: &Growth| {
+        let figure = |size: usize| ledger.figure(&format!("growth/{}/{size}", growth.name));
+        let points = growth.sizes.into_iter().filter_map(|size| Some([size as f64, figure(size)?.median])).collect();
+        Series { label: growth.label.to_owned(), points, is_own: growth.runs_on == RunsOn::Module }
+    });
+    Some(Plot { file: "growth.svg", svg: plotted(series.collect(), &titles)? })
 }
 
 fn semaphores(ledger: &Ledger) -> Option<Plot> {

@@ -11,6 +11,7 @@ use crate::server::RunsOn;
 use crate::shown::{grouped, short, spread};
 use crate::times::attacks::{ATTACKS, Attack};
 use crate::times::freedom::{self, ENDS, TIES, Tie};
+use crate::times::growth::{GROWTHS, Growth};
 use crate::times::kept::{self, KEEPINGS, Keeping};
 use crate::times::several::Means;
 use crate::times::stalls::{CASES, Case};
@@ -35,6 +36,7 @@ pub fn all(main: &Ledger, others: &[Ledger]) -> Vec<(&'static str, String)> {
         ("kept", kept(main)),
         ("freedom", freedom(main)),
         ("memory", memory(main)),
+        ("growth", growth(main)),
         ("other servers", on_other_servers(others)),
     ]
 }
@@ -276,6 +278,26 @@ fn count(ledger: &Ledger, name: &str) -> Option<f64> {
 fn filled<const N: usize>(label: &str, cells: [Option<String>; N]) -> Option<Vec<String>> {
     let is_measured = cells.first().is_some_and(Option::is_some);
     is_measured.then(|| [vec![label.to_owned()], cells.map(Option::unwrap_or_default).into()].concat())
+}
+
+pub fn growth(ledger: &Ledger) -> String {
+    let row = |growth: &Growth| {
+        let figure = |size: usize| ledger.figure(&format!("growth/{}/{size}", growth.name));
+        let [first, .., last] = growth.sizes.map(figure);
+        let sizes = growth.sizes.map(|size| grouped(size as f64)).join(" / ");
+        let times = growth.sizes.map(|size| figure(size).map_or("–".to_owned(), |time| short(time.median)));
+        let own = |sort: &str| ledger.figure(&format!("growth-{sort}/{}", growth.name));
+        let rest = [
+            format!("{:.2}", last?.median / first?.median),
+            own("bytes").map_or(String::new(), |bytes| grouped(bytes.median)),
+            own("stall").map_or(String::new(), |stall| short(stall.median)),
+        ];
+        let label =
+            if growth.runs_on == RunsOn::Module { format!("**{}**", growth.label) } else { growth.label.into() };
+        Some([vec![label, sizes], times.into(), rest.into()].concat())
+    };
+    let head = ["", "n", "least n, us", "us", "most n, us", "most / least", "bytes each", "longest stall, ms"];
+    table(&head, GROWTHS.iter().filter_map(row).collect())
 }
 
 /// Returns the heads of columns, after an empty one for the label.

@@ -114,7 +114,7 @@ fn used_and_resident(control: &mut Connection) -> Result<[f64; 2], Error> {
     Ok([used(control)?, control.info_number("memory", "used_memory_rss")?])
 }
 
-fn used(control: &mut Connection) -> Result<f64, Error> {
+pub fn used(control: &mut Connection) -> Result<f64, Error> {
     control.settle()?;
     control.info_number("memory", "used_memory")
 }

@@ -6,6 +6,7 @@
 pub mod attacks;
 mod contended;
 pub mod freedom;
+pub mod growth;
 pub mod kept;
 mod machine;
 mod memory;

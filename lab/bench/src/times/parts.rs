@@ -1,6 +1,6 @@
 //! The measurements of time, one after the other.
 
-use super::{attacks, contended, freedom, kept, machine, memory, pairs, readers, several, stalls};
+use super::{attacks, contended, freedom, growth, kept, machine, memory, pairs, readers, several, stalls};
 use crate::command_line::Times;
 use crate::command_line::selected;
 use crate::error::Error;
@@ -43,7 +43,7 @@ struct Part {
     table: fn(&Ledger) -> String,
 }
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     Part {
         name: "pairs",
         title: "Pairs a second, as a ratio to SET NX PX + script: median (least to most of the rounds)",
@@ -84,6 +84,7 @@ const PARTS: [Part; 10] = [
     },
     Part { name: "cpu", title: "Server CPU a hand-off", measure: hand_off_cpu, table: tables::hand_off_cpu },
     Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: tables::memory },
+    Part { name: "growth", title: "Server CPU by how many there are", measure: growth::measure, table: tables::growth },
 ];
 
 /// Measures the ratio of the longest line to the shortest.

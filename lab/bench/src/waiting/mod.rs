@@ -21,6 +21,7 @@ use crate::mode::Mode;
 use crate::resp::Reply;
 use crate::server::{Clock, MAX_CLIENTS, Programs, RunsOn, Server};
 
+pub use lease_end::unix_time;
 pub use ring::{Resource, Ring};
 
 /// Server CPU of a hand-off with 10,000 waiters as a ratio to one with 10, of each round.
