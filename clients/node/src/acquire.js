@@ -88,9 +88,10 @@ class Acquisition {
   /** @returns {Promise<Lock>} */
   async run() {
     for (;;) {
-      const lock = await this.#requestInSession();
+      const { named } = this.#terms;
+      const lock = await (named ? this.#requestInSession(named) : this.#request());
       this.#confirming = lock;
-      if (await this.#isConfirmed(lock)) {
+      if (this.#step.what === 'granted' || (await this.#isConfirmed(lock))) {
         lock.begin();
         return lock;
       }
@@ -158,11 +159,10 @@ class Acquisition {
   /**
    * The same as `#request`. If the server does not know the session, it is opened again.
    *
+   * @param {NonNullable<Terms['named']>} named
    * @returns {Promise<Lock>}
    */
-  async #requestInSession() {
-    const { named } = this.#terms;
-    if (!named) return this.#request();
+  async #requestInSession(named) {
     const [bound, [key = '']] = [this.#bound, this.#target.keys];
     for (;;) {
       const heart = await named.at(key, bound);
@@ -275,10 +275,13 @@ async function grantOf(request, tries) {
   let failure;
   const shared = answerOf(client.send(command, target.keys[0] ?? ''));
   shared.catch((error) => (failure = error));
-  const first = await soon(shared, bound).catch((error) => {
+  let first;
+  try {
+    first = await soon(shared, bound);
+  } catch (error) {
     if (isAnswer(error)) attempt.failed(copy);
     throw error;
-  });
+  }
   const now = performance.now();
   if (first?.granted) {
     request.step = attempt.granted(now, copy);

@@ -30,8 +30,8 @@ class Attempt {
   #lease;
   /** @type {Set<Copy>} */
   #open = new Set();
-  /** The renewals of the grant without an answer. @type {Set<Copy>} */
-  #renewals = new Set();
+  /** The renewals of the grant without an answer. Made when there is one: few acquisitions have any. @type {Set<Copy> | undefined} */
+  #renewals;
   /** Since when the grant counts, if there is one. @type {number | undefined} */
   #since;
   /** Whether there was any answer, and whether that was a nil. */
@@ -66,7 +66,7 @@ class Attempt {
 
   /** Whether a command that sets the lease of the grant may still be executed. */
   get mayChange() {
-    return this.isOpen || this.#renewals.size > 0;
+    return this.isOpen || (this.#renewals?.size ?? 0) > 0;
   }
 
   /** @returns {Step} */
@@ -94,7 +94,7 @@ class Attempt {
    */
   renews(now) {
     const renewal = { at: now };
-    this.#renewals.add(renewal);
+    (this.#renewals ??= new Set()).add(renewal);
     return renewal;
   }
 
@@ -107,7 +107,7 @@ class Attempt {
    * @returns {Step}
    */
   renewed(now, renewal, isWhole) {
-    this.#renewals.delete(renewal);
+    this.#renewals?.delete(renewal);
     return isWhole ? this.ok(now, renewal) : this.aged(now);
   }
 
@@ -172,7 +172,7 @@ class Attempt {
     const step = this.#again(now);
     if (step.what !== 'try' && step.what !== 'wait') return this.#ended('refused');
     this.#open.clear();
-    this.#renewals.clear();
+    this.#renewals?.clear();
     return { ...step, isFresh: true };
   }
 

@@ -234,7 +234,7 @@ class DLock {
    * @param {Target} target
    * @param {Terms} terms
    */
-  async #acquire(target, terms) {
+  #acquire(target, terms) {
     if (this.#client.isClosed()) throw new Error('the client is closed: connect it before you acquire locks');
     terms.signal?.throwIfAborted();
     return acquire(this.#client, target, terms);

@@ -203,7 +203,7 @@ class Lock {
     this.#end();
   }
 
-  async release() {
+  release() {
     const left = Math.ceil(this.#staysUntil - performance.now());
     if (this.#granted.terms.atLeast > 0 && left > 0) return this.releaseIn(left);
     return this.free();

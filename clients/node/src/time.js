@@ -12,8 +12,10 @@ class Ending {
   aborted = false;
   /** @type {unknown} */
   reason = undefined;
+  /** Most have one follower. @type {(() => void) | undefined} */
+  #first;
   /** @type {Set<() => void> | undefined} */
-  #followers;
+  #others;
 
   /** For the functions of this package. */
   get signal() {
@@ -25,9 +27,9 @@ class Ending {
     if (this.aborted) return;
     this.aborted = true;
     this.reason = reason;
-    const all = this.#followers;
-    this.#followers = undefined;
-    if (all) [...all].forEach((each) => each());
+    const all = [this.#first, ...(this.#others ?? [])];
+    this.#first = this.#others = undefined;
+    for (const each of all) each?.();
   }
 
   throwIfAborted() {
@@ -36,9 +38,16 @@ class Ending {
 
   /** @param {() => void} then */
   follow(then) {
-    const all = (this.#followers ??= new Set());
-    all.add(then);
-    return () => void all.delete(then);
+    // Called in the order in which they came.
+    if (!this.#first && !this.#others?.size) {
+      this.#first = then;
+      return () => {
+        if (this.#first === then) this.#first = undefined;
+      };
+    }
+    const others = (this.#others ??= new Set());
+    others.add(then);
+    return () => void others.delete(then);
   }
 }
 

@@ -4,7 +4,7 @@
 const { Tries } = require('./tries.js');
 const { explained, isHeard, mayRepeat } = require('../errors.js');
 const { SILENCE } = require('../limits.js');
-const { unlessAborted } = require('../time.js');
+const { follow, unlessAborted } = require('../time.js');
 
 /**
  * @typedef {import('./clients.js').Client} Client
@@ -52,14 +52,16 @@ async function ask(client, commands, bound, silence = SILENCE) {
 async function soon(answer, bound, ms = SILENCE) {
   /** @type {NodeJS.Timeout | undefined} */
   let timeout;
+  let stop = () => {};
   /** @type {Promise<T | undefined>} */
   const inTime = new Promise((resolve, reject) => {
+    stop = follow(bound.signal, () => reject(bound.signal.reason));
     answer.then(resolve, reject);
     // After a turn for what has arrived while the program was busy.
     timeout = setTimeout(() => setImmediate(resolve, undefined), ms);
   });
   try {
-    const result = await unlessAborted(inTime, bound.signal);
+    const result = await inTime;
     if (result !== undefined) bound.heard();
     return result;
   } catch (error) {
@@ -69,6 +71,7 @@ async function soon(answer, bound, ms = SILENCE) {
     bound.cause = error;
     return undefined;
   } finally {
+    stop();
     clearTimeout(timeout);
   }
 }

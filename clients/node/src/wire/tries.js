@@ -26,8 +26,8 @@ class Tries {
   /** Made when it is needed: most locks are free. @type {Ending | undefined} */
   #stop;
   #unfollow = () => {};
-  /** @type {Set<Connection>} */
-  #open = new Set();
+  /** Made with the first one, as well. @type {Set<Connection> | undefined} */
+  #open;
   /** The answer to the last probe. @type {import('../time.js').Heard | undefined} */
   #probed;
   /** The client of the program has failed to reach the server, which may be elsewhere now. */
@@ -79,13 +79,13 @@ class Tries {
 
   /** @param {Connection} connection from now on the new owner's */
   give(connection) {
-    this.#open.delete(connection);
+    this.#open?.delete(connection);
   }
 
   /** Gives all that are open away, for example those on which a reply is unread. */
   giveRest() {
-    const rest = [...this.#open];
-    this.#open.clear();
+    const rest = [...(this.#open ?? [])];
+    this.#open = undefined;
     return rest;
   }
 
@@ -96,12 +96,12 @@ class Tries {
   end(undo, most = 0) {
     this.#unfollow();
     this.#stop?.abort(new Error('ended'));
-    for (const connection of this.#open) {
+    for (const connection of this.#open ?? []) {
       this.hasLeft ||= connection.isUnread;
       if (undo) connection.leave(undo, AFTERWARDS + most);
       else connection.close();
     }
-    this.#open.clear();
+    this.#open = undefined;
   }
 
   /** No more attempts. Waits for the open replies, which tell what to clean up. */
@@ -123,7 +123,7 @@ class Tries {
       attempt.signal.throwIfAborted();
       const wanted = { signal: attempt.signal, again: this.isSuspect || tries > 0, onMessage };
       const connection = await this.#client.connect(this.#key, wanted);
-      this.#open.add(connection);
+      (this.#open ??= new Set()).add(connection);
       if (signal.aborted) this.close(connection);
       signal.throwIfAborted();
       if (wanted.again) await this.#probe(connection, attempt.signal);
@@ -161,7 +161,7 @@ class Tries {
 
   /** @param {Connection} connection not closed if it was given away */
   close(connection) {
-    if (this.#open.delete(connection)) connection.close();
+    if (this.#open?.delete(connection)) connection.close();
   }
 }
 

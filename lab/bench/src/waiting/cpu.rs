@@ -107,7 +107,7 @@ impl Crowd {
 }
 
 /// Microseconds of server CPU a pass.
-pub fn cpu_of_passes(rings: &mut [Ring], open: &mut Open) -> Result<f64, Error> {
+fn cpu_of_passes(rings: &mut [Ring], open: &mut Open) -> Result<f64, Error> {
     pass(rings, WARM_UP)?;
     let before = open.control.cpu_seconds()?;
     let passes = pass(rings, PASSES)?;
