@@ -52,7 +52,7 @@ class Talk:
         """Sends commands in one piece. Returns where their replies will be, even if they are errors."""
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in commands]
-        packed = self.connection.pack_commands(commands)
+        packed = redis_py.packed(self.connection, commands)
         self._owed.extend(futures)
         await self.connection.send_packed_command(packed, check_health=False)
         self._read_on()

@@ -5,8 +5,7 @@ in seconds of one clock that only goes forward. The rules are those of tests/cli
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .limits import Limits
 from .validity import MARGIN
@@ -17,8 +16,7 @@ Do = Literal["try", "wait", "confirm", "granted", "refused", "unreachable", "can
 Cleanup = Literal["none", "leave", "release"]
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """The next step."""
 
     do: Do

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
-from typing import Any, Literal, Union
+from typing import Any, Literal, NamedTuple, Union
 
 Mode = Literal["exclusive", "read", "write"]
 Name = Union[str, bytes, memoryview]
@@ -29,8 +28,7 @@ def rest_of(until: float) -> int:
     return max(0, math.ceil((until - time.monotonic()) * 1000)) if until > -math.inf else 0
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """The target of a lock object: the keys, the mode, and the commands for them."""
 
     # A single key, or several that are locked together.

@@ -115,7 +115,7 @@ class Hold(Generic[C]):
 
     def elsewhere(self) -> bool:
         """Returns whether this process has no part in it. A lease that nothing renews may be handed over by a fork."""
-        return self.forked() and (self.connection is not None or self.watch is not None)
+        return (self.connection is not None or self.watch is not None) and self.forked()
 
 
 class _Thread:

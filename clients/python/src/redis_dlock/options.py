@@ -40,8 +40,11 @@ def check_limit(name: str, seconds: Any) -> None:
 
 def check_lease(name: str, seconds: float | None) -> None:
     """Raises `ValueError` for a lease that no server gives."""
-    check_seconds(**{name: seconds})
-    if seconds is not None and seconds > _LONGEST:
+    if seconds is None:
+        return
+    if not math.isfinite(seconds):
+        raise ValueError(f"{name} is a number of seconds, not {seconds}")
+    if seconds > _LONGEST:
         raise ValueError(f"{name} is 31536000 seconds (365 days) at most")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import queue
 import select
@@ -10,12 +11,13 @@ import selectors
 import socket
 import time
 import weakref
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
-from redis.connection import BlockingConnectionPool, ConnectionPool
+from redis.connection import BlockingConnectionPool, ConnectionPool, PythonRespSerializer
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -32,11 +34,12 @@ from redis.exceptions import (
 )
 
 try:
-    from redis.observability import attributes, recorder
+    from redis.observability import attributes, providers, recorder
 except ImportError:  # redis-py before 7.1 counts nothing
-    attributes = recorder = None  # type: ignore[assignment]
+    attributes = providers = recorder = None  # type: ignore[assignment]
 
 from . import commands
+from .commands import Command
 from .limits import STEP
 
 # After one of these it is unknown whether the command was executed.
@@ -265,7 +268,8 @@ def _idle(pool: Any) -> Any:
 
 def _counts_use(pool: Any) -> None:
     """redis-py counts a connection as idle again when it is released."""
-    if recorder is not None:
+    # Without a manager there is no counter: to find that out twice takes longer than the rest.
+    if recorder is not None and providers.get_observability_instance().get_provider_manager() is not None:
         name = attributes.get_pool_name(pool)
         for state, change in ((attributes.ConnectionState.IDLE, -1), (attributes.ConnectionState.USED, 1)):
             recorder.record_connection_count(pool_name=name, connection_state=state, counter=change)
@@ -329,6 +333,26 @@ def _readable(sock: Any) -> bool:
     with selectors.DefaultSelector() as selector:
         selector.register(sock, selectors.EVENT_READ)
         return bool(selector.select(0))
+
+
+def packed(connection: Any, commands: Iterable[Command]) -> list[Any]:
+    """Returns commands as they are sent, in one piece. redis-py's own packer of a client without hiredis takes longer."""
+    packer = getattr(connection, "_command_packer", None)
+    if type(packer) is not PythonRespSerializer:
+        return list(connection.pack_commands(commands))
+    encode, pieces = packer.encode, []
+    for words in commands:
+        pieces.append(b"*%d\r\n" % len(words))
+        for word in words:
+            value = word if type(word) is bytes else bytes(encode(word))
+            pieces.append(b"$%d\r\n%b\r\n" % (len(value), value))
+    return [b"".join(pieces)]
+
+
+@functools.lru_cache(maxsize=16)
+def limits_reading(kind: type) -> bool:
+    """Returns whether connections of this class take the limit of a reply, which then costs nothing if it has arrived."""
+    return "timeout" in inspect.signature(kind.read_response).parameters  # type: ignore[attr-defined]
 
 
 def address(connection: Any) -> object:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
@@ -31,6 +31,24 @@ _stuck: weakref.WeakKeyDictionary[Any, Work[Any]] = weakref.WeakKeyDictionary()
 def _is_stuck(pool: Any) -> bool:
     work = _stuck.get(pool)
     return work is not None and work.goes_on
+
+
+class _Loan:
+    """A connection for the time of a block. A class, because a generator takes twice the time."""
+
+    __slots__ = ("_attempt", "_fresh", "_talk", "_until", "_way")
+
+    def __init__(self, way: Way, until: float, attempt: Acquisition | None, fresh: bool) -> None:
+        self._way, self._until, self._attempt, self._fresh = way, until, attempt, fresh
+
+    def __enter__(self) -> Talk:
+        way = self._way
+        self._talk = way.open(self._until) if self._fresh else way._lend(self._until, self._attempt)
+        return self._talk
+
+    def __exit__(self, *failure: object) -> None:
+        if self._attempt is None or not self._attempt.keeps(self._talk):
+            self._talk.done()
 
 
 class Way:
@@ -165,28 +183,24 @@ class Way:
 
     def _follow(self, once: Callable[[], Any], gives_up: Callable[[], float]) -> Any:
         """In a cluster, follows the key to its node."""
+        if not redis_py.in_cluster(self._client):
+            return once()
         ends = time.monotonic() + redis_py.SLOT_PATIENCE
         while True:
             try:
                 return once()
             except (*redis_py.MOVING, redis_py.Unreachable):
-                if not redis_py.in_cluster(self._client) or time.monotonic() > min(ends, gives_up()):
+                if time.monotonic() > min(ends, gives_up()):
                     raise
             time.sleep(redis_py.SLOT_PAUSE)
             # The client's own command finds the node and remembers it; of a cluster that is down, not yet.
             with suppress(*redis_py.MOVING):
                 limited(lambda: self._client.execute_command("EXISTS", self._name), min(ends, gives_up()))
 
-    @contextmanager
-    def _talk(self, until: float, attempt: Acquisition | None = None, *, fresh: bool = False) -> Iterator[Talk]:
-        """Yields a connection of the pool, or one beside it if the pool is full, or in any case (`fresh`). One on which
-        the attempt is not answered is left to the attempt."""
-        talk = self.open(until) if fresh else self._lend(until, attempt)
-        try:
-            yield talk
-        finally:
-            if attempt is None or not attempt.keeps(talk):
-                talk.done()
+    def _talk(self, until: float, attempt: Acquisition | None = None, *, fresh: bool = False) -> _Loan:
+        """Returns a block with a connection of the pool, or one beside it if the pool is full, or in any case (`fresh`).
+        A connection on which the attempt is not answered is left to the attempt."""
+        return _Loan(self, until, attempt, fresh)
 
     def _lend(self, until: float, attempt: Acquisition | None) -> Talk:
         pool = self._source()

@@ -40,7 +40,7 @@ class Talk:
 
     def send(self, *commands: Command) -> None:
         """Sends commands in one piece."""
-        packed = self.connection.pack_commands(commands)
+        packed = redis_py.packed(self.connection, commands)
         self._owed += len(commands)
         self.connection.send_packed_command(packed, check_health=False)
 
@@ -58,21 +58,30 @@ class Talk:
         """Returns the next reply, even if it is an error."""
         if not self.answers(until):
             raise TimeoutError("no reply in time")
+        # The rest of a reply must not take longer, either.
+        within = max(_PART, until - time.monotonic())
+        try:
+            # Owners and names are bytes, whatever the client decodes.
+            if redis_py.limits_reading(self.connection.__class__):
+                reply = self.connection.read_response(disable_decoding=True, timeout=within)
+            else:
+                reply = self._read_by(within)
+        except ResponseError as error:
+            reply = error
+        self._owed -= 1
+        return reply
+
+    def _read_by(self, within: float) -> Any:
+        """Reads a reply from a connection of an older redis-py, which takes no limit."""
         sock = getattr(self.connection, "_sock", None)
         told = None if sock is None else sock.gettimeout()
         try:
             if sock is not None:
-                # The rest of a reply must not take longer, either.
-                sock.settimeout(max(_PART, until - time.monotonic()))
-            # Owners and names are bytes, whatever the client decodes.
-            reply = self.connection.read_response(disable_decoding=True)
-        except ResponseError as error:
-            reply = error
+                sock.settimeout(within)
+            return self.connection.read_response(disable_decoding=True)
         finally:
             if sock is not None and sock.fileno() >= 0:
                 sock.settimeout(told)
-        self._owed -= 1
-        return reply
 
     def exchange(self, *commands: Command, within: float = redis_py.ANSWER) -> list[Any]:
         """Returns the replies, in order. Raises the first error, after all of them were read."""
