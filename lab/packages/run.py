@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measures what an acquisition with its release costs the processor of a client, beside SET NX and a script on the same driver.
+"""Measures what an acquisition with its release costs the processor of a client, beside a plain lock on the same driver.
 
-    run.py [--pairs 3000] [--rounds 5] [--only python,node]
+    run.py [--pairs 5000] [--rounds 3] [--only python,node] [--keep]
 
 DLOCK_SERVER and DLOCK_MODULE name the server. A program of each language is called with PORT KIND PAIRS: it acquires
-and releases that many times, after a tenth of them to warm up, and prints the microseconds of its processor and those
-that have passed. Kinds: `plain`, `lease` (30 s, not renewed), `kept` (renewed). The kinds take turns; each figure is the
-median of the rounds. A language whose tools are not there is left out, with the reason.
+and releases that many times, after some to warm up, and prints the microseconds of its processor and those that have
+passed. Kinds: `plain`, `lease` (30 s, not renewed), `kept` (renewed). The kinds take turns; each figure is the median of
+the rounds, and so is each ratio. A language whose tools are not there, or whose program fails, is left out, with the
+reason. `--keep` writes the table of docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
@@ -27,10 +29,14 @@ sys.path.append(str(ROOT / "tests/suites"))
 from servers import Servers  # noqa: E402 - the path comes first
 
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+PAGE = ROOT / "docs/benchmarks.md"
+MARKS = ("<!-- packages -->\n", "<!-- end of packages -->")
+# Seconds for the build of a language, and for one run of a program.
+BUILD, RUN = 600, 60
 
 
 class Missing(Exception):
-    """The tools of a language are not there."""
+    """The tools of a language are not there, or its program fails."""
 
 
 def rust() -> dict[str, list[str]]:
@@ -93,66 +99,110 @@ def php() -> dict[str, list[str]]:
     return {"phpredis": ["php", str(ROOT / "clients/php/bench/pairs.php")]}
 
 
-# A line for each language: how to build its programs, by driver. A kind that begins with `own-` is one of the package's
-# own connections, beside the plain lock of the driver.
-LANGUAGES: dict[str, tuple[Callable[[], dict[str, list[str]]], list[str]]] = {
-    "rust": (rust, ["lease", "kept"]),
-    "python": (python, ["lease", "kept"]),
-    "node": (node, ["lease", "kept"]),
-    "java": (java, ["lease", "kept", "own-lease", "own-kept"]),
-    "go": (go, ["lease", "kept", "own-lease", "own-kept"]),
-    "ruby": (ruby, ["lease", "kept"]),
-    "php": (php, ["lease"]),
+# A line for each language: how people write it, how to build its programs (by driver), and what is measured beside the
+# plain lock. A kind that begins with `own-` uses the package's own connections.
+LANGUAGES: dict[str, tuple[str, Callable[[], dict[str, list[str]]], list[str]]] = {
+    "rust": ("Rust", rust, ["lease", "kept"]),
+    "python": ("Python", python, ["lease", "kept"]),
+    "node": ("Node.js", node, ["lease", "kept"]),
+    "java": ("Java", java, ["lease", "kept", "own-lease", "own-kept"]),
+    "go": ("Go", go, ["lease", "kept", "own-lease", "own-kept"]),
+    "ruby": ("Ruby", ruby, ["lease", "kept"]),
+    "php": ("PHP", php, ["lease"]),
 }
+
+
+class Cost(NamedTuple):
+    """The µs of the processor for a pair, those that pass, and the processor's as a ratio to the plain lock."""
+
+    cpu: float
+    passed: float
+    ratio: float
 
 
 def run(*words: str, **more: object) -> None:
     if shutil.which(words[0], path=os.defpath + ":" + os.environ["PATH"]) is None and not (ROOT / words[0]).exists():
         raise Missing(f"{words[0]} is not installed")
-    done = subprocess.run(words, **{"cwd": ROOT, **more}, capture_output=True, text=True)  # type: ignore[call-overload]
+    done = within(BUILD, words, **{"cwd": ROOT, **more})
     if done.returncode:
         raise Missing((done.stderr or done.stdout or words[0]).strip().splitlines()[-1])
 
 
 def said(script: Path) -> str:
-    done = subprocess.run([str(script)], cwd=ROOT, capture_output=True, text=True)
+    done = within(BUILD, [str(script)], cwd=ROOT)
     if done.returncode:
         raise Missing(done.stdout.strip() or done.stderr.strip())
     return done.stdout.strip()
 
 
-def measure(port: int, program: list[str], kinds: list[str], pairs: int, rounds: int) -> dict[str, tuple[float, float]]:
-    """Returns the µs of the processor, and those that passed, of a pair of each kind."""
+def within(seconds: int, words: Sequence[str], **more: object) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(words, **more, capture_output=True, text=True, timeout=seconds)  # type: ignore[call-overload]
+    except subprocess.TimeoutExpired as over:
+        raise Missing(f"{' '.join(words)}: not done within {seconds} s") from over
+
+
+def measure(port: int, program: list[str], kinds: list[str], pairs: int, rounds: int) -> dict[str, Cost]:
     seen: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
     for _ in range(rounds):
         for kind in kinds:
-            done = subprocess.run([*program, str(port), kind, str(pairs)], capture_output=True, text=True, check=True)
+            done = within(RUN, [*program, str(port), kind, str(pairs)])
+            if done.returncode:
+                raise Missing(f"{kind}: {(done.stderr or done.stdout).strip()[-300:]}")
             cpu, passed = re.findall(r"\d+", done.stdout)[-2:]
             seen[kind].append((int(cpu) / pairs, int(passed) / pairs))
-    return {kind: tuple(map(statistics.median, zip(*figures))) for kind, figures in seen.items()}  # type: ignore[misc]
+    return {kind: cost(figures, seen["plain"]) for kind, figures in seen.items()}
+
+
+def cost(figures: list[tuple[float, float]], plain: list[tuple[float, float]]) -> Cost:
+    median = statistics.median
+    ratios = [own / other for (own, _), (other, _) in zip(figures, plain)]
+    return Cost(median(cpu for cpu, _ in figures), median(passed for _, passed in figures), median(ratios))
+
+
+def rows(language: str, driver: str, costs: Mapping[str, Cost]) -> list[str]:
+    """Returns the lines of a driver: its own connections have another."""
+    cells = {kind: f"{it.cpu:.1f} ({it.ratio:.2f})" if kind != "plain" else f"{it.cpu:.1f}" for kind, it in costs.items()}
+    labels = {"": f"{language}, {driver}", "own-": f"{language}, own connections"}
+    lines = []
+    for prefix, label in labels.items():
+        if f"{prefix}lease" in cells:
+            kinds = ["plain" if not prefix else "", f"{prefix}lease", f"{prefix}kept"]
+            lines.append(f"| {label} | {' | '.join(cells.get(kind, '–') for kind in kinds)} |")
+    return lines
+
+
+def put(lines: list[str]) -> None:
+    """Writes the table of the page."""
+    before, rest = PAGE.read_text().split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    head = ["| | plain lock | lease | renewed |", "| --- | --- | --- | --- |"]
+    PAGE.write_text("\n".join([before + MARKS[0], *head, *lines, "", MARKS[1]]) + after)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=3000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5000)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(LANGUAGES))
+    parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
+    lines = []
     print("| language, driver | kind | CPU of a pair, µs | / plain | time of a pair, µs |")
     print("|---|---|--:|--:|--:|", flush=True)
     for language in options.only.split(","):
-        build, kinds = LANGUAGES[language]
+        label, build, kinds = LANGUAGES[language]
         try:
-            programs = build()
+            for driver, program in build().items():
+                with Servers(1) as servers:
+                    costs = measure(servers.ports[0], program, ["plain", *kinds], options.pairs, options.rounds)
+                for kind, it in costs.items():
+                    print(f"| {label}, {driver} | {kind} | {it.cpu:.1f} | {it.ratio:.2f} | {it.passed:.0f} |", flush=True)
+                lines += rows(label, driver, costs)
         except Missing as missing:
             print(f"{language} is left out: {missing}", file=sys.stderr)
-            continue
-        for driver, program in programs.items():
-            with Servers(1) as servers:
-                figures = measure(servers.ports[0], program, ["plain", *kinds], options.pairs, options.rounds)
-            for kind, (cpu, passed) in figures.items():
-                ratio = cpu / figures["plain"][0]
-                print(f"| {language}, {driver} | {kind} | {cpu:.1f} | {ratio:.2f} | {passed:.0f} |", flush=True)
+    if options.keep:
+        put(lines)
 
 
 if __name__ == "__main__":
