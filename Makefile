@@ -196,11 +196,11 @@ chaos-clients: build ## all packages and `dlock run` under faults, two minutes (
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" DLOCK_PROGRAM="$$CARGO_TARGET_DIR/release/dlock" && cd lab/chaos-clients && \
 	$(if $(PLANTED),$$(../../scripts/python) planted.py $(if $(HISTORY),--histories $(abspath $(HISTORY))),$$(../../scripts/python) run.py --seconds $(or $(SECONDS),120) --through $(or $(THROUGH),one) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep) $(if $(HISTORY),--history $(abspath $(HISTORY))))
 
-adopters: build ## programs as users write them, in every language, under faults, two minutes (SECONDS= SEED= THROUGH=one or sentinel)
+adopters: build ## programs as users write them, in every language, under faults, two minutes (SECONDS= SEED= THROUGH=one, sentinel, cluster or quorum; KEEP=1)
 	@scripts/setup test
 	scripts/python make
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_PROGRAM="$$CARGO_TARGET_DIR/release/dlock" \
-	$$(scripts/python) lab/adopters/run.py --seconds $(or $(SECONDS),120) --through $(or $(THROUGH),one) $(if $(SEED),--seed $(SEED))
+	$$(scripts/python) lab/adopters/run.py --seconds $(or $(SECONDS),120) --through $(or $(THROUGH),one) $(if $(SEED),--seed $(SEED)) $(if $(KEEP),--keep)
 
 operators: build ## full disks, clocks, certificates, other versions, while programs lock (a minute, as root; KEEP=1)
 	@scripts/setup test

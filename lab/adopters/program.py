@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from judge import Round
 from machines import Deployment, die_with_parent
@@ -17,8 +17,10 @@ from visits import Visits
 
 LANGUAGES = ("python", "asyncio", "node", "java", "go", "rust", "php", "ruby")
 ROLES = ("web", "pool", "election", "slots", "cron")
-# The package has no semaphores.
-LACKING = {("php", "slots")}
+# What is left out: PHP has no semaphores, and neither has a quorum; the gem refuses clusters, and the store for PHP has
+# no rule for the replicas of one.
+LACKING = {"one": {("php", "slots")}, "sentinel": {("php", "slots")}, "quorum": {(each, "slots") for each in LANGUAGES},
+           "cluster": {(each, role) for each in ("php", "ruby") for role in ROLES}}
 # How long a program may take to end when its input closes, in seconds.
 ENDS = 8.0
 
@@ -61,6 +63,8 @@ class Adopter(Program):
                 self._it.attempts.append(next(reversed(its.attempts.values())))
         code = await self._process.wait()
         self._it.seen += its.wrong
+        if written := self.log():
+            self._it.seen.append(f"{self.name} wrote to stderr: {written}")
         if self.pid in self.killed:
             its.died(self.killed_at)
         elif not self._ending or code or its.open:
@@ -87,22 +91,23 @@ class Adopter(Program):
 
 
 def adopters(
-    built: Path, deployment: Deployment, it: Round, only: set[str], each: int, ledger: Path, lines: TextIO | None
+    built: Path, deployment: Deployment, it: Round, options: Any, ledger: Path, lines: TextIO | None
 ) -> list[Adopter]:
-    """Returns the programs. `only`: of these languages and roles, if some are named."""
+    """Returns the programs: of the languages and roles that are named, or of all."""
     programs: list[Adopter] = []
+    only = set(options.only)
     for language, words in commands(built).items():
         for role in ROLES:
             if not (language in only or not only & set(LANGUAGES)) or not (role in only or not only & set(ROLES)):
                 continue
-            for number in range(1, each + 1):
+            for number in range(1, options.each + 1):
                 name = f"{language} {role} {number}"
-                lacks = (language, role) in LACKING or language == "php" and deployment.replicas
-                if not lacks:
+                if (language, role) not in LACKING[options.through]:
                     programs.append(Adopter(name, [*words, role, name.replace(" ", "-")], it, lines))
     for at, program in enumerate(programs):
         program.environment = {
             "ADOPTER_BY": deployment.by or "one",
+            "ADOPTER_OWN": "php-" if program.name.startswith("php") and deployment.replicas else "",
             "ADOPTER_PORTS": ",".join(str(port) for port in deployment.ports_of(at)),
             "ADOPTER_REPLICAS": str(deployment.replicas), "ADOPTER_LEDGER": str(ledger),
         }

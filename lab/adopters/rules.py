@@ -1,24 +1,42 @@
-"""The rules of programs as users write them, beside those of ../chaos-clients/judge.py. Pure."""
+"""The rules of programs as users write them, beside those of ../chaos-clients/judge.py. Pure.
+
+An acquisition that says *unreachable* is excused only by what docs/time-limits.md leaves open. A package looks for a
+server until the limit that the program has set, so an earlier end is wrong whatever has happened. At the limit, a
+fault of the run must have been felt within the acquisition: a cut connection, silence, a server or program that was
+stopped or killed, a failover. The lateness of the machine is a reason without a fault only where a wait depends on
+answers in time: when it begins, and when its limit comes.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import judge
-from judge import Round, told
+from history import Attempt
+from judge import HANDS, MS, SECOND, Round, told
+from visits import FOREVER
 
 # For how long the lock of the job that runs once a period stays, in microseconds.
 KEPT = 3_600_000
 # The time that a package keeps for the last answer of a wait, in microseconds.
-LATE = 150_000
+LATE = 150 * MS
+# Around the begin and the limit of a wait, answers must come in time, in microseconds.
+EDGE = 500 * MS
+# A try waits for an answer for this long, and a wait without a limit for so much silence, in microseconds.
+TRY, OUTAGE = 1_000 * MS, 30_000 * MS
+# The locks of programs that cannot ask replicas have names of their own.
+OWN = "0/php-"
+# A hold without replicas may end with these.
+TAKEOVERS = {"failover", "handover", "freeze", "servers not whole"}
 
 
 def violations(it: Round, orders: dict[str, list[str]]) -> list[str]:
     """Returns what is wrong. `orders`: the rows of each order, as they were written."""
     found = list(it.seen)
-    for check in (judge.exclusion, judge.permits, judge.releases, judge.refusals, judge.calm, judge.limits,
+    for check in (exclusion, judge.permits, judge.releases, judge.refusals, judge.calm, judge.limits,
                   judge.losses, reasons, judge.leftovers, periods):
         found += check(it)
     # The tokens of each lock by itself: those of all locks are too many to be compared.
@@ -27,11 +45,58 @@ def violations(it: Round, orders: dict[str, list[str]]) -> list[str]:
     return found
 
 
+def exclusion(it: Round) -> Iterator[str]:
+    """No two believe at one time. A failover may lose what no replica had to acknowledge."""
+    own = [each for each in it.attempts if it.replicates and each.lock.startswith(OWN)]
+    yield from judge.exclusion(replace(it, attempts=[each for each in it.attempts if each not in own]))
+    for grants in judge.by_lock(replace(it, attempts=own)).values():
+        for one, two in combinations(sorted(grants, key=lambda each: each.token), 2):
+            if not any(kind in TAKEOVERS and since < two.ended and one.began < until for kind, _, since, until in it.faults):
+                yield from judge.exclusion(replace(it, attempts=[one, two]))
+
+
 def reasons(it: Round) -> Iterator[str]:
-    """No error without a fault. A grant that cannot be confirmed before its wait is over needs less on a busy machine."""
-    idle = [each for each in it.attempts
-            if each.result != "unreachable" or judge.lateness(it, each.began, each.ended) < LATE]
-    return judge.reasons(replace(it, attempts=idle))
+    """No error without a reason."""
+    for each in it.attempts:
+        if (why := excuse(it, each)) in ("early", "none"):
+            what = "failed before its limit" if why == "early" else "failed for no reason"
+            yield f"an acquisition {what}, {each.result} {each.message}: {told(each)}"
+    yield from judge.reasons(replace(it, attempts=[each for each in it.attempts if not excuse(it, each)]))
+
+
+def excuse(it: Round, attempt: Attempt) -> str:
+    """Returns why an acquisition says that no server answers: `fault`, `lateness`, `early` or `none`, which are wrong.
+
+    Nothing: the acquisition says something else, or is one of PHP's, whose store has the limits of its client.
+    """
+    if attempt.result != "unreachable" or attempt.program.startswith("php"):
+        return ""
+    took, limit = attempt.ended - attempt.began, OUTAGE if attempt.wait == FOREVER else attempt.wait * MS
+    if took < limit:
+        return "early"
+    if any(is_felt(attempt, *fault) for fault in it.faults):
+        return "fault"
+    return "lateness" if took >= max(limit, TRY) and lateness(it, attempt) >= LATE else "none"
+
+
+def is_felt(attempt: Attempt, kind: str, whom: str, since: int, until: int) -> bool:
+    """Returns whether a fault can have kept answers from an acquisition. A connection is made again within a second."""
+    if not judge.concerns(whom, attempt) or kind == "replica away":
+        return False
+    slight = kind.startswith("delay") and judge.silent_until(kind, 0, OUTAGE) < LATE
+    return not slight and since < attempt.ended and attempt.began < until + SECOND
+
+
+def lateness(it: Round, attempt: Attempt) -> int:
+    """Returns how late the machine was when an acquisition began, and when it ended."""
+    edges = (attempt.began, attempt.began + EDGE), (attempt.ended - EDGE, attempt.ended)
+    return HANDS * sum(length for until, length in it.late
+                       if any(begin < until and until - length < end for begin, end in edges))
+
+
+def excuses(it: Round) -> Counter[str]:
+    """Returns how many acquisitions each reason has excused."""
+    return Counter(why for each in it.attempts if (why := excuse(it, each)))
 
 
 def periods(it: Round) -> Iterator[str]:

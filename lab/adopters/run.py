@@ -17,12 +17,13 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "chaos-clients"))
 from build import build  # noqa: E402 - the path comes first
+from evidence import keep  # noqa: E402
 from faults import OF_PROGRAMS, Faults, watch_lateness, watch_replicas, watch_servers  # noqa: E402
 from judge import Round  # noqa: E402
 from machines import DEPLOYMENTS, Broken, Deployment, soon  # noqa: E402
 from program import LANGUAGES, ROLES, Adopter, adopters  # noqa: E402
 from programs import micros  # noqa: E402
-from rules import KEPT, violations  # noqa: E402
+from rules import KEPT, excuses, violations  # noqa: E402
 
 # Faults come for a while, then there are none for a while, over and over, in seconds.
 FAULTS, CALM = 12.0, 7.0
@@ -64,8 +65,7 @@ class Run:
         await self._deployment.start()
         self._server = await self._deployment.machines[0].version()
         lines = open(self._options.lines, "w") if self._options.lines else None
-        self._programs += adopters(self._built, self._deployment, self.it, set(self._options.only),
-                                   self._options.each, self._ledger, lines)
+        self._programs += adopters(self._built, self._deployment, self.it, self._options, self._ledger, lines)
         current = {"now": self.it}
         watching = [asyncio.create_task(each) for each in (
             watch_lateness(current), watch_replicas(self._deployment, current),
@@ -119,9 +119,19 @@ class Run:
             lost = sum(any(sample.lost for sample in each.samples) for each in its)
             grants = sum(each.is_granted for each in its)
             lines.append(f"{role}: {len(its)} acquisitions, {grants} grants, {lost} losses")
+        excused = excuses(self.it)
+        lines.append(f"unreachable: {excused['fault']} with a fault, {excused['lateness']} on a late machine")
         lines.append("faults: " + ", ".join(f"{count} {kind}" for kind, count in sorted(self._faults.counts.items())))
         lines.append(f"{self._server}: {len(self._programs)} programs, {self._paid} orders paid")
         return "\n".join(lines)
+
+
+    def row(self, violations: int) -> tuple[list[str], list[float]]:
+        """Returns a row of docs/evidence.md: where it was, minutes and programs, then what came of it."""
+        its = self.it.attempts
+        lost = sum(any(sample.lost for sample in each.samples) for each in its)
+        counts = [len(its), sum(each.is_granted for each in its), lost, sum(self._faults.counts.values()), violations]
+        return [self._options.through, self._server], [round(self._options.seconds / 60, 1), *counts]
 
 
 def tell(what: str) -> None:
@@ -142,6 +152,8 @@ async def main(options: argparse.Namespace) -> int:
         finally:
             await run.close()
     print(run.report())
+    if options.keep:
+        keep("adopters", *run.row(len(found)))
     for each in found:
         print(f"VIOLATION: {each}")
     if found:
@@ -156,10 +168,11 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Programs as users write them, under faults.")
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--through", choices=["one", "sentinel"], default="one")
+    parser.add_argument("--through", choices=sorted(DEPLOYMENTS), default="one")
     parser.add_argument("--each", type=int, default=2, help="programs for each language and role")
     parser.add_argument("--lines", help="where to write the lines of all programs")
     parser.add_argument("--only", default="", help="languages and roles, with commas between")
+    parser.add_argument("--keep", action="store_true", help="add the run to docs/evidence.md")
     options = parser.parse_args()
     options.only = [word for word in options.only.split(",") if word]
     return options

@@ -9,7 +9,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "chaos-clients"))
 from judge import Round  # noqa: E402 - the path comes first
-from rules import violations  # noqa: E402
+from rules import excuses, violations  # noqa: E402
 from visits import Line, Visits  # noqa: E402
 
 MS = 1000
@@ -30,6 +30,16 @@ def visit(number: int, begin: int, end: int, token: int, lock: str = "customer:1
         line("leaving", number, end, **held),
         line("left", number, end),
     ]
+
+
+def failed(took: int, wait: int = 2000, at: int = 0) -> list[Line]:
+    """Returns the lines of a wait to which no server has answered when it ends after so many ms."""
+    away = {"type": "redis.exceptions.ConnectionError", "message": "away"}
+    return [line("asking", 1, at, lock="customer:1", lease=2000, wait=wait), line("error", 1, at + took, **away)]
+
+
+# A machine that is late all the time for ten seconds.
+LATE_ALL_THE_TIME = [(at * 100 * MS, 90 * MS) for at in range(1, 100)]
 
 
 class Rules(unittest.TestCase):
@@ -83,12 +93,48 @@ class Rules(unittest.TestCase):
         self.finds("order 7 is paid 2 times", orders={"7": ["begin 6 a", "begin 5 b", "paid 6 a", "paid 7 b"]})
 
     def test_an_error_needs_a_name_that_is_documented_and_a_fault(self) -> None:
-        asking = visit(1, 0, 0, 5)[:1]
-        away = [*asking, line("error", 1, 10, type="redis.exceptions.ConnectionError", message="away")]
+        away = failed(2000)
         self.finds("failed for no reason", away)
         self.assertEqual(self.found(away, faults=[("restart", "", 0, 5 * MS)]), [])
-        odd = [*asking, line("error", 1, 10, type="builtins.KeyError", message="'x'")]
-        self.finds("does not document", odd, faults=[("restart", "", 0, 5 * MS)])
+        odd = [*visit(1, 0, 0, 5)[:1], line("error", 1, 10, type="builtins.KeyError", message="'x'")]
+        self.finds("does not document", odd, faults=[("restart", "", 0, 5 * MS)], late=LATE_ALL_THE_TIME)
+
+    def test_a_fault_is_no_reason_if_the_limit_has_not_passed(self) -> None:
+        for took in (10, 1990):
+            self.finds("failed before its limit", failed(took), faults=[("freeze", "", 0, 3000 * MS)])
+            self.finds("failed before its limit", failed(took), late=LATE_ALL_THE_TIME)
+        for faults in [], [("freeze", "", 0, 3000 * MS)]:
+            self.finds("failed before its limit", failed(29_000, wait=-1), faults=faults)
+        self.assertEqual(self.found(failed(30_001, wait=-1), faults=[("freeze", "", 0, 30_001 * MS)]), [])
+
+    def test_a_fault_is_a_reason_only_if_it_is_felt_meanwhile(self) -> None:
+        self.assertEqual(self.found(failed(2001, at=5000), faults=[("cut", "", 4100 * MS, 4100 * MS)]), [])
+        for fault in (("cut", "", 3900 * MS, 3900 * MS), ("freeze", "", 7100 * MS, 9000 * MS),
+                      ("delay of 20 ms", "", 0, 9000 * MS), ("replica away", "", 0, 9000 * MS),
+                      ("program stopped", "go web 1", 0, 9000 * MS)):
+            self.finds("failed for no reason", failed(2001, at=5000), faults=[fault])
+
+    def test_the_machine_is_late_only_where_a_wait_needs_answers_in_time(self) -> None:
+        for at in (300, 1800):
+            self.assertEqual(self.found(failed(2001), late=[(at * MS, 50 * MS)]), [])
+            self.finds("failed for no reason", failed(2001), late=[(at * MS, 40 * MS)])
+        self.finds("failed for no reason", failed(2001), late=[(1200 * MS, 600 * MS)])
+        self.finds("failed for no reason", failed(10, wait=0), late=LATE_ALL_THE_TIME)
+        self.assertEqual(self.found(failed(1001, wait=0), late=LATE_ALL_THE_TIME), [])
+
+    def test_the_report_tells_what_has_been_excused(self) -> None:
+        them = [Visits("python pool 1", at).read(failed(2001, at=9000 * at)) for at in (0, 1)]
+        attempts = [attempt for each in them for attempt in each.attempts.values()]
+        faults = [("cut", "", 9500 * MS, 9500 * MS)]
+        self.assertEqual(excuses(Round(attempts=attempts, faults=faults)), {"none": 1, "fault": 1})
+
+    def test_a_failover_may_lose_what_no_replica_had_to_acknowledge(self) -> None:
+        both = visit(1, 0, 100, 5, "php-leader"), visit(1, 50, 200, 6, "php-leader")
+        failover = [("failover", "", 20 * MS, 40 * MS)]
+        self.finds("two believe", *both, replicates=True)
+        self.assertEqual(self.found(*both, replicates=True, faults=failover), [])
+        self.finds("two believe", *both, faults=failover)
+        self.finds("two believe", visit(1, 0, 100, 5), visit(1, 50, 200, 6), replicates=True, faults=failover)
 
     def test_a_lock_is_not_lost_for_no_reason(self) -> None:
         lost = [*visit(1, 0, 0, 5)[:2], line("still", 1, 50, remaining=0.0, lost=True), line("error", 1, 51,

@@ -262,6 +262,9 @@ func connect() (*dlock.Client, error) {
 	if os.Getenv("ADOPTER_BY") == "sentinel" {
 		return dlock.NewSentinel("locks", addresses, defaults, dlock.WithSession(2*time.Second))
 	}
+	if os.Getenv("ADOPTER_BY") == "cluster" {
+		return dlock.NewCluster(addresses, defaults, dlock.WithSession(2*time.Second))
+	}
 	return dlock.New(addresses[0], defaults, dlock.WithSession(2*time.Second))
 }
 

@@ -3,8 +3,8 @@
 import { appendFile, readFile } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';
 
-import { Redis } from 'ioredis';
-import { createClient, createSentinel } from 'redis';
+import { Cluster, Redis } from 'ioredis';
+import { createClient, createCluster, createSentinel } from 'redis';
 import { DLock } from 'redis-dlock';
 
 const [role, name] = process.argv.slice(2);
@@ -22,9 +22,11 @@ class Abandoned extends Error {}
 
 function connect() {
   if (/[13579]$/.test(name)) {
+    if (by === 'cluster') return new Cluster(nodes);
     return new Redis(by === 'sentinel' ? { sentinels: nodes, name: 'locks' } : nodes[0]);
   }
   if (by === 'sentinel') return createSentinel({ name: 'locks', sentinelRootNodes: nodes });
+  if (by === 'cluster') return createCluster({ rootNodes: nodes.map((socket) => ({ socket })) });
   return createClient({ socket: nodes[0] });
 }
 

@@ -51,10 +51,14 @@ final class Visit
 
     private int $id;
 
-    public function __construct(private string $resource, private int $lease, private int $wait)
+    private string $resource;
+
+    public function __construct(string $resource, private int $lease, private int $wait)
     {
         $this->id = ++self::$visits;
-        $this->tell('asking', ['lock' => $resource, 'lease' => $lease, 'wait' => $wait]);
+        // The store cannot ask replicas, so behind Sentinel its locks are not those of other programs.
+        $this->resource = getenv('ADOPTER_OWN').$resource;
+        $this->tell('asking', ['lock' => $this->resource, 'lease' => $lease, 'wait' => $wait]);
     }
 
     public function tell(string $event, array $fields = [], ?int $before = null): void
@@ -95,8 +99,7 @@ final class Visit
     public function runs(Closure $function, bool $keeps = false): void
     {
         try {
-            $redis = new Redis();
-            $redis->connect('127.0.0.1', (int) getenv('ADOPTER_PORTS'), 1.0, null, 0, 2.0);
+            $redis = connected();
             $wait = $this->wait > 0 ? $this->wait / 1000 : null;
             $key = new Key($this->resource);
             $factory = new LockFactory(new DlockStore($redis, $this->lease / 1000, $wait));
@@ -126,6 +129,25 @@ final class Visit
     }
 }
 
+/** The client of a request. With Sentinel, it asks one after the other where the primary is. */
+function connected(): Redis
+{
+    $ports = array_map('intval', explode(',', getenv('ADOPTER_PORTS')));
+    $at = ['127.0.0.1', $ports[0]];
+    if ('sentinel' === getenv('ADOPTER_BY')) {
+        foreach ($ports as $port) {
+            $at = (new RedisSentinel('127.0.0.1', $port, 1.0, null, 0, 1.0))->getMasterAddrByName('locks');
+            if ($at) {
+                break;
+            }
+        }
+    }
+    $redis = new Redis();
+    $redis->connect($at[0], (int) $at[1], 1.0, null, 0, 2.0);
+
+    return $redis;
+}
+
 /** A web handler: pays an order, which other programs may be asked to pay at the same time. */
 function web(string $name): void
 {
@@ -134,7 +156,7 @@ function web(string $name): void
     $visit = new Visit("pay:$order", 3000, 1000);
     $visit->runs(function (LockInterface $lock, int $token) use ($visit, $order, $name): void {
         // The database refuses a payment whose token is lower than one that it has seen.
-        $rows = getenv('ADOPTER_LEDGER')."/$order";
+        $rows = getenv('ADOPTER_LEDGER').'/'.getenv('ADOPTER_OWN').$order;
         file_put_contents($rows, "begin $token $name\n", FILE_APPEND);
         if (str_contains(file_get_contents($rows), 'paid ')) {
             return;

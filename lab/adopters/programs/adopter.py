@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+import redis.cluster
 import redis.sentinel
 from redis_dlock import DLock, DSemaphore, Election, Term, current_lock, locked, once
 
@@ -27,11 +28,23 @@ writing = threading.Lock()
 resigning: list[Callable[[], None]] = []
 
 
+def cluster(ports: list[int]) -> Any:
+    """Returns the client of a cluster. One that is away is tried again, as what starts programs again does."""
+    nodes = [redis.cluster.ClusterNode("127.0.0.1", port) for port in ports]
+    while True:
+        try:
+            return redis.cluster.RedisCluster(startup_nodes=nodes)
+        except redis.RedisError:
+            time.sleep(0.2)
+
+
 def connect() -> Any:
     """Returns the client that all threads share."""
     ports = [int(port) for port in os.environ["ADOPTER_PORTS"].split(",")]
     if os.environ["ADOPTER_BY"] == "sentinel":
         return redis.sentinel.Sentinel([("127.0.0.1", port) for port in ports], socket_timeout=2).master_for("locks")
+    if os.environ["ADOPTER_BY"] == "cluster":
+        return cluster(ports)
     return redis.Redis(port=ports[0])
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import adopter
 import redis.asyncio
+import redis.asyncio.cluster
 import redis.asyncio.sentinel
 from adopter import LEDGER, NAME, REPLICAS, ROLE, Abandoned, tell
 from redis_dlock.asyncio import DLock, DSemaphore, Election, Term, current_lock, locked, once
@@ -26,6 +27,9 @@ def connect() -> Any:
     if os.environ["ADOPTER_BY"] == "sentinel":
         sentinels = [("127.0.0.1", port) for port in ports]
         return redis.asyncio.sentinel.Sentinel(sentinels, socket_timeout=2).master_for("locks")
+    if os.environ["ADOPTER_BY"] == "cluster":
+        nodes = [redis.asyncio.cluster.ClusterNode("127.0.0.1", port) for port in ports]
+        return redis.asyncio.cluster.RedisCluster(startup_nodes=nodes)
     return redis.asyncio.Redis(port=ports[0])
 
 
