@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 UNREACHABLE, LOST, REFUSED, REPLICAS = "unreachable", "lost", "refused", "too-few-replicas"
 
 ERRORS: dict[str, dict[str, str]] = {
@@ -53,6 +55,17 @@ ERRORS: dict[str, dict[str, str]] = {
 }
 
 ERRORS["asyncio"] = ERRORS["python"]
+
+
+# What the packages log, where a program has not said what to do with it: releases behind another error.
+LOGGED = {"python": re.compile(r"The release of .+ failed: .+|.+ was not released: .+")}
+LOGGED["asyncio"] = LOGGED["python"]
+
+
+def odd(program: str, written: str) -> list[str]:
+    """Returns the lines on stderr that its package does not log."""
+    logged = LOGGED.get(program.split()[0])
+    return [line for line in written.splitlines() if line and not (logged and logged.fullmatch(line))]
 
 
 def meaning(program: str, kind: str, inside: bool) -> str | None:

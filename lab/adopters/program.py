@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, TextIO
 
+from documented import odd
 from judge import Round
 from machines import Deployment, die_with_parent
 from programs import Program, micros
@@ -63,7 +64,7 @@ class Adopter(Program):
                 self._it.attempts.append(next(reversed(its.attempts.values())))
         code = await self._process.wait()
         self._it.seen += its.wrong
-        if written := self.log():
+        if written := odd(self.name, self.log()):
             self._it.seen.append(f"{self.name} wrote to stderr: {written}")
         if self.pid in self.killed:
             its.died(self.killed_at)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "chaos-clients"))
+from documented import odd  # noqa: E402 - the path comes first
 from judge import Round  # noqa: E402 - the path comes first
 from rules import excuses, violations  # noqa: E402
 from visits import Line, Visits  # noqa: E402
@@ -121,6 +122,12 @@ class Rules(unittest.TestCase):
         self.finds("failed for no reason", failed(2001), late=[(1200 * MS, 600 * MS)])
         self.finds("failed for no reason", failed(10, wait=0), late=LATE_ALL_THE_TIME)
         self.assertEqual(self.found(failed(1001, wait=0), late=LATE_ALL_THE_TIME), [])
+
+    def test_nothing_is_written_to_stderr_but_what_packages_log(self) -> None:
+        logged = "The release of gpu failed: LockNotOwnedError: gone\n\ncustomer:1 was not released: no connection\n"
+        self.assertEqual(odd("asyncio slots 1", logged), [])
+        self.assertEqual(odd("go slots 1", "panic: oh\n"), ["panic: oh"])
+        self.assertEqual(odd("python web 1", logged + "Exception in thread 7"), ["Exception in thread 7"])
 
     def test_the_report_tells_what_has_been_excused(self) -> None:
         them = [Visits("python pool 1", at).read(failed(2001, at=9000 * at)) for at in (0, 1)]

@@ -53,8 +53,11 @@ final class Visit
 
     private string $resource;
 
+    private Redis $redis;
+
     public function __construct(string $resource, private int $lease, private int $wait)
     {
+        $this->redis = connected();
         $this->id = ++self::$visits;
         // The store cannot ask replicas, so behind Sentinel its locks are not those of other programs.
         $this->resource = getenv('ADOPTER_OWN').$resource;
@@ -99,10 +102,9 @@ final class Visit
     public function runs(Closure $function, bool $keeps = false): void
     {
         try {
-            $redis = connected();
             $wait = $this->wait > 0 ? $this->wait / 1000 : null;
             $key = new Key($this->resource);
-            $factory = new LockFactory(new DlockStore($redis, $this->lease / 1000, $wait));
+            $factory = new LockFactory(new DlockStore($this->redis, $this->lease / 1000, $wait));
             $lock = $factory->createLockFromKey($key, $this->lease / 1000, !$keeps);
             if (!$lock->acquire(null !== $wait)) {
                 $this->tell('refused');
@@ -129,8 +131,20 @@ final class Visit
     }
 }
 
-/** The client of a request. With Sentinel, it asks one after the other where the primary is. */
+/** The client of a request. A server that is away is tried again, as users do who see an error. */
 function connected(): Redis
+{
+    while (true) {
+        try {
+            return connect();
+        } catch (RedisException) {
+            pause(200);
+        }
+    }
+}
+
+/** A connected client. With Sentinel, it asks one after the other where the primary is. */
+function connect(): Redis
 {
     $ports = array_map('intval', explode(',', getenv('ADOPTER_PORTS')));
     $at = ['127.0.0.1', $ports[0]];
