@@ -115,7 +115,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
                 $hold = $this->hold($key);
 
                 return null !== $hold && !($hold['left'] ?? false)
-                    && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']]));
+                    && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']])) && $this->isWritten($key, $hold);
             });
         } catch (\Exception $e) {
             return Driver::isUnanswered($e) ? false : throw $e;
@@ -131,6 +131,17 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $holds = self::state($key)['holds'] ?? [];
 
         return 1 === \count($holds) ? reset($holds)['token'] : null;
+    }
+
+    /**
+     * Whether the server executes releases: a replica answers `DLOCK.CHECK`, too, and so does a server that pauses writes.
+     * The owner has no hold with this token, so nothing changes.
+     *
+     * @param Hold $hold
+     */
+    private function isWritten(Key $key, array $hold): bool
+    {
+        return null === $this->call('DLOCK.RELEASE', $key, [$hold['owner'], $hold['mode'], 'TOKEN', 1]);
     }
 
     private function extend(Key $key, float $ttl): void

@@ -51,6 +51,10 @@ final class PredisDriver extends Driver
             $this->connection->disconnect();
             throw $e;
         }
+        if ($error && 1 === preg_match('/^(READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|UNBLOCKED) /', $reply)) {
+            // The server is no primary now, or has not loaded its data. phpredis throws an exception of its own.
+            throw new ConnectionException($this->connection, $reply);
+        }
         if ($error) {
             return str_starts_with($reply, 'WRONGTYPE ') ? self::FOREIGN : throw ServerError::from($reply);
         }

@@ -12,6 +12,31 @@ function connected(): Redis
     return $redis;
 }
 
+function reached(int $port): Redis
+{
+    $redis = new Redis();
+    $redis->connect('127.0.0.1', $port);
+
+    return $redis;
+}
+
+/**
+ * Clients of each kind that is installed, with a short limit for replies.
+ *
+ * @return array<string, Redis|Predis\Client>
+ */
+function clients(int $port): array
+{
+    $clients = ['phpredis' => reached($port)];
+    $clients['phpredis']->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
+    @include_once 'Predis/autoload.php';
+    if (class_exists(Predis\Client::class)) {
+        $clients['predis'] = new Predis\Client(['host' => '127.0.0.1', 'port' => $port, 'read_write_timeout' => 0.3]);
+    }
+
+    return $clients;
+}
+
 function check(bool $condition, string $what): void
 {
     if (!$condition) {

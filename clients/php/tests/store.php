@@ -409,6 +409,36 @@ $tests = [
         unset($lock);
         connected()->del($name); // which waits for the end of the pause
     },
+    'a server that is a replica now, or pauses writes: nothing is claimed, and the end of a lock is quiet' => function (string $name) {
+        [$server, $port] = started();
+        $operator = reached($port);
+        $troubles = [
+            'replica' => [fn () => $operator->rawCommand('REPLICAOF', '127.0.0.1', 1), fn () => $operator->rawCommand('REPLICAOF', 'NO', 'ONE')],
+            'pause' => [fn () => $operator->rawCommand('CLIENT', 'PAUSE', 60000, 'WRITE'), fn () => $operator->rawCommand('CLIENT', 'UNPAUSE')],
+        ];
+        foreach (clients($port) as $of => $redis) {
+            foreach ($troubles as $what => [$begin, $end]) {
+                $locks = [];
+                foreach (['untouched', 'refreshed', 'released'] as $at => $how) {
+                    $locks[$how] = (new LockFactory(new DlockStore($redis, 60)))->createLock("$name:$of:$what:$how", 60);
+                    $locks[$how]->acquire();
+                }
+                $begin();
+                throws(LockAcquiringException::class, fn () => $locks['refreshed']->refresh(60));
+                throws(LockReleasingException::class, fn () => $locks['released']->release());
+                throws(LockAcquiringException::class, fn () => (new LockFactory(new DlockStore($redis)))->createLock("$name:other")->acquire());
+                foreach ($locks as $how => $lock) {
+                    check(!$lock->isAcquired(), "$of, $what, $how: nothing is claimed");
+                }
+                // An exception of a destructor would end the program.
+                unset($lock, $locks);
+                $end();
+            }
+        }
+        $lock = (new LockFactory(new DlockStore(reached($port), 60)))->createLock("$name:again", 60);
+        check($lock->acquire() && $lock->isAcquired(), 'a primary is believed');
+        proc_terminate($server, SIGKILL);
+    },
     'a release without an answer is repeated, and the lock is claimed no more' => function (string $name) {
         foreach (['another call', 'the end of the store'] as $way) {
             $redis = connected();
