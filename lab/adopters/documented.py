@@ -57,7 +57,7 @@ ERRORS: dict[str, dict[str, str]] = {
 ERRORS["asyncio"] = ERRORS["python"]
 
 
-# What the packages log, where a program has not said what to do with it: releases behind another error.
+# The packages log releases that fail behind another error.
 LOGGED = {"python": re.compile(r"The release of .+ failed: .+|.+ was not released: .+")}
 LOGGED["asyncio"] = LOGGED["python"]
 

@@ -18,7 +18,7 @@ from visits import Visits
 
 LANGUAGES = ("python", "asyncio", "node", "java", "go", "rust", "php", "ruby")
 ROLES = ("web", "pool", "election", "slots", "cron")
-# What is left out: PHP has no semaphores, and neither has a quorum; the gem refuses clusters, and the store for PHP has
+# Some are left out: PHP has no semaphores, and neither has a quorum; the gem refuses clusters, and the store for PHP has
 # no rule for the replicas of one.
 LACKING = {"one": {("php", "slots")}, "sentinel": {("php", "slots")}, "quorum": {(each, "slots") for each in LANGUAGES},
            "cluster": {(each, role) for each in ("php", "ruby") for role in ROLES}}

@@ -1,6 +1,6 @@
 """The rules of programs as users write them, beside those of ../chaos-clients/judge.py. Pure.
 
-An acquisition that says *unreachable* is excused only by what docs/time-limits.md leaves open. A package looks for a
+An acquisition that says *unreachable* is excused only by the gaps of docs/time-limits.md. A package looks for a
 server until the limit that the program has set, so an earlier end is wrong whatever has happened. At the limit, a
 fault of the run must have been felt within the acquisition: a cut connection, silence, a server or program that was
 stopped or killed, a failover. The lateness of the machine is a reason without a fault only where a wait depends on
@@ -67,16 +67,20 @@ def reasons(it: Round) -> Iterator[str]:
 def excuse(it: Round, attempt: Attempt) -> str:
     """Returns why an acquisition says that no server answers: `fault`, `lateness`, `early` or `none`, which are wrong.
 
-    Nothing: the acquisition says something else, or is one of PHP's, whose store has the limits of its client.
+    Replicas that had the rest of a wait may be late, too. Nothing: the acquisition says something else, or is one of
+    PHP's, whose store has the limits of its client.
     """
+    took, limit = attempt.ended - attempt.began, OUTAGE if attempt.wait == FOREVER else attempt.wait * MS
+    is_late = took >= max(limit, TRY) and lateness(it, attempt) >= LATE
+    if attempt.result == "too-few-replicas" and is_late:
+        return "lateness"
     if attempt.result != "unreachable" or attempt.program.startswith("php"):
         return ""
-    took, limit = attempt.ended - attempt.began, OUTAGE if attempt.wait == FOREVER else attempt.wait * MS
     if took < limit:
         return "early"
     if any(is_felt(attempt, *fault) for fault in it.faults):
         return "fault"
-    return "lateness" if took >= max(limit, TRY) and lateness(it, attempt) >= LATE else "none"
+    return "lateness" if is_late else "none"
 
 
 def is_felt(attempt: Attempt, kind: str, whom: str, since: int, until: int) -> bool:

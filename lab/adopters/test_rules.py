@@ -34,7 +34,7 @@ def visit(number: int, begin: int, end: int, token: int, lock: str = "customer:1
 
 
 def failed(took: int, wait: int = 2000, at: int = 0) -> list[Line]:
-    """Returns the lines of a wait to which no server has answered when it ends after so many ms."""
+    """Returns the lines of a wait that no server has answered when it ends, after these ms."""
     away = {"type": "redis.exceptions.ConnectionError", "message": "away"}
     return [line("asking", 1, at, lock="customer:1", lease=2000, wait=wait), line("error", 1, at + took, **away)]
 
@@ -120,6 +120,10 @@ class Rules(unittest.TestCase):
             self.assertEqual(self.found(failed(2001), late=[(at * MS, 50 * MS)]), [])
             self.finds("failed for no reason", failed(2001), late=[(at * MS, 40 * MS)])
         self.finds("failed for no reason", failed(2001), late=[(1200 * MS, 600 * MS)])
+        few = {"type": "redis_dlock.errors.ReplicasError", "message": "0 of 1 replicas acknowledged within 0.05 s"}
+        few = [failed(0)[0], line("error", 1, 2050, **few)]
+        self.assertEqual(self.found(few, late=[(2040 * MS, 50 * MS)]), [])
+        self.finds("failed for no reason", few, late=[(1200 * MS, 600 * MS)])
         self.finds("failed for no reason", failed(10, wait=0), late=LATE_ALL_THE_TIME)
         self.assertEqual(self.found(failed(1001, wait=0), late=LATE_ALL_THE_TIME), [])
 
