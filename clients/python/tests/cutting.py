@@ -26,6 +26,7 @@ class CuttingProxy:
         # Where clients connect to.
         self.address: dict[str, Any] = {"host": host, "port": port}
         self._ends: list[socket.socket] = [self._listener]
+        self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, command: str) -> None:
@@ -38,6 +39,7 @@ class CuttingProxy:
 
     def close(self) -> None:
         """Ends it and its connections."""
+        self._closed = True
         for end in self._ends:
             try:
                 end.shutdown(socket.SHUT_RDWR)
@@ -51,8 +53,16 @@ class CuttingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            upstream = socket.create_connection(self._server)
+            try:
+                upstream = socket.create_connection(self._server)
+            except OSError:
+                client.close()
+                continue
             self._ends += [client, upstream]
+            if self._closed:
+                client.close()
+                upstream.close()
+                return
             threading.Thread(target=self._serve, args=(client, upstream), daemon=True).start()
 
     def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
@@ -105,7 +115,10 @@ class Delay(CuttingProxy):
         try:
             while command := client.recv(65536):
                 if self._kept is not None and self._kept in command:
-                    self._kept = None
+                    # The commands before it arrive.
+                    at = command.rindex(b"*", 0, command.index(self._kept))
+                    upstream.sendall(command[:at])
+                    command, self._kept = command[at:], None
                     if self._breaks:
                         _end(client)
                     self.keeps.set()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError
+from redis.exceptions import ConnectionError, ResponseError
 
 from . import commands, redis_py
 from .attempt import Attempt
@@ -132,16 +132,19 @@ class Acquisition:
     def takes(self, now: float, reply: Any) -> None:
         """Takes the reply to the last command. Raises it if it is an error; `ConnectionError` if it leaves the outcome
         unknown."""
-        self.hears(now)
+        if not isinstance(reply, ResponseError) or redis_py.is_answer(reply):
+            self.hears(now)
         if isinstance(reply, ResponseError):
             self.course.refused(now, self.last)
             if self._is_unknown(reply):
                 raise ConnectionError(str(reply)) from reply
-            self.unanswered = False
-            if isinstance(reply, ReadOnlyError):
+            # A copy before it may be executed.
+            self.unanswered = self.course.may_be_granted
+            try:
+                redis_py.results([reply])
+            except redis_py.NotPrimary as error:
                 # A failover: there may be another primary at this address soon.
-                raise redis_py.Unreachable(ConnectionError(str(reply))) from reply
-            redis_py.results([reply])
+                raise redis_py.Unreachable(error) from reply
         # Before it counts as answered: an interrupt in between must not lose the token.
         self.slot = commands.token_and_slot(reply)[1]
         self.token, _ = commands.token_and_slot(reply)
@@ -191,11 +194,12 @@ class Acquisition:
         self.token = self.slot = self.acknowledged = None
 
     def repeats(self, now: float) -> None:
-        """The connection of its session is lost. The next command is a copy, which gets the same grant on another one."""
+        """The server of the grant is lost, or the connection of its session. The next command is a copy, which gets the
+        same grant on another one."""
         line, self.connection = self.connection, None
-        if line.is_open():
+        if line is not None and line.is_open():
             self.late.append(line)
-        self.token, self.unanswered = None, True
+        self.token, self.unanswered, self.acknowledged = None, True, None
         self.course.lost(now)
 
     def is_not_granted(self, now: float) -> bool:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from redis.exceptions import LockError, LockNotOwnedError, ReadOnlyError, ResponseError
+from redis.exceptions import LockError, LockNotOwnedError, ResponseError
 
 from . import async_heart, redis_py
 from .async_talk import Line, start, within
@@ -131,6 +131,8 @@ class Watch:
                 held = self._beats.took(time.monotonic(), look, replies)
             except _UNKNOWN as error:
                 executed = not isinstance(error, _UNSENT)
+                if isinstance(error, redis_py.NotPrimary):
+                    self._refused = error
                 self._beats.failed(time.monotonic(), look, binds=self._binds and not bound, executed=executed)
                 continue
             except (ResponseError, LockError) as error:
@@ -160,7 +162,7 @@ class Watch:
         if self._session is not None:
             try:
                 return await self._session.exchange(*commands, within=seconds)
-            except (*redis_py.LOST, ReadOnlyError):
+            except redis_py.LOST:
                 # The connection may lead to a server that hangs, or is no primary any more. It stays open until another
                 # is bound.
                 self._binds = True

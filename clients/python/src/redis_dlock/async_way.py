@@ -82,7 +82,12 @@ class Way:
         async def on(talk: Talk, until: float) -> list[Any]:
             nonlocal repeated
             repeated, hold.release_sent = hold.release_sent, True
-            return await talk.exchange(*commands, within=until - time.monotonic())
+            try:
+                return await talk.exchange(*commands, within=until - time.monotonic())
+            except redis_py.NotPrimary:
+                # Some of several commands may be executed.
+                hold.release_sent = repeated or len(commands) > 1
+                raise
 
         if hold.connection is not None and hold.connection.is_open():
             try:
@@ -174,9 +179,9 @@ class Way:
             while True:
                 try:
                     return await once()
-                except (*redis_py.MOVING, redis_py.Unreachable):
+                except (*redis_py.MOVING, redis_py.Unreachable, redis_py.NotPrimary) as error:
                     if time.monotonic() > min(ends, gives_up()):
-                        raise
+                        raise redis_py.unreachable(error) from error
                 await asyncio.sleep(redis_py.SLOT_PAUSE)
                 # The client's own command finds the node and remembers it; of a cluster that is down, not yet.
                 with suppress(*redis_py.MOVING):
@@ -194,6 +199,9 @@ class Way:
         talk = await self.open(until) if fresh else await self._lend(until, attempt)
         try:
             yield talk
+        except (redis_py.NotPrimary, redis_py.Unreachable):
+            await talk.leave()
+            raise
         finally:
             if attempt is None or not attempt.keeps(talk):
                 await talk.done()

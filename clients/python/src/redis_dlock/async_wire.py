@@ -43,12 +43,17 @@ class Wire(Way):
                 raise
 
     async def _acquire(self, attempt: Acquisition) -> None:
+        outage = redis_py.Outage()
         while not attempt.course.turn.is_outcome:
             if attempt.token is None:
                 await self._repeat_acquiring(attempt)
             replicas = attempt.replicas_in_time(time.monotonic())
             if attempt.token is not None and replicas is not None:
-                await self._confirm(attempt, replicas)
+                try:
+                    await self._confirm(attempt, replicas)
+                except redis_py.LOST as error:
+                    attempt.repeats(time.monotonic())
+                    await asyncio.sleep(outage.pause(attempt.limits.gives_up() - time.monotonic(), error))
             await self._settle(attempt)
         if attempt.course.turn.do == "unreachable":
             raise TimeoutError("no reply in time")
@@ -238,12 +243,14 @@ class Wire(Way):
         # The caller of the attempt sees to the limit of a wait.
         latest = math.inf if attempt.limit() is not None else attempt.limits.answer_by(now) or math.inf
         missed = False
+        first = attempt.limits.soonest(now)
         while True:
-            asks = attempt.limits.heartbeat() if not missed else time.monotonic() + attempt.limits.outage / 30
+            asks = max(attempt.limits.heartbeat(), first)
+            if missed:
+                asks = time.monotonic() + attempt.limits.outage / 30
             pause = min(moves, latest, asks) - time.monotonic()
             await asyncio.wait({reply}, timeout=max(0.0, pause))
             if reply.done():
-                attempt.hears(time.monotonic())
                 return True
             now = time.monotonic()
             if now >= latest or now >= attempt.limits.gives_up() and attempt.limit() is None:
@@ -314,26 +321,28 @@ def _leave_behind(attempt: Acquisition, debt: Debt) -> None:
 
 
 async def _try(talk: Talk, attempt: Acquisition) -> None:
-    """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant."""
+    """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant. A copy before it may have
+    got that on another connection: then `WAIT` would wait for nothing here, and a renewal comes first."""
     commands = [attempt.first()]
-    replicas = attempt.replicas_in_time(time.monotonic())
+    replicas = None if attempt.course.may_be_granted else attempt.replicas_in_time(time.monotonic())
     if replicas is not None:
         commands.append(replicas.wait())
     attempt.sends(time.monotonic())
     first, *others = await talk.send(*commands)
-    try:
-        _judge(attempt, *await replies([first], _step(attempt)))
-    except redis_py.Unreachable:
-        await talk.leave()
-        raise
+    _judge(attempt, *await replies([first], _step(attempt)))
     if replicas is None:
         return
     if attempt.token is None:
         # A connection that still waits for replicas then is closed.
         await asyncio.wait(others, timeout=UNNEEDED)
         return
-    acknowledged = await replies(others, time.monotonic() + replicas.answer_within())
-    [attempt.acknowledged] = redis_py.results(acknowledged)
+    try:
+        acknowledged = await replies(others, time.monotonic() + replicas.answer_within())
+        [attempt.acknowledged] = redis_py.results(acknowledged)
+    except redis_py.LOST:
+        attempt.repeats(time.monotonic())
+        await talk.leave()
+        raise
 
 
 def _judge(attempt: Acquisition, reply: Any) -> None:

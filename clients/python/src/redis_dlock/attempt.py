@@ -157,6 +157,11 @@ class Attempt:
             return self._ends("unreachable")
         return self._ends("refused" if self._is_refused and not self.limits.is_endless else "unreachable")
 
+    @property
+    def may_be_granted(self) -> bool:
+        """Whether a copy of the command may be executed that was not answered."""
+        return bool(self._open)
+
     def block(self, now: float) -> int:
         """Returns the ms that the next command waits. 0: without a limit."""
         left = self.limits.slice(now)

@@ -18,6 +18,8 @@ LAST_STEP = 0.05
 UNNEEDED = 0.02
 # How long a server is asked for a grant that is old when the time of the wait is over, in seconds.
 LAST_QUESTION = 0.1
+# How long a server has to refuse a command that waits, in seconds.
+_MOMENT = 0.5
 # A reply may take this much longer than `BLOCK` before its connection counts as dead, in seconds.
 _GRACE = 5.0
 
@@ -73,6 +75,11 @@ class Limits:
     def heartbeat(self) -> float:
         """Returns when a server should be asked whether it still answers, while a command waits."""
         return self.heard + self.outage / 3
+
+    def soonest(self, now: float) -> float:
+        """Returns when it may be asked at the earliest, after a command that waits was sent: a server that is no primary
+        refuses that one at once, and would answer all others."""
+        return now + min(_MOMENT, self.outage / 8)
 
     def probe(self, now: float) -> float:
         """Returns until when the answer to that question may come."""

@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import queue
+import re
 import select
 import selectors
 import socket
@@ -46,6 +47,8 @@ from .limits import STEP
 LOST = (ConnectionError, TimeoutError, OSError)
 # A cluster's slot is moving to another node.
 MOVING = (MovedError, AskError, TryAgainError, ClusterDownError)
+# The words of a server to a command that its demotion ends, or that a replica cannot execute.
+_DEMOTED = re.compile(r"(UNBLOCKED .*state changed|WAIT cannot be used with replica)", re.DOTALL)
 # How long a slot may take to move, and the pause between two attempts, in seconds.
 SLOT_PATIENCE = 10.0
 SLOT_PAUSE = 0.05
@@ -71,6 +74,10 @@ class Unreachable(Exception):
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
         self.reason = reason
+
+
+class NotPrimary(ConnectionError):
+    """The server is no primary now. It may have executed the commands before."""
 
 
 class Encoder(Protocol):
@@ -365,13 +372,25 @@ def pool_is_full(error: Exception) -> bool:
     return isinstance(error, MaxConnectionsError) or str(error) == "Too many connections"
 
 
+def unreachable(error: Exception) -> Unreachable:
+    """Returns what is said of a cluster whose slots do not come to rest."""
+    return error if isinstance(error, Unreachable) else Unreachable(ConnectionError(str(error)))
+
+
 def wrong_type(error: ResponseError) -> bool:
     """Returns whether the key is not a dlock lock: a program locks the same name with `SET NX`."""
     return commands.code(error) == "WRONGTYPE"
 
 
+def is_answer(error: ResponseError) -> bool:
+    """Returns whether a server has answered that can grant the lock: it is a primary, and has the slot of the key."""
+    return not isinstance(error, MOVING) and not isinstance(explained(error), NotPrimary)
+
+
 def explained(error: ResponseError) -> Exception:
     """Returns the error to raise for an error reply."""
+    if isinstance(error, (ReadOnlyError, ClusterDownError)) or _DEMOTED.match(str(error)):
+        return NotPrimary(str(error))
     if str(error).lower().startswith("unknown command") and "dlock." in str(error).lower():
         return LockError(f"{error} (is the dlock module loaded on this server?)")
     return error
@@ -381,17 +400,18 @@ def results(replies: list[Any]) -> list[Any]:
     """Returns the replies. Raises the first error among them."""
     for reply in replies:
         if isinstance(reply, ResponseError):
-            raise reply if isinstance(reply, MOVING) else explained(reply)
+            raise explained(reply)
         if isinstance(reply, Exception):
             raise reply
     return replies
 
 
 def of_primary(replies: list[Any]) -> list[Any]:
-    """Returns the replies, even errors. Raises `ConnectionError` if they are those of a replica."""
+    """Returns the replies, even errors. Raises `NotPrimary` if they are those of a replica."""
     for reply in replies:
-        if isinstance(reply, ReadOnlyError):
-            raise ConnectionError(str(reply))
+        if isinstance(reply, ResponseError) and not isinstance(reply, MOVING):
+            if isinstance(failure := explained(reply), NotPrimary):
+                raise failure
     return replies
 
 

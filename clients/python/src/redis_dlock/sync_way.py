@@ -46,7 +46,9 @@ class _Loan:
         self._talk = way.open(self._until) if self._fresh else way._lend(self._until, self._attempt)
         return self._talk
 
-    def __exit__(self, *failure: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        if isinstance(error, (redis_py.NotPrimary, redis_py.Unreachable)):
+            self._talk.leave()
         if self._attempt is None or not self._attempt.keeps(self._talk):
             self._talk.done()
 
@@ -111,7 +113,12 @@ class Way:
         def on(talk: Talk, until: float) -> list[Any]:
             nonlocal repeated
             repeated, hold.release_sent = hold.release_sent, True
-            return talk.exchange(*commands, within=until - time.monotonic())
+            try:
+                return talk.exchange(*commands, within=until - time.monotonic())
+            except redis_py.NotPrimary:
+                # Some of several commands may be executed.
+                hold.release_sent = repeated or len(commands) > 1
+                raise
 
         if hold.connection is not None and hold.connection.is_open():
             try:
@@ -189,9 +196,9 @@ class Way:
         while True:
             try:
                 return once()
-            except (*redis_py.MOVING, redis_py.Unreachable):
+            except (*redis_py.MOVING, redis_py.Unreachable, redis_py.NotPrimary) as error:
                 if time.monotonic() > min(ends, gives_up()):
-                    raise
+                    raise redis_py.unreachable(error) from error
             time.sleep(redis_py.SLOT_PAUSE)
             # The client's own command finds the node and remembers it; of a cluster that is down, not yet.
             with suppress(*redis_py.MOVING):

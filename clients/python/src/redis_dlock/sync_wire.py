@@ -47,6 +47,7 @@ class Wire(Way):
 
     def acquire(self, attempt: Acquisition) -> None:
         """Sets the attempt's token if the lock was granted, and for a session the connection it is bound to."""
+        outage = redis_py.Outage()
         try:
             attempt.starts()
             while not attempt.course.turn.is_outcome:
@@ -54,7 +55,11 @@ class Wire(Way):
                     self._repeat_acquiring(attempt)
                 replicas = attempt.replicas_in_time(time.monotonic())
                 if attempt.token is not None and replicas is not None:
-                    self._confirm(attempt, replicas)
+                    try:
+                        self._confirm(attempt, replicas)
+                    except redis_py.LOST as error:
+                        attempt.repeats(time.monotonic())
+                        time.sleep(outage.pause(attempt.limits.gives_up() - time.monotonic(), error))
                 self._settle(attempt)
             if attempt.course.turn.do == "unreachable":
                 raise TimeoutError("no reply in time")
@@ -223,10 +228,12 @@ class Wire(Way):
         moves = math.inf if pause is None else now + pause
         latest = attempt.limits.answer_by(now) or math.inf
         missed = False
+        first = attempt.limits.soonest(now)
         while True:
-            asks = attempt.limits.heartbeat() if not missed else time.monotonic() + attempt.limits.outage / 30
+            asks = max(attempt.limits.heartbeat(), first)
+            if missed:
+                asks = time.monotonic() + attempt.limits.outage / 30
             if line.answers(min(moves, latest, asks)):
-                attempt.hears(time.monotonic())
                 return True
             now = time.monotonic()
             if now >= latest or now >= attempt.limits.gives_up() and attempt.limit() is None:
@@ -306,22 +313,24 @@ def _leave(line: Line, attempt: Acquisition) -> bool:
 
 
 def _try(talk: Talk, attempt: Acquisition) -> None:
-    """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant."""
+    """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant. A copy before it may have
+    got that on another connection: then `WAIT` would wait for nothing here, and a renewal comes first."""
     commands = [attempt.first()]
-    replicas = attempt.replicas_in_time(time.monotonic())
+    replicas = None if attempt.course.may_be_granted else attempt.replicas_in_time(time.monotonic())
     if replicas is not None:
         commands.append(replicas.wait())
     attempt.sends(time.monotonic())
     talk.send(*commands)
-    try:
-        _read(talk, attempt, attempt.limits.step(time.monotonic()))
-    except redis_py.Unreachable:
-        talk.leave()
-        raise
+    _read(talk, attempt, attempt.limits.step(time.monotonic()))
     if replicas is None:
         return
     if attempt.token is not None:
-        [attempt.acknowledged] = redis_py.results([talk.read(time.monotonic() + replicas.answer_within())])
+        try:
+            [attempt.acknowledged] = redis_py.results([talk.read(time.monotonic() + replicas.answer_within())])
+        except redis_py.LOST:
+            attempt.repeats(time.monotonic())
+            talk.leave()
+            raise
     elif talk.answers(time.monotonic() + UNNEEDED):
         # A connection that still waits for replicas is closed instead.
         talk.read(time.monotonic() + UNNEEDED)
