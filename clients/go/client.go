@@ -3,6 +3,8 @@ package dlock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -56,6 +58,11 @@ func New(address string, options ...ClientOption) (*Client, error) {
 		return nil, err
 	}
 	return newClient(s, fixed(host)), nil
+}
+
+// Format writes the type only: with each verb of package fmt, the fields would show the password.
+func (c *Client) Format(state fmt.State, _ rune) {
+	_, _ = io.WriteString(state, "dlock.Client")
 }
 
 func newClient(s settings, r router) *Client {

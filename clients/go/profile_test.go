@@ -3,6 +3,7 @@ package dlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,20 @@ import (
 
 	dlock "dlock.example/dlock/clients/go"
 )
+
+func TestAClientShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	client, err := dlock.New("redis://user:confidential@127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		if text := fmt.Sprintf(verb, client); text != "dlock.Client" {
+			t.Errorf("%s: %s", verb, text)
+		}
+	}
+}
 
 // A password that is replaced: each new connection has the one of now, also that of a wait.
 func TestEachConnectionHasTheLoginOfNow(t *testing.T) {

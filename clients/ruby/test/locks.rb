@@ -2,6 +2,7 @@
 
 require "minitest/autorun"
 require "connection_pool"
+require "pp"
 require "tempfile"
 require "timeout"
 require_relative "server"
@@ -398,6 +399,20 @@ class ProfilesTest < Minitest::Test
     redis.multi do |transaction|
       assert_raises(ArgumentError) { Dlock.new(transaction) }
       transaction.ping
+    end
+  end
+
+  def test_nothing_shows_the_password
+    url = URL.sub("//", "//default:confidential@") # The server takes any.
+    client = Dlock.new(url)
+    client.session do |session|
+      client.lock(key, session: session) do |hold|
+        target = client.target(Dlock.now + 1000)
+        assert_equal "confidential", target.password
+        shown = [client, session, hold, target].flat_map { |each| [each.inspect, each.to_s, each.pretty_inspect] }
+        assert_empty shown.grep(/confidential/)
+        assert_equal "#<Dlock::Hold #{key}, token #{hold.token}>", hold.inspect
+      end
     end
   end
 

@@ -15,6 +15,9 @@ module Dlock
       @mutex = Mutex.new
     end
 
+    # In place of what it is made of.
+    def inspect = "#<Dlock::Client>"
+
     # Waits for the lock and returns the hold, or yields it and releases it. Raises NotGranted after `wait` seconds. Options:
     # `lease` (30), `wait` (nil: without a limit), `renew` (true), `session` (true, or one of `session`), `mode` (:exclusive,
     # :read, :write), `slots`, `owner`, `outage` (30), `replicas`, `replicas_timeout`, `max_hold`, `on_loss`.

@@ -25,6 +25,8 @@ module Dlock
       @keeper = named ? named.keep(self, openings) : keeper(wire)
     end
 
+    def inspect = "#<Dlock::Hold #{name}, token #{@token}>"
+
     # The name of the lock; the names of several, with blanks between them.
     def name = @names.to_s
 

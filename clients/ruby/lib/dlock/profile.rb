@@ -7,13 +7,18 @@ module Dlock
   class Profile
     # Where a connection leads, and what it says first.
     Target = Struct.new(:host, :port, :path, :tls, :username, :password, :db, :name) do
-      def inspect = "#<dlock target #{path || "#{host}:#{port}"}/#{db}>" # without the password
+      # Without the password, which Struct would also give to `to_s` and `pp`.
+      def inspect = "#<dlock target #{path || "#{host}:#{port}"}/#{db}>"
+
+      alias_method :to_s, :inspect
+
+      def pretty_print(out) = out.text(inspect)
     end
 
     # `client`: a URL, a Redis (redis-rb), a RedisClient, or a pool of either.
     def initialize(client)
       @url = Url.parse(client) if client.is_a?(String)
-      @client = client
+      @client = client unless @url # A URL may have a password, which `inspect` would show.
       @mutex = Mutex.new
       check(client) if @url.nil? && !pool?
     end

@@ -30,6 +30,8 @@ module Dlock
       @beaten = true
     end
 
+    def inspect = "#<Dlock::Session #{@id}>"
+
     # Whether it is open, as far as is known here.
     def open? = @pid == Process.pid && @life.claims?(Dlock.now)
 
