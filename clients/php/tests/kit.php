@@ -198,10 +198,9 @@ function interrupted(string $name, callable $client): void
             return true;
         });
         until('it waits', fn () => 1 === Dlock\Driver::field(connected()->rawCommand('DLOCK.INFO', $name), 'waiters'));
-        'the grant' === $moment && posix_kill($pid, \SIGSTOP);
-        'the wait' === $moment && posix_kill($pid, \SIGUSR1);
+        posix_kill($pid, 'the wait' === $moment ? \SIGUSR1 : \SIGSTOP);
         connected()->rawCommand('DLOCK.RELEASE', $name, 'holder');
-        posix_kill($pid, \SIGUSR1);
+        'the wait' === $moment || posix_kill($pid, \SIGUSR1);
         posix_kill($pid, \SIGCONT);
         check(succeeds($pid), $moment);
     }
