@@ -147,17 +147,16 @@ impl Certainty<'_> {
         self.later().find(ends).map_or(Micros::MAX, |call| call.sent)
     }
 
-    /// Returns when the connection may have ended that it was bound to.
+    /// Returns when the connection may have ended that it was bound to. The server may hear of an end late, after it was
+    /// asked on another connection: the network was cut.
     fn unbound(&self) -> Micros {
-        let is_bound = self.life.calls.iter().any(|call| {
+        let binds = |call: &&Call| {
             let words = Words::of(&call.command);
             words.is_some_and(|words| words.has("SESSION") && words.names(&self.hold.key, &self.hold.owner))
-        });
-        if !is_bound {
-            return Micros::MAX;
-        }
+        };
+        let Some(bound) = self.life.calls.iter().find(binds) else { return Micros::MAX };
         let ends = self.life.drops.iter().copied().chain(self.life.killed);
-        ends.filter(|end| *end >= self.sent).min().unwrap_or_else(|| self.finished())
+        ends.filter(|end| *end >= bound.sent).min().unwrap_or_else(|| self.finished())
     }
 
     /// Returns when the named session may have ended that it was bound to.

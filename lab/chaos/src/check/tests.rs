@@ -86,6 +86,15 @@ fn a_session_may_end_a_hold_with_its_connection() {
 }
 
 #[test]
+fn the_end_of_a_connection_may_arrive_after_what_was_asked_on_the_next() {
+    let asked = "I 30000 2 DLOCK.CHECK k 50\nO 31000 int 900\n";
+    let bob = "I 32000 1 DLOCK.ACQUIRE k bob PX 1000\nO 33000 int 60\n";
+    let bound = ALICE.replace("PX 1000", "PX 1000 SESSION");
+    assert_eq!(violations(&[&format!("{bound}D 20000\n{asked}"), bob]), [""; 0]);
+    refused(&[&format!("{ALICE}D 20000\n{asked}"), bob], "two owners hold k");
+}
+
+#[test]
 fn a_jump_of_the_clock_ends_leases_and_no_more() {
     let bob = "I 500000 1 DLOCK.ACQUIRE k bob PX 1000\nO 501000 int 60\n";
     let mut jumped = record(Scenario::Clock, &[ALICE, bob]);
