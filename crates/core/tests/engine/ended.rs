@@ -1,6 +1,7 @@
 //! Sessions that end with more holds than one visit releases: what is not released yet counts as released.
 
 use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
 
 use dlock_core::engine::{Answer, Detail, Entered, Fault, Grant, Output, SlotAnswer};
 use dlock_core::{Keyspace, Lease, LeaseChoice, Lock, LockMode, Request, UnixMs, Want};
@@ -217,7 +218,8 @@ fn several_locks_of_an_ended_session_are_given_to_a_waiter_a_piece_at_a_time() {
     server.engine.audit().unwrap();
 }
 
-/// Many questions in a row about a lock of which most holds are those of ended sessions, few or many of them.
+/// Many questions in a row about a lock of which most holds are those of ended sessions, few or many of them. The one that
+/// stays is among them.
 #[test]
 fn questions_about_a_lock_of_ended_sessions_are_answered_from_sums() {
     const READERS: usize = 20_000;
@@ -232,21 +234,27 @@ fn questions_about_a_lock_of_ended_sessions_are_answered_from_sums() {
         }
         (0..sessions).for_each(|client| server.disconnect(SESSION + client as u64));
         let lock = server.space.lock(&key()).clone();
-        let mut times = Vec::new();
-        for _ in 0..3 {
-            let start = std::time::Instant::now();
-            for _ in 0..100 {
+        let each = least(|| assert_eq!(lock.stored_holds().filter(|hold| hold.count == 1).count(), READERS + 1));
+        for detail in [Detail::Summary, Detail::Full(10)] {
+            let one = least(|| {
                 server.pass_ms(1);
                 let now = server.space.now();
-                let shown = server.engine.inspect(name("lock"), &lock, None, now, &Detail::Summary).unwrap();
+                let shown = server.engine.inspect(name("lock"), &lock, None, now, &detail).unwrap();
                 assert_eq!((shown.summary.holders, shown.summary.entries), (1, 1), "{sessions}");
-            }
-            times.push(start.elapsed());
+                assert!(shown.holds.is_none_or(|holds| holds.len() == 1), "{sessions}");
+            });
+            // Two lists of all tokens are gone through in a third to a quarter of the time of a look at each hold.
+            assert!(one < each / 10, "{sessions} sessions, {detail:?}: {one:?}, a look at each hold {each:?}");
         }
-        let shown = summary(&mut server, &Detail::Full(10));
-        assert_eq!(shown, (LockMode::Shared, 1, 1));
-        // A look at each hold takes this build some 10 ms: 100 of them a second.
-        let least = times.iter().min().unwrap();
-        assert!(least.as_millis() < 300, "{sessions} sessions: {times:?}");
     }
+}
+
+/// How long this takes: other processes of the machine only ever add to it.
+fn least(mut act: impl FnMut()) -> Duration {
+    let time = |_| {
+        let start = Instant::now();
+        act();
+        start.elapsed()
+    };
+    (0..100).map(time).min().unwrap()
 }
