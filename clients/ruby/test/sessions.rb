@@ -204,6 +204,20 @@ class SessionsTest < Minitest::Test
     end
   end
 
+  def test_a_release_with_an_answer_is_not_sent_again
+    released = Class.new(Array) { def empty? = true }.new
+    losing("DLOCK.RELEASE", released, instead: ":1\r\n") do |url,|
+      locks = Dlock.new(url)
+      locks.session(timeout: 3) do |session|
+        assert_raises(Dlock::TooFewReplicas) { locks.lock(key, session: session, replicas: 1, replicas_timeout: 0.1) }
+        free
+        before = session.life.until
+        soon("two heartbeats are answered") { session.life.until > before + 1500 }
+        assert_equal 1, released.size
+      end
+    end
+  end
+
   def test_without_heartbeats_it_is_lost
     told = Thread::Queue.new
     session = session(timeout: 1, manual: true, on_loss: ->(lost) { told << lost })

@@ -277,15 +277,19 @@ module Dlock
       releases, parted, client, named = @debts.uniq.flat_map { |owner| @names.release_all(owner) }, @parted, @client, @options.named
       return parted.each(&:close) if releases.empty?
 
+      open = @attempt.open?
       Dlock.behind do
         ends = Dlock.now + 2000
         parted.each { |wire| wire.await_end(ends) }
-        client.insist(Dlock.now + Limits::CLEANUP, *releases)
+        done = client.insist(Dlock.now + Limits::CLEANUP, *releases).all? { |reply| released?(reply, open) }
       rescue Error
         nil # The leases of these holds end them, unless a session keeps them.
       ensure
-        named&.owe(releases)
+        named&.owe(releases) unless done
       end
     end
+
+    # A release that finds nothing may come before a copy whose connection was lost.
+    def released?(reply, open) = reply.nil? ? !open : reply.is_a?(Integer) || reply.code == "WRONGTYPE"
   end
 end

@@ -107,6 +107,9 @@ module Dlock
       finish(@refused && @limits.ends ? :refused : :unreachable)
     end
 
+    # Whether a copy may still be executed.
+    def open? = @copies.any? || @forsaken.positive?
+
     # The copies become those of a former owner, for whom nobody waits.
     def forsake
       @forsaken += @copies.size
@@ -128,7 +131,7 @@ module Dlock
     def grant(since, lease = @lease) = Turn.new(action: :granted, at: since + lease - Validity::MARGIN)
 
     def finish(how)
-      rest = @copies.any? || @forsaken.positive? ? :leave : :none
+      rest = open? ? :leave : :none
       Turn.new(action: how, cleanup: @since ? :release : rest)
     end
 
