@@ -46,6 +46,10 @@ final class Acquisition {
     private boolean isAbandoned;
     private boolean isLeaving;
     private DedicatedConnection connection;
+    /** Whether a copy has no answer, so that it may have been granted. */
+    private boolean mayBeGranted;
+    /** When the copy was sent that is on its way there. */
+    private long sentAt;
 
     /** {@code isOwnerFresh}: whether no other request has this owner. */
     Acquisition(Core core, Request request, String owner, boolean isOwnerFresh, Limits limits) {
@@ -99,6 +103,7 @@ final class Acquisition {
             synchronized (this) {
                 if (!isAbandoned) {
                     connection = taken;
+                    sentAt = System.nanoTime();
                 }
             }
             if (isAbandoned()) {
@@ -122,7 +127,7 @@ final class Acquisition {
         // WAIT follows the grant: behind a refusal it would wait for nothing, and hold up the next command.
         return reply.thenCompose(token -> token == null
                 ? CompletableFuture.completedFuture(null)
-                : waits ? confirmed(at, bound, token) : acknowledged(at, bound, token));
+                : waits || mayBeGranted() ? confirmed(at, bound, token) : acknowledged(at, bound, token));
     }
 
     private CompletableFuture<Grant> acknowledged(
@@ -133,8 +138,9 @@ final class Acquisition {
     }
 
     /**
-     * Waits for the replicas after a grant to a request that has waited. Redis before 7.0.12 does not count such a
-     * grant as a write of its connection, so {@code WAIT} would not wait for it. A renewal is such a write.
+     * Waits for the replicas after a grant to a request that has waited, or that a copy on another connection may have got.
+     * A repeat writes nothing on this connection, and for Redis before 7.0.12 a wait does not either, so {@code WAIT} would
+     * wait for nothing. A renewal is such a write.
      */
     private CompletableFuture<Grant> confirmed(DedicatedConnection at, DedicatedConnection bound, Object token) {
         return new HoldCommands(core, request.with(replicas()), owner, Words.token(token))
@@ -146,13 +152,19 @@ final class Acquisition {
                 });
     }
 
-    /** Returns the server's refusal of what follows a grant, which is then released. Throws any other failure. */
+    /**
+     * Returns the server's refusal of what follows a grant, which is then released. Throws any other failure. After that
+     * of a server that is no primary any more, the grant may be on another one.
+     */
     private static RuntimeException refused(Throwable failed) {
         Throwable reason = Futures.cause(failed);
-        if (reason instanceof ServerException && !Unanswered.mayRepeat(reason)) {
-            return (ServerException) reason;
+        if (!(reason instanceof ServerException)) {
+            throw Futures.rethrown(failed);
         }
-        throw Futures.rethrown(failed);
+        if (Unanswered.mayRepeat(reason)) {
+            throw new Unanswered(reason.getMessage(), reason);
+        }
+        return (ServerException) reason;
     }
 
     /** Returns the replicas to wait for, with the time that is left. */
@@ -175,7 +187,9 @@ final class Acquisition {
             connection = null;
         }
         if (refused != null && !(Futures.cause(refused) instanceof ServerException)) {
-            limits.heard(at.answered());
+            if (!(Futures.cause(refused).getCause() instanceof ServerException)) {
+                limits.heard(at.answered());
+            }
             // The server executes nothing more of it before the repeat is sent.
             at.leave().thenRun(() -> ended(null, null, refused, answer));
             return;
@@ -195,6 +209,7 @@ final class Acquisition {
         synchronized (this) {
             isBusy = false;
             isKept = !isAbandoned;
+            mayBeGranted |= failed != null && Unanswered.mayBeExecuted(Futures.cause(failed));
         }
         if (!isKept) {
             answer.cancel(false);
@@ -210,9 +225,9 @@ final class Acquisition {
         }
     }
 
-    /** Returns the last time at which the server answered that has the request, or {@code null} if none has it. */
+    /** Returns the last time at which the server answered that has the request; {@code null}: it has not since then. */
     synchronized Long answered() {
-        return connection == null ? null : (Long) connection.answered();
+        return connection == null || connection.answered() - sentAt < 0 ? null : (Long) connection.answered();
     }
 
     /**
@@ -256,6 +271,10 @@ final class Acquisition {
             grant.connection.leave().thenRun(() -> undo(grant.token));
         }
         return undone;
+    }
+
+    private synchronized boolean mayBeGranted() {
+        return mayBeGranted;
     }
 
     private synchronized boolean isAbandoned() {

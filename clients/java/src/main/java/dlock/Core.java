@@ -225,7 +225,7 @@ final class Core implements AutoCloseable {
     }
 
     RuntimeException unavailable(Throwable reason) {
-        return reason instanceof ServerException && !ServerException.isStarting(reason)
+        return reason instanceof ServerException && !Unanswered.mayRepeat(reason)
                 ? (ServerException) reason
                 : new UnavailableException(closed ? "the client is closed" : reason.getMessage(), reason);
     }

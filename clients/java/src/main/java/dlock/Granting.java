@@ -304,9 +304,7 @@ final class Granting {
             fails(reason, copy);
         } else {
             long pause = troubled(reason);
-            // After UNBLOCKED nobody knows whether it was executed.
-            boolean isUnknown = reason instanceof Unanswered || reason.getMessage().startsWith("UNBLOCKED");
-            decide(now -> isUnknown ? attempt.cut(now) : attempt.refused(copy, now), pause);
+            decide(now -> Unanswered.mayBeExecuted(reason) ? attempt.cut(now) : attempt.refused(copy, now), pause);
         }
     }
 

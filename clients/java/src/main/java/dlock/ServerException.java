@@ -1,5 +1,6 @@
 package dlock;
 
+import java.util.List;
 import java.util.Locale;
 
 /** The server refused a command, for example because the key has another type, or because of an ACL. */
@@ -21,6 +22,19 @@ public class ServerException extends DLockException {
     /** Returns whether the server is starting, or is an agent that reaches no server: then this is no answer yet. */
     static boolean isStarting(Throwable failure) {
         return failure instanceof ServerException && ((ServerException) failure).code.equals("LOADING");
+    }
+
+    /** Returns whether a server said this that is no primary any more. */
+    static boolean isOfReplica(Throwable failure) {
+        return failure instanceof ServerException
+                && (List.of("READONLY", "MASTERDOWN").contains(((ServerException) failure).code)
+                        || failure.getMessage().startsWith("ERR WAIT cannot be used with replica"));
+    }
+
+    /** Returns whether the server refuses the command only now, or because another one has the key. */
+    boolean isForNow() {
+        return isOfReplica(this)
+                || List.of("UNBLOCKED", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING").contains(code);
     }
 
     /** Returns the exception for an error reply. */

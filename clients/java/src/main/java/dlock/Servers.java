@@ -142,6 +142,8 @@ final class Servers implements Backend {
         private final Topology.Route route;
         private final Connection connection;
         private volatile CompletableFuture<Object> reply;
+        /** Whether the server is no primary any more. */
+        private volatile boolean isOfReplica;
 
         ServerConnection(String key, Topology.Route route, Connection connection) {
             this.key = key;
@@ -161,7 +163,12 @@ final class Servers implements Backend {
             if (block != 0) {
                 Node.limited(connection, sent, Math.max(0, block) + timeoutMillis);
             }
-            return noted(key, sent);
+            return noted(sent);
+        }
+
+        private <T> CompletableFuture<T> noted(CompletableFuture<T> answer) {
+            return Servers.this.noted(key, answer.whenComplete((done, failed) ->
+                    isOfReplica |= failed != null && ServerException.isOfReplica(Futures.cause(failed))));
         }
 
         /** Returns the node that the topology names after it has heard that this one is silent. */
@@ -177,18 +184,18 @@ final class Servers implements Backend {
 
         @Override
         public CompletableFuture<Object> ask(byte[][] command, long millis) {
-            return Node.limited(connection, connection.send(command), millis + timeoutMillis);
+            return noted(Node.limited(connection, connection.send(command), millis + timeoutMillis));
         }
 
         @Override
         public CompletableFuture<Object> askPatiently(byte[][] command) {
-            return connection.send(command).copy().orTimeout(timeoutMillis, TimeUnit.MILLISECONDS)
+            return noted(connection.send(command).copy().orTimeout(timeoutMillis, TimeUnit.MILLISECONDS)
                     .exceptionally(failed -> {
                         if (Futures.cause(failed) instanceof TimeoutException) {
                             throw new Unanswered("no reply within " + timeoutMillis + " ms", null);
                         }
                         throw Futures.rethrown(failed);
-                    });
+                    }));
         }
 
         @Override
@@ -216,7 +223,12 @@ final class Servers implements Backend {
         @Override
         public void giveBack() {
             connection.whenEnded(null);
-            route.node.giveBack(connection);
+            if (isOfReplica) {
+                // The address may be that of another server now.
+                connection.close();
+            } else {
+                route.node.giveBack(connection);
+            }
         }
     }
 

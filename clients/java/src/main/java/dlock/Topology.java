@@ -62,7 +62,7 @@ abstract class Topology {
 
         @Override
         void note(String key, Throwable failure) {
-            if (code(failure).equals("READONLY")) {
+            if (ServerException.isOfReplica(failure)) {
                 // The host name may refer to another server now.
                 node.reset();
             }
@@ -127,7 +127,7 @@ abstract class Topology {
                     current = null;
                 }
             }
-            if (before != null && code(failure).equals("READONLY")) {
+            if (before != null && ServerException.isOfReplica(failure)) {
                 before.thenAccept(route -> route.node.reset());
             }
         }

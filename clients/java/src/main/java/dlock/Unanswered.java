@@ -22,24 +22,23 @@ final class Unanswered extends RuntimeException {
     }
 
     /**
+     * Returns whether the command may have been executed: it was not answered, its wait was ended, or an agent has not
+     * heard of a majority. A server that starts says something else.
+     */
+    static boolean mayBeExecuted(Throwable failure) {
+        if (!(failure instanceof ServerException)) {
+            return failure instanceof Unanswered;
+        }
+        String code = ((ServerException) failure).code();
+        return code.equals("UNBLOCKED") || code.equals("LOADING") && !failure.getMessage().contains(" is loading ");
+    }
+
+    /**
      * Returns whether the command may be sent again: it was not answered, or refused for the moment or by this server.
      */
     static boolean mayRepeat(Throwable failure) {
-        if (failure instanceof ServerException) {
-            switch (((ServerException) failure).code()) {
-                case "UNBLOCKED":
-                case "MOVED":
-                case "ASK":
-                case "TRYAGAIN":
-                case "CLUSTERDOWN":
-                case "LOADING":
-                case "MASTERDOWN":
-                case "READONLY":
-                    return true;
-                default:
-                    return false;
-            }
-        }
-        return failure instanceof Unanswered;
+        return failure instanceof ServerException
+                ? ((ServerException) failure).isForNow()
+                : failure instanceof Unanswered;
     }
 }

@@ -17,7 +17,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 /** A way to the server on which replies get lost or are late. */
 final class Proxy implements AutoCloseable {
     private final ServerSocket listener;
-    private final int server;
+    private volatile int server;
     private final List<Socket> sockets = new CopyOnWriteArrayList<>();
     private volatile String cutAfter;
     private volatile boolean silent;
@@ -58,6 +58,11 @@ final class Proxy implements AutoCloseable {
     /** The next command that contains this does not arrive, nor does what follows it on its connection. */
     void keepFrom(String command) {
         keepFrom = command;
+    }
+
+    /** New connections lead to this server. */
+    void lead(TestServer other) {
+        server = other.port;
     }
 
     /** The client loses the connection with those commands. */

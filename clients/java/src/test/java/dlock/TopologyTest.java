@@ -81,8 +81,9 @@ final class TopologyTest {
             try (DLockClient client = DLockClient.builder().url(primary.url())
                     .patience(Duration.ofMillis(2000)).connect()) {
                 primary.run("REPLICAOF", "127.0.0.1", other.port);
-                ServerException error = assertThrows(ServerException.class, client.lock("readonly")::lock);
-                assertEquals("READONLY", error.code());
+                UnavailableException error =
+                        assertThrows(UnavailableException.class, client.lock("readonly")::lock);
+                assertEquals("READONLY", ((ServerException) error.getCause()).code());
             }
         }
     }
