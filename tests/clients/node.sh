@@ -8,11 +8,11 @@ home=$(scripts/node) || { echo "$home"; exit 77; }
 PATH=$PWD/target/languages/node/bin:$PATH
 export DLOCK_COMMAND=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests of crates/cli build
 
-rm -rf "$home/test" "$home/examples" "$home/checkout" "$home/histories"
+rm -rf "$home/test" "$home/examples" "$home/checkout" "$home/histories" "$home/tables"
 mkdir "$home/checkout"
 cp -r clients/node/{src,tsconfig.json,*.d.ts} "$home/checkout/"
 cp -r clients/node/{test,examples} "$home/"
-cp -r clients/node/README.md docs/permissions.md tests/clients/histories "$home/"
+cp -r clients/node/README.md docs/permissions.md tests/clients/{histories,tables} "$home/"
 cd "$home"
 tsc=node_modules/.bin/tsc
 # The types of the source; then programs that use the package, as modules and as CommonJS, and those of its README.

@@ -6,7 +6,7 @@ const { Attempt } = require('./attempt.js');
 const { Tries } = require('./wire/tries.js');
 const { inDatabase } = require('./wire/clients.js');
 const { LockLost, NoAnswer, NotGranted, TooFewReplicas, Unlike } = require('./errors.js');
-const { explained, isAnswer, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
+const { explained, isAnswer, isNotExecuted, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
 const { AFTERWARDS, PAUSE, SEES_AN_END, ofAcquisition } = require('./limits.js');
 const { Lock } = require('./hold.js');
 const { firstLease } = require('./options.js');
@@ -289,7 +289,7 @@ async function grantOf(request, tries) {
   }
   if (first?.foreign) await refusedBy(first.foreign, request, copy);
   else if (first) request.step = attempt.nil(now, copy);
-  else request.step = isAnswer(failure) ? attempt.refused(now, copy) : attempt.cut(now);
+  else request.step = isNotExecuted(failure) ? attempt.refused(now, copy) : attempt.cut(now);
   if (request.step.what === 'refused') return null;
   if (first) return unlessAborted(own(), bound.signal);
   tries.isSuspect = true;
@@ -329,7 +329,7 @@ async function lateOf({ attempt, terms }, copy, shared) {
     attempt.nil(performance.now(), copy);
     if (terms.wait === 0) return null;
   } catch (error) {
-    if (isAnswer(error)) attempt.refused(performance.now(), copy);
+    if (isNotExecuted(error)) attempt.refused(performance.now(), copy);
     if (!mayRepeat(error)) throw explained(error);
   }
   return new Promise(() => {});

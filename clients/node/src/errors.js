@@ -2,7 +2,7 @@
 /** How acquiring and keeping a lock fails, and which failures may be tried again. */
 
 /** Answers of a server that cannot do it now: it is starting, or is no primary any more. */
-const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN |ERR WAIT cannot be used with replica)/;
+const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN |ERR WAIT cannot be used with replica|ERR max number of clients)/;
 
 /** The lock was not granted within the time to wait. */
 class NotGranted extends Error {
@@ -65,6 +65,16 @@ class Unlike extends Error {}
 /** @param {unknown} error */
 function messageOf(error) {
   return error instanceof Error ? error.message : '';
+}
+
+/**
+ * Whether this says that the command was not executed. A demotion may have ended it later, and an agent that has not heard of
+ * a majority does not know: its LOADING is not that of a server that starts.
+ *
+ * @param {unknown} error
+ */
+function isNotExecuted(error) {
+  return isAnswer(error) && !/^(UNBLOCKED |LOADING (?!\S+ is loading ))/.test(messageOf(error));
 }
 
 /**
@@ -160,6 +170,7 @@ module.exports = {
   isHeard,
   isMoving,
   isNoPrimary,
+  isNotExecuted,
   isNotPermitted,
   isWrongType,
   mayRepeat,

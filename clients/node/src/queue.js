@@ -6,7 +6,7 @@
 
 const { Silent } = require('./wire/tries.js');
 const { soon } = require('./wire/ask.js');
-const { isAnswer, isWrongType } = require('./errors.js');
+const { isNotExecuted, isWrongType } = require('./errors.js');
 const { AGAIN, PROBE_ANSWER, UNNEEDED, ofReplicas, untilProbe } = require('./limits.js');
 const { firstLease } = require('./options.js');
 const { Ending, pause, timer } = require('./time.js');
@@ -63,7 +63,7 @@ async function waitOn(request, connection) {
       if (connection.isSpent && request.step.what !== 'refused') return undefined;
     } catch (error) {
       const now = performance.now();
-      request.step = isAnswer(error) ? attempt.refused(now, copy) : attempt.cut(now);
+      request.step = isNotExecuted(error) ? attempt.refused(now, copy) : attempt.cut(now);
       throw error;
     }
   }

@@ -34,7 +34,8 @@ public class ServerException extends DLockException {
     /** Returns whether the server refuses the command only now, or because another one has the key. */
     boolean isForNow() {
         return isOfReplica(this)
-                || List.of("UNBLOCKED", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING").contains(code);
+                || List.of("UNBLOCKED", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING").contains(code)
+                || getMessage().startsWith("ERR max number of clients");
     }
 
     /** Returns the exception for an error reply. */

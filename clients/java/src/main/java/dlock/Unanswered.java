@@ -30,7 +30,8 @@ final class Unanswered extends RuntimeException {
             return failure instanceof Unanswered;
         }
         String code = ((ServerException) failure).code();
-        return code.equals("UNBLOCKED") || code.equals("LOADING") && !failure.getMessage().contains(" is loading ");
+        return code.equals("UNBLOCKED")
+                || code.equals("LOADING") && !failure.getMessage().matches("LOADING \\S+ is loading .*");
     }
 
     /**
