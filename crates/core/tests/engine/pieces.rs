@@ -55,8 +55,7 @@ fn a_tick_works_for_a_millisecond() {
             server.engine.input(Input::Removed(name(&key)), now);
         }
     };
-    let work: [(&str, &dyn Fn(&mut Server)); 3] =
-        [("ends of holds", &end), ("renewals", &let_pass), ("queues that move", &free)];
+    let work: [(&str, Act<'_>); 3] = [("ends of holds", &end), ("renewals", &let_pass), ("queues that move", &free)];
     for (what, act) in work {
         let mut server = Server::new();
         for (number, key) in keys().enumerate() {
@@ -72,6 +71,8 @@ fn a_tick_works_for_a_millisecond() {
         assert!((1..=AT_ONCE).contains(&changed.len()), "{} locks in one tick: {what}", changed.len());
     }
 }
+
+type Act<'a> = &'a dyn Fn(&mut Server);
 
 fn keys() -> impl Iterator<Item = String> {
     (0..LOCKS).map(|number| format!("lock{number}"))
