@@ -291,6 +291,7 @@ release-check: build ## go through what a release promises: versions, licenses, 
 	scripts/release-check
 	scripts/prove-release-check
 	scripts/new-users
+	scripts/prove-address
 	$(MAKE) upgrade
 
 dist-test: hooks ## run the server tests on the module of that release

@@ -123,7 +123,7 @@ go_with() {
     path=$(find "$packages/go" -path '*/clients/go/@v/*.mod' -exec sed -n '1s/^module //p' {} +)
     version=$(cat "$packages/go/$path/@v/list")
     GOPROXY=file://$packages/go,$("$go" env GOPROXY)
-    export GOPROXY GONOSUMDB=${path%%/*} GOMODCACHE=$home/modules GOFLAGS=-modcacherw GOTOOLCHAIN=local GOWORK=off
+    export GOPROXY GONOSUMDB=$path GOMODCACHE=$home/modules GOFLAGS=-modcacherw GOTOOLCHAIN=local GOWORK=off
     "$go" mod init example.com/first
     for each; do modules+=("$path$each@$version"); done
     "$go" get "${modules[@]}"
