@@ -284,11 +284,17 @@ class Sentinel(Deployment):
 
     async def failover(self) -> None:
         """Kills the primary, and starts it again when its replica has taken over."""
-        at = await self._primary()
+        try:
+            at = await self._primary()
+        except redis.RedisError:
+            return
         await self.machines[at].kill()
 
         async def moved() -> bool:
-            return await self._primary() != at
+            # A Sentinel of a busy machine may be late: it is asked again.
+            with contextlib.suppress(redis.RedisError):
+                return await self._primary() != at
+            return False
 
         try:
             await soon("the replica takes over", moved)
