@@ -19,6 +19,8 @@ pub(crate) struct Call {
     pub binds: bool,
     /// Whether it may be sent again if nobody knows whether it was carried out.
     pub is_repeatable: bool,
+    /// Whether it writes.
+    pub is_write: bool,
     /// Whether it is for all servers of a cluster.
     pub is_for_each: bool,
     /// Whether it is about the writes of the connection that answered last, and so means nothing on another one.
@@ -58,6 +60,7 @@ impl Call {
             block,
             block_at: block.and(options.block_at),
             binds: options.has_session,
+            is_write: spec.flags.split_ascii_whitespace().any(|flag| flag == "write"),
             // A read, and a renewal, may be carried out twice.
             is_repeatable: is_request || spec.flags.contains("readonly") || spec.name == spec::RENEW.name,
             ..Self::default()

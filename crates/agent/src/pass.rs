@@ -35,6 +35,8 @@ pub(crate) struct Upstream {
     key: Vec<u8>,
     /// The connection that answered last.
     last: Option<RelayLink>,
+    /// Whether the last write may have been executed by a copy on an earlier connection.
+    is_written_before: bool,
     /// The links that holds are bound to.
     bound: Vec<RelayLink>,
 }
@@ -58,7 +60,15 @@ impl Pass {
     /// Returns the connections of a client with this name, none of which is open yet.
     pub fn open(self: &Arc<Self>, name: Option<&str>) -> Result<Upstream, Error> {
         let (relay, name) = (self.connections(name)?, name.map(str::to_owned));
-        Ok(Upstream { pass: self.clone(), name, relay, key: Vec::new(), last: None, bound: Vec::new() })
+        Ok(Upstream {
+            pass: self.clone(),
+            name,
+            relay,
+            key: Vec::new(),
+            last: None,
+            is_written_before: false,
+            bound: Vec::new(),
+        })
     }
 
     fn connections(&self, name: Option<&str>) -> Result<Arc<Relay>, Error> {
@@ -135,6 +145,8 @@ impl Upstream {
         let began = Instant::now();
         let copy = self.pass.copies.enter(request, call);
         let is_old = || copy.as_ref().is_some_and(|copy| !copy.is_newest());
+        // Whether it may have been executed.
+        let mut is_open = false;
         // Whether a copy of it may wait on the server, and whether the server has refused it since. The nil of a command
         // that does not wait is its answer.
         let (mut is_repeat, mut is_refused) = (copy.as_ref().is_some_and(|copy| copy.is_repeat), false);
@@ -156,15 +168,23 @@ impl Upstream {
                     pause = (pause * 2).min(MAX_PAUSE);
                     continue;
                 }
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => {
+                    if call.is_write {
+                        self.is_written_before = is_open;
+                    }
+                    return Ok(reply);
+                }
                 // The newer one looks for the server.
                 Err(failed) if is_old() && !matches!(failed, Unanswered::Refused(_)) => return Ok(Reply::Nil),
                 Err(failed) => failed,
             };
             match &failed {
+                // A server that was demoted: the write may be there, and is the client's to repeat.
+                Unanswered::Later(_) if call.is_about_last => return Err(failed),
                 Unanswered::NotSent(_) | Unanswered::Later(_) => {}
                 Unanswered::Unknown(_) if call.is_repeatable => {
                     Stats::count(&self.pass.stats.reconnections);
+                    is_open = true;
                     (is_repeat, away) = (call.block.is_some(), Instant::now());
                 }
                 _ => return Err(failed),
@@ -175,7 +195,12 @@ impl Upstream {
                 (None, _) => SEARCH.saturating_sub(began.elapsed() + pause),
             };
             if left.is_zero() {
-                return if is_refused && call.left(began).is_some() { Ok(Reply::Nil) } else { Err(failed) };
+                return match failed {
+                    _ if is_refused && call.left(began).is_some() => Ok(Reply::Nil),
+                    // The reply of the server would say that it was not executed.
+                    Unanswered::Later(cause) if is_open => Err(Unanswered::NotSent(cause)),
+                    failed => Err(failed),
+                };
             }
             sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);
@@ -214,7 +239,7 @@ impl Upstream {
             && let Some(last) = &self.last
         {
             let link = self.relay.link(&self.key).await?;
-            if !link.is(last) {
+            if self.is_written_before || !link.is(last) {
                 return Err(Unanswered::Unknown("the connection has ended that the write was sent on".into()));
             }
         }
