@@ -153,7 +153,10 @@ impl Held {
                 Renewal::Until(until) => validity.ok_at_most(command, Some(*until)),
                 Renewal::Capped => {
                     validity.refused(command);
-                    return heartbeat.capped();
+                    // The connection of a session is looked after until its cap.
+                    if self.hold.session.is_none() {
+                        return heartbeat.capped();
+                    }
                 }
                 Renewal::Gone => validity.gone(),
                 Renewal::Left(_) | Renewal::Failed(Fault::OutcomeUnknown(_)) => {}

@@ -20,7 +20,7 @@ pub(super) async fn keep(held: Arc<Held>) {
         binding.lost().await;
         return held.change(|validity, _| validity.gone());
     }
-    let mut is_silent = false;
+    let (mut is_silent, mut is_capped) = (false, false);
     while held.is_kept() {
         let Some(is_cut) = is_due(&held).await else { continue };
         // A server that hangs keeps the connection of a session open. Another one may have taken its place.
@@ -43,6 +43,16 @@ pub(super) async fn keep(held: Arc<Held>) {
                 {
                     sleep_until(due.into()).await;
                 }
+                true
+            }
+            // A primary has bound it just now: a cap ends it.
+            Renewal::Left(_) if session.is_some() => {
+                is_capped = true;
+                false
+            }
+            // The server renews what is bound to its connections, unless it is a replica now.
+            Renewal::Left(left) if held.hold.session.is_some() && !is_capped && left < held.hold.lease / 2 => {
+                held.failed();
                 true
             }
             _ => false,

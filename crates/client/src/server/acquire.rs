@@ -212,13 +212,14 @@ impl Acquisition {
                 }
                 self.attempt.cut(now);
             }
+            fault if fault.leaves_open() => self.attempt.cut(now),
             Fault::NotSent(_) | Fault::Later(_) | Fault::Moved(..) | Fault::Ask(_) => {
                 self.attempt.refused(now, number);
             }
         }
         let at = self.at.take_link();
         // A request that was answered does not wait there, and binds nothing later.
-        if let (Fault::OutcomeUnknown(_), Some(link)) = (&fault, at) {
+        if let (true, Some(link)) = (fault.leaves_open(), at) {
             self.left.retain(|other| self.terms.keep == Keep::Session && !other.is_closed());
             self.left.push(link);
         }

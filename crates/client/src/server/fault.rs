@@ -50,8 +50,16 @@ impl Fault {
             | ServerErrorKind::ClusterDown
             | ServerErrorKind::MasterDown
             | ServerErrorKind::ReadOnly => Self::Later(error.into()),
-            _ => Self::Refused(error.into()),
+            _ => match Cause::from(error) {
+                cause if LATER.iter().any(|text| cause.message().starts_with(text)) => Self::Later(cause),
+                cause => Self::Refused(cause),
+            },
         }
+    }
+
+    /// Makes the fault of a command that of one ahead of it on the same connection, which was executed.
+    pub fn of_one_ahead(self) -> Self {
+        if let Self::Refused(_) = self { self } else { Self::OutcomeUnknown(self.cause()) }
     }
 
     pub fn cause(self) -> Cause {
@@ -62,12 +70,15 @@ impl Fault {
         }
     }
 
-    /// Returns whether the command may have been executed: nothing came, or an agent has no answer of a majority. A
-    /// server that starts says something else.
+    /// Returns whether the command may have been executed: nothing came, or an agent has no answer of its servers. A
+    /// server that starts says `LOADING Redis is loading …`, with its own name, which an agent's text may quote further
+    /// on.
     pub fn leaves_open(&self) -> bool {
         match self {
             Self::OutcomeUnknown(_) => true,
-            Self::Later(cause) => cause.code() == Some("LOADING") && !cause.message().contains(" is loading "),
+            Self::Later(cause) if cause.code() == Some("LOADING") => {
+                !cause.message().split_ascii_whitespace().skip(2).take(2).eq(["is", "loading"])
+            }
             _ => false,
         }
     }
@@ -93,6 +104,9 @@ impl From<Fault> for Error {
     }
 }
 
+/// The errors without a code of their own that mean: not now, or not here. `WAIT` says so on a server that was demoted.
+const LATER: [&str; 2] = ["ERR max number of clients", "ERR WAIT cannot be used with replica"];
+
 /// Returns the slot, and the node with the login of the one that named it. It may leave out its own host.
 fn redirection(error: &RedisError, from: &ConnectionInfo) -> Option<(u16, ConnectionInfo)> {
     let (node, slot) = error.redirect_node()?;
@@ -100,4 +114,48 @@ fn redirection(error: &RedisError, from: &ConnectionInfo) -> Option<(u16, Connec
     let own = from.addr().to_string();
     let host = if host.is_empty() { own.rsplit_once(':')?.0 } else { host };
     Some((slot, profile::at(from, host, port.parse().ok()?)))
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, reason = "a test that panics has failed, which is what it is for")]
+mod tests {
+    use super::*;
+
+    /// Returns what the table writes down for an error.
+    fn meaning(reply: &str) -> &'static str {
+        let answered =
+            redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).and_then(redis::Value::extract_error);
+        let from = redis::IntoConnectionInfo::into_connection_info("redis://127.0.0.1").expect("a URL");
+        let fault = Fault::of(answered.expect_err(reply), &from);
+        if fault.is_wrong_type() {
+            return "foreign";
+        }
+        if fault.is_no_session() {
+            return "session";
+        }
+        match fault {
+            fault if fault.leaves_open() => "open",
+            Fault::Later(_) | Fault::Moved(..) | Fault::Ask(_) => "elsewhere",
+            Fault::Refused(cause) if cause.is_module_missing() => "module",
+            _ => "final",
+        }
+    }
+
+    #[test]
+    fn every_error_means_what_the_table_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/tables/replies.txt");
+        let table = std::fs::read_to_string(path).expect("the table");
+        let (mut rows, mut wrong) = (0, Vec::new());
+        for line in table.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let (reply, expected) = line.split_once('"').expect(line).1.split_once("\" => ").expect(line);
+            // The guard goes on after any failure of a renewal, and the caller sees the code.
+            let expected = if let "paused" | "deadlock" = expected { "final" } else { expected };
+            rows += 1;
+            let found = meaning(reply);
+            if found != expected {
+                wrong.push(format!("{reply}: {found}, not {expected}"));
+            }
+        }
+        assert!(wrong.is_empty() && rows > 20, "{rows} rows\n{}", wrong.join("\n"));
+    }
 }

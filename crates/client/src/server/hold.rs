@@ -130,10 +130,10 @@ impl Server {
 
     async fn release_until(&self, hold: &Hold, name: &[u8], was_held: bool, until: Instant) -> Result<(), Error> {
         let release = commands::release(hold, name);
-        let mut is_repeat = false;
+        let (mut is_repeat, mut is_elsewhere) = (false, false);
         loop {
-            // The connection of the hold may lead to a server that hangs, so a repeat takes another.
-            let session = hold.session.as_ref().filter(|_| !is_repeat);
+            // The connection of the hold may lead to a server that hangs, or is a replica now.
+            let session = hold.session.as_ref().filter(|_| !is_elsewhere);
             let reply = match session.and_then(|session| session.bound()) {
                 Some(link) => link.ask(&release, Some(REPLY)).await,
                 None => self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply),
@@ -145,7 +145,7 @@ impl Server {
                 Err(fault) if fault.is_wrong_type() => return Err(Error::Lost),
                 Err(fault @ Fault::Refused(_)) => return Err(fault.into()),
                 Err(fault) if Instant::now() + PAUSE >= until => return Err(fault.into()),
-                Err(fault) => is_repeat |= fault.leaves_open(),
+                Err(fault) => (is_repeat, is_elsewhere) = (is_repeat || fault.leaves_open(), true),
             }
             sleep(PAUSE).await;
         }

@@ -180,6 +180,7 @@ impl Link {
 
     /// Sends several commands at once. Returns the first reply alone if it is nil, which it may take `within` for;
     /// otherwise all replies, for which the others may take `rest` longer. Sets `has_begun` when it has such a first one.
+    /// If one of the others has no answer, the outcome of all is unknown: the first was executed.
     pub async fn ask_all(
         &self,
         commands: &[Cmd],
@@ -210,7 +211,7 @@ impl Link {
                 Err(_) => return Err(self.silent(rest)),
             },
         };
-        std::iter::once(Ok(first)).chain(others).collect()
+        std::iter::once(Ok(first)).chain(others.into_iter().map(|reply| reply.map_err(Fault::of_one_ahead))).collect()
     }
 }
 

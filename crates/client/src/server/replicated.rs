@@ -50,11 +50,12 @@ impl Server {
             // Redis 7.0.0 to 7.0.11 does not count a grant to a blocked client as its write. A renewal is one.
             let all: Vec<_> = commands::confirm(terms).chain([commands::wait(replicas)]).collect();
             let acknowledged = link.ask_all(&all, Some(REPLY), replicas.timeout + REPLY, at.has_begun()).await;
-            replies.extend(acknowledged.map_err(|fault| match fault {
-                Fault::Refused(_) => fault,
-                // The request was executed, whatever became of the renewal.
-                other => Fault::OutcomeUnknown(other.cause()),
-            })?);
+            // The request was executed, whatever became of the renewal.
+            let acknowledged = acknowledged.map_err(Fault::of_one_ahead);
+            if let Err(Fault::OutcomeUnknown(_)) = acknowledged {
+                self.nodes.forget(&link);
+            }
+            replies.extend(acknowledged?);
         }
         Ok((replies, link))
     }
