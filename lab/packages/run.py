@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what an acquisition with its release costs the processor of a client, beside a plain lock on the same driver.
 
-    run.py [--pairs 5000] [--rounds 3] [--only python,node] [--keep]
+    run.py [--pairs 20000] [--rounds 3] [--only python,node] [--keep]
 
 DLOCK_SERVER and DLOCK_MODULE name the server. A program of each language is called with PORT KIND PAIRS: it acquires
 and releases that many times, after some to warm up, and prints the microseconds of its processor and those that have
@@ -32,7 +32,7 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 PAGE = ROOT / "docs/benchmarks.md"
 MARKS = ("<!-- packages -->\n", "<!-- end of packages -->")
 # Seconds for the build of a language, and for one run of a program.
-BUILD, RUN = 600, 60
+BUILD, RUN = 600, 120
 
 
 class Missing(Exception):
@@ -182,7 +182,7 @@ def put(lines: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5000)
+    parser.add_argument("--pairs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(LANGUAGES))
     parser.add_argument("--keep", action="store_true")

@@ -296,7 +296,8 @@ pub fn growth(ledger: &Ledger) -> String {
             if growth.runs_on == RunsOn::Module { format!("**{}**", growth.label) } else { growth.label.into() };
         Some([vec![label, sizes], times.into(), rest.into()].concat())
     };
-    let head = ["", "n", "least n, us", "us", "most n, us", "most / least", "bytes each", "longest stall, ms"];
+    let times = ["smallest n, us", "middle n, us", "largest n, us", "largest / smallest"];
+    let head = [&["", "n"][..], &times, &["bytes each", "longest stall, ms"]].concat();
     table(&head, GROWTHS.iter().filter_map(row).collect())
 }
 
