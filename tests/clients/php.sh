@@ -36,7 +36,9 @@ start plain
 start second --loadmodule "$module"
 start third --loadmodule "$module"
 # A cluster of one node, on a port that is free, and 10,000 above which another one is. It may notice late that one is not.
+tries=20
 until grep -q 'Ready to accept' "$home/cluster.log" 2>/dev/null; do
+    ((tries--)) || { cat "$home/cluster.log"; exit 1; }
     port=$((12000 + RANDOM % 10000))
     rm -rf "$home/cluster.d" "$home/cluster"
     mkdir "$home/cluster.d"
