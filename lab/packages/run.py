@@ -13,6 +13,7 @@ reason. `--keep` writes the table of docs/benchmarks.md.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import shutil
@@ -156,7 +157,8 @@ def measure(port: int, program: list[str], kinds: list[str], pairs: int, rounds:
 
 def cost(figures: list[tuple[float, float]], plain: list[tuple[float, float]]) -> Cost:
     median = statistics.median
-    ratios = [own / other for (own, _), (other, _) in zip(figures, plain)]
+    # A short run may take no time by a coarse clock.
+    ratios = [own / other if other else math.nan for (own, _), (other, _) in zip(figures, plain)]
     return Cost(median(cpu for cpu, _ in figures), median(passed for _, passed in figures), median(ratios))
 
 
