@@ -1,9 +1,9 @@
 //! The structure of the crates: which file may import which.
 //!
-//! Files import each other in one direction only, so that each can be read with nothing but those below it. A file that
-//! names the files of its own folder is their page of contents, which is no import. In the engine, state knows no visit,
-//! and a visit no input. The unsafe folder `src/ffi` is the ground floor: it imports nothing of the rest, and unsafe code
-//! is nowhere else.
+//! Files import each other in one direction only, so that each can be read with nothing but those below it. A file
+//! that names the files of its own folder is their page of contents, which is no import. The engine has three storeys:
+//! `state` imports neither of the others, `visit` may import `state`, and `inputs` may import both. The unsafe folder
+//! `src/ffi` imports nothing of the rest of the module, and unsafe code is nowhere else.
 
 #![allow(clippy::expect_used, reason = "a test that panics has failed")]
 
@@ -34,7 +34,7 @@ fn the_unsafe_folder_imports_nothing_from_above() {
 
 #[test]
 fn nothing_in_the_engine_imports_from_a_storey_above() {
-    // From the ground up. Files beside the storeys are on the ground.
+    // The lowest storey first. The engine's other files are below them all.
     let storeys = ["engine::state", "engine::visit", "engine::inputs"];
     let storey = |file: &str| storeys.iter().rposition(|storey| file.starts_with(storey)).map_or(0, |at| at + 1);
     let imports = imports(&folder("crates/core/src"));

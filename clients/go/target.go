@@ -69,7 +69,7 @@ func (t target) look(token int64) []command {
 	return commands
 }
 
-// leastOf returns the shortest time that replies to it say is left. False: a hold is not there.
+// leastOf returns the shortest time that the replies to `look` say is left. False: a hold is not there.
 func leastOf(replies []any) (time.Duration, bool) {
 	left := longestLease
 	for _, reply := range replies {
@@ -90,7 +90,7 @@ func (t target) each(verb, owner string, words ...string) []command {
 	return commands
 }
 
-// millis rounds up: 0 would mean something else to the server.
+// millis rounds up, since the server takes a timeout of 0 for no limit, and refuses a lease of 0.
 func millis(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }

@@ -28,7 +28,7 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Enters the module; `None` if another thread is inside. The server's lock makes them come one after the other.
+    /// Enters the module; `None` if another thread is inside. The server's lock makes threads enter one at a time.
     #[inline]
     pub(super) fn enter() -> Option<Inside> {
         let me = this_thread();

@@ -31,9 +31,9 @@ func Locked(client *dlock.Client, name string, log cron.Logger, options ...dlock
 				return
 			}
 			during := lock.Context()
-			untold := context.AfterFunc(during, func() { log.Error(context.Cause(during), "lost", "lock", name) })
+			keepsQuiet := context.AfterFunc(during, func() { log.Error(context.Cause(during), "lost", "lock", name) })
 			defer func() {
-				isUntold := untold()
+				isUntold := keepsQuiet()
 				if err := lock.Unlock(ctx); err != nil && isUntold {
 					log.Error(err, "unlock", "lock", name)
 				}

@@ -125,7 +125,7 @@ async def test_a_renewal_that_too_few_replicas_have_does_not_count(kit: Kit) -> 
             return bool(lost.is_set() if hasattr(lost, "is_set") else lost.done())
 
         await asyncio.to_thread(soon, "it must be assumed lost", is_lost)
-        # The primary has it still: it was renewed there.
+        # The primary still has the lock, which it has renewed.
         assert info(primary.client, "job")["token"] == token
         await lock.release()
 
@@ -134,5 +134,3 @@ def test_settings_of_replicas_are_checked(client: redis.Redis) -> None:
     for replicas, timeout in ((-1, 1.0), (1, 0.0)):
         with pytest.raises(ValueError, match="replicas"):
             redis_dlock.DLock(client, "job", replicas=replicas, replicas_timeout=timeout)
-
-

@@ -20,8 +20,8 @@ module OnServer
 
   def info(key = self.key) = redis.call("DLOCK.INFO", key)&.each_slice(2)&.to_h || {}
 
-  # A way to the server that loses the reply to the next command with this word, with its connection, or has another one
-  # instead. Yields its URL, and what it has lost.
+  # A relay to the server that loses the reply to the next command with this word, and closes the connection or sends
+  # the reply `instead`. Yields its URL, and the replies that it has lost.
   def losing(word, lost = [], instead: nil)
     TCPServer.open("127.0.0.1", 0) do |listening|
       serving = Thread.new { loop { relay(listening.accept, TCPSocket.new(HOST, PORT), word, lost, instead) } }

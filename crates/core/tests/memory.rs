@@ -45,7 +45,7 @@ fn the_places_of_readers_that_left_are_given_back() {
     assert!(reported.abs_diff(real) <= 512, "{reported}, in fact {real}");
 }
 
-/// Beside this the module keeps for a waiter what its ticket counts.
+/// The module keeps a ticket for each waiter, too, which is not measured here.
 #[test]
 fn a_waiter_takes_at_most_500_bytes_of_a_long_queue() {
     let settings = Settings::new(Lease::new(30_000).unwrap());
@@ -179,6 +179,6 @@ fn owner(number: u64, len: usize) -> Owner {
     }
 }
 
-/// As the length of an owner: one that is kept as 16 bytes in place.
+/// Stands for the length of an owner that is a UUID, which is kept in place as 16 bytes.
 const UUID: usize = 0;
 const SHARED: Option<Mode> = Some(Mode::Shared);

@@ -11,7 +11,7 @@ pub struct Row {
 }
 
 pub struct Target {
-    /// Behind the row's `what`.
+    /// The rest of the label, behind the row's `what`; empty: nothing.
     pub case: &'static str,
     pub measure: Measure,
     pub bound: Bound,

@@ -88,7 +88,7 @@ impl Page {
         block.unwrap_or_else(|| panic!("no syntax in {}", self.path.display())).join(" ")
     }
 
-    /// The cells of every table row whose first cell is code that begins so.
+    /// The cells of every table row whose first cell is code that begins with `prefix`.
     pub fn rows(&self, prefix: &str) -> Vec<Vec<String>> {
         // A bar within a cell is written with a backslash.
         const BAR: &str = "\u{1}";

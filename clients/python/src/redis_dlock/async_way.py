@@ -147,7 +147,8 @@ class Way:
         self._own_source = profile.source_of(self._client.connection_pool, told)
 
     async def _repeat(self, on: Callable[[Talk, float], Awaitable[list[Any]]], until: float) -> list[Any]:
-        """Returns what an exchange returns. Repeats it after a lost connection; raises its error then, or at that time."""
+        """Returns what an exchange returns. Repeats it after a lost connection, as often as the policy of the client
+        allows and until that time; then raises its last error."""
         repeats = redis_py.Repeats(redis_py.policy(self._client, Retry), until)
 
         async def once() -> list[Any]:
@@ -183,7 +184,7 @@ class Way:
                     if time.monotonic() > min(ends, gives_up()):
                         raise redis_py.unreachable(error) from error
                 await asyncio.sleep(redis_py.SLOT_PAUSE)
-                # The client's own command finds the node and remembers it; of a cluster that is down, not yet.
+                # A command of the user's client finds the node, which the client remembers, unless the cluster is down.
                 with suppress(*redis_py.MOVING):
                     asking = self._client.execute_command("EXISTS", self._name)
                     await within(min(ends, gives_up()) - time.monotonic(), asking)
@@ -226,7 +227,8 @@ class Way:
 
 
 async def in_time(work: Coroutine[Any, Any, list[Any]], until: float) -> list[Any]:
-    """Returns the result of an exchange. Even the lock of a pool may be kept by a task that waits for a server."""
+    """Returns the result of an exchange. The limit is for the whole of it, since even the wait for the lock of a pool
+    may be long: another task may keep that lock while it waits for a server."""
     try:
         return await within(until + 2 * BUSY - time.monotonic(), work)
     except asyncio.TimeoutError:

@@ -20,7 +20,7 @@ _FIRST_LOOK = 1.0
 # seconds.
 _UNKNOWN = 30.0
 # How long a look may take before the next one is sent on another connection: a part of the lease, so that several can
-# follow. In seconds at least, at most.
+# follow. The other two are the bounds of that time, in seconds.
 _PART_FOR_ANSWER, _SHORTEST_LOOK, _LONGEST_LOOK = 1 / 6, 0.05, 2.0
 
 
@@ -156,7 +156,8 @@ class Heartbeat:
         self._asks_at = now + self._third(now)
 
     def changed(self, now: float) -> None:
-        """Less is certain than before. Without an answer, a look tells what is left."""
+        """The holder has sent a renewal: until its answer, less is certain than before. If no answer comes, the next
+        look tells what is left."""
         self._asks_at = min(self._asks_at, now + self._third(now))
 
     def _lease(self) -> float:

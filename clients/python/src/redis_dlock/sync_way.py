@@ -170,7 +170,8 @@ class Way:
         self._own_source = profile.source_of(self._client.connection_pool, told)
 
     def _repeat(self, on: Callable[[Talk, float], list[Any]], until: float) -> list[Any]:
-        """Returns what an exchange returns. Repeats it after a lost connection; raises its error then, or at that time."""
+        """Returns what an exchange returns. Repeats it after a lost connection, as often as the policy of the client
+        allows and until that time; then raises its last error."""
         repeats = redis_py.Repeats(redis_py.policy(self._client, Retry), until)
 
         def once() -> list[Any]:
@@ -200,7 +201,7 @@ class Way:
                 if time.monotonic() > min(ends, gives_up()):
                     raise redis_py.unreachable(error) from error
             time.sleep(redis_py.SLOT_PAUSE)
-            # The client's own command finds the node and remembers it; of a cluster that is down, not yet.
+            # A command of the user's client finds the node, which the client remembers, unless the cluster is down.
             with suppress(*redis_py.MOVING):
                 limited(lambda: self._client.execute_command("EXISTS", self._name), min(ends, gives_up()))
 

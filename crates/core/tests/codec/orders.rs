@@ -1,14 +1,15 @@
-//! A lock with many holds is decoded in a time that their order in the bytes does not change: anybody who may `RESTORE` one
-//! key chooses it.
+//! A lock with many holds is decoded in a time that their order in the bytes does not change: anybody who may `RESTORE`
+//! one key chooses that order.
 
 use std::time::{Duration, Instant};
 
 use dlock_core::decode_lock;
 
 const HOLDS: u64 = 30_000;
-/// How many times the time of the natural order another may take: a quadratic decoder takes tens of them.
+/// How many times as long as the natural order another order may take: a quadratic decoder takes tens of times as long.
 const MOST: u32 = 4;
 
+/// Writes a number as the codec does: seven bits in a byte, the lowest first.
 fn number(mut number: u64, bytes: &mut Vec<u8>) {
     while number >= 0x80 {
         bytes.push(number.to_le_bytes()[0] | 0x80);
@@ -17,7 +18,7 @@ fn number(mut number: u64, bytes: &mut Vec<u8>) {
     bytes.push(number.to_le_bytes()[0]);
 }
 
-/// How the holds follow each other: the owner, the deadline, the token and the number of the nth.
+/// How the holds follow each other: the owner, the deadline, the token and the slot of the nth hold.
 struct Order {
     what: &'static str,
     owner: fn(u64) -> u64,
@@ -40,10 +41,11 @@ fn mixed(n: u64) -> u64 {
 }
 
 fn bytes(order: &Order) -> Vec<u8> {
+    // The version of the bytes.
     let mut bytes = vec![3];
     number(HOLDS, &mut bytes);
     for n in 0..HOLDS {
-        // Shared, with a number.
+        // The flags: shared, with a slot.
         bytes.push(1 | 32);
         let owner = format!("{:06}", (order.owner)(n));
         number(owner.len() as u64, &mut bytes);
@@ -89,7 +91,7 @@ fn no_order_of_the_holds_takes_longer() {
         Order { what: "all are mixed", owner: mixed, deadline: mixed, token: mixed, slot: |n| mixed(n) * 64 },
     ];
     for order in orders {
-        // A busy machine may lengthen one of them.
+        // A busy machine may lengthen a run.
         let times: Vec<Duration> = (0..3).map(|_| time_of(&order)).collect();
         let least = times.iter().min().unwrap();
         assert!(*least < natural_time * MOST, "{}: {times:?}, the natural order: {natural_time:?}", order.what);

@@ -20,7 +20,7 @@ pub struct Client {
     pub state: State,
     pub links: Vec<Link>,
     pub clocks: Clocks,
-    /// Whether it was refused when it last asked for the lock.
+    /// Whether the client was refused when it last asked for the lock.
     pub was_refused: bool,
     /// When the client looks at the clock again.
     pub timer: Option<Real>,
@@ -44,9 +44,9 @@ pub struct Plans {
 /// The connection to a server.
 pub enum Link {
     Down,
-    /// Asked the server what it is, at this time; then these are sent.
+    /// The client asked the server what it is, at this time. These calls are sent after the answer.
     Greeting(Duration, Vec<Origin>),
-    /// To this process of the server, which told its uptime at that time.
+    /// The connection leads to this process of the server, which told its uptime when the client's clock showed `read`.
     Up {
         process: u32,
         uptime: Duration,
@@ -82,12 +82,12 @@ impl Client {
         self.timer = None;
     }
 
-    /// Returns whether it believes to hold the lock, or would if it looked at its clock.
+    /// Returns whether the client believes that it holds the lock, or would if it looked at its clock.
     pub fn holds(&self, now: Real) -> bool {
         matches!(&self.state, State::Holding(hold, _) if hold.is_good(self.clock.read(now)))
     }
 
-    /// Returns the time that it waits for, by its clock.
+    /// Returns the time that the client waits for, by its clock.
     pub fn next_timeout(&self) -> Option<Duration> {
         match &self.state {
             State::Idle => None,

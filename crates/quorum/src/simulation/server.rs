@@ -23,9 +23,9 @@ pub struct Origin {
     pub call: Call,
     pub mode: Mode,
     pub lease_ms: u64,
-    /// Whether the server was too young to count when it was sent.
+    /// Whether the server was too young to count when the call was sent.
     pub is_reserved: bool,
-    /// When the server got it.
+    /// When the server got the call.
     pub arrived: Real,
 }
 
@@ -111,7 +111,7 @@ impl Server {
         self.started = self.clock.read(now) / 1_000_000;
     }
 
-    /// Returns whether another client waits in the queue that came before `since`.
+    /// Returns whether another client is in the queue, and came before `since`.
     pub fn has_waited(&self, since: Real, other_than: usize) -> bool {
         self.waiting.iter().any(|(_, from)| from.client != other_than && from.arrived < since)
     }
@@ -171,7 +171,7 @@ impl Server {
         }
     }
 
-    /// Ends the waits that were asked for no longer than until now.
+    /// Ends the waits whose limit, which their calls set, is over.
     pub fn end_waits(&mut self, now: Real, answers: &mut Answers) {
         let is_over = |from: &Origin| match from.call.ask {
             Ask::Queue(_, Some(time)) => now >= from.arrived + time.as_micros() as u64,
@@ -181,7 +181,7 @@ impl Server {
         over.into_iter().for_each(|waiter| self.unblock(waiter, answers));
     }
 
-    /// Returns the state that decides what it does next.
+    /// Returns the state that decides what the server does next.
     pub fn fingerprint(&self) -> String {
         let lock = self.space.lock(&self.key);
         let holds: Vec<_> = lock.stored_holds().collect();
@@ -194,7 +194,7 @@ impl Server {
         self.abandon(|waiting| (waiting.client, waiting.process) == (client, process));
     }
 
-    /// Returns when the timer is set for.
+    /// Returns the time that the timer is set for.
     pub fn next_tick(&self, now: Real) -> Option<Real> {
         let at = self.engine.wake_at()?;
         Some(self.clock.when(at.get() * 1000, now))
@@ -228,7 +228,7 @@ impl Server {
         match self.engine.renew(&mut self.space, call, &request, BindTo::Nothing) {
             Ok(Some(Reach::Asked)) => Answer::Done,
             Ok(None) => Answer::Gone,
-            // A hold that a cap cuts is not renewed; these servers have none.
+            // A cap may shorten a renewal, but no request of the simulation has one.
             Ok(Some(Reach::Cap)) | Err(_) => Answer::Failed,
         }
     }
@@ -255,7 +255,7 @@ impl Server {
             };
             answers.push((from, answer));
         }
-        // Nobody replicates.
+        // The server has no replica, so nobody reads the stream.
         drop(self.space.take_stream());
     }
 

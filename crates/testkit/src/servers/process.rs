@@ -26,7 +26,7 @@ pub fn built(variable: &str, default: &str) -> PathBuf {
     path.canonicalize().expect("a path that exists")
 }
 
-/// Returns the binary of the environment.
+/// Returns the server's binary: what `DLOCK_SERVER` names, or `redis-server`.
 pub fn server_program() -> PathBuf {
     let named = std::env::var_os("DLOCK_SERVER").filter(|name| !name.is_empty());
     named.map_or_else(|| PathBuf::from("redis-server"), PathBuf::from)
@@ -42,12 +42,13 @@ pub fn command_of(binary: &Path, wrapper: &[OsString], home: &Path) -> Command {
     let mut command = Command::new(words.next().unwrap_or_default());
     command.args(words);
     let stderr = fs::File::create(home.join("stderr")).expect("a writable directory");
-    // An operator may have it set, and a panic is no worse for it.
+    // An operator may have set this variable: the tests show that a panic is no worse with it.
     command.env("RUST_BACKTRACE", "1");
     command.arg(home.join("redis.conf")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     die_with_the_tests(&mut command);
     hear_all_signals(&mut command);
-    // A file over its limit is then an error of the write, as on a full disk, and not the end of the process.
+    // The process ignores the signal for a file over its limit: the write fails, as on a full disk, and the process
+    // goes on.
     // SAFETY: `signal` is async-signal-safe.
     unsafe {
         command.pre_exec(|| match libc::signal(libc::SIGXFSZ, libc::SIG_IGN) {
@@ -211,8 +212,8 @@ pub fn free_port() -> u16 {
         let at = ("127.0.0.1", port);
         if let (Ok(held), Ok(_)) = (UdpSocket::bind(at), TcpListener::bind(at)) {
             let mut all = HELD.lock().expect("no panic");
-            // The ports of the last servers will do: a server that is up holds its port by itself, and files are
-            // limited.
+            // The sockets of the last 50 ports are enough: a server that is up holds its port by itself, and open files
+            // are limited.
             if all.len() == 50 {
                 all.pop_front();
             }

@@ -1,4 +1,4 @@
-//! Sentinels: the same binary, which watches a primary and promotes a replica when it is gone.
+//! Sentinels: processes of the server's binary that watch a primary, and promote a replica when the primary is gone.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::wire::{list_of, text_of};
 /// The name by which the sentinels know the servers that they watch.
 pub const NAME: &str = "locks";
 
-/// Three sentinels, two of which must agree.
+/// Three Sentinels, two of which must agree, or a single one.
 pub struct Sentinels(Vec<Sentinel>);
 
 struct Sentinel {
@@ -33,7 +33,7 @@ impl Sentinels {
         Self::watch_at(primary.port(), replicas)
     }
 
-    /// Does the same for a primary that is reached at another port.
+    /// Watches a primary that the Sentinels reach at this port, which may be that of a proxy.
     #[track_caller]
     pub fn watch_at(primary: u16, replicas: usize) -> Self {
         let sentinels = Self((0..3).map(|_| Sentinel::start(primary, 2, "")).collect());
@@ -55,7 +55,7 @@ impl Sentinels {
         }
     }
 
-    /// Starts a single one, which decides alone, with more lines in its configuration.
+    /// Starts a single Sentinel, which decides alone, with more lines in its configuration.
     #[track_caller]
     pub fn one(primary: &Server, more: &str) -> Self {
         Self(vec![Sentinel::start(primary.port(), 1, more)])

@@ -70,8 +70,8 @@ impl Dlock {
         if !self.confirmed {
             return Ok(command.query_async(&mut self.connection).await?);
         }
-        // `WAIT` waits for what had been written when the last command of the client ended. Of a command that waited,
-        // that is before the grant; hence a `PING` behind it.
+        // `WAIT` waits for what the server had written when the client's last command ended. A command that waits for a
+        // lock ends, for this purpose, when it begins to wait: before the grant is written. The `PING` ends after it.
         let mut all = pipe();
         all.add_command(command).cmd("PING").ignore().cmd("WAIT").arg(1).arg(5000);
         match all.query_async(&mut self.connection).await? {

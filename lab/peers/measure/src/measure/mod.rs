@@ -67,7 +67,7 @@ impl Round {
                 } else {
                     self.notes.failed(&part.name(), &why);
                 }
-                // The rest of it may hold locks until its leases end, and ending them is work for the servers.
+                // Clients of the failed attempt may hold locks until their leases end, which is work for the servers.
                 anew = true;
             }
             last = Some(part);
@@ -160,7 +160,7 @@ impl Part {
         }
     }
 
-    /// Returns the beginning of its figures' names.
+    /// Returns the beginning of the names of the part's figures.
     pub fn name(self) -> String {
         match self {
             Self::Alone => "alone".to_owned(),
@@ -172,12 +172,13 @@ impl Part {
         }
     }
 
-    /// Returns whether clients stop waiting at its end, many at once.
+    /// Returns whether many clients stop waiting at once when the part ends.
     fn gives_up(self) -> bool {
         matches!(self, Self::HandOff(_) | Self::Waiters)
     }
 
-    /// Returns how long it may take: each client has to connect, and its server to start a process or a session for it.
+    /// Returns how long the part may take: each client has to connect, and its server to start a process or a session
+    /// for the client.
     fn patience(self) -> Duration {
         let clients = match self {
             Self::Pairs(clients) | Self::HandOff(clients) => clients,
