@@ -60,7 +60,8 @@ func (c *cluster) find(ctx context.Context, key string, again bool, until time.T
 	return "", fmt.Errorf("no node says which has slot %d: %w", slot, err)
 }
 
-// remembered returns the node of a slot, if it is known well enough.
+// remembered returns the node of a slot, if it is known. `again`: the caller could not use what was known, so the
+// answer of a node has to be fresh.
 func (c *cluster) remembered(slot int, again bool) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +139,8 @@ func withHost(address, by string) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), port)
 }
 
-// redirect learns from "MOVED slot host:port". A node that says ASK hands the slot over: the key will be there soon.
+// redirect learns from "MOVED slot host:port". Nothing is learned from ASK: the node still hands the slot over, and
+// says MOVED when that is done.
 func (c *cluster) redirect(_ string, answer ServerError) {
 	words := strings.Fields(string(answer))
 	if len(words) < 3 || words[0] != "MOVED" {

@@ -15,7 +15,8 @@ LEFT_OUT = ("node_modules", "__pycache__", "target")
 
 
 def plants() -> dict[str, tuple[str, str, str, str, str]]:
-    """Returns the bugs of planted.txt by name: programs, what is said, file, what is replaced and by what."""
+    """Returns the bugs of planted.txt by name: programs, what chaos has to say of it, file, what is replaced
+    and by what."""
     bugs = {}
     for block in (HERE / "planted.txt").read_text().split("\n\n"):
         lines = [line for line in block.split("\n") if line and not line.startswith("#")]
@@ -53,7 +54,7 @@ def prepare(out: Path, only: set[str], bug: str | None) -> None:
 
 
 def of(bug: str | None) -> str:
-    """Returns a name for all that the programs are made of."""
+    """Returns a hash of all that the programs are made of."""
     files = [file for folder in (TOP / "clients", TOP / "crates", HERE) for file in sorted(folder.rglob("*"))
              if file.is_file() and not set(file.parts) & set(LEFT_OUT)]
     names = hashlib.sha256(repr(bug).encode())
@@ -71,13 +72,13 @@ def run(*words: str, cwd: Path = TOP, **more: str) -> str:
 
 
 def python(out: Path) -> None:
-    """The package is found before the one that is installed."""
+    """Lets Python find the copy of the package before the package that is installed."""
     os.environ["PYTHONPATH"] = str(out / "clients/python/src")
     os.environ["DLOCK_PYTHON"] = run("scripts/python")
 
 
 def node(out: Path) -> None:
-    """The drivers are those that are installed for the tests."""
+    """Links the drivers that are installed for the tests, and copies the package beside them."""
     modules = Path(run("scripts/node")) / "node_modules"
     (out / "node_modules").mkdir(exist_ok=True)
     for module in modules.iterdir():
@@ -89,7 +90,7 @@ def node(out: Path) -> None:
 
 
 def java(out: Path) -> None:
-    """A folder of classes."""
+    """Compiles the package and the program into one folder of classes."""
     sources = [str(file) for file in (out / "clients/java/src/main").rglob("*.java")]
     run("javac", "--release", "11", "-nowarn", "-d", str(out / "java"), *sources, str(out / "Client.java"))
 

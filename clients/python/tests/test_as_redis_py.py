@@ -21,7 +21,8 @@ from redis.exceptions import LockError, LockNotOwnedError
 from kit import Kit, info, refused, soon
 
 
-# The script of RedBeat, so that `extend` makes the time that is left, where redis-py's adds to it.
+# RedBeat sets a script of its own as `lua_extend`: SETS sets the time that is left. The script of redis-py adds to that
+# time, as ADDS does.
 SETS = "local token = redis.call('get', KEYS[1]) redis.call('pexpire', KEYS[1], ARGV[2]) return 1"
 ADDS = "redis.call('pexpire', KEYS[1], ARGV[2] + redis.call('pttl', KEYS[1])) return 1"
 

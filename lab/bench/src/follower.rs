@@ -14,12 +14,12 @@ use crate::server::Server;
 /// Follows until dropped.
 pub struct Follower {
     over: Arc<AtomicBool>,
-    /// The thread that follows, until this is dropped.
+    /// The thread that follows, until the follower is dropped.
     thread: Option<JoinHandle<()>>,
 }
 
 impl Follower {
-    /// Returns when the server counts it as a replica that is online.
+    /// Begins to follow. Returns when the server counts the follower as a replica that is online.
     pub fn attach(server: &Server) -> Result<Self, Error> {
         let stream = TcpStream::connect(server.address()).map_err(Error::io("connecting as a replica"))?;
         let mut stream = BufReader::new(stream);
@@ -29,7 +29,7 @@ impl Follower {
             .and_then(|()| stream.get_mut().write_all(&resp::request(&[b"SYNC"])))
             .map_err(Error::io("connecting as a replica"))?;
         skip_snapshot(&mut stream)?;
-        // Not asked over and over: every question would be counted.
+        // The server is asked only once: its instructions for each `INFO` would be counted.
         if !server.connect()?.info("replication")?.contains("state=online") {
             return Err(server.failure("the server does not take a replica"));
         }
@@ -89,5 +89,5 @@ fn swallow(mut stream: TcpStream, over: &AtomicBool) {
 
 /// Under callgrind a server is about fifty times slower.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it looks whether it is over.
+/// How often the thread looks whether the follower was dropped.
 const LOOK_UP: Duration = Duration::from_millis(100);

@@ -31,7 +31,8 @@ impl Apart {
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // The next measurement is not of this thread alone. Cannot fail: this mask was valid before.
+        // The next measurement may have more threads, which need all processors. The mask was valid before, so the call
+        // cannot fail.
         let _ = sched_setaffinity(THIS, &self.before);
     }
 }
@@ -46,4 +47,5 @@ fn failed(error: nix::Error) -> Error {
     Error::io("choosing a processor")(error.into())
 }
 
+/// The calling thread.
 const THIS: Pid = Pid::from_raw(0);

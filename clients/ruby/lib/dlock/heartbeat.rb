@@ -3,13 +3,14 @@
 module Dlock
   # When a hold is renewed. Nothing here reads a clock.
   class Heartbeat
-    # The next step (:renew, :again without an answer to the renewal under way, :check, nil: nothing), and when.
+    # The next step, and when. :again renews again, if the renewal under way has no answer until then; :check asks how
+    # long the hold lasts; nil: nothing is due.
     attr_reader :what, :at
 
     # How long the answer to a renewal is waited for.
     def self.answer_within(lease) = (lease / 6).clamp(50, 2000)
 
-    # A grant, or a renewal that was executed, whose command was sent then.
+    # A grant, or a renewal that was executed. `sent`: when its command was sent.
     def ok(validity, now, sent) = plan(validity, [now, sent + (validity.lease / 3)].max)
 
     def sends(validity, now)

@@ -89,7 +89,7 @@ module Dlock
       @wire&.close
     end
 
-    # Nobody wants it any more; its owner is released elsewhere.
+    # Ends a hold that nobody wants any more. The acquisition releases its owner.
     def drop
       locked { ended }
       @wire&.close
@@ -175,7 +175,7 @@ module Dlock
 
     def kept = locked { yield @validity }
 
-    # Until when it is certain. The session asks with its own mutex locked, and so takes no other one.
+    # Until when the hold is certain. The session asks with its own mutex locked, and so takes no other one.
     def until = @validity.until
 
     def size = @names.size
@@ -202,7 +202,8 @@ module Dlock
       Keeper.new(self, @client, wire).start if @options.renew || @options.session || @options.on_loss
     end
 
-    # A session counts on leases of some length.
+    # A hold of a named session keeps at least its first lease, which outlasts the timeout of the session
+    # (Kept::LEASES).
     def longer(lease) = @options.named ? [lease, @options.lease].max : lease
 
     def locked(&block) = @mutex.owned? ? block.call : @mutex.synchronize(&block)
@@ -225,7 +226,7 @@ module Dlock
       @heart.capped(Dlock.now)
     end
 
-    # Returns the reply to a renewal, and that to WAIT behind it if replicas count.
+    # Returns the reply to a renewal, and to the WAIT behind it if replicas have to acknowledge.
     def ask(ends, lease, wire)
       replicas, timeout = @options.replicas, @options.replicas_timeout
       words = @names.renew(@owner, @token, lease, *(wire ? ["SESSION"] : []))
@@ -262,8 +263,8 @@ module Dlock
       raise Unanswered, error.message
     end
 
-    # Sends the last commands of the hold, until they have an answer. A repeat that finds nothing finds what the first has
-    # done.
+    # Sends the last commands of the hold, until they have an answer. A repeat that finds no hold is
+    # a success, if the hold was certain: the first copy has released it.
     def farewell(words, held)
       unread = 0
       ends = Dlock.now + Limits::RELEASE
@@ -277,7 +278,8 @@ module Dlock
       raise Unreachable, "#{name}: the release has no answer: #{e.message}"
     end
 
-    # The server may not have got it: repeats it until the lease is over, or for as long as the session lives.
+    # The server may not have got the last commands: repeats them until the lease is over, or for as long as the session
+    # lives.
     def later(words)
       return @options.named.owe(words) if @options.named
 

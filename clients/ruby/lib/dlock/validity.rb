@@ -9,10 +9,14 @@ module Dlock
     # Commands without an answer that are remembered one by one.
     REMEMBERED = 16
 
+    # A command that was sent. `cut`: the command got no answer. `overtakes`: the question may be executed before an
+    # older command that sets the lease.
     Sending = Struct.new(:number, :at, :lease, :cut, :overtakes)
 
+    # `wanted`: the lease that the last command asked for. `sure`: the server has no shorter lease.
     attr_reader :until, :state, :wanted, :sure
 
+    # `open`: an earlier copy of the acquiring command may still be executed.
     def initialize(now, sent, lease, open: false)
       @wanted = @sure = @shortest = lease
       @until = sent + lease - MARGIN
@@ -29,7 +33,7 @@ module Dlock
 
     def claims?(now) = passes(now) != :lost && @state == :held && now < @until
 
-    # A cap ends the hold at the latest then.
+    # A cap ends the hold at this time at the latest.
     def at_most(at) = @until = [@until, at].min
 
     def lease = [@wanted, @sure].min
@@ -49,7 +53,7 @@ module Dlock
       note(now, nil).tap { @sent.last.overtakes = overtakes }
     end
 
-    # The answer that a command has set the lease. Returns when that was sent. An answer takes no time away.
+    # The answer that a command has set the lease. Returns when the command was sent. An answer takes no time away.
     def ok(number)
       return unless (each = take(number))
 
@@ -68,7 +72,7 @@ module Dlock
       @sent.delete(cut.first)
     end
 
-    # The answer that a command was not executed, or that a cap cut it.
+    # The answer that a command was not executed, or that a cap shortened its lease.
     def refused(number) = take(number)
 
     # The answer to a question. The server is right in both directions, unless a command that sets the lease may overtake it.

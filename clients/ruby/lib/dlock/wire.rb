@@ -7,17 +7,17 @@ require "socket"
 module Dlock
   def self.now = Process.clock_gettime(CLOCK, :float_millisecond)
 
-  # The one that goes on while the machine is suspended.
+  # The clock that goes on while the machine is suspended, where the system has one.
   CLOCK = defined?(Process::CLOCK_BOOTTIME) ? Process::CLOCK_BOOTTIME : Process::CLOCK_MONOTONIC
 
   # A connection to a server. Every step ends at the time that it is given.
   class Wire
     ALL = ObjectSpace::WeakMap.new
 
-    # The value is the connection, too: Ruby 3.1 skips pairs whose value is garbage, and yields a key that is.
+    # The value is the connection, too: Ruby 3.1 skips pairs whose value is garbage, but not those whose key is garbage.
     def self.remember(wire) = ALL[wire] = wire
 
-    # Work of a forked child with the connections of its parent: they are closed there, without a word to the server.
+    # Closes a forked child's copies of the connections of its parent, without a word to the server.
     def self.forked = ALL.each_key(&:drop)
 
     attr_reader :target, :pid
@@ -59,7 +59,8 @@ module Dlock
       broken(e)
     end
 
-    # Whether there is a reply to read within this time, or the end. A record of TLS may be neither. `wake` ends the wait.
+    # Whether within this time there is a reply to read, or the server has closed the connection. A record of TLS may
+    # bring neither: the wait goes on. Data on `wake` ends the wait.
     def readable?(milliseconds, wake = nil)
       ends = Dlock.now + milliseconds
       while @buffer.empty?
@@ -102,7 +103,7 @@ module Dlock
       close
     end
 
-    # The thread that waits for it notices.
+    # Shuts the socket down before it is closed: a thread that waits for a reply notices that.
     def close
       @socket&.shutdown unless closed?
       drop

@@ -54,7 +54,7 @@ fn clients_that_send_without_a_pause_take_turns_with_others() {
         })
         .collect();
     between.sort_unstable();
-    // A request for each of the others is a turn; a request takes some.
+    // In a turn the agent serves each of the 20 clients that flood it once. A request of `other` takes a few turns.
     assert!((2..400).contains(&between[10]), "{between:?}");
 }
 

@@ -1,5 +1,5 @@
-//! A quorum of servers that remember nothing: they are killed and started again, and nobody is in twice. A member counts
-//! once it is older than the longest lease: its `run_id` and its age say that it was started again.
+//! A quorum of servers that remember nothing: they are killed and started again, and no two clients hold the lock. A
+//! member counts once it is older than the longest lease: its `run_id` and its age say that it was started again.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,7 @@ async fn chaos(count: usize, time: Duration, seed: u64) {
         let over = over.clone();
         move || {
             let (mut random, mut kills) = (Random::seeded(seed), 0);
-            // All of them count.
+            // After this time all servers are old enough to count.
             std::thread::sleep(LEASE + Duration::from_millis(1200));
             while !over.load(Ordering::Relaxed) {
                 let first = random.below(count as u64) as usize;
@@ -58,7 +58,7 @@ async fn chaos(count: usize, time: Duration, seed: u64) {
                 std::thread::sleep(Duration::from_millis(random.below(100)));
                 victims.iter().for_each(|at| servers[*at].boot());
                 kills += victims.len();
-                // Now and then before those that were killed last count again.
+                // Sometimes the next servers are killed before the last ones are old enough to count again.
                 let pause = if random.one_in(4) { 300 } else { 2300 };
                 std::thread::sleep(Duration::from_millis(pause));
             }

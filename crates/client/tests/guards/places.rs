@@ -44,7 +44,7 @@ async fn a_guard_follows_its_slot() {
     assert!(in_time(client.acquire("job")).await.is_ok());
 }
 
-/// Whether a node that imports the slot has the hold.
+/// Fails unless a node that imports the slot of `job` has the hold: the node answers for the key after `ASKING`.
 #[track_caller]
 fn is_asked(node: &Server, token: u64) {
     let mut client = node.client();
@@ -52,7 +52,8 @@ fn is_asked(node: &Server, token: u64) {
     assert_eq!(lock_info(&mut client, "job").expect("a lock").token as u64, token);
 }
 
-/// A Sentinel that decides alone, and soon. Knows the replica.
+/// Starts a Sentinel that promotes alone, half a second after the primary fell silent. Waits until the Sentinel knows
+/// the replica.
 fn sentinel(primary: &Server) -> Sentinels {
     let conf = format!("sentinel down-after-milliseconds {NAME} 500\nsentinel failover-timeout {NAME} 3000");
     let sentinel = Sentinels::one(primary, &conf);
@@ -67,7 +68,7 @@ fn sentinel(primary: &Server) -> Sentinels {
 async fn a_guard_lives_through_a_failover_by_sentinel() {
     let (mut primary, replica) = Setup::new().conf("repl-diskless-sync yes").start().with_replica();
     let sentinel = sentinel(&primary);
-    // The first of them does not answer.
+    // Nobody listens at the first address.
     let url = format!("redis-sentinel://127.0.0.1:{},127.0.0.1:{}/{NAME}", free_port(), sentinel.ports()[0]);
     let client = Client::open(&url).expect("a URL");
     let lease = Duration::from_secs(15);
@@ -99,13 +100,13 @@ async fn waits_and_guards_live_through_a_failover_from_a_primary_that_hangs() {
     ];
     hanging.freeze();
     primary.freeze();
-    // Sentinel closes the connections to the new primary when it promotes it, so that is not asked.
+    // A Sentinel closes all connections to a server that it promotes, so the test asks the Sentinel who the primary is.
     soon("the replica is promoted", || Sentinels::primary(sentinel.ports()[0]) == Some(replica.port()));
     // The connections to the old primary are open, and it is silent.
     replica.left_waiting(2);
     is_held(&replica, &guard);
     assert!(guard.release().await.is_ok());
-    // The new primary may get them in either order.
+    // The new primary may get the two waits in either order.
     let served =
         waits.map(|wait| tokio::spawn(async move { wait.await.expect("a task").expect("a lock").release().await }));
     for served in served {

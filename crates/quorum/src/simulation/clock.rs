@@ -57,6 +57,7 @@ impl Wall {
 
     /// Returns a moment at which the clock, if nobody sets it, shows `unix_us` or more.
     pub fn when(&self, unix_us: u64, now: Real) -> Real {
+        // A 500th more, since the slowest clock of a simulation loses that part (`DRIFT_PPM`).
         let left = unix_us as i64 - self.read(now) as i64;
         now + (left.max(0) + left.max(0) / 500 + 1) as u64
     }
@@ -69,4 +70,5 @@ fn stretched(time: i64, ppm: i64) -> i64 {
 /// The time that a client's clock shows at the beginning.
 const BEGIN: i64 = 1_000_000_000;
 
+/// The unix time in µs that a server's clock without an offset shows at the beginning.
 const EPOCH: i64 = 1_700_000_000_123_456;

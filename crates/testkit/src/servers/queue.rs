@@ -11,10 +11,10 @@ use crate::server::Server;
 use crate::wait::soon;
 use crate::wire::int_of;
 
-/// How long to look for a reply that is not to come. One that was sent by mistake has been sent long before.
+/// How long to look for a reply that must not come. The server has sent a wrong reply long before the look.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// Fails unless all of them have waited for a grant each.
+/// Waits until each waiter is granted its lock. Fails if a wait ends otherwise.
 #[track_caller]
 pub fn all_granted(waiters: &mut [Client]) {
     for waiter in waiters {
@@ -23,7 +23,7 @@ pub fn all_granted(waiters: &mut [Client]) {
 }
 
 impl Server {
-    /// Starts a client that sends this and waits in the queue.
+    /// Starts a client that sends this request and waits in the queue.
     #[track_caller]
     pub fn waiter(&self, request: impl Request) -> Client {
         let mut client = self.client();
