@@ -116,12 +116,11 @@ async def stand() -> None:
 
     async def lead(term: Term) -> None:
         resigns = time.monotonic() + random.uniform(1, 6)
-        event: dict[str, Any] = {"event": "inside", "token": term.token}
+        visit.holds("inside", term, token=term.token)
         try:
             while election.is_leader and not stopping.is_set() and time.monotonic() < resigns:
-                visit.holds(lock=term, **event)
-                event = {"event": "still"}
                 await asyncio.sleep(0.1)
+                visit.holds("still", term)
             resigning.set()
         finally:
             visit.holds("leaving", term)
