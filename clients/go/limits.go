@@ -16,6 +16,8 @@ const (
 	late = 150 * time.Millisecond
 	// How much longer than that a grant is read and confirmed which came at the last moment.
 	lastStep = 50 * time.Millisecond
+	// How late WAIT may end: a server looks for what is over ten times a second (hz).
+	endsLate = 100 * time.Millisecond
 	// How long one connection may take to be made, or to answer a command that does not wait.
 	step = time.Second
 	// A wait that hears nothing asks the server at least this often whether it still answers.
@@ -71,6 +73,14 @@ func (l limits) left(now time.Time) time.Duration {
 		return longestLease
 	}
 	return max(0, l.ends.Sub(now))
+}
+
+// ofReplicas returns how long replicas may take to acknowledge a grant: the server answers by the end of the wait.
+func (l limits) ofReplicas(wanted time.Duration, now time.Time) time.Duration {
+	if l.ends.IsZero() {
+		return wanted
+	}
+	return min(wanted, max(l.left(now)-endsLate, lastStep))
 }
 
 // block returns what BLOCK is sent with, in whole milliseconds. 0: without a limit.

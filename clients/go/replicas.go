@@ -18,10 +18,7 @@ func (a *acquisition) acknowledged(c *conn, waited bool) error {
 		// before 7.0.12 does not count a grant to a blocked connection. A renewal is one.
 		commands = a.target.renew(a.owner, a.token, a.terms.lease)
 	}
-	timeout := a.terms.replicasTimeout
-	if !a.ends.IsZero() {
-		timeout = min(timeout, max(a.left(time.Now()), 50*time.Millisecond))
-	}
+	timeout := a.ofReplicas(a.terms.replicasTimeout, time.Now())
 	until := time.Now().Add(timeout + late)
 	// No release is sent behind: it may come when the repeat has the grant.
 	replies, err := c.exchange(a.io, until, nil, append(commands, waitFor(a.terms.replicas, timeout))...)

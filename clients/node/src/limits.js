@@ -3,6 +3,8 @@
 
 /** How long after its end a wait expects the last answer of the server. */
 const GRACE = 150;
+/** How late `WAIT` may end: a server looks for what is over ten times a second (`hz`). */
+const ENDS_LATE = 100;
 /** After this time without an answer on the program's client, connections of this package are tried as well. */
 const SILENCE = 300;
 /** How long a reply is awaited that only tells what to clean up, and how long cleaning up may take. */
@@ -67,7 +69,7 @@ function untilProbe(outage) {
  * @param {number} left of the acquisition
  */
 function ofReplicas(replicasTimeout, left) {
-  return Math.ceil(Math.min(replicasTimeout, Math.max(left - GRACE, 50)));
+  return Math.ceil(Math.min(replicasTimeout, Math.max(left - GRACE - ENDS_LATE, 50)));
 }
 
 /** @param {{ answer: number, replicas: number, replicasTimeout: number }} terms */

@@ -47,13 +47,14 @@ impl Limits {
         self.over(heard)?.checked_add(ANSWER)
     }
 
-    /// Returns replicas that have to acknowledge a grant with the time that is left for them: it is part of the wait.
+    /// Returns replicas that have to acknowledge a grant with the time that is left for them: the server answers by the
+    /// end of the wait.
     pub fn cut(&self, replicas: Replicas, now: Instant) -> Replicas {
         let over = match self.wait {
             Wait::ForEver => None,
             Wait::Not | Wait::AtMost(_) => self.over(now),
         };
-        let left = over.map(|over| over.saturating_duration_since(now).max(LAST));
+        let left = over.map(|over| over.saturating_duration_since(now).saturating_sub(ENDS_LATE).max(LAST));
         Replicas { timeout: left.map_or(replicas.timeout, |left| left.min(replicas.timeout)), ..replicas }
     }
 
@@ -74,6 +75,9 @@ const TRY: Duration = Duration::from_secs(1);
 /// How long after the end of the wait the server's answer may still arrive. `Acquire::wait` promises the caller an
 /// outcome within 250 ms: the rest is for the client itself.
 const ANSWER: Duration = Duration::from_millis(150);
+
+/// How late `WAIT` may end: a server looks for what is over ten times a second (`hz`).
+const ENDS_LATE: Duration = Duration::from_millis(100);
 
 /// The time that replicas have at least to acknowledge a grant, even if the wait is nearly over.
 const LAST: Duration = Duration::from_millis(50);

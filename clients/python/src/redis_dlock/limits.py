@@ -13,6 +13,8 @@ LATE = 0.15
 # How long one connection may take to be made, or to answer a command that does not wait, in seconds. Then another
 # connection is made, which may lead to another server.
 STEP = 2.0
+# How late `WAIT` may end, in seconds: a server looks for what is over ten times a second (`hz`).
+ENDS_LATE = 0.1
 # How long replicas may take at least, in seconds; and a refusal, whose connection is closed if they take longer.
 LAST_STEP = 0.05
 UNNEEDED = 0.02
@@ -69,8 +71,8 @@ class Limits:
         return max(self.gives_up() + (0.0 if self.is_endless else LATE), now + LAST_QUESTION)
 
     def of_replicas(self, now: float, seconds: float) -> float:
-        """Returns how long replicas may take to acknowledge a grant, which is part of the wait."""
-        return seconds if self.is_endless else min(seconds, max(self.gives_up() - now, LAST_STEP))
+        """Returns how long replicas may take to acknowledge a grant: the server answers by the end of the wait."""
+        return seconds if self.is_endless else min(seconds, max(self.gives_up() - now - ENDS_LATE, LAST_STEP))
 
     def heartbeat(self) -> float:
         """Returns when a server should be asked whether it still answers, while a command waits."""

@@ -10,6 +10,8 @@ module Dlock
     # asks its servers for 1 s before it says why they do not answer.
     LATE = 150
     LAST = 50
+    # How late WAIT may end: a server looks for what is over ten times a second (hz).
+    ENDS_LATE = 100
     RELEASE = 3000
     CLEANUP = 3000
 
@@ -35,8 +37,8 @@ module Dlock
     # The argument of BLOCK. 0: no limit.
     def block(now) = @ends ? [(@ends - now).ceil, 1].max : 0
 
-    # How long replicas may take to acknowledge a grant: no longer than the wait, at whose end the server answers late.
-    def of_replicas(now, timeout) = @ends ? [timeout, [(@ends - now).ceil, LAST].max].min : timeout
+    # How long replicas may take to acknowledge a grant: the server answers by the end of the wait.
+    def of_replicas(now, timeout) = @ends ? [timeout, [(@ends - now).ceil - ENDS_LATE, LAST].max].min : timeout
 
     # How often a wait that hears nothing asks whether the server still answers.
     def probe_every = @outage / 3

@@ -11,7 +11,9 @@ final class Limits {
     static final long TRY_MILLIS = 1000;
     /** The time that a server has to say that a wait has ended. */
     private static final long ANSWER_MILLIS = 120;
-    /** The time that something has at least which follows the grant. */
+    /** The time by which {@code WAIT} may end late: a server looks for what is over ten times a second ({@code hz}). */
+    private static final long ENDS_LATE_MILLIS = 100;
+    /** The time that replicas have at least, which follow the grant. */
     private static final long LAST_MILLIS = 40;
 
     /** The end of the wait. */
@@ -100,9 +102,9 @@ final class Limits {
         return end.isNever() ? Math.max(1, millis / 4) : Long.MAX_VALUE;
     }
 
-    /** Returns this time, or the shorter one that is left for something that follows the grant and is answered in time. */
+    /** Returns this time, or the shorter one that is left for replicas, with an answer of the server in time. */
     long cut(long wanted, long now) {
-        long left = Math.max(LAST_MILLIS, giveUp.leftMillis(now) - ANSWER_MILLIS);
+        long left = Math.max(LAST_MILLIS, giveUp.leftMillis(now) - ANSWER_MILLIS - ENDS_LATE_MILLIS);
         return end.isNever() ? wanted : Math.min(wanted, left);
     }
 
