@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -495,18 +496,13 @@ def play(file: Path, adapter: Adapter, through: str | None = None, by: str | Non
         scenario.close()
 
 
-def play_in_time(file: Path, command: list[str], through: str | None, by: str | None) -> None:
-    """Plays a scenario with an adapter of its own, and again if the machine was too late for it."""
-    for left in reversed(range(TRIES)):
-        adapter = Adapter(command)
-        try:
-            play(file, adapter, through, by)
-            return
-        except NoAnswer as error:
-            if left == 0:
-                raise Broken(f"{TRIES} times: {error}") from None
-        finally:
-            adapter.close()
+def play_with_its_own(file: Path, command: list[str], through: str | None, by: str | None) -> None:
+    """Plays a scenario with an adapter of its own."""
+    adapter = Adapter(command)
+    try:
+        play(file, adapter, through, by)
+    finally:
+        adapter.close()
 
 
 def main() -> int:
@@ -521,13 +517,24 @@ def main() -> int:
     arguments = parser.parse_args()
     failed = 0
     names = arguments.only.split(",") if arguments.only else sorted(file.stem for file in (HERE / "scenarios").glob("*"))
-    for file in (HERE / "scenarios" / f"{name}.txt" for name in names):
+    # Scenarios, and how often each was played. The last ones are those for which the machine was too late.
+    left = deque((HERE / "scenarios" / f"{name}.txt", 0) for name in names)
+    while left:
+        file, played = left.popleft()
         began = time.monotonic()
         try:
-            play_in_time(file, arguments.adapter, arguments.through, arguments.by)
+            play_with_its_own(file, arguments.adapter, arguments.through, arguments.by)
             print(f"{arguments.title} {file.stem}: passed in {time.monotonic() - began:.1f} s", flush=True)
         except Skipped as lacking:
             print(f"skipped: {arguments.title} {file.stem}: no {lacking}", flush=True)
+        except NoAnswer as error:
+            if played + 1 < TRIES:
+                # Other adapters play at the same time. Later there are fewer.
+                print(f"{arguments.title} {file.stem}: again, the machine was late: {error}", flush=True)
+                left.append((file, played + 1))
+            else:
+                failed += 1
+                print(f"{arguments.title} {file.stem}: FAILED: {TRIES} times: {error}", flush=True)
         except (Broken, redis.RedisError) as error:
             failed += 1
             print(f"{arguments.title} {file.stem}: FAILED: {error}", flush=True)
