@@ -7,9 +7,10 @@
 //! `DLOCK_RECIPES_MISSING_OK=go,erlang` names it: then it is reported as missing, past what libtest captures. So are
 //! its lines `skipped: test: reason`. `DLOCK_RECIPES=python,node` runs those only.
 //!
-//! Most of what the packages promise is about time. A machine that stops a process for seconds can break a lease of a
-//! second, and then proves nothing: a script that failed while the machine was late is run again, and the first run is
-//! reported, too. On a machine that is not late, each failure counts.
+//! Most of what the packages promise is about time. Scripts run beside each other, and one that starts twenty programs
+//! at once takes the cores from the others: a script that failed beside others is run again alone, and the first run is
+//! reported, too. A failure alone counts, unless the machine was late: one that stops a process for seconds can break a
+//! lease of a second, and proves nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +27,8 @@ use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use dlock_testkit::process::die_with_the_tests;
@@ -36,8 +38,13 @@ use dlock_testkit::{Server, Stopwatch};
 /// The time after which a script is taken for one that hangs. Half a minute to five on a quiet machine, most of it
 /// waiting; on one that others use, what it compiles takes ten times as long.
 const DEADLINE: Duration = Duration::from_secs(1800);
-/// How often a script is run on a machine that is late.
+/// How often a script is run, on a machine that is late.
 const RUNS: usize = 3;
+/// The turns of the scripts: shared by those that run beside each other, of both directories; exclusive for one alone.
+static TURNS: RwLock<()> = RwLock::new(());
+/// How many scripts have begun, and how many of them run.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// Whether the scripts of a directory have ended, and what tells so.
 static ONE_HAS_ENDED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 /// The exit code that says: not on this machine.
@@ -149,13 +156,14 @@ fn wrong_with(script: &Path, directory: &str) -> Option<Wrong> {
     let name = name_of(script);
     let mut left = RUNS;
     let (outcome, took) = loop {
-        let (start, outcome) = (Stopwatch::start(), run(script));
+        let (start, outcome, was_alone) = if left == RUNS { beside(script) } else { alone(script) };
         left -= 1;
         match &outcome {
-            Outcome::Failed(output) if left > 0 && start.was_late() && start.elapsed() < DEADLINE => {
+            Outcome::Failed(output) if left > 0 && (!was_alone || start.was_late()) && start.elapsed() < DEADLINE => {
                 let failed = failed_tests(output).take(SKIPPED).map(str::trim).collect::<Vec<_>>().join("; ");
-                let why =
-                    format!("failed while the machine was {:.1?} late, and is run again: {failed}", start.stalled());
+                let when = if was_alone { "alone" } else { "beside others" };
+                let late = start.stalled();
+                let why = format!("failed {when} (the machine was {late:.1?} late), and is run again alone: {failed}");
                 skipped(&format!("{directory}: {name}: {why}"));
                 println!("{directory}: {name} {why}:\n{}", failures(output));
             }
@@ -175,6 +183,23 @@ fn wrong_with(script: &Path, directory: &str) -> Option<Wrong> {
         }
         Outcome::Failed(output) => Some(Wrong { what: format!("{name} failed after {took:.1} s"), output }),
     }
+}
+
+/// Runs a script beside those of other threads, and says whether there was none.
+fn beside(script: &Path) -> (Stopwatch, Outcome, bool) {
+    let _turn = TURNS.read().expect("no panic");
+    let number = BEGUN.fetch_add(1, Ordering::SeqCst) + 1;
+    let was_first = RUNNING.fetch_add(1, Ordering::SeqCst) == 0;
+    let (start, outcome) = (Stopwatch::start(), run(script));
+    RUNNING.fetch_sub(1, Ordering::SeqCst);
+    let was_last = BEGUN.load(Ordering::SeqCst) == number;
+    (start, outcome, was_first && was_last)
+}
+
+/// Runs a script when no other runs.
+fn alone(script: &Path) -> (Stopwatch, Outcome, bool) {
+    let _turn = TURNS.write().expect("no panic");
+    (Stopwatch::start(), run(script), true)
 }
 
 /// All that the scripts printed, and at the end, where a record that was cut still has it, what failed and why.
