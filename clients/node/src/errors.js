@@ -78,6 +78,16 @@ function isNotExecuted(error) {
 }
 
 /**
+ * Whether one of these commands may have been executed. An error is the answer to one of them.
+ *
+ * @param {string[][]} commands
+ * @param {unknown} error
+ */
+function isOneExecuted(commands, error) {
+  return commands.length > 1 || !isNotExecuted(error);
+}
+
+/**
  * Whether a slot of a cluster is on its way to another node.
  *
  * @param {unknown} error
@@ -172,6 +182,7 @@ module.exports = {
   isNoPrimary,
   isNotExecuted,
   isNotPermitted,
+  isOneExecuted,
   isWrongType,
   mayRepeat,
   writesNothing,

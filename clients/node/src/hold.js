@@ -3,7 +3,8 @@
 
 const { ask, soon } = require('./wire/ask.js');
 const { Tries } = require('./wire/tries.js');
-const { LockLost, NoAnswer, TooFewReplicas, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
+const { LockLost, NoAnswer, TooFewReplicas } = require('./errors.js');
+const { isOneExecuted, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
 const { Heartbeat } = require('./heartbeat.js');
 const { learnCaps } = require('./info.js');
 const { ofLook, ofRenewal } = require('./limits.js');
@@ -339,10 +340,12 @@ class Lock {
     const { client, target, owner, token } = this.#granted;
     const commands = target.release(owner, token);
     const own = this.#own?.exchange(commands);
+    let isOpen = own !== undefined;
+    own?.catch((error) => (isOpen = isOneExecuted(commands, error)));
     const replies = own && (await soon(own, bound));
     if (replies) return { replies, repeated: false };
     const answer = await ask(client, commands, bound);
-    return own ? { ...answer, repeated: true } : answer;
+    return { ...answer, repeated: answer.repeated || isOpen };
   }
 
   async #refresh() {

@@ -116,6 +116,21 @@ withEachClient(({ open }) => {
     await Promise.all([servers.primary.stop(), servers.replica.stop()]);
   });
 
+  test('a release that was only refused, and then finds nothing, tells the loss', async () => {
+    for (const way of [{}, { session: true }]) {
+      const servers = await primaryAndReplica();
+      const line = await wire(servers.primary.port);
+      const dlock = new DLock(await open({ at: line.port }), { ...PATIENT, ...way });
+      const lock = await dlock.acquire('job');
+      await until('the replica has the grant', async () => (await lookAt(servers.replica.run, 'job')) !== null);
+      await swap(servers);
+      await servers.replica.run('DEL', 'job');
+      line.lead(servers.replica.port);
+      assert.equal(await lock.release(), false, JSON.stringify(way));
+      await Promise.all([servers.primary.stop(), servers.replica.stop()]);
+    }
+  });
+
   test('a server that is a replica for long is an outage', async () => {
     const primary = await start();
     const replica = await start();

@@ -2,7 +2,7 @@
 /** Commands that do no harm if they are executed twice, sent until a server answers. */
 
 const { Tries } = require('./tries.js');
-const { explained, isHeard, mayRepeat } = require('../errors.js');
+const { explained, isHeard, isOneExecuted, mayRepeat } = require('../errors.js');
 const { SILENCE } = require('../limits.js');
 const { follow, unlessAborted } = require('../time.js');
 
@@ -11,7 +11,7 @@ const { follow, unlessAborted } = require('../time.js');
  *
  * @typedef {object} Answer
  * @property {unknown[]} replies
- * @property {boolean} repeated the commands may have been executed before
+ * @property {boolean} repeated the commands may have been executed before: an error may say that they were not
  */
 
 /**
@@ -32,9 +32,22 @@ async function ask(client, commands, bound, silence = SILENCE) {
   if (replies) return { replies, repeated: client.socket(key) !== socket };
   const tries = new Tries(client, key, bound);
   tries.isSuspect = true;
+  /** The copies that may be executed, with the one that is answered. */
+  let copies = 1;
+  const first = shared.catch((error) => {
+    if (client.socket(key) === socket && !isOneExecuted(commands, error)) copies -= 1;
+    throw error;
+  });
+  const send = async (/** @type {import('./connection.js').Connection} */ connection) => {
+    copies += 1;
+    return connection.exchange(commands, bound.signal).catch((error) => {
+      if (!isOneExecuted(commands, error)) copies -= 1;
+      throw error;
+    });
+  };
   try {
-    const own = tries.run((connection) => connection.exchange(commands, bound.signal));
-    return { replies: await unlessAborted(Promise.race([own, orNever(shared)]), bound.signal), repeated: true };
+    const replies = await unlessAborted(Promise.race([tries.run(send), orNever(first)]), bound.signal);
+    return { replies, repeated: copies > 1 };
   } finally {
     tries.end();
   }

@@ -152,7 +152,7 @@ final class Core implements AutoCloseable {
         return all.stream().map(end).collect(Collectors.toCollection(ArrayList::new));
     }
 
-    /** A reply, and whether the server may have executed an earlier copy of the command. */
+    /** A reply, and whether a server may have executed an earlier copy of the command: an error may say that it has not. */
     static final class Answer<T> {
         final T reply;
         final boolean repeated;
@@ -185,14 +185,16 @@ final class Core implements AutoCloseable {
         Timer.Task late = schedule(
                 () -> result.completeExceptionally(unavailable(trouble.get())), giveUp.leftNanos());
         result.whenComplete((answer, failed) -> late.cancel());
-        repeat(send, giveUp, 0, result, trouble);
+        repeat(send, giveUp, 0, false, result, trouble);
         return result;
     }
 
+    /** {@code isOpen}: a copy that was sent before may have been executed. */
     private <T> void repeat(
             Supplier<CompletableFuture<T>> send,
             Deadline giveUp,
             int before,
+            boolean isOpen,
             CompletableFuture<Answer<T>> result,
             AtomicReference<Throwable> trouble) {
         if (result.isDone()) {
@@ -201,15 +203,16 @@ final class Core implements AutoCloseable {
         send.get().whenComplete((reply, failed) -> {
             Throwable reason = Futures.cause(failed);
             if (failed == null) {
-                result.complete(new Answer<>(reply, before > 0));
+                result.complete(new Answer<>(reply, isOpen));
             } else if (!Unanswered.mayRepeat(reason)) {
                 result.completeExceptionally(reason);
             } else if (closed) {
                 result.completeExceptionally(unavailable(reason));
             } else {
                 trouble.set(reason);
+                boolean mayBeExecuted = isOpen || Unanswered.mayBeExecuted(reason);
                 Futures.after(pauseMillis(before, giveUp))
-                        .thenRun(() -> repeat(send, giveUp, before + 1, result, trouble));
+                        .thenRun(() -> repeat(send, giveUp, before + 1, mayBeExecuted, result, trouble));
             }
         });
     }

@@ -171,6 +171,19 @@ final class DemotedTest {
     }
 
     @Test
+    void a_release_that_was_only_refused_and_then_finds_nothing_tells_the_loss() throws Exception {
+        for (Lease lease : List.of(Lease.fixed(LONG), Lease.session(LONG))) {
+            try (Servers servers = new Servers()) {
+                Hold hold = servers.client.lock("job").withLease(lease).acquire();
+                servers.proxy.keeps = true;
+                servers.demote(true);
+                servers.replica.run("DEL", "job");
+                assertThrows(LockLostException.class, hold::release);
+            }
+        }
+    }
+
+    @Test
     void a_server_that_is_a_replica_for_long_is_an_outage() throws Exception {
         try (Servers servers = new Servers();
                 DLockClient its = DLockClient.builder().url(servers.replica.url()).patience(Duration.ofSeconds(2)).connect()) {
