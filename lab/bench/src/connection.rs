@@ -8,8 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::request::Request;
-use crate::resp::{self, Reply};
+use crate::resp::{self, Reply, Request};
 
 pub struct Connection {
     replies: BufReader<Counted>,

@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::owners;
-use crate::request::Request;
+use crate::resp::Request;
 
 /// Requests on their way at the same time.
 pub const PIPELINE: usize = 16;

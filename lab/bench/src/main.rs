@@ -30,7 +30,6 @@ mod owners;
 mod page;
 mod pings;
 mod processors;
-mod request;
 mod resp;
 mod rows;
 mod server;

@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, Read};
 
+use crate::error::Error;
+
 /// Returns a command in wire form.
 pub fn request(args: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
@@ -50,6 +52,27 @@ impl Expect {
                 Reply::Simple(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Nil | Reply::Array(_),
             ) => false,
         }
+    }
+}
+
+/// A command, and the reply that it has to get.
+#[derive(Clone)]
+pub struct Request {
+    pub bytes: Vec<u8>,
+    expect: Expect,
+}
+
+impl Request {
+    pub fn new(args: &[&[u8]], expect: Expect) -> Self {
+        Self { bytes: request(args), expect }
+    }
+
+    pub fn judge(&self, reply: &Reply) -> Result<(), Error> {
+        if self.expect.accepts(reply) {
+            return Ok(());
+        }
+        let request = String::from_utf8_lossy(&self.bytes).replace("\r\n", " ");
+        Err(Error::Reply(format!("expected {:?}, got {reply:?} to {request}", self.expect)))
     }
 }
 

@@ -4,8 +4,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::Load;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 use crate::server::Server;
 
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -8,8 +8,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::Load;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::{Expect, Reply};
+use crate::resp::{Expect, Reply, Request};
 
 pub const ACQUIRE: &str = "acquire";
 

@@ -19,8 +19,7 @@ use crate::error::Error;
 use crate::load::Load;
 use crate::mode::Mode;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::Reply;
+use crate::resp::{Reply, Request};
 use crate::server::RunsOn;
 
 /// A thing that can be measured.
@@ -126,8 +125,8 @@ pub enum Kind {
 
 /// The yardstick of all figures that are kept: the cheapest there is, which checks no owner.
 pub use strings::SET_DEL;
-/// The rival that most people use today.
-pub use strings::SET_SCRIPT;
+/// The rival that most people use today, and its script.
+pub use strings::{COMPARE_AND_DELETE, SET_SCRIPT};
 
 pub use background::Background;
 pub use others::COMMANDS as OTHER_COMMANDS;

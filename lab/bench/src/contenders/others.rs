@@ -6,8 +6,7 @@ use super::{Background, Contender, Kind, Prepare, RunsOn, over};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::Load;
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 
 /// By name and label; who is there is added to the names (see [`all`]).
 pub const COMMANDS: [(&str, &str); 4] = [

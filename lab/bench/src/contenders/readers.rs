@@ -7,8 +7,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::Load;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 
 pub fn all() -> Vec<Contender> {
     let contender = |name, label, others, prepare: Prepare| {

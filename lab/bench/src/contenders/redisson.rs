@@ -10,8 +10,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::Load;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 
 pub fn all() -> Vec<Contender> {
     let contender =
@@ -64,11 +63,20 @@ impl LockScripts {
     }
 }
 
+/// `KEYS`: lock. `ARGV`: lease, owner.
+const RENEW: &str = "
+if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return 1
+end
+return 0
+";
+
 fn renew(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
     let scripts = LockScripts::load(connection)?;
     let holds = over(numbers.clone(), |key, owner| [scripts.enter(&Names::of(key, owner))]);
     run_through(&holds, connection)?;
-    let renew = script(connection, include_str!("lua/redisson_renew.lua"))?;
+    let renew = script(connection, RENEW)?;
     Ok(over(numbers, |key, owner| {
         let names = Names::of(key, owner);
         [Request::new(&[b"EVALSHA", &renew, b"1", key, LEASE, &names.owner], Expect::Integer(1))]

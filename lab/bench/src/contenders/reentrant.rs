@@ -6,8 +6,7 @@ use super::{Contender, Kind, LEASE, Prepare, RunsOn, over, script};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::Load;
-use crate::request::Request;
-use crate::resp::{Expect, Reply};
+use crate::resp::{Expect, Reply, Request};
 
 pub fn all() -> Vec<Contender> {
     let contender =

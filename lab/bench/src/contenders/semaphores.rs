@@ -10,8 +10,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::Load;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 
 /// By name and label; the names end with how many permits are taken.
 pub const SEMAPHORES: [(&str, &str); 4] = [
@@ -77,10 +76,26 @@ fn sorted_set(connection: &mut Connection, numbers: Range<usize>, taken: usize) 
     })))
 }
 
+/// `KEYS`: permits that are left. `ARGV`: permits wanted.
+const TAKE_PERMITS: &str = "
+local left = redis.call('get', KEYS[1])
+if left ~= false and tonumber(left) >= tonumber(ARGV[1]) then
+  redis.call('decrby', KEYS[1], ARGV[1])
+  return 1
+end
+return 0
+";
+
+/// `KEYS`: permits that are left, channel. `ARGV`: permits given back, publishing command.
+const GIVE_PERMITS_BACK: &str = "
+local left = redis.call('incrby', KEYS[1], ARGV[1])
+redis.call(ARGV[2], KEYS[2], left)
+";
+
 /// The free permits are a number, so it makes no difference how many are taken.
 fn counter(connection: &mut Connection, numbers: Range<usize>, taken: usize) -> Result<Load, Error> {
-    let enter = script(connection, include_str!("lua/redisson_semaphore.lua"))?;
-    let leave = script(connection, include_str!("lua/redisson_semaphore_release.lua"))?;
+    let enter = script(connection, TAKE_PERMITS)?;
+    let leave = script(connection, GIVE_PERMITS_BACK)?;
     set_left(connection, taken)?;
     Ok(Load::new(numbers.map(|_| {
         [

@@ -8,8 +8,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::Load;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 
 /// By name and label; the names end with how many locks.
 pub const SEVERAL: [(&str, &str); 3] = [

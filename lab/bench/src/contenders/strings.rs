@@ -6,11 +6,16 @@ use super::{Contender, Kind, LEASE, Prepare, RunsOn, over, run_through, script};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::load::Load;
-use crate::request::Request;
-use crate::resp::{Expect, Reply};
+use crate::resp::{Expect, Reply, Request};
 
 pub const SET_DEL: &str = "set-del";
 pub const SET_SCRIPT: &str = "set-script";
+
+/// A script for `EVALSHA`, as in the documentation of `SET`.
+pub const COMPARE_AND_DELETE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const COMPARE_AND_RENEW: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
 
 pub fn all() -> Vec<Contender> {
     let contender =
@@ -31,7 +36,7 @@ fn set_del(_: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
 
 /// The release compares the owner first, which takes a script.
 fn set_script(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
-    let digest = script(connection, include_str!("lua/compare_and_delete.lua"))?;
+    let digest = script(connection, COMPARE_AND_DELETE)?;
     Ok(over(numbers, |key, owner| {
         [set(key, owner), Request::new(&[b"EVALSHA", &digest, b"1", key, owner], Expect::Integer(1))]
     }))
@@ -54,7 +59,7 @@ fn set_compare_and_delete(connection: &mut Connection, numbers: Range<usize>) ->
 
 fn script_renew(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
     hold(connection, numbers.clone())?;
-    let digest = script(connection, include_str!("lua/compare_and_renew.lua"))?;
+    let digest = script(connection, COMPARE_AND_RENEW)?;
     Ok(over(numbers, |key, owner| [Request::new(&[b"EVALSHA", &digest, b"1", key, owner, LEASE], Expect::Integer(1))]))
 }
 

@@ -1,4 +1,4 @@
-//! Instructions of one operation of a contender.
+//! Instructions of one operation of a contender, and what it sends to a replica.
 
 use crate::callgrind::{self, Count};
 use crate::contenders::Contender;
@@ -50,3 +50,18 @@ fn serve(server: &Server, contender: &Contender, mode: Mode, operations: usize) 
     let load = (contender.prepare)(&mut connection, 0..contender.keys())?;
     load.run(&mut connection, operations)
 }
+
+/// Bytes that one operation sends to a replica.
+pub fn replicated(programs: &Programs, contender: &Contender) -> Result<f64, Error> {
+    let server = programs.start(contender.runs_on, Mode::Replica, Clock::Still, Vec::new())?;
+    let mut connection = server.connect()?;
+    let _follower = Follower::attach(&server)?;
+    let load = (contender.prepare)(&mut connection, 0..contender.keys())?;
+    load.run(&mut connection, contender.keys())?;
+    let offset = |server: &Server| server.connect()?.info_number("replication", "master_repl_offset");
+    let before = offset(&server)?;
+    load.run(&mut connection, OPERATIONS_REPLICATED)?;
+    Ok((offset(&server)? - before) / OPERATIONS_REPLICATED as f64)
+}
+
+const OPERATIONS_REPLICATED: usize = 6_400;

@@ -5,7 +5,6 @@
 
 mod count;
 mod guard;
-mod replicated;
 mod table;
 
 use std::num::NonZero;
@@ -110,7 +109,7 @@ impl Job<'_> {
                 Ok([(self.figure(), Figure::once(all))].into_iter().chain(own).collect())
             }
             Self::Replicated(contender) => {
-                Ok(vec![(self.figure(), Figure::once(replicated::bytes(programs, contender)?))])
+                Ok(vec![(self.figure(), Figure::once(count::replicated(programs, contender)?))])
             }
         }
     }

@@ -82,6 +82,23 @@ mod tests {
         }
     }
 
+    /// README.md and docs/faq.md round it to 3 %.
+    #[test]
+    fn the_most_that_other_keys_pay_is_what_the_page_says() {
+        let mut ratios = Vec::new();
+        for ledger in kept().unwrap() {
+            for (name, _) in contenders::OTHER_COMMANDS {
+                let count = |with: &str| Some(ledger.figure(&format!("instructions/none/{name}{with}"))?.median);
+                let ratio = |with| Some(count(with)? / count("")?);
+                ratios.extend(["-loaded", "-busy"].into_iter().filter_map(ratio));
+            }
+        }
+        let most = ratios.into_iter().fold(0.0, f64::max);
+        let page = fs::read_to_string(docs().join(PAGE)).unwrap();
+        assert!(page.contains(&format!("The highest on any server counted is {most:.3},")), "{most:.3}");
+        assert!((1.0..1.035).contains(&most), "{most}: README.md and docs/faq.md say 3 %");
+    }
+
     #[test]
     fn the_page_is_of_the_server_that_was_timed_last() {
         let ledger = |server: &str, date: Option<&str>, figures: usize| {

@@ -14,8 +14,7 @@ use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
 use crate::mode::Mode;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::{Expect, Reply};
+use crate::resp::{Expect, Reply, Request};
 use crate::server::{Programs, RunsOn};
 use crate::waiting::{Open, Resource, Ring, unix_time};
 

@@ -10,8 +10,7 @@ use crate::ledger::{Figure, Ledger};
 use crate::load::Load;
 use crate::mode::Mode;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 use crate::server::{Programs, RunsOn};
 use crate::waiting::{Open, Resource, Ring};
 

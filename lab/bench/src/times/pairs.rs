@@ -13,8 +13,7 @@ use crate::load::{Load, PIPELINE};
 use crate::mode::Mode;
 use crate::owners;
 use crate::processors::Apart;
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 use crate::server::{Programs, RunsOn};
 use crate::waiting::Open;
 

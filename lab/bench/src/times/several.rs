@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::note_rounds;
 use crate::connection::Connection;
-use crate::contenders::script;
+use crate::contenders::{COMPARE_AND_DELETE, script};
 use crate::error::Error;
 use crate::ledger::Ledger;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::{Expect, Reply};
+use crate::resp::{Expect, Reply, Request};
 use crate::server::Programs;
 use crate::waiting::Open;
 
@@ -107,7 +106,7 @@ struct Client {
 impl Client {
     fn connect(open: &Open, means: Means, number: usize) -> Result<Self, Error> {
         let mut connection = open.server.connect()?;
-        let delete = script(&mut connection, include_str!("../contenders/lua/compare_and_delete.lua"))?;
+        let delete = script(&mut connection, COMPARE_AND_DELETE)?;
         Ok(Self { connection, means, owner: owners::owner(number), delete, turn: number * 1_000_003 })
     }
 

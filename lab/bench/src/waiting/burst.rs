@@ -12,8 +12,7 @@ use crate::figures::{Sample, Sheet};
 use crate::load::PIPELINE;
 use crate::owners;
 use crate::pings;
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 use crate::server::Programs;
 
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {

@@ -7,8 +7,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
 use crate::owners;
-use crate::request::Request;
-use crate::resp::{Expect, Reply};
+use crate::resp::{Expect, Reply, Request};
 use crate::server::Programs;
 
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::ring::Resource;
 use crate::error::Error;
 use crate::figures::{Sample, Sheet};
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 use crate::server::Programs;
 
 /// Each lease has an absolute deadline; server and bench read the same clock. In turns with it this thread

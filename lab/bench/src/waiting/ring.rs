@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::Expect;
+use crate::resp::{Expect, Request};
 
 /// The resource that the clients of a ring pass round.
 #[derive(Debug, Clone, Copy, PartialEq)]

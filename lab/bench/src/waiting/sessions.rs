@@ -10,8 +10,7 @@ use crate::figures::{Sample, Sheet};
 use crate::follower::Follower;
 use crate::owners;
 use crate::pings;
-use crate::request::Request;
-use crate::resp::{Expect, Reply};
+use crate::resp::{Expect, Reply, Request};
 use crate::server::{Programs, Server};
 
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use super::round::Round;
 use crate::connection::Connection;
-use crate::contenders::script;
+use crate::contenders::{COMPARE_AND_DELETE, script};
 use crate::error::Error;
 use crate::owners;
-use crate::request::Request;
-use crate::resp::{Expect, Reply};
+use crate::resp::{Expect, Reply, Request};
 use crate::times::contended::way::{CHANNEL, KEY};
 
 pub struct Client {
@@ -129,6 +128,16 @@ fn kind(reply: &Reply) -> &[u8] {
     }
 }
 
+/// `KEYS`: lock, channel. `ARGV`: owner. Tells those who wait that the lock is free.
+const COMPARE_DELETE_AND_PUBLISH: &str = "
+if redis.call('get', KEYS[1]) == ARGV[1] then
+  redis.call('del', KEYS[1])
+  redis.call('publish', KEYS[2], 'free')
+  return 1
+end
+return 0
+";
+
 /// Digests of scripts.
 pub struct Scripts {
     delete: Vec<u8>,
@@ -138,8 +147,8 @@ pub struct Scripts {
 impl Scripts {
     pub fn load(connection: &mut Connection) -> Result<Self, Error> {
         Ok(Self {
-            delete: script(connection, include_str!("../../contenders/lua/compare_and_delete.lua"))?,
-            delete_and_publish: script(connection, include_str!("../../contenders/lua/compare_and_publish.lua"))?,
+            delete: script(connection, COMPARE_AND_DELETE)?,
+            delete_and_publish: script(connection, COMPARE_DELETE_AND_PUBLISH)?,
         })
     }
 }

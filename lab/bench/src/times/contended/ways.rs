@@ -10,8 +10,7 @@ use super::round::Round;
 use super::way::{Entry, KEY, Way};
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::request::Request;
-use crate::resp::{Expect, Reply};
+use crate::resp::{Expect, Reply, Request};
 
 impl Way {
     /// Prepares the key before the clients begin.
