@@ -20,6 +20,7 @@ class CuttingProxy:
         where = address()
         self._server: tuple[str, int] = (where["host"], port or where["port"])
         self._cut: bytes | None = None
+        self._said: tuple[bytes, bytes] | None = None
         self.cuts = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         host, port = self._listener.getsockname()
@@ -32,6 +33,10 @@ class CuttingProxy:
     def cut(self, command: str) -> None:
         """The next reply to this command is lost."""
         self._cut = command.encode()
+
+    def say(self, command: str, reply: str) -> None:
+        """The next command of that name is executed, and this is its reply."""
+        self._said = (command.encode(), reply.encode())
 
     def lead(self, port: int) -> None:
         """New connections lead to this server. Those that are there stay."""
@@ -75,6 +80,8 @@ class CuttingProxy:
                     self._cut = None
                     self.cuts += 1
                     break
+                if self._said is not None and self._said[0] in command:
+                    reply, self._said = self._said[1], None
                 client.sendall(reply)
         except OSError:
             pass

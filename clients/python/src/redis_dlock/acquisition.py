@@ -135,7 +135,8 @@ class Acquisition:
         if not isinstance(reply, ResponseError) or redis_py.is_answer(reply):
             self.hears(now)
         if isinstance(reply, ResponseError):
-            self.course.refused(now, self.last)
+            if not redis_py.may_be_executed(reply):
+                self.course.refused(now, self.last)
             if self._is_unknown(reply):
                 raise ConnectionError(str(reply)) from reply
             # A copy before it may be executed.

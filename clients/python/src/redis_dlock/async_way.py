@@ -84,9 +84,9 @@ class Way:
             repeated, hold.release_sent = hold.release_sent, True
             try:
                 return await talk.exchange(*commands, within=until - time.monotonic())
-            except redis_py.NotPrimary:
+            except Exception as error:
                 # Some of several commands may be executed.
-                hold.release_sent = repeated or len(commands) > 1
+                hold.release_sent = repeated or len(commands) > 1 or redis_py.may_be_executed(error)
                 raise
 
         if hold.connection is not None and hold.connection.is_open():

@@ -23,6 +23,7 @@ from redis.exceptions import (
     AskError,
     AuthenticationError,
     AuthorizationError,
+    BusyLoadingError,
     ClusterDownError,
     ConnectionError,
     LockError,
@@ -49,6 +50,9 @@ LOST = (ConnectionError, TimeoutError, OSError)
 MOVING = (MovedError, AskError, TryAgainError, ClusterDownError)
 # The words of a server to a command that its demotion ends, or that a replica cannot execute.
 _DEMOTED = re.compile(r"(UNBLOCKED .*state changed|WAIT cannot be used with replica)", re.DOTALL)
+# The words of a server that starts, and of one that takes no more clients.
+_STARTS = re.compile(r"\S+ is loading ")
+_FULL = "max number of clients reached"
 # How long a slot may take to move, and the pause between two attempts, in seconds.
 SLOT_PATIENCE = 10.0
 SLOT_PAUSE = 0.05
@@ -380,6 +384,16 @@ def unreachable(error: Exception) -> Unreachable:
 def wrong_type(error: ResponseError) -> bool:
     """Returns whether the key is not a dlock lock: a program locks the same name with `SET NX`."""
     return commands.code(error) == "WRONGTYPE"
+
+
+def may_be_executed(error: Exception) -> bool:
+    """Returns whether the command may have been executed whose reply this is: there is none, or a wait was ended, or an agent
+    has no answer of its servers. A server that starts says something else with the same code."""
+    if isinstance(error, (ResponseError, NotPrimary)):
+        return str(error).startswith("UNBLOCKED ")
+    if isinstance(error, BusyLoadingError):
+        return not _STARTS.match(str(error))
+    return not isinstance(error, AuthenticationError) and str(error) != _FULL
 
 
 def is_answer(error: ResponseError) -> bool:
