@@ -78,6 +78,7 @@ block() {
             s|connect(\$host, 6379)|connect(\$host, '$DLOCK_TEST_HOST' === \$host ? $DLOCK_TEST_PORT : 0)|"
 } >"$home/readme.php"
 php -d error_reporting=E_ALL -d display_errors=stderr "$home/readme.php" | grep -E '^the fencing token is [0-9]{16}$'
+php -d error_reporting=E_ALL -d display_errors=stderr clients/php/tests/replies.php
 php -d error_reporting=E_ALL -d display_errors=stderr clients/php/tests/store.php
 
 # Laravel's locks, with Laravel's own code where it is installed.

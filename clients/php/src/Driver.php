@@ -121,6 +121,21 @@ abstract class Driver
         return false === $at ? null : $pairs[$at + 1];
     }
 
+    /**
+     * Whether a server says that it writes nothing now: it is no primary, has not loaded its data, or pauses. An agent without
+     * an answer says LOADING, too.
+     */
+    final protected static function isForNow(string $error): bool
+    {
+        return 1 === preg_match('/^(READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|UNBLOCKED|NOREPLICAS|MISCONF|BUSY) /', $error);
+    }
+
+    /** FOREIGN, or an exception, for any other error of a server. */
+    final protected static function refused(string $error): string
+    {
+        return str_starts_with($error, 'WRONGTYPE ') ? self::FOREIGN : throw ServerError::from($error);
+    }
+
     /** @param list<string|int> $arguments */
     abstract protected function send(string $command, string $key, array $arguments, bool $waits): mixed;
 

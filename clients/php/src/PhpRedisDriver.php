@@ -55,6 +55,13 @@ final class PhpRedisDriver extends Driver
                 ? $this->redis->rawCommand($key, ...$words)
                 : $this->redis->rawCommand(...$words);
         } catch (\RedisException|\RedisClusterException $e) {
+            $error = $e->getMessage();
+            if (1 === preg_match('/^[A-Z]{2,} /', $error) && !self::isForNow($error)) {
+                // phpredis throws most errors of a server: the reply was read.
+                $this->redis->clearLastError();
+
+                return self::refused($error);
+            }
             // The reply that is missing would be taken for the answer to the next command, which connects again.
             $this->redis->close();
             try {
@@ -68,7 +75,7 @@ final class PhpRedisDriver extends Driver
         if (null !== $error) {
             $this->redis->clearLastError();
 
-            return str_starts_with($error, 'WRONGTYPE ') ? self::FOREIGN : throw ServerError::from($error);
+            return self::refused($error);
         }
 
         return false === $reply ? null : $reply;

@@ -51,12 +51,11 @@ final class PredisDriver extends Driver
             $this->connection->disconnect();
             throw $e;
         }
-        if ($error && 1 === preg_match('/^(READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|UNBLOCKED) /', $reply)) {
-            // The server is no primary now, or has not loaded its data. phpredis throws an exception of its own.
-            throw new ConnectionException($this->connection, $reply);
+        if ($error && self::isForNow($reply)) {
+            throw new ConnectionException($this->connection, $reply); // phpredis throws an exception of its own
         }
         if ($error) {
-            return str_starts_with($reply, 'WRONGTYPE ') ? self::FOREIGN : throw ServerError::from($reply);
+            return self::refused($reply);
         }
         if ('QUEUED' === $reply) {
             throw new ServerError('the client is between MULTI and EXEC: its replies come too late for a lock. Use a client of its own');

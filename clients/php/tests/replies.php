@@ -1,0 +1,87 @@
+<?php
+
+/** The table of replies: what an error of a server means to the classes of this package. No server is needed. */
+
+declare(strict_types=1);
+
+use Dlock\Driver;
+use Dlock\ServerError;
+
+require 'Symfony/Component/Lock/autoload.php';
+require __DIR__.'/kit.php';
+require __DIR__.'/../src/DlockStore.php';
+
+/** Answers each command with the error. Returns its process and its port. */
+function answering(string $error): array
+{
+    $listener = stream_socket_server('tcp://127.0.0.1:0');
+    $port = (int) substr(strrchr(stream_socket_get_name($listener, false), ':'), 1);
+    $pid = elsewhere(function () use ($listener, $error) {
+        for ($clients = []; ; ) {
+            $ready = [$listener, ...$clients];
+            $none = null;
+            stream_select($ready, $none, $none, 60);
+            foreach ($ready as $each) {
+                if ($each === $listener) {
+                    $clients[] = stream_socket_accept($listener);
+                } elseif ('' === $command = (string) fread($each, 65536)) {
+                    unset($clients[array_search($each, $clients, true)]);
+                } else {
+                    fwrite($each, str_contains($command, 'DLOCK.') ? "-$error\r\n" : "+OK\r\n");
+                }
+            }
+        }
+    });
+    fclose($listener);
+
+    return [$pid, $port];
+}
+
+/** What a store makes of the answer to a command. */
+function meaning(Redis|Predis\Client $client): string
+{
+    try {
+        return Driver::FOREIGN === Driver::of($client)->call('DLOCK.ACQUIRE', 'job', ['owner', 'PX', 1000]) ? 'foreign' : '?';
+    } catch (ServerError $e) {
+        return match (true) {
+            str_starts_with($e->getMessage(), 'DEADLOCK ') => 'deadlock',
+            str_contains($e->getMessage(), 'is the dlock module loaded') => 'module',
+            default => 'refused',
+        };
+    } catch (Exception $e) {
+        return Driver::isUnanswered($e) ? 'unanswered' : throw $e;
+    }
+}
+
+/**
+ * The stores repeat nothing within a call: what was not executed is an error of the server, or counts as unanswered, whose
+ * hold is undone. What may have been executed is never an error of the server.
+ */
+const MEANINGS = [
+    'elsewhere' => ['unanswered', 'refused'],
+    'open' => ['unanswered'],
+    'paused' => ['unanswered'],
+    'foreign' => ['foreign'],
+    'session' => ['refused'],
+    'deadlock' => ['deadlock'],
+    'module' => ['module'],
+    'final' => ['refused'],
+];
+
+$failed = 0;
+preg_match_all('/^"(.*)" => (.*)$/m', file_get_contents(__DIR__.'/../../../tests/clients/tables/replies.txt'), $rows, \PREG_SET_ORDER);
+check(\count($rows) > 20, 'the table is read');
+foreach ($rows as [$row, $reply, $expected]) {
+    [$pid, $port] = answering($reply);
+    foreach (clients($port) as $kind => $client) {
+        $told = meaning($client);
+        if (!\in_array($told, MEANINGS[$expected], true)) {
+            echo "FAILED: $kind: $row: $told\n";
+            ++$failed;
+        }
+    }
+    posix_kill($pid, \SIGKILL);
+    pcntl_waitpid($pid, $status);
+}
+echo $failed ? '' : "ok: an error of a server means what the table says\n";
+exit($failed ? 1 : 0);
