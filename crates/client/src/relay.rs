@@ -34,7 +34,8 @@ pub enum Unanswered {
     Later(Cause),
     /// Nothing was sent.
     NotSent(Cause),
-    /// Sent, and no answer came: it may have been executed. The connection is closed.
+    /// Sent, and no answer came, or an agent said that it has none: it may have been executed. The connection is closed
+    /// in the first case.
     Unknown(Cause),
 }
 
@@ -142,9 +143,9 @@ impl From<Fault> for Unanswered {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Refused(cause) => Self::Refused(cause),
+            open if open.leaves_open() => Self::Unknown(open.cause()),
             Fault::Later(cause) => Self::Later(cause),
             Fault::NotSent(cause) => Self::NotSent(cause),
-            Fault::OutcomeUnknown(cause) => Self::Unknown(cause),
             // Redirections were followed as far as they lead.
             other => Self::Later(other.cause()),
         }

@@ -288,3 +288,23 @@ fn a_release_whose_answer_is_lost_is_repeated_only_with_a_token() {
         assert_eq!(outcome.code, Some(if has_token { 0 } else { 69 }), "{}", outcome.stderr);
     }
 }
+
+/// An agent that has no answer says LOADING: the release may be done. A server that starts has done nothing.
+#[test]
+fn a_release_of_which_an_agent_has_no_answer_may_be_done() {
+    let (server, mut client) = Server::start().with_client();
+    let proxy = Proxy::to(&server);
+    for (reply, has_token, code) in [
+        ("-LOADING no majority has answered: 127.0.0.1:7001: LOADING Redis is loading the dataset\r\n", true, 0),
+        ("-LOADING no server answers: the server is silent\r\n", false, 69),
+        ("-LOADING Redis is loading the dataset in memory\r\n", true, 1),
+    ] {
+        let token = client.int("DLOCK.ACQUIRE job alice PX 600000").to_string();
+        let command = bare().with(["-s", &proxy.url(), "release", "job", "alice"]);
+        let command = if has_token { command.with(["--token", &token]) } else { command };
+        proxy.say("DLOCK.RELEASE", reply);
+        let outcome = outcome(command);
+        assert_eq!(outcome.code, Some(code), "{reply}: {}", outcome.stderr);
+        assert!(server.holders("job").is_empty());
+    }
+}

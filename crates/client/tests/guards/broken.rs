@@ -1,11 +1,6 @@
 //! Replies that are lost: what is sent again is done once.
 
 use std::future::IntoFuture;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use dlock_client::{Client, Error};
@@ -53,49 +48,16 @@ async fn a_release_whose_reply_is_lost_is_a_release() {
     assert!(in_time(releasing).await.expect("a task").is_ok());
 }
 
-/// A way to a server on which the first release is done, and answered with an error. Returns its URL.
-fn answering(server: &Server, error: &'static str) -> String {
-    let (listener, port) = (TcpListener::bind("127.0.0.1:0").expect("a port"), server.port());
-    let url = format!("redis://{}", listener.local_addr().expect("an address"));
-    let is_told = Arc::new(AtomicBool::new(false));
-    thread::spawn(move || {
-        for mut client in listener.incoming().flatten() {
-            let mut server = TcpStream::connect(("127.0.0.1", port)).expect("a server");
-            let is_told = is_told.clone();
-            let (mut replies, mut to_client) =
-                (server.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
-            let lies = Arc::new(AtomicBool::new(false));
-            let is_lie = lies.clone();
-            thread::spawn(move || {
-                let mut buffer = [0; 65536];
-                while let Ok(size @ 1..) = replies.read(&mut buffer) {
-                    let reply = if is_lie.swap(false, Ordering::SeqCst) { error.as_bytes() } else { &buffer[..size] };
-                    let _ = to_client.write_all(reply);
-                }
-            });
-            thread::spawn(move || {
-                let mut buffer = [0; 65536];
-                while let Ok(size @ 1..) = client.read(&mut buffer) {
-                    let is_release = buffer[..size].windows(13).any(|word| word == b"DLOCK.RELEASE");
-                    lies.store(is_release && !is_told.swap(is_release, Ordering::SeqCst), Ordering::SeqCst);
-                    let _ = server.write_all(&buffer[..size]);
-                }
-            });
-        }
-    });
-    url
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_without_a_majority_may_have_released_the_lock() {
-    let server = Server::start();
     for (error, is_lost) in [
         ("-LOADING no majority has answered\r\n", false),
         ("-LOADING Redis is loading the dataset in memory\r\n", true),
         ("-LOADING Valkey is loading the dataset in memory\r\n", true),
     ] {
-        let client = Client::open(&answering(&server, error)).expect("a URL");
+        let (_server, proxy, client) = behind_a_network();
         let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
+        proxy.say("DLOCK.RELEASE", error);
         let released = in_time(guard.release()).await;
         assert_eq!(matches!(released, Err(Error::Lost)), is_lost, "{error}: {released:?}");
         assert!(is_lost || released.is_ok(), "{error}: {released:?}");

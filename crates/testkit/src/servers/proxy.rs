@@ -39,6 +39,10 @@ struct State {
     is_stranded: bool,
     /// Everything of the connections before this one is kept, also their ends.
     silent_before: usize,
+    /// What takes the place of the reply to the next command with the word.
+    says: Option<(&'static str, &'static str)>,
+    /// The connection whose next reply that is.
+    lies_on: Option<(usize, &'static str)>,
     /// How long replies take, and how long the server does not hear that the client has ended a connection.
     replies_take: Duration,
     ends_take: Duration,
@@ -107,6 +111,11 @@ impl Proxy {
         self.network.state.lock().expect("a lock").strands = Some((from, to));
     }
 
+    /// The next command with this word is executed, and has this reply, in the form of the protocol.
+    pub fn say(&self, word: &'static str, reply: &'static str) {
+        self.network.state.lock().expect("a lock").says = Some((word, reply));
+    }
+
     /// Each reply takes this long from now on.
     pub fn delay_replies(&self, time: Duration) {
         self.network.state.lock().expect("a lock").replies_take = time;
@@ -151,6 +160,7 @@ impl Network {
             while let Ok(length @ 1..) = from_client.read(&mut chunk) {
                 network.wait_until_it_arrives(number);
                 network.wait_until_it_is_not_kept(&chunk[..length]);
+                network.note_lie(number, &chunk[..length]);
                 if let Some(rest) = network.strands(&chunk[..length], &mut from_client) {
                     let _ = to_server.write_all(&rest);
                     break;
@@ -172,7 +182,8 @@ impl Network {
                 }
                 network.wait_for_its_time(number);
                 network.take(|state| state.replies_take);
-                if to_client.write_all(&chunk[..length]).is_err() {
+                let reply = network.lie(number).map_or(&chunk[..length], str::as_bytes);
+                if to_client.write_all(reply).is_err() {
                     break;
                 }
             }
@@ -204,6 +215,20 @@ impl Network {
         let mut state = self.state.lock().expect("a lock");
         state.kept += usize::from(state.keeps.is_some_and(has));
         let _passes = self.changed.wait_while(state, |state| state.keeps.is_some_and(has)).expect("a lock");
+    }
+
+    fn note_lie(&self, number: usize, commands: &[u8]) {
+        let has = |word: &str| commands.windows(word.len()).any(|part| part == word.as_bytes());
+        let mut state = self.state.lock().expect("a lock");
+        if let Some((_, reply)) = state.says.take_if(|(word, _)| has(word)) {
+            state.lies_on = Some((number, reply));
+        }
+    }
+
+    /// Returns what takes the place of the reply that has come.
+    fn lie(&self, number: usize) -> Option<&'static str> {
+        let mut state = self.state.lock().expect("a lock");
+        state.lies_on.take_if(|(on, _)| *on == number).map(|(_, reply)| reply)
     }
 
     /// Returns all commands of the connection from these on when they are to arrive, if it is the one that is stranded.
