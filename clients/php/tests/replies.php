@@ -37,7 +37,7 @@ function answering(string $error): array
     return [$pid, $port];
 }
 
-/** What a store makes of the answer to a command. */
+/** The meaning of the answer to a command for a store. */
 function meaning(Redis|Predis\Client $client): string
 {
     try {
@@ -54,8 +54,8 @@ function meaning(Redis|Predis\Client $client): string
 }
 
 /**
- * The stores repeat nothing within a call: what was not executed is an error of the server, or counts as unanswered, whose
- * hold is undone. What may have been executed is never an error of the server.
+ * The stores repeat nothing within a call. A command that was not executed is an error of the server, or counts as
+ * unanswered, and its hold is undone. A command that may have been executed is never an error of the server.
  */
 const MEANINGS = [
     'elsewhere' => ['unanswered', 'refused'],

@@ -24,7 +24,7 @@ CODES = {"NOSESSION": "session", "DEADLOCK": "deadlock", "NOREPLICAS": "paused",
 
 
 def meaning(error: Exception) -> str:
-    """What the package makes of an error, as redis-py has read it."""
+    """Returns the meaning of an error for the package, as redis-py has read it."""
     told = redis_py.explained(error) if isinstance(error, ResponseError) else error
     if isinstance(told, OF_A_CONNECTION) and not isinstance(told, AuthenticationError):
         return "open" if redis_py.may_be_executed(error) else "elsewhere"

@@ -39,7 +39,7 @@ struct State {
     is_stranded: bool,
     /// Everything of the connections before this one is kept, also their ends.
     silent_before: usize,
-    /// What takes the place of the reply to the next command with the word.
+    /// The next command with the word has this reply in place of its own.
     says: Option<(&'static str, &'static str)>,
     /// The connection whose next reply that is.
     lies_on: Option<(usize, &'static str)>,
