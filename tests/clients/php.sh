@@ -82,12 +82,10 @@ php -d error_reporting=E_ALL -d display_errors=stderr clients/php/tests/replies.
 php -d error_reporting=E_ALL -d display_errors=stderr clients/php/tests/store.php
 
 # Laravel's locks, with Laravel's own code where it is installed.
-if php -r '@include "Illuminate/Cache/autoload.php"; @include "Illuminate/Queue/autoload.php"; @include "Illuminate/Console/autoload.php";
-    @include "Illuminate/Redis/autoload.php"; @include "Predis/autoload.php";
-    exit((int) !(class_exists("Illuminate\Queue\Middleware\WithoutOverlapping") && class_exists("Illuminate\Redis\RedisManager")
-        && class_exists("Illuminate\Console\Scheduling\CacheSchedulingMutex") && class_exists("Predis\Client")));'; then
+if php -r 'foreach (["Bus", "Cache", "Console", "Queue", "Redis"] as $part) require "Illuminate/$part/autoload.php";
+    require "Predis/autoload.php";' >/dev/null 2>&1; then
     { echo '<?php'; block 3; } >"$home/laravel.php"
     DLOCK_TEST_LARAVEL=$home/laravel.php php -d display_errors=stderr clients/php/tests/laravel.php
 else
-    echo 'skipped: the locks of Laravel: php-illuminate-queue, php-illuminate-console or php-predis is not installed'
+    echo 'skipped: the locks of Laravel: php-predis or one of php-illuminate-{bus,cache,console,queue,redis} is not installed'
 fi
