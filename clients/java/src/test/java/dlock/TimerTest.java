@@ -1,5 +1,6 @@
 package dlock;
 
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -7,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
@@ -34,15 +36,20 @@ final class TimerTest {
 
     @Test
     void tasks_run_in_the_order_of_their_times_and_not_before() throws InterruptedException {
-        long began = System.nanoTime();
-        after(90, "third");
-        after(30, "first");
-        after(60, "second");
-        after(60, "second too");
-        for (String expected : List.of("first", "second", "second too", "third")) {
-            assertEquals(expected, next());
+        // A thread that a busy machine stops between two calls changes the order of the times: they are scheduled again.
+        for (boolean isInOrder = false; !isInOrder; ) {
+            long began = System.nanoTime();
+            after(90, "third");
+            after(30, "first");
+            after(60, "second");
+            after(60, "second too");
+            isInOrder = System.nanoTime() - began < 30 * MILLIS;
+            List<String> order = List.of(next(), next(), next(), next());
+            assertTrue(System.nanoTime() - began >= 90 * MILLIS);
+            if (isInOrder) {
+                assertEquals(List.of("first", "second", "second too", "third"), order);
+            }
         }
-        assertTrue(System.nanoTime() - began >= 90 * MILLIS);
     }
 
     @Test
@@ -77,9 +84,17 @@ final class TimerTest {
         after(1, "after it");
         assertEquals("after it", next());
         assertEquals(1, told.size());
-        after(40, "before the shutdown");
+        CountDownLatch begun = new CountDownLatch(1);
+        CountDownLatch shutDown = new CountDownLatch(1);
+        timer.schedule(() -> {
+            begun.countDown();
+            assertDoesNotThrow(() -> shutDown.await());
+        }, 0);
+        begun.await();
+        after(0, "before the shutdown");
         timer.shutdown();
         after(0, "after the shutdown");
+        shutDown.countDown();
         assertNull(ran.poll(100, TimeUnit.MILLISECONDS));
     }
 }
