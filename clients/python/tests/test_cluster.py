@@ -25,21 +25,28 @@ SLOTS = 16384
 class Node(Server):
     """A server of the cluster."""
 
-    def __init__(self, first: int, last: int) -> None:
+    def __init__(self, first: int, last: int, epoch: int) -> None:
         super().__init__("--cluster-enabled", "yes", "--cluster-node-timeout", "5000")
         command(self.client, "CLUSTER", "ADDSLOTSRANGE", first, last)
+        command(self.client, "CLUSTER", "SET-CONFIG-EPOCH", epoch)
         self.id: str = command(self.client, "CLUSTER", "MYID").decode()
 
     def ready(self) -> bool:
         """Whether it knows the whole cluster."""
-        state = command(self.client, "CLUSTER", "INFO")
-        return b"cluster_state:ok" in state and b"cluster_known_nodes:2" in state
+        return b"cluster_state:ok" in command(self.client, "CLUSTER", "INFO") and knows(self, 2)
+
+
+def knows(server: Server, nodes: int) -> bool:
+    """Whether it knows that many nodes and the latest epoch. A server takes over with the next one: if that is taken
+    already, the cluster undoes it."""
+    state = command(server.client, "CLUSTER", "INFO")
+    return b"cluster_known_nodes:%d" % nodes in state and b"cluster_current_epoch:2" in state
 
 
 @contextmanager
 def two_nodes() -> Iterator[list[Node]]:
     """A cluster of two servers with half of the slots each."""
-    halves = [(0, SLOTS // 2 - 1), (SLOTS // 2, SLOTS - 1)]
+    halves = [(0, SLOTS // 2 - 1, 1), (SLOTS // 2, SLOTS - 1, 2)]
     with ExitStack() as stack:
         nodes = [stack.enter_context(Node(*half)) for half in halves]
         command(nodes[0].client, "CLUSTER", "MEET", "127.0.0.1", nodes[1].port)

@@ -15,7 +15,7 @@ from redis.cluster import RedisCluster
 import redis_dlock
 from kit import AsyncioKit, Kit, Plain, Took, command, info, soon
 from servers import Server
-from test_cluster import Node, two_nodes, with_slot
+from test_cluster import Node, knows, two_nodes, with_slot
 from test_lost import is_lost, lost_already
 from test_named_sessions import calls
 
@@ -123,9 +123,7 @@ def replica_of(nodes: list[Node]) -> Iterator[Server]:
     """A replica of the first server."""
     with Server("--cluster-enabled", "yes", "--cluster-node-timeout", "5000") as replica:
         command(replica.client, "CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
-        known = b"cluster_known_nodes:3"
-        clients = [replica.client, *(node.client for node in nodes)]
-        soon("it is known", lambda: all(known in command(each, "CLUSTER", "INFO") for each in clients))
+        soon("it is known", lambda: all(knows(each, 3) for each in [replica, *nodes]))
         soon("it replicates", lambda: command(replica.client, "CLUSTER", "REPLICATE", nodes[0].id) == b"OK")
         soon("it is there", lambda: replica.client.info("replication")["master_link_status"] == "up")
         yield replica
