@@ -10,13 +10,10 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// hands is the number of threads and processes that the news of a loss passes through, each of which may be late.
-const hands = 3
-
 // lostBetween waits until a lock is lost, and fails if that takes less or more. A machine that is late does not count.
 func lostBetween(t *testing.T, lock *dlock.Lock, least, most time.Duration) {
 	t.Helper()
-	began, before := time.Now(), late.Load()
+	watch := startWatch()
 	select {
 	case <-lock.Context().Done():
 	case <-time.After(patience):
@@ -25,11 +22,10 @@ func lostBetween(t *testing.T, lock *dlock.Lock, least, most time.Duration) {
 	if !errors.Is(context.Cause(lock.Context()), dlock.ErrLost) {
 		t.Fatalf("another cause: %v", context.Cause(lock.Context()))
 	}
-	took := time.Since(began)
-	time.Sleep(20 * time.Millisecond) // The last delay is counted by then.
-	slack := 20*time.Millisecond + hands*time.Duration(late.Load()-before)
+	took, machine := watch.took()
+	slack := 20*time.Millisecond + machine
 	if took < least-slack || took > most+slack {
-		t.Fatalf("lost after %v; the machine was late by %v", took, time.Duration(late.Load()-before))
+		t.Fatalf("lost after %v, of which %v may be the machine's", took, machine)
 	}
 }
 

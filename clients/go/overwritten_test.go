@@ -128,11 +128,9 @@ func TestUnlockWithAnEndedContextDoesNotWaitForAServerThatHangs(t *testing.T) {
 	freeze(t, s)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	began, before := time.Now(), late.Load()
+	watch := startWatch()
 	err := lock.Unlock(ctx)
-	if took := time.Since(began); took > 1250*time.Millisecond+time.Duration(late.Load()-before) {
-		t.Errorf("it took %v", took)
-	}
+	watch.within(t, 1250*time.Millisecond, "a release")
 	if !errors.Is(err, dlock.ErrUnreachable) || !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
@@ -164,6 +162,10 @@ func TestALockOfAnOldProgramIsHeld(t *testing.T) {
 			for _, wait := range []time.Duration{0, 300 * time.Millisecond} {
 				began := time.Now()
 				_, err := take(name, dlock.WithWait(wait))
+				// On a busy machine the answer may come too late, and counts as none: then the server is asked again.
+				for errors.Is(err, dlock.ErrUnreachable) && time.Since(began) < patience {
+					_, err = take(name, dlock.WithWait(wait))
+				}
 				var answer dlock.ServerError
 				if !errors.Is(err, dlock.ErrNotGranted) || !errors.As(err, &answer) || answer.Code() != "WRONGTYPE" {
 					t.Errorf("wait of %v: %v", wait, err)

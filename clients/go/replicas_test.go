@@ -27,7 +27,7 @@ func TestARepeatAfterASilenceOfReplicasKeepsTheLock(t *testing.T) {
 			}()
 		}
 		arrive := p.keepFrom("WAIT")
-		lock := acquire(t, client, "job", dlock.WithLease(lease), dlock.WithReplicas(1, 200*time.Millisecond), dlock.WithoutRenewal())
+		lock := acquire(t, client, "job", dlock.WithLease(lease), dlock.WithReplicas(1, 2*time.Second), dlock.WithoutRenewal())
 		if err := lock.Extend(context.Background(), longer); err != nil {
 			t.Fatal(err)
 		}

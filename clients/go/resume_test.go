@@ -24,14 +24,15 @@ func TestALockWhoseLeaseHasEndedIsLostNotHandedOver(t *testing.T) {
 func TestAnotherClientGoesOnWithALock(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
+	const lease = 3 * time.Second
 	for name, option := range map[string]dlock.ClientOption{
-		"kept": dlock.WithSession(time.Second), "renewed": dlock.WithoutSession(),
+		"kept": dlock.WithSession(lease), "renewed": dlock.WithoutSession(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
 			one, other := newClient(t, s.address(), option), newClient(t, s.address(), option)
-			lock := acquire(t, one, "job", dlock.WithLease(time.Second))
+			lock := acquire(t, one, "job", dlock.WithLease(lease))
 			if err := lock.HandOver(); err != nil {
 				t.Fatal(err)
 			}
@@ -41,12 +42,12 @@ func TestAnotherClientGoesOnWithALock(t *testing.T) {
 			if err := lock.HandOver(); !errors.Is(err, dlock.ErrReleased) {
 				t.Errorf("handed over twice: %v", err)
 			}
-			next, err := other.Resume(ctx, "job", lock.Owner(), lock.Token(), dlock.WithLease(time.Second))
+			next, err := other.Resume(ctx, "job", lock.Owner(), lock.Token(), dlock.WithLease(lease))
 			if err != nil {
 				t.Fatal(err)
 			}
 			one.Close()
-			time.Sleep(2500 * time.Millisecond)
+			time.Sleep(2 * lease)
 			if next.Token() != lock.Token() || next.Remaining() <= 0 {
 				t.Fatalf("lost: %v", context.Cause(next.Context()))
 			}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -63,6 +64,44 @@ func TestMain(m *testing.M) {
 
 // late is by how much this machine was late so far, as a goroutine that sleeps sees it.
 var late atomic.Int64
+
+// hands is the number of threads and processes that an operation passes through, each of which may be late.
+const hands = 3
+
+// stopwatch measures how long something takes. The delays of a busy machine do not count for the longest time.
+type stopwatch struct {
+	began        time.Time
+	late, waited time.Duration
+}
+
+func startWatch() stopwatch {
+	return stopwatch{time.Now(), time.Duration(late.Load()), waitedForACore()}
+}
+
+// took returns the time since the start, and how much of it may be the machine's.
+func (w stopwatch) took() (took, machine time.Duration) {
+	took = time.Since(w.began)
+	time.Sleep(20 * time.Millisecond) // The last delay is counted by then.
+	return took, hands*(time.Duration(late.Load())-w.late) + waitedForACore() - w.waited
+}
+
+// within fails the test if more time than that has passed.
+func (w stopwatch) within(t testing.TB, most time.Duration, what string) {
+	t.Helper()
+	if took, machine := w.took(); took > most+machine {
+		t.Errorf("%s: it took %v, of which %v may be the machine's, not %v", what, took, machine, most)
+	}
+}
+
+// waitedForACore returns for how long some process was ready to run and had no core. Without pressure files: 0.
+func waitedForACore() time.Duration {
+	var some, micros string
+	pressure, _ := os.ReadFile("/proc/pressure/cpu")
+	some, _, _ = strings.Cut(string(pressure), "\n")
+	_, micros, _ = strings.Cut(some, "total=")
+	waited, _ := strconv.Atoi(micros)
+	return time.Duration(waited) * time.Microsecond
+}
 
 // watchLateness runs as long as the tests.
 func watchLateness() {

@@ -33,9 +33,9 @@ func startSentinel(t testing.TB, primary *server) string {
 		process.Wait()
 	})
 	s := &server{t: t, port: port}
-	eventually(t, "the Sentinel knows the replica", func() bool {
+	eventually(t, "the Sentinel knows that the replica is fit", func() bool {
 		reply, err := s.try("SENTINEL", "REPLICAS", "main")
-		return err == nil && strings.Contains(reply, "slave")
+		return err == nil && strings.Contains(reply, "master-link-status ok")
 	})
 	return s.address()
 }
