@@ -220,12 +220,11 @@ class SessionsTest < Minitest::Test
 
   def test_without_heartbeats_it_is_lost
     told = Thread::Queue.new
-    session = session(timeout: 1, manual: true, on_loss: ->(lost) { told << lost })
+    session = session(timeout: 3, manual: true, on_loss: ->(lost) { told << lost })
     hold = lock(session)
-    sleep 0.4
+    sleep 1.5
     session.beat
-    sleep 0.1
-    assert_operator hold.remaining, :>, 0.6
+    soon("the beat is answered") { hold.remaining > 1.6 }
     assert hold.wait_lost(10)
     assert_same session, told.pop
     assert_predicate session, :lost?
@@ -236,8 +235,8 @@ class SessionsTest < Minitest::Test
 
   def test_a_cap_ends_a_hold
     session do |session|
-      hold = lock(session, lease: 0.5, max_hold: 1)
-      assert_in_delta 1, hold.remaining, 0.2
+      hold = lock(session, lease: 0.5, max_hold: 2)
+      assert_includes 0.6..2, hold.remaining
       locks.lock(key) { refute hold.held? }
       assert hold.wait_lost(10)
     end
@@ -388,11 +387,11 @@ class SeveralTest < Minitest::Test
 
   def test_an_old_grant_is_confirmed
     held = locks.lock(names(:b).first, lease: 600)
-    waiting = Thread.new { locks.lock_all(names(:a, :b), lease: 1.5, wait: 10) { |hold| hold.check! && hold.remaining } }
+    waiting = Thread.new { locks.lock_all(names(:a, :b), lease: 4, wait: 20) { |hold| hold.check! && hold.remaining } }
     waiters 1, names(:b).first
-    sleep 0.7
+    sleep 1.5
     held.release
-    assert_operator waiting.value, :>, 1
+    assert_operator waiting.value, :>, 2.6
   end
 
   def test_what_is_not_understood_is_refused
