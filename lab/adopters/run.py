@@ -135,7 +135,7 @@ class Run:
 
 
 def tell(what: str) -> None:
-    """Tells who waits how far the run is."""
+    """Tells whoever watches the run how far it is, apart from its report."""
     print(f"  {what}", file=sys.stderr, flush=True)
 
 

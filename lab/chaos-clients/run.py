@@ -30,6 +30,7 @@ from workers import LEASES, Worker
 FAULTS, CALM = 9.0, 5.0
 # How long servers and programs may take to come to rest when nobody asks for locks any more, in seconds.
 REST = 4.0
+# The names of the workers of a program.
 WORKERS = "abcdefghij"
 
 
@@ -59,7 +60,7 @@ class Run:
         self._results: dict[str, int] = {}
         self._server = "no server"
         self._died = False
-        self._highest = 0
+        self._highest = 0  # token of all rounds so far
 
     async def play(self) -> list[str]:
         """Returns what is wrong. A run that dies, because a server does not come back or the judge fails, is wrong."""
@@ -130,6 +131,7 @@ class Run:
         workers = WORKERS[:max(2, len(WORKERS) // len(self._programs))]
         working = []
         for at, program in enumerate(self._programs):
+            # A program that does one thing at a time has one worker.
             for name in "a" if "sequential" in program.features else workers:
                 own = random.Random(choices.random())
                 worker = Worker(program, self._deployment.ports_of(at), name, self._deployment, own)
@@ -181,7 +183,7 @@ class Run:
 
 
 def tell(what: str) -> None:
-    """Tells who waits how far the run is."""
+    """Tells whoever watches the run how far it is, apart from its report."""
     print(f"  {what}", file=sys.stderr, flush=True)
 
 

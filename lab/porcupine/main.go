@@ -34,7 +34,7 @@ func main() {
 			continue
 		}
 		bad += check(name, lines)
-		if o := falls(lines); *one && o != nil {
+		if o := firstLowToken(lines); *one && o != nil {
 			bad++
 			fmt.Printf("VIOLATION: %s: the token of %s on %s is no higher than one before\n", name, o.Process, o.Lock)
 		}
@@ -89,9 +89,9 @@ func (o op) unknown() string {
 	return ""
 }
 
-// falls returns the first grant, in time, whose token is not higher than that of a grant that was over before it began,
+// firstLowToken returns the first grant, in time, whose token is not higher than that of a grant that was over before it began,
 // on any lock: one server gives tokens that rise. A set of locks has one token, of one grant.
-func falls(lines []op) *op {
+func firstLowToken(lines []op) *op {
 	var grants []op
 	for _, o := range lines {
 		if o.Result == "granted" {

@@ -49,28 +49,28 @@ func TestRules(t *testing.T) {
 		lines []op
 		good  bool
 	}{
-		"a lease ends":        {[]op{grant(1, "a", "read", 5), grant(102, "b", "write", 6)}, true},
-		"readers share":       {[]op{grant(1, "a", "read", 5), grant(4, "b", "read", 6)}, true},
-		"a writer does not":   {[]op{grant(1, "a", "write", 5), grant(4, "b", "read", 6)}, false},
-		"nor beside readers":  {[]op{grant(1, "a", "read", 5), grant(4, "b", "write", 6)}, false},
-		"a token twice":       {[]op{grant(1, "a", "read", 5), grant(4, "b", "read", 5)}, false},
-		"a lower token":       {[]op{grant(1, "a", "read", 5), grant(4, "b", "read", 4)}, false},
-		"a stranger releases": {[]op{grant(1, "a", "write", 5), act(4, "b", "release", "released", "write", 5)}, false},
+		"a lease ends":             {[]op{grant(1, "a", "read", 5), grant(102, "b", "write", 6)}, true},
+		"readers share":            {[]op{grant(1, "a", "read", 5), grant(4, "b", "read", 6)}, true},
+		"a reader beside a writer": {[]op{grant(1, "a", "write", 5), grant(4, "b", "read", 6)}, false},
+		"a writer beside a reader": {[]op{grant(1, "a", "read", 5), grant(4, "b", "write", 6)}, false},
+		"a token twice":            {[]op{grant(1, "a", "read", 5), grant(4, "b", "read", 5)}, false},
+		"a lower token":            {[]op{grant(1, "a", "read", 5), grant(4, "b", "read", 4)}, false},
+		"a stranger releases":      {[]op{grant(1, "a", "write", 5), act(4, "b", "release", "released", "write", 5)}, false},
 		"a hold after its end": {[]op{grant(1, "a", "write", 5), act(4, "a", "release", "released", "write", 5),
 			held(7, "a", "write", 5, 90)}, false},
 		"a loss that is told late": {[]op{grant(1, "a", "write", 5), grant(4, "b", "write", 6),
 			act(50, "a", "lost", "lost", "write", 5)}, false},
 		"a loss that is told in time": {[]op{grant(1, "a", "write", 5), act(50, "a", "lost", "lost", "write", 5),
 			grant(60, "b", "write", 6)}, true},
-		"a reader becomes the writer": {[]op{owned(grant(1, "a", "read", 5)), owned(grant(4, "a", "write", 6))}, true},
-		"with the reader's token":     {[]op{owned(grant(1, "a", "read", 5)), owned(grant(4, "a", "write", 5))}, false},
-		"an owner enters again":       {[]op{owned(grant(1, "a", "write", 5)), owned(grant(4, "a", "write", 5))}, true},
-		"with another token":          {[]op{owned(grant(1, "a", "write", 5)), owned(grant(4, "a", "write", 6))}, false},
-		"permits are left":            {[]op{permits(grant(1, "a", "permit", 5), 2, 3), permits(grant(4, "b", "permit", 6), 1, 3)}, true},
-		"permits are not left":        {[]op{permits(grant(1, "a", "permit", 5), 2, 3), permits(grant(4, "b", "permit", 6), 2, 3)}, false},
-		"a reader has a permit":       {[]op{grant(1, "a", "read", 5), permits(grant(4, "b", "permit", 6), 3, 3)}, false},
-		"a reader leaves permits":     {[]op{grant(1, "a", "read", 5), permits(grant(4, "b", "permit", 6), 2, 3)}, true},
-		"a slot twice":                {[]op{slot(grant(1, "a", "permit", 5)), slot(grant(4, "b", "permit", 6))}, false},
+		"a reader becomes the writer":                         {[]op{owned(grant(1, "a", "read", 5)), owned(grant(4, "a", "write", 6))}, true},
+		"a reader becomes the writer with the reader's token": {[]op{owned(grant(1, "a", "read", 5)), owned(grant(4, "a", "write", 5))}, false},
+		"an owner enters again":                               {[]op{owned(grant(1, "a", "write", 5)), owned(grant(4, "a", "write", 5))}, true},
+		"an owner enters again with another token":            {[]op{owned(grant(1, "a", "write", 5)), owned(grant(4, "a", "write", 6))}, false},
+		"as many permits as are left":                         {[]op{permits(grant(1, "a", "permit", 5), 2, 3), permits(grant(4, "b", "permit", 6), 1, 3)}, true},
+		"more permits than are left":                          {[]op{permits(grant(1, "a", "permit", 5), 2, 3), permits(grant(4, "b", "permit", 6), 2, 3)}, false},
+		"a reader takes one of the permits":                   {[]op{grant(1, "a", "read", 5), permits(grant(4, "b", "permit", 6), 3, 3)}, false},
+		"permits beside a reader":                             {[]op{grant(1, "a", "read", 5), permits(grant(4, "b", "permit", 6), 2, 3)}, true},
+		"a slot twice":                                        {[]op{slot(grant(1, "a", "permit", 5)), slot(grant(4, "b", "permit", 6))}, false},
 	} {
 		if is := porcupine.CheckOperations(model, operations(test.lines)); is != test.good {
 			t.Errorf("%s: accepted: %v", name, is)
@@ -91,7 +91,7 @@ func TestTokensRiseOverAllLocksOfAServer(t *testing.T) {
 		"lower":            {[]op{grant("a", 1, 2, 5), grant("b", 3, 4, 4)}, false},
 		"at the same time": {[]op{grant("a", 1, 4, 6), grant("b", 2, 3, 5)}, true},
 	} {
-		if is := falls(test.lines) == nil; is != test.good {
+		if is := firstLowToken(test.lines) == nil; is != test.good {
 			t.Errorf("%s: accepted: %v", name, is)
 		}
 	}

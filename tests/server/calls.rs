@@ -4,6 +4,9 @@ use redis::Value;
 
 use crate::support::{Client, Server, int_of, list_of, lock_info, req};
 
+/// How long the reply to `DLOCK.INFO` is in RESP2: six fields, each with its name.
+const INFO: usize = 12;
+
 #[test]
 fn transactions_run_lock_commands_in_order() {
     let (_server, mut client) = Server::start().with_client();
@@ -52,7 +55,7 @@ fn scripts_get_the_same_replies_and_errors() {
     assert_eq!(lua("DLOCK.RELEASE k a"), Ok(Value::Int(0)));
     assert_eq!(lua("DLOCK.RENEW k a PX 50000"), Ok(Value::Int(1)));
     assert!(matches!(lua(&format!("DLOCK.CHECK k {token}")), Ok(Value::Int(1..=50_000))));
-    assert_eq!(list_of(&lua("DLOCK.INFO k").unwrap()).len(), 12);
+    assert_eq!(list_of(&lua("DLOCK.INFO k").unwrap()).len(), INFO);
     assert_eq!(lua("DLOCK.INFO none"), Ok(Value::Nil));
     assert_eq!(list_of(&lua("DLOCK.RLOCK star *").unwrap()).len(), 2);
     assert!(int_of(&lua("DLOCK.RLOCK k a").unwrap()) > token);
@@ -72,7 +75,7 @@ fn scripts_get_the_same_replies_and_errors() {
 fn read_only_scripts_may_look_but_not_lock() {
     let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.ACQUIRE k a");
-    assert_eq!(list_of(&call(&mut client, "EVAL_RO", "DLOCK.INFO k").unwrap()).len(), 12);
+    assert_eq!(list_of(&call(&mut client, "EVAL_RO", "DLOCK.INFO k").unwrap()).len(), INFO);
     assert!(matches!(call(&mut client, "EVAL_RO", &format!("DLOCK.CHECK k {token}")), Ok(Value::Int(1..))));
     for words in ["DLOCK.ACQUIRE new a", "DLOCK.RELEASE k a", "DLOCK.RENEW k a"] {
         call(&mut client, "EVAL_RO", words).unwrap_err();
@@ -91,7 +94,7 @@ fn functions_lock_too() {
     let token = client.int("FCALL enter 1 k a");
     assert_eq!(client.int("FCALL enter 1 k a"), token);
     client.nil("FCALL enter 1 k b");
-    assert_eq!(list_of(&client.run("FCALL_RO look 1 k")).len(), 12);
+    assert_eq!(list_of(&client.run("FCALL_RO look 1 k")).len(), INFO);
     assert_eq!(client.int("FCALL leave 1 k a"), 0);
     assert_eq!(client.int("FCALL leave 1 k a"), 1);
     assert_eq!(client.int("EXISTS k"), 0);

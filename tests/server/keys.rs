@@ -28,6 +28,7 @@ impl Held {
         Self { digest: digest(client, "k"), end: client.end_of("k"), token }
     }
 
+    /// Checks the lock at its key. The digest and the end of before do not fit any more, since the checks renew the lease.
     #[track_caller]
     fn is_at(&self, client: &mut Client, key: &str) {
         assert_eq!(client.text(format!("TYPE {key}")), "distrlock");
@@ -151,7 +152,7 @@ fn dump_and_restore() {
     held.is_at(&mut client, "k");
     let held = Held { digest: digest(&mut client, "k"), end: client.end_of("k"), ..held };
     let dump = client.bytes("DUMP k");
-    // Over what is there only when told.
+    // RESTORE overwrites a key only with REPLACE.
     client.int("DLOCK.ACQUIRE k2 x");
     assert!(client.error(req!["RESTORE", "k2", held.end, &dump, "ABSTTL"]).starts_with("BUSYKEY"));
     assert_eq!(lock_info(&mut client, "k2 FULL").unwrap().holds()[0].owner, b"x");
@@ -210,7 +211,7 @@ fn rename_move_and_swapdb_carry_the_lock() {
     client.ok("RENAME k n");
     client.nil("DLOCK.INFO k");
     let held = again(&mut client, "n", held);
-    // Over another lock, which is free then.
+    // The lock that RENAME overwrites is free.
     client.int("DLOCK.ACQUIRE other x");
     client.ok("RENAME n other");
     let held = again(&mut client, "other", held);

@@ -31,6 +31,7 @@ fn a_panic_after_the_reply_adds_none() {
         ("reply", "+OK\r\n".to_owned()),
         // A map of 2 pairs, the first with an array of 2: what is missing is filled up.
         ("part", format!("*4\r\n:1\r\n*2\r\n:2\r\n{ERROR}{ERROR}{ERROR}")),
+        // A client that is blocked already is answered as if its wait were over.
         ("block", "$-1\r\n".to_owned()),
     ] {
         for _ in 0..3 {

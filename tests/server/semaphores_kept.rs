@@ -144,8 +144,8 @@ fn a_slot_that_moves_takes_permits_along_and_sends_waiters_after_them() {
     assert!(there.error("DLOCK.SACQUIRE k a 2").starts_with("MOVED "));
     here.int("DLOCK.SACQUIRE k a 3 PERMITS 2 PX 600000");
     here.int("DLOCK.SACQUIRE k b 3 PX 600000");
-    let line = ["c", "d"].map(|owner| format!("DLOCK.SACQUIRE k {owner} 3 {FOR_EVER}"));
-    let mut waiters = cluster.nodes[from].waiters(line);
+    let requests = ["c", "d"].map(|owner| format!("DLOCK.SACQUIRE k {owner} 3 {FOR_EVER}"));
+    let mut waiters = cluster.nodes[from].waiters(requests);
     cluster.begin_move("k", from, to);
     // Still here: granted in place.
     assert_eq!(here.int("DLOCK.RELEASE k a PERMITS 1"), 0);

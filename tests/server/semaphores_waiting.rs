@@ -124,8 +124,8 @@ fn different_limits_share_one_queue() {
 fn a_writer_stands_between_readers_and_permits() {
     let (server, mut client) = taken(&[]);
     client.int("DLOCK.RLOCK k reader PX 600000");
-    let line = ["WLOCK k writer", "SACQUIRE k permit 2", "RLOCK k late", "SACQUIRE k more 2"];
-    let mut waiters = server.waiters(line.map(request));
+    let requests = ["WLOCK k writer", "SACQUIRE k permit 2", "RLOCK k late", "SACQUIRE k more 2"];
+    let mut waiters = server.waiters(requests.map(request));
     assert_eq!(client.int("DLOCK.RELEASE k reader"), 1);
     waiters[0].granted();
     waiters[1].waits();
@@ -240,7 +240,7 @@ fn a_repeat_takes_over_the_place_unless_it_can_never_fit() {
     let (server, mut client) = taken(&[("a", 1), ("b", 1)]);
     let mut ahead = server.waiter(request("SACQUIRE k ahead 3 PERMITS 3"));
     let mut first = server.waiter(request("SACQUIRE k a 3 REQUEST r"));
-    // Alone with a waiter ahead, a new request would be a deadlock, the repeat is not.
+    // The waiter ahead now waits for `a` alone. So a new request of `a` behind it is a deadlock, but a repeat is not new.
     client.int("DLOCK.RELEASE k b");
     assert!(client.error(request("SACQUIRE k a 3 REQUEST other")).starts_with("DEADLOCK "));
     let mut second = server.client();
@@ -262,14 +262,14 @@ fn a_repeat_takes_over_the_place_unless_it_can_never_fit() {
 }
 
 #[test]
-fn a_repeat_that_the_exclusive_owner_gets_past_the_first_answers_both() {
+fn a_repeat_that_is_granted_at_once_also_answers_the_request_that_waits() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.SACQUIRE k a 2");
     client.int("DLOCK.SACQUIRE k b 2");
     let mut first = server.client();
     first.send("DLOCK.SACQUIRE k a 2 BLOCK 0 REQUEST id");
     soon("it waits", || lock_info(&mut client, "k").is_some_and(|info| info.waiters == 1));
-    // Two permits of its own and one more exceed the limit: the first waits on, for its own owner.
+    // The request still waits when `b` is gone: the two entries of `a` and one more exceed its limit of 2.
     let token = client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RELEASE k b");
     client.int("DLOCK.WLOCK k a");
@@ -293,6 +293,7 @@ fn a_permit_comes_back_when_its_holder_dies() {
     // By a lease: the timer serves the queue at the deadline.
     waiters[2].granted();
     let late = client.now() - end;
+    // Times are rounded to milliseconds.
     assert!(late >= -2, "{late} ms after the deadline");
     assert_eq!(server.holders("k"), ["c", "d", "e"]);
 }
@@ -337,7 +338,7 @@ fn a_lack_of_permits_is_no_part_of_a_cycle() {
     let mut b = server.waiter("DLOCK.SACQUIRE pool b 1 BLOCK 50");
     b.gives_up();
     assert_eq!(counter(&mut client, "deadlocks"), 0);
-    // An exclusive holder is a particular one.
+    // Any holder may give a permit back, but only one owner an exclusive hold: that one can be part of a cycle.
     client.int("DLOCK.WLOCK strict a");
     assert!(client.error("DLOCK.SACQUIRE strict b 1 BLOCK 0").starts_with("DEADLOCK "));
     client.int("DLOCK.RELEASE lock b");
@@ -347,8 +348,9 @@ fn a_lack_of_permits_is_no_part_of_a_cycle() {
 #[test]
 fn info_shows_what_each_waiter_asks_for() {
     let (server, mut client) = taken(&[("h", 5)]);
-    let line = ["SACQUIRE k a 5 PERMITS 3", "SACQUIRE k b 4294967295", "RLOCK k c", "WLOCK k d", "MACQUIRE 2 k l e"];
-    let _waiters = server.waiters(line.map(request));
+    let requests =
+        ["SACQUIRE k a 5 PERMITS 3", "SACQUIRE k b 4294967295", "RLOCK k c", "WLOCK k d", "MACQUIRE 2 k l e"];
+    let _waiters = server.waiters(requests.map(request));
     for mut client in [server.client(), server.client().resp3()] {
         let info = lock_info(&mut client, "k FULL").unwrap();
         let shown = |queued: &Queued| {

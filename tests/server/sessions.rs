@@ -7,7 +7,7 @@ use crate::support::child::ClientProcess;
 use crate::support::replica::counter;
 use crate::support::{Client, Server, eventually, lock_info, soon};
 
-/// Short, and long enough for a busy machine.
+/// In ms: short, and long enough for a busy machine.
 const LEASE: i64 = 400;
 
 #[test]
@@ -81,7 +81,7 @@ fn load(client: &mut Client, ended: &AtomicBool) {
     }
 }
 
-/// How a connection ends: what another client and it itself do. The last is its id.
+/// Ends the connection of a session. Arguments: another client, the client of the session, and the id of its connection.
 type End = fn(&mut Client, &mut Client, i64);
 
 #[test]
@@ -104,6 +104,7 @@ fn whatever_ends_a_connection_releases_its_lock() {
             other.int("ACL DELUSER someone");
         }),
         ("output buffer limit of a monitor", |other, session, _| {
+            // A monitor may count as a replica.
             other.ok(["CONFIG", "SET", "client-output-buffer-limit", "normal 300000 0 0 replica 300000 0 0"]);
             session.ok("MONITOR");
             let text = "x".repeat(100_000);

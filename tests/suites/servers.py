@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from types import TracebackType
 
+# How long a server may take to start, in seconds.
 DEADLINE = 30
 
 
@@ -21,9 +22,10 @@ def free_port() -> int:
 
 
 def answers(port: int, module: bool = True) -> bool:
-    """Returns whether a server does, with the module or of any kind."""
+    """Returns whether a server answers, and if `module`, whether it knows the command of the module."""
     try:
         with socket.create_connection(("127.0.0.1", port), 1) as connection:
+            # INFO of a lock that is free is nil, in one of its forms; a server without the module answers an error.
             connection.sendall(b"DLOCK.INFO none\r\n" if module else b"PING\r\n")
             return connection.recv(1) in ((b"*", b"%", b"_", b"$") if module else (b"+",))
     except OSError:

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# Plays the histories of tests/clients/histories against the parts that decide. No server, no clock, no socket.
+# Plays the histories of tests/clients/histories against the parts that decide. No server, no clock, no socket. Its
+# README.md says what the words of a line mean.
 
 require_relative "../lib/dlock/validity"
 require_relative "../lib/dlock/heartbeat"
@@ -9,7 +10,7 @@ require_relative "../lib/dlock/attempt"
 
 def setting(words, name) = words.filter_map { |word| word[/\A#{name}=(.*)/, 1] }.first
 
-# A hold with its heartbeat. The numbers of a history are not those of the commands.
+# A hold with its heartbeat. A history names its commands; `@numbers` has the number that the hold gave to each.
 class Keeping
   def handle(now, kind, *words)
     @validity&.passes(now)
@@ -28,6 +29,7 @@ class Keeping
     @validity.passes(now)
   end
 
+  # Says how long the hold is certain if that is expected, and else what the heartbeat does next.
   def say(_now, expected)
     return @validity.state.to_s unless @validity.state == :held
     return "until #{@validity.until}" if expected.start_with?("until")
@@ -113,12 +115,15 @@ end
 # Returns how many histories a file has, after it has played them.
 def play(file, failures)
   playing = name = nil
-  File.foreach(file, chomp: true).with_index(1).count do |line, number|
+  histories = 0
+  File.foreach(file, chomp: true).with_index(1) do |line, number|
     next if line.empty? || line.start_with?("#")
 
     if line.delete_prefix!("history ")
+      name = line
       playing = nil
-      next name = line
+      histories += 1
+      next
     end
     happens, expected = line.split(":", 2)
     time, *event = happens.split
@@ -128,8 +133,8 @@ def play(file, failures)
       said = playing.say(time.to_i, each)
       failures << "#{File.basename(file)}:#{number}: #{name}: #{each} is #{said}" if said != each
     end
-    false
   end
+  histories
 end
 
 failures = []

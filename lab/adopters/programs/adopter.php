@@ -12,6 +12,7 @@ use Symfony\Component\Lock\LockInterface;
 require 'Symfony/Component/Lock/autoload.php';
 require $argv[1];
 
+// The time between two runs of the job, in ms.
 const PERIOD = 4000;
 [, , $role, $name] = $argv;
 
@@ -200,7 +201,7 @@ function election(): void
     });
 }
 
-/** A job that each machine's scheduler starts, once a period: its lock is not released. */
+/** A job that each machine's scheduler starts, once a period: its lock is not released, and ends before the next period. */
 function cron(): void
 {
     if (stops(PERIOD - (int) (microtime(true) * 1000) % PERIOD + between(0, 30))) {
@@ -211,5 +212,5 @@ function cron(): void
 }
 
 while (!stops()) {
-    $role($name);
+    $role($name); // The function of that name.
 }

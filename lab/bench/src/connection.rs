@@ -44,7 +44,7 @@ impl Connection {
         Ok(Self::of(stream))
     }
 
-    /// By the server's Unix socket: what the kernel does for it is little beside what the server does.
+    /// Connects to the server's Unix socket, for which the kernel does less than for TCP, beside what the server does.
     pub fn open_locally(socket: &Path) -> Result<Self, Error> {
         let stream = UnixStream::connect(socket).map_err(Error::io("connecting to the server"))?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(Error::io("setting up the connection"))?;
@@ -124,7 +124,7 @@ impl Connection {
         self.replies.get_mut().stream.write_all(bytes).map_err(Error::io("sending to the server"))
     }
 
-    /// Bytes so far.
+    /// Returns how many bytes have come so far.
     pub fn received(&self) -> u64 {
         self.replies.get_ref().bytes
     }

@@ -14,7 +14,7 @@ fn kept() -> Figures {
 fn made_up() -> Figures {
     let mut figures = Figures::default();
     for (place, system) in ALL.iter().enumerate() {
-        for (number, figure) in PARTS.iter().enumerate() {
+        for (number, figure) in A_FIGURE_OF_EACH_PART.iter().enumerate() {
             for round in 0..3 {
                 figures.note(system.name, figure, Some((100 + 10 * place + 3 * number + round) as f64));
             }
@@ -23,8 +23,7 @@ fn made_up() -> Figures {
     figures
 }
 
-/// A figure of each part.
-const PARTS: [&str; 8] = [
+const A_FIGURE_OF_EACH_PART: [&str; 8] = [
     "alone/median",
     "pairs/16/rate",
     "pairs/64/rate",
@@ -53,7 +52,7 @@ fn the_table_of_rivals_is_what_its_figures_say() {
 }
 
 #[test]
-fn another_figure_is_another_page() {
+fn a_figure_that_changes_is_changed_on_the_page() {
     let (page, mut figures) = (read(page::PAGE), made_up());
     let before = page::comparison(&figures, &page).unwrap();
     for round in figures.systems.get_mut("etcd-3").unwrap().get_mut("hand-off/64/median").unwrap() {
@@ -98,8 +97,8 @@ fn every_part_of_every_system_has_three_rounds_or_a_reason() {
         return;
     }
     for system in &ALL {
-        let last = system.fails_over().then_some("failover/grants");
-        for figure in PARTS.iter().copied().chain(last) {
+        let of_failover = system.fails_over().then_some("failover/grants");
+        for figure in A_FIGURE_OF_EACH_PART.iter().copied().chain(of_failover) {
             let rounds = kept.systems.get(system.name).and_then(|figures| figures.get(figure)).map_or(0, Vec::len);
             let known = kept.failed.iter().filter(|failure| failure.system == system.name);
             let failed = known.filter(|failure| [part(figure), "start"].contains(&&*failure.part)).count();
@@ -125,8 +124,9 @@ fn the_lock_file_of_measure_knows_the_dependencies_of_the_client() {
     let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let manifest = read("../../crates/client/Cargo.toml");
     let section = manifest.split("\n[").find(|section| section.starts_with("dependencies]")).unwrap();
-    let optional = |line: &&str| !line.contains("optional = true");
-    let lines = section.lines().skip(1).filter(|line| line.contains('=') && !line.starts_with('#')).filter(optional);
+    let is_always_there = |line: &&str| !line.contains("optional = true");
+    let lines =
+        section.lines().skip(1).filter(|line| line.contains('=') && !line.starts_with('#')).filter(is_always_there);
     let mut needed: Vec<&str> = lines.map(|line| line.split(['=', '.']).next().unwrap().trim()).collect();
     let lock = read("measure/Cargo.lock");
     let package = lock.split("[[package]]").find(|package| package.contains("\nname = \"dlock-client\"\n")).unwrap();

@@ -9,8 +9,8 @@ fn deployments_lose_nothing_but_what_had_not_reached_the_server_that_goes_on() {
     for seed in 0..runs {
         counts.add(&play(seed));
     }
-    let Counts { grants, numbers, waits, beats, bound_anew, silences, faults, explained, .. } = counts;
-    assert!(grants > 2000 && numbers > 250 && waits > 1000, "{counts:?}");
+    let Counts { grants, slots, waits, beats, bound_anew, silences, faults, explained, .. } = counts;
+    assert!(grants > 2000 && slots > 250 && waits > 1000, "{counts:?}");
     assert!(beats > 10_000 && bound_anew > 50 && silences > 500, "{counts:?}");
     assert!(faults.promotions > 100 && faults.restarts > 100 && faults.full_syncs > 50, "{counts:?}");
     assert!(faults.jumps > 50 && faults.moves > 10 && faults.lost_units > 500, "{counts:?}");

@@ -1,7 +1,7 @@
 //! Every malformed command gets one clear error and changes nothing.
 
 mod cases;
-mod repeated;
+mod session_and_request;
 
 use redis::Value;
 

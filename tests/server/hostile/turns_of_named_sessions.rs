@@ -9,7 +9,7 @@ use crate::support::{Client, Server, soon};
 /// The request of a hold by its number.
 type Request = fn(usize) -> String;
 
-/// Each is a lock, or all are holds of one.
+/// The holds of a session: each of another lock, or all of one.
 const SHAPES: [(&str, Request); 2] = [
     ("locks", |n| format!("DLOCK.ACQUIRE k{n} a PX 600000 SESSIONID s")),
     ("holds of one lock", |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSIONID s")),

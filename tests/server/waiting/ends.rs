@@ -115,8 +115,9 @@ fn an_absolute_lease_that_passes_while_waiting_is_nil() {
     client.int("DLOCK.ACQUIRE k a");
     let passed = client.now() + 800;
     let later = passed + 600_000;
-    let line = [format!("ACQUIRE k b PXAT {passed}"), format!("ACQUIRE k c PXAT {later}"), "ACQUIRE k d".to_owned()];
-    let mut waiters = server.waiters(line.map(|request| format!("DLOCK.{request} BLOCK 0")));
+    let requests =
+        [format!("ACQUIRE k b PXAT {passed}"), format!("ACQUIRE k c PXAT {later}"), "ACQUIRE k d".to_owned()];
+    let mut waiters = server.waiters(requests.map(|request| format!("DLOCK.{request} BLOCK 0")));
     client.pass(passed);
     client.int("DLOCK.RELEASE k a");
     waiters[0].gives_up();

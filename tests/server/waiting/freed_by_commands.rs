@@ -65,8 +65,8 @@ fn whatever_frees_a_lock_serves_its_queue_before_any_later_request() {
         if !before.is_empty() {
             client.run(before);
         }
-        let line = ["WLOCK k b", "RLOCK k r1", "RLOCK k r2", "WLOCK k c"];
-        let mut waiters = server.waiters(line.map(|request| format!("DLOCK.{request} PX 600000 BLOCK 0")));
+        let requests = ["WLOCK k b", "RLOCK k r1", "RLOCK k r2", "WLOCK k c"];
+        let mut waiters = server.waiters(requests.map(|request| format!("DLOCK.{request} PX 600000 BLOCK 0")));
         // A later request in the same packet: it must find the lock handed over.
         let mut requests = acts.clone();
         requests.push(req!["DLOCK.ACQUIRE", "k", "late"]);

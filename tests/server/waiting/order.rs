@@ -33,8 +33,8 @@ fn fifty_waiters_are_served_in_order() {
 fn readers_next_to_each_other_enter_together() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.WLOCK k a");
-    let line = ["RLOCK k r1", "RLOCK k r2", "WLOCK k w1", "RLOCK k r3", "RLOCK k r4", "RLOCK k r5", "ACQUIRE k w2"];
-    let mut waiters = server.waiters(line.map(|request| format!("DLOCK.{request} {FOR_EVER}")));
+    let requests = ["RLOCK k r1", "RLOCK k r2", "WLOCK k w1", "RLOCK k r3", "RLOCK k r4", "RLOCK k r5", "ACQUIRE k w2"];
+    let mut waiters = server.waiters(requests.map(|request| format!("DLOCK.{request} {FOR_EVER}")));
     for (release, entered, left) in [
         ("a", vec!["r1", "r2"], 5),
         ("r1", vec!["r2"], 5),
@@ -115,8 +115,8 @@ fn a_relative_lease_starts_when_granted() {
 fn every_waiting_request_of_an_owner_has_a_place_of_its_own() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
-    let line = ["b", "c", "b", "b"].map(|owner| format!("DLOCK.RACQUIRE k {owner} {FOR_EVER}"));
-    let mut waiters = server.waiters(line);
+    let requests = ["b", "c", "b", "b"].map(|owner| format!("DLOCK.RACQUIRE k {owner} {FOR_EVER}"));
+    let mut waiters = server.waiters(requests);
     assert_eq!(server.queue("k"), ["b", "c", "b", "b"]);
     client.int("DLOCK.RELEASE k a");
     waiters[0].granted();

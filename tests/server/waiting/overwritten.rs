@@ -25,8 +25,8 @@ fn another_type_over_the_key_sends_everybody_away() {
     ] {
         let what = String::from_utf8_lossy(&act.get_packed_command()).replace("\r\n", " ");
         client.int("DLOCK.ACQUIRE k a");
-        let line = ["ACQUIRE k b BLOCK 0", "RLOCK k c BLOCK 100000", "WLOCK k * BLOCK 0"];
-        let mut waiters = server.waiters(line.map(|request| format!("DLOCK.{request}")));
+        let requests = ["ACQUIRE k b BLOCK 0", "RLOCK k c BLOCK 100000", "WLOCK k * BLOCK 0"];
+        let mut waiters = server.waiters(requests.map(|request| format!("DLOCK.{request}")));
         client.run(&act);
         for waiter in &mut waiters {
             assert_eq!(waiter.fails(), WRONG_TYPE, "{what}");

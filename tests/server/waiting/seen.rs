@@ -17,8 +17,8 @@ fn info_full_shows_the_queue() {
     client.int("DLOCK.RLOCK k b");
     let mut waiters: Vec<_> = (0..4).map(|_| server.client()).collect();
     let ids: Vec<_> = waiters.iter_mut().map(|waiter| waiter.id()).collect();
-    let line = ["ACQUIRE k w", "RLOCK k r", "RACQUIRE k a", "WLOCK k w"];
-    for (waiter, request) in waiters.iter_mut().zip(line) {
+    let requests = ["ACQUIRE k w", "RLOCK k r", "RACQUIRE k a", "WLOCK k w"];
+    for (waiter, request) in waiters.iter_mut().zip(requests) {
         server.enters_queue(waiter, format!("DLOCK.{request} BLOCK 0"));
     }
     client.pass_ms(60);
@@ -40,7 +40,8 @@ fn info_full_shows_the_queue() {
         let owner = Info::of(&client.run("DLOCK.INFO k OWNER a"));
         assert_eq!((owner.waiters, owner.queue), (4, None));
         if let Value::Map(_) = value {
-            let queue = list_of(&fields_of(&value)[7].1);
+            let (_, queue) = fields_of(&value).into_iter().find(|(name, _)| name == "queue").unwrap();
+            let queue = list_of(&queue);
             assert!(queue.iter().all(|waiter| matches!(waiter, Value::Map(_))), "{queue:?}");
         }
     }
@@ -137,10 +138,10 @@ fn events_tell_of_waiting_grants_and_lapses() {
         "dlock.lapse k",
         "dlock.acquire k",
     ];
-    // On a busy machine the server may notice before the module does.
+    // On a busy machine, the server may expire the key before the timer of the module ends the lease.
     let seen: Vec<_> = seen.iter().map(|event| event.replace("expired", "dlock.lapse")).collect();
     assert_eq!(seen, expected);
-    // Nobody is told of a wait that does not begin, and a grant after a deletion is one as any other.
+    // A request that is refused at once has no event. A grant after a deletion has the same as any other.
     let seen = events(&server, "__keyevent@0__:*", |client| {
         client.nil("DLOCK.ACQUIRE k d");
         client.error("DLOCK.ACQUIRE k c BLOCK 0");
@@ -174,7 +175,7 @@ fn watch_and_tracking_see_a_hand_over() {
 }
 
 #[test]
-fn watch_and_tracking_do_not_see_who_comes_and_goes() {
+fn watch_and_tracking_do_not_see_waiters_come_and_go() {
     let server = Server::start();
     let (mut watcher, mut tracker, mut client) = (server.client(), server.client().resp3(), server.client());
     client.int("DLOCK.ACQUIRE k a");
@@ -211,7 +212,7 @@ fn watch_and_tracking_see_the_last_waiter_of_a_free_lock_leave() {
     client.int("DLOCK.ACQUIRE k a PX 300");
     let end = client.end_of("k");
     let (first, last) = (server.waiter("DLOCK.ACQUIRE k b BLOCK 0"), server.waiter("DLOCK.ACQUIRE k c BLOCK 0"));
-    // Nobody is let in.
+    // Without a replica, the server writes nothing now: the lock that becomes free is granted to nobody.
     client.ok("CONFIG SET min-replicas-to-write 1");
     client.pass(end);
     soon("the key is gone", || client.int("EXISTS k") == 0);

@@ -8,10 +8,10 @@ fn a_lock_that_leaves_sends_its_queue_after_it() {
     let (cluster, from, to) = Cluster::of_two("k");
     let (mut here, mut there) = (cluster.client(from), cluster.client(to));
     here.int("DLOCK.ACQUIRE k a PX 600000");
-    let line = ["b", "c"].map(|owner| format!("DLOCK.ACQUIRE k {owner} BLOCK 0 PX 600000"));
-    let mut waiters = cluster.nodes[from].waiters(line);
+    let requests = ["b", "c"].map(|owner| format!("DLOCK.ACQUIRE k {owner} BLOCK 0 PX 600000"));
+    let mut waiters = cluster.nodes[from].waiters(requests);
     cluster.begin_move("k", from, to);
-    // Still here: handed over in place.
+    // The slot is on its way, but the lock is still here, and is handed over here.
     assert_eq!(here.int("DLOCK.RELEASE k a"), 1);
     waiters[0].granted();
     waiters[1].waits();

@@ -1,7 +1,7 @@
 import java.util.Collection;
 import java.util.function.IntSupplier;
 
-/** The questions of the tests about the threads that wait. */
+/** The methods by which the tests ask which threads wait. `arrived`: how many of them the server has. */
 abstract class Queued {
     final Waiting waiting;
     private final boolean fair;

@@ -33,6 +33,8 @@ module Dlock
 
     def code = message[/\A\S+/]
 
+    # Whether another server, or this one later, may execute the command. A server that is demoted ends the waits of its
+    # clients with "UNBLOCKED force unblock from blocking operation, instance state changed …".
     def elsewhere?
       ELSEWHERE.include?(code) || replica? || message.start_with?("ERR max number of clients") ||
         (code == "UNBLOCKED" && message.include?("state changed"))
@@ -68,7 +70,8 @@ module Dlock
 
     def sent? = @sent
 
-    # The reason to tell, `before` being that of the try before: a limit may cut the last try short.
+    # The error to tell the user, `before` being that of the try before. If this one is silence, the limit may only have
+    # ended its wait too early for an answer, so the earlier error says more.
     def reason(before) = (silent && before) || self
   end
 end

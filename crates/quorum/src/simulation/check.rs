@@ -31,9 +31,7 @@ impl Tokens {
         }
         (token <= before).then_some(Violation::TokenOrder)
     }
-}
 
-impl Tokens {
     /// Returns whether a hold with a higher token has begun, so that this one must be over.
     pub fn is_outdated(&self, mode: Mode, token: u64) -> bool {
         match mode {
@@ -46,13 +44,18 @@ impl Tokens {
 /// The sums of a run, or of many.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
+    /// Acquisitions that got the lock, that were refused, and that too few servers answered.
     pub held: u64,
     pub contended: u64,
     pub too_few: u64,
+    /// Holds that were over when their client released them, and that were not.
     pub lost: u64,
     pub released: u64,
+    /// Crashes of servers that forget all their locks.
     pub crashes_with_loss: u64,
+    /// Calls that were not sent, because their server has not run for the longest lease yet.
     pub young: u64,
+    /// Calls of clients to servers.
     pub calls: u64,
     /// Attempts beyond the first of an acquisition that got the lock.
     pub attempts: u64,

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use crate::process::{die_with_the_tests, signal, spawn};
 use crate::server::Server;
 
-/// Sends each command and waits for its reply, then keeps the connection open forever. All of it is done by the shell
-/// itself: a child of it would keep the connection, too.
+/// Sends each command and waits for its reply, then keeps the connection open forever. The shell itself does all of it: a
+/// child of it would keep the connection, too. Arguments: port, commands.
 const SCRIPT: &str = r#"
 exec 3<>"/dev/tcp/127.0.0.1/$1"
 for command in "${@:2}"; do
@@ -16,7 +16,8 @@ done
 while read -r <&3; do :; done
 "#;
 
-/// The same, with a command that it sends again at an interval, in seconds.
+/// The same, then sends a command again and again. Arguments: port, that command, seconds between, the commands before.
+/// The first `read` of the loop gets nothing: it waits for the interval, or for the end of the connection.
 const BEATING: &str = r#"
 exec 3<>"/dev/tcp/127.0.0.1/$1"
 for command in "${@:4}"; do

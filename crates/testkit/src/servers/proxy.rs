@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::Server;
 
-/// Forwards connections to a server. Replies that are integers can be kept back, and what the connections carry that
-/// there are; connecting goes on to work.
+/// Forwards connections to a server. A test can keep back the replies that are integers, or what the present connections
+/// carry. The proxy reads what it keeps back, and does not pass it on. New connections are always made.
 pub struct Proxy {
     port: u16,
     network: Arc<Network>,
@@ -31,9 +31,9 @@ struct State {
     keeps_before: usize,
     /// Commands with this word are kept.
     keeps: Option<&'static str>,
-    /// How many of those have come.
+    /// How many commands with that word have come.
     kept: usize,
-    /// The next connection that carries both words is stranded.
+    /// The next connection that carries the first word is stranded: see [`Proxy::strand`].
     strands: Option<(&'static str, &'static str)>,
     /// Whether a connection is stranded: its commands have not arrived.
     is_stranded: bool,
@@ -46,6 +46,7 @@ struct State {
     /// How long replies take, and how long the server does not hear that the client has ended a connection.
     replies_take: Duration,
     ends_take: Duration,
+    /// How many connections were made. A connection's number is how many there were before it.
     made: usize,
     connections: Vec<TcpStream>,
 }
@@ -170,7 +171,7 @@ impl Network {
                 }
             }
             network.wait_until_it_arrives(number);
-            network.take(|state| state.ends_take);
+            network.sleep(|state| state.ends_take);
             let _ = to_server.shutdown(Shutdown::Both);
         });
         let network = self.clone();
@@ -178,30 +179,32 @@ impl Network {
             let mut chunk = [0; 4096];
             while let Ok(length @ 1..) = from_server.read(&mut chunk) {
                 if chunk[0] == b':' {
-                    network.wait_until_it_passes();
+                    network.wait_until_integers_pass();
                 }
-                network.wait_for_its_time(number);
-                network.take(|state| state.replies_take);
+                network.wait_while_silent(number);
+                network.sleep(|state| state.replies_take);
                 let reply = network.lie(number).map_or(&chunk[..length], str::as_bytes);
                 if to_client.write_all(reply).is_err() {
                     break;
                 }
             }
-            network.wait_for_its_time(number);
+            network.wait_while_silent(number);
             let _ = to_client.shutdown(Shutdown::Both);
         });
     }
 
-    fn take(&self, time: impl Fn(&State) -> Duration) {
+    fn sleep(&self, time: impl Fn(&State) -> Duration) {
         let time = time(&self.state.lock().expect("a lock"));
         thread::sleep(time);
     }
 
-    fn wait_for_its_time(&self, number: usize) {
+    /// Waits while a connection is silent. Nothing ends that.
+    fn wait_while_silent(&self, number: usize) {
         let state = self.state.lock().expect("a lock");
-        let _is_its_time = self.changed.wait_while(state, |state| number < state.silent_before).expect("a lock");
+        let _is_heard = self.changed.wait_while(state, |state| number < state.silent_before).expect("a lock");
     }
 
+    /// Waits while the commands of a connection are kept, or it is silent.
     fn wait_until_it_arrives(&self, number: usize) {
         let state = self.state.lock().expect("a lock");
         let _arrives = self
@@ -210,6 +213,7 @@ impl Network {
             .expect("a lock");
     }
 
+    /// Waits while commands with a word of these are kept.
     fn wait_until_it_is_not_kept(&self, commands: &[u8]) {
         let has = |word: &str| commands.windows(word.len()).any(|part| part == word.as_bytes());
         let mut state = self.state.lock().expect("a lock");
@@ -231,7 +235,8 @@ impl Network {
         state.lies_on.take_if(|(on, _)| *on == number).map(|(_, reply)| reply)
     }
 
-    /// Returns all commands of the connection from these on when they are to arrive, if it is the one that is stranded.
+    /// Strands the connection if it is the next that carries the first word: reads up to the second word, ends the
+    /// connection of the client, waits until the commands are delivered, and returns them.
     fn strands(&self, commands: &[u8], client: &mut TcpStream) -> Option<Vec<u8>> {
         let has = |commands: &[u8], word: &str| commands.windows(word.len()).any(|part| part == word.as_bytes());
         let to = {
@@ -252,7 +257,8 @@ impl Network {
         Some(all)
     }
 
-    fn wait_until_it_passes(&self) {
+    /// Waits while replies that are integers are kept.
+    fn wait_until_integers_pass(&self) {
         let state = self.state.lock().expect("a lock");
         let _passes = self.changed.wait_while(state, |state| state.keeps_integers).expect("a lock");
     }

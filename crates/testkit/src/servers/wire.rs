@@ -10,12 +10,15 @@ pub fn frame_end(buffer: &[u8], at: usize) -> Option<usize> {
     let after = at + line + 2;
     let many = |count: i64| (0..count).try_fold(after, |at, _| frame_end(buffer, at));
     match rest[0] {
+        // A string, a long error, a verbatim string: a number of bytes. A length of -1 is nil.
         b'$' | b'!' | b'=' => match number().expect("a length") {
             n if n < 0 => Some(after),
             n => Some(after + n as usize + 2).filter(|end| *end <= buffer.len()),
         },
+        // An array, a set, a push message: a number of values. Maps have pairs.
         b'*' | b'~' | b'>' => many(number().expect("a count")),
         b'%' => many(number().expect("a count") * 2),
+        // Attributes, and the value that they are about.
         b'|' => many(number().expect("a count") * 2 + 1),
         _ => Some(after),
     }

@@ -1,4 +1,4 @@
-//! A plot of lines: how the ways to do a thing go with size, both on scales of powers.
+//! A plot of lines: the cost of each way to do a thing by size. Both axes are logarithmic.
 
 use crate::shown::short;
 use dlock_plots::{Anchor, Canvas, OWN, RIVALS};
@@ -67,7 +67,7 @@ fn apart(mut labels: Vec<Label>) -> Vec<Label> {
     labels
 }
 
-/// A scale of powers.
+/// A logarithmic scale.
 struct Axis {
     low: f64,
     high: f64,
@@ -79,12 +79,13 @@ impl Axis {
         Self { low, high }
     }
 
-    /// From a power of ten to another.
+    /// Returns the scale from the power of ten below the values to the one above.
     fn of_decades(values: impl Iterator<Item = f64>) -> Self {
         let Self { low, high } = Self::over(values);
         Self { low: 10_f64.powf(low.log10().floor()), high: 10_f64.powf(high.log10().ceil()) }
     }
 
+    /// Returns where on the scale a value is: 0 at its low end, 1 at its high end.
     fn share(&self, value: f64) -> f64 {
         (value / self.low).ln() / (self.high / self.low).ln()
     }

@@ -11,10 +11,10 @@ use super::{CLIENTS, Command, Event, Plan, SILENCE_US, What};
 /// Some requests of the plan ask for a named session, a cap or a number; and clients hang, are cut off, die and close
 /// sessions.
 pub(super) fn add(plan: &mut Plan, random: &mut Random) {
-    let fails = !random.one_in(4);
+    let has_misfortunes = !random.one_in(4);
     for Event { what, .. } in &mut plan.events {
         match what {
-            What::Send { command: Command::Enter { how, .. }, .. } => change(how, random),
+            What::Send { command: Command::Enter { how, .. }, .. } => ask_for_more(how, random),
             What::Send { command: Command::Renew { lease, binds, names_session, .. }, .. } if random.one_in(2) => {
                 (*binds, *names_session) = (true, true);
                 *lease = long(*lease, random);
@@ -22,13 +22,13 @@ pub(super) fn add(plan: &mut Plan, random: &mut Random) {
             _ => {}
         }
     }
-    if fails {
+    if has_misfortunes {
         let events = std::mem::take(&mut plan.events);
-        plan.events = events.into_iter().flat_map(|event| [Some(event), silence(random)]).flatten().collect();
+        plan.events = events.into_iter().flat_map(|event| [Some(event), misfortune(random)]).flatten().collect();
     }
 }
 
-fn change(how: &mut How, random: &mut Random) {
+fn ask_for_more(how: &mut How, random: &mut Random) {
     if random.one_in(2) {
         (how.binds, how.named) = (true, Some(0));
         how.lease = long(how.lease, random);
@@ -36,6 +36,7 @@ fn change(how: &mut How, random: &mut Random) {
     if random.one_in(5) {
         let lease = match how.lease {
             Lease::For(ms) => ms,
+            // A cap that is below the lease is refused, and below 300 ms in a session.
             Lease::Own | Lease::Until(_) if how.binds => 300,
             Lease::Own | Lease::Until(_) => 1,
         };
@@ -54,7 +55,8 @@ fn long(lease: Lease, random: &mut Random) -> Lease {
     }
 }
 
-fn silence(random: &mut Random) -> Option<Event> {
+/// Returns a misfortune after each tenth event or so.
+fn misfortune(random: &mut Random) -> Option<Event> {
     let client = random.below(CLIENTS as u64) as usize;
     let for_us = random.within(SILENCE_US);
     let what = match random.below(90) {

@@ -25,6 +25,7 @@ impl Run {
         }
     }
 
+    /// Removes what a client believes about one lock, and returns it: the reply to its release says what of it stays.
     pub(super) fn take_beliefs(&mut self, client: usize, key: usize) -> Vec<Belief> {
         let beliefs = &mut self.clients.all[client].beliefs;
         let (taken, rest) = std::mem::take(beliefs).into_iter().partition(|belief| belief.key == key);
@@ -32,7 +33,7 @@ impl Run {
         taken
     }
 
-    /// The client hears what its release did.
+    /// A client hears what its release did to the beliefs that it had `before`. `None`: it hears nothing.
     pub(super) fn has_left(&mut self, server: usize, leave: Leave, before: Vec<Belief>, reply: Option<Reply>) {
         let client = leave.owner;
         let concerns = |belief: &Belief| {
@@ -41,16 +42,20 @@ impl Run {
         let is_single = before.len() == 1 && matches!(leave.entries, Entries::All | Entries::Some(NonZeroU32::MIN));
         for belief in before {
             match reply {
+                // Entries are left, nothing was released, or the client does not know.
                 Some(Reply::Number(0) | Reply::Ambiguous) | None => self.clients.all[client].beliefs.push(belief),
+                // The server has no such hold. With two holds of the client, nil may be about the other one.
                 Some(Reply::Nil) if concerns(&belief) && is_single => {
                     self.oracle.missed(&self.servers, server, client, &belief);
                 }
+                // The release was of the client's other hold.
                 Some(Reply::Number(1)) if !concerns(&belief) => self.clients.all[client].beliefs.push(belief),
                 _ => self.oracle.end(self.servers.now_us, client, &belief),
             }
         }
     }
 
+    /// A client hears what its renewal did. `None`: it hears nothing.
     pub(super) fn was_renewed(&mut self, server: usize, key: usize, what: Renewal, reply: Option<Reply>) {
         let client = what.owner;
         let is_it = |belief: &Belief| {
@@ -63,7 +68,7 @@ impl Run {
                 let belief = self.clients.all[client].beliefs.swap_remove(at);
                 self.oracle.missed(&self.servers, server, client, &belief);
             }
-            // 0: a cap cuts it.
+            // 1, or 0 if the cap makes the lease shorter than asked for: the hold is renewed.
             Some(Reply::Number(_)) => {
                 let belief = self.clients.all[client].beliefs.swap_remove(at);
                 self.believe(client, server, belief);
@@ -98,7 +103,7 @@ impl Run {
         self.clients.all[client].beliefs.push(belief);
     }
 
-    /// A server has let the client in; whether it hears of it.
+    /// A server has granted a request. `is_heard`: its client gets the reply.
     pub(super) fn granted(&mut self, server: usize, request: &Request, token: u64, is_heard: bool) {
         self.counts.grants += 1;
         let (client, mode) = (request.owner, request.how.want.mode());
@@ -109,7 +114,7 @@ impl Run {
             let from = old.as_ref().filter(is_same).map_or(self.servers.now_us, |old| old.from);
             let (deadlines, ended) = (Vec::new(), Vec::new());
             let slot = self.servers.all[server].world.model().mine(key, client, mode).and_then(|hold| hold.slot);
-            self.counts.numbers += usize::from(slot.is_some());
+            self.counts.slots += usize::from(slot.is_some());
             let (until, last, session) = (0, u64::MAX, None);
             let belief = Belief { key, mode, token, slot, from, until, last, session, deadlines, ended };
             self.oracle.granted(&self.servers, &mut self.clients, server, client, &belief);
@@ -119,6 +124,7 @@ impl Run {
         }
     }
 
+    /// A request waits in the queues of its locks. `is_heard`: its client is still there, and waits for the reply.
     pub(super) fn waits(&mut self, client: usize, connection: Connection, ticket: u64, keys: &[usize], is_heard: bool) {
         self.counts.waits += 1;
         if is_heard {
@@ -126,6 +132,7 @@ impl Run {
         }
     }
 
+    /// Ends a client's wait for a ticket of a server, and returns the client.
     pub(super) fn forget_ticket(&mut self, server: usize, ticket: u64) -> Option<usize> {
         let is_it = |waiting: &Waiting| waiting.connection.server == server && waiting.ticket == ticket;
         let client = self.clients.all.iter().position(|client| client.waiting.as_ref().is_some_and(is_it))?;
@@ -137,12 +144,14 @@ impl Run {
     pub(super) fn answered(&mut self, server: usize, request: &Request, answer: &Answer) {
         let client = self.forget_ticket(server, request.ticket);
         let Answer::Granted(grant, _) = answer else { return };
+        // The client does not wait any more: it cannot know that it was granted.
         if client.is_none() {
             self.doubt(request.owner, &request.keys);
         }
         self.granted(server, request, grant.token.get(), client.is_some());
     }
 
+    /// Ends what a client believes about these locks, since a reply that it did not get may have changed them.
     pub(super) fn doubt(&mut self, client: usize, keys: &[usize]) {
         for belief in &self.clients.all[client].beliefs {
             if keys.contains(&belief.key) {

@@ -19,7 +19,7 @@ pub struct Counts {
     pub events: usize,
     pub grants: usize,
     /// The grants that came with a number.
-    pub numbers: usize,
+    pub slots: usize,
     pub waits: usize,
     pub beats: usize,
     /// Holds that were bound to another named session, because theirs was lost.
@@ -32,10 +32,10 @@ pub struct Counts {
 
 impl Counts {
     pub fn add(&mut self, other: &Counts) {
-        let Counts { events, grants, numbers, waits, beats, bound_anew, silences, faults, explained } = self;
+        let Counts { events, grants, slots, waits, beats, bound_anew, silences, faults, explained } = self;
         (*events, *grants, *waits) = (*events + other.events, *grants + other.grants, *waits + other.waits);
         (*beats, *bound_anew) = (*beats + other.beats, *bound_anew + other.bound_anew);
-        (*numbers, *silences) = (*numbers + other.numbers, *silences + other.silences);
+        (*slots, *silences) = (*slots + other.slots, *silences + other.silences);
         faults.add(&other.faults);
         explained.add(&other.explained);
     }

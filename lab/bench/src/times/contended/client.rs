@@ -13,7 +13,7 @@ use crate::times::contended::way::{CHANNEL, KEY};
 
 pub struct Client {
     connection: Connection,
-    /// Hears messages, once it has subscribed to any: a connection of its own, as RESP2 has it.
+    /// A second connection, opened for the first subscription: in RESP2, a connection that subscribes does nothing else.
     ears: Option<Connection>,
     address: SocketAddr,
     pub requests: Arc<Requests>,
@@ -44,12 +44,12 @@ impl Client {
         Ok(Self { connection, ears: None, address, requests, phase, has_joined: false })
     }
 
-    /// Notes the beginning of an entry.
+    /// Begins the next try to get the lock.
     pub fn begin(&mut self) {
         self.has_joined = false;
     }
 
-    /// Tells once per entry that this client waits in the queue.
+    /// Tells the round that this client waits, the first time since [`begin`](Self::begin).
     pub fn join(&mut self, round: &Round) {
         if !self.has_joined {
             self.has_joined = true;

@@ -68,13 +68,13 @@ fn too_short(client: &mut Client, request: &str) {
 #[test]
 fn a_session_needs_a_lease_of_300_ms() {
     let (_server, mut client) = holding(Setup::new());
-    // The lease of a new hold is the default.
+    // A new hold without PX has the default lease.
     client.ok("CONFIG SET dlock.default-lease 299");
     for request in ["ACQUIRE none a", "RACQUIRE none a", "WLOCK none a", "RLOCK none a", "RLOCK none *"] {
         too_short(&mut client, &format!("{request} SESSION"));
     }
     too_short(&mut client, "ACQUIRE held b SESSION BLOCK 5");
-    // A renewal without a lease keeps the hold's own.
+    // A renewal or a re-entry without PX keeps the lease of the hold, here 299 ms.
     client.ok("CONFIG SET dlock.default-lease 600000");
     client.int("DLOCK.RLOCK short a PX 600000");
     client.int("DLOCK.RENEW short a PX 299");
@@ -88,7 +88,7 @@ fn a_session_needs_a_lease_of_300_ms() {
     client.int("DLOCK.RENEW short a PX 299");
     client.int("DLOCK.RLOCK short a PX 300 SESSION");
     assert_eq!(client.int("DLOCK.RENEW short a PX 300 SESSION"), 1);
-    // The hold is one of two modes.
+    // An owner with two holds, of which only the exclusive one has a long enough lease.
     client.int("DLOCK.WLOCK held a PX 299");
     client.int("DLOCK.RENEW held a PX 299 READ");
     too_short(&mut client, "RENEW held a SESSION");
