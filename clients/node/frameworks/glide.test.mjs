@@ -45,7 +45,7 @@ test('a wait that is given up, or whose connection is killed, leaves nothing to 
   const client = await open();
   const dlock = new DLock(client);
   const first = await dlock.acquire('given-up');
-  await assert.rejects(dlock.acquire('given-up', { wait: 400 }), NotGranted);
+  await assert.rejects(dlock.acquire('given-up', { wait: 1000 }), NotGranted);
   const aborting = new AbortController();
   const aborted = dlock.acquire('given-up', { signal: aborting.signal });
   await until('it waits', async () => (await waiting(client, 'given-up')) === 1);
@@ -81,8 +81,8 @@ test('a wait is granted to nobody, even if its connection cannot be ended', asyn
 test('using renews, sessions keep, and a loss is told', async () => {
   const client = await open();
   const dlock = new DLock(client);
-  await dlock.using('using', { lease: 600 }, async (signal) => {
-    await new Promise((resolve) => setTimeout(resolve, 1300));
+  await dlock.using('using', { lease: 3000 }, async (signal) => {
+    await new Promise((resolve) => setTimeout(resolve, 3500));
     signal.throwIfAborted();
   });
   const session = await new Session(client, { timeout: 3000 }).open();

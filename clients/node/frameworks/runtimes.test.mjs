@@ -19,12 +19,12 @@ import { DLock, NotGranted } from 'redis-dlock';
 const clients = [new Redis(), await createClient().connect()];
 for (const client of clients) {
   const [dlock, other] = [new DLock(client), new DLock(clients[0])];
-  const first = await other.acquire('runtime', { lease: 500, renew: true });
+  const first = await other.acquire('runtime', { lease: 3000, renew: true });
   const next = dlock.acquire('runtime', { session: true, lease: 1500 });
-  await dlock.acquire('runtime', { wait: 300 }).catch((error) => {
+  await dlock.acquire('runtime', { wait: 1000 }).catch((error) => {
     if (!(error instanceof NotGranted)) throw error;
   });
-  await new Promise((resolve) => setTimeout(resolve, 700));
+  await new Promise((resolve) => setTimeout(resolve, 2500));
   await first.release();
   const lock = await next;
   if (lock.token <= first.token) throw new Error('the token is not greater');

@@ -41,7 +41,8 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
       for (const { run } of nodes) await run('CONFIG', 'RESETSTAT');
       const began = performance.now();
       await sleep(4000);
-      const most = (performance.now() - began) / 1000 + 1;
+      // A heartbeat that is late on a busy machine is repeated.
+      const most = (performance.now() - began) / 1000 + 5;
       for (const { run } of nodes) {
         const beats = await calls(run, 'session');
         assert(beats >= 2 && beats <= most, `${beats} heartbeats`);

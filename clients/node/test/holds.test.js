@@ -107,7 +107,7 @@ withEachClient(({ key, run, open, listen }) => {
     const client = await open({ at: line.port });
     const session = await new Session(client, { timeout: 3000 }).open();
     await server.run('DLOCK.ACQUIRE', 'late', 'holder', 'PX', '4500');
-    const waiting = new DLock(client).acquire('late', { session, maxHold: 9900, wait: 4800 });
+    const waiting = new DLock(client).acquire('late', { session, maxHold: 9900, wait: 6000 });
     line.keep('DLOCK.INFO');
     const lock = await waiting;
     line.deliver();

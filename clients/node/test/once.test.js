@@ -69,7 +69,7 @@ withEachClient(({ key, run, open }) => {
       const program = `
         import { Redis } from 'ioredis';
         import { DLock } from 'redis-dlock';
-        const dlock = new DLock(new Redis(${port}, '${host}'), { lease: 1500 });
+        const dlock = new DLock(new Redis(${port}, '${host}'), { lease: 1500, answer: 20_000 });
         await dlock.once('${name}', 60_000, { retryFailed: ${retryFailed} }, () => {
           console.log('runs');
           return new Promise(() => {});

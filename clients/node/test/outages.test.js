@@ -295,7 +295,7 @@ withEachClient(({ key, run, open, close }) => {
   test('what one command leaves unread is never the answer to another', async () => {
     const server = await start();
     const client = await open({ at: server.port });
-    const dlock = new DLock(client, { replicas: 1, replicasTimeout: 2000, wait: 20_000 });
+    const dlock = new DLock(client, { replicas: 1, replicasTimeout: 2000, wait: 20_000, answer: 20_000 });
     const plain = (...words) => (client.call ? client.call(...words) : client.sendCommand(words));
     await plain('SET', 'string', 'value');
     const answersFit = async (what) => {

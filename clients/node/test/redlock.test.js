@@ -82,19 +82,19 @@ withEachClient(({ key, run, open, kind }) => {
   });
 
   test('using extends the lock, and releases it however the routine ends', async () => {
-    const redlock = new Redlock([await open()], { ...SETTINGS, automaticExtensionThreshold: 200 });
-    const result = await redlock.using([key('using')], 1000, async (signal) => {
-      await sleep(1600);
+    const redlock = new Redlock([await open()], { ...SETTINGS, automaticExtensionThreshold: 2000 });
+    const result = await redlock.using([key('using')], 3000, async (signal) => {
+      await sleep(3500);
       if (signal.aborted) throw signal.error;
       assert.notEqual(await lookAt(run, key('using')), null);
       return 'done';
     });
     assert.equal(result, 'done');
     assert.equal(await lookAt(run, key('using')), null);
-    const failing = redlock.using([key('using')], 1000, { retryCount: 0 }, () => Promise.reject(new Error('of the body')));
+    const failing = redlock.using([key('using')], 3000, { retryCount: 0 }, () => Promise.reject(new Error('of the body')));
     await assert.rejects(failing, /of the body/);
     assert.equal(await lookAt(run, key('using')), null);
-    await assert.rejects(redlock.using([key('using')], 250, async () => {}), /at least 100ms greater/);
+    await assert.rejects(redlock.using([key('using')], 2050, async () => {}), /at least 100ms greater/);
   });
 
   test('the signal of using has the error when the lock is lost', async () => {
