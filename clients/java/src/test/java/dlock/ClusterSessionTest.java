@@ -118,7 +118,7 @@ final class ClusterSessionTest {
     @Test
     void a_lock_whose_session_on_its_node_ended_before_the_grant_is_told_lost() throws Exception {
         try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
-            Session session = client.openSession(Duration.ofMillis(1500));
+            Session session = client.openSession(Duration.ofMillis(3000));
             List<Hold> holds = holds(client, session, 20);
             Hold there = holds.stream()
                     .filter(hold -> cluster.with(hold.names().get(0)) == cluster.second).findFirst().orElseThrow();

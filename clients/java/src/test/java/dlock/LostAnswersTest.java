@@ -20,6 +20,8 @@ final class LostAnswersTest {
     private static final Duration SHORT = Duration.ofSeconds(3);
     private static final Duration LONG = Duration.ofMinutes(1);
     private static final Lease FOR_LONG = Lease.fixed(LONG.multipliedBy(10));
+    /** The patience of an impatient client: a server that goes on answers by then, on a busy machine, too. */
+    private static final Duration PATIENCE = Duration.ofMillis(1000);
     /** Longer than an owner whose late copies may be executed sends releases. */
     private static final long LATE_RELEASES = 1500;
     private static final List<Function<Duration, Lease>> KINDS =
@@ -34,7 +36,7 @@ final class LostAnswersTest {
         for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(20); ; ) {
             try {
                 return DLockClient.builder().url(url)
-                        .timeout(Duration.ofMillis(200)).patience(Duration.ofMillis(400)).connect();
+                        .timeout(PATIENCE.dividedBy(2)).patience(PATIENCE).connect();
             } catch (UnavailableException e) {
                 assertTrue(System.nanoTime() < end, e.getMessage());
             }
@@ -96,7 +98,7 @@ final class LostAnswersTest {
             try (TestServer server = TestServer.start(); DLockClient client = impatient(server)) {
                 Hold hold = client.lock("job").withLease(Lease.renewed(LONG)).acquire();
                 if (isAnswered) {
-                    hold.extend(SHORT);
+                    extended(hold, SHORT);
                 } else {
                     server.freeze();
                     assertThrows(UnavailableException.class, () -> hold.extend(SHORT));
@@ -118,7 +120,7 @@ final class LostAnswersTest {
                 server.freeze();
                 Stopwatch took = new Stopwatch();
                 assertThrows(UnavailableException.class, hold::release);
-                took.at(400);
+                took.at(PATIENCE.toMillis());
                 assertFalse(hold.isHeld());
                 assertEquals(Duration.ZERO, hold.remaining());
                 server.thaw();

@@ -86,7 +86,8 @@ final class NamedSessionTest {
         soon("the server renews it", () -> (long) server.run("PTTL", "job:0") > 8000);
         long beats = calls(server, "session");
         long seconds = TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - began);
-        assertTrue(beats >= 2 && beats <= seconds + 2, beats + " heartbeats in " + seconds + " s");
+        // A heartbeat that is late on a busy machine is repeated.
+        assertTrue(beats >= 2 && beats <= seconds + 5, beats + " heartbeats in " + seconds + " s");
         assertEquals(0, calls(server, "renew"));
         for (Hold hold : holds) {
             assertTrue(hold.isHeld() && hold.remaining().compareTo(TIMEOUT) <= 0);
@@ -224,7 +225,7 @@ final class NamedSessionTest {
         Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
         server.run("DLOCK.SESSION", session.id(), "CLOSE");
         DLock other = client.lock("other").withLease(Lease.of(session));
-        assertTrue(other.tryLock(), "this finds out");
+        assertTrue(other.tryLock(20, TimeUnit.SECONDS), "this finds out");
         soonLost(hold);
         assertEquals(1, bound(server, session));
         assertTrue(session.isOpen() && other.isHeldByCurrentThread());

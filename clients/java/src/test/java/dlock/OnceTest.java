@@ -185,7 +185,7 @@ final class OnceTest {
     @Test
     void a_release_that_fails_is_attached_to_what_the_work_threw() {
         try (DLockClient hasty = DLockClient.builder().url(server.url())
-                .timeout(java.time.Duration.ofMillis(200)).patience(java.time.Duration.ofMillis(400)).connect()) {
+                .timeout(Duration.ofMillis(1000)).patience(Duration.ofMillis(1000)).connect()) {
             IllegalStateException thrown = new IllegalStateException("the body");
             assertEquals(thrown, assertThrows(Throwable.class, () -> hasty.lock("fails").onceUntilSuccess(MINUTE, hold -> {
                 server.freeze();

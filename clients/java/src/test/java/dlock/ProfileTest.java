@@ -1,5 +1,6 @@
 package dlock;
 
+import static dlock.TestServer.refused;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -33,7 +34,7 @@ final class ProfileTest {
         try (TestServer server = TestServer.start();
                 DLockClient client = DLockClient.connect(server.url() + "?db=6")) {
             Hold hold = client.lock("job").acquire();
-            assertTrue(client.lock("job").tryAcquire(Duration.ofMillis(200)).isEmpty());
+            refused(() -> client.lock("job").tryAcquire(Duration.ofMillis(200)));
             Session session = client.openSession(Duration.ofSeconds(3));
             client.lock("other").withLease(Lease.of(session)).acquire();
             client.lock("third").withLease(Lease.session(Duration.ofSeconds(3))).acquire();
@@ -57,7 +58,7 @@ final class ProfileTest {
                     .credentials("app", password::get).connect()) {
                 Hold hold = client.lock("job").acquire();
                 // A connection that was used for a wait is kept for the next one.
-                assertTrue(client.lock("job").tryAcquire(Duration.ofMillis(200)).isEmpty());
+                refused(() -> client.lock("job").tryAcquire(Duration.ofMillis(200)));
                 long before = connections(server);
                 server.run("ACL", "SETUSER", "app", "resetpass", ">two");
                 password.set("two");

@@ -126,7 +126,7 @@ final class FrameworksTest {
         assertTrue(server.isFree("orders:7"));
         server.run("DLOCK.ACQUIRE", "orders:8", "other");
         assertThrows(TimeoutException.class,
-                () -> registry.executeLocked("8", Duration.ofMillis(300), () -> inside.incrementAndGet()));
+                () -> registry.executeLocked("8", Duration.ofMillis(1000), () -> inside.incrementAndGet()));
         assertThrows(IllegalMonitorStateException.class, () -> own.renewLock("9"));
         CompletableFuture<Void> waiting = CompletableFuture.runAsync(() -> {
             registry.obtain("8").lock();

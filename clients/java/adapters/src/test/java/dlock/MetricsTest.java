@@ -62,7 +62,7 @@ final class MetricsTest {
             server.untilWaiting("metered", 1);
             assertEquals(1, gauge(registry, "dlock.waits.active"));
             assertEquals(1, gauge(registry, "dlock.holds.active"));
-            assertTrue(lock.tryAcquire(Duration.ofMillis(100)).isEmpty());
+            assertTrue(lock.tryAcquire(Duration.ofMillis(1000)).isEmpty());
             hold.release();
             Hold next = waiting.get(20, TimeUnit.SECONDS);
             assertEquals(2, waits(registry, "granted"));
