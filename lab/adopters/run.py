@@ -17,10 +17,11 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "chaos-clients"))
 from build import build  # noqa: E402 - the path comes first
+from command import begin, end, parser, play, tell  # noqa: E402
 from evidence import keep  # noqa: E402
-from faults import OF_PROGRAMS, Faults, watch_lateness, watch_replicas, watch_servers  # noqa: E402
+from faults import OF_PROGRAMS, Faults, watch  # noqa: E402
 from judge import Round  # noqa: E402
-from machines import DEPLOYMENTS, Broken, Deployment, soon  # noqa: E402
+from machines import Broken, Deployment, soon  # noqa: E402
 from program import LANGUAGES, ROLES, Adopter, adopters  # noqa: E402
 from programs import micros  # noqa: E402
 from rules import KEPT, excuses, violations  # noqa: E402
@@ -67,9 +68,7 @@ class Run:
         lines = open(self._options.lines, "w") if self._options.lines else None
         self._programs += adopters(self._built, self._deployment, self.it, self._options, self._ledger, lines)
         current = {"now": self.it}
-        watching = [asyncio.create_task(each) for each in (
-            watch_lateness(current), watch_replicas(self._deployment, current),
-            watch_servers(self._deployment, current))]
+        watching = watch(self._deployment, current)
         # Some at a time: a machine that starts seventy programs does nothing else.
         for program in self._programs:
             await program.start()
@@ -102,10 +101,7 @@ class Run:
 
     async def close(self) -> None:
         """Ends what still runs."""
-        for program in self._programs:
-            with contextlib.suppress(Exception):
-                await program.kill()
-        await self._deployment.close()
+        await end(self._programs, self._deployment)
 
     def report(self) -> str:
         """Returns what became of the acquisitions, by language, and what was done."""
@@ -125,7 +121,6 @@ class Run:
         lines.append(f"{self._server}: {len(self._programs)} programs, {self._paid} orders paid")
         return "\n".join(lines)
 
-
     def row(self, violations: int) -> tuple[list[str], list[float]]:
         """Returns a row of docs/evidence.md: where it was, minutes and programs, then what came of it."""
         its = self.it.attempts
@@ -134,23 +129,14 @@ class Run:
         return [self._options.through, self._server], [round(self._options.seconds / 60, 1), *counts]
 
 
-def tell(what: str) -> None:
-    """Tells whoever watches the run how far it is, apart from its report."""
-    print(f"  {what}", file=sys.stderr, flush=True)
-
-
 async def main(options: argparse.Namespace) -> int:
     """Returns the exit code."""
-    print(f"adopters: SEED={options.seed} SECONDS={options.seconds} THROUGH={options.through}", flush=True)
+    deployment = begin("adopters", options)
     built = build(set(options.only) & set(LANGUAGES) or set(LANGUAGES))
     tell("the programs are built")
-    deployment = DEPLOYMENTS[options.through](random.Random(f"{options.seed} servers"))
     with tempfile.TemporaryDirectory(prefix="dlock-adopters-") as ledger:
         run = Run(options, deployment, built, Path(ledger))
-        try:
-            found = await run.play()
-        finally:
-            await run.close()
+        found = await play(run)
     print(run.report())
     if options.keep:
         keep("adopters", *run.row(len(found)))
@@ -165,15 +151,10 @@ async def main(options: argparse.Namespace) -> int:
 
 def parsed() -> argparse.Namespace:
     """Returns the options."""
-    parser = argparse.ArgumentParser(description="Programs as users write them, under faults.")
-    parser.add_argument("--seconds", type=int, default=120)
-    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--through", choices=sorted(DEPLOYMENTS), default="one")
-    parser.add_argument("--each", type=int, default=2, help="programs for each language and role")
-    parser.add_argument("--lines", help="where to write the lines of all programs")
-    parser.add_argument("--only", default="", help="languages and roles, with commas between")
-    parser.add_argument("--keep", action="store_true", help="add the run to docs/evidence.md")
-    options = parser.parse_args()
+    known = parser("Programs as users write them, under faults.", "languages and roles")
+    known.add_argument("--each", type=int, default=2, help="programs for each language and role")
+    known.add_argument("--lines", help="where to write the lines of all programs")
+    options = known.parse_args()
     options.only = [word for word in options.only.split(",") if word]
     return options
 

@@ -142,6 +142,12 @@ class Faults:
         self._ends(it, at)
 
 
+def watch(deployment: Deployment, it: dict[str, Round]) -> list[asyncio.Task[None]]:
+    """Begins to write down what nobody brings about: a late machine, slow servers, primaries without a replica."""
+    watches = (watch_lateness(it), watch_replicas(deployment, it), watch_servers(deployment, it))
+    return [asyncio.create_task(each) for each in watches]
+
+
 async def watch_replicas(deployment: Deployment, it: dict[str, Round]) -> None:
     """Writes down when a primary has no replica: after a failover, the other server is one only when it has the data."""
     while deployment.replicas:

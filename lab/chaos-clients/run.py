@@ -17,11 +17,12 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
-from faults import Faults, watch_lateness, watch_replicas, watch_servers
+from command import begin, end, parser, play, tell
 from evidence import keep
+from faults import Faults, watch
 from history import write
 from judge import Round, judge
-from machines import DEPLOYMENTS, Deployment, soon
+from machines import Deployment, soon
 from prepare import TOP, plants, prepare
 from programs import Command, Program, commands, micros
 from workers import LEASES, Worker
@@ -80,11 +81,7 @@ class Run:
         tell("the servers are there")
         await asyncio.gather(*(program.start() for program in self._programs))
         current: dict[str, Round] = {}
-        watching = [
-            asyncio.create_task(watch_lateness(current)),
-            asyncio.create_task(watch_replicas(self._deployment, current)),
-            asyncio.create_task(watch_servers(self._deployment, current)),
-        ]
+        watching = watch(self._deployment, current)
         try:
             number = 0
             while time.monotonic() - began < self._options.seconds and not self._is_seen():
@@ -118,10 +115,7 @@ class Run:
 
     async def close(self) -> None:
         """Ends what still runs."""
-        for program in self._programs:
-            with contextlib.suppress(Exception):
-                await program.kill()
-        await self._deployment.close()
+        await end(self._programs, self._deployment)
 
     async def _round(self, it: Round, number: int) -> None:
         now = micros()
@@ -182,25 +176,16 @@ class Run:
         return f"{results}\nfaults: {done}\n{row}"
 
 
-def tell(what: str) -> None:
-    """Tells whoever watches the run how far it is, apart from its report."""
-    print(f"  {what}", file=sys.stderr, flush=True)
-
-
 async def main(options: argparse.Namespace) -> int:
     """Returns the exit code."""
-    print(f"chaos of clients: SEED={options.seed} SECONDS={options.seconds} THROUGH={options.through}", flush=True)
+    deployment = begin("chaos of clients", options)
     built = TOP / "target/chaos-clients" / (options.plant or "as-it-is").replace(": ", "-").replace(" ", "-")
     words = {word for word in options.only.split(",") if word}
     prepare(built, words, options.plant)
     tell("the programs are built")
-    deployment = DEPLOYMENTS[options.through](random.Random(f"{options.seed} servers"))
     with open(options.history, "w") if options.history else contextlib.nullcontext() as history:
         run = Run(options, deployment, built, history)
-        try:
-            found = await run.play()
-        finally:
-            await run.close()
+        found = await play(run)
     print(run.report())
     if options.keep:
         keep("chaos", run.where(), run.counts())
@@ -211,15 +196,10 @@ async def main(options: argparse.Namespace) -> int:
 
 def parsed() -> argparse.Namespace:
     """Returns the options."""
-    parser = argparse.ArgumentParser(description="Chaos with real packages.")
-    parser.add_argument("--seconds", type=int, default=120)
-    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
-    parser.add_argument("--through", choices=sorted(DEPLOYMENTS), default="one")
-    parser.add_argument("--only", default="", help="words of the names of programs, with commas between")
-    parser.add_argument("--plant", help="a bug of planted.txt; the run ends when something is found")
-    parser.add_argument("--history", help="where to write the history")
-    parser.add_argument("--keep", action="store_true", help="add the run to docs/evidence.md")
-    options: Any = parser.parse_args()
+    known = parser("Chaos with real packages.", "words of the names of programs")
+    known.add_argument("--plant", help="a bug of planted.txt; the run ends when something is found")
+    known.add_argument("--history", help="where to write the history")
+    options: Any = known.parse_args()
     options.only = options.only or (plants()[options.plant][0] if options.plant else "")
     return options
 
