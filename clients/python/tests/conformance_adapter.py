@@ -9,6 +9,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TextIO
 
@@ -122,7 +123,10 @@ class Threads:
         self._session: redis_dlock.Session | None = None
         self._shares = shares
         self._to_acquire: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        # Whether the main thread acquires, and may be interrupted; how often it has begun; whether it is in `_again`.
         self._acquires = False
+        self._turns = 0
+        self._drops = False
 
     def run(self, requests: TextIO) -> None:
         """Until the end of the requests."""
@@ -142,23 +146,32 @@ class Threads:
         self._to_acquire.put(None)
 
     def _interrupt(self, number: int, frame: object) -> None:
-        if self._acquires:
+        if self._acquires and not self._drops:
             self._acquires = False
             raise KeyboardInterrupt
 
     def _again(self, dropped: Any) -> None:
-        """The interpreter drops an interrupt that comes in a destructor: it comes once more."""
+        """The interpreter drops an interrupt that comes in a destructor, or in this function: it comes once more, later."""
         if isinstance(dropped.exc_value, KeyboardInterrupt):
-            self._acquires = True
-            threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGINT)).start()
+            self._drops = self._acquires = True
+            threading.Thread(target=self._interrupt_later, args=(self._turns,), daemon=True).start()
+            self._drops = False
+
+    def _interrupt_later(self, turn: int) -> None:
+        while self._acquires and self._turns == turn:
+            time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGINT)
 
     def _do(self, request: dict[str, Any]) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
         try:
-            self._acquires = threading.current_thread() is threading.main_thread()
+            if is_main:
+                self._turns += 1
+                self._acquires = True
             reply = self._tasks[request["do"]](request)
-            self._acquires = False
+            self._acquires = self._acquires and not is_main
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - it is the answer
-            self._acquires = False
+            self._acquires = self._acquires and not is_main
             reply = result_of(error, request["do"])
         with _writing:
             answer(request["id"], reply)
