@@ -348,6 +348,9 @@ final class Connection {
             for (Object reply; (reply = decoder.next()) != Resp.Decoder.INCOMPLETE; ) {
                 answer(reply);
             }
+            if (!wire.mayHaveMore(count == incoming.capacity())) {
+                return;
+            }
         }
     }
 

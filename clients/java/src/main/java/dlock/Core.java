@@ -181,9 +181,8 @@ final class Core implements AutoCloseable {
     /** The same, for commands that are sent in another way. */
     <T> CompletableFuture<Answer<T>> repeat(Supplier<CompletableFuture<T>> send, Deadline giveUp) {
         CompletableFuture<Answer<T>> result = new CompletableFuture<>();
-        AtomicReference<Throwable> trouble = new AtomicReference<>(new Unanswered("no server answered in time", null));
-        Timer.Task late = schedule(
-                () -> result.completeExceptionally(unavailable(trouble.get())), giveUp.leftNanos());
+        AtomicReference<Throwable> trouble = new AtomicReference<>();
+        Timer.Task late = schedule(() -> result.completeExceptionally(unavailable(trouble.get())), giveUp.leftNanos());
         result.whenComplete((answer, failed) -> late.cancel());
         repeat(send, giveUp, 0, false, result, trouble);
         return result;
@@ -227,7 +226,9 @@ final class Core implements AutoCloseable {
         return Math.min(pauseMillis(before), Math.max(FIRST_PAUSE_MILLIS, giveUp.leftMillis() / 4));
     }
 
-    RuntimeException unavailable(Throwable reason) {
+    /** {@code failure}: the last one, or {@code null}. */
+    RuntimeException unavailable(Throwable failure) {
+        Throwable reason = failure == null ? new Unanswered("no server answered in time", null) : failure;
         return reason instanceof ServerException && !Unanswered.mayRepeat(reason)
                 ? (ServerException) reason
                 : new UnavailableException(closed ? "the client is closed" : reason.getMessage(), reason);
@@ -236,6 +237,11 @@ final class Core implements AutoCloseable {
     /** Schedules a task that never blocks. It does not run after the client is closed. */
     Timer.Task schedule(Runnable task, long nanos) {
         return timer.schedule(task, nanos);
+    }
+
+    /** Schedules the end of a wait of the user, which is not longer than the client is open. */
+    Timer.Task limit(Runnable end, long nanos) {
+        return timer.limit(() -> Futures.after(0).thenRun(end), nanos);
     }
 
     /** Tells the listeners of the client at once, on this thread. */

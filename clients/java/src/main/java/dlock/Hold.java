@@ -429,13 +429,23 @@ public final class Hold implements AutoCloseable {
 
     /** The caller waits no longer than the patience. The repeats continue until the lease ends. */
     private CompletableFuture<Boolean> patiently(CompletableFuture<Boolean> released) {
-        return released.copy().orTimeout(core.patienceMillis, TimeUnit.MILLISECONDS).exceptionally(failed -> {
-            Throwable reason = Futures.cause(failed);
-            if (reason instanceof TimeoutException) {
-                throw new UnavailableException("no answer to the release of " + request, reason);
+        if (released.isDone()) {
+            return released;
+        }
+        CompletableFuture<Boolean> result = new CompletableFuture<>();
+        Timer.Task late = core.limit(
+                () -> result.completeExceptionally(
+                        core.unavailable(new TimeoutException("no answer to the release of " + request))),
+                TimeUnit.MILLISECONDS.toNanos(core.patienceMillis));
+        released.whenComplete((held, failed) -> {
+            late.cancel();
+            if (failed == null) {
+                result.complete(held);
+            } else {
+                result.completeExceptionally(Futures.rethrown(Futures.cause(failed)));
             }
-            throw Futures.rethrown(reason);
         });
+        return result;
     }
 
     /** Returns a time at which the hold has certainly lapsed on the server. */

@@ -1,5 +1,7 @@
 package dlock;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.TreeSet;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -16,11 +18,14 @@ final class Timer {
         private final Runnable what;
         private final long at;
         private final long number;
+        /** Whether it runs at a shutdown, too. */
+        private final boolean isLimit;
 
-        private Task(Runnable what, long at, long number) {
+        private Task(Runnable what, long at, long number, boolean isLimit) {
             this.what = what;
             this.at = at;
             this.number = number;
+            this.isLimit = isLimit;
         }
 
         /** The task does not run, unless it runs already. */
@@ -53,7 +58,7 @@ final class Timer {
     private boolean isSleeping;
     /** When the thread goes on by itself, while it sleeps. */
     private long wakes;
-    private boolean isOver;
+    private volatile boolean isOver;
 
     Timer(String name) {
         this.name = name;
@@ -61,10 +66,23 @@ final class Timer {
 
     /** Runs the task after this time, unless it is shut down by then. */
     Task schedule(Runnable what, long nanos) {
+        return schedule(what, nanos, false);
+    }
+
+    /** Runs the task after this time, or when it is shut down: the user waits for it. */
+    Task limit(Runnable what, long nanos) {
+        Task task = schedule(what, nanos, true);
+        if (isOver) {
+            Core.guarded(what);
+        }
+        return task;
+    }
+
+    private Task schedule(Runnable what, long nanos, boolean isLimit) {
         lock.lock();
         try {
             long at = System.nanoTime() + Math.min(Math.max(0, nanos), LONGEST);
-            Task task = new Task(what, at, number++);
+            Task task = new Task(what, at, number++, isLimit);
             if (isOver) {
                 return task;
             }
@@ -84,16 +102,19 @@ final class Timer {
         }
     }
 
-    /** No further task runs. */
+    /** No further task runs, after those for which the user waits. */
     void shutdown() {
+        List<Task> limits = new ArrayList<>();
         lock.lock();
         try {
             isOver = true;
+            tasks.stream().filter(task -> task.isLimit).forEach(limits::add);
             tasks.clear();
             changed.signal();
         } finally {
             lock.unlock();
         }
+        limits.forEach(task -> Core.guarded(task.what));
     }
 
     private void run() {

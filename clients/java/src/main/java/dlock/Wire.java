@@ -22,6 +22,9 @@ abstract class Wire {
     /** Reads into the empty buffer. Returns the number of bytes, 0 if none are available, -1 at the end. */
     abstract int read(ByteBuffer into) throws IOException;
 
+    /** Returns whether there may be more to read after these bytes, which did or did not fill the buffer. */
+    abstract boolean mayHaveMore(boolean isFull);
+
     /** Ends the sending side, after everything was written. */
     abstract void finish() throws IOException;
 
@@ -47,6 +50,11 @@ abstract class Wire {
         @Override
         int read(ByteBuffer into) throws IOException {
             return channel.read(into);
+        }
+
+        @Override
+        boolean mayHaveMore(boolean isFull) {
+            return isFull;
         }
 
         @Override
@@ -126,6 +134,12 @@ abstract class Wire {
                     return count;
                 }
             }
+        }
+
+        /** A record that was read may be followed by another one, which the selector does not know of. */
+        @Override
+        boolean mayHaveMore(boolean isFull) {
+            return true;
         }
 
         @Override

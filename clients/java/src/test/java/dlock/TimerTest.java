@@ -97,4 +97,16 @@ final class TimerTest {
         shutDown.countDown();
         assertNull(ran.poll(100, TimeUnit.MILLISECONDS));
     }
+
+    @Test
+    void a_limit_runs_at_its_time_or_at_the_shutdown_or_at_once_after_it() throws InterruptedException {
+        timer.limit(() -> ran.add("in time"), 0);
+        assertEquals("in time", next());
+        timer.limit(() -> ran.add("at the shutdown"), Long.MAX_VALUE);
+        timer.limit(() -> ran.add("canceled"), Long.MAX_VALUE).cancel();
+        after(60_000, "no limit");
+        timer.shutdown();
+        timer.limit(() -> ran.add("after it"), Long.MAX_VALUE);
+        assertEquals(List.of("at the shutdown", "after it"), List.copyOf(ran));
+    }
 }
