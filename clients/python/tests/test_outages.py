@@ -13,6 +13,7 @@ from redis.exceptions import ConnectionError
 import redis_dlock
 from kit import Kit, Took, info, soon
 from machine import free_port
+from redis_dlock import redis_py
 from servers import Server
 
 
@@ -30,6 +31,17 @@ async def test_a_wait_with_a_limit_ends_although_nobody_answers(kit: Kit) -> Non
     with pytest.raises(ConnectionError):
         await kit.lock("job", client=nobody, timeout=20).acquire(blocking_timeout=0.5)
     assert took.is_within(2)
+
+
+def test_the_last_word_is_the_reason_though_the_limit_cuts_the_last_attempt() -> None:
+    silence = redis.TimeoutError("Timeout reading")
+    outage = redis_py.Outage()
+    outage.pause(1.0, redis_py.Unreachable(ConnectionError("it is a replica")))
+    outage.pause(0.5, silence)
+    with pytest.raises(ConnectionError, match="it is a replica"):
+        outage.pause(0.0, silence)
+    with pytest.raises(redis.TimeoutError):
+        redis_py.Outage().pause(0.0, silence)
 
 
 async def test_a_wait_goes_on_when_the_server_comes_back(kit: Kit) -> None:

@@ -96,12 +96,16 @@ class Outage:
 
     def __init__(self) -> None:
         self._pause = 0.0
+        # The last error that is no silence.
+        self._word: Exception | None = None
 
     def pause(self, left: float, error: Exception) -> float:
-        """Returns the seconds to wait before the next attempt. Raises the error if it is final, or no time is left."""
+        """Returns the seconds to wait before the next attempt. Raises the error if it is final, or no time is left: then
+        the last one that says more than that the limit has cut the last attempt short."""
         reason = error.reason if isinstance(error, Unreachable) else error
+        self._word = self._word if isinstance(reason, TimeoutError) else reason
         if left <= 0 or isinstance(reason, (AuthenticationError, AuthorizationError)):
-            raise reason
+            raise self._word or reason
         pause = min(self._pause, left)
         self._pause = min(max(self._pause * 2, OUTAGE_PAUSE), OUTAGE_LONGEST_PAUSE)
         return pause
