@@ -171,7 +171,7 @@ final class RedissonTest {
     /** A thread of Redisson that waits gets an error at its next try, not the lock. */
     @Test
     void a_waiter_of_redisson_fails_when_ours_comes_first() throws Exception {
-        redisson.getLock("job:1").lock(1, TimeUnit.SECONDS);
+        redisson.getLock("job:1").lock(5, TimeUnit.SECONDS);
         CompletableFuture<Throwable> waiter = CompletableFuture.supplyAsync(
                 () -> assertThrows(RedisException.class, () -> redisson.getLock("job:1").lock()),
                 task -> new Thread(task).start());
