@@ -54,7 +54,7 @@ fn reentrant_commands_count_entries_and_keep_the_token() {
          ACQUIRE k b       -> nil
          RELEASE k a       -> 1
          RELEASE k a       -> nil
-         # the write side of RLOCK and the reentrant lock are the same, also over ACQUIRE
+         # RACQUIRE and WLOCK are the same lock, and re-enter what ACQUIRE has taken
          ACQUIRE k a       -> t2
          RACQUIRE k a      -> t2
          WLOCK k a         -> t2

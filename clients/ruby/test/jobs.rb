@@ -22,7 +22,7 @@ end
 
 Seen = Thread::Queue.new
 
-# The program of the README, from the runner.
+# The jobs Report and Sync, as the README shows them: tests/clients/ruby.sh has cut them out.
 load ENV.fetch("DLOCK_TEST_JOBS")
 
 # Jobs run under their locks.
@@ -46,7 +46,7 @@ class JobsTest < Minitest::Test
     locks.lock("report:8") { assert_output("reports 7 alone\n") { Report.perform_now(7) } }
   end
 
-  def test_what_is_not_understood_is_refused_where_it_is_said
+  def test_an_unknown_option_is_refused_where_it_is_given
     assert_raises(ArgumentError) { Plain.locked_by(locks, lesae: 3) }
   end
 
@@ -62,7 +62,8 @@ class JobsTest < Minitest::Test
     end
   end
 
-  def test_the_options_of_sidekiq_have_been_json
+  # Sidekiq keeps the options of a job as JSON: names and values are strings then.
+  def test_the_options_of_sidekiq_may_be_strings
     Sidekiq::Testing.inline! do
       locks.read("sync:7") do
         assert_output("syncs 7 alone\n") { Sync.set(dlock: { "name" => "sync:%s", "mode" => "read" }).perform_async(7) }

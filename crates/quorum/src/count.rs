@@ -2,8 +2,8 @@
 //!
 //! # Implementation details
 //! A client has the lock when its gate server has let it in, and a majority has the same token, by holds that live. If
-//! all servers were asked for a token ahead of their clocks, the grants alone are that. If the tokens differ, the lower
-//! ones are raised to the highest.
+//! all servers were asked for a token ahead of their clocks, each grants that token, and the grants are enough. If the
+//! tokens differ, the lower ones are raised to the highest.
 
 use std::time::Duration;
 
@@ -112,6 +112,7 @@ impl Acquisition {
         let is_over = gather.is_overdue || now >= wait;
         let is_due = |at: usize| !is_over && !self.suspects.get(at).copied().unwrap_or(true);
         let due = self.votes.iter().filter(|(at, vote)| *vote == Vote::Open && is_due(*at)).count();
+        // The most servers that have one token: with the answers that are due, they may become a majority.
         let most = self.votes.iter().filter_map(|(_, vote)| Some(self.votes.with(vote.token()?))).max();
         if most.unwrap_or(0) + due >= majority {
             return;

@@ -37,12 +37,14 @@ pub struct Around {
     pub us_per_look: std::cell::Cell<u64>,
     /// How much time passes with every key that is opened, in µs. A server's timers see the time pass.
     pub us_per_open: u64,
+    /// The time that looks at the clock have taken, and how many there were, since the clock was set.
     looked_us: std::cell::Cell<u64>,
     looks: std::cell::Cell<u64>,
     /// The permissions of timers for a key, where they are limited.
     pub permissions: BTreeMap<KeyName, Permission>,
     /// The server refuses to open a key for change, at random, once in this many times on average.
     pub refuses: Option<std::num::NonZeroU64>,
+    /// The state of the generator of refusals.
     refused: u64,
     /// Whether the client of the running command may read only the keys that it names.
     pub is_blind: bool,
@@ -149,7 +151,7 @@ impl Surroundings for Around {
     }
 
     fn permission(&mut self, name: Name<'_>) -> Permission {
-        self.permissions.get(&kept(name)).copied().unwrap_or(Permission::Full)
+        self.permissions.get(&owned(name)).copied().unwrap_or(Permission::Full)
     }
 
     fn may_read(&mut self, _name: Name<'_>) -> (bool, u64) {
@@ -162,6 +164,7 @@ impl Surroundings for Around {
 
     fn refuses(&mut self) -> bool {
         self.refuses.is_some_and(|every| {
+            // A linear congruential generator, whose upper bits are random enough.
             self.refused = self.refused.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (self.refused >> 33).is_multiple_of(every.get())
         })
@@ -178,40 +181,42 @@ impl Surroundings for Around {
     fn replicate(&mut self, name: Name<'_>, effect: &Effect) {
         let mut bytes = Vec::new();
         encode_effect(effect, &mut bytes);
-        self.stream.push((kept(name), Replicated::Effect(bytes)));
+        self.stream.push((owned(name), Replicated::Effect(bytes)));
     }
 
     fn replicate_verbatim(&mut self, name: Name<'_>) {
         // A replica replays by the effects that it gets, and replicates none.
         if let Some(release) = self.running.clone() {
-            self.stream.push((kept(name), Replicated::Release(release)));
+            self.stream.push((owned(name), Replicated::Release(release)));
         }
     }
 
     fn gone(&mut self, name: Name<'_>, lock: Option<&Lock>, how: Gone) {
         if how != Gone::Renamed {
-            self.stream.push((kept(name), Replicated::Removed));
+            self.stream.push((owned(name), Replicated::Removed));
         }
         if lock.is_some() && how != Gone::ExpiredForEngine {
-            self.unlinked.push(kept(name));
+            self.unlinked.push(owned(name));
         }
     }
 
     fn modified(&mut self, name: Name<'_>) {
-        self.modified.insert(kept(name));
+        self.modified.insert(owned(name));
     }
 }
 
-fn kept(name: Name<'_>) -> KeyName {
+fn owned(name: Name<'_>) -> KeyName {
     (name.db, name.key.to_vec())
 }
 
+/// The seed of the tables of keys: any, but always the same.
+const SEED: u64 = 7;
 /// How often the engine looks at the clock, while it stands still, before that is called a loop without end.
 const MOST_LOOKS: u64 = 100_000;
 
 impl Default for MemoryKeyspace {
     fn default() -> MemoryKeyspace {
-        MemoryKeyspace { keys: Keys::new(Around::default(), 7) }
+        MemoryKeyspace { keys: Keys::new(Around::default(), SEED) }
     }
 }
 
@@ -232,12 +237,12 @@ impl DerefMut for MemoryKeyspace {
 impl MemoryKeyspace {
     /// Returns a server without keys, at this time.
     pub fn at(ms: u64) -> MemoryKeyspace {
-        MemoryKeyspace { keys: Keys::new(Around { now_us: ms * 1000, ..Around::default() }, 7) }
+        MemoryKeyspace { keys: Keys::new(Around { now_us: ms * 1000, ..Around::default() }, SEED) }
     }
 
     /// All names with a key, in order.
     pub fn names(&self) -> Vec<KeyName> {
-        let mut names: Vec<_> = self.keys.names().map(kept).collect();
+        let mut names: Vec<_> = self.keys.names().map(owned).collect();
         names.sort();
         names
     }

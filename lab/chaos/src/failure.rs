@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// In words.
+/// A reason, in words.
 #[derive(Debug)]
 pub struct Failure(pub String);
 

@@ -28,7 +28,7 @@ pub const CONF: &str =
 /// The longest time in which packets of a client are dropped.
 pub const LONGEST_CUT_MS: u64 = 3000;
 
-/// The servers of a scenario.
+/// The servers of a scenario. In the methods, `choice` is a random number of the plan.
 pub struct Servers {
     /// The primary, or the node that has the slot of the locks.
     primary: Server,
@@ -88,7 +88,7 @@ impl Servers {
         server.client().attempt(format!("DLOCK.PANIC {} REFUSE {once_in}", KEYS[0])).map(drop)
     }
 
-    /// Does the same with all servers. The node that has no slot for the key opens none of the run's.
+    /// Has all servers refuse. The node that has no slot for the key opens none of the run's.
     fn refuse_all(&self) {
         [Some(&self.primary), self.replica.as_ref()].into_iter().flatten().for_each(|server| _ = self.refuse(server));
     }

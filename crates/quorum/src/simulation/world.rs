@@ -33,6 +33,14 @@ pub struct World {
     pub counts: Counts,
 }
 
+/// An event of the simulation. `process` is the number of the client's or the server's process that the event is about: one
+/// that has ended since takes no part.
+///
+/// - `Begin`: a client begins to acquire the lock.
+/// - `Hello`, `Welcome`: a client opens a connection; it is open, or (`said: None`) the server is down.
+/// - `Reply`: `broken` is the process of the server whose connection has broken.
+/// - `Turn`, `Unblock`: the timer of a server runs; the time of a wait is over.
+/// - `Disconnect`: a server notices that a client's process has ended.
 pub(super) enum Event {
     Begin { client: usize, process: u32 },
     Timer { client: usize, process: u32 },
@@ -152,7 +160,7 @@ impl World {
         }
     }
 
-    /// Something for a client: later if it is paused, never if that process has ended.
+    /// Handles an event of a client: later if it is paused, never if that process has ended.
     fn for_client(&mut self, client: usize, process: u32, event: Event, then: impl FnOnce(&mut World)) {
         let this = &self.clients[client];
         if this.process != process {
@@ -164,7 +172,7 @@ impl World {
         then(self);
     }
 
-    /// Something for a server: later if it is stopped.
+    /// Handles an event of a server: later if it is stopped.
     fn for_server(&mut self, server: usize, event: Event, then: impl FnOnce(&mut World)) {
         let until = self.servers[server].stopped_until;
         if until > self.now && self.servers[server].is_up {
@@ -183,6 +191,7 @@ impl World {
         let mut waiter = None;
         self.on_server(server, to_process, |server, answers| waiter = server.run(now, from, answers));
         if let (Some(waiter), Ask::Queue(_, Some(time))) = (waiter, from.call.ask) {
+            // Servers count whole milliseconds.
             let time = (time.as_micros() as u64).div_ceil(1000) * 1000;
             self.at(now + time, Event::Unblock { server, process: to_process, waiter });
         }
@@ -212,7 +221,7 @@ impl World {
         }
     }
 
-    /// Sends a message: it takes its time, or is lost.
+    /// Sends a message, which takes its time or is lost. `direction`: 0 to the server, 1 back.
     pub(super) fn send(&mut self, client: usize, server: usize, direction: usize, event: Event) {
         let plan = &self.plan;
         if self.random.permille(plan.loss_permille) || self.now < self.cuts[client * plan.servers + server] {
@@ -252,7 +261,7 @@ impl World {
             Fault::Stop { server, time } => self.servers[server].stopped_until = self.now + time,
             Fault::Set { server, by } => {
                 let clock = &mut self.servers[server].clock;
-                // Clocks stay together.
+                // A clock that is set back stays within half of what the clocks agree on.
                 let most = self.plan.agreement() as i64 / 2;
                 let by = if by < 0 { by.max((-most - clock.offset()).min(0)) } else { by };
                 clock.set(by);

@@ -21,6 +21,7 @@ pub struct Suite {
 
 /// Runs the program: `adapter` is the adapter, and without arguments `play` plays the suite.
 pub fn main(adapter: fn(), play: fn(&Suite)) {
+    // The arguments of `cargo test`: this program is one test, named conformance.
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).find(|argument| !argument.starts_with('-')) {
         Some("adapter") => adapter(),

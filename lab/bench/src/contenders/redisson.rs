@@ -191,7 +191,8 @@ impl Names {
         joined(&[b"{", &self.key, b"}:", &self.owner, b":holds"])
     }
 
-    /// An unlock by a script that takes these keys behind the lock, these arguments first, and then channel and latch.
+    /// Returns an unlock by a script. `KEYS`: the lock, these keys, channel, latch. `ARGV`: these arguments, the publishing
+    /// command, the lease of the latch.
     fn leave(&self, digest: &[u8], keys: &[&[u8]], args: &[&[u8]]) -> Request {
         let count = (keys.len() + 3).to_string();
         let head: [&[u8]; 4] = [b"EVALSHA", digest, count.as_bytes(), &self.key];
@@ -200,6 +201,7 @@ impl Names {
         Request::new(&[&head[..], keys, &names, args, &last].concat(), Expect::Integer(1))
     }
 
+    /// Returns the request that deletes the latch.
     pub fn forget(&self) -> Request {
         Request::new(&[b"DEL", &self.latch], Expect::Integer(1))
     }

@@ -63,6 +63,7 @@ fn certain_end(life: &Life, at: usize, id: &str) -> Micros {
         match beat.timeout_us {
             None if number > at => return until.min(call.sent),
             Some(_) if number > at && beat.opens && is_answered => return until,
+            // A margin of 1 %: the server's clock and that of the record may run apart.
             Some(timeout_us) if is_answered => until = call.sent + timeout_us - timeout_us / 100,
             _ => {}
         }
@@ -190,7 +191,7 @@ const AFTERMATH_US: u64 = 1_000_000;
 const NOTICED_US: u64 = 200_000;
 /// How late a busy machine may be beside the gaps that were seen.
 const SLACK_US: u64 = 500_000;
-/// A look is answered by then.
+/// How long a look at all locks may take to be answered.
 const LOOK_US: u64 = 5_000_000;
-/// A heartbeat that was not answered has arrived by then, unless the server stood still.
+/// How long a heartbeat that is not answered may take to arrive, unless the server stands still.
 const UNDERWAY_US: u64 = 100_000;

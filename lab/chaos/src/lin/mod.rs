@@ -24,7 +24,7 @@ pub struct Op {
     pub from_ms: u64,
     /// Unix ms after which it was not executed.
     pub until_ms: u64,
-    /// Order of events: its sending, its reply.
+    /// The places of its sending and of its reply in the order of all events.
     pub sent: u64,
     pub replied: u64,
     pub reply: Reply,

@@ -30,8 +30,11 @@ pub struct World {
     pub(super) replica_memory: Memory,
     pub(super) naive: Naive,
     pub(super) grace: Option<u64>,
+    /// The id of each client's connection. The next one has the next number that leaves the same client.
     clients: [u64; CLIENTS],
+    /// The last ticket of a wait.
     tickets: u64,
+    /// The last owner that the server made up.
     drawn: Who,
     /// The last request that had an id.
     sent: Option<Request>,

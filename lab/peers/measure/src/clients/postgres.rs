@@ -35,7 +35,7 @@ impl Postgres {
         }
     }
 
-    /// A server process that waits for a lock does not see that its client is gone.
+    /// Ends a wait before the client goes: a server process that waits for a lock does not see that its client is gone.
     pub async fn close(self) {
         let _ = self.client.cancel_token().cancel_query(NoTls).await;
     }
@@ -45,7 +45,7 @@ pub async fn connect(address: &str) -> Result<Client> {
     let (host, port) = address.split_once(':').unwrap_or((address, "5432"));
     let settings = format!("host={host} port={port} user=postgres dbname=postgres");
     let (client, connection) = tokio_postgres::connect(&settings, NoTls).await?;
-    // Ends with the client.
+    // The task ends with the client.
     tokio::spawn(connection);
     Ok(client)
 }
