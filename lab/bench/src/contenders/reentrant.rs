@@ -17,9 +17,31 @@ pub fn all() -> Vec<Contender> {
     ]
 }
 
+/// `KEYS`: lock. `ARGV`: owner, lease. 1: entered.
+const ENTER: &str = "
+if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+  redis.call('hincrby', KEYS[1], ARGV[1], 1)
+  redis.call('pexpire', KEYS[1], ARGV[2])
+  return 1
+end
+return 0
+";
+
+/// `KEYS`: lock. `ARGV`: owner. 1: free, 0: still held, nil: not held.
+const LEAVE: &str = "
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  return nil
+end
+if redis.call('hincrby', KEYS[1], ARGV[1], -1) > 0 then
+  return 0
+end
+redis.call('del', KEYS[1])
+return 1
+";
+
 fn by_script(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
-    let enter = script(connection, include_str!("lua/reentrant_enter.lua"))?;
-    let leave = script(connection, include_str!("lua/reentrant_leave.lua"))?;
+    let enter = script(connection, ENTER)?;
+    let leave = script(connection, LEAVE)?;
     Ok(pair(numbers, b"EVALSHA", &enter, &leave))
 }
 

@@ -62,8 +62,18 @@ fn permit(connection: &mut Connection, numbers: Range<usize>, taken: usize) -> R
     })))
 }
 
+/// `KEYS`: permits by the end of their lease. `ARGV`: limit, the client's clock, end of the lease, owner.
+const ENTER_SORTED_SET: &str = "
+redis.call('zremrangebyscore', KEYS[1], '-inf', ARGV[2])
+if redis.call('zcard', KEYS[1]) < tonumber(ARGV[1]) then
+  redis.call('zadd', KEYS[1], ARGV[3], ARGV[4])
+  return 1
+end
+return 0
+";
+
 fn sorted_set(connection: &mut Connection, numbers: Range<usize>, taken: usize) -> Result<Load, Error> {
-    let enter = script(connection, include_str!("lua/zset_semaphore.lua"))?;
+    let enter = script(connection, ENTER_SORTED_SET)?;
     let (limit, end) = (limit(taken), END.to_string());
     fill(connection, KEY, taken, &end)?;
     Ok(Load::new(numbers.map(|n| {

@@ -47,9 +47,33 @@ fn together(numbers: Range<usize>, locks: usize) -> Load {
     })
 }
 
+/// `KEYS`: locks. `ARGV`: owner, lease. 1: all are taken, 0: none.
+const SET_ALL: &str = "
+for at, key in ipairs(KEYS) do
+  if not redis.call('set', key, ARGV[1], 'nx', 'px', ARGV[2]) then
+    for taken = 1, at - 1 do
+      redis.call('del', KEYS[taken])
+    end
+    return 0
+  end
+end
+return 1
+";
+
+/// `KEYS`: locks. `ARGV`: owner. Returns how many were the owner's.
+const DELETE_ALL: &str = "
+local deleted = 0
+for _, key in ipairs(KEYS) do
+  if redis.call('get', key) == ARGV[1] then
+    deleted = deleted + redis.call('del', key)
+  end
+end
+return deleted
+";
+
 fn by_script(connection: &mut Connection, numbers: Range<usize>, locks: usize) -> Result<Load, Error> {
-    let enter = script(connection, include_str!("lua/set_all.lua"))?;
-    let leave = script(connection, include_str!("lua/delete_all.lua"))?;
+    let enter = script(connection, SET_ALL)?;
+    let leave = script(connection, DELETE_ALL)?;
     let (count, all) = (locks.to_string(), i64::try_from(locks).unwrap_or(0));
     Ok(over_sets(numbers, locks, |keys, owner| {
         let take = [&[&b"EVALSHA"[..], &enter, count.as_bytes()], keys, &[owner, LEASE]].concat();

@@ -1,5 +1,5 @@
 #!lua name=bench_reentrant
--- The reentrant lock of reentrant_enter.lua and reentrant_leave.lua as functions.
+-- The reentrant lock of ../reentrant.rs as functions.
 
 local function enter(keys, args)
   if redis.call('exists', keys[1]) == 0 or redis.call('hexists', keys[1], args[1]) == 1 then
