@@ -21,12 +21,12 @@ fn a_later_end_or_none_prolongs_nothing() {
     let (_server, mut client) = Server::start().with_client();
     let now = client.now();
     for way in ways_to_end(now, now + 500_000).iter().chain([&"PERSIST k".to_owned()]) {
-        let token = client.int("DLOCK.WLOCK k a PX 200");
-        let read = client.int("DLOCK.RLOCK k a PX 300");
+        let token = client.int("DLOCK.WLOCK k a PX 900");
+        let read = client.int("DLOCK.RLOCK k a PX 1000");
         let end = client.end_of("k");
         assert_eq!(client.int(way), 1, "{way}");
-        assert!(lock_info(&mut client, "k").unwrap().ttl <= 300, "{way}");
-        assert!(client.int(format!("DLOCK.CHECK k {read}")) <= 300, "{way}");
+        assert!(lock_info(&mut client, "k").unwrap().ttl <= 1000, "{way}");
+        assert!(client.int(format!("DLOCK.CHECK k {read}")) <= 1000, "{way}");
         client.pass(end);
         for request in ["INFO k", "INFO k OWNER a", "INFO k FULL", "RENEW k a", "RELEASE k a", "RELEASE k a ALL"] {
             client.nil(format!("DLOCK.{request}"));
@@ -46,8 +46,8 @@ fn a_later_end_or_none_prolongs_nothing() {
 fn a_release_or_renewal_that_finds_only_lapsed_holds_leaves_the_key() {
     let (server, mut client) = Server::conf("appendonly yes\nappendfsync always").with_client();
     for way in ["PERSIST k", "PEXPIRE k 900000"] {
-        client.int("DLOCK.RLOCK k a PX 300");
-        let token = client.int("DLOCK.RLOCK k b PX 300");
+        client.int("DLOCK.RLOCK k a PX 1000");
+        let token = client.int("DLOCK.RLOCK k b PX 1000");
         let end = client.end_of("k");
         client.int(way);
         let key_end = client.end_of("k");
@@ -275,10 +275,10 @@ fn a_lock_restored_in_a_pause_gets_its_end_afterwards() {
 #[test]
 fn a_lock_restored_with_a_later_end_is_free_at_its_deadline() {
     let (_server, mut client) = Server::start().with_client();
-    let token = client.int("DLOCK.ACQUIRE k a PX 400");
+    let token = client.int("DLOCK.ACQUIRE k a PX 1000");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
     client.ok(req!["RESTORE", "k", 900_000, &dump, "REPLACE"]);
-    assert!(client.int(format!("DLOCK.CHECK k {token}")) <= 400);
+    assert!(client.int(format!("DLOCK.CHECK k {token}")) <= 1000);
     client.pass(end);
     client.nil(format!("DLOCK.CHECK k {token}"));
     client.leaves("k", 40_000, "DLOCK.ACQUIRE k b PX 40000");

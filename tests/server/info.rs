@@ -212,7 +212,7 @@ fn owners_and_keys_are_any_bytes() {
 /// A lock that is free and has waiters: writes are refused, so nobody is let in.
 fn free_with_waiters<const N: usize>(server: &Server, requests: [&str; N]) -> (Client, Vec<Client>) {
     let mut client = server.client();
-    client.int("DLOCK.ACQUIRE k a PX 300");
+    client.int("DLOCK.ACQUIRE k a PX 1000");
     let end = client.end_of("k");
     let waiters = server.waiters(requests);
     client.ok("CONFIG SET min-replicas-to-write 1");

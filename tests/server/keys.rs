@@ -235,7 +235,7 @@ fn rename_move_and_swapdb_carry_the_lock() {
 #[test]
 fn a_lock_that_moved_still_ends_on_time() {
     let (_server, mut client) = Server::start().with_client();
-    client.int("DLOCK.ACQUIRE k a PX 300");
+    client.int("DLOCK.ACQUIRE k a PX 1000");
     let end = client.end_of("k");
     client.ok("RENAME k n");
     assert_eq!(client.end_of("n"), end);

@@ -144,7 +144,7 @@ fn an_expired_lock_is_free_and_its_owner_a_stranger() {
     let old = client.int("DLOCK.RACQUIRE k a PX 20");
     client.int("DLOCK.RACQUIRE k a PX 20");
     client.outlive("k");
-    let new = client.int("DLOCK.RACQUIRE k b PX 300");
+    let new = client.int("DLOCK.RACQUIRE k b PX 1000");
     assert!(new > old);
     client.nil("DLOCK.RACQUIRE k a");
     client.nil("DLOCK.RENEW k a");
@@ -175,22 +175,22 @@ fn readers_lapse_one_by_one() {
     client.nil("DLOCK.WLOCK k c");
     assert_eq!(client.end_of("k"), end);
     // The lapsed reader comes back as a new one, and the other is alone until then: it could write.
-    let again = client.int("DLOCK.RLOCK k a PX 300");
+    let again = client.int("DLOCK.RLOCK k a PX 1000");
     assert!(again > long);
     let info = lock_info(&mut client, "k FULL").unwrap();
     assert_eq!((info.holders, info.count), (2, 2), "nothing of the lapsed hold is left");
     client.nil("DLOCK.WLOCK k b");
-    client.pass_ms(300);
+    client.pass_ms(1000);
     assert!(client.int("DLOCK.WLOCK k b") > again);
 }
 
 #[test]
 fn a_lapsed_writer_leaves_its_own_read_hold() {
     let (_server, mut client) = Server::start().with_client();
-    client.int("DLOCK.WLOCK k a PX 300");
+    client.int("DLOCK.WLOCK k a PX 1000");
     client.int("DLOCK.RLOCK k a PX 60000");
     client.nil("DLOCK.RLOCK k b");
-    client.pass_ms(300);
+    client.pass_ms(1000);
     story(
         &mut client,
         "INFO k FULL          -> mode=shared holders=1 count=1 holds=a

@@ -138,7 +138,7 @@ fn lapses_count_on_the_primary_alone() {
 #[test]
 fn a_lapse_while_somebody_waits_is_counted_once() {
     let (server, mut client) = Server::start().with_client();
-    client.int("DLOCK.ACQUIRE k a PX 300");
+    client.int("DLOCK.ACQUIRE k a PX 1000");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b PX 600000 BLOCK 0");
     waiter.granted();
     assert_eq!(counter(&mut client, "lapses"), 1);

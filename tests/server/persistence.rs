@@ -121,8 +121,10 @@ fn leases_run_on_while_the_server_is_down() {
         let (mut server, mut client) = setup.start().with_client();
         let gone = client.int("DLOCK.RACQUIRE gone a PX 2500");
         client.int("DLOCK.RLOCK some a PX 2500");
+        // `some` ends after `gone`.
+        let end = client.end_of("some");
         let stays = client.int("DLOCK.RLOCK some b PX 600000");
-        let (end, last) = (client.end_of("gone"), client.end_of("some"));
+        let last = client.end_of("some");
         keep(&server);
         let asked = Instant::now();
         let left = client.int(format!("DLOCK.CHECK gone {gone}"));

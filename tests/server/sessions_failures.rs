@@ -179,13 +179,13 @@ fn a_pause_is_made_up_for_if_the_hold_still_lives() {
 fn renewals_reach_replicas_and_files() {
     let (primary, replica) = Server::conf("appendonly yes\nappendfsync always").with_replica();
     let (mut session, mut client, mut copy) = (primary.client(), primary.client(), replica.client());
-    session.int("DLOCK.ACQUIRE k a PX 900 SESSION");
+    session.int("DLOCK.ACQUIRE k a PX 1500 SESSION");
     replica.wait_synced(&primary);
     for _ in 0..3 {
         let end = copy.end_of("k");
         soon("the replica's end moves", || copy.end_of("k") > end);
         // The copy never knows of more than one lease.
-        assert!(copy.end_of("k") <= machine_ms() + 900);
+        assert!(copy.end_of("k") <= machine_ms() + 1500);
     }
     let appended = primary.appended(|| {
         moved_on(&mut client, "k");
@@ -200,7 +200,7 @@ fn renewals_reach_replicas_and_files() {
 fn renewals_are_no_changes_to_watchers_and_ends_are() {
     let (server, [mut session, mut client, mut watcher]) = Server::start().with_clients();
     let mut tracker = server.client().resp3();
-    session.int("DLOCK.ACQUIRE k a PX 600 SESSION");
+    session.int("DLOCK.ACQUIRE k a PX 1500 SESSION");
     tracker.ok("CLIENT TRACKING ON");
     tracker.run("DLOCK.INFO k");
     watcher.ok("WATCH k");

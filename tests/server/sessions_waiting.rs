@@ -20,12 +20,12 @@ fn wait(client: &mut Client, waiter: &mut Client, request: &str, waiters: i64) -
 fn who_waited_is_bound_when_granted() {
     let (_server, [mut client, mut waiter]) = Server::start().with_clients();
     client.int(format!("DLOCK.ACQUIRE k a PX {LEASE}"));
-    let id = wait(&mut client, &mut waiter, "DLOCK.ACQUIRE k b PX 400 SESSION BLOCK 0", 1);
+    let id = wait(&mut client, &mut waiter, "DLOCK.ACQUIRE k b PX 1200 SESSION BLOCK 0", 1);
     assert_eq!(counter(&mut client, "sessions"), 0, "nothing is bound yet");
     client.int("DLOCK.RELEASE k a");
     assert!(matches!(waiter.read(), Ok(Value::Int(_))));
     assert_eq!(client.session_of("k", "b", "exclusive"), Some(id));
-    let end = client.now() + 1600;
+    let end = client.now() + 4000;
     while client.now() < end {
         assert_eq!(client.session_of("k", "b", "exclusive"), Some(id), "it is kept alive");
     }

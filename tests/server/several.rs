@@ -72,8 +72,8 @@ fn every_hold_has_the_same_token_lease_and_session() {
 #[test]
 fn a_session_keeps_all_of_them_alive() {
     let (_server, mut session) = Server::start().with_client();
-    let token = session.int("DLOCK.MACQUIRE 3 x y z a PX 400 SESSION");
-    session.pass_ms(900);
+    let token = session.int("DLOCK.MACQUIRE 3 x y z a PX 1200 SESSION");
+    session.pass_ms(3000);
     for key in ["x", "y", "z"] {
         assert!(session.int(format!("DLOCK.CHECK {key} {token}")) > 0, "{key}");
     }

@@ -227,10 +227,10 @@ fn leases_that_end_one_after_the_other_let_it_in_at_the_last() {
     waiter.granted();
     assert!(client.now() >= end - 2);
     // The same if the lease of one was extended meanwhile.
-    client.int("DLOCK.ACQUIRE v h PX 300");
+    client.int("DLOCK.ACQUIRE v h PX 1000");
     let mut waiter = server.waiter(request("MACQUIRE 2 v w b"));
-    let end = client.now() + 900;
-    client.int("DLOCK.RENEW v h PX 900");
+    let end = client.now() + 1500;
+    client.int("DLOCK.RENEW v h PX 1500");
     waiter.granted();
     assert!(client.now() >= end - 4);
 }
@@ -387,10 +387,11 @@ fn databases_have_queues_of_their_own() {
 #[test]
 fn nothing_is_granted_while_writes_are_refused_or_paused() {
     let (server, mut client) = Server::start().with_client();
-    client.int("DLOCK.ACQUIRE x h PX 400");
+    client.int("DLOCK.ACQUIRE x h PX 1000");
+    let end = client.end_of("x");
     let mut waiter = server.waiter(request("MACQUIRE 2 x y a"));
     client.ok("CONFIG SET min-replicas-to-write 1");
-    client.pass_ms(600);
+    client.pass(end + 200);
     waiter.waits();
     client.ok("CONFIG SET min-replicas-to-write 0");
     waiter.granted();

@@ -184,7 +184,7 @@ fn a_lease_that_ran_out_is_logged_whoever_notices() {
     assert_eq!((entry.field("waited"), entry.field("client")), (&Value::Nil, &Value::Nil));
     assert_eq!((entry.field("addr"), entry.field("name")), (&Value::Nil, &Value::Nil));
     // A waiter's timer.
-    client.int("DLOCK.ACQUIRE waited b PX 300");
+    client.int("DLOCK.ACQUIRE waited b PX 1000");
     server.waiter("DLOCK.ACQUIRE waited c BLOCK 0 PX 600000").granted();
     assert_eq!(last(&mut client, "lapse").text("owner"), "b");
     // The next command on a lock that others hold.

@@ -79,7 +79,7 @@ fn those_who_leave_or_run_out_of_time_do_so_during_a_pause() {
 #[test]
 fn commands_that_come_during_a_pause_stand_behind_the_queue() {
     let (server, mut client) = Server::start().with_client();
-    client.int("DLOCK.ACQUIRE k a PX 500");
+    client.int("DLOCK.ACQUIRE k a PX 1000");
     let end = client.end_of("k");
     let mut first = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
     client.ok("CLIENT PAUSE 100000 WRITE");

@@ -209,7 +209,7 @@ fn watch_and_tracking_see_a_lapse_while_somebody_waits() {
 #[test]
 fn watch_and_tracking_see_the_last_waiter_of_a_free_lock_leave() {
     let (server, mut client) = Server::start().with_client();
-    client.int("DLOCK.ACQUIRE k a PX 300");
+    client.int("DLOCK.ACQUIRE k a PX 1000");
     let end = client.end_of("k");
     let (first, last) = (server.waiter("DLOCK.ACQUIRE k b BLOCK 0"), server.waiter("DLOCK.ACQUIRE k c BLOCK 0"));
     // Without a replica, the server writes nothing now: the lock that becomes free is granted to nobody.

@@ -1,11 +1,11 @@
 //! A majority is enough, and less is not.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlock_client::Error;
 
 use crate::{client_of, freed, in_time, quorum, servers, servers_and_client};
-use dlock_testkit::{lock_info, soon};
+use dlock_testkit::{Stopwatch, lock_info, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_held_on_all_with_the_highest_token_and_freed_on_all() {
@@ -78,12 +78,11 @@ async fn with_three_of_five_killed_it_says_so_in_time() {
     in_time(client.acquire("job")).await.expect("a lock").release().await.expect("held");
     [0, 1, 3].into_iter().for_each(|at| servers[at].kill9());
     for acquire in [client.try_acquire("job"), client.acquire("job").outage(timeout)] {
-        let began = Instant::now();
+        let began = Stopwatch::start();
         let outcome = in_time(acquire).await;
-        let took = began.elapsed();
+        began.is_between(Duration::ZERO, timeout + MARGIN, "the answer");
         let Err(Error::TooFew(why)) = &outcome else { panic!("{outcome:?}") };
         assert!(why.contains("2 of 5") && why.contains(&servers[1].port().to_string()), "{why}");
-        assert!(took < timeout + MARGIN, "{took:?}");
     }
 }
 
@@ -97,12 +96,12 @@ async fn with_two_of_five_stopped_it_takes_a_timeout_at_first_and_then_no_longer
     servers[3].freeze();
     let mut took = Vec::new();
     for _ in 0..5 {
-        let began = Instant::now();
+        let began = Stopwatch::start();
         let guard = in_time(client.acquire("job")).await.expect("a lock");
+        began.is_between(Duration::ZERO, timeout + MARGIN, "a grant");
         took.push(began.elapsed());
         in_time(guard.release()).await.expect("held");
     }
-    assert!(took.iter().all(|took| *took < timeout + MARGIN), "{took:?}");
     took.sort_unstable();
     assert!(took[2] < timeout / 2, "{took:?}");
     servers[0].thaw();

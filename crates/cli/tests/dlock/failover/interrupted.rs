@@ -115,7 +115,7 @@ fn a_primary_that_is_lost_half_way_stays_the_primary() {
     assert_eq!(lost.code, Some(1), "{lost:?}");
     assert!(lost.stderr.contains("no reply within 2s") && lost.stderr.contains("CLIENT UNPAUSE"), "{}", lost.stderr);
     assert!(primary.is_primary() && replica.is_replica());
-    assert!(write(&primary) < Duration::from_secs(1));
+    assert!(write(&primary) < Duration::from_secs(2), "not only when the pause is over");
 }
 
 #[test]
