@@ -27,11 +27,15 @@ fn jobs_of_all_machines_have_a_limit_and_each_a_device_of_its_machine() {
             notes.path("done").display()
         )
     };
+    let script = |machine: &str| notes.path(&format!("train-{machine}"));
+    // A script must not change when the first of its jobs runs.
+    for machine in ["a", "b", "c"] {
+        std::fs::write(script(machine), format!("#!/bin/sh\n{}\n", train(machine))).expect("a file");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(script(machine), mode).expect("a file of ours");
+    }
     let start = |machine: &str| {
-        let script = notes.path(&format!("train-{machine}"));
-        std::fs::write(&script, format!("#!/bin/sh\n{}\n", train(machine))).expect("a file");
-        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a file of ours");
-        let line = recipe().replace("$(hostname)", machine).replace("./train", &script.display().to_string());
+        let line = recipe().replace("$(hostname)", machine).replace("./train", &script(machine).display().to_string());
         let mut command = std::process::Command::new("sh");
         command.args(["-c", &line]).env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap_or_default()));
         command.envs(fields.get_envs().filter_map(|(name, value)| Some((name, value?))));
