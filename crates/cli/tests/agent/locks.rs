@@ -77,28 +77,28 @@ fn readers_share_and_writers_do_not() {
 #[test]
 fn a_lease_ends_and_a_renewal_puts_it_off() {
     let (servers, _agent, mut client) = trio();
-    let token = client.int("DLOCK.ACQUIRE k a PX 1200");
+    let token = client.int("DLOCK.ACQUIRE k a PX 2000");
     let watch = Stopwatch::start();
-    while watch.elapsed() < Duration::from_millis(1500) {
+    while watch.elapsed() < Duration::from_millis(2500) {
         assert_eq!(client.int(format!("DLOCK.RENEW k a TOKEN {token}")), 1);
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert_eq!(client.int("DLOCK.RENEW k a PX 1000"), 1);
+    assert_eq!(client.int("DLOCK.RENEW k a PX 2000"), 1);
     // The lease began before the reply.
     let renewed = Stopwatch::start();
     let left = client.int(format!("DLOCK.CHECK k {token}"));
-    assert!(left <= 1000, "{left}");
+    assert!(left <= 2000, "{left}");
     soon("it lapses", || {
         let asked = renewed.elapsed();
         let has_lapsed = client.ask(format!("DLOCK.CHECK k {token}")) == Some(Value::Nil);
-        assert!(has_lapsed || asked < Duration::from_millis(1000), "{asked:?}");
+        assert!(has_lapsed || asked < Duration::from_millis(2000), "{asked:?}");
         has_lapsed
     });
     freed(&servers, "k");
     client.nil("DLOCK.RENEW k a");
     client.nil("DLOCK.RELEASE k a");
-    client.int("DLOCK.ACQUIRE k a PX 1000");
-    let error = client.error("DLOCK.RENEW k a PX 2000");
+    client.int("DLOCK.ACQUIRE k a PX 2000");
+    let error = client.error("DLOCK.RENEW k a PX 4000");
     assert!(error.contains("longer than the one of the grant"), "{error}");
 }
 
@@ -126,8 +126,10 @@ fn info_shows_own_holds_by_their_owners_and_others_by_a_majority() {
     // The lock of a second agent.
     let other = Agent::over(&servers);
     let mut stranger = other.client();
+    // One server has the waiter, and a majority answers without that server if it is late.
+    soon("the waiter shows", || lock_info(&mut stranger, "k").expect("a lock").waiters == 1);
     let info = lock_info(&mut stranger, "k FULL").expect("a lock");
-    assert_eq!((info.token, info.holders, info.waiters), (token, 1, 1));
+    assert_eq!((info.token, info.holders), (token, 1));
     assert!(String::from_utf8_lossy(&info.holds()[0].owner).starts_with("a:"), "{info:?}");
     let left = stranger.int(format!("DLOCK.CHECK k {token}"));
     assert!((1..=20_500).contains(&left), "{left}");

@@ -69,7 +69,7 @@ impl Agent {
 
     #[track_caller]
     pub fn over_urls(urls: &[String], options: &[&str]) -> Self {
-        let mut all = vec!["--longest-lease", LONGEST, "--persistent", "--server-timeout", "600ms"];
+        let mut all = vec!["--longest-lease", LONGEST, "--persistent", "--server-timeout", "500ms"];
         urls.iter().for_each(|url| all.extend(["-s", url]));
         all.extend(options);
         Self::start(&all)

@@ -11,9 +11,9 @@ use crate::process::{Agent, freed, queued, servers, trio};
 fn a_session_keeps_its_lock_beyond_the_lease_and_frees_it_at_once() {
     let (servers, agent, mut client) = trio();
     let mut holder = agent.client();
-    let token = holder.int("DLOCK.ACQUIRE k a PX 1200 SESSION");
+    let token = holder.int("DLOCK.ACQUIRE k a PX 2000 SESSION");
     let watch = Stopwatch::start();
-    while watch.elapsed() < Duration::from_millis(2000) {
+    while watch.elapsed() < Duration::from_millis(3500) {
         assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -24,17 +24,17 @@ fn a_session_keeps_its_lock_beyond_the_lease_and_frees_it_at_once() {
     let watch = Stopwatch::start();
     drop(holder);
     assert!(client.granted() > token);
-    watch.is_between(Duration::ZERO, Duration::from_millis(800), "the end of a session");
+    watch.is_between(Duration::ZERO, Duration::from_millis(1200), "the end of a session");
 }
 
 #[test]
 fn a_hold_can_be_bound_later_and_released_by_its_owner() {
     let (servers, agent, mut client) = trio();
     let mut holder = agent.client();
-    client.int("DLOCK.ACQUIRE k a PX 1200");
+    client.int("DLOCK.ACQUIRE k a PX 2000");
     assert_eq!(holder.int("DLOCK.RENEW k a SESSION"), 1);
     let watch = Stopwatch::start();
-    while watch.elapsed() < Duration::from_millis(1600) {
+    while watch.elapsed() < Duration::from_millis(3000) {
         assert!(hold(&mut client, "k", "a", "exclusive").is_some());
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -123,7 +123,7 @@ fn a_heartbeat_that_outlasts_the_lease_finds_no_session() {
     let mut newcomer = other.client();
     for round in 0..4 {
         client.int(format!("DLOCK.SESSION s{round} PX 300"));
-        client.int(format!("DLOCK.ACQUIRE k{round} a SESSIONID s{round} PX 1200"));
+        client.int(format!("DLOCK.ACQUIRE k{round} a SESSIONID s{round} PX 2000"));
         // The agent is at work when it is stopped, so what it reads first is what has come meanwhile.
         let busy = agent.flooded(1, "ECHO a");
         agent.signal(libc::SIGSTOP);
@@ -156,7 +156,7 @@ fn a_connection_whose_lock_is_lost_is_closed() {
     let mut servers = servers(3);
     let agent = Agent::over(&servers);
     let mut client = agent.client();
-    client.int("DLOCK.ACQUIRE k a PX 1500 SESSION");
+    client.int("DLOCK.ACQUIRE k a PX 2000 SESSION");
     servers[0].kill9();
     servers[1].kill9();
     assert_eq!(client.closes(), []);
@@ -169,7 +169,7 @@ fn a_connection_whose_lock_is_lost_is_closed_even_while_it_waits_for_another() {
     let agent = Agent::over(&servers);
     let (mut holder, mut client) = (agent.client(), agent.client());
     holder.int("DLOCK.ACQUIRE other b PX 25000");
-    client.int("DLOCK.ACQUIRE k a PX 1500 SESSION");
+    client.int("DLOCK.ACQUIRE k a PX 2000 SESSION");
     client.send("DLOCK.ACQUIRE other a PX 25000 BLOCK 0");
     queued(&servers, 1, "other");
     servers[..2].iter().for_each(Server::freeze);
