@@ -10,7 +10,7 @@ use crate::{in_time, quorum, servers};
 
 const LIMIT: Duration = Duration::from_secs(1);
 /// How much later than its limit a wait may end.
-const LATE: Duration = Duration::from_millis(250);
+const LATE: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug)]
 enum Trouble {

@@ -18,7 +18,7 @@ const GATE: Duration = Duration::from_secs(4);
 const OTHERS: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(1);
 /// How much later than it should something may be noticed.
-const LATE: Duration = Duration::from_millis(250);
+const LATE: Duration = Duration::from_millis(500);
 
 /// Clients, each with its own connections, that wait for a lock that is held, until they are asked for the first time.
 fn waiters(servers: &[Server], count: i64, timeout: Duration) -> Vec<JoinHandle<Result<Guard, Error>>> {

@@ -134,7 +134,13 @@ async fn a_lock_broken_on_a_majority_is_lost() {
     for server in &servers[1..] {
         server.client().run("DEL job");
     }
-    let renewed = in_time(guard.renew()).await;
+    // Servers of a busy machine may all be late.
+    let renewed = loop {
+        match in_time(guard.renew()).await {
+            Err(Error::Unreachable(_)) => {}
+            renewed => break renewed,
+        }
+    };
     assert!(matches!(renewed, Err(Error::Lost)), "{renewed:?}");
     in_time(guard.lost()).await;
 }
