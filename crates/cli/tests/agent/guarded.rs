@@ -50,12 +50,14 @@ fn an_agent_speaks_tls_with_a_quorum_and_with_one_server() {
     let trusted = ["--cacert", file.to_str().expect("a path")];
     let urls: Vec<_> = ports.iter().map(|port| url("rediss", "", *port)).collect();
     let agent = Agent::over_urls(&urls, &trusted);
+    agent.has_majority();
     let mut client = agent.client();
     client.int("DLOCK.ACQUIRE k a PX 20000");
     assert!(servers.iter().filter(|server| !server.holders("k").is_empty()).count() >= 2);
     assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
     freed(&servers, "k");
     let agent = Agent::start(&[&["-s", &urls[0]], &trusted[..]].concat());
+    agent.has_majority();
     agent.client().int("DLOCK.ACQUIRE k a PX 20000");
     assert_eq!(servers[0].holders("k"), ["a"]);
     // Without the authority, the agent trusts nobody.

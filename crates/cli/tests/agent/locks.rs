@@ -128,7 +128,7 @@ fn info_shows_own_holds_by_their_owners_and_others_by_a_majority() {
     // The lock of a second agent.
     let other = Agent::over(&servers);
     let mut stranger = other.client();
-    // One server has the waiter, and a majority answers without that server if it is late.
+    // The waiter is on one server, and a majority answers without that server if it is late.
     soon("the waiter shows", || lock_info(&mut stranger, "k").expect("a lock").waiters == 1);
     let info = lock_info(&mut stranger, "k FULL").expect("a lock");
     assert_eq!((info.token, info.holders), (token, 1));

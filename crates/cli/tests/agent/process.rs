@@ -83,6 +83,12 @@ impl Agent {
         self.log.lock().unwrap().clone()
     }
 
+    /// Waits until a majority answers: the first connections take long on a busy machine.
+    #[track_caller]
+    pub fn has_majority(&self) {
+        soon("a majority answers", || matches!(self.client().outcome("PING"), Ok(Ok(_))));
+    }
+
     /// Waits until the log has this text.
     #[track_caller]
     pub fn logged(&self, text: &str) {
@@ -181,6 +187,7 @@ pub fn servers(count: usize) -> Vec<Server> {
 pub fn trio() -> (Vec<Server>, Agent, Client) {
     let servers = servers(3);
     let agent = Agent::over(&servers);
+    agent.has_majority();
     let client = agent.client();
     (servers, agent, client)
 }
