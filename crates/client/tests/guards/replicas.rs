@@ -180,7 +180,7 @@ async fn what_follows_a_failure_gets_its_own_answers() {
             assert!(guard.release().await.is_ok());
         }
     }
-    assert!(connections(&primary) <= before + 2, "what was not read is closed");
+    soon("what was not read is closed", || connections(&primary) <= before + 2);
 }
 
 /// Returns how many requests for a lock the server has got, with those that it did not execute.
@@ -210,8 +210,9 @@ async fn a_session_that_asks_again_and_again_keeps_few_connections() {
             let acquire = replicas.map_or(acquire.clone(), |number| acquire.replicas(number, SHORT));
             let waiting = tokio::spawn(acquire.into_future());
             soon("it has asked several times", || requests(&mut other) >= asked + 8);
-            let during = connections(&primary);
-            assert!(during <= before + 3, "{case}, {replicas:?}: {before} connections, and then {during}");
+            // The server may notice later that one is closed.
+            let what = format!("few connections: {case}, {replicas:?}, {before} before");
+            soon(&what, || connections(&primary) <= before + 3);
             other.run(end);
             match replicas {
                 None => assert!(in_time(waiting).await.expect("a task").expect("a lock").release().await.is_ok()),
