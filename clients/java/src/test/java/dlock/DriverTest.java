@@ -13,16 +13,11 @@ import java.net.InetAddress;
 import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.time.Duration;
-import java.util.ArrayList;
-import java.util.Collections;
 import java.util.Deque;
-import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedDeque;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.stream.Collectors;
-import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -64,26 +59,7 @@ final class DriverTest {
 
     @Test
     void waits_longer_than_the_read_timeout_keep_their_places() throws Exception {
-        DLock lock = client.lock("places");
-        List<Integer> served = Collections.synchronizedList(new ArrayList<>());
-        List<CompletableFuture<Void>> waiting = new ArrayList<>();
-        Hold hold = lock.acquire();
-        for (int i = 0; i < 10; i++) {
-            int number = i;
-            waiting.add(lock.acquireAsync().thenAccept(each -> {
-                served.add(number);
-                each.releaseAsync();
-            }));
-            server.untilWaiting("places", i + 1);
-        }
-        Thread.sleep(3L * READ_TIMEOUT / 2);
-        assertEquals(10, server.waiters("places"));
-        hold.release();
-        for (CompletableFuture<Void> each : waiting) {
-            each.get(20, TimeUnit.SECONDS);
-        }
-        assertEquals(IntStream.range(0, 10).boxed().collect(Collectors.toList()), served);
-        soon("all are released", () -> server.isFree("places"));
+        server.servesInOrder(client.lock("places"), 3L * READ_TIMEOUT / 2);
     }
 
     @Test

@@ -11,6 +11,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.Comparator;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -27,6 +28,7 @@ import java.util.function.BooleanSupplier;
 import java.util.function.IntFunction;
 import java.util.function.Supplier;
 import java.util.stream.Stream;
+import org.junit.jupiter.api.Assertions;
 
 /** A server with the module on a free port of this machine, and ways to see what it has. */
 final class TestServer implements AutoCloseable {
@@ -298,6 +300,39 @@ final class TestServer implements AutoCloseable {
 
     void untilWaiting(String name, long waiters) {
         soon(waiters + " wait for " + name, () -> waiters(name) == waiters);
+    }
+
+    /**
+     * Fails unless ten waiters are served in order after that time. On a busy machine a call may end before the next one
+     * has taken over its place, which the server counts: then all wait again.
+     */
+    void servesInOrder(DLock lock, long millis) throws Exception {
+        String name = lock.names().get(0);
+        for (long lost = 1; lost > 0; ) {
+            lost = -figure("dlock", "dlock_wait_timeouts");
+            List<Integer> served = Collections.synchronizedList(new ArrayList<>());
+            List<CompletableFuture<Void>> waiting = new ArrayList<>();
+            Hold hold = lock.acquire();
+            for (int i = 0; i < 10; i++) {
+                int number = i;
+                waiting.add(lock.acquireAsync().thenAccept(each -> {
+                    served.add(number);
+                    each.releaseAsync();
+                }));
+                untilWaiting(name, i + 1);
+            }
+            Thread.sleep(millis);
+            untilWaiting(name, 10);
+            hold.release();
+            for (CompletableFuture<Void> each : waiting) {
+                each.get(20, TimeUnit.SECONDS);
+            }
+            soon("all are released", () -> isFree(name));
+            lost += figure("dlock", "dlock_wait_timeouts");
+            if (lost == 0) {
+                Assertions.assertEquals(List.of(0, 1, 2, 3, 4, 5, 6, 7, 8, 9), served);
+            }
+        }
     }
 
     /** A field of INFO, as a number. */

@@ -12,15 +12,12 @@ import dlock.lettuce.LettuceDriver;
 import io.lettuce.core.cluster.RedisClusterClient;
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
-import java.util.stream.Collectors;
-import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -117,26 +114,7 @@ final class DriversTest {
         try (Over over = over(kind)) {
             String name = kind + ":order";
             DLock lock = over.client.lock(name);
-            List<Integer> served = Collections.synchronizedList(new ArrayList<>());
-            List<CompletableFuture<Void>> waiting = new ArrayList<>();
-            Hold hold = lock.acquire();
-            for (int i = 0; i < 10; i++) {
-                int number = i;
-                waiting.add(lock.acquireAsync().thenAccept(each -> {
-                    served.add(number);
-                    each.releaseAsync();
-                }));
-                server.untilWaiting(name, i + 1);
-            }
-            // Longer than one call.
-            Thread.sleep(2500);
-            assertEquals(10, server.waiters(name));
-            hold.release();
-            for (CompletableFuture<Void> each : waiting) {
-                each.get(20, TimeUnit.SECONDS);
-            }
-            assertEquals(IntStream.range(0, 10).boxed().collect(Collectors.toList()), served);
-            soon("all are released", () -> server.isFree(name));
+            server.servesInOrder(lock, 2500); // longer than two calls
             Hold other = lock.acquire();
             TestServer.refused(() -> lock.tryAcquire(Duration.ofMillis(1500)));
             server.untilWaiting(name, 0);
