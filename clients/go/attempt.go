@@ -129,6 +129,8 @@ func (a *attempt) nil(now time.Time, number int, waited bool) turn {
 	a.answered(now)
 	a.saidNo = true
 	switch {
+	case !a.since.IsZero(): // The grant of a copy is being confirmed.
+		return turn{do: confirms}
 	case a.isTry, a.left(now) == 0:
 		return a.over(now)
 	case waited && len(a.copies) == 0:

@@ -142,8 +142,9 @@ class Attempt {
    */
   nil(now, copy, isWait = false) {
     this.#isAnswered = this.#isRefused = true;
-    this.#since = undefined;
     this.#open.delete(copy);
+    // The grant of another copy is being confirmed.
+    if (this.#since !== undefined) return { what: 'confirm' };
     // While another copy is open, that one has taken the place of this one.
     if (this.#limit === 'try' || (isWait && !this.isOpen)) return this.#ended('refused');
     return this.#waitOr(now);
@@ -174,6 +175,18 @@ class Attempt {
     this.#open.clear();
     this.#renewals?.clear();
     return { ...step, isFresh: true };
+  }
+
+  /**
+   * The connection of the grant is lost, or its server is no primary: a copy gets the grant elsewhere, if that has it.
+   *
+   * @param {number} now
+   * @returns {Step}
+   */
+  lost(now) {
+    if (this.#since !== undefined) this.#open.add({ at: this.#since });
+    this.#since = undefined;
+    return this.#again(now);
   }
 
   /**

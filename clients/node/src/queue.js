@@ -49,12 +49,14 @@ async function waitOn(request, connection) {
     const { what, block = 0 } = request.step;
     const isRepeat = attempt.mayBeGranted;
     const copy = attempt.sends(performance.now());
+    let isGranted = false;
     try {
       const blocks = what === 'wait' ? ['BLOCK', String(block)] : [];
       const { granted, foreign, acknowledged } = await asked(request, connection, blocks, isRepeat);
       const now = performance.now();
       if (granted) {
         request.step = attempt.granted(now, copy);
+        isGranted = true;
         return { ...granted, connection, acknowledged: await acknowledged() };
       }
       if (foreign) await refusedBy(foreign, request, copy);
@@ -63,7 +65,8 @@ async function waitOn(request, connection) {
       if (connection.isSpent && request.step.what !== 'refused') return undefined;
     } catch (error) {
       const now = performance.now();
-      request.step = isNotExecuted(error) ? attempt.refused(now, copy) : attempt.cut(now);
+      if (isGranted) request.step = attempt.lost(now);
+      else request.step = isNotExecuted(error) ? attempt.refused(now, copy) : attempt.cut(now);
       throw error;
     }
   }

@@ -101,6 +101,8 @@ class Attempt:
         waited = self.turn.do == "wait"
         self._open.pop(number, None)
         self._is_refused = self._is_answered = True
+        if self._from is not None:
+            return self._goes("confirm")  # The grant of another copy.
         if not self.limits.waits or waited and not self._open and not of_slice:
             return self._ends("refused")
         # If another copy is open, it has taken the place.

@@ -47,6 +47,7 @@ module Dlock
       drop(number)
       answered(now)
       @refused = true
+      return Turn.new(action: :confirm) if @since # The grant of another copy is being confirmed.
       return over(now) if @limits.try? || !@limits.time?(now)
       return finish(:refused) if waited && @copies.empty?
 
