@@ -79,7 +79,7 @@ function resultOf(error, task) {
   return error instanceof NoAnswer ? 'unreachable' : 'error';
 }
 
-console.log(JSON.stringify({ features: [...['cancel', 'outage', 'named', 'slots'], ...['demoted_before_wait', 'replicas_repeated', 'switched']] }));
+console.log(JSON.stringify({ features: ['cancel', 'outage', 'named', 'slots'] }));
 for await (const line of createInterface({ input: process.stdin })) {
   const { id, do: task, ...request } = JSON.parse(line);
   TASKS[task](request).then(

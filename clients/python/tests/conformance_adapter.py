@@ -76,7 +76,7 @@ def answer(number: int, reply: Answer) -> None:
 class Processes:
     """The main thread of a process can be interrupted, so each lock has a process. Those of one session share one."""
 
-    features = ["cancel", "outage", "named", "slots", "demoted_before_wait", "replicas_repeated", "switched"]
+    features = ["cancel", "outage", "named", "slots"]
 
     def __init__(self) -> None:
         # The process and where its requests are written, and which of them has a lock.
@@ -216,7 +216,7 @@ _writing = threading.Lock()
 class Tasks:
     """Each request is a task."""
 
-    features = ["cancel", "outage", "named", "slots", "demoted_before_wait", "replicas_repeated", "switched"]
+    features = ["cancel", "outage", "named", "slots"]
 
     def __init__(self) -> None:
         self._locks: dict[str, redis_dlock.asyncio.DLock] = {}

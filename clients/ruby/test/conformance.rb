@@ -83,7 +83,7 @@ rescue Canceled
 end
 
 $stdout.sync = true
-puts JSON.generate(features: %w[cancel named outage slots sentinel demoted_before_wait replicas_repeated switched])
+puts JSON.generate(features: %w[cancel named outage slots sentinel])
 $stdin.each_line do |line|
   request = JSON.parse(line)
   entry = request["do"] == "acquire" ? LOCKS[request["lock"]] = Entry.new : LOCKS[request["lock"]]

@@ -54,7 +54,6 @@ type adapter struct {
 func main() {
 	a := &adapter{entries: map[string]*entry{}}
 	features := []string{"cancel", "outage", "named", "slots", "sentinel", "cluster"}
-	features = append(features, "demoted_before_wait", "replicas_repeated", "switched")
 	harness.Serve(features, func(r request) func() any {
 		task := a.task(r)
 		return func() any {

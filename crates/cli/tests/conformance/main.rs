@@ -120,7 +120,7 @@ fn adapter() {
     let mut runs: HashMap<String, Arc<Run>> = HashMap::new();
     // The earlier run of a letter goes on.
     let mut before = Vec::new();
-    let features = ["cancel", "outage", "leases", "slots", "demoted_before_wait", "replicas_repeated", "switched"];
+    let features = ["cancel", "outage", "leases", "slots"];
     say(&json!({"features": features}));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let request: Value = serde_json::from_str(&line).expect("a request");

@@ -54,7 +54,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 fn adapter() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
     let locks = Locks::default();
-    let features = ["cancel", "outage", "named", "slots", "demoted_before_wait", "replicas_repeated", "switched"];
+    let features = ["cancel", "outage", "named", "slots"];
     say(&json!({"features": features}));
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let request: Value = serde_json::from_str(&line).expect("a request");

@@ -28,8 +28,7 @@ final class ConformanceAdapter {
     private ConformanceAdapter() {}
 
     public static void main(String[] arguments) throws Exception {
-        System.out.println("{\"features\": [\"cancel\", \"outage\", \"named\", \"slots\", "
-                + "\"demoted_before_wait\", \"replicas_repeated\", \"switched\"]}");
+        System.out.println("{\"features\": [\"cancel\", \"outage\", \"named\", \"slots\"]}");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = input.readLine()) != null; ) {
             Map<String, String> request = parsed(line);
