@@ -52,7 +52,7 @@ pub(crate) enum Cleanup {
     Release,
 }
 
-/// A command that was sent.
+/// A command that was sent, and has no answer, or was granted.
 #[derive(Clone, Copy, Debug)]
 struct Command {
     number: u64,
@@ -100,9 +100,8 @@ impl Attempt {
             Next::Ask { block, .. } => (true, block.is_some()),
             Next::Confirm | Next::Over(..) => (false, false),
         };
-        // The first of very many that were cut say from when a grant may count.
         if self.commands.len() >= MOST {
-            self.commands.remove(MOST / 2);
+            self.forget_one();
         }
         self.sent += 1;
         self.commands.push(Command { number: self.sent, sent: now, asks, waits, is_open: true, is_old: false });
@@ -112,6 +111,8 @@ impl Attempt {
     /// Takes a token.
     pub fn granted(&mut self, now: Instant, number: u64) {
         let Some(command) = self.close(number).filter(|_| self.grant.is_none()) else { return };
+        // The copy is sent once more if its connection ends before the grant is certain.
+        self.commands.push(Command { is_open: false, ..command });
         let sent = self.open_copies().map(|copy| copy.sent).fold(command.sent, Instant::min);
         let until = end(sent, self.lease);
         self.grant = Some(until);
@@ -260,9 +261,23 @@ impl Attempt {
     }
 
     fn close(&mut self, number: u64) -> Option<Command> {
-        let command = self.commands.iter_mut().find(|command| command.number == number && command.is_open)?;
-        command.is_open = false;
-        Some(*command).filter(|command| !command.is_old)
+        let at = self.commands.iter().position(|command| command.number == number && command.is_open)?;
+        Some(self.commands.remove(at)).filter(|command| !command.is_old)
+    }
+
+    /// Forgets one of very many commands without an answer. The first of its kind stays: a grant may count from it, and it
+    /// may have to be cleaned up.
+    fn forget_one(&mut self) {
+        let mut kinds = Vec::new();
+        let second = self.commands.iter().position(|command| {
+            let kind = (command.asks, command.is_old, command.is_open);
+            let is_known = kinds.contains(&kind);
+            kinds.push(kind);
+            is_known
+        });
+        if let Some(second) = second {
+            self.commands.remove(second);
+        }
     }
 
     fn open_copies(&self) -> impl Iterator<Item = &Command> {
@@ -281,3 +296,81 @@ impl Attempt {
 
 /// The commands that are remembered.
 const MOST: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(3000);
+
+    /// An attempt, and the time of it.
+    struct Long(Attempt, Instant);
+
+    impl Long {
+        fn new() -> Self {
+            let now = Instant::now();
+            Self(Attempt::new(now, Wait::ForEver, LEASE, Duration::ZERO), now)
+        }
+
+        fn sends(&mut self) -> u64 {
+            self.1 += Duration::from_secs(1);
+            self.0.sends(self.1)
+        }
+
+        /// An old program has the lock.
+        fn finds_it_taken(&mut self, times: usize) {
+            for _ in 0..times {
+                let number = self.sends();
+                self.0.foreign(self.1, number);
+            }
+        }
+
+        /// No server answers. Returns when that began.
+        fn hears_nothing(&mut self, times: usize) -> Instant {
+            let since = self.1 + Duration::from_secs(1);
+            for _ in 0..times {
+                self.sends();
+                self.0.cut(self.1);
+            }
+            assert!(self.0.commands.len() <= MOST, "{} are remembered", self.0.commands.len());
+            since
+        }
+
+        fn is_granted(&mut self) -> Next {
+            let number = self.sends();
+            self.0.granted(self.1, number);
+            self.0.next()
+        }
+    }
+
+    fn granted_since(sent: Instant) -> Next {
+        Next::Over(Outcome::Granted(end(sent, LEASE)), Cleanup::Nothing)
+    }
+
+    #[test]
+    fn a_grant_counts_from_the_first_of_very_many_copies() {
+        for taken in [0, 10, 40, 100] {
+            let mut attempt = Long::new();
+            attempt.finds_it_taken(taken);
+            let since = attempt.hears_nothing(200);
+            assert_eq!(attempt.is_granted(), granted_since(since), "{taken}");
+        }
+    }
+
+    #[test]
+    fn a_grant_counts_from_the_first_copy_of_its_owner_and_the_others_are_cleaned_up() {
+        for before in [1, 40, 100] {
+            let mut attempt = Long::new();
+            attempt.hears_nothing(before);
+            attempt.1 += LEASE;
+            assert_eq!(attempt.is_granted(), Next::Confirm);
+            attempt.hears_nothing(100);
+            let number = attempt.sends();
+            attempt.0.gone(attempt.1, number);
+            assert!(matches!(attempt.0.next(), Next::Ask { fresh: true, .. }));
+            let since = attempt.hears_nothing(200);
+            assert!(attempt.0.has_old_copies());
+            assert_eq!(attempt.is_granted(), granted_since(since), "{before}");
+        }
+    }
+}
