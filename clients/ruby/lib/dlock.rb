@@ -23,6 +23,7 @@ end
 require_relative "dlock/errors"
 require_relative "dlock/validity"
 require_relative "dlock/heartbeat"
+require_relative "dlock/alarm"
 require_relative "dlock/limits"
 require_relative "dlock/attempt"
 require_relative "dlock/binding"

@@ -92,6 +92,15 @@ class LocksTest < Minitest::Test
     holds.each(&:check!).each(&:release)
   end
 
+  def test_locks_have_threads_when_they_are_renewed_and_not_before
+    before = Thread.list
+    holds = Array.new(20) { |number| locks.lock("#{key}:#{number}") }
+    assert_operator (Thread.list - before).size, :<=, 1
+    holds.each { |hold| hold.extend(1.5) }
+    sleep 2
+    holds.each(&:check!).each(&:release)
+  end
+
   def test_a_loss_is_told
     told = Thread::Queue.new
     hold = locks.lock(key, lease: 0.6, on_loss: ->(lost) { told << lost })
@@ -277,6 +286,20 @@ class ProcessesTest < Minitest::Test
       out.puts Dlock.new(URL).try(key).inspect
     end
     assert_equal ["[false, true, 0.0]\n", "Dlock::Released\n", "nil\n"], Array.new(3) { said.gets }
+    ended(pid)
+    hold.check!
+    hold.release
+  end
+
+  def test_the_locks_of_a_fork_are_renewed
+    hold = locks.lock(key)
+    pid, said = elsewhere do |out|
+      child = Dlock.new(URL).lock("#{key}:child", lease: 1.5)
+      sleep 2
+      out.puts child.held?
+      child.release
+    end
+    assert_equal "true\n", said.gets
     ended(pid)
     hold.check!
     hold.release

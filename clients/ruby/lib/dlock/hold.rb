@@ -293,7 +293,7 @@ module Dlock
     end
   end
 
-  # The thread that renews a hold, and notices its loss.
+  # Renews a hold, and notices its loss: in a thread, from the first time on that there is something to do.
   class Keeper
     def initialize(hold, client, wire)
       @hold = hold
@@ -303,9 +303,13 @@ module Dlock
     end
 
     def start
-      @thread = Thread.new { run }
-      @thread.name = "dlock"
+      @wire ? go : rings
       self
+    end
+
+    # The session of a connection may end at any time, so its thread begins at once.
+    def go
+      @thread ||= Thread.new { run }.tap { |thread| thread.name = "dlock" }
     end
 
     def current? = @thread == Thread.current
@@ -314,11 +318,17 @@ module Dlock
     def wake
       @waker&.write_nonblock(".")
       @hold.wake
+      rings unless @thread
     rescue IOError, SystemCallError
       nil
     end
 
     private
+
+    def rings
+      what, within = @hold.due
+      what == :released ? ALARM.drop(self) : ALARM.set(self, Dlock.now + within)
+    end
 
     def run
       loop do

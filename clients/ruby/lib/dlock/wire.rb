@@ -42,7 +42,7 @@ module Dlock
     end
 
     def write(ends, *commands)
-      text = commands.map { |words| pack(words) }.join
+      text = commands.size == 1 ? pack(commands.first) : commands.map { |words| pack(words) }.join
       @unread += commands.size
       until text.empty?
         sent = @io.write_nonblock(text, exception: false)
@@ -127,7 +127,13 @@ module Dlock
     end
 
     def pack(words)
-      words.map { |word| word = word.to_s.b; "$#{word.bytesize}\r\n#{word}\r\n" }.unshift("*#{words.size}\r\n").join
+      text = String.new("*#{words.size}\r\n", capacity: 256, encoding: Encoding::BINARY)
+      words.each do |word|
+        word = word.to_s
+        word = word.b unless word.ascii_only?
+        text << "$" << word.bytesize.to_s << "\r\n" << word << "\r\n"
+      end
+      text
     end
 
     def connect(ends)

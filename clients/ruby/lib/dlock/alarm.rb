@@ -1,0 +1,81 @@
+# frozen_string_literal: true
+
+module Dlock
+  # Begins the work of holds when it is due, in one thread for all. Most locks are released before they have to be renewed,
+  # and need no thread of their own.
+  class Alarm
+    # Work that is due so soon after the first begins with it, in ms: its thread waits.
+    SOON = 100
+    # After a system had no room for a thread, in ms.
+    PAUSE = 50
+
+    def initialize
+      @mutex = Mutex.new
+      @changed = ConditionVariable.new
+      @times = {}.compare_by_identity
+    end
+
+    # Calls `go` of this at that time at the latest, in place of the time that was set before.
+    def set(what, at)
+      @mutex.synchronize do
+        forked if @pid != Process.pid
+        start unless @thread&.alive?
+        @times[what] = at
+        @changed.signal if at < @wakes
+      end
+    end
+
+    def drop(what) = @mutex.synchronize { @times.delete(what) }
+
+    private
+
+    # The thread stays with the parent, and so does what it has to do.
+    def forked
+      @pid = Process.pid
+      @thread = nil
+      @times.clear
+      @wakes = Float::INFINITY
+    end
+
+    # The thread is ended as any other, whatever its creator defers.
+    def start
+      @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { run } }
+      @thread.name = "dlock-alarm"
+    end
+
+    def run
+      while (due = await)
+        due.each { |what| begin_with(what) }
+      end
+    end
+
+    # Returns what is due, or nil if nothing is left to do.
+    def await
+      @mutex.synchronize do
+        loop do
+          now = Dlock.now
+          @wakes = @times.values.min || Float::INFINITY
+          return @thread = nil if @times.empty?
+          return take(now + SOON) if @wakes <= now
+
+          @changed.wait(@mutex, [@wakes - now, 3_600_000].min / 1000.0)
+        end
+      end
+    end
+
+    def take(ends)
+      due, later = @times.partition { |_, at| at <= ends }
+      @times = later.to_h.compare_by_identity
+      due.map(&:first)
+    end
+
+    def begin_with(what)
+      what.go
+    rescue ThreadError
+      set(what, Dlock.now + PAUSE)
+    end
+  end
+
+  ALARM = Alarm.new
+  private_constant :ALARM
+end
