@@ -12,7 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from servers import PROGRAM, Broken, Server, free_port, soon
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from servers import PATIENCE, PROGRAM, Broken, Server, free_port, soon
 
 
 class Agent:
@@ -49,9 +53,17 @@ class Sentinel:
                         f"sentinel monitor locks 127.0.0.1 {primary} 2\n")
         binary = os.environ.get("DLOCK_SERVER") or "redis-server"
         self._process = subprocess.Popen([binary, str(file), "--sentinel"], stdout=subprocess.DEVNULL)
+        self._client: Any = redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=PATIENCE)
+        soon("the Sentinel names the primary", self._names_it)
+
+    def _names_it(self) -> bool:
+        with contextlib.suppress(redis.RedisError):
+            return bool(self._client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "locks"))
+        return False
 
     def close(self) -> None:
         """Ends it."""
+        self._client.close()
         self._process.kill()
         self._process.wait()
         self._home.cleanup()
