@@ -47,7 +47,8 @@ else
     go=
 fi
 
-# A part of each through an agent, as long as the slowest of those above. All of it: make conformance THROUGH=quorum.
+# Some scenarios through an agent: as many as end before the slowest adapter above. For all, make conformance
+# THROUGH=quorum.
 dlock=${DLOCK_COMMAND:-$PWD/target/debug/dlock} # which the tests of crates/cli build
 if [[ -z ${DLOCK_THROUGH:-} && -x $dlock ]]; then
     export DLOCK_PROGRAM=$dlock

@@ -36,13 +36,14 @@ check() {
     go test "${race[@]}" -count=1 -timeout=900s "$@" ./...
 }
 
-# The adapters, with the sources of the other clients where they are.
+# Checks an adapter, with the sources of the other clients where they are: a copy of its go.mod names them.
 adapter() (
+    package=$PWD
     cd "$1"
     shift
-    file=$OLDPWD/../../target/go/${PWD##*/}.mod
+    file=$package/../../target/go/${PWD##*/}.mod
     mkdir -p "${file%/*}"
-    sed "s|=> \.\.|=> $OLDPWD|" go.mod >"$file"
+    sed "s|=> \.\.|=> $package|" go.mod >"$file"
     while read -r module at; do printf 'replace %s => %s\n' "$module" "$at"; done <"$modules/list" >>"$file"
     GOFLAGS="-mod=mod -modfile=$file" check "$@"
 )
