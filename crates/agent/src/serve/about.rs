@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock_core::reply::Writer;
 use dlock_core::settings::Setting;
 
-use super::call::{Call, Done};
+use super::call::{Call, Done, Refused};
 use super::options::{DATABASES, REDIS_VERSION, in_range, setting};
 use super::server::{self, Server};
 use super::{glob, memory};
@@ -102,6 +102,7 @@ pub(super) fn config(server: &mut Server, call: &Call<'_>) -> Done {
     match (call.upper(1).as_str(), call.len()) {
         ("GET", 3..) => get(server, call),
         ("SET", 4..) if call.len().is_multiple_of(2) => set(server, call),
+        ("SET", 4..) => Err("ERR syntax error".to_owned()),
         ("GET" | "SET", _) => {
             let name = call.upper(1).to_ascii_lowercase();
             Err(format!("ERR wrong number of arguments for 'config|{name}' command"))
@@ -133,23 +134,13 @@ fn get(server: &Server, call: &Call<'_>) -> Done {
 fn set(server: &mut Server, call: &Call<'_>) -> Done {
     let mut numbers = Vec::new();
     let mut events = None;
-    for at in (2..call.len()).step_by(2) {
-        let (name, value) = (call.upper(at).to_ascii_lowercase(), String::from_utf8_lossy(call.word(at + 1)));
-        let failed = |why: &str| {
-            let about = format!("ERR CONFIG SET failed (possibly related to argument '{}')", shown(&name));
-            format!("{about} - {why}")
-        };
-        if name == "notify-keyspace-events" {
-            if !value.chars().all(|class| "KEAg$lshzxetdmn".contains(class)) {
-                return Err(failed("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."));
-            }
-            events = Some(value.into_owned());
-        } else if let Some(which) = Some(&name).filter(|name| name.starts_with("dlock.")).and_then(|name| setting(name))
-        {
-            numbers.push((which, in_range(which, &value).map_err(|why| failed(&why))?));
-        } else {
-            let text = format!("ERR Unknown option or number of arguments for CONFIG SET - '{}'", shown(&name));
-            return Err(text);
+    for (which, at) in named(call)?.into_iter().zip((3..call.len()).step_by(2)) {
+        let value = String::from_utf8_lossy(call.word(at));
+        let failed = |why: &str| not_set(&call.upper(at - 1).to_ascii_lowercase(), why);
+        match which {
+            Some(which) => numbers.push((which, in_range(which, &value).map_err(|why| failed(&why))?)),
+            None if value.chars().all(|class| "KEAg$lshzxetdmn".contains(class)) => events = Some(value.into_owned()),
+            None => return Err(failed("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")),
         }
     }
     // All, or none.
@@ -158,6 +149,27 @@ fn set(server: &mut Server, call: &Call<'_>) -> Done {
         server.channels.flags = events;
     }
     call.ok()
+}
+
+/// Returns the settings that `CONFIG SET` names, each once. `None`: `notify-keyspace-events`.
+fn named(call: &Call<'_>) -> Result<Vec<Option<Setting>>, Refused> {
+    let mut all = Vec::new();
+    for said in (2..call.len()).step_by(2).map(|at| String::from_utf8_lossy(call.word(at))) {
+        let name = said.to_ascii_lowercase();
+        let own = Some(&name).filter(|name| name.starts_with("dlock.")).and_then(|name| setting(name));
+        if own.is_none() && name != "notify-keyspace-events" {
+            return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{}'", shown(&said)));
+        }
+        if all.contains(&own) {
+            return Err(not_set(&said, "duplicate parameter"));
+        }
+        all.push(own);
+    }
+    Ok(all)
+}
+
+fn not_set(name: &str, why: &str) -> Refused {
+    format!("ERR CONFIG SET failed (possibly related to argument '{}') - {why}", shown(name))
 }
 
 // INFO.

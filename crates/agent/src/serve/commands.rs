@@ -2,7 +2,7 @@
 
 use dlock_core::spec::{self, Spec};
 
-use super::call::{Call, Done, Run};
+use super::call::{Call, Done, Refused, Run};
 use super::server::Server;
 use super::{about, clients, greeting, keys, subscriptions, transactions};
 use crate::catalog;
@@ -78,6 +78,12 @@ pub(super) const ALL: &[Plain] = &[
     plain("WAITAOF", 4, FAST, "Returns zeros: there are neither files nor replicas.", about::wait_aof),
 ];
 
+/// Returns whether a command of this arity takes this number of words, with its name.
+pub(super) fn takes(arity: i32, words: usize) -> bool {
+    let words = i32::try_from(words).unwrap_or(i32::MAX);
+    if arity < 0 { words >= -arity } else { words == arity }
+}
+
 /// Returns the error for a command that is not offered. It says why, where a user might wonder.
 pub(super) fn unknown(name: &str, request: &Request) -> String {
     let why = match name {
@@ -101,12 +107,13 @@ pub(super) fn unknown(name: &str, request: &Request) -> String {
     format!("ERR unknown command '{}'{first}: {why}", shown(name))
 }
 
-/// `COMMAND [COUNT | DOCS [name …] | INFO [name …] | LIST]`.
+/// `COMMAND [COUNT | DOCS [name …] | GETKEYS name [word …] | INFO [name …] | LIST]`.
 fn command(_: &mut Server, call: &Call<'_>) -> Done {
     let named: Vec<String> = (2..call.len()).map(|at| call.upper(at)).collect();
     let all = described();
     let reply = match call.upper(1).as_str() {
         "COUNT" => Reply::number(all.len()),
+        "GETKEYS" => keys_of(call, &all)?,
         "LIST" => Reply::Array(all.iter().map(|one| Reply::bulk(one.name.to_ascii_lowercase())).collect()),
         "" | "INFO" if named.is_empty() => Reply::Array(all.iter().map(Described::info).collect()),
         "INFO" => {
@@ -121,6 +128,35 @@ fn command(_: &mut Server, call: &Call<'_>) -> Done {
     };
     call.out().reply(&reply);
     Ok(())
+}
+
+/// Returns the keys among the words of a command.
+fn keys_of(call: &Call<'_>, all: &[Described]) -> Result<Reply, Refused> {
+    let words: Vec<_> = call.after(2).collect();
+    if words.len() < 2 {
+        return Err("ERR wrong number of arguments for 'command|getkeys' command".to_owned());
+    }
+    let name = call.upper(2);
+    let one = all.iter().find(|one| one.name == name).ok_or("ERR Invalid command specified")?;
+    let (first, last) = match one.spec.map(|spec| spec.keys) {
+        Some(spec::Keys::Numbered(_)) => (2, numbered(&words)),
+        _ if one.keys.0 == 0 => return Err("ERR The command has no key arguments".to_owned()),
+        _ if one.keys.1 < 0 => (1, words.len().checked_sub(1)),
+        _ => (1, Some(1)),
+    };
+    if !takes(one.arity, words.len()) {
+        return Err("ERR Invalid number of arguments specified for command".to_owned());
+    }
+    let keys = last.and_then(|last| words.get(first..=last));
+    let keys = keys.ok_or("ERR Invalid arguments specified for command")?;
+    Ok(Reply::Array(keys.iter().map(|key| Reply::bulk(*key)).collect()))
+}
+
+/// Returns the place of the last key of a command that says how many there are, as Redis reads a number.
+fn numbered(words: &[&[u8]]) -> Option<usize> {
+    let text = std::str::from_utf8(words.get(1)?).ok()?;
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    text.parse::<usize>().ok().filter(|_| is_plain)?.checked_add(1)
 }
 
 /// The description of a command of either kind.

@@ -47,6 +47,13 @@ pub(super) fn version() -> i64 {
 
 pub(super) fn auth(server: &mut Server, call: &Call<'_>) -> Done {
     match call.len() {
+        2 if server.options.login.is_none() => {
+            return Err(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                        your configuration is correct?"
+                    .to_owned(),
+            );
+        }
         2 => log_in(server, call, b"default", call.word(1))?,
         3 => log_in(server, call, call.word(1), call.word(2))?,
         _ => return Err("ERR syntax error".to_owned()),
@@ -55,14 +62,12 @@ pub(super) fn auth(server: &mut Server, call: &Call<'_>) -> Done {
 }
 
 fn log_in(server: &Server, call: &Call<'_>, user: &[u8], password: &[u8]) -> Result<(), Refused> {
-    let Some(login) = &server.options.login else {
-        return Err(
-            "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
-                    configuration is correct?"
-                .to_owned(),
-        );
+    // Without a login, the user default has any password.
+    let is_right = match &server.options.login {
+        Some(login) => login.is(user, password),
+        None => user == b"default",
     };
-    if !login.is(user, password) {
+    if !is_right {
         Stats::count(&server.stats.wrong_passwords);
         call.client.has_guessed.set(true);
         return Err("WRONGPASS invalid username-password pair or user is disabled.".to_owned());

@@ -103,8 +103,7 @@ fn admit(server: &Server, client: &Client, request: &Request, name: &str) -> Res
         return Err("NOAUTH Authentication required.".to_owned());
     }
     let found = Found::of(name).ok_or_else(|| commands::unknown(name, request))?;
-    let (words, arity) = (i32::try_from(request.words().len()).unwrap_or(i32::MAX), found.arity());
-    if if arity < 0 { words < -arity } else { words != arity } {
+    if !commands::takes(found.arity(), request.words().len()) {
         return Err(format!("ERR wrong number of arguments for '{}' command", name.to_ascii_lowercase()));
     }
     let hears = client.subscriptions() > 0 && client.out.borrow().protocol == Protocol::Resp2;
