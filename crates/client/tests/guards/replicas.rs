@@ -170,7 +170,7 @@ async fn what_follows_a_failure_gets_its_own_answers() {
     primary.client().ok("SET text x");
     let before = connections(&primary);
     for _ in 0..3 {
-        let waits = || client.acquire("text").wait(Duration::from_millis(250));
+        let waits = || client.acquire("text").wait(Duration::from_millis(600));
         for acquire in [client.try_acquire("text"), waits(), waits().session()] {
             let outcome = in_time(acquire.replicas(1, LONG)).await;
             assert!(matches!(&outcome, Err(Error::Contention)), "{outcome:?}");
