@@ -19,8 +19,9 @@ impl Work {
         let (server, [mut client, mut session]) = Server::start().with_clients();
         client.ok("CONFIG SET dlock.default-lease 77777");
         let token = client.int("DLOCK.RACQUIRE k a PX 600000");
-        session.int("DLOCK.ACQUIRE s a PX 600 SESSION");
-        client.int("DLOCK.ACQUIRE brief a PX 600");
+        // A server that loads a module stands still meanwhile.
+        session.int("DLOCK.ACQUIRE s a PX 3000 SESSION");
+        client.int("DLOCK.ACQUIRE brief a PX 3000");
         let waiters = ["k b", "s b", "brief b"].map(|words| format!("DLOCK.ACQUIRE {words} PX 600000 BLOCK 0"));
         let waiters = server.waiters(waiters);
         Self { server, client, session, waiters, token }
@@ -34,7 +35,7 @@ impl Work {
         assert_eq!(client.int("DLOCK.RACQUIRE k a"), self.token);
         self.waiters[2].granted();
         // The session has been kept alive for more than its lease.
-        let end = client.now() + 700;
+        let end = client.now() + 3500;
         client.pass(end);
         assert_eq!(self.server.holders("s"), ["a"]);
         self.waiters[1].waits();
