@@ -13,6 +13,13 @@ module Dlock
     Thread.new(&work).tap { |thread| thread[:dlock_behind] = true }
   end
 
+  # A thread for a question that cannot be interrupted. A program that ends gets none, nor does one that has too many.
+  def self.beside(&work)
+    Thread.new(&work)
+  rescue ThreadError => e
+    raise Unanswered, e.message
+  end
+
   # Keeps an error of the release with the exception of the body, which wins.
   def self.attach(failure, error) = failure.frozen? ? nil : failure.instance_variable_set(:@dlock_release, error)
 

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "minitest/autorun"
+require "minitest/mock"
 require "connection_pool"
 require "pp"
 require "tempfile"
@@ -513,6 +514,14 @@ class ReasonsTest < Minitest::Test
       assert_includes error.message, REASONS[0]
       assert_includes error.cause.message, REASONS[0]
     end
+  end
+
+  # As while the program ends.
+  def test_without_a_thread_for_the_resolver_nobody_answers
+    error = Thread.stub(:new, ->(*) { raise ThreadError, "can't alloc thread" }) do
+      assert_raises(Dlock::Unreachable) { Dlock.new(URL).lock(key, wait: 0.05) }
+    end
+    assert_includes error.message, "can't alloc thread"
   end
 
   def test_without_a_server_the_refused_connection_is_the_reason

@@ -47,7 +47,7 @@ module Dlock
     # A Sentinel that hangs cannot be interrupted, so another thread asks: one at a time, since they share the client.
     def asked(ends)
       asking = @mutex.synchronize do
-        @asking = Thread.new { yield rescue $! } unless @asking&.alive? # rubocop:disable Style/RescueModifier
+        @asking = Dlock.beside { yield rescue $! } unless @asking&.alive? # rubocop:disable Style/RescueModifier
         @asking
       end
       raise Unanswered, "no Sentinel answers in time" unless asking.join(seconds(ends))

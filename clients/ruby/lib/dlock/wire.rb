@@ -158,7 +158,7 @@ module Dlock
     def addresses(ends)
       return [Addrinfo.unix(@target.path)] if @target.path
 
-      found = Thread.new do
+      found = Dlock.beside do
         Addrinfo.getaddrinfo(@target.host, @target.port, nil, :STREAM)
       rescue SocketError => e
         e
