@@ -106,7 +106,8 @@ final class Visit
             $wait = $this->wait > 0 ? $this->wait / 1000 : null;
             $key = new Key($this->resource);
             $factory = new LockFactory(new DlockStore($this->redis, $this->lease / 1000, $wait));
-            $lock = $factory->createLockFromKey($key, $this->lease / 1000, !$keeps);
+            // No automatic release: the destructor would repeat a release that has failed, and throw where nobody catches.
+            $lock = $factory->createLockFromKey($key, $this->lease / 1000, false);
             if (!$lock->acquire(null !== $wait)) {
                 $this->tell('refused');
 
