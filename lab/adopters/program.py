@@ -107,7 +107,7 @@ def adopters(
                     programs.append(Adopter(name, [*words, role, name.replace(" ", "-")], it, lines))
     for at, program in enumerate(programs):
         program.environment = {
-            "ADOPTER_BY": deployment.by or "one",
+            "ADOPTER_BY": options.through,
             "ADOPTER_OWN": "php-" if program.name.startswith("php") and deployment.replicas else "",
             "ADOPTER_PORTS": ",".join(str(port) for port in deployment.ports_of(at)),
             "ADOPTER_REPLICAS": str(deployment.replicas), "ADOPTER_LEDGER": str(ledger),
