@@ -83,7 +83,8 @@ final class Futures {
 
     static RuntimeException unwrapped(Throwable failure) {
         Throwable reason = cause(failure);
-        if (reason instanceof Unanswered) {
+        // A refusal for the moment, as that of a server that starts, is no answer.
+        if (Unanswered.mayRepeat(reason)) {
             return new UnavailableException(reason.getMessage(), reason);
         }
         if (!(reason instanceof RuntimeException)) {

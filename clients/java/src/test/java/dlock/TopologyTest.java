@@ -5,6 +5,11 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
@@ -85,6 +90,36 @@ final class TopologyTest {
                         assertThrows(UnavailableException.class, client.lock("readonly")::lock);
                 assertEquals("READONLY", ((ServerException) error.getCause()).code());
             }
+        }
+    }
+
+    @Test
+    void a_server_that_refuses_for_the_moment_is_one_that_cannot_be_reached() throws Exception {
+        for (String refusal : List.of("LOADING too few servers agree: 0 of 3, a majority is 2: ", "MASTERDOWN of late",
+                "CLUSTERDOWN of late", "ERR max number of clients reached")) {
+            try (ServerSocket listener = new ServerSocket(0, 8, InetAddress.getLoopbackAddress())) {
+                CompletableFuture<Void> refuses = CompletableFuture.runAsync(() -> refuse(listener, refusal));
+                DLockClient.Builder builder = DLockClient.builder().url("redis://127.0.0.1:" + listener.getLocalPort());
+                UnavailableException error = assertThrows(UnavailableException.class, builder::connect);
+                assertEquals(refusal, error.getMessage());
+                refuses.get(20, TimeUnit.SECONDS);
+            }
+        }
+    }
+
+    /** Refuses every command of the first connection. */
+    private static void refuse(ServerSocket listener, String refusal) {
+        try (Socket socket = listener.accept()) {
+            byte[] commands = new byte[4096];
+            for (int count; (count = socket.getInputStream().read(commands)) > 0; ) {
+                for (int at = 0; at < count; at++) {
+                    if (commands[at] == '*') {
+                        socket.getOutputStream().write(("-" + refusal + "\r\n").getBytes(StandardCharsets.UTF_8));
+                    }
+                }
+            }
+        } catch (IOException e) {
+            // The client has closed the connection.
         }
     }
 
