@@ -12,7 +12,7 @@ ERRORS: dict[str, dict[str, str]] = {
         "redis.exceptions.LockNotOwnedError": LOST,
         "redis.exceptions.ConnectionError": UNREACHABLE,
         "redis.exceptions.TimeoutError": UNREACHABLE,
-        # These are a ConnectionError. An agent that reaches no majority says the first.
+        # Each is a ConnectionError. An agent that reaches no majority says the first.
         "redis.exceptions.BusyLoadingError": UNREACHABLE,
         "redis.sentinel.MasterNotFoundError": UNREACHABLE,
         "redis.asyncio.sentinel.MasterNotFoundError": UNREACHABLE,
