@@ -14,13 +14,13 @@ home=$PWD/target/glide
 mkdir -p "$home"
 work=$(mktemp -d)
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-"$server" --port "$port" --bind 127.0.0.1 --save '' --dir "$work" --loadmodule "$module" >/dev/null &
+"$server" --port "$port" --bind 127.0.0.1 --save '' --dir "$work" --loadmodule "$module" >"$work/log" &
 started=$!
 trap '{ kill $started; wait $started; } || true; rm -r "$work"' EXIT
 run() { "$cli" -p "$port" "$@"; }
-for _ in {1..100}; do
-    run PING >/dev/null 2>&1 && break
-    sleep 0.1
+until run PING >/dev/null 2>&1; do
+    kill -0 "$started" 2>/dev/null || { cat "$work/log"; exit 1; }
+    sleep 0.05
 done
 
 # play LANGUAGE FILE COMMAND… <PROGRAM: runs the program while another owner has the lock, and frees it once the

@@ -32,11 +32,11 @@ trap '{ kill "${started[@]}"; wait "${started[@]}"; } || true; rm -r "$data"' EX
 serve() {
     local port
     port=$(node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close(); })')
-    "$server" --port "$port" --bind 127.0.0.1 --save '' --dir "$data" "${@:2}" >/dev/null &
+    "$server" --port "$port" --bind 127.0.0.1 --save '' --dir "$data" "${@:2}" >"$data/$1.log" &
     started+=($!)
-    for _ in {1..100}; do
-        (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
-        sleep 0.1
+    until (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+        kill -0 "${started[-1]}" 2>/dev/null || { cat "$data/$1.log"; exit 1; }
+        sleep 0.05
     done
     export "$1=$port"
 }
