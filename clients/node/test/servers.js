@@ -109,12 +109,12 @@ async function nodesOfCluster(number, timeout) {
   await untilKnown(nodes, number);
   return {
     nodes,
-    /** The node that has the key. */
+    /** The node that has the key; -1: none has it now. */
     async indexOf(key, from = 0) {
       const slot = await nodes[from].run('CLUSTER', 'KEYSLOT', key);
       const slots = await nodes[from].run('CLUSTER', 'SLOTS');
-      const [, , [, port]] = slots.find(([first, last]) => first <= slot && slot <= last);
-      return nodes.findIndex((node) => node.port === port);
+      const found = slots.find(([first, last]) => first <= slot && slot <= last);
+      return nodes.findIndex(({ port }) => port === found?.[2][1]);
     },
   };
 }
