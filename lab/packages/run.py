@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -174,11 +175,12 @@ def rows(language: str, driver: str, costs: Mapping[str, Cost]) -> list[str]:
     return lines
 
 
-def put(lines: list[str]) -> None:
+def put(lines: list[str], options: argparse.Namespace) -> None:
     """Writes the table of the page."""
     before, rest = PAGE.read_text().split(MARKS[0])
     _, after = rest.split(MARKS[1])
-    head = ["| | plain lock | lease | renewed |", "| --- | --- | --- | --- |"]
+    when = f"Measured on {date.today()}: {options.rounds} rounds of {options.pairs:,} pairs."
+    head = [when, "", "| | plain lock | lease | renewed |", "| --- | --- | --- | --- |"]
     PAGE.write_text("\n".join([before + MARKS[0], *head, *lines, "", MARKS[1]]) + after)
 
 
@@ -204,7 +206,7 @@ def main() -> None:
         except Missing as missing:
             print(f"{language} is left out: {missing}", file=sys.stderr)
     if options.keep:
-        put(lines)
+        put(lines, options)
 
 
 if __name__ == "__main__":
