@@ -385,10 +385,12 @@ def can_end(it: Round, attempt: Attempt, at: int) -> bool:
 def needs(attempt: Attempt, at: int) -> int:
     """Returns how long silence must be to end a hold: what was left of it, because an answer counts from its question.
 
-    A named session ends earlier. `dlock run` does not say what is left: most of its lease is.
+    A named session ends earlier. `dlock run` does not say what is left, and ends its command while there is time to kill
+    it: the first renewal comes after a third of the lease, and the end after two thirds of what is not for killing.
     """
     if attempt.program == "dlock run":
-        return attempt.lease * MS // 2
+        killing = 1000 + min(max(attempt.lease // 20, 300), 5000)
+        return (attempt.lease - 2 * killing) * MS // 3
     last = [sample for sample in attempt.samples if sample.believes][-1]
     left = last.before + last.remaining - at
     return min(left, TIMEOUT * MS // 2) if attempt.kind == "named" else left

@@ -212,6 +212,14 @@ class Judge(unittest.TestCase):
         lost.kind = "keep"
         self.finds("lost for no reason", lost, faults=[("replies held", "a", 10 * MS, 1510 * MS)])
 
+    def test_a_command_ends_soon_after_a_renewal_that_is_silent(self) -> None:
+        said = [Sample(0, 0, 1, False), Sample(1140 * MS, 1140 * MS, 1, False)]
+        lost = attempt("dlock run", 0, 1140, 1, released=1140 * MS, release="lost", lease=3000, samples=said)
+        self.accepts(lost, faults=[("agent stopped", "", 990 * MS, 3000 * MS)])
+        self.finds("lost for no reason", lost, faults=[("agent stopped", "", 1020 * MS, 3000 * MS)])
+        lost.lease = 12_000
+        self.finds("lost for no reason", lost, faults=[("agent stopped", "", 0, 3000 * MS)])
+
     def test_a_release_whose_answer_was_lost_may_find_nothing_when_it_is_sent_again(self) -> None:
         said = [Sample(0, 0, 9000 * MS, False), Sample(10 * MS, 10 * MS, 8990 * MS, False)]
         lost = attempt("a", 0, 10, 1, released=500 * MS, release="lost", samples=said)
