@@ -91,9 +91,12 @@ fn no_order_of_the_holds_takes_longer() {
         Order { what: "all are mixed", owner: mixed, deadline: mixed, token: mixed, slot: |n| mixed(n) * 64 },
     ];
     for order in orders {
-        // A busy machine may lengthen a run.
-        let times: Vec<Duration> = (0..3).map(|_| time_of(&order)).collect();
-        let least = times.iter().min().unwrap();
-        assert!(*least < natural_time * MOST, "{}: {times:?}, the natural order: {natural_time:?}", order.what);
+        // A busy machine may lengthen a run: it gets more chances.
+        let (mut times, most) = (Vec::new(), natural_time * MOST);
+        while times.len() < 15 && times.last().is_none_or(|time| *time >= most) {
+            times.push(time_of(&order));
+        }
+        let is_in_time = times.last().is_some_and(|time| *time < most);
+        assert!(is_in_time, "{}: {times:?}, the natural order: {natural_time:?}", order.what);
     }
 }
