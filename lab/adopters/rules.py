@@ -23,6 +23,8 @@ from visits import FOREVER
 KEPT = 3_600_000
 # The time that a package keeps for the last answer of a wait, in microseconds.
 LATE = 150 * MS
+# The time by which replicas have to answer earlier, since a server ends `WAIT` that much late, in microseconds.
+ENDS_LATE = 100 * MS
 # Around the begin and the limit of a wait, answers must come in time, in microseconds.
 EDGE = 500 * MS
 # A try waits for an answer for this long, and a wait without a limit for so much silence, in microseconds.
@@ -71,8 +73,9 @@ def excuse(it: Round, attempt: Attempt) -> str:
     PHP's, whose store has the limits of its client.
     """
     took, limit = attempt.ended - attempt.began, OUTAGE if attempt.wait == FOREVER else attempt.wait * MS
-    is_late = took >= max(limit, TRY) and lateness(it, attempt) >= LATE
-    if attempt.result == "too-few-replicas" and is_late:
+    was_late = lateness(it, attempt) >= LATE
+    is_late = took >= max(limit, TRY) and was_late
+    if attempt.result == "too-few-replicas" and took >= max(limit, TRY) - ENDS_LATE and was_late:
         return "lateness"
     if attempt.result != "unreachable" or attempt.program.startswith("php"):
         return ""

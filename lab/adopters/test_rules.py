@@ -121,9 +121,12 @@ class Rules(unittest.TestCase):
             self.finds("failed for no reason", failed(2001), late=[(at * MS, 40 * MS)])
         self.finds("failed for no reason", failed(2001), late=[(1200 * MS, 600 * MS)])
         few = {"type": "redis_dlock.errors.ReplicasError", "message": "0 of 1 replicas acknowledged within 0.05 s"}
-        few = [failed(0)[0], line("error", 1, 2050, **few)]
-        self.assertEqual(self.found(few, late=[(2040 * MS, 50 * MS)]), [])
-        self.finds("failed for no reason", few, late=[(1200 * MS, 600 * MS)])
+        for took in (1905, 2050):
+            ends = [failed(0)[0], line("error", 1, took, **few)]
+            self.assertEqual(self.found(ends, late=[((took - 10) * MS, 50 * MS)]), [])
+            self.finds("failed for no reason", ends, late=[(1200 * MS, 600 * MS)])
+        early = [failed(0)[0], line("error", 1, 1890, **few)]
+        self.finds("failed for no reason", early, late=LATE_ALL_THE_TIME)
         self.finds("failed for no reason", failed(10, wait=0), late=LATE_ALL_THE_TIME)
         self.assertEqual(self.found(failed(1001, wait=0), late=LATE_ALL_THE_TIME), [])
 
