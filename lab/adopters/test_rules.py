@@ -126,7 +126,7 @@ class Rules(unittest.TestCase):
             self.assertEqual(self.found(ends, late=[((took - 10) * MS, 50 * MS)]), [])
             self.finds("failed for no reason", ends, late=[(1200 * MS, 600 * MS)])
         early = [failed(0)[0], line("error", 1, 1890, **few)]
-        self.finds("failed for no reason", early, late=LATE_ALL_THE_TIME)
+        self.finds("failed for no reason", early, late=[(1880 * MS, 50 * MS)])
         self.finds("failed for no reason", failed(10, wait=0), late=LATE_ALL_THE_TIME)
         self.assertEqual(self.found(failed(1001, wait=0), late=LATE_ALL_THE_TIME), [])
 
