@@ -102,6 +102,21 @@ class LocksTest < Minitest::Test
     holds.each(&:check!).each(&:release)
   end
 
+  # The numbers leave room for a machine that stands still for seconds.
+  def test_locks_one_after_the_other_share_a_thread_that_ends_behind_them
+    shared = locks
+    shared.lock(key) { nil } # makes the connection
+    begun = []
+    TracePoint.new(:thread_begin) { begun << Thread.current }.enable do
+      20.times do
+        shared.lock(key) { nil }
+        soon("the thread has looked") { Thread.list.all? { |thread| thread == Thread.current || thread.stop? } }
+      end
+    end
+    assert_operator begun.size, :<, 5
+    soon("nothing is left to do") { Thread.list.none? { |thread| thread.name == "dlock-alarm" } }
+  end
+
   def test_a_loss_is_told
     told = Thread::Queue.new
     hold = locks.lock(key, lease: 0.6, on_loss: ->(lost) { told << lost })

@@ -8,6 +8,8 @@ module Dlock
     SOON = 100
     # After a system had no room for a thread, in ms.
     PAUSE = 50
+    # The thread stays for so long when nothing is left to do, in ms: the next lock does not start one.
+    LINGERS = 1000
 
     def initialize
       @mutex = Mutex.new
@@ -21,6 +23,7 @@ module Dlock
         forked if @pid != Process.pid
         start unless @thread&.alive?
         @times[what] = at
+        @used = true
         @changed.signal if at < @wakes
       end
     end
@@ -49,16 +52,17 @@ module Dlock
       end
     end
 
-    # Returns what is due, or nil if nothing is left to do.
+    # Returns what is due, or nil if nothing is left to do, and nothing was for a while.
     def await
       @mutex.synchronize do
         loop do
           now = Dlock.now
-          @wakes = @times.values.min || Float::INFINITY
-          return @thread = nil if @times.empty?
+          @wakes = @times.values.min || (now + LINGERS)
           return take(now + SOON) if @wakes <= now
 
+          @used = false
           @changed.wait(@mutex, [@wakes - now, 3_600_000].min / 1000.0)
+          return @thread = nil if @times.empty? && !@used
         end
       end
     end
