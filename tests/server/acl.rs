@@ -17,7 +17,7 @@ fn grants(version: Version) -> Vec<String> {
     grants
 }
 
-/// A server, its administrator, and one who may lock `job:…`, for each way to say that.
+/// Calls `check` with a server, its administrator and a user who may lock `job:…`, for each of the [`grants`].
 fn for_each_way(check: impl Fn(&Server, &mut Client, &mut Client)) {
     let (server, mut admin) = Server::start().with_client();
     for grant in grants(Version::of(&mut admin)) {
@@ -30,14 +30,14 @@ fn for_each_way(check: impl Fn(&Server, &mut Client, &mut Client)) {
 }
 
 #[test]
-fn who_may_lock_can_lock_its_keys_in_every_way() {
+fn a_user_who_may_lock_can_lock_its_keys_in_every_way() {
     for_each_way(|server, admin, worker| {
         for command in with_key() {
             for call in command.calls(&format!("job:{}", command.name)) {
                 worker.run(call);
             }
         }
-        // The user may also wait for them.
+        // The user may also wait for a lock.
         admin.int("DLOCK.ACQUIRE job:2 other PX 60000");
         worker.send("DLOCK.ACQUIRE job:2 a PX 60000 BLOCK 0 SESSION");
         server.left_waiting(1);
@@ -48,7 +48,7 @@ fn who_may_lock_can_lock_its_keys_in_every_way() {
 }
 
 #[test]
-fn who_may_lock_can_touch_no_other_key() {
+fn a_user_who_may_lock_can_touch_no_other_key() {
     for_each_way(|_, admin, worker| {
         let token = admin.int("DLOCK.ACQUIRE other:1 a PX 60000");
         for call in with_key().flat_map(|command| command.calls("other:1")) {
@@ -61,14 +61,14 @@ fn who_may_lock_can_touch_no_other_key() {
 }
 
 #[test]
-fn who_may_lock_cannot_make_up_effects() {
+fn a_user_who_may_lock_cannot_make_up_effects() {
     for_each_way(|_, _, worker| {
         assert!(worker.error("DLOCK.APPLY job:1 x").starts_with("NOPERM "));
     });
 }
 
 #[test]
-fn who_may_lock_can_do_nothing_else() {
+fn a_user_who_may_lock_can_do_nothing_else() {
     for_each_way(|_, admin, _| {
         let names: BTreeSet<_> = list_of(&admin.run("COMMAND LIST")).iter().map(text_of).collect();
         // A command with subcommands cannot be run without one of them.
@@ -84,7 +84,7 @@ fn who_may_lock_can_do_nothing_else() {
     });
 }
 
-/// Asks what the server would say to this command. None for those that it lets everybody run, to log in.
+/// Returns the request that asks whether `worker` may run a command. `None`: everybody may run it, to log in.
 fn dry_run(admin: &mut Client, name: &str) -> Option<Cmd> {
     let info = list_of(&list_of(&admin.run(["COMMAND", "INFO", name]))[0]);
     let flags = list_of(&info[2]).iter().map(text_of).collect::<Vec<_>>();
@@ -100,7 +100,8 @@ fn dry_run(admin: &mut Client, name: &str) -> Option<Cmd> {
     Some(request)
 }
 
-/// Asserts which commands a user with these rules, and no others, may run: those that acquire, that change, that read.
+/// Gives the user `probe` these rules and no others, and asserts which commands it may run: those that acquire, that
+/// change, that read.
 #[track_caller]
 fn assert_may_run(admin: &mut Client, rules: &str, expected: [bool; 3]) {
     admin.ok(format!("ACL SETUSER probe reset on nopass ~* {rules}"));
@@ -141,13 +142,13 @@ fn the_categories_are_those_that_a_command_of_the_servers_own_would_have() {
 }
 
 #[test]
-fn who_may_not_write_may_not_lock() {
+fn a_user_who_may_not_write_may_not_lock() {
     let Some((server, mut admin)) = with_categories() else { return };
     assert_may_run(&mut admin, "+@all -@write", [false, false, true]);
     assert_may_run(&mut admin, "-@all +@read", [false, false, true]);
     assert_may_run(&mut admin, "-@all +@write", [true, true, false]);
     assert_may_run(&mut admin, "+@all -@read", [true, true, false]);
-    // The rules are tried in earnest, not in a dry run only.
+    // The server refuses a command that is run, too, not only one that `ACL DRYRUN` asks about.
     admin.ok("ACL SETUSER reader reset on nopass ~* +@all -@write");
     let mut reader = as_user(&server, "reader");
     for command in of_kind(Kind::Acquires) {
@@ -156,7 +157,7 @@ fn who_may_not_write_may_not_lock() {
 }
 
 #[test]
-fn who_may_not_block_may_not_run_what_can_wait() {
+fn a_user_who_may_not_block_may_not_run_what_can_wait() {
     let Some((server, mut admin)) = with_categories() else { return };
     assert_may_run(&mut admin, "+@all -@blocking", [false, true, true]);
     let mut user = as_user(&server, "probe");
@@ -174,8 +175,7 @@ fn as_user(server: &Server, user: &str) -> Client {
     client
 }
 
-/// The rules of docs/permissions.md for servers that have no categories for the commands of modules. They say the same
-/// on the others.
+/// The rules of docs/permissions.md for servers that have no categories for the commands of modules.
 #[test]
 fn rules_that_name_the_commands_say_the_same_on_every_server() {
     let (server, mut admin) = Server::start().with_client();

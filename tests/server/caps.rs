@@ -65,7 +65,7 @@ fn the_operators_cap_counts_where_it_is_shorter() {
     client.int("DLOCK.ACQUIRE k a PX 600000");
     client.ok("CONFIG SET dlock.max-hold 1000");
     assert_eq!(client.int("DLOCK.RENEW k a PX 600000"), 1);
-    // The default lease is shortened to it.
+    // A default lease that is longer is shortened to the cap.
     client.int("DLOCK.ACQUIRE default a");
     assert!(client.int("PTTL default") <= 1000);
 }

@@ -54,7 +54,7 @@ fn docs_describe_every_argument() {
             collect(&docs["arguments"], &mut tokens, &mut names);
             let (shown, mut values) = words_of_page(command);
             if values.remove("option") {
-                // The rest is on the page of `ACQUIRE`.
+                // `option` stands for those of the page of `ACQUIRE`.
                 let all = &shown | &words_of_page("acquire").0;
                 assert!(shown.is_subset(&tokens) && tokens.is_subset(&all), "{command}: {tokens:?}");
             } else {
@@ -115,7 +115,7 @@ fn flags_and_keys_are_right() {
         let has = |flag: &str| flags.contains(flag);
         let reads = command.kind == Kind::Reads;
         if name == "macquire" {
-            // How many there are is argument 1; `COMMAND GETKEYS` finds them.
+            // The number of keys is argument 1; `COMMAND GETKEYS` finds them.
             assert!(has("movablekeys"), "{flags:?}");
         } else {
             assert_eq!(keys, [1, 1, 1], "{name}");
@@ -183,14 +183,14 @@ fn the_acl_has_a_category_where_the_server_allows_one() {
         return;
     }
     assert!(list_of(&client.run("ACL CAT")).iter().any(|category| text_of(category) == "dlock"));
-    // Not by `ACL CAT dlock`: some servers leave the commands of modules out of it.
+    // `ACL CAT dlock` is no help: some servers leave the commands of modules out of it.
     for command in with_key().map(|command| command.name) {
         let reply = list_of(&list_of(&client.run(format!("COMMAND INFO dlock.{command}")))[0]);
         let categories: Vec<_> = list_of(&reply[6]).iter().map(text_of).collect();
         assert!(categories.contains(&"@dlock".to_owned()), "{command}: {categories:?}");
     }
     let apply = list_of(&list_of(&client.run("COMMAND INFO dlock.apply"))[0]);
-    assert!(list_of(&apply[6]).iter().all(|category| text_of(category) != "@dlock"), "APPLY is for the link");
+    assert!(list_of(&apply[6]).iter().all(|category| text_of(category) != "@dlock"), "APPLY is for replicas");
     client.ok("ACL SETUSER locks on nopass ~* -@all +@dlock");
     let mut user = server.client();
     user.ok("AUTH locks x");

@@ -1,4 +1,4 @@
-//! A third-party client, as its users write it: the `redis` crate with its own connection and conversions.
+//! A third-party client as its users have it: the `redis` crate with its own connection and conversions.
 
 use std::collections::HashMap;
 

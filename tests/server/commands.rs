@@ -9,7 +9,7 @@ pub struct Command {
     pub kind: Kind,
     /// The words after the name in the shortest call; `{key}` stands for its key.
     shortest: &'static str,
-    /// Options, as they may follow that.
+    /// Options that may follow these words, those of one call together.
     options: &'static [&'static str],
     /// Calls that are errors, one a line, without the name. Those of locks and sessions refer to what `docs/errors.rs`
     /// sets up.
@@ -37,7 +37,7 @@ impl Command {
         format!("DLOCK.{} {}", self.name.to_uppercase(), self.shortest.replace("{key}", key))
     }
 
-    /// Returns this call and those with options.
+    /// Returns the shortest call and those with options.
     pub fn calls(&self, key: &str) -> Vec<String> {
         let shortest = self.call(key);
         let others: Vec<_> = self.options.iter().map(|options| format!("{shortest} {options}")).collect();

@@ -54,7 +54,7 @@ fn the_servers_of_the_compose_file_renew_a_lease_after_one_replica_is_lost() {
     assert_eq!(int_of(&client.run("DLOCK.RENEW job alice")), 1);
 }
 
-/// The lines for `sed` of the steps that switch the module off, on this file instead of the server's.
+/// Runs the `sed` lines of the steps that switch the module off on this text, and returns what they leave.
 fn switched_off(page: &Page, conf: &str) -> String {
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(&file, conf).expect("a file");

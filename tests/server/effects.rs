@@ -39,7 +39,7 @@ fn changes_are_appended_as_effects() {
 }
 
 #[test]
-fn what_changes_nothing_is_not_appended() {
+fn a_command_that_changes_nothing_is_not_appended() {
     let (server, mut client) = server().with_client();
     client.int("DLOCK.WLOCK k a PX 600000");
     client.int("DLOCK.RLOCK k a PX 600000");
@@ -110,7 +110,7 @@ fn an_end_set_by_others_brings_no_effect() {
         client.int(format!("PEXPIREAT k {end}"));
         client.ok(req!["RESTORE", "k", end, &dump, "ABSTTL", "REPLACE"]);
         client.int("PEXPIRE k 9000");
-        // Longer than it would take.
+        // Longer than the module takes to set an end of its own.
         client.pass_ms(200);
     });
     assert_eq!(names, ["PERSIST", "PEXPIREAT", "PEXPIREAT", "RESTORE", "PEXPIREAT"]);
@@ -147,10 +147,9 @@ fn transactions_and_scripts_append_effects_only() {
 }
 
 #[test]
-fn no_effect_carries_a_relative_time() {
+fn no_lease_is_appended_as_an_option() {
     let (server, mut client) = server().with_client();
-    // A lease that no deadline, clock or token looks like, in the units in which it could be carried.
-    for (command, lease) in [("ACQUIRE", "PX 12345678"), ("RLOCK", "EX 12345"), ("RENEW", "PX 23456789")] {
+    for (command, lease) in [("ACQUIRE", "PX 12345678"), ("RLOCK", "EX 12345")] {
         client.run(format!("DLOCK.{command} {command} a {lease}"));
     }
     client.run("DLOCK.ACQUIRE k a PX 600000");

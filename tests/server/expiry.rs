@@ -1,4 +1,4 @@
-//! `EXPIRE` and its kin on a lock: earlier frees it; later and never move no lease.
+//! `EXPIRE` and its kin on a lock: an earlier end frees the lock, a later one or none extends no lease.
 
 use redis::Value;
 
@@ -17,7 +17,7 @@ fn ways_to_end(now: i64, end: i64) -> Vec<String> {
 }
 
 #[test]
-fn a_later_end_or_none_prolongs_nothing() {
+fn a_later_end_or_none_extends_no_lease() {
     let (_server, mut client) = Server::start().with_client();
     let now = client.now();
     for way in ways_to_end(now, now + 500_000).iter().chain([&"PERSIST k".to_owned()]) {
@@ -62,7 +62,7 @@ fn a_release_or_renewal_that_finds_only_lapsed_holds_leaves_the_key() {
         });
         assert_eq!(appended, [""; 0], "{way}");
         assert_eq!((client.int("EXISTS k"), client.end_of("k")), (1, key_end), "{way}");
-        // The next acquiring command drops them.
+        // The next acquiring command drops the lapsed holds.
         let next = client.int("DLOCK.RLOCK k c PX 40000");
         let info = lock_info(&mut client, "k FULL").unwrap();
         assert_eq!((info.holders, info.count, info.token), (1, 1, next), "{way}");
@@ -125,9 +125,9 @@ fn nothing_shown_outlives_the_key() {
 }
 
 #[test]
-fn what_is_shown_is_never_nothing_left() {
+fn a_hold_is_never_shown_with_0_ms_left() {
     let (_server, mut client) = Server::start().with_client();
-    // Several times, as only one millisecond is of interest.
+    // Only the last millisecond of each key is of interest.
     for _ in 0..20 {
         let token = client.int("DLOCK.ACQUIRE k a PX 60000");
         let end = client.now() + 5;
@@ -182,8 +182,9 @@ fn an_earlier_end_stands_until_the_next_grant_re_entry_or_renewal() {
     assert!((50_000..=60_000).contains(&left), "the last deadline, not that of the new hold: {left}");
 }
 
-/// A session whose key ends before its lease does, and after the watchdog has had reason to extend the lease.
-fn early(server: &Server) -> (Client, Client, i64, i64) {
+/// A session, another client, the session's token, and the end of its key: before that of its lease, and after the
+/// watchdog has had reason to extend the lease.
+fn ends_early(server: &Server) -> (Client, Client, i64, i64) {
     let (mut session, mut client) = (server.client(), server.client());
     let token = session.int("DLOCK.ACQUIRE k a PX 1500 SESSION");
     let end = client.now() + 1200;
@@ -194,7 +195,7 @@ fn early(server: &Server) -> (Client, Client, i64, i64) {
 #[test]
 fn the_watchdog_leaves_an_earlier_end_alone() {
     let server = Server::start();
-    let (mut session, mut client, token, end) = early(&server);
+    let (mut session, mut client, token, end) = ends_early(&server);
     while client.now() < end {
         let found = client.end_of("k");
         assert!(found == end || client.now() >= end, "{} ms later", found - end);
@@ -209,9 +210,9 @@ fn the_watchdog_leaves_an_earlier_end_alone() {
 }
 
 #[test]
-fn an_earlier_end_of_a_sessions_lock_serves_those_who_wait() {
+fn an_earlier_end_of_a_sessions_lock_serves_its_waiters() {
     let server = Server::start();
-    let (session, mut client, token, end) = early(&server);
+    let (session, mut client, token, end) = ends_early(&server);
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b PX 600000 BLOCK 0");
     let next = waiter.granted();
     assert!(next > token && next / 1000 >= end, "{} ms early", end - next / 1000);
@@ -221,9 +222,9 @@ fn an_earlier_end_of_a_sessions_lock_serves_those_who_wait() {
 }
 
 #[test]
-fn a_renewal_by_command_ends_an_earlier_end_of_a_sessions_lock() {
+fn a_renewal_by_command_replaces_an_earlier_end_of_a_sessions_lock() {
     let server = Server::start();
-    let (session, mut client, token, end) = early(&server);
+    let (session, mut client, token, end) = ends_early(&server);
     client.leaves("k", 1500, "DLOCK.RENEW k a");
     client.pass(end + 1000);
     assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0, "its connection lives");
@@ -253,7 +254,7 @@ fn a_lock_restored_without_an_end_gets_its_last_deadline_in_the_same_turn() {
         copy.ok(format!("SELECT {db}"));
         assert_eq!(copy.end_of("k"), end, "on the replica");
     }
-    // A command behind it may come before that.
+    // A command in the same pipeline may still see no end.
     let replies = client.pipeline(&[&restore, &req!["PEXPIRETIME", "k"], &req!["DLOCK.INFO", "k"]]);
     assert!([Ok(Value::Int(-1)), Ok(Value::Int(end))].contains(&replies[1]), "{replies:?}");
     assert_eq!(client.end_of("k"), end);

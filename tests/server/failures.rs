@@ -37,11 +37,11 @@ enum Freed {
 const AT_ONCE: Duration = Duration::from_millis(1500);
 /// The 600 ms of the named session, the 200 ms in which the server notices its end, and time for a busy machine.
 const AFTER_THE_TIMEOUT: Duration = Duration::from_millis(2300);
-/// In which nobody gets what is kept: longer than everything else.
+/// A time in which nobody gets a lock that is kept: longer than the others.
 const KEPT: Duration = Duration::from_millis(2500);
 
 impl Kind {
-    /// For failures that end it: its lease is the only one that a test outlives.
+    /// Takes the lock for failures that end the bond: no lease but that of `Lease` ends during a test.
     fn short(self) -> &'static [&'static str] {
         match self {
             Lease => &["DLOCK.ACQUIRE k a PX 3000"],
@@ -238,7 +238,7 @@ fn the_slot_moves() {
         assert_eq!(there.int("DLOCK.RELEASE k a ALL"), 1);
         (from, to) = (to, from);
         if kind == Named {
-            // The node that the slot left still knows its own, empty one.
+            // The node that the slot left still has its own session, now without holds.
             assert_eq!(here.int("DLOCK.SESSION s CLOSE"), 0);
         }
     }

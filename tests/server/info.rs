@@ -170,7 +170,7 @@ fn owners_and_keys_are_any_bytes() {
     let uuid = "0f8fad5b-d9cb-469f-a165-70867728950e";
     let raw = b"\x0f\x8f\xad\x5b\xd9\xcb\x46\x9f\xa1\x65\x70\x86\x77\x28\x95\x0e";
     let long = vec![0xff; 1024];
-    // An UUID, the same in capitals, without hyphens and as its 16 bytes are four different owners.
+    // A UUID, the same in capitals, without hyphens and as its 16 bytes are four different owners.
     let owners: Vec<&[u8]> = vec![
         b"\0",
         b"\r\n",
@@ -318,7 +318,7 @@ fn a_waiter_shows_its_client_to_those_who_may_list_clients() {
         assert_eq!(queue[0].name.as_deref(), Some("worker-7").filter(|_| sees), "{user}");
         assert_eq!((queue[1].addr.is_some(), queue[1].name.as_deref()), (sees, None), "{user}");
     }
-    // A script has the rights of its caller.
+    // A script has the rights of its caller. Field 16 is the queue, 18 the name of a waiter.
     let queue = "EVAL return(redis.call('DLOCK.INFO','k','FULL')[16][1][18]or'nil') 0";
     admin.ok("ACL SETUSER reader +eval");
     admin.ok("ACL SETUSER operator +eval");
@@ -330,7 +330,7 @@ fn a_waiter_shows_its_client_to_those_who_may_list_clients() {
 }
 
 #[test]
-fn nobody_holds_and_nobody_waits_is_nil_again() {
+fn a_lock_that_nobody_holds_or_waits_for_is_nil_again() {
     let server = Server::start();
     let (mut client, waiters) = free_with_waiters(&server, ["DLOCK.WLOCK k b BLOCK 0"]);
     assert_eq!(lock_info(&mut client, "k").map(|info| info.mode).as_deref(), Some("free"));

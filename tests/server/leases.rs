@@ -174,7 +174,7 @@ fn readers_lapse_one_by_one() {
     client.nil("DLOCK.RELEASE k a ALL");
     client.nil("DLOCK.WLOCK k c");
     assert_eq!(client.end_of("k"), end);
-    // The lapsed reader comes back as a new one, and the other is alone until then: it could write.
+    // The lapsed reader comes back as a new one: until it lapses again, the other reader cannot write.
     let again = client.int("DLOCK.RLOCK k a PX 1000");
     assert!(again > long);
     let info = lock_info(&mut client, "k FULL").unwrap();

@@ -213,7 +213,7 @@ fn info_shows_percentiles_of_waits_and_holds() {
 #[test]
 fn holds_count_however_they_end() {
     let (_server, mut client) = Server::start().with_client();
-    // Each ends one hold of 100 ms or more; a short one is in the majority then only before it.
+    // Each end adds a hold of 100 ms or more, which then is the highest percentile.
     let long = |client: &mut Client| percentiles(client, "dlock_hold_usec")[2] >= 95_000.0;
     client.int("DLOCK.ACQUIRE deleted a");
     client.int("DLOCK.RACQUIRE twice a");
@@ -238,9 +238,9 @@ fn holds_count_however_they_end() {
     }
 }
 
-/// The settings are the defaults: 128 entries.
+/// The log has the default length: 128 entries.
 #[test]
-fn a_user_pushes_no_entry_about_the_keys_of_others_out() {
+fn a_user_pushes_out_no_entry_about_the_keys_of_others() {
     let (server, mut admin) = Server::start().with_client();
     admin.ok("ACL SETUSER tenant on nopass ~tenant:* +dlock.acquire +dlock.racquire +dlock.release +del");
     let others: Vec<String> = (0..20).map(|number| format!("other{number}")).collect();

@@ -12,7 +12,7 @@ use crate::support::{Client, Server, list_of, lock_info, req, text_of};
 #[derive(Clone, Debug)]
 struct Word {
     name: String,
-    /// The type of its value: nothing, a number or a text.
+    /// The type in `COMMAND DOCS`: `pure-token` has no value, `string` has any, the others have a number.
     kind: String,
     /// The options that exclude each other have the same group.
     group: Option<String>,
@@ -74,7 +74,7 @@ fn assert_names(error: &str, fault: &str) {
 
 #[test]
 fn every_wrong_use_of_every_option_names_it() {
-    let (_server, mut client) = Server::start().with_client();
+    let (server, mut client) = Server::start().with_client();
     let now = client.now();
     let mut tried = BTreeSet::new();
     for command in with_key().filter(|command| command.has_options()) {
@@ -86,7 +86,7 @@ fn every_wrong_use_of_every_option_names_it() {
         for unknown in ["NX", "5", "BLOCKS", "PX5000", "-1"] {
             assert_eq!(error(unknown), format!("ERR syntax error: unknown option '{unknown}'"));
         }
-        let mut client = _server.client();
+        let mut client = server.client();
         let words = words_of(&mut client, &format!("dlock.{command}"));
         assert!(!words.is_empty(), "{command} has options");
         // `COUNT` has its place after `FULL`.

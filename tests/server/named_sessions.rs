@@ -73,7 +73,7 @@ fn a_stall_of_the_server_ends_no_session() {
 }
 
 #[test]
-fn what_was_bound_elsewhere_is_not_released_by_the_old_sessions_end() {
+fn the_old_sessions_end_does_not_release_a_hold_that_was_bound_elsewhere() {
     let (_server, mut client) = Server::start().with_client();
     open(&mut client, 60000);
     client.int("DLOCK.SESSION t PX 60000");

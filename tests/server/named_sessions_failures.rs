@@ -83,7 +83,7 @@ fn a_slot_that_moves_leaves_the_named_session_behind() {
     is_bound_again(&mut cluster.client(to), token);
 }
 
-/// Sends heartbeats until a moment is over, without waiting for their replies.
+/// Sends heartbeats for this time, without waiting for their replies. Returns how many.
 fn beat_meanwhile(client: &mut Client, time: Duration) -> usize {
     let start = Instant::now();
     let mut sent = 0;
@@ -173,7 +173,7 @@ fn no_more_sessions_than_the_limit() {
     assert_eq!(counter(&mut client, "named_sessions"), 2);
 }
 
-/// A request for a session that has ended is in nobody's way, before a timer has sent it away.
+/// A request for a session that has ended is in nobody's way, even before a timer has sent it away.
 #[test]
 fn a_closed_session_waits_for_nothing() {
     let (server, mut client) = Server::start().with_client();
@@ -189,7 +189,7 @@ fn a_closed_session_waits_for_nothing() {
     client.ok("CLIENT PAUSE 60000 WRITE");
     assert_eq!(client.int("DLOCK.SESSION in-a-pause CLOSE"), 0);
     newcomer.send("DLOCK.ACQUIRE free b");
-    soon("it is kept", || client.text("CLIENT LIST").to_lowercase().contains("cmd=dlock.acquire"));
+    soon("the pause holds it back", || client.text("CLIENT LIST").to_lowercase().contains("cmd=dlock.acquire"));
     client.ok("CLIENT UNPAUSE");
     assert!(matches!(newcomer.read(), Ok(Value::Int(_))), "in a pause");
     assert!(waiter.read().is_err_and(|error| is_gone(&error)));
@@ -216,7 +216,7 @@ fn a_closed_session_closes_no_cycle() {
     client.ok("CLIENT PAUSE 60000 WRITE");
     assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 0);
     waits.send("DLOCK.ACQUIRE its b BLOCK 0");
-    soon("it is kept", || client.text("CLIENT LIST").to_lowercase().contains("cmd=dlock.acquire"));
+    soon("the pause holds it back", || client.text("CLIENT LIST").to_lowercase().contains("cmd=dlock.acquire"));
     client.ok("CLIENT UNPAUSE");
     assert!(gone.read().is_err_and(|error| is_gone(&error)));
     soon("it waits", || counter(&mut client, "waiters") == 1);

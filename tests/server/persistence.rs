@@ -164,7 +164,7 @@ fn a_restart_does_not_lengthen_a_lease() {
 }
 
 #[test]
-fn what_was_answered_survives_kill_9() {
+fn a_grant_that_was_answered_survives_kill_9() {
     let mut server = Server::conf("appendonly yes\nappendfsync always");
     let mut writers: Vec<_> = (0..4)
         .map(|writer| {
@@ -197,7 +197,7 @@ fn what_was_answered_survives_kill_9() {
 }
 
 #[test]
-fn an_end_set_by_others_survives_a_restart_and_prolongs_nothing() {
+fn an_end_set_by_others_survives_a_restart_and_extends_no_lease() {
     for (way, setup, keep) in ways() {
         let (mut server, mut client) = setup.start().with_client();
         for (key, act) in
@@ -305,7 +305,7 @@ fn the_digest_covers_owner_and_mode() {
 }
 
 #[test]
-fn every_way_to_keep_it_equals_the_server_after_random_operations() {
+fn every_kind_of_file_equals_the_server_after_random_operations() {
     let (mut server, mut client) =
         Server::conf("appendonly yes\nappendfsync everysec\naof-use-rdb-preamble yes").with_client();
     random_operations(&mut client, 41);
@@ -383,7 +383,7 @@ fn a_cut_transaction_ends_before_the_first_change() {
     let end: [&[u8]; 5] = [b"MULTI", b"PING", b"PING", b"EXEC", b"DLOCK.APPLY"];
     assert!(appended.ends_with(&end.map(<[u8]>::to_vec)), "{}", server.log());
     server.logged("dlock: the server has cut its AOF");
-    // A single time is enough.
+    // The module ends the transaction only once.
     let more = server.appended(|| {
         server.client().int("DLOCK.ACQUIRE m a PX 600000");
     });
@@ -405,7 +405,8 @@ fn a_replica_ends_a_cut_transaction_after_its_promotion_and_a_pause() {
     }
 }
 
-/// Some servers tell both of the end of a turn: who ends the transaction, and who answers clients.
+/// Some servers tell two parts of the module of the end of a turn: that which ends the transaction, and that which
+/// answers clients.
 #[test]
 fn a_client_that_waits_in_the_turn_of_a_promotion_leaves_the_end_of_a_cut_transaction() {
     let (mut server, mut client) = Server::conf(ALWAYS).with_client();

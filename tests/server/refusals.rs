@@ -56,9 +56,9 @@ fn of_several_errors_the_first_in_order_is_returned() {
     client.int("DLOCK.ACQUIRE L1 b PX 600000");
     client.int("DLOCK.RLOCK r a PX 600000");
     client.int("DLOCK.RLOCK r b PX 600000");
-    // The one that may wait: an upgrade, and an owner of a cycle.
+    // The one waiter that is allowed: an upgrade, which an upgrade by `a` would deadlock.
     let upgrade = server.waiter("DLOCK.WLOCK r b BLOCK 0");
-    // A hold without a lease of its own cannot be bound.
+    // The default lease is too short for a session.
     client.ok("CONFIG SET dlock.default-lease 200");
     for (request, error) in [
         ("ACQUIRE text a PX 0 SESSION BLOCK 0", "ERR invalid expire time"),

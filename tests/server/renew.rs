@@ -29,9 +29,9 @@ fn a_lease_given_becomes_the_holds_own() {
     client.leaves("k", 70_000, "DLOCK.RENEW k a");
     client.int("DLOCK.RENEW k a PX 20000");
     client.leaves("k", 20_000, "DLOCK.RENEW k a");
-    // The lease of re-entries counts, too.
+    // A re-entry uses the hold's own lease, too.
     client.leaves("k", 20_000, "DLOCK.RACQUIRE k a");
-    // The lease of an absolute one is what was left when it was given.
+    // An absolute lease is as long as the time that was left when the server got it.
     a_minute_from_now_is_a_lease_of_a_minute(&mut client, "DLOCK.RENEW k a");
 }
 
@@ -47,7 +47,7 @@ fn a_minute_from_now_is_a_lease_of_a_minute(client: &mut Client, request: &str) 
     const MINUTE: i64 = 60_000;
     let given = client.now();
     client.int(format!("{request} PXAT {}", given + MINUTE));
-    // As much of it may have been over when the server got it.
+    // The server got the request up to `late` ms after `given`.
     let late = client.now() - given;
     client.pass(given + late + 200);
     let before = client.now();

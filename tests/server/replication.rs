@@ -223,7 +223,7 @@ fn effects_are_not_for_clients_of_replicas_either() {
     let error = copy.error(&effect);
     assert!(error.starts_with("NOPERM "), "{error}");
     assert_same("refused effect", &before, &state(&mut copy));
-    // A primary that was a replica shows neither.
+    // A replica that was promoted refuses the effect, too.
     replica.promote();
     assert!(copy.error(&effect).starts_with("NOPERM "));
 }

@@ -1,4 +1,4 @@
-//! The lines of "bad input" for every command they apply to, with what each is answered.
+//! Malformed arguments of each command, with the error that answers them.
 
 pub const ACQUIRING: [&str; 4] = ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK"];
 const HOUR_US: i64 = 60 * 60 * 1_000_000;
@@ -11,7 +11,7 @@ pub enum Says {
     Syntax,
     NotInteger,
     Expire,
-    /// A lease that is too long: as for other bad leases, or the message names the lease.
+    /// A lease that is too long: the error of `Expire`, or one that names the lease.
     TooLong,
     /// Not in range: Redis' words, or the message names the argument.
     Range(&'static str),
@@ -114,7 +114,7 @@ fn bad_leases(now: i64) -> Vec<Case> {
     cases
 }
 
-/// Values that are no token, after this word or in the place of the token.
+/// Values that are no token, after this option. An empty option stands for the argument of `CHECK`.
 fn bad_tokens(option: &str) -> Vec<Case> {
     let mut cases = Vec::new();
     for (value, says) in [
@@ -140,7 +140,7 @@ pub fn with_owner(cases: Vec<Case>) -> Vec<Case> {
     cases.into_iter().map(|(words, says)| ([vec![b"a".to_vec()], words].concat(), says)).collect()
 }
 
-/// Times to wait that are none.
+/// Values of `BLOCK` that are no time to wait.
 fn bad_timeouts() -> Vec<Case> {
     let mut cases = vec![
         case("BLOCK -1", Says::NegativeTimeout),
@@ -243,6 +243,7 @@ fn bad_min_tokens(now: i64) -> Vec<Case> {
     cases
 }
 
+/// A token a minute beyond the hour that it may be ahead of the server's clock.
 fn too_far(now: i64) -> String {
     format!("MINTOKEN {}", now * 1000 + HOUR_US + 60_000_000)
 }

@@ -28,7 +28,7 @@ fn holding(setup: Setup) -> (Server, Client) {
     (server, client)
 }
 
-/// Sends each and expects exactly one error, the right one, and no change.
+/// Sends each case about each key, and expects exactly one error, the right one, and no change.
 #[track_caller]
 fn refuse(client: &mut Client, command: &str, cases: &[Case]) {
     assert!(cases.len() > 3);
@@ -42,7 +42,7 @@ fn refuse(client: &mut Client, command: &str, cases: &[Case]) {
             let shown = words.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>().join(" ");
             let shown = format!("DLOCK.{command} {key} {}", &shown[..shown.len().min(200)]);
             let error = client.attempt(request).expect_err(&shown);
-            // Whether the arguments or the key's type is looked at first, the contract does not say.
+            // The contract does not say whether the arguments or the key's type are looked at first.
             let wrong_type = key == "text" && error.starts_with("WRONGTYPE ");
             assert!(wrong_type || says.fits(command, &error), "{shown}\n   {error}, expected {says:?}");
             assert_eq!(client.text("PING"), "PONG", "one reply: {shown}");
@@ -89,13 +89,13 @@ fn a_mistake_in_a_command_changes_nothing() {
         let done = client.attempt(&mistake);
         let after = snapshot(&mut client);
         match done {
-            // The error is counted.
+            // `INFO` counts the error.
             Err(error) if error.starts_with("DEADLOCK ") => {}
             Err(_) => {
                 assert_eq!(after, before, "{mistake}");
                 refused += 1;
             }
-            // The reply is a mistake where other locks are held.
+            // The call is a mistake only beside the locks of `docs/errors.rs`.
             Ok(_) => {}
         }
         before = after;

@@ -43,11 +43,11 @@ fn bad_sessions_and_requests_change_nothing() {
     for command in ACQUIRING {
         refuse(&mut client, command, &with_owner(bad_ids()));
         refuse(&mut client, command, &with_owner(bad_sessions(now)));
-        let fresh: Vec<_> = ["REQUEST id", "PX 5000 REQUEST id", "REQUEST id SESSION", "BLOCK 10 REQUEST id"]
+        let of_new_owners: Vec<_> = ["REQUEST id", "PX 5000 REQUEST id", "REQUEST id SESSION", "BLOCK 10 REQUEST id"]
             .into_iter()
             .map(|words| case(&format!("* {words}"), Says::Names("request")))
             .collect();
-        refuse(&mut client, command, &fresh);
+        refuse(&mut client, command, &of_new_owners);
     }
     refuse(&mut client, "RELEASE", &with_owner(bad_ids()));
     refuse(&mut client, "RENEW", &with_owner(bad_sessions(now)));

@@ -28,21 +28,23 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("NOPERM a named session needs a user, which a module's call does not have", "named_sessions"),
 ];
 
-/// A mistake in a command that acquires or renews a lock: what precedes the options is put in.
-const LEASES: [&str; 7] = ["NX", "PX", "PX 5 PX 5", "PX 5 EX 5", "EX x", "EX 0", "PXAT 1"];
-const LEASES_TOO: [&str; 3] = ["EX 9223372036854775807", "EX 40000000", "SESSION PX 299"];
-const WAITS: [&str; 4] = ["BLOCK x", "BLOCK -1", "REQUEST", "REQUEST id REQUEST id"];
+/// Options that are mistakes in every command that acquires or renews a lock.
+const BAD_LEASES: [&str; 7] = ["NX", "PX", "PX 5 PX 5", "PX 5 EX 5", "EX x", "EX 0", "PXAT 1"];
+const MORE_BAD_LEASES: [&str; 3] = ["EX 9223372036854775807", "EX 40000000", "SESSION PX 299"];
+/// Options that are mistakes in every command that acquires a lock.
+const BAD_WAITS: [&str; 4] = ["BLOCK x", "BLOCK -1", "REQUEST", "REQUEST id REQUEST id"];
 
 fn mistakes() -> Vec<String> {
     let mut requests = Vec::new();
     for command in COMMANDS {
         let call = command.call("k");
         if command.kind == Kind::Acquires {
-            requests.extend(LEASES.iter().chain(&LEASES_TOO).chain(&WAITS).map(|options| format!("{call} {options}")));
+            let options = BAD_LEASES.iter().chain(&MORE_BAD_LEASES).chain(&BAD_WAITS);
+            requests.extend(options.map(|options| format!("{call} {options}")));
             requests.push(call.replacen(" a", " *", 1) + " REQUEST r");
         }
         if command.name == "renew" {
-            requests.extend(LEASES.iter().chain(&LEASES_TOO).map(|options| format!("{call} {options}")));
+            requests.extend(BAD_LEASES.iter().chain(&MORE_BAD_LEASES).map(|options| format!("{call} {options}")));
         }
         if command.required() > 0 {
             requests.push(format!("DLOCK.{}", command.name));
@@ -52,7 +54,7 @@ fn mistakes() -> Vec<String> {
     requests
 }
 
-/// Errors by command, each provoked once.
+/// Provokes errors, and returns them by command.
 fn provoked() -> BTreeMap<String, Vec<String>> {
     let (server, mut client) = Server::start().with_client();
     client.ok("SET text v");
@@ -157,7 +159,7 @@ fn fits(text: &str, error: &str) -> bool {
     parts.last().is_some_and(|part| part.is_empty()) || rest.is_empty()
 }
 
-/// The texts of errors in the tables of a page. A bare code is also one of other servers' commands.
+/// The texts of errors in the tables of a page. A code without a text is left out: other commands send it, too.
 fn listed(page: &Page) -> Vec<String> {
     const CODES: [&str; 9] = [
         "ERR ",
@@ -192,7 +194,7 @@ fn every_error_that_a_page_lists_is_sent_and_the_other_way_round() {
         // The other pages refer to that of DLOCK.ACQUIRE.
         let inherits = !["acquire", "check", "help", "log"].contains(&page.name().as_str());
         for text in texts.iter().filter(|text| !is_provoked_elsewhere(text)) {
-            // Nobody enters a lock so often, except with permits.
+            // The test enters a lock so often only with permits: that error stands for the other commands, too.
             let is_sent = own.iter().any(|error| fits(text, error))
                 || text.contains("too often") && all.iter().any(|error| fits(text, error));
             assert!(is_sent, "{}: nobody sends {text}: {own:#?}", page.path.display());

@@ -58,7 +58,6 @@ impl Page {
         self.path.file_stem().expect("a file").to_string_lossy().into_owned()
     }
 
-    /// The sessions.
     pub fn sessions(&self) -> Vec<Block> {
         self.fenced("console").iter().map(|lines| Block::parse(lines)).collect()
     }
@@ -88,7 +87,7 @@ impl Page {
         block.unwrap_or_else(|| panic!("no syntax in {}", self.path.display())).join(" ")
     }
 
-    /// The cells of every table row whose first cell is code that begins with `prefix`.
+    /// The cells, without backticks, of every table row whose first cell begins with `prefix`.
     pub fn rows(&self, prefix: &str) -> Vec<Vec<String>> {
         // A bar within a cell is written with a backslash.
         const BAR: &str = "\u{1}";

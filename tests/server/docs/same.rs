@@ -47,13 +47,13 @@ impl Names {
         Ok(())
     }
 
-    /// A written command with the token of the last grant in the place of `<token>`.
+    /// A written command with the highest written token in the place of `<token>`.
     pub fn fill(&self, command: &str) -> String {
         let tokens = self.0.keys().filter_map(|name| if let Name::Token(token) = name { Some(*token) } else { None });
         tokens.max().map_or_else(|| command.to_owned(), |token| command.replace("<token>", &token.to_string()))
     }
 
-    /// A written command with the names that are real.
+    /// A written command with the real names.
     pub fn translate(&self, command: &str) -> String {
         let mut before = "";
         let translated = command.split(' ').map(|word| {
@@ -122,7 +122,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// A token has 16 digits, for the next 264 years; an owner that the server makes up is a UUID; a client is named in
+/// A token has 16 digits until the year 2286; an owner that the server makes up is a UUID; a client is named in
 /// `CLIENT UNBLOCK`.
 fn name_of(before: &str, word: &str) -> Option<Name> {
     if before == "UNBLOCK" {
@@ -140,7 +140,7 @@ fn name_of(before: &str, word: &str) -> Option<Name> {
     is_uuid.then(|| Name::Owner(bare.to_owned()))
 }
 
-/// `(1.52s)`, which `redis-cli` adds to a reply that was a while in coming.
+/// `(1.52s)`, which `redis-cli` adds to a slow reply.
 fn is_duration(line: &str) -> bool {
     let inner = line.strip_prefix('(').and_then(|line| line.strip_suffix("s)"));
     inner.is_some_and(|inner| inner.parse::<f64>().is_ok())

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::page::root;
 use crate::support::wait::PATIENCE;
 
-/// A program that reads what is typed. Ends with the value.
+/// A program that reads what is typed. The program is killed when the value is dropped.
 pub struct Terminal {
     child: Child,
     input: ChildStdin,
@@ -52,7 +52,6 @@ impl Terminal {
         Self { child, input, chunks, printed: Vec::new() }
     }
 
-    /// Types.
     pub fn type_in(&mut self, text: &str) {
         self.input.write_all(text.as_bytes()).and_then(|()| self.input.flush()).expect("a program that reads");
     }
@@ -95,14 +94,14 @@ impl Drop for Terminal {
     }
 }
 
-/// The script that finds the server and its client, for the server under test.
+/// A script of `scripts/`, for the server under test.
 pub fn script(name: &str) -> Command {
     let mut command = Command::new(root().join("scripts").join(name));
     command.env("SERVER", std::env::var_os("DLOCK_SERVER").unwrap_or_default());
     command
 }
 
-/// The client that belongs to the server.
+/// The `redis-cli` that belongs to the server under test.
 fn cli_path() -> PathBuf {
     let found = script("server").arg("cli").output().expect("scripts/server");
     assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));

@@ -34,7 +34,7 @@ fn machine() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_millis() as i64
 }
 
-/// Waits for a moment closely.
+/// Waits until a moment, to the millisecond.
 fn reach(moment: i64) {
     thread::sleep(Duration::from_millis((moment - machine() - 5).max(0) as u64));
     while machine() < moment {
@@ -57,9 +57,9 @@ struct Said {
 }
 
 impl Said {
-    /// Returns whether the command fell into the millisecond of the cap.
+    /// Asserts that the answer is right. Returns whether the command fell into the millisecond of the cap.
     #[track_caller]
-    fn is_right(&self) -> bool {
+    fn meets_cap(&self) -> bool {
         let (Said { cap, between: (before, after), alive }, why) =
             (self, "the hold ends in the millisecond of its cap");
         assert!(
@@ -70,7 +70,7 @@ impl Said {
     }
 }
 
-/// Sends `commands` about lock `n` between two looks at the clock. Returns the replies and these times.
+/// Sends `commands` between two looks at the clock. Returns the replies and the times that the clock showed.
 #[track_caller]
 fn between(client: &mut Client, commands: &[String]) -> (Vec<Value>, (i64, i64)) {
     let time = || "TIME".to_owned();
@@ -86,7 +86,7 @@ fn until_they_meet(mut round: impl FnMut() -> usize) {
     assert!((0..ROUNDS).any(|_| round() > 0), "no command fell into the millisecond of a cap");
 }
 
-/// Renews the lock of `a` and asks for it as `b`: one of the two has it.
+/// Renews the lock of `a` and asks for it as `b`: one of the two has it. Returns whether that met the cap.
 #[track_caller]
 fn renew(client: &mut Client, n: usize, cap: i64) -> bool {
     let renew = format!("DLOCK.RENEW k{n} a PX 60000");
@@ -97,7 +97,7 @@ fn renew(client: &mut Client, n: usize, cap: i64) -> bool {
     assert!(alive[0] || *first == Value::Nil, "the cap cuts each renewal: {first:?}");
     assert!(*other == Value::Nil || !alive[1], "two owners: {replies:?}");
     assert!(*other == Value::Nil || clock.1 >= cap, "{cap} was not reached at {clock:?}: {replies:?}");
-    Said { cap, between: clock, alive: alive[0] }.is_right()
+    Said { cap, between: clock, alive: alive[0] }.meets_cap()
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_release_in_the_millisecond_of_a_cap_is_too_late_and_takes_nothing_from_the_
             let release = format!("DLOCK.RELEASE k{n} a");
             let (replies, clock) = between(&mut client, std::slice::from_ref(&release));
             let alive = replies[0] == Value::Int(1);
-            met += usize::from(Said { cap: *cap, between: clock, alive }.is_right());
+            met += usize::from(Said { cap: *cap, between: clock, alive }.meets_cap());
             released += i64::from(alive);
             let token = client.int(format!("DLOCK.ACQUIRE k{n} b PX 60000"));
             client.nil(release);

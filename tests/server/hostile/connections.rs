@@ -1,4 +1,4 @@
-//! Connections: very many, half open ones, and such that stop in the middle.
+//! Connections: very many, half open ones, and some that stop in the middle of a command.
 
 use crate::support::replica::{counter, info_field};
 use crate::support::skip::skipped;
@@ -6,7 +6,7 @@ use crate::support::{Client, Server, lock_info, soon};
 
 const CROWD: usize = 10_000;
 
-/// The test holds one end of each connection. Files are for all tests together.
+/// Raises this process's limit of open files, which is for all its tests together, to at least this number.
 fn make_room(files: u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls read or write the one structure they are given.

@@ -25,7 +25,7 @@ struct Stage {
     server: Server,
     client: Client,
     waiters: Vec<Client>,
-    /// Over how many ms the keys of a round end: about as long as the server takes for what ends with them.
+    /// The ms over which the keys of a round end: about as many as the server needs for what ends with them.
     spread: u64,
     random: Random,
 }
@@ -69,7 +69,7 @@ impl Stage {
     }
 }
 
-/// Waits for a moment closely.
+/// Waits until a moment, to the microsecond.
 fn spin_until(moment: Duration) {
     while machine() < moment {
         std::hint::spin_loop();
@@ -94,7 +94,7 @@ fn a_session_ends_with_its_keys(holds: usize, rounds: usize) {
             spin_until(Duration::from_micros((now + 7) * 1000 + stage.random.below(2000)));
             drop(session);
         } else {
-            // The earlier the better for a session that ends quickly.
+            // The fewer ms the server needs for the end of the session, the earlier the keys end.
             let after = 1 + round as u64 % (stage.spread / 4).max(1);
             let mut requests = stage.ends(machine().as_millis() as u64 + after);
             requests.push(format!("CLIENT KILL ID {id}"));
@@ -135,7 +135,7 @@ fn a_lease_may_be_extended_when_the_key_ends() {
     for _ in 0..15 {
         let mut session = stage.server.client();
         session.pipeline(&each(|n| format!("DLOCK.ACQUIRE k{n} a PX 900 SESSION")));
-        // A third of the lease later it is extended.
+        // The server extends a lease when a third of it is over.
         let extended = machine().as_millis() as u64 + 300;
         stage.wait();
         let middle = stage.spread / 2;

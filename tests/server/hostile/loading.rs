@@ -19,7 +19,7 @@ impl Work {
         let (server, [mut client, mut session]) = Server::start().with_clients();
         client.ok("CONFIG SET dlock.default-lease 77777");
         let token = client.int("DLOCK.RACQUIRE k a PX 600000");
-        // A server that loads a module stands still meanwhile.
+        // The leases of 3 s outlast the time for which a server stands still when it loads a module.
         session.int("DLOCK.ACQUIRE s a PX 3000 SESSION");
         client.int("DLOCK.ACQUIRE brief a PX 3000");
         let waiters = ["k b", "s b", "brief b"].map(|words| format!("DLOCK.ACQUIRE {words} PX 600000 BLOCK 0"));

@@ -23,7 +23,7 @@ pub(super) fn within(limit: Duration, found: Duration, what: &str) {
     assert!(found <= limit, "{what}: {found:?}, not {limit:?}");
 }
 
-/// The longest turn in which this request, which waits for a ms and is given up, is looked at.
+/// The longest turn of the server while this request, whose wait ends after 1 ms, is sent three times.
 #[track_caller]
 fn search(server: &Server, request: &str) -> Duration {
     let mut client = server.client();
@@ -254,7 +254,7 @@ fn leases_of_a_session_that_are_all_due_after_a_pause_are_extended_in_pieces() {
         let (mut session, mut client) = (server.client(), server.client());
         let locks = MANY / 3;
         session.pour((0..locks).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 18000 SESSION")));
-        // The holds are due for renewal 6 s after they were granted, and 5 s are left when the pause ends.
+        // The holds are due for renewal 6 s after they were granted, and less than 11 s are left when the pause ends.
         client.ok("CLIENT PAUSE 7000 WRITE");
         let sample: Vec<_> = (0..locks).step_by(1000).map(|n| format!("PTTL k{n}")).collect();
         server.longest_turn(|| {
@@ -278,7 +278,7 @@ fn sessions_of_a_swapped_database_are_looked_at_in_pieces() {
     within(PIECE, found, "SWAPDB");
 }
 
-/// Each client has more locks than are looked at in one go: their ends must not be looked for one by one.
+/// Each client has more locks than the server looks at in one go (64).
 #[test]
 fn many_large_sessions_that_end_together_end_in_pieces() {
     const CLIENTS: usize = 500;
@@ -332,7 +332,7 @@ fn a_hundred_thousand_lapsed_holds_are_dropped_in_pieces() {
         turn
     });
     within(PIECE, found, "an RLOCK beside 100,000 lapsed holds");
-    // However much is left of them, they are over for everybody.
+    // Lapsed holds that are still stored count for nobody.
     client.int("DLOCK.RLOCK k new PX 600000");
     client.int("DLOCK.RELEASE k bound");
     client.int("DLOCK.WLOCK k new");

@@ -3,8 +3,8 @@
 use crate::support::{Client, Server, lock_info, req};
 
 const MEGABYTE: usize = 1 << 20;
-/// No error says more than this, whatever it is about.
-const TEXT: usize = 4096;
+/// The bytes that no error exceeds, whatever it is about.
+const LONGEST_ERROR: usize = 4096;
 
 fn mega() -> Vec<u8> {
     vec![b'9'; MEGABYTE]
@@ -14,7 +14,7 @@ fn mega() -> Vec<u8> {
 fn refuses(client: &mut Client, request: redis::Cmd, code: &str) {
     let error = client.error(request);
     assert!(error.starts_with(code), "{code}: {}", &error[..error.len().min(200)]);
-    assert!(error.len() < TEXT, "{} bytes of {code}", error.len());
+    assert!(error.len() < LONGEST_ERROR, "{} bytes of {code}", error.len());
 }
 
 #[test]

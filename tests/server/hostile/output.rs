@@ -1,10 +1,10 @@
-//! Clients that do not read, and such that send more than the server will keep: they are cut off, and leave nothing.
+//! Clients that do not read, or that send more than the server will keep: they are cut off, and leave nothing.
 
 use crate::support::{Client, Server, lock_info, soon};
 
 const READERS: usize = 2_000;
 
-/// Returns a client of a lock with enough holds that to show it takes more than a hundred kilobytes.
+/// Takes 2,000 holds of a lock, which `DLOCK.INFO` shows in more than 100 kB. Returns the client.
 #[track_caller]
 fn crowded(server: &Server) -> Client {
     let mut client = server.client();
@@ -13,7 +13,7 @@ fn crowded(server: &Server) -> Client {
 }
 
 #[test]
-fn who_asks_and_does_not_read_is_cut_off_and_its_lock_is_free() {
+fn a_client_that_does_not_read_is_cut_off_and_its_lock_is_free() {
     let server = Server::start();
     let mut client = crowded(&server);
     client.ok(["CONFIG", "SET", "client-output-buffer-limit", "normal 2000000 0 0"]);
@@ -27,7 +27,7 @@ fn who_asks_and_does_not_read_is_cut_off_and_its_lock_is_free() {
 }
 
 #[test]
-fn who_waits_with_more_than_the_server_keeps_for_clients_leaves_the_queue() {
+fn a_waiter_that_sends_more_than_the_server_keeps_leaves_the_queue() {
     let (server, mut client) = Server::conf("maxmemory-clients 8mb").with_client();
     client.int("DLOCK.RLOCK k a PX 600000");
     let mut greedy = server.waiter("DLOCK.WLOCK k w BLOCK 0");

@@ -35,12 +35,12 @@ fn fill(client: &mut Client) {
 /// Returns the memory that counts for `maxmemory`.
 #[track_caller]
 fn counted(client: &mut Client) -> i64 {
-    let [used, free] = ["used_memory", "mem_not_counted_for_evict"]
+    let [used, uncounted] = ["used_memory", "mem_not_counted_for_evict"]
         .map(|name| info_field(client, "memory", name).expect("a field").parse::<i64>().expect("a number"));
-    used - free
+    used - uncounted
 }
 
-/// Takes away memory until the server has to do something about it, and asks for more locks all the while. How
+/// Takes away memory until the server has to do something about it, and asks for more locks all the while. Returns how
 /// many were refused.
 #[track_caller]
 fn squeeze(client: &mut Client, policy: &str) -> usize {
@@ -72,8 +72,8 @@ fn memory_that_runs_out_loses_no_waiter_under_any_policy() {
             Server::conf(&format!("maxmemory-policy {policy}\nmaxmemory-samples 10")).with_replica();
         let mut client = server.client();
         fill(&mut client);
-        let line = (0..WAITERS).map(|n| format!("DLOCK.ACQUIRE lock{n} b PX 600000 BLOCK 0"));
-        let mut waiters = server.waiters(line);
+        let requests = (0..WAITERS).map(|n| format!("DLOCK.ACQUIRE lock{n} b PX 600000 BLOCK 0"));
+        let mut waiters = server.waiters(requests);
         let refused = squeeze(&mut client, policy);
         client.ok("CONFIG SET maxmemory 0");
         let evicted: i64 = info_field(&mut client, "stats", "evicted_keys").unwrap().parse().unwrap();
@@ -90,11 +90,11 @@ fn memory_that_runs_out_loses_no_waiter_under_any_policy() {
     }
 }
 
-/// The client that waits for it has it if the other one has lost it. Its own hold may be evicted as well.
+/// Asserts that `b` waits for the lock of `a`, or has got it, or that an eviction took it from `b`, too.
 #[track_caller]
 fn is_waited_for_or_handed_over(server: &Server, lock: &str, policy: &str) {
-    let (holders, line) = (server.holders(lock), server.queue(lock));
-    let shown: Vec<&str> = holders.iter().chain(&line).map(String::as_str).collect();
+    let (holders, queue) = (server.holders(lock), server.queue(lock));
+    let shown: Vec<&str> = holders.iter().chain(&queue).map(String::as_str).collect();
     let evicts = policy != "noeviction";
     assert!(shown == ["a", "b"] || evicts && (shown == ["b"] || shown.is_empty()), "{policy}: {lock} {shown:?}");
     assert!(holders.len() <= 1, "{policy}: {holders:?}");

@@ -5,7 +5,7 @@ use redis::Value;
 use crate::support::{Server, lock_info, soon};
 
 #[test]
-fn what_ended_during_a_stall_is_served_in_order_before_who_came_during_it() {
+fn waiters_are_served_in_order_before_a_client_that_came_during_a_stall() {
     let (server, [mut client, mut sleeper]) = Server::start().with_clients();
     client.int("DLOCK.ACQUIRE k a PX 1000");
     let mut waiters = server.waiters(["b", "c", "d"].map(|o| format!("DLOCK.ACQUIRE k {o} PX 300 BLOCK 0")));
@@ -22,7 +22,7 @@ fn what_ended_during_a_stall_is_served_in_order_before_who_came_during_it() {
 }
 
 #[test]
-fn who_died_during_a_stall_holds_nothing_afterwards() {
+fn a_client_that_died_during_a_stall_holds_nothing_afterwards() {
     let (server, [mut client, mut sleeper, mut session]) = Server::start().with_clients();
     session.int("DLOCK.ACQUIRE k a PX 600000 SESSION");
     let head = server.waiter("DLOCK.ACQUIRE k gone PX 600000 BLOCK 0 SESSION");

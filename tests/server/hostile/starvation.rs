@@ -110,7 +110,7 @@ fn thousands_of_sessions_that_end_together_cost_others_no_session() {
 
 /// The head of a queue does not pay for what others left behind on that lock.
 #[test]
-fn who_waits_for_a_crowd_that_has_left_keeps_its_own_session() {
+fn a_waiter_for_a_crowd_that_has_left_keeps_its_own_session() {
     // As above, a run is invalid in which the machine stops the server.
     match (0..5).find_map(|_| while_a_crowd_leaves()) {
         Some(is_lost) => assert!(!is_lost, "a live session was lost"),
@@ -118,7 +118,7 @@ fn who_waits_for_a_crowd_that_has_left_keeps_its_own_session() {
     }
 }
 
-/// Returns whether who waits for a crowd loses its own session while that leaves. `None`: the server was stopped.
+/// Returns whether a waiter for a crowd loses its own session while the crowd leaves. `None`: the server was stopped.
 fn while_a_crowd_leaves() -> Option<bool> {
     let server = Server::start();
     let [mut client, mut other, mut crowd] = [server.client(), server.client(), server.client()];
@@ -139,8 +139,8 @@ fn while_a_crowd_leaves() -> Option<bool> {
     (longest < limit).then_some(is_lost)
 }
 
-/// In a cluster, the server is asked about each key of a request that waits. It removes a key that has expired, and no
-/// hook tells of that.
+/// In a cluster, the module asks the server about each key of a request that waits. The server removes a key that has
+/// expired, and tells nobody.
 #[test]
 fn a_key_that_expires_under_a_question_costs_others_no_session() {
     let cluster = Cluster::start(1);

@@ -175,7 +175,7 @@ fn held_is_never_below_zero() {
 #[test]
 fn a_lease_that_ran_out_is_logged_whoever_notices() {
     let (server, mut client) = Server::start().with_client();
-    // The server, which removes the key.
+    // The server notices, and removes the key.
     let token = client.int("DLOCK.RLOCK idle a PX 60");
     soon("the key is gone", || client.int("DBSIZE") == 0);
     let entry = last(&mut client, "lapse");
@@ -183,17 +183,17 @@ fn a_lease_that_ran_out_is_logged_whoever_notices() {
     assert_eq!([entry.int("token"), entry.int("held")], [token, 60]);
     assert_eq!((entry.field("waited"), entry.field("client")), (&Value::Nil, &Value::Nil));
     assert_eq!((entry.field("addr"), entry.field("name")), (&Value::Nil, &Value::Nil));
-    // A waiter's timer. The wait itself is too short to be logged.
+    // A waiter's timer notices. The wait itself is too short to be logged.
     client.int("DLOCK.ACQUIRE waited b PX 700");
     server.waiter("DLOCK.ACQUIRE waited c BLOCK 0 PX 600000").granted();
     assert_eq!(last(&mut client, "lapse").text("owner"), "b");
-    // The next command on a lock that others hold.
+    // The next command on a lock that others hold notices.
     client.int("DLOCK.RLOCK k d PX 600000");
     client.int("DLOCK.RLOCK k e PX 20");
     client.pass_ms(20);
     client.int("DLOCK.RLOCK k f PX 600000");
     assert_eq!(last(&mut client, "lapse").text("owner"), "e");
-    // The next command on a key that had expired.
+    // The next command on a key that had expired notices.
     client.int("DLOCK.ACQUIRE short g PX 5");
     client.outlive("short");
     client.int("DLOCK.ACQUIRE short h PX 600000");
@@ -243,7 +243,7 @@ fn a_key_that_goes_with_live_holds_is_a_delete() {
         assert!(entry.int("held") >= 0, "{act}");
         assert_eq!(log(&mut client).len(), 1, "{act}");
     }
-    // An earlier expiry, whoever notices.
+    // A key that expires before its lease is a delete, too, whoever notices.
     for notice in ["EXISTS k", "DLOCK.ACQUIRE k b", "DLOCK.INFO k"] {
         client.ok("FLUSHALL");
         client.ok("DLOCK.LOG RESET");
@@ -307,7 +307,7 @@ fn a_flush_that_removes_a_lock_is_one_entry() {
 }
 
 #[test]
-fn a_flush_of_many_keys_without_a_lock_is_none() {
+fn a_flush_of_many_keys_without_a_lock_is_no_entry() {
     let (_server, [mut client, mut session]) = Server::start().with_clients();
     for flush in ["FLUSHDB", "FLUSHDB ASYNC"] {
         client.pour((0..30_000).map(|n| format!("SET string{n} v")));
@@ -318,7 +318,7 @@ fn a_flush_of_many_keys_without_a_lock_is_none() {
         client.ok("SELECT 0");
         client.ok(flush);
         assert_eq!(log(&mut client), [], "{flush}: the locks are in another database");
-        // Among all these, a lock of a session is known.
+        // A lock of a session is found among all these keys.
         session.ok("SELECT 0");
         client.pour((0..30_000).map(|n| format!("SET string{n} v")));
         session.int("DLOCK.ACQUIRE bound a PX 600000 SESSION");
@@ -340,7 +340,7 @@ fn a_deadlock_is_logged() {
     assert_eq!(entry.texts(["key", "owner", "mode"]), ["k", "a", "exclusive"]);
     assert_eq!(entry.int("client"), client.id());
     assert_eq!((entry.field("token"), entry.field("held")), (&Value::Nil, &Value::Nil));
-    // By a cycle, and for several locks: the first is named.
+    // A cycle names the key that was asked for, and a request for several locks its first key.
     client.int("DLOCK.ACQUIRE other b");
     let _waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
     client.error("DLOCK.ACQUIRE other a BLOCK 0");
@@ -424,7 +424,7 @@ fn only_a_primary_logs() {
     assert_eq!(log(&mut copy), []);
     copy.ok("DLOCK.LOG RESET");
     copy.run("DLOCK.LOG HELP");
-    // A replica's own log stays when it becomes a primary, and a primary's when it becomes a replica.
+    // A primary's log stays when it becomes a replica.
     primary.follow(&replica);
     assert_eq!(client.int("DLOCK.LOG LEN"), 4);
 }

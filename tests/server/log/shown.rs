@@ -51,7 +51,7 @@ pub fn events(client: &mut Client) -> Vec<String> {
     log(client).iter().map(|entry| entry.text("event")).collect()
 }
 
-/// The newest entry, which is about this event.
+/// Returns the newest entry, and asserts that it is about this event.
 #[track_caller]
 pub fn last(client: &mut Client, event: &str) -> Entry {
     let entry = log(client).into_iter().next().expect("an entry");
