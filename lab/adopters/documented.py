@@ -12,7 +12,7 @@ ERRORS: dict[str, dict[str, str]] = {
         "redis.exceptions.LockNotOwnedError": LOST,
         "redis.exceptions.ConnectionError": UNREACHABLE,
         "redis.exceptions.TimeoutError": UNREACHABLE,
-        # Each is a ConnectionError. An agent that reaches no majority says the first.
+        # Kinds of ConnectionError. The first is the `LOADING` of an agent that reaches no majority.
         "redis.exceptions.BusyLoadingError": UNREACHABLE,
         "redis.sentinel.MasterNotFoundError": UNREACHABLE,
         "redis.asyncio.sentinel.MasterNotFoundError": UNREACHABLE,
@@ -70,7 +70,7 @@ def odd(program: str, written: str) -> list[str]:
 
 
 def meaning(program: str, kind: str, inside: bool) -> str | None:
-    """Returns what an error tells; None: it is not documented. A refusal tells a program that is inside of a loss."""
+    """Returns what an error tells; None: it is not documented. Inside, a refusal means that the lock is lost."""
     if kind == "abandoned":
         return kind if inside else None
     told = ERRORS.get(program.split()[0], {}).get(kind)

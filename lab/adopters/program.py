@@ -18,8 +18,8 @@ from visits import Visits
 
 LANGUAGES = ("python", "asyncio", "node", "java", "go", "rust", "php", "ruby")
 ROLES = ("web", "pool", "election", "slots", "cron")
-# Some are left out: PHP has no semaphores, and neither has a quorum; the gem refuses clusters, and the store for PHP has
-# no rule for the replicas of one.
+# Languages and roles without programs: PHP and a quorum have no semaphores; the gem refuses clusters, and the store for
+# PHP has no rule for the replicas of a cluster.
 LACKING = {"one": {("php", "slots")}, "sentinel": {("php", "slots")}, "quorum": {(each, "slots") for each in LANGUAGES},
            "cluster": {(each, role) for each in ("php", "ruby") for role in ROLES}}
 # How long a program may take to end when its input closes, in seconds.
@@ -32,12 +32,12 @@ class Adopter(Program):
     def __init__(self, name: str, words: list[str], it: Round, lines: TextIO | None) -> None:
         super().__init__(name, words)
         self._it = it
-        # Where to write what it says.
+        # A file for each line that it writes, if one was asked for.
         self._lines = lines
         self._ending = False
         self.visits = Visits(name, 0)
         self.said = 0
-        # Programs are started with these.
+        # The variables that it is started with, beside ours.
         self.environment: dict[str, str] = {}
 
     async def start(self) -> None:
@@ -69,8 +69,8 @@ class Adopter(Program):
         if self.pid in self.killed:
             its.died(self.killed_at)
         elif not self._ending or code or its.open:
-            unsaid = [its.attempts[number] for number in its.open]
-            self._it.seen.append(f"{self.name} ended with {code}, in the midst of {unsaid}: {self.log()}")
+            unfinished = [its.attempts[number] for number in its.open]
+            self._it.seen.append(f"{self.name} ended with {code}, in the midst of {unfinished}: {self.log()}")
             self._it.killed.add(self.pid)
             its.died(micros())
             if not self._ending:
@@ -84,8 +84,8 @@ class Adopter(Program):
         try:
             await asyncio.wait_for(self._process.wait(), ENDS + slack)
         except asyncio.TimeoutError:
-            said = [self.visits.attempts[number] for number in self.visits.open]
-            self._it.seen.append(f"{self.name} goes on {ENDS + slack:.0f} s after its input has closed: {said}")
+            unfinished = [self.visits.attempts[number] for number in self.visits.open]
+            self._it.seen.append(f"{self.name} goes on {ENDS + slack:.0f} s after its input has closed: {unfinished}")
             self.signal(signal.SIGABRT)
             self._it.killed.update(await self.kill())
         await self._reading

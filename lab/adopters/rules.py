@@ -25,13 +25,13 @@ KEPT = 3_600_000
 LATE = 150 * MS
 # The time by which replicas have to answer earlier, since a server ends `WAIT` that much late, in microseconds.
 ENDS_LATE = 100 * MS
-# Around the begin and the limit of a wait, answers must come in time, in microseconds.
+# For how long after its begin and before its limit a wait needs answers in time, in microseconds.
 EDGE = 500 * MS
-# A try waits for an answer for this long, and a wait without a limit for so much silence, in microseconds.
+# The silence after which a try gives up, and a wait without a limit, in microseconds.
 TRY, OUTAGE = 1_000 * MS, 30_000 * MS
 # The locks of programs that cannot ask replicas have names of their own.
 OWN = "0/php-"
-# A hold without replicas may end with these.
+# Faults that may end a hold which no replica had to acknowledge.
 TAKEOVERS = {"failover", "handover", "freeze", "servers not whole"}
 
 
@@ -67,10 +67,10 @@ def reasons(it: Round) -> Iterator[str]:
 
 
 def excuse(it: Round, attempt: Attempt) -> str:
-    """Returns why an acquisition says that no server answers: `fault`, `lateness`, `early` or `none`, which are wrong.
+    """Returns why an acquisition says that no server answers: `fault` or `lateness`; `early` and `none` are violations.
 
-    Replicas that had the rest of a wait may be late, too. Nothing: the acquisition says something else, or is one of
-    PHP's, whose store has the limits of its client.
+    Lateness excuses too few replicas, too, at the end of a wait. Empty: the acquisition says something else, or is one
+    of PHP's, whose store has the limits of its client.
     """
     took, limit = attempt.ended - attempt.began, OUTAGE if attempt.wait == FOREVER else attempt.wait * MS
     was_late = lateness(it, attempt) >= LATE

@@ -28,7 +28,7 @@ from rules import KEPT, excuses, violations  # noqa: E402
 
 # Faults come for a while, then there are none for a while, over and over, in seconds.
 FAULTS, CALM = 12.0, 7.0
-# The longest lease, and how long what is left may take to end after it, in seconds.
+# The longest lease, and how late a hold that is left may end after it, in seconds.
 LEASE, REST = KEPT / 1_000_000, 1.0
 
 
@@ -69,7 +69,7 @@ class Run:
         self._programs += adopters(self._built, self._deployment, self.it, self._options, self._ledger, lines)
         current = {"now": self.it}
         watching = watch(self._deployment, current)
-        # Some at a time: a machine that starts seventy programs does nothing else.
+        # Ten a second: a machine that starts seventy programs does nothing else.
         for program in self._programs:
             await program.start()
             await asyncio.sleep(0.1)
@@ -122,7 +122,7 @@ class Run:
         return "\n".join(lines)
 
     def row(self, violations: int) -> tuple[list[str], list[float]]:
-        """Returns a row of docs/evidence.md: where it was, minutes and programs, then what came of it."""
+        """Returns a row of docs/evidence.md: servers, then minutes, acquisitions, grants, losses, faults, violations."""
         its = self.it.attempts
         lost = sum(any(sample.lost for sample in each.samples) for each in its)
         counts = [len(its), sum(each.is_granted for each in its), lost, sum(self._faults.counts.values()), violations]

@@ -97,8 +97,8 @@ class Rules(unittest.TestCase):
         away = failed(2000)
         self.finds("failed for no reason", away)
         self.assertEqual(self.found(away, faults=[("restart", "", 0, 5 * MS)]), [])
-        odd = [*visit(1, 0, 0, 5)[:1], line("error", 1, 10, type="builtins.KeyError", message="'x'")]
-        self.finds("does not document", odd, faults=[("restart", "", 0, 5 * MS)], late=LATE_ALL_THE_TIME)
+        unknown = [*visit(1, 0, 0, 5)[:1], line("error", 1, 10, type="builtins.KeyError", message="'x'")]
+        self.finds("does not document", unknown, faults=[("restart", "", 0, 5 * MS)], late=LATE_ALL_THE_TIME)
 
     def test_a_fault_is_no_reason_if_the_limit_has_not_passed(self) -> None:
         for took in (10, 1990):

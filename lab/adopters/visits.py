@@ -34,7 +34,7 @@ class Visits:
 
     @property
     def is_inside(self) -> bool:
-        """Returns whether it has a lock, as far as is known."""
+        """Returns whether the process has a lock, as far as is known."""
         return any(self.attempts[number].is_granted for number in self.open)
 
     def add(self, line: Line) -> None:
@@ -95,7 +95,7 @@ class Visits:
 
 
 def sample(line: Line) -> Sample:
-    """Returns what a program said of its lock. Some know only whether it is lost: they believe at that instant."""
+    """Returns what a program said of its lock, 60 s at most. Some know only whether it is lost: they believe just then."""
     remaining = line["remaining"]
     known = int(remaining * 1000) if remaining is not None else int(not line["lost"])
     return Sample(*line["at"], min(known, 60_000_000), line["lost"])

@@ -259,7 +259,7 @@ final class Adopter {
         return System.nanoTime() / 1000;
     }
 
-    /** Connects; a server that is away is tried again, as what starts programs again does. */
+    /** Connects. Tries again while no server answers, as a supervisor that restarts the program would. */
     private static DLockClient connect() throws InterruptedException {
         while (true) {
             try {

@@ -202,7 +202,7 @@ func stand(ctx context.Context) {
 	leads := false
 	err := client.Elect(ctx, "leader", func(term context.Context, lock *dlock.Lock) error {
 		if leads {
-			// The term before had ended when it resigned.
+			// The term before has ended by itself, and this wait is told only now.
 			number = asking("leader", 2000, -1, nil)
 		}
 		leads = true
@@ -280,7 +280,7 @@ func main() {
 	if replicas, _ := strconv.Atoi(os.Getenv("ADOPTER_REPLICAS")); replicas > 0 {
 		replicated = []dlock.Option{dlock.WithReplicas(replicas, time.Second)}
 	}
-	replicated = replicated[:len(replicated):len(replicated)]
+	replicated = replicated[:len(replicated):len(replicated)] // so that each append copies
 	task := map[string]func(context.Context){
 		"web": pay, "pool": serve, "election": stand, "slots": compute, "cron": report,
 	}[role]

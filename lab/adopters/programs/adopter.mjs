@@ -69,7 +69,7 @@ class Visit {
     }
   }
 
-  /** Runs what acquires the lock, and tells how that ends. It returns what there is to say of a lock that was left. */
+  /** Runs a routine that acquires the lock, and tells how that ends. The routine returns the fields of `left`. */
   async tells(acquires) {
     try {
       this.tell('left', await acquires());
@@ -179,7 +179,7 @@ async function report(dlock) {
 const ROLES = { web: [pay, 2], pool: [serve, 2], election: [stand, 1], slots: [compute, 1], cron: [report, 1] };
 
 const client = connect();
-client.on('error', () => {}); // what fails says so
+client.on('error', () => {}); // each call that fails throws
 process.stdin.on('end', () => stopping.abort()).resume();
 const stopped = new Promise((resolve) => stopping.signal.addEventListener('abort', resolve));
 await Promise.race([stopped, client.connect?.().catch(() => {})]);

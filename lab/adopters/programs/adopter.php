@@ -36,7 +36,7 @@ function pause(float $ms): void
     usleep((int) ($ms * 1000));
 }
 
-/** Whether the input has closed. */
+/** Waits for this many ms, or until the input closes. Returns whether it has closed. */
 function stops(float $ms = 0): bool
 {
     $read = [STDIN];
@@ -145,7 +145,7 @@ function connected(): Redis
     }
 }
 
-/** A connected client. With Sentinel, it asks one after the other where the primary is. */
+/** A connected client. With Sentinel, asks one after the other where the primary is. */
 function connect(): Redis
 {
     $ports = array_map('intval', explode(',', getenv('ADOPTER_PORTS')));

@@ -29,7 +29,7 @@ resigning: list[Callable[[], None]] = []
 
 
 def cluster(ports: list[int]) -> Any:
-    """Returns the client of a cluster. One that is away is tried again, as what starts programs again does."""
+    """Returns the client of a cluster. Tries again while no node answers, as a supervisor of the program would."""
     nodes = [redis.cluster.ClusterNode("127.0.0.1", port) for port in ports]
     while True:
         try:

@@ -9,7 +9,7 @@ require "dlock"
 ROLE, NAME = ARGV
 LEDGER = ENV.fetch("ADOPTER_LEDGER")
 WRITING = Mutex.new
-STOPPING = []
+STOPPING = [] # has an element when the input has closed
 STOPPED = ConditionVariable.new
 RESTING = Mutex.new
 NUMBERS = [0]
@@ -116,7 +116,7 @@ end
 def stand(locks)
   visit = Visit.new("leader", 2000, -1)
   locks.lock("leader") do |hold|
-    # A deployment ends the wait; whoever leads resigns by itself.
+    # A deployment ends only the wait: a leader resigns by itself.
     Thread.handle_interrupt(Deployed => :never) do
       visit.enter(hold) do
         ends = micros + rand(1_000_000..6_000_000)

@@ -105,7 +105,7 @@ impl Visit {
         Ok(())
     }
 
-    /// Tells how it has ended.
+    /// Tells how the acquisition has ended.
     fn ended(&self, result: Result<(), Failure>, left: Value) {
         let (kind, message) = match result {
             Ok(()) => return self.tell("left", [micros(), micros()], left),
@@ -146,7 +146,7 @@ impl Program {
         })?;
         visit.enters(&guard, guard.is_lost());
         let paid = self.charge(visit, &guard, &self.ledger.join(order.to_string()));
-        said(visit, "leaving", &guard);
+        holds_blocking(visit, "leaving", &guard);
         guard.release()?;
         paid
     }
@@ -159,7 +159,7 @@ impl Program {
             return Ok(());
         }
         std::thread::sleep(between(20, 150)); // The provider is called.
-        if !said(visit, "still", guard) {
+        if !holds_blocking(visit, "still", guard) {
             return Err(Failure::Abandoned);
         }
         Ok(rows.write_all(format!("paid {} {}\n", guard.token(), self.name).as_bytes())?)
@@ -250,7 +250,7 @@ impl Program {
 }
 
 /// Does what [`Visit::holds`] does, without tokio.
-fn said(visit: &Visit, event: &str, guard: &blocking::Guard) -> bool {
+fn holds_blocking(visit: &Visit, event: &str, guard: &blocking::Guard) -> bool {
     let before = micros();
     let (remaining, lost) = (guard.remaining(), guard.is_lost());
     visit.tell(event, [before, micros()], json!({"remaining": millis(remaining), "lost": lost}));

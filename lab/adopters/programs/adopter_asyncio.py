@@ -1,4 +1,4 @@
-"""The same for asyncio (../README.md): python adopter_asyncio.py ROLE NAME"""
+"""The program of adopter.py for asyncio (../README.md): python adopter_asyncio.py ROLE NAME"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Visit(adopter.Visit):
     """An acquisition, as the run hears of it."""
 
     def is_lost(self, lock: Any) -> bool:
-        """Returns whether the lock has told of its loss. A term does so by canceling the work."""
+        """Returns whether the lock has told of its loss. A term has no such event: it cancels the work."""
         return lock.remaining == 0 if isinstance(lock, Term) else lock.lost.done()
 
 
@@ -110,7 +110,7 @@ async def serve() -> None:
 
 
 async def stand() -> None:
-    """A candidate, which leads until its term ends, which cancels its work, or it resigns."""
+    """A candidate, which leads until it resigns or its term ends: that cancels its work."""
     visit = Visit("leader", 2000, -1)
     resigning = asyncio.Event()
 
