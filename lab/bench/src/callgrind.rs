@@ -3,8 +3,8 @@
 //! A server cannot be counted from its first to its last request only, so each contender runs twice, with two numbers
 //! of operations, on two fresh servers; the difference is the cost of the operations in between. Start, warm-up,
 //! preparation and end cancel out. Idle time costs nothing: a thread in `epoll_wait` executes no instruction. The rest
-//! is under one per cent: every server draws new hash seeds. Contenders of which a per cent has to be told are
-//! counted several times, and no table of the server grows or shrinks ([`crate::contenders::Background::gather`]).
+//! is under one per cent: every server draws new hash seeds. Where one per cent matters, a contender is counted several
+//! times, and no table of the server grows or shrinks ([`crate::contenders::Background::gather`]).
 
 use std::ffi::OsString;
 use std::fs;
@@ -40,7 +40,7 @@ impl Count {
         Self { all: self.all + other.all, own: self.own + other.own }
     }
 
-    /// Returns how much it is more than `fewer`, per operation, if it is more.
+    /// Returns the difference to the count of `fewer` operations, per operation; nothing if there is none.
     pub fn beyond(self, fewer: Self, operations: usize) -> Option<[f64; 2]> {
         let each = |many: u64, few: u64| many.checked_sub(few).map(|more| more as f64 / operations as f64);
         Some([each(self.all, fewer.all).filter(|all| *all > 0.0)?, each(self.own, fewer.own)?])
@@ -139,7 +139,7 @@ totals: 27
     }
 
     #[test]
-    fn an_operation_costs_what_more_of_them_cost_more() {
+    fn an_operation_costs_its_share_of_the_difference() {
         let count = |all, own| Count { all, own };
         assert_eq!(count(300, 50).beyond(count(100, 10), 4), Some([50.0, 10.0]));
         assert_eq!(count(100, 10).beyond(count(100, 10), 4), None);

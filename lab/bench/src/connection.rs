@@ -44,7 +44,7 @@ impl Connection {
         Ok(Self::of(stream))
     }
 
-    /// Connects to the server's Unix socket, for which the kernel does less than for TCP, beside what the server does.
+    /// Connects to the server's Unix socket, for which the kernel does less than for TCP: more of the cost is the server's.
     pub fn open_locally(socket: &Path) -> Result<Self, Error> {
         let stream = UnixStream::connect(socket).map_err(Error::io("connecting to the server"))?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(Error::io("setting up the connection"))?;

@@ -125,7 +125,7 @@ impl Ledger {
         Self::parse(&text).map(Some)
     }
 
-    /// Keeps these figures, and of those that were there before the ones that are not among them.
+    /// Writes these figures to the file. Figures of other names stay in it.
     pub fn keep(&self, path: &Path) -> Result<(), Error> {
         let mut kept = Self::read(path)?.unwrap_or_default();
         kept.update(self);
@@ -143,7 +143,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("figures")
 }
 
-/// Four digits that count, and no more than are there.
+/// Rounds to four significant digits, large numbers to whole ones, and leaves out zeros at the end.
 fn rounded(value: f64) -> String {
     if value.abs() >= 1000.0 || value == value.trunc() { format!("{value:.0}") } else { significant(value) }
 }

@@ -15,7 +15,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Each operation is one request (`[a]`) or several that belong together (`[acquire, release]`): as many in each.
+    /// Each operation is one request, or several that belong together (`[acquire, release]`). All have the same number.
     pub fn new(operations: impl IntoIterator<Item = impl IntoIterator<Item = Request>>) -> Self {
         let mut ring = Vec::new();
         let mut operations_in_ring = 0;
@@ -27,7 +27,7 @@ impl Load {
         Self { ring, requests_per_operation }
     }
 
-    /// In one round of the ring.
+    /// Returns how many operations the ring has.
     pub fn operations(&self) -> usize {
         self.ring.len() / self.requests_per_operation
     }
@@ -90,7 +90,7 @@ impl Batch {
         Self { bytes, requests, begins_operation: first == 0, operations_ended, keys }
     }
 
-    /// Moves every operation that begins here to the next key, and one that has begun before to the last `key`.
+    /// Gives the next key to every operation that begins here, and `key`, the last one given, to one that began before.
     pub fn put_keys(&mut self, key: &mut Vec<u8>, mut next: impl FnMut() -> Vec<u8>) {
         for request in &self.keys {
             if request.begins_operation {

@@ -11,8 +11,8 @@ const CLIENTS: usize = 32;
 const LOCKS: usize = 16;
 const ROUNDS: usize = 100_000;
 
-/// The rate of requests for both locks at once, each first in its queues, as a ratio to that of clients that take one
-/// lock after the other in one order.
+/// Returns the rate of requests for both locks at once, served when first in both queues, as a ratio to the rate of
+/// clients that take one lock after the other, all in the same order.
 pub fn rate_against_ordered() -> f64 {
     Model::new(Means::Both).rate() / Model::new(Means::Ordered).rate()
 }

@@ -96,7 +96,7 @@ pub static ROWS: [Row; 26] = rows! {
     ],
 };
 
-/// Returns how many of the rows that were judged are met.
+/// Returns how many rows are met, and how many were judged.
 pub fn rows_met(verdicts: &[Verdict]) -> (usize, usize) {
     let judged: Vec<&str> = ROWS
         .iter()
@@ -107,7 +107,7 @@ pub fn rows_met(verdicts: &[Verdict]) -> (usize, usize) {
     (judged.iter().filter(|what| is_met(what)).count(), judged.len())
 }
 
-/// A line each, and how many rows are met.
+/// Returns a line for each verdict, and one that says how many rows are met.
 pub fn text(verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for verdict in verdicts {

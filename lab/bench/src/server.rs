@@ -32,7 +32,7 @@ impl Programs {
         self.module.clone().unwrap_or_else(module_path)
     }
 
-    /// The setup of a server with the module that is as the testkit has it.
+    /// Returns the testkit's own setup of a server with the module, without the quiet configuration.
     pub fn testkit(&self) -> Setup {
         Setup::of(self.server.clone(), self.module()).conf("maxclients 10000")
     }
@@ -107,7 +107,7 @@ impl Server {
         self.server.shutdown();
     }
 
-    /// The problem with the end of the server's log.
+    /// Returns an error: the problem, and the last lines of the server's log.
     pub fn failure(&self, problem: &str) -> Error {
         let log = self.server.log();
         let lines: Vec<&str> = log.lines().collect();
@@ -116,9 +116,9 @@ impl Server {
     }
 }
 
-/// Nothing that runs by itself, as far as the server lets us; defaults otherwise.
+/// Turns off what runs by itself, as far as the server lets us; the rest are defaults.
 ///
-/// The slow log goes because under callgrind commands are slow enough to enter it.
+/// The slow log is off because under callgrind commands are slow enough to enter it.
 const QUIET: &str = "\
 unixsocket server.sock
 repl-diskless-sync no

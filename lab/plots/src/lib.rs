@@ -11,14 +11,14 @@ pub struct Canvas {
     body: String,
 }
 
-/// Where a text hangs on its point.
+/// The part of a text that is at its point.
 #[derive(Debug, Clone, Copy)]
 pub enum Anchor {
-    /// With its beginning.
+    /// The beginning.
     Start,
-    /// With its middle.
+    /// The middle.
     Middle,
-    /// With its end.
+    /// The end.
     End,
 }
 

@@ -18,7 +18,7 @@ pub enum Background {
 }
 
 impl Background {
-    /// Brings it to the server, for as long as these connections live.
+    /// Connects these clients, which stay as long as the returned connections.
     ///
     /// The server has the same number of keys whoever is there, and enough of them that no table of the server grows or
     /// shrinks while a contender comes and goes: otherwise a comparison would tell of tables.
@@ -45,7 +45,7 @@ impl Background {
             }
             Self::List => second.send(&Request::new(&[b"BLPOP", ELSEWHERE, b"0"], Expect::Nil).bytes)?,
         }
-        // Under callgrind it takes a while until the server has read it.
+        // Under callgrind, the server takes a while to read the command that blocks.
         while first.info_number("clients", "blocked_clients")? < 1.0 {}
         Ok(vec![first, second])
     }

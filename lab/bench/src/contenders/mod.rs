@@ -31,7 +31,7 @@ pub struct Contender {
     pub runs_on: RunsOn,
     pub kind: Kind,
     pub background: Background,
-    /// Whether a per cent has to be told.
+    /// Whether a difference of one per cent matters.
     is_exact: bool,
     /// Whether its pairs are timed, too.
     pub is_timed: bool,
@@ -48,7 +48,7 @@ impl Contender {
         Self { name, label, runs_on, kind, background, is_exact: false, is_timed: kind == Kind::Pair, prepare }
     }
 
-    /// The contender is counted only, beside these, and often enough that a per cent can be told.
+    /// Counts the contender beside these clients, often enough to tell one per cent, and does not time it.
     fn beside(self, background: Background) -> Self {
         Self { background, is_timed: false, ..self }.exactly()
     }
@@ -58,7 +58,7 @@ impl Contender {
     }
 
     /// Returns how often it is counted; the median is kept. Every server draws new hash seeds. On commands that
-    /// are as short as those on other keys, the place of a name in the table of commands makes a per cent.
+    /// are as short as those on other keys, the place of a name in the table of commands costs up to one per cent.
     pub fn counts(&self, mode: Mode) -> usize {
         match (self.kind, mode) {
             (Kind::OtherKeys, _) => 5,

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::load::Load;
 use crate::resp::{Expect, Request};
 
-/// By name and label; who is there is added to the names (see [`all`]).
+/// By name and label; the names of [`all`] end with what else is on the server.
 pub const COMMANDS: [(&str, &str); 4] = [
     ("set-ex", "SET EX"),
     ("set-ex-del", "SET EX + DEL"),
@@ -57,7 +57,7 @@ fn set_del(_: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
 }
 
 fn hset_expire(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
-    // From the first measured `HSET` on the field is there.
+    // The field exists before the first measured `HSET`.
     let fill = over(numbers.clone(), |key, value| [Request::new(&[b"HSET", key, b"field", value], Expect::Integer(1))]);
     super::run_through(&fill, connection)?;
     Ok(over(numbers, |key, value| {

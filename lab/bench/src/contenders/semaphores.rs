@@ -148,7 +148,7 @@ fn fill(connection: &mut Connection, key: &[u8], entries: usize, end: &str) -> R
     run_through(&Load::new((0..entries).map(add)), connection)
 }
 
-/// Permits that are left of [`limit`].
+/// Stores how many permits are left of [`limit`].
 fn set_left(connection: &mut Connection, taken: usize) -> Result<(), Error> {
     let left = (taken * 2 - taken).to_string();
     connection.exchange(&[&Request::new(&[b"SET", KEY, left.as_bytes()], Expect::Ok)])

@@ -29,7 +29,7 @@ pub fn all() -> Vec<Contender> {
     ]
 }
 
-/// No owner check: whoever comes late deletes the lock of the next owner.
+/// No owner check: a late owner deletes the lock of the next one.
 fn set_del(_: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
     Ok(over(numbers, |key, owner| [set(key, owner), Request::new(&[b"DEL", key], Expect::Integer(1))]))
 }

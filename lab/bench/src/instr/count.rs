@@ -8,7 +8,7 @@ use crate::follower::Follower;
 use crate::mode::Mode;
 use crate::server::{Clock, Programs, RunsOn, Server};
 
-/// All that the server executes for it, and what of that is code of the module.
+/// Returns all that the server executes for one operation, and what of that is the module's own code.
 pub fn instructions(programs: &Programs, contender: &Contender, mode: Mode) -> Result<[f64; 2], Error> {
     let [few, many] = contender.operations();
     let once = || {
@@ -40,7 +40,7 @@ fn count(programs: &Programs, contender: &Contender, mode: Mode, operations: usi
 }
 
 fn serve(server: &Server, contender: &Contender, mode: Mode, operations: usize) -> Result<(), Error> {
-    // Before there is anything in the snapshot, and gone before the server stops.
+    // Attached while the snapshot is still empty, and gone before the server stops.
     let _follower = match mode {
         Mode::Replica => Some(Follower::attach(server)?),
         Mode::NoPersistence | Mode::Aof => None,

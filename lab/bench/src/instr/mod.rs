@@ -1,7 +1,7 @@
 //! `dlock-bench instr`: the server's instructions for each command, beside its rivals, in one run.
 //!
 //! The figures of the last run that was kept are in `lab/bench/figures/`, one file a server. A run fails if a ratio to
-//! `SET NX PX` + `DEL` has moved from there. Targets that are missed are printed, and stand on the page of the docs.
+//! `SET NX PX` + `DEL` has moved from there. Targets are only printed, met or missed.
 
 mod count;
 mod guard;
@@ -136,7 +136,7 @@ fn jobs<'a>(contenders: &'a [Contender], modes: &[Mode]) -> Vec<Job<'a>> {
 /// Jobs at the same time do not disturb the count: instructions do not depend on what else runs. A contender that the
 /// server lacks is left out.
 fn measure_all(programs: &Programs, jobs: &mut Vec<Job>) -> Result<Vec<(String, Figure)>, Error> {
-    // Taken from the end.
+    // Jobs are taken from the end.
     jobs.reverse();
     let waiting = Mutex::new(jobs);
     let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);

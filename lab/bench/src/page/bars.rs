@@ -11,7 +11,7 @@ pub struct Bar {
     pub is_own: bool,
 }
 
-/// The line below the title says what is better.
+/// Draws the bars. The subtitle says whether less or more is better.
 pub fn plot(title: &str, subtitle: &str, bars: &[Bar]) -> String {
     let height = TOP + ROW * bars.len() as f64 + 8.0;
     let mut canvas = Canvas::new(WIDTH, height);

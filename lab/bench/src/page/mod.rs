@@ -75,7 +75,7 @@ mod tests {
     use crate::targets;
 
     #[test]
-    fn the_page_is_what_the_kept_figures_come_to() {
+    fn the_page_shows_the_kept_figures() {
         for (path, text) in files(&kept().unwrap()).unwrap() {
             let there = fs::read_to_string(docs().join(&path)).unwrap_or_default();
             assert!(there == text, "docs/{} is not what `make bench` would write", path.display());

@@ -59,7 +59,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     let server = setup.start();
     let mut seconds: Vec<(String, Vec<f64>)> = Vec::new();
     for round in 0..rounds {
-        // At another time after a heartbeat in each round.
+        // The holder ends at another time after its heartbeat in each round.
         let phase = THIRD + THIRD * u32::try_from(round).unwrap_or(0) / u32::try_from(rounds).unwrap_or(1).max(1);
         for (figure, time) in one_of_each(&server, round, phase) {
             match seconds.iter_mut().find(|(name, _)| *name == figure) {
@@ -74,7 +74,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     Ok(())
 }
 
-/// Side by side: all of them wait nearly all the time.
+/// Runs every tie with every end, side by side: each waits nearly all the time.
 fn one_of_each(server: &Server, round: usize, phase: Duration) -> Vec<(String, f64)> {
     let all = TIES.iter().flat_map(|tie| ENDS.map(|(end, _)| (tie, end)));
     thread::scope(|scope| {
@@ -97,7 +97,8 @@ struct Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// The time from the end of the holder to the grant of the one that waits. None: it cannot be cut off here.
+    /// Returns the time from the end of the holder to the grant of the waiter, or `Some(None)` if that does not come.
+    /// `None`: this machine cannot cut off a client.
     fn until_free(&self, end: &str, phase: Duration) -> Option<Option<Duration>> {
         if end == "cut" {
             return self.until_free_if_cut(phase);
@@ -148,7 +149,7 @@ impl Holder<'_> {
         self.tie.open.into_iter().chain([acquire.as_str()]).map(|command| self.named(command)).collect()
     }
 
-    /// Returns a client that waits as soon as the lock is held.
+    /// Waits until the lock is held, and returns a client that waits for it.
     fn waiter(&self) -> Client {
         let mut client = self.server.client();
         while client.int(format!("EXISTS {}", self.key)) == 0 {

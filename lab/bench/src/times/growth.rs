@@ -29,7 +29,7 @@ pub struct Growth {
     measure: fn(&Programs, &Scale) -> Result<Grown, Error>,
 }
 
-/// How much of it is measured.
+/// The extent of a measurement.
 struct Scale {
     /// From the least to the most.
     sizes: Vec<usize>,
@@ -46,7 +46,7 @@ impl Scale {
         Self { sizes: growth.sizes.into(), runs_on: growth.runs_on, rounds, operations: OPERATIONS, end }
     }
 
-    /// Fails once there is no more time: nothing here waits without an end.
+    /// Fails when the time is over, so that nothing here waits without an end.
     fn check(&self) -> Result<(), Error> {
         let is_over = Instant::now() > self.end;
         if is_over { Err(Error::Server(format!("not done within {} s", LIMIT.as_secs()))) } else { Ok(()) }
@@ -132,7 +132,7 @@ fn note(ledger: &mut Ledger, growth: &Growth, scale: &Scale, programs: &Programs
     Ok(())
 }
 
-/// Pairs of other locks than those that are held, all of other names where there are as many.
+/// Measures pairs of free locks beside the held ones, spread over as many names as there are held locks.
 fn pairs(programs: &Programs, scale: &Scale, contender: &str, take: Take) -> Result<Grown, Error> {
     let all = contenders::all();
     let found = all.iter().find(|found| found.name == contender);
@@ -158,7 +158,7 @@ fn pairs(programs: &Programs, scale: &Scale, contender: &str, take: Take) -> Res
     Ok(Grown { microseconds, bytes, stalls: Vec::new() })
 }
 
-/// All wait in one queue. The bytes are those of a client that waits, with its connection.
+/// Measures hand-offs in one queue. The bytes are those of a client that waits, with its connection.
 fn hand_offs(programs: &Programs, scale: &Scale, resource: Resource) -> Result<Grown, Error> {
     let mut sides: Vec<(Ring, Open)> = Vec::new();
     let mut bytes = None;
@@ -195,7 +195,7 @@ fn pass(ring: &mut Ring, at_most: usize) -> Result<usize, Error> {
     Ok(passes)
 }
 
-/// Nobody waits: the server itself finds out that they have ended.
+/// Measures the ends of leases for which nobody waits: the server finds out by itself.
 fn ends(programs: &Programs, scale: &Scale, take: Take) -> Result<Grown, Error> {
     let mut sizes = scale.sizes.clone();
     let microseconds = in_turns(scale, &mut sizes, |_, size| {
@@ -209,7 +209,7 @@ fn ends(programs: &Programs, scale: &Scale, take: Take) -> Result<Grown, Error> 
     Ok(Grown { microseconds, bytes: None, stalls })
 }
 
-/// Milliseconds that a `PING` waits at most while the most leases end.
+/// Returns the longest wait of a `PING`, in milliseconds, while the largest number of leases end.
 fn stall(programs: &Programs, scale: &Scale, take: Take) -> Result<f64, Error> {
     scale.check()?;
     let setup = match scale.runs_on {
@@ -238,7 +238,7 @@ fn wait_for_ends(scale: &Scale, connection: &mut Connection, number: usize) -> R
     }
 }
 
-/// Takes that many, and returns shortly before all of them end.
+/// Takes that many, all with the same end, and returns shortly before it.
 fn take_until_one_end(address: SocketAddr, number: usize, take: Take) -> Result<(), Error> {
     for seconds in SECONDS_BEFORE {
         let mut connection = Connection::open(address)?;
@@ -248,7 +248,7 @@ fn take_until_one_end(address: SocketAddr, number: usize, take: Take) -> Result<
         let end = Duration::from_millis(u64::try_from(end.as_millis()).unwrap_or(u64::MAX));
         let text = end.as_millis().to_string();
         let taken = fill(&mut connection, number, |key, owner| take(key, owner, &[b"PXAT", text.as_bytes()]));
-        // Afterwards, the server refuses what it is asked for.
+        // The server refuses an end that has passed: then the next try leaves more time.
         if let Some(left) = end.checked_sub(unix_time()? + SHORTLY) {
             thread::sleep(left);
             return taken;
@@ -257,7 +257,7 @@ fn take_until_one_end(address: SocketAddr, number: usize, take: Take) -> Result<
     Err(Error::Server("this machine is too slow: the leases end before all are taken".into()))
 }
 
-/// Returns the costs of each in as many rounds, in which they take turns.
+/// Returns the costs of each over the rounds. In every round, each has one turn.
 fn in_turns<T>(
     scale: &Scale,
     all: &mut [T],

@@ -76,7 +76,7 @@ fn watch(programs: &Programs, keeping: &Keeping) -> Result<Window, Error> {
     let mut crowd = open.crowd(1)?;
     let Some(client) = crowd.first_mut() else { return Err(Error::Reply("nobody keeps locks".to_owned())) };
     let loads = (keeping.prepare)(client)?;
-    // Until the server's own renewals are spread as they stay.
+    // The server's own renewals need this time to spread over the lease.
     thread::sleep(THIRD);
     let (cpu, received, start) = (open.control.cpu_seconds()?, client.received(), Instant::now());
     let (mut commands, mut sent) = (0, 0);
@@ -129,7 +129,7 @@ fn named(connection: &mut Connection) -> Result<Vec<Load>, Error> {
 pub const LOCKS: usize = 10_000;
 /// Milliseconds: the lease of Redisson's watchdog.
 const LEASE: &[u8] = b"30000";
-/// After so much of a lease it is renewed.
+/// The part of a lease after which it is renewed.
 const THIRD: Duration = Duration::from_secs(10);
 const SESSION: &[u8] = b"6f1c2a9e-7b1d-4c58-9a31-0d4f5b8e2c77";
 const ROUNDS: usize = 3;

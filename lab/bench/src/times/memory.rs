@@ -37,7 +37,7 @@ pub fn measure(programs: &Programs, _rounds: usize, ledger: &mut Ledger) -> Resu
     Ok(())
 }
 
-/// A lock of which there are a million.
+/// Measures a lock of which there are a million.
 fn held(programs: &Programs, runs_on: RunsOn, take: impl Fn(&[u8], &[u8]) -> Request) -> Result<f64, Error> {
     let mut open = programs.open_in(Mode::NoPersistence, runs_on)?;
     let before = used(&mut open.control)?;
@@ -73,7 +73,7 @@ fn session(programs: &Programs) -> Result<f64, Error> {
         }
         Ok::<_, Error>((used(&mut open.control)? - before) / (CONNECTIONS * HOLDS) as f64)
     };
-    // Tables grow in steps: the first ones have made room, so that both grow alike.
+    // Tables grow in steps: the first locks make room, so that the tables grow alike for both kinds.
     take(&mut open, "room", &[])?;
     let unbound = take(&mut open, "held", &[])?;
     for key in (0..CONNECTIONS * HOLDS).map(|n| format!("held:{n:06}")) {
@@ -84,9 +84,9 @@ fn session(programs: &Programs) -> Result<f64, Error> {
 
 /// `used_memory` and resident bytes of a client that waits, without those of its connection.
 fn waiters(programs: &Programs) -> Result<Vec<(&'static str, [f64; 2])>, Error> {
-    let lines = [("waiter", Resource::Lock), ("blpop", Resource::Element)];
+    let queues = [("waiter", Resource::Lock), ("blpop", Resource::Element)];
     let mut opens = Vec::new();
-    for (name, resource) in lines {
+    for (name, resource) in queues {
         let open = programs.open()?;
         let crowd = open.crowd(WAITERS + 1)?;
         opens.push((name, resource, open, crowd));

@@ -87,7 +87,7 @@ const PARTS: [Part; 11] = [
     Part { name: "growth", title: "Server CPU by how many there are", measure: growth::measure, table: tables::growth },
 ];
 
-/// Measures the ratio of the longest line to the shortest.
+/// Measures a hand-off in the longest queue, as a ratio to one in the shortest.
 fn hand_off_cpu(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
     let ratios = waiting::cpu_by_length(programs, rounds)?;
     ledger.note("hand-off-cpu-ratio/10000".into(), Figure::of_rounds(&ratios));

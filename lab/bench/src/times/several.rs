@@ -99,7 +99,7 @@ struct Client {
     means: Means,
     owner: Vec<u8>,
     delete: Vec<u8>,
-    /// Chooses locks and pauses.
+    /// Counts draws; each draw chooses a lock or a pause.
     turn: usize,
 }
 
@@ -174,7 +174,7 @@ impl Client {
         }
     }
 
-    /// In one batch.
+    /// Releases the locks in one batch.
     fn leave(&mut self, keys: &[&[u8]]) -> Result<(), Error> {
         let request = |key: &&[u8]| match self.means {
             Means::Together | Means::Ordered => Request::new(&[b"DLOCK.RELEASE", key, &self.owner], Expect::Integer(1)),

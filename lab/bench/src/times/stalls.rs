@@ -88,7 +88,7 @@ const fn at_most_5(case: &'static str, figure: &'static str) -> Target {
 }
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
-    // Rounds of ratios need more than those of a value that is as large as another.
+    // A plain time needs fewer rounds than a ratio.
     let rounds = rounds.min(ROUNDS);
     let setup = programs.testkit();
     for case in &CASES {
@@ -147,7 +147,7 @@ fn list_of_named(setup: &Setup) -> Duration {
     server.longest_turn(|| drop(client.run("DLOCK.SESSION s LIST COUNT 0")))
 }
 
-/// By such a command, or after the time that it gives.
+/// Ends the session by this command, or after the time that the command sets.
 fn end_of_named(setup: &Setup, command: &str) -> Duration {
     let server = setup.clone().start();
     let mut client = named_session_of_many(&server, NAMED);

@@ -58,7 +58,7 @@ impl Waiter {
         Self { number, connection, wait: Resource::Lock.wait(&key, &owner), release: Resource::Lock.give(&key, &owner) }
     }
 
-    /// Returns when the lease before it ends.
+    /// Returns when the lease ends that it waits for.
     fn deadline(&self, first_end: Duration) -> Duration {
         let share = u32::try_from(self.number).unwrap_or(0);
         let spread = Duration::from_secs(1) * share / u32::try_from(LOCKS).unwrap_or(1);
@@ -66,7 +66,7 @@ impl Waiter {
     }
 }
 
-/// Takes the locks and puts one in the queue for each. Returns when the first lease ends (unix time).
+/// Takes the locks and has a client wait for each. Returns when the first lease ends (unix time).
 fn enter_queue(crowd: &mut [Waiter], open: &mut Open) -> Result<Duration, Error> {
     let now = u64::try_from(unix_time()?.as_millis()).unwrap_or(u64::MAX);
     let first_end = Duration::from_millis(now) + LINING_UP;

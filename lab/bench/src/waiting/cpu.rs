@@ -1,8 +1,8 @@
 //! Server CPU a hand-off, by the length of the queue.
 //!
-//! In a long line every hand-off meets clients that the server has not touched for long: their memory, in the server
+//! In a long queue every hand-off meets clients that the server has not touched for long: their memory, in the server
 //! and in the kernel, has left the caches. Two more figures show how much that is: as many clients passing an element of
-//! a list, and the same clients in many short lines that take turns.
+//! a list, and the same clients in many short queues that take turns.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::owners;
 use crate::server::Programs;
 
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
-    // Some servers take milliseconds for an element when thousands wait, hence once, for a while, on its own server.
+    // Some servers take milliseconds for an element when thousands wait, so a list is measured once, on its own server.
     let lists: Vec<f64> = WAITERS.iter().map(|waiters| list(programs, *waiters)).collect::<Result<_, _>>()?;
     let mut open = programs.open()?;
     let mut crowds: Vec<Crowd> = Vec::new();
@@ -81,7 +81,7 @@ fn report(crowds: &[Crowd], short_lines: &[f64], lists: &[f64], sheet: &mut Shee
     sheet.judge(&format!("lock, {pair}"), ratio(&most.locks, &few.locks), AT_MOST, "");
 }
 
-/// Connections that line up for locks, and what a hand-off among all of them cost in each round.
+/// Connections that wait for locks, and the cost of a hand-off in each round when all wait in one queue.
 struct Crowd {
     waiters: usize,
     members: Vec<Connection>,
@@ -133,6 +133,6 @@ const WAITERS: [usize; 3] = [10, 1_000, 10_000];
 const ROUNDS: usize = 5;
 const WARM_UP: u32 = 500;
 const PASSES: u32 = 5_000;
-/// More than a queue that costs what it should needs.
+/// Longer than the passes take at their usual cost.
 const TIME: Duration = Duration::from_secs(10);
 const AT_MOST: f64 = 1.2;

@@ -9,8 +9,8 @@ use crate::figures::{Sample, Sheet};
 use crate::resp::{Expect, Request};
 use crate::server::Programs;
 
-/// Each lease has an absolute deadline; server and bench read the same clock. In turns with it this thread
-/// sleeps as long: how late the machine itself is.
+/// Each lease has an absolute deadline; server and bench read the same clock. In turns with the leases, this thread
+/// sleeps as long, which shows how late the machine itself is.
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     let mut open = programs.open()?;
     let (mut holder, mut waiter) = (open.server.connect()?, open.server.connect()?);
@@ -53,7 +53,7 @@ pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     Ok(())
 }
 
-/// Milliseconds beyond this are cut off by the server's clock, not by this one.
+/// Returns the unix time with its fractions of a millisecond, which the server's clock has not.
 pub fn unix_time() -> Result<Duration, Error> {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(|_| Error::Server("the clock is off".into()))
 }

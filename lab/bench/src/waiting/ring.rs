@@ -49,7 +49,8 @@ struct Member {
 }
 
 impl Ring {
-    /// Lines them up one by one, with numbers from `first_owner` on. `control` tells when one has joined.
+    /// Puts the clients into the queue one by one, with owners from number `first_owner` on. `control` tells when each
+    /// has joined.
     pub fn form(
         crowd: impl IntoIterator<Item = Connection>,
         resource: Resource,
@@ -65,7 +66,7 @@ impl Ring {
         for (place, member) in members.iter_mut().enumerate() {
             match (place, resource) {
                 (0, Resource::Lock) => member.connection.exchange(&[&member.wait])?,
-                // Has it without asking.
+                // The first member has the element without asking.
                 (0, Resource::Element) => {}
                 (_, Resource::Lock | Resource::Element) => {
                     member.connection.send(&member.wait.bytes)?;
@@ -99,7 +100,7 @@ impl Ring {
         Ok(crowd)
     }
 
-    /// The first one, who is out now, and how long it took.
+    /// Returns the first member, which leaves the ring, and the time from giving to receiving.
     fn hand_over(&mut self) -> Result<(Member, Duration), Error> {
         let nobody = || Error::Server("nobody waits".into());
         let mut giver = self.members.pop_front().ok_or_else(nobody)?;

@@ -24,7 +24,7 @@ pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     if sessions != holds() {
         return Err(Error::Reply(format!("{sessions} sessions instead of {}", holds())));
     }
-    // Until the renewals are spread as they stay.
+    // The renewals need this time to spread over the lease.
     thread::sleep(WARM_UP);
     let window = Window::watch(server, control, LENGTH)?;
     let sessions = control.info_number("dlock", "dlock_sessions")?;

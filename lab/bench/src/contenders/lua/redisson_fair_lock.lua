@@ -1,5 +1,5 @@
 -- KEYS: lock, queue, deadlines of the queue. ARGV: lease, owner, wait, the client's clock.
--- Those whose place in the queue has run out leave it first. Who gets in moves the deadlines of all behind.
+-- Owners whose deadline has passed leave the queue first. An owner that gets in moves the deadlines of all behind it.
 while true do
   local head = redis.call('lindex', KEYS[2], 0)
   if head == false then

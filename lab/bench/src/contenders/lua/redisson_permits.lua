@@ -1,6 +1,6 @@
 -- KEYS: permits that are left, ends of leases, channel.
 -- ARGV: permits wanted, end of their leases, the client's clock, the end that means none, publishing command, ids.
--- Takes back what has lapsed first.
+-- Lapsed permits are taken back first.
 local lapsed = redis.call('zrangebyscore', KEYS[2], 0, ARGV[3], 'limit', 0, ARGV[1])
 if #lapsed > 0 then
   redis.call('zrem', KEYS[2], unpack(lapsed))

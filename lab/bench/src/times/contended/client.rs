@@ -90,7 +90,7 @@ impl Client {
         }
     }
 
-    /// Passes over the messages that came meanwhile.
+    /// Unsubscribes, and drops the messages that came meanwhile.
     pub fn unsubscribe(&mut self, round: &Round) -> Result<(), Error> {
         let requests = Arc::clone(&self.requests);
         let ears = self.ears()?;

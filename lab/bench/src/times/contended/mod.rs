@@ -29,7 +29,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
         let mut open = programs.open()?;
         let crowd = Crowd::gather(&open.server, waiters + 1)?;
         let mut results: Vec<Results> = Way::ALL.into_iter().map(Results::of).collect();
-        // A median of hand-offs jumps about more than the other figures do.
+        // Twice the rounds: a median of hand-offs jumps about more than the other figures do.
         for round in 0..=rounds * 2 {
             for result in &mut results {
                 let time = result.way.window();

@@ -1,7 +1,7 @@
 //! The common state of the threads that contend.
 //!
 //! A client that has released the lock wants it again when another one has got it, and that one releases it when all
-//! others wait in the queue: so every hand-off is one to a client that waits, in every way of waiting. Otherwise the
+//! others wait in the queue: so every hand-off is to a client that waits, in every way of waiting. Otherwise the
 //! giver, or a client that asks by chance at the right moment, would often be first where waiting is not fair.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,7 +65,7 @@ impl Round {
         }
     }
 
-    /// Returns the traffic in that time, or in a longer one if that is too short for any.
+    /// Returns the traffic in that time, or in a longer one until [`HAND_OFFS_AT_LEAST`] are seen.
     pub fn watch(&self, time: Duration) -> Traffic {
         self.is_watched.store(true, Ordering::SeqCst);
         let (before, start) = (self.traffic(), Instant::now());
@@ -84,7 +84,7 @@ impl Round {
         }
     }
 
-    /// Waits until all clients have been in the queue together for the first time.
+    /// Waits for the second grant: the first holder releases only when all other clients are in the queue.
     pub fn until_all_wait(&self) -> Result<(), Error> {
         let absent = |line: &mut Line| line.grants < 2 && !self.is_over();
         let waited = self.news.wait_timeout_while(self.line(), PATIENCE, absent);
@@ -159,5 +159,6 @@ impl Round {
 }
 
 const HAND_OFFS_AT_LEAST: u64 = 2;
+/// The longest watch, in multiples of its time.
 const STRETCHED_AT_MOST: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ pub enum Way {
     Permit,
     /// `BLPOP` of the one element of a list, `LPUSH`. No owner, no lease.
     Element,
-    /// `SET NX PX`; who is refused subscribes and tries again at every message; the script that releases publishes one.
+    /// `SET NX PX`; a refused client subscribes and tries again at every message; the script that releases publishes one.
     Message,
     /// `SET NX PX` again and again, with a pause.
     Poll10,
