@@ -1,4 +1,4 @@
-"""The command of a run, of all packages under chaos here and of the programs in ../adopters."""
+"""The parts of a command line that the run of all packages here and the run of ../adopters share."""
 
 from __future__ import annotations
 

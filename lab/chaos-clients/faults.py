@@ -34,7 +34,7 @@ class Faults:
         self._troubled: set[str] = set()
 
     async def play(self, it: Round, until: int) -> None:
-        """Does one thing after the other until that time, some of them at once, and heals all of it."""
+        """Begins one fault after the other until that time, so that some overlap, and heals all of them."""
         running: set[asyncio.Task[None]] = set()
         # A server is in one trouble at a time.
         server = asyncio.Lock()
@@ -59,7 +59,7 @@ class Faults:
         """Writes down a fault that has begun. `of`: how strong it is."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         kind += of
-        # Until it is over, it lasts for as long as anybody asks.
+        # The end is later than any time until `_ends` sets it.
         it.faults.append((kind, whom, micros(), 1 << 62))
         return len(it.faults) - 1
 
@@ -83,7 +83,7 @@ class Faults:
         self._troubled.discard(program.name)
 
     async def _does(self, it: Round, kind: str, program: Any) -> None:
-        """Does it to a program."""
+        """Plays the fault on a program."""
         if kind == "program stopped":
             program.signal(signal.SIGSTOP)
             await asyncio.sleep(self._choices.choice([0.2, 0.8, 1.6, 3.0]))
@@ -112,7 +112,7 @@ class Faults:
             elif kind == "replies lost":
                 way.swallow()
             elif kind == "grants canceled":
-                # Some are granted meanwhile, and do not hear of it before they give up.
+                # Some acquisitions are granted meanwhile, and their programs give up before they hear of it.
                 way.hold("replies")
                 await asyncio.sleep(self._choices.uniform(0.2, 0.5))
                 await asyncio.gather(*(worker.give_up() for worker in list(it.asking)))
@@ -174,7 +174,7 @@ async def _watch(machine: Machine, it: dict[str, Round], slow: int) -> None:
 
 
 async def watch_lateness(it: dict[str, Round]) -> None:
-    """Writes down when the machine lets this process run late."""
+    """Writes down when the machine lets this process run late, by 20 ms or more."""
     step = 0.02
     while True:
         before = micros()

@@ -25,7 +25,7 @@ class Sample:
 
 @dataclass
 class Attempt:
-    """An acquisition."""
+    """An acquisition: `kind` is fixed, keep (renewed) or named; lease and wait are ms, all other times microseconds."""
 
     program: str
     worker: str
@@ -54,12 +54,12 @@ class Attempt:
 
     @property
     def is_granted(self) -> bool:
-        """Returns whether it was."""
+        """Returns whether the lock was granted."""
         return self.result == "granted"
 
     @property
     def name(self) -> str:
-        """Returns who it was."""
+        """Returns the program and its worker."""
         return f"{self.program}/{self.worker}"
 
     def believed(self) -> tuple[int, int] | None:

@@ -13,11 +13,11 @@ from history import Attempt
 MS = 1000
 # How much later than promised a result may be on a machine that is busy with all of this, in microseconds.
 GRACE = 2_500 * MS
-# How long after a fault programs may still feel it: connections are made again, sessions opened, leases were cut.
+# How long after a fault programs may still feel it: they connect and open sessions again, and leases were cut short.
 AFTERMATH = 3_000 * MS
 # The longest that a package takes without a limit of its own to open a session and to have replicas acknowledge.
 OPENING, ACKNOWLEDGING = 1_250 * MS, 1_000 * MS
-# A wait that may end without an answer, in ms.
+# Waits shorter than this may end without an answer on a busy machine, in ms.
 SHORT = 500
 # How long a package certainly tries to clean up after a canceled acquisition.
 CLEANING = 3_000 * MS
@@ -44,14 +44,14 @@ class Round:
     """All that a round came to. Times are microseconds of the monotonic clock."""
 
     attempts: list[Attempt] = field(default_factory=list)
-    # Each fault: its kind, from when to when, and the programs that it concerns, with commas between (empty: all).
+    # Each fault: its kind, the programs that it concerns, with commas between (empty: all), and from when to when.
     faults: list[tuple[str, str, int, int]] = field(default_factory=list)
     # How late the machine was: the end of each delay and its length.
     late: list[tuple[int, int]] = field(default_factory=list)
     # The locks that servers had when all was over, and the ids of processes that were killed.
     left: list[dict[str, Any]] = field(default_factory=list)
     killed: set[int] = field(default_factory=set)
-    # Faults that the run saw by itself.
+    # Violations that the run saw by itself.
     seen: list[str] = field(default_factory=list)
     # The unix time of the monotonic clock's beginning, in microseconds.
     unix: int = 0
@@ -92,7 +92,7 @@ def spans(attempt: Attempt) -> tuple[int, int] | None:
 
 
 def excludes(one: Attempt, two: Attempt) -> bool:
-    """Returns whether no two may have both. Readers share a lock with permits: each of them has one."""
+    """Returns whether nobody else may have one beside the other. Readers share a lock with permits: each takes one."""
     shared = [each.slots is not None or each.mode == "read" for each in (one, two)]
     return not all(shared)
 
@@ -359,14 +359,14 @@ def may_hold(it: Round, attempt: Attempt) -> tuple[int, int] | None:
 
 
 def is_disturbed(it: Round, attempt: Attempt, since: int) -> bool:
-    """Returns whether a refusal may be none of the server, or one of a request that was sent again."""
+    """Returns whether a refusal may not be the server's, or may answer a request that was sent again."""
     if attempt.wait and lateness(it, attempt.began, attempt.ended) > attempt.wait * MS // 2:
         return True
     return any(begin < attempt.ended and since < end for _, whom, begin, end in it.faults if concerns(whom, attempt))
 
 
 def can_end(it: Round, attempt: Attempt, at: int) -> bool:
-    """Returns whether a fault can have ended a hold until it was told to be lost.
+    """Returns whether a fault can have ended a hold by the time its loss was told.
 
     Servers or an agent may have forgotten it; its program heard nothing of it for too long; or its release was sent
     twice.
@@ -389,7 +389,7 @@ def needs(attempt: Attempt, at: int) -> int:
     """Returns how long silence must be to end a hold: what was left of it, because an answer counts from its question.
 
     A named session ends earlier. `dlock run` does not say what is left, and ends its command while there is time to kill
-    it: the first renewal comes after a third of the lease, and the end after two thirds of what is not for killing.
+    it: the first renewal comes after a third of the lease, and the end after two thirds of the lease without that time.
     """
     if attempt.program == "dlock run":
         killing = 1000 + min(max(attempt.lease // 20, 300), 5000)

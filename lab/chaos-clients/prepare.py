@@ -96,14 +96,14 @@ def java(out: Path) -> None:
 
 
 def go(out: Path, folder: str = "chaos", name: str = "go-client") -> None:
-    """The program is a part of the package's module."""
+    """Builds the program inside the copy of the package, of whose module it is a part."""
     quiet = {"GOTOOLCHAIN": "local", "GOPROXY": "off", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     quiet |= {"GOPATH": str(TOP / "target/go"), "GOCACHE": str(TOP / "target/go/cache")}
     run(run("scripts/go"), "build", "-o", str(out / name), f"./internal/{folder}", cwd=out / "clients/go", **quiet)
 
 
 def rust(out: Path) -> None:
-    """Rust builds from the checkout."""
+    """Builds the program from the checkout, not from a copy."""
     run("cargo", "build", "--locked", "--quiet", "--package", "dlock-chaos-client")
     target = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
     shutil.copy(target / "debug/dlock-chaos-client", out / "rust-client")

@@ -117,7 +117,7 @@ class Program:
 
 
 class Under:
-    """A command under `dlock run`, which ends before its lock is released. Its output stays open until all has ended."""
+    """A command under `dlock run`, which ends before its lock is released. Only its process tells: its output stays open."""
 
     def __init__(self, pid: int) -> None:
         self._process: int | None = None

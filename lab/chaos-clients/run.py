@@ -61,7 +61,7 @@ class Run:
         self._results: dict[str, int] = {}
         self._server = "no server"
         self._died = False
-        self._highest = 0  # token of all rounds so far
+        self._highest = 0  # the highest token of all rounds so far
 
     async def play(self) -> list[str]:
         """Returns what is wrong. A run that dies, because a server does not come back or the judge fails, is wrong."""
@@ -148,7 +148,7 @@ class Run:
         self._sums["losses"] += sum(any(sample.lost for sample in attempt.samples) for attempt in it.attempts)
         self._sums["samples"] += sum(len(attempt.samples) for attempt in it.attempts)
         for attempt in it.attempts:
-            # An error has more kinds than one.
+            # Errors are counted by message, too.
             result = attempt.result + (f" {attempt.message}" if attempt.result == "error" else "")
             for result in (result, attempt.release and f"release {attempt.release}"):
                 if result:
@@ -167,7 +167,7 @@ class Run:
         return [self._options.through, self._server + (", died" if self._died else "")]
 
     def report(self) -> str:
-        """Returns what was done, as a row of a table and what became of the acquisitions."""
+        """Returns what became of the acquisitions, the faults, and the row of a table."""
         faults = self._faults.counts
         done = ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items()))
         minutes, *counts = self.counts()

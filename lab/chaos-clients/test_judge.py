@@ -119,7 +119,7 @@ class Judge(unittest.TestCase):
         refusals = [attempt("a", at * 100, at * 100 + 1, 0, slots=2, **none) for at in range(50)]
         self.assertEqual(len(judge(Round(refusals))), 50)
 
-    def test_a_refusal_is_explained_by_who_may_hold_the_lock(self) -> None:
+    def test_a_refusal_is_explained_by_an_owner_that_may_hold_the_lock(self) -> None:
         none = {"samples": [], "releasing": None, "release": "", "lease": 700}
         refused = attempt("a", 5000, 5001, 0, **{**none, "result": "refused"})
         self.accepts(refused, attempt("b", 3000, 4500, 1))
@@ -137,7 +137,7 @@ class Judge(unittest.TestCase):
         self.accepts(refused, canceled, faults=[("replies held", "b", 0, 2900 * MS)])
         self.accepts(refused, attempt("b", 4500, 4500, 0, result="", ended=0, **none))
 
-    def test_a_refusal_that_a_fault_may_have_made_is_none_of_a_free_lock(self) -> None:
+    def test_a_fault_of_its_program_explains_a_refusal_of_a_free_lock(self) -> None:
         none = {"samples": [], "releasing": None, "release": "", "result": "refused"}
         refused = attempt("a", 5000, 5001, 0, **none)
         self.accepts(refused, faults=[("replies lost", "a", 4500 * MS, 4600 * MS)])

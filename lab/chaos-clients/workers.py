@@ -19,6 +19,8 @@ WAITS = [0, 300, 1000, 2500]
 TIMEOUT = 1500
 # A grant that is heard of this much later is late, in microseconds.
 LATE = 150_000
+# How long a worker waits to be told of a loss, in microseconds.
+UNTOLD = 5_000_000
 # How long an answer may take before the round goes on without it, in seconds.
 HANGS = 20.0
 
@@ -142,7 +144,7 @@ class Worker:
             last = attempt.samples[-1]
             if last.lost or (micros() >= min(ends, until) and last.believes):
                 break
-            if not last.believes and last.before - _first_doubt(attempt) > 5_000_000:
+            if not last.believes and last.before - _first_doubt(attempt) > UNTOLD:
                 break
             await asyncio.sleep(draw.uniform(0.02, 0.15))
             answer = await self._ask("held")
@@ -167,6 +169,6 @@ def sample(answer: dict[str, Any]) -> Sample:
     """Returns what a program said of its lock."""
     if "remaining" not in answer:
         raise RuntimeError(f"a program says nothing of its lock: {answer}")
-    # A package may not know yet when a hold ends: no longer than a lease that is long here.
+    # A package may not know yet when a hold ends: 60 s at most, which is longer than any lease here.
     remaining = min(answer["remaining"], 60_000.0)
     return Sample(*answer["at"], int(remaining * 1000), answer["lost"])

@@ -116,7 +116,7 @@ class Threads(Program):
         self._sharing = threading.Lock()
 
     def run(self) -> None:
-        """Until the end of the input."""
+        """Serves requests until the end of the input."""
         for line in sys.stdin:
             request = json.loads(line)
             if request["worker"] not in self._workers:
@@ -168,7 +168,7 @@ class Tasks(Program):
         self._sharing = asyncio.Lock()
 
     async def run(self) -> None:
-        """Until the end of the input."""
+        """Serves requests until the end of the input."""
         while line := await asyncio.to_thread(sys.stdin.readline):
             request = json.loads(line)
             worker = request["worker"]

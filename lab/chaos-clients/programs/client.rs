@@ -19,7 +19,7 @@ struct Worker {
     guard: Option<Guard>,
     lost: Arc<AtomicBool>,
     cancel: Option<AbortHandle>,
-    /// Guards that nobody has released: dropped, they would be.
+    /// Guards that nobody has released: kept, since dropping one releases it.
     before: Vec<Guard>,
 }
 
