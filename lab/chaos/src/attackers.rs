@@ -63,7 +63,7 @@ fn attack(attacker: u64, control: &Control, has_ended: &AtomicBool) -> std::io::
     Ok(())
 }
 
-/// Each is a token or an error: one line.
+/// Reads the replies to a batch. Each is one line: a token or an error.
 fn read_replies(stream: &mut TcpStream) -> std::io::Result<()> {
     let (mut missing, mut chunk) = (usize::from(BATCH), [0; 16384]);
     while missing > 0 {

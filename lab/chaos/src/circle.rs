@@ -10,7 +10,7 @@ use crate::time::wait_until;
 
 const PATIENCE_MS: u64 = 20_000;
 
-/// Has owners wait for each other. Returns what must not be.
+/// Has owners wait for each other. Returns the violations.
 pub fn check(server: &Server) -> Vec<String> {
     let mut admin = server.client();
     for (key, owner) in [("{c}a", "alice"), ("{c}b", "bob"), ("{c}c", "carol")] {
@@ -24,7 +24,7 @@ pub fn check(server: &Server) -> Vec<String> {
             found.push(format!("{number} should wait for `{key}`, not {:?}", waiters()));
         }
     };
-    // bob has two threads of control. alice may wait for him, whichever came first: the one for carol may go on.
+    // bob waits twice, for alice and for carol. alice may wait for him in either order: the wait for carol may end.
     for keys in [["{c}a", "{c}c"], ["{c}c", "{c}a"]] {
         let two = keys.map(|key| {
             let bob = ask(server, key, "bob");
@@ -38,7 +38,7 @@ pub fn check(server: &Server) -> Vec<String> {
             has_waiters(key, 0);
         }
     }
-    // He has one.
+    // bob waits once, for alice.
     let one = ask(server, "{c}a", "bob");
     has_waiters("{c}a", 1);
     match ask(server, "{c}b", "alice").poll(Duration::from_millis(PATIENCE_MS)) {

@@ -1,9 +1,8 @@
 //! The resources that the locks protect: counters that refuse a lower token than the highest they have seen.
 //!
 //! Counters live in this process and are reached by TCP, a line a request: `R key token` reads, `W key token value`
-//! writes.
-//! The answer is the value, or `stale`. A read counts as seen too: so between the read and the write of one owner
-//! nobody with a lower token writes, and a value is lost only if two owners have the same token.
+//! writes. The answer is the value, or `stale`. The token of a read counts as seen, too: so between the read and the
+//! write of one owner nobody with a lower token writes, and a value is lost only if two owners have the same token.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};

@@ -50,7 +50,7 @@ impl Waiters {
         by_thread(&mut admin, &key)
     }
 
-    /// Has a lock of each kind deleted when nothing disturbs. Returns what must not have been, and leaves nothing.
+    /// Has a lock of each kind deleted when nothing disturbs. Returns all violations, and leaves no lock.
     pub fn finish(&mut self, server: &Server) -> Vec<String> {
         let before = self.threads.len();
         let deletes = KINDS.iter().all(|_| self.delete(server)) && self.threads.len() == before + KINDS.len();
@@ -72,7 +72,7 @@ pub fn by_thread(client: &mut Client, key: &str) -> bool {
     wait_until(PATIENCE_MS, || client.int("DELETER.DELETED") > before)
 }
 
-/// Waits for a lock that is deleted meanwhile. Returns what must not be. A fault may make the server refuse, go away, or give
+/// Waits for a lock that is deleted meanwhile. Returns a violation. A fault may make the server refuse, go away, or give
 /// the slot away.
 fn wait(port: u16, holder: Client, request: &str, key: &str) -> Option<String> {
     let mut client = Client::connect(port).ok()?;

@@ -54,7 +54,7 @@ static void *delete_it(void *key) {
 static int on_delete(Context *context, String **words, int count) {
     if (count != 2) return answer_error(context, "ERR which key?");
     pthread_t thread;
-    /* A copy of nobody's context, which outlives the command. */
+    /* A copy that belongs to no context outlives the command. */
     if (pthread_create(&thread, NULL, delete_it, copy_string(NULL, words[1]))) return answer_error(context, "ERR no thread");
     pthread_detach(thread);
     return answer_text(context, "OK");

@@ -82,13 +82,14 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Has a server refuse to open keys for writing, now and then, if the run wants that: one that saves without a fork does.
+    /// Has a server refuse to open keys for writing, now and then, if the run wants that. A server that saves without a
+    /// fork does so.
     fn refuse(&self, server: &Server) -> std::result::Result<(), String> {
         let Some(once_in) = self.refusals else { return Ok(()) };
         server.client().attempt(format!("DLOCK.PANIC {} REFUSE {once_in}", KEYS[0])).map(drop)
     }
 
-    /// Has all servers refuse. The node that has no slot for the key opens none of the run's.
+    /// Has all servers refuse. A node without the slot of the keys refuses this command, and opens none of them anyway.
     fn refuse_all(&self) {
         [Some(&self.primary), self.replica.as_ref()].into_iter().flatten().for_each(|server| _ = self.refuse(server));
     }
@@ -202,7 +203,7 @@ impl Servers {
         Ok(fault)
     }
 
-    /// Ends what goes on beside the workers. Returns what must not have been.
+    /// Ends what goes on beside the workers. Returns the broken promises.
     pub fn finish(&mut self) -> Vec<String> {
         self.traveler.finish(&self.primary);
         self.found.extend(self.waiters.finish(&self.primary));

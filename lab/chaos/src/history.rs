@@ -6,7 +6,7 @@
 //! ```text
 //! I time connection command…      sent, or about to be
 //! O time reply                    the reply to the last command
-//! V time                          it is cut off: nothing leaves it any more
+//! V time                          the client is cut off: nothing leaves it any more
 //! D time                          the connection is given up, or was found closed
 //! C time key token value          the counter took this value under this token
 //! ```
@@ -118,7 +118,7 @@ impl Recorder {
         self.line(&format!("C {} {key} {token} {value}\n", now()))
     }
 
-    /// In one write, so that a killed worker leaves at most one line cut short.
+    /// Appends a line in one write, so that a killed worker leaves at most one line cut short.
     fn line(&mut self, line: &str) -> failure::Result<()> {
         self.0.write_all(line.as_bytes()).doing("writing a history")
     }

@@ -14,8 +14,7 @@ const PATIENCE_MS: u64 = 20_000;
 /// The requests of the waiters, by their number.
 type Wanted = fn(usize) -> &'static str;
 
-/// Puts clients into a queue one after the other, and lets them through: one after the other, too. Returns what must
-/// not be.
+/// Puts clients into a queue one after the other, and lets them through one after the other. Returns the violations.
 pub fn check(server: &Server) -> Vec<String> {
     let all = "ACQUIRE {c}queue first";
     let exclusive: Wanted = |_| "ACQUIRE {c}queue waiter-{}";
@@ -26,8 +25,8 @@ pub fn check(server: &Server) -> Vec<String> {
     };
     let several: Wanted =
         |number| if number % 2 == 0 { "MACQUIRE 2 {c}queue {c}other waiter-{}" } else { "ACQUIRE {c}queue waiter-{}" };
-    let lines: [(&str, Wanted); 3] = [(all, exclusive), (one, permits), (all, several)];
-    let found = lines.into_iter().flat_map(|(first, wanted)| check_of(server, first, wanted));
+    let queues: [(&str, Wanted); 3] = [(all, exclusive), (one, permits), (all, several)];
+    let found = queues.into_iter().flat_map(|(first, wanted)| check_of(server, first, wanted));
     found.chain(a_head_leaves(server)).collect()
 }
 

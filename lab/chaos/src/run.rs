@@ -61,7 +61,7 @@ pub enum Verdict {
 pub fn run(options: &Options) -> Result<Verdict> {
     let (begun, ahead, seed) = (now(), unix_ahead(), options.seed());
     println!("chaos: SEED={seed} SECONDS={}", options.seconds);
-    // Before there is any other thread.
+    // A process can enter a network only before it has other threads.
     let network = Network::enter();
     if let Err(error) = &network {
         println!("skipped: networks that are cut (needs CAP_SYS_ADMIN, CAP_NET_ADMIN and iproute2: {error})");
@@ -180,4 +180,5 @@ impl Total {
 const SCENARIOS_PERCENT: u64 = 80;
 const HISTORIES_PERCENT: u64 = 6;
 
+/// By how much the machine's clock may be corrected during a run.
 const CLOCK_SET_US: i64 = 20_000;

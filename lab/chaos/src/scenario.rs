@@ -218,7 +218,7 @@ impl Running<'_> {
     fn keep(&mut self) {
         let faults: Vec<String> = self.faults.iter().map(|fault| format!("{fault:?}\n")).collect();
         let histories = self.workers.keep();
-        // Only for whoever looks for the cause.
+        // The verdict does not depend on this file: it helps to find the cause.
         let _ = std::fs::write(histories.join("faults"), faults.concat());
         eprintln!("kept: {}", histories.display());
         self.servers.all().for_each(|server| eprintln!("kept: {}", server.keep().display()));

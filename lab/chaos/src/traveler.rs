@@ -28,7 +28,7 @@ impl Traveler {
         }
     }
 
-    /// Goes on after a move. Returns what must not be.
+    /// Goes on after a move. Returns the violations.
     pub fn after_a_move(&mut self, at: &Server) -> Vec<String> {
         let Some((_, id, token)) = &self.first else { return Vec::new() };
         let mut client = at.client();
@@ -46,7 +46,7 @@ impl Traveler {
             self.there = Some(client);
             return Vec::new();
         }
-        // In one write: what the end of the session leaves to be done is not done when the writer asks.
+        // In one write, so that the writer asks before the end of the session is settled for all readers.
         let replies = client.pipeline(&[
             format!("CLIENT KILL ID {id}"),
             format!("DLOCK.WLOCK {READ} writer PX 1000"),
@@ -87,7 +87,7 @@ fn begin(from: &Server) -> Option<(Client, i64, i64)> {
     };
     let readers: Vec<String> =
         (0..READERS).map(|number| format!("DLOCK.RLOCK {READ} reader-{number} PX 600000 SESSION")).collect();
-    // Refused ones are missing only in number.
+    // Some may be refused: the rest are enough.
     client.pipeline(&readers);
     Some((client, id, token))
 }

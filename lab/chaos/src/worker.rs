@@ -89,13 +89,13 @@ impl Worker {
         Ok(self.control.read()?.work == Work::GoOn)
     }
 
-    /// An owner that nobody ever was.
+    /// Returns an owner that was never used.
     pub fn fresh_owner(&mut self) -> String {
         self.owners += 1;
         format!("{}-{}", self.job.name, self.owners)
     }
 
-    /// The id of a session that nobody ever had.
+    /// Returns the id of a session that was never used.
     pub fn fresh_session(&mut self) -> String {
         self.sessions += 1;
         format!("s-{}-{}", self.job.name, self.sessions)
@@ -141,15 +141,15 @@ impl Worker {
         Ok(())
     }
 
-    /// The network is cut: the server never hears that the connection has ended. Where the right to do so lacks, it ends as
-    /// any other.
+    /// Cuts the network: the server never hears that the connection has ended. Without the right to do so, it ends as any
+    /// other.
     pub fn vanish(&mut self) -> Result<()> {
         self.recorder.dropped()?;
         let Some(connection) = self.connection.take() else { return Ok(()) };
         if connection.vanish().is_ok() { self.recorder.cut_off() } else { Ok(()) }
     }
 
-    /// Takes note of a value that the counter of `key` took.
+    /// Records a value that the counter of `key` took.
     pub fn wrote(&mut self, key: &str, token: u64, value: u64) -> Result<()> {
         self.recorder.written(key, token, value)
     }
@@ -162,7 +162,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Connects to whoever is said to be the primary; false if there is none for too long.
+    /// Connects to the primary that the orders name; false if it does not answer for too long.
     fn connect(&mut self) -> Result<bool> {
         for _ in 0..MOST_REPEATS {
             if let Ok(connection) = Client::connect_from(self.job.address, self.control.read()?.port) {

@@ -32,7 +32,7 @@ struct Member {
 pub const SIZE: usize = 8;
 
 impl Workers {
-    /// Nobody yet, and an empty directory.
+    /// Makes an empty directory. No worker is started yet.
     pub fn new(seed: u64, counters: u16, acknowledgement: Acknowledgement) -> Result<Workers> {
         let dir = tempfile::Builder::new().prefix("dlock-chaos-").tempdir()?;
         Ok(Workers { dir, seed, counters, acknowledgement, at_work: Vec::new(), dead: Vec::new(), started: 0 })

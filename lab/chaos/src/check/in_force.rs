@@ -26,7 +26,7 @@ pub struct Seen {
     pub until_if_kept: Micros,
 }
 
-/// All spans that are not empty.
+/// Returns the spans that are not empty, or would not be, had no primary been lost.
 pub fn of(record: &Record, grants: &[Grant]) -> Vec<Seen> {
     let by_token: ByToken = grants.iter().map(|grant| ((grant.hold.token, &*grant.hold.key), &grant.hold)).collect();
     let mut spans = Vec::new();
@@ -86,7 +86,7 @@ enum Loss {
 
 impl Certainty<'_> {
     fn until(&self, faults: &[Fault], loss: Loss) -> Micros {
-        // The server counts whole ms, and its clock may be corrected a little.
+        // The server counts whole ms, and its clock may be corrected a little: by 3 ms, and 0.2 % of the lease.
         let end = |sent: Micros, left_ms: u64| sent + (left_ms * 1000).saturating_sub(3_000 + left_ms * 2);
         let mut until = end(self.sent, self.left_ms);
         // A renewal says how long the lease is from now on: that is shorter if the clock has jumped back.

@@ -90,7 +90,7 @@ pub struct Findings {
     pub lost: usize,
     /// The longest wait that ended, in ms.
     pub longest_wait_ms: u64,
-    /// Errors that clients got, by code, and how often no reply came (`lost`): that the faults were felt.
+    /// Errors that clients got, by code, and how often no reply came (`lost`). They show that the faults were felt.
     pub errors: BTreeMap<String, usize>,
 }
 

@@ -1,8 +1,8 @@
 //! Never more entries of a shared lock than the limit of the request that was granted last.
 //!
-//! Tokens tell the order of grants. A hold in force at some time that has a lower token than another one was granted
-//! before that, and was live when the other was granted. So the entries of both together are within the limit of the
-//! other request.
+//! Tokens tell the order of grants. Of two holds that are in force at one time, the one with the lower token was granted
+//! first, and was live when the other was granted. So the entries of both together are within the limit of the other
+//! request.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use crate::plan::Kind;
 use crate::time::Micros;
 use crate::words::Words;
 
-/// A `DLOCK.SESSION`: a heartbeat, or the end of one.
+/// A `DLOCK.SESSION`: a heartbeat, or the end of a session.
 #[derive(Clone, Copy)]
 struct Beat<'a> {
     id: &'a str,
@@ -152,8 +152,8 @@ fn last_beats(record: &Record) -> BTreeMap<&str, Vec<(Micros, Micros, u64)>> {
     last
 }
 
-/// Returns when a heartbeat that was not answered has arrived, if it was still to arrive. The kernel sends again what
-/// was dropped, each time after twice as long, also of a client that is dead.
+/// Returns the latest time at which a heartbeat that was not answered has arrived. The kernel sends again what was
+/// dropped, each time after twice as long, even for a client that is dead.
 fn on_its_way(record: &Record, sent: Micros) -> Micros {
     let arrives = sent + UNDERWAY_US;
     let cuts = record.faults.iter().filter(|fault| fault.kind == Kind::NetworkCut);
@@ -187,7 +187,7 @@ const LONG_LEASE_MS: u64 = 1000;
 const MOST_STALLED_US: u64 = 300_000;
 /// How long a fault may still be felt.
 const AFTERMATH_US: u64 = 1_000_000;
-/// In which the server notices the end of a session: contract, section 4.
+/// The time in which the server notices the end of a session (`docs/sessions.md`).
 const NOTICED_US: u64 = 200_000;
 /// How late a busy machine may be beside the gaps that were seen.
 const SLACK_US: u64 = 500_000;

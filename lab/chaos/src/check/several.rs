@@ -1,4 +1,4 @@
-//! Several locks at once: who does not get all of them gets none.
+//! Several locks at once: an owner that does not get all of them gets none.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -155,7 +155,7 @@ fn tokens_that_go_down_are_refused() {
 }
 
 #[test]
-fn tokens_of_one_lock_that_go_down_are_refused_also_for_those_who_waited() {
+fn tokens_of_one_lock_that_go_down_are_refused_even_if_their_owners_waited() {
     let waited =
         "I 1500 1 DLOCK.ACQUIRE k bob PX 1000 BLOCK 0\nO 9800 int 49\nI 9900 1 DLOCK.CHECK k 49\nO 9950 int 900\n";
     refused(&[&format!("{ALICE}{ALICE_RELEASES}"), waited], "do not rise");

@@ -34,8 +34,8 @@ impl Model {
         self.answered
     }
 
-    /// Every state in which the server may be after it executed this command, and after that gave the replies that
-    /// were seen. None: it cannot have.
+    /// Every state in which the server may be after it executed this command and then gave the replies that were seen.
+    /// An empty list: it cannot have done so.
     pub fn after_op(&self, ops: &[Op], at: usize) -> Vec<Model> {
         let Some((op, words)) = ops.get(at).and_then(|op| Some((op, Words::of(&op.command)?))) else {
             return Vec::new();
@@ -133,7 +133,7 @@ impl Model {
         self.answer(ticket)
     }
 
-    /// Serves the queues of these locks as far as they go. `None`: those who are served were told something else.
+    /// Serves the queues of these locks as far as they go. `None`: a waiter that this serves was told something else.
     fn serve(mut self, ops: &[Op], keys: &[KeyNo]) -> Option<Model> {
         loop {
             let concerned = |waiter: &&Request| waiter.keys.iter().any(|key| keys.contains(key));

@@ -101,6 +101,7 @@ struct Client<'a> {
     connection: Connection,
     random: Random,
     key: &'a str,
+    /// See [`unix_ahead`].
     ahead: i64,
     /// The last token this connection was given.
     token: i64,
@@ -117,6 +118,7 @@ impl Client<'_> {
         let sent = now();
         let reply = Reply::of(self.connection.outcome(&command)?);
         let replied = now();
+        // Tokens are unix times in µs. Other numbers are small.
         if let Reply::Int(token) = reply
             && token > 1_000_000
         {

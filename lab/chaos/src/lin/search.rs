@@ -1,16 +1,16 @@
-//! Wing and Gong's search, with Lowe's memory: is there an order of the commands, in keeping with which were over
-//! before others began, in which the model gives the replies that were seen?
+//! Wing and Gong's search, with Lowe's memory: is there an order in which each command comes before all that were sent
+//! after its reply, and in which the model gives the replies that were seen?
 
 use std::collections::HashSet;
 
 use super::Op;
 use super::model::Model;
 
-/// Returns whether there is one, for a lock that is free at first. At most [`MOST_OPS`] commands.
+/// Returns whether there is such an order of at most [`MOST_OPS`] commands, for locks that are free at first.
 pub fn is_linearizable(ops: &[Op]) -> bool {
     let all = if ops.len() >= MOST_OPS { u64::MAX } else { (1 << ops.len()) - 1 };
     let mut seen = HashSet::new();
-    // The commands that have been executed, as bits, and what they have come to. By a stack: histories are long.
+    // The commands that have been executed, as bits, and the state after them. A stack, since histories are long.
     let mut open = vec![(0_u64, Model::default())];
     while let Some((done, state)) = open.pop() {
         if state.answered() == all {
@@ -30,7 +30,7 @@ pub fn is_linearizable(ops: &[Op]) -> bool {
 /// How many commands one search can order.
 pub const MOST_OPS: usize = 64;
 
-/// The commands that may be executed next: those sent before any that is not answered yet was answered.
+/// The commands that may be executed next: those sent before the first reply that is still to be given.
 fn next(ops: &[Op], done: u64, answered: u64) -> impl Iterator<Item = usize> {
     let without = move |bits: u64| ops.iter().enumerate().filter(move |(at, _)| bits & 1 << at == 0);
     let first_reply = without(answered).map(|(_, op)| op.replied).min().unwrap_or(u64::MAX);

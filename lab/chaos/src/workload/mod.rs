@@ -191,7 +191,7 @@ fn nested(worker: &mut Worker) -> Result<()> {
     release(worker, &Held { key: outer, owner, lease, token }, "")
 }
 
-/// For longer than its lease, which the server keeps alive, or the worker itself.
+/// A lock that is held for longer than its lease: the server renews it, or the worker itself.
 fn kept_alive(worker: &mut Worker) -> Result<()> {
     let options = match worker.random.below(2) {
         0 => "BLOCK 1000 SESSION",
@@ -211,7 +211,7 @@ fn kept_alive(worker: &mut Worker) -> Result<()> {
     if worker.random.one_in(2) { release(worker, &held, "") } else { worker.hang_up() }
 }
 
-/// Never released: the lease ends it.
+/// A lock that is never released: its lease ends it.
 fn forgotten(worker: &mut Worker) -> Result<()> {
     let verb = if worker.random.one_in(2) { "RLOCK" } else { "ACQUIRE" };
     let (key, owner) = (lock(worker), worker.fresh_owner());
@@ -235,7 +235,7 @@ fn options(worker: &mut Worker) -> Options {
     Options { text, has_request }
 }
 
-/// A lock that is held exclusively by some, and of which some take permits; or one without permits.
+/// Any lock, even one of which others take permits.
 fn any_key(worker: &mut Worker) -> String {
     worker.random.pick(&KEYS).to_owned()
 }
@@ -278,7 +278,7 @@ fn enter(worker: &mut Worker, verb: &str, key: &str, owner: &str, lease: u64, op
     entered(worker, key, reply)
 }
 
-/// After a grant: how much of the lease is left by the server's clock, and whether the replica has it.
+/// Asks after a grant how much of the lease is left by the server's clock, and whether the replica has it.
 fn entered(worker: &mut Worker, key: &str, reply: Option<Reply>) -> Result<Option<u64>> {
     let Some(Reply::Int(token)) = reply else { return Ok(None) };
     worker.ask(&format!("DLOCK.CHECK {key} {token}"))?;
@@ -314,7 +314,7 @@ fn release(worker: &mut Worker, held: &Held, what: &str) -> Result<()> {
     leave(worker, &format!("DLOCK.RELEASE {key} {owner} {what} TOKEN {token}"))
 }
 
-/// Gives up, some for sure, some only if the first try is answered.
+/// Releases: half of the workers ask once, the others until an answer tells that it was executed.
 fn leave(worker: &mut Worker, command: &str) -> Result<()> {
     if worker.random.one_in(2) {
         worker.ask(command)?;

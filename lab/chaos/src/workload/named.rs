@@ -41,7 +41,7 @@ impl Session {
 
     fn take(&mut self, worker: &mut Worker) -> Result<()> {
         let (key, owner) = (lock(worker), worker.fresh_owner());
-        // A long one ends with the session.
+        // A long lease ends with the session.
         let lease = if worker.random.one_in(3) { 4000 } else { worker.random.within(300..1501) };
         let has_request = worker.random.one_in(2);
         let request = if has_request { " REQUEST first" } else { "" };
