@@ -17,7 +17,7 @@ func writeEDN(out io.Writer, lines []op) {
 		text string
 	}
 	var events []event
-	// A number is free since that time.
+	// The time since which each number of a process is free.
 	var free []int64
 	for _, o := range lines {
 		process := slices.IndexFunc(free, func(since int64) bool { return since < o.Call })

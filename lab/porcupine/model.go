@@ -118,7 +118,7 @@ func (l lock) without(o op) lock {
 // is tells whether an operation is about this hold: nobody else releases it, or says that it is held.
 func (o op) is(h hold) bool { return h.token == o.Token && h.mode == o.Mode && h.owner == o.who() }
 
-// grant is a hold that nobody has released for sure: it may end by itself from then on.
+// grant is a hold that nobody has certainly released: it may end by itself from `end.Call` on.
 type grant struct {
 	end     op
 	claimed bool
@@ -150,7 +150,7 @@ func operations(lines []op) []porcupine.Operation {
 		switch {
 		case of == nil:
 		case o.Op == "held":
-			// A session may end before the lease: the claims know.
+			// A session may end before the lease: the first claim of its program says when.
 			if !of.claimed || o.Until > of.end.Call {
 				of.end.Call = o.Until
 			}

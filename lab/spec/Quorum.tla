@@ -2,7 +2,7 @@
 (***************************************************************************)
 (* One exclusive lock on several independent servers: the owner holds it   *)
 (* on a majority. Servers forget everything when they restart. Requests    *)
-(* arrive late, in any order, also after the client gave up. Clocks run at *)
+(* arrive late, in any order, even after the client gave up. Clocks run at *)
 (* rates that differ by at most Drift over a lease.                        *)
 (*                                                                         *)
 (* Broken names a rule that is left out, as in Lock.tla. docs/quorum.md    *)

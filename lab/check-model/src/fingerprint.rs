@@ -1,6 +1,5 @@
 //! The states that are the same: those that differ only in the names of owners and connections, in the time of day and
-//! in
-//! the numbers of tokens.
+//! in the numbers of tokens.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -25,8 +25,9 @@ pub fn scopes() -> Vec<Scope> {
     ]
 }
 
+/// A lease, in ms.
 const SHORT: u64 = 100;
-/// The shortest lease that a session may have.
+/// The shortest lease that a session may have, in ms.
 const LONG: u64 = 300;
 
 /// A request that waits.
@@ -34,7 +35,7 @@ const fn waits(how: How) -> How {
     How { blocks: true, ..tries(how) }
 }
 
-/// A request that does not.
+/// A request that does not wait.
 const fn tries(how: How) -> How {
     How { lease: Lease::For(SHORT), ..how }
 }

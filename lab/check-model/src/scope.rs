@@ -73,7 +73,7 @@ const SESSION: u64 = 300;
 const DEFAULT_LEASE: u64 = 100;
 
 impl Scope {
-    /// Returns how it begins.
+    /// Returns the history with its settings, without steps.
     pub fn history(&self) -> History {
         History { grace: self.grace, max_waiters: self.max_waiters, ..History::new(DEFAULT_LEASE) }
     }

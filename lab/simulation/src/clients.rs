@@ -131,7 +131,7 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// A connection that nobody has had before.
+    /// Returns a new connection.
     pub fn connect(&mut self, client: usize, server: usize) -> Connection {
         self.connections += 1;
         Connection { id: self.connections * USERS + user_of(client), server }

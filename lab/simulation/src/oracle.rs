@@ -1,6 +1,6 @@
 //! Checks the locks that clients believe to hold. A belief that turns out wrong has to be explained: its effect did not
-//! reach the server that decides now, its lease has ended by the clock of that server, or a session has that this
-//! server knows and that the client has replaced on another one.
+//! reach the server that decides now, its lease has ended by the clock of that server, or it ended with a session that
+//! this server knows and that the client has replaced on another one.
 
 use dlock_core::Mode;
 use dlock_testkit::exclusion::{Hold, Span, violations};
@@ -146,8 +146,8 @@ pub fn note_session_end(servers: &Servers, clients: &mut Clients, connection: Co
     }
 }
 
-/// Named sessions on a server to which holds are bound there, though the client has bound them to others elsewhere: which
-/// belief of which client it is, and the session.
+/// Returns the holds that are bound to a named session on this server though their client has bound them to another one
+/// elsewhere: the client, the place of its belief, and the session.
 pub fn named_elsewhere(servers: &Servers, clients: &Clients, server: usize) -> Vec<(usize, usize, u64)> {
     let model = servers.all[server].world.model();
     let mut found = Vec::new();
@@ -163,7 +163,7 @@ pub fn named_elsewhere(servers: &Servers, clients: &Clients, server: usize) -> V
     found
 }
 
-/// Writes down which of these have ended, and what is bound to them, in the next unit after this place.
+/// Writes down that the beliefs among these whose session has ended were removed at `next`.
 pub fn note_named_ends(
     servers: &Servers,
     clients: &mut Clients,
@@ -176,7 +176,7 @@ pub fn note_named_ends(
     }
 }
 
-/// Writes down the deadline of a hold on a server, if it is another one.
+/// Writes down the deadline of a hold on a server, if it is not the last one there.
 pub fn note_deadline(belief: &mut Belief, place: Place, deadline: u64) {
     if belief.deadlines.last().is_none_or(|(at, last)| *last != deadline || at.lineage != place.lineage) {
         belief.deadlines.push((place, deadline));

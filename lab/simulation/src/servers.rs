@@ -277,7 +277,7 @@ impl Servers {
     pub fn save(&mut self, server: usize) {
         let Server { place, synced, is_up, rdb, world, .. } = &mut self.all[server];
         if *is_up {
-            // An AOF is rewritten.
+            // Where there is an AOF, this is its rewrite.
             *rdb = (*place, world.save(true));
             *synced = *place;
         }
@@ -320,7 +320,7 @@ impl Servers {
         self.stand_up(server)
     }
 
-    /// A replica is promoted. Returns the former primary, whose clients lose it if it is down.
+    /// Promotes a replica, if it is one and no former primary still writes. Returns whether it was promoted.
     pub fn promote(&mut self, server: usize) -> Result<bool, String> {
         let former = self.primary;
         let is_replica = server < REPLICATED && server != former && self.former.is_none();
@@ -341,7 +341,7 @@ impl Servers {
     fn stand_up(&mut self, server: usize) -> Result<(), String> {
         let place = self.all[server].place;
         let snapshot = self.snapshot(place);
-        // A server that has everything goes on in the stream that there is, unless another still writes to it.
+        // The server goes on in a stream of its own, which begins after the last unit that it has.
         let lineage = self.lineages.len();
         self.lineages.push(Lineage { from: Some(place), units: Vec::new() });
         let promoted = &mut self.all[server];
@@ -360,7 +360,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Whether the former primary, or this one, becomes a replica.
+    /// Makes a primary, or a former one, a replica.
     pub fn demote(&mut self, server: usize) {
         if self.former == Some(server) {
             self.former = None;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::plan::Plan;
 use crate::run::{Counts, play};
 
-/// Plays a plan; what was wrong, if something was.
+/// Plays a plan. The error says what was wrong.
 pub fn outcome(plan: &Plan) -> Result<Counts, String> {
     catch_unwind(AssertUnwindSafe(|| play(plan))).map_err(|cause| {
         let text = cause.downcast_ref::<String>().cloned();

@@ -209,7 +209,7 @@ fn learn_tokens(model: &mut Model, key: KeyNo, shown: &[Shown], before: Before) 
     new.into_iter().try_for_each(|(made_up, token)| model.learn(made_up, token, before.token))
 }
 
-/// Two holds of one owner may have one token (MINTOKEN), and are in no order then.
+/// Returns whether a hold is shown by its mode and owner. Its token does not tell: an owner may have it twice (MINTOKEN).
 fn is_it(model: &mut Model, hold: &Hold, shown: &Shown) -> bool {
     name(hold.mode) == shown.mode && model.is_owner(hold.owner, &shown.owner)
 }

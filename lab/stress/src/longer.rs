@@ -108,7 +108,7 @@ impl Round {
         }
         self.look(before, When::Now)?;
         self.reach("the watchdog met an early expiry");
-        // Long again, before it is lost on a busy machine.
+        // The lease is made long again before it ends on a busy machine.
         let long = Renewal {
             client: 0,
             owner,

@@ -22,7 +22,7 @@ pub enum Reply {
     Token(u64),
     /// The same, and an owner that the server draws.
     FreshOwner(Who, u64),
-    /// A reply of these, and the number of the hold, or nil.
+    /// A token or an owner with a token, and the number of the hold, or nil.
     Numbered(Box<Reply>, Option<u32>),
     Integer(i64),
     /// A number above zero.
@@ -154,7 +154,7 @@ impl Model {
         holds
     }
 
-    /// The end of a named session, by command: whoever waited for a hold of it is sent away.
+    /// The end of a named session, by command: requests for a hold in it that wait are sent away.
     pub fn close(&mut self, client: Client, session: SessionNo) -> Reply {
         let holds = self.holds_of(client, session);
         let reply = self.naive.close_session(client, session);
@@ -435,7 +435,7 @@ impl Model {
     }
 }
 
-/// Returns the same without the number.
+/// Translates a reply to a request, without the number of its hold.
 fn told(request: &Request, reply: naive::Reply) -> Reply {
     match reply {
         naive::Reply::Granted(token) | naive::Reply::Replayed(token) if request.is_drawn => {

@@ -36,7 +36,7 @@ pub struct Round {
     pub has_locks_only: bool,
     /// The steps so far, the last at the end.
     pub story: Vec<String>,
-    /// How often what was answered.
+    /// How often each of these was seen.
     pub reached: BTreeMap<String, u64>,
 }
 
@@ -207,7 +207,7 @@ impl Round {
         })
     }
 
-    /// Sends a command that was played on the model; whoever it let in is served.
+    /// Sends a command that was played on the model, where waiters that it let in are served.
     pub(super) fn run(&mut self, who: usize, line: &Words, expected: Reply, before: Before) -> Result<When, String> {
         self.model.serve();
         self.send(who, line)?;
@@ -337,7 +337,7 @@ fn script(call: &Call, line: Words) -> Words {
     script
 }
 
-/// A round has no session of another.
+/// Closes the sessions that an earlier round has left.
 fn close_sessions(looker: &mut Client) {
     for session in [0, 1] {
         looker.run(close_words(session));

@@ -105,7 +105,7 @@ impl Soak {
         }
     }
 
-    /// Nothing is left of what was done; how much memory the server uses.
+    /// Waits until nothing is left of what was done. Returns how much memory the server then uses.
     fn settle(&mut self, server: &Server) -> u64 {
         self.workers.clear();
         let mut looker = server.client();

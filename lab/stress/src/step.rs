@@ -159,8 +159,8 @@ pub fn draw(random: &mut Random, situation: &Situation) -> Option<Step> {
     })
 }
 
-/// The server learns that another type has come onto a name without a key when it looks at the queue next, and nobody
-/// knows when that is.
+/// Returns whether a name has a queue and no key. The server hears that a key of another type has come there when it
+/// looks at the queue next, and nobody knows when that is.
 fn has_queue_only(situation: &Situation, key: KeyNo) -> bool {
     !situation.model.exists(key) && !situation.model.naive.queue(key).is_empty()
 }
@@ -208,7 +208,7 @@ fn lapse(random: &mut Random, situation: &Situation, who: usize, key: KeyNo) -> 
     }
 }
 
-/// The key has another hold, whose lease is long: before its end, the early expiry is early.
+/// Draws a key with another hold, whose lease is long: an expiry before its end is an early one.
 fn watch(random: &mut Random, situation: &Situation, who: usize, key: KeyNo) -> Step {
     let is_shared = |hold: &&Hold| hold.mode == Mode::Shared;
     let holds = held(situation, who).filter(|(_, hold)| is_shared(hold));
@@ -239,7 +239,7 @@ fn other_name(random: &mut Random, from: KeyNo) -> KeyNo {
     random.pick(&(0..KEYS.len()).filter(is_other).collect::<Vec<_>>())
 }
 
-/// Far from every deadline of [`lease`] that is drawn before or after, so that it is earlier or not for everybody.
+/// Draws a TTL far from every deadline of [`lease`], so that a delay does not change which of them is earlier.
 fn ttl(random: &mut Random) -> Option<u64> {
     match random.below(4) {
         0 => None,
@@ -297,7 +297,7 @@ fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool
     })
 }
 
-/// Nothing ends while a round runs, and a token is not known before the server tells it.
+/// Returns a request that the model can follow: nothing ends while a round runs, and no unknown token is named.
 fn playable(random: &mut Random, situation: &Situation, how: How) -> How {
     let command = match how.command {
         Command::Racquire if random.one_in(2) => Command::Wlock,
@@ -327,7 +327,7 @@ fn session(random: &mut Random) -> Call {
     }
 }
 
-/// Mostly of a hold there is.
+/// Draws a release, mostly of a hold that is there.
 fn release(random: &mut Random, situation: &Situation, who: usize) -> Call {
     let (key, owner) = somebody(random, situation, who);
     let entries = match random.below(8) {
@@ -376,7 +376,7 @@ fn somebody(random: &mut Random, situation: &Situation, who: usize) -> (KeyNo, W
     }
 }
 
-/// Mostly of a hold there is, or of one there was.
+/// Draws a token, mostly of a hold that is there, or of one that was.
 fn token(random: &mut Random, situation: &Situation) -> u64 {
     let live: Vec<u64> = situation.model.holds().map(|(_, hold)| hold.token).collect();
     let ever: Vec<u64> = situation.model.seen.iter().copied().collect();
@@ -402,7 +402,7 @@ fn lease(random: &mut Random, situation: &Situation) -> Lease {
     }
 }
 
-/// Not below the lease, and far from where any lease ends.
+/// Draws a cap, not below the lease, and far from where any lease ends.
 fn cap(random: &mut Random, situation: &Situation, lease: Lease) -> u64 {
     let given = match lease {
         Lease::Own => 0,

@@ -56,7 +56,7 @@ fn play_all(directory: &Path, check: fn(&[u8])) -> usize {
     played
 }
 
-/// Every command with up to four of these words: those of all options, and values for them.
+/// Every command with up to three of these words, options and values for them, and the same behind an owner.
 #[test]
 fn every_few_words_are_read_the_same_way() {
     const WORDS: [&str; 22] = [

@@ -77,7 +77,7 @@ impl Run {
         }
     }
 
-    /// Takes over from the server until when a hold lasts.
+    /// Has a client believe what its server has of a hold: its token, its session and how long it lasts.
     fn believe(&mut self, client: usize, server: usize, mut belief: Belief) {
         let world = &self.servers.all[server].world;
         let Some(hold) = world.model().mine(belief.key, client, belief.mode) else { return };

@@ -20,7 +20,7 @@ impl Run {
                 self.servers.all[server].world.go_on();
             }
         }
-        // Until then the timer does not try again.
+        // The timer tries again only after this time.
         self.pass_without_beats(RETRY_US);
     }
 
@@ -114,7 +114,7 @@ impl Run {
         self.note_deadlines(OTHER_NODE, |belief| keys.contains(&belief.key));
     }
 
-    // The end.
+    // The end of a run.
 
     fn holds_by_session(&self, client: usize) -> bool {
         let is_bound = |connection: &Connection| {

@@ -74,7 +74,7 @@ impl Run {
         }
     }
 
-    /// `NX`, and then each hold is bound again.
+    /// Opens the session with `NX`, and binds each hold again.
     fn open(&mut self, client: usize, node: usize, server: usize) {
         let id = self.clients.session_id(client);
         if self.send_beat(client, id, server, OpenIf::New) == Reply::Nil {

@@ -29,7 +29,7 @@ pub fn args(bytes: &[u8]) {
         _ => {}
     }
     let parsed = parse(call, &words, limits);
-    // The core keeps the lease only.
+    // The core does not keep which option gave the lease.
     let expected = plain::plain(call, &words, limits).map(|said| Said { lease_option: None, ..said });
     assert_eq!(parsed, expected, "{call:?} {limits:?}: {}", shown(&words));
 }

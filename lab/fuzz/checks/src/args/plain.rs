@@ -240,7 +240,7 @@ fn lease_of(option: &'static str, value: &[u8], limits: Limits) -> Result<PlainL
         let why = if is_absolute { BadLease::Past } else { BadLease::NotPositive };
         return Err(Malformed::ExpireTime(option, why));
     }
-    // A time beyond the integers of a server is no time at all.
+    // A server's times are signed integers of 64 bits.
     if given > i128::from(i64::MAX) || lease + now > i128::from(i64::MAX) {
         return Err(Malformed::ExpireTime(option, BadLease::TooLarge));
     }
@@ -281,7 +281,7 @@ pub fn plain_session_id(value: &[u8]) -> Result<Vec<u8>, Malformed> {
     if (1..=128).contains(&value.len()) { Ok(value.to_vec()) } else { Err(Malformed::SessionId) }
 }
 
-/// An integer is what its number is written as.
+/// Accepts an integer only as its number is written: no sign, no zero in front.
 pub fn plain_integer(name: &'static str, value: &[u8]) -> Result<i64, Malformed> {
     let number = String::from_utf8_lossy(value).parse::<i64>().map_err(|_| Malformed::Integer(name))?;
     if number.to_string().as_bytes() == value { Ok(number) } else { Err(Malformed::Integer(name)) }
