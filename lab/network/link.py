@@ -71,7 +71,7 @@ def ip(*words: str) -> None:
 
 def carry(ends: list[int], seconds: float) -> None:
     """Passes packets on until it is killed."""
-    # Sleeps end at most 50 µs late otherwise.
+    # Sleeps that end 50 µs late, as by default, would add to the delay.
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)
     queue: collections.deque[tuple[float, int, bytes]] = collections.deque()
     while True:

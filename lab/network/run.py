@@ -30,7 +30,7 @@ from link import SERVER, Link
 PORT = 6379
 LEASE = "30000"
 RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-# As Redisson does: whoever waits hears of the release, and tries then.
+# As Redisson does: a waiter hears of the release, and tries then.
 TELL = "redis.call('DEL', KEYS[1]) return redis.call('PUBLISH', KEYS[1] .. ':free', 1)"
 RELEASE_AND_TELL = RELEASE.replace("return redis.call('DEL', KEYS[1])", TELL)
 
@@ -183,7 +183,7 @@ class Bench:
 
 @contextmanager
 def server(host: str, port: int, before: list[str]) -> Iterator[None]:
-    """Starts one that listens there."""
+    """Runs a server that listens there."""
     with tempfile.TemporaryDirectory() as home:
         words = [os.environ["DLOCK_SERVER"], "--bind", host, "--port", str(port), "--save", "", "--dir", home]
         words += ["--protected-mode", "no", "--loadmodule", os.environ["DLOCK_MODULE"]]
@@ -203,7 +203,7 @@ def measured(host: str, port: int, before: list[str], times: int) -> dict[str, f
 
 
 def inside(where: str, times: int) -> None:
-    """Measures here, and prints it."""
+    """Measures in this process, and prints the figures."""
     host, port = where.split(":")
     end = time.monotonic() + 10
     while True:

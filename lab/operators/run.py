@@ -34,7 +34,7 @@ def main() -> None:
             seen = trial()
         except Missing as what:
             seen = f"not played: {what} is missing"
-            failed += chosen.keep
+            failed += chosen.keep  # a table that is kept has every trial
         except AssertionError as why:
             seen, failed = f"FAILED: {why}", failed + 1
         print(f"{name}: {seen} ({time.monotonic() - began:.1f} s)", flush=True)

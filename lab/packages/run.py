@@ -80,7 +80,7 @@ def java() -> dict[str, list[str]]:
     adapters, home = ROOT / "clients/java/adapters", ROOT / "target/java/pairs"
     home.mkdir(parents=True, exist_ok=True)
     pom = (adapters / "jedis/pom.xml").read_text()
-    # Without what is in no repository.
+    # The parent and our own package are in no repository.
     pom = re.sub(r"<parent>.*?</parent>", "<groupId>fetched</groupId><version>1</version>", pom, flags=re.S)
     pom = re.sub(r"<dependency>\s*<groupId>dlock</groupId>.*?</dependency>", "", pom, flags=re.S)
     (home / "pom.xml").write_text(pom)
@@ -164,7 +164,7 @@ def cost(figures: list[tuple[float, float]], plain: list[tuple[float, float]]) -
 
 
 def rows(language: str, driver: str, costs: Mapping[str, Cost]) -> list[str]:
-    """Returns the lines of a driver: its own connections have another."""
+    """Returns the rows of a driver: one, and another one for the package's own connections if they were measured."""
     cells = {kind: f"{it.cpu:.1f} ({it.ratio:.2f})" if kind != "plain" else f"{it.cpu:.1f}" for kind, it in costs.items()}
     labels = {"": f"{language}, {driver}", "own-": f"{language}, own connections"}
     lines = []

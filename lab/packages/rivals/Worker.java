@@ -84,7 +84,7 @@ final class Worker {
         return Redisson.create(config);
     }
 
-    /** The clients join the line while the first one holds. Each has its turn then. */
+    /** The clients join the queue while the first one holds. Each has its turn then. */
     private static String play(Acquire first, List<Acquire> others) throws InterruptedException {
         Runnable release = first.acquire();
         long[][] seen = new long[others.size()][3];

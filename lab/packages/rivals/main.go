@@ -133,7 +133,7 @@ var began = time.Now()
 
 func now() int64 { return int64(time.Since(began)) }
 
-// play lets one after the other join the line while the first one holds. Each has its turn then.
+// play lets one after the other join the queue while the first one holds. Each has its turn then.
 func play(first acquire, others []acquire) (round, error) {
 	ctx := context.Background()
 	release, err := first(ctx)

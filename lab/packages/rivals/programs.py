@@ -27,7 +27,7 @@ def run(*words: str | Path, settings: Mapping[str, str] | None = None) -> str:
     except FileNotFoundError as missing:
         raise Missing(f"{missing.filename} is not installed") from missing
     if done.returncode:
-        # Maven says it first, and with colors.
+        # Maven prints its first error before all else, and with colors.
         said = re.sub(r"\x1b\[\d*m", "", done.stderr + done.stdout)
         raise Missing(next((line for line in said.splitlines() if "ERROR" in line), said.strip()[-300:] or str(words[0])))
     return done.stdout.strip()

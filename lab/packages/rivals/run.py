@@ -172,7 +172,7 @@ def after_kill(kind: str, program: list[str], chance: Random) -> float:
 
 
 def kills(programs: dict[str, list[str]], seen: dict[str, Seen]) -> None:
-    """Kills a holder of each system. They only wait for leases, so they may do it at the same time."""
+    """Kills a holder of each system. The systems only wait for leases, so some do that at the same time."""
     chance = Random()
     with ThreadPoolExecutor(3) as pool:
         jobs = []

@@ -47,7 +47,7 @@ class Seen:
         self._cpu: list[float] = []
 
     def add_pass(self, rounds: list[dict[str, Any]], commands: float, cpu: float) -> None:
-        """Takes over a pass; `commands` and `cpu` (µs) are those of a hand-off."""
+        """Adds a pass; `commands` and `cpu` (µs) are those of a hand-off."""
         self._commands.append(commands)
         self._cpu.append(cpu)
         for each in rounds:
@@ -60,7 +60,7 @@ class Seen:
                 raise RuntimeError("two had the lock")
             self._hand_offs.append((granted - before) / 1e6)
             before = end
-        # Counts those who came later and had it earlier.
+        # For each waiter, how many came later and were granted earlier.
         grants = [granted for _, granted, _ in waiters]
         passed = [sum(later < mine for later in grants[at + 1 :]) for at, mine in enumerate(grants)]
         self._overtaken = max(self._overtaken, *passed)
@@ -104,7 +104,7 @@ def number(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """Returns two digits; a share that they would show as none says so."""
+    """Returns a share with two decimals; one that they would show as 0 is `<0.01`."""
     return "0" if value == 0 else f"{value:.2f}" if value >= 0.01 else "<0.01"
 
 

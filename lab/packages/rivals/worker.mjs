@@ -49,7 +49,7 @@ async function waitInTurn(acquire) {
   return [asked, granted, released];
 }
 
-/** Lets the clients join the line while the first one holds; each has its turn then. */
+/** Lets the clients join the queue while the first one holds; each has its turn then. */
 async function play([first, ...locks]) {
   const release = await first();
   const waits = [];

@@ -36,7 +36,7 @@ def wait_in_turn(one: Any, seen: list[int]) -> None:
 
 
 def play(first: Any, locks: list[Any]) -> dict[str, Any]:
-    """Lets the clients join the line while the first one holds; each has its turn then."""
+    """Lets the clients join the queue while the first one holds; each has its turn then."""
     first.acquire()
     waiters: list[list[int]] = [[] for _ in locks]
     threads = [threading.Thread(target=wait_in_turn, args=pair) for pair in zip(locks, waiters)]

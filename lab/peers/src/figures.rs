@@ -75,7 +75,7 @@ impl Figures {
         Some(self.spread(system, figure)?.median)
     }
 
-    /// Takes over what was measured, instead of what there is of these parts and systems; all, if no part is named.
+    /// Replaces the figures of these parts, or of all if none is named, for the systems that were measured.
     pub fn replace(&mut self, parts: &[String], measured: &Figures) {
         let is_measured = |figure: &str| parts.is_empty() || parts.iter().any(|name| name == part(figure));
         for (system, figures) in &measured.systems {

@@ -86,7 +86,7 @@ const ONE: [&str; 8] =
 
 const SEVERAL: [&str; 5] = ["dlock-replica", "dlock-quorum", "redlock", "dlock-quorum-fsync", "redlock-fsync"];
 
-/// Where else a grant is kept makes no difference when its holder dies.
+/// Systems that differ only in where a grant is kept are the same here: a holder dies, not a server.
 const HOLDERS: [&str; 7] = ["dlock", "dlock-quorum", "redlock", "set-nx", "postgresql", "etcd-1", "zookeeper-1"];
 
 const COSTS: [Column; 5] = [

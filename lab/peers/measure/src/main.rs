@@ -83,7 +83,7 @@ impl Options {
 }
 
 impl Options {
-    /// The figures with those that are kept and were not measured now, if only some parts were.
+    /// Returns the figures. If only some parts were measured, the kept figures of the others are among them.
     fn among_the_others(&self, figures: &Figures) -> Result<Figures> {
         let mut all = match &self.keep {
             Some(file) if !self.parts.is_empty() => Figures::from_json(&fs::read_to_string(file)?)?,

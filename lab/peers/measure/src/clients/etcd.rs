@@ -73,7 +73,7 @@ async fn session(client: &mut Client) -> Result<(i64, JoinHandle<()>)> {
     Ok((lease, tokio::spawn(keep_alive(client.clone(), lease))))
 }
 
-/// Three times in a TTL, as etcd's own client does it. Begins again when a server is gone.
+/// Keeps a lease alive three times in a TTL, as etcd's own client does. Begins again when a server is gone.
 async fn keep_alive(mut client: Client, lease: i64) {
     loop {
         if let Ok((mut keeper, mut answers)) = client.lease_keep_alive(lease).await {
@@ -85,8 +85,8 @@ async fn keep_alive(mut client: Client, lease: i64) {
     }
 }
 
-/// How often a call is made at once: its channel still tries servers that are gone, where etcd's own client leaves
-/// them out.
+/// How often a call is made without a pause: its channel still tries servers that are gone, where etcd's own client
+/// leaves them out.
 const TRIES: usize = 5;
 
 /// How long an unlock is tried. A server that has passed it on to a leader that died answers after 7 s.

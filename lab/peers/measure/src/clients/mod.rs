@@ -23,7 +23,7 @@ pub enum Client {
 
 /// A lock that is held.
 pub struct Held {
-    /// By which a resource refuses a former owner, where the system has something like it.
+    /// The number by which a resource refuses a former owner, where the system has one.
     pub token: Option<u64>,
     key: Key,
 }

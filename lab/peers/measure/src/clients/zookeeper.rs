@@ -48,7 +48,7 @@ impl ZooKeeper {
         loop {
             match self.client.delete(path, None).await {
                 Err(Error::ConnectionLoss) if began.elapsed() < LEASE => sleep(LEASE / 200).await,
-                // A request from before the connection was lost.
+                // An earlier request has deleted it, whose answer was lost with the connection.
                 Err(Error::NoNode) if began.elapsed() > LEASE / 200 => return Ok(()),
                 done => return Ok(done?),
             }

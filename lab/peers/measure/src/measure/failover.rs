@@ -39,7 +39,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
     let leader = match round.system.0.made {
         Made::Etcd => etcd::leader(&addresses).await?,
         Made::ZooKeeper => zookeeper::leader(&addresses).await?,
-        // The server of equal ones that all ask first.
+        // All servers are equal: this is the one that all clients ask first.
         Made::Dlock | Made::DlockReplica | Made::DlockQuorum | Made::Redlock | Made::Postgres => 0,
     };
     let work = Rc::new(Work::default());

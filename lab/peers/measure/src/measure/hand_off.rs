@@ -28,7 +28,7 @@ pub async fn run(round: &mut Round, waiters: usize) -> Result<()> {
     let mut clients = round.clients(waiters + 1).await?;
     let Some(mut first) = clients.pop() else { return failed("no client") };
     let held = first.acquire(&lock).await?;
-    // The tasks end with it.
+    // The set ends its tasks when it is dropped.
     let mut tasks = JoinSet::new();
     let joined = async {
         for (place, client) in clients.into_iter().enumerate() {

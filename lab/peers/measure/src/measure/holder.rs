@@ -80,7 +80,7 @@ pub async fn run(round: &mut Round, is_first: bool) -> Result<()> {
     for tie in [Tie::Usual, Tie::Named].into_iter().filter(|tie| *tie == Tie::Usual || has_named) {
         let prefix = if tie == Tie::Named { "holder/named-" } else { "holder/" };
         for end in End::ALL.into_iter().filter(|end| *end == End::Killed || is_first || tie == Tie::Named) {
-            // An event that does not happen in twice the lease does not happen.
+            // An event that has not happened in 8 s, twice the lease, counts as never.
             let patience = if end == End::Killed { PATIENCE } else { Duration::from_secs(8) };
             match after(round, end, tie, patience).await? {
                 None if end == End::Killed => {
@@ -103,7 +103,7 @@ async fn after(round: &Round, end: End, tie: Tie, patience: Duration) -> Result<
     let waited = {
         let acquire = waiter.acquire(&lock);
         tokio::pin!(acquire);
-        // At another time of the holder's renewals in each round.
+        // The holder ends at another time of its renewals in each round.
         tokio::select! {
             granted = &mut acquire => return granted.and_then(|_| failed("granted a lock that is held")),
             () = sleep(Duration::from_millis(rand::random_range(1000..2000))) => {}
@@ -118,7 +118,7 @@ async fn after(round: &Round, end: End, tie: Tie, patience: Duration) -> Result<
     if end == End::Cut && holder.try_wait()?.is_none_or(|status| !status.success()) {
         return failed("the holder could not be cut off: that takes CAP_NET_ADMIN");
     }
-    // With what it has open, if it was only stopped.
+    // A holder that was only stopped still has its connections.
     holder.kill().await?;
     let mut seconds = None;
     if let Some((time, held)) = waited {
@@ -155,7 +155,7 @@ pub async fn hold(system: System, addresses: &[String], lock: &str, tie: Tie) ->
     }
 }
 
-/// Ends this process without a word to any server.
+/// Ends this process without a word to any server: a socket in repair mode closes in silence.
 fn vanish() -> Result<()> {
     let own = pidfd_open(getpid(), PidfdFlags::empty())?;
     let mut cut = 0;

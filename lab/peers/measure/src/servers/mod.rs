@@ -80,7 +80,7 @@ fn folder() -> Result<TempDir> {
 /// Returns a path from the environment, absolute.
 fn variable(name: &str) -> Result<String> {
     let value = env::var(name).map_err(|_| format!("{name} is not set: `make bench-peers` sets it"))?;
-    // Links stay: the name decides what the server does.
+    // Symbolic links are not resolved: the name of a server's program decides what it does.
     Ok(std::path::absolute(PathBuf::from(value))?.to_string_lossy().into_owned())
 }
 

@@ -88,7 +88,7 @@ async fn replicated(address: &str) -> Result<()> {
     if confirmed == 1 { Ok(()) } else { Err("the replica does not confirm".into()) }
 }
 
-/// A member without persistence counts after the longest lease.
+/// Waits until a majority of the members counts: a member without persistence does after the longest lease.
 async fn wait_until_counted(servers: &mut Servers, on_disk: bool) -> Result<()> {
     let quorum = crate::clients::quorum::Quorum::open(&servers.addresses, on_disk, 1)?;
     let quorum = &quorum;
