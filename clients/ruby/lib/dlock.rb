@@ -5,10 +5,11 @@ module Dlock
   # Returns locks on the server of a client; the arguments are those of Client.new.
   def self.new(redis, **defaults) = Client.new(redis, **defaults)
 
-  # Work in the background, which the end of the program waits for, for 2 s at most.
+  # Runs work in the background. The end of the program waits for it, for 2 s at most.
   def self.behind(&work)
-    @behind ||= Thread::Queue.new.tap do
-      at_exit { ends = now + 2000; Thread.list.each { |each| each.join([ends - now, 0].max / 1000.0) if each[:dlock_behind] } }
+    @at_exit ||= at_exit do
+      ends = now + 2000
+      Thread.list.each { |each| each.join([ends - now, 0].max / 1000.0) if each[:dlock_behind] }
     end
     Thread.new(&work).tap { |thread| thread[:dlock_behind] = true }
   end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Interrupts an acquisition at its lines, one after the other: nothing stays behind. DLOCK_LINES=1 takes each line (half a
-# minute); the default is every 11th, from one that chance chooses.
+# Interrupts an acquisition at its lines, one after the other: nothing stays behind. DLOCK_LINES=1 takes each line (half
+# a minute); the default is every 11th, from a random one.
 
 require_relative "server"
 

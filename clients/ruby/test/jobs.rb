@@ -12,7 +12,7 @@ ActiveJob::Base.queue_adapter = :inline
 ActiveJob::Base.logger = nil
 Sidekiq::Testing.server_middleware { |chain| chain.add Dlock::Sidekiq::Locks, Dlock.new(URL) }
 
-# A job whose name is its lock's.
+# A job whose lock has the name of its class.
 class Plain < ActiveJob::Base
   include Dlock::ActiveJob
   locked_by Dlock.new(URL)

@@ -430,7 +430,7 @@ class ProfilesTest < Minitest::Test
   def test_a_pool_without_a_free_client_does_not_outlast_the_limit
     pool = ConnectionPool.new(size: 1, timeout: 10) { Redis.new(host: HOST, port: PORT) }
     pool.with do
-      Dlock.new(pool).lock(key, &:check!) # the one of its thread
+      Dlock.new(pool).lock(key, &:check!) # This thread has the client.
       Thread.new { in_time(0.3) { |limit| Dlock.new(pool).lock(key, wait: limit) } }.join
     end
   end
@@ -513,8 +513,7 @@ class ReasonsTest < Minitest::Test
   # The server has become a replica between the grant and WAIT.
   def test_a_grant_whose_server_is_demoted_before_its_replicas_have_it_is_asked_for_again
     demoted = "ERR WAIT cannot be used with replica instances."
-    always = Class.new(Array) { def empty? = true }.new
-    [[[], 20, Dlock::TooFewReplicas], [always, 0.5, Dlock::Unreachable]].each do |lost, wait, error|
+    [[[], 20, Dlock::TooFewReplicas], [Always.new, 0.5, Dlock::Unreachable]].each do |lost, wait, error|
       losing("WAIT", lost, instead: "-#{demoted}\r\n") do |url|
         assert_raises(error) { Dlock.new(url).lock(key, wait: wait, replicas: 1, replicas_timeout: 0.1) }
         soon("the lock is free") { info.empty? }
@@ -523,7 +522,7 @@ class ReasonsTest < Minitest::Test
   end
 
   def test_a_release_says_why_it_has_no_answer
-    losing("DLOCK.RELEASE", Class.new(Array) { def empty? = true }.new, instead: "-#{REASONS[0]}\r\n") do |url|
+    losing("DLOCK.RELEASE", Always.new, instead: "-#{REASONS[0]}\r\n") do |url|
       hold = Dlock.new(url).lock(key)
       error = assert_raises(Dlock::Unreachable) { hold.release }
       assert_includes error.message, REASONS[0]
@@ -531,7 +530,7 @@ class ReasonsTest < Minitest::Test
     end
   end
 
-  # As while the program ends.
+  # A program that ends can start no thread either.
   def test_without_a_thread_for_the_resolver_nobody_answers
     error = Thread.stub(:new, ->(*) { raise ThreadError, "can't alloc thread" }) do
       assert_raises(Dlock::Unreachable) { Dlock.new(URL).lock(key, wait: 0.05) }

@@ -20,6 +20,9 @@ module OnServer
 
   def info(key = self.key) = redis.call("DLOCK.INFO", key)&.each_slice(2)&.to_h || {}
 
+  # For `losing`, as `lost`: the reply to each command with the word is lost, not to the next one only.
+  Always = Class.new(Array) { def empty? = true }
+
   # A relay to the server that loses the reply to the next command with this word, and closes the connection or sends
   # the reply `instead`. Yields its URL, and the replies that it has lost.
   def losing(word, lost = [], instead: nil)

@@ -3,7 +3,7 @@
 module Dlock
   # Carries out an attempt: sends what it decides, and tells it the answers.
   class Acquisition
-    # While another kind of lock has the key, there is no queue: pauses in ms.
+    # Pauses in ms while the key has another kind of lock, for which there is no queue.
     FOREIGN = 100..250
 
     attr_reader :hold
@@ -16,15 +16,15 @@ module Dlock
       now = Dlock.now
       @attempt = Attempt.new(now, Limits.new(now, options.wait, options.outage), options.lease)
       @owner = options.new_owner
-      @debts = []
-      @parted = []
+      @debts = [] # Owners that may have been granted something, and have not been released yet.
+      @parted = [] # Connections that were left while the server may still answer there.
     end
 
     def limits = @attempt.limits
 
     # Returns the hold. However this ends, nothing else is left on a server.
     def run
-      before = $! # of a caller that rescues
+      before = $! # A caller's `rescue` has set it.
       turn = @attempt.again
       failures = 0
       until turn.over?
@@ -43,7 +43,7 @@ module Dlock
       abandon unless done && before.equal?($!)
     end
 
-    # The end of a block that had the hold, which lets the lock stay until then. The block's exception wins.
+    # Ends the hold of a block, or lets its lock stay until the time `stays`. The block's exception wins.
     def finish(failure, stays)
       return if @hold.nil? || @hold.ended?
 
@@ -63,7 +63,7 @@ module Dlock
       @wire = wire
       return @attempt.over(Dlock.now) if waits && !limits.time?(Dlock.now)
 
-      # The end of a connection releases the hold of its session, unless the server was no primary then.
+      # Former owners are released even if the end of their connection did it: the server may have been no primary then.
       wire.exchange(Dlock.now + Limits::STEP, *@debts.flat_map { |owner| @names.release_all(owner) })
       number = @attempt.sends(Dlock.now)
       block = limits.block(Dlock.now) if waits
@@ -88,7 +88,7 @@ module Dlock
       end
     end
 
-    # A reply to BLOCK does not come from a server that hangs: asks something else. Returns whether there is no answer.
+    # Asks the server something else during a wait, since it may hang. Returns whether there is no answer.
     def probe(wire, missed)
       ends = [Dlock.now + [limits.outage / 3, Limits::STEP + Limits::LATE].min, limits.gives_up(@attempt.heard)].min
       reply, = @client.exchange([ends, Dlock.now + 1].max, ["DLOCK.CHECK", @names.first, 1])
@@ -114,8 +114,8 @@ module Dlock
       @attempt.cut(Dlock.now)
     end
 
-    # Leaves a connection on which no reply came. A command behind it leaves the queue there, so that the next copy needs
-    # another owner; so does the session of a connection, which ends whenever the server notices that.
+    # Leaves a connection on which no reply came. The release that is sent behind a wait ends it some time later, as the
+    # end of the connection ends its session: the next copy needs another owner.
     def leave(silent)
       wire, @wire = @wire, nil
       if silent
@@ -166,8 +166,8 @@ module Dlock
       @attempt.refused(Dlock.now, number)
     end
 
-    # Waits for the replicas. A renewal is a write for which WAIT waits: a repeat that gets an earlier grant is none, and before
-    # 7.0.12 Redis does not count a grant to a waiting connection.
+    # Waits for the replicas. WAIT waits for writes. A renewal is one; a repeat that gets an earlier grant is none, and
+    # before 7.0.12 Redis does not count a grant to a waiting connection.
     def acknowledged(wire, waited)
       return true if @options.replicas.zero?
 
@@ -257,7 +257,7 @@ module Dlock
       end
     end
 
-    # The caller no longer waits, or there is an error.
+    # Gives up: the caller no longer waits, or there is an error.
     def abandon
       @debts << @owner if @hold || @attempt.canceled.cleanup != :none
       @hold&.drop

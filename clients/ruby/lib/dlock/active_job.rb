@@ -21,8 +21,8 @@ module Dlock
       def locked_by(locks, **options, &name)
         Options.from(wait: 0, **options)
         around_perform do |job, work|
-          named = name ? name.call(*job.arguments) : job.class.name
-          locks.lock(named, wait: 0, **options) { |_hold| work.call }
+          lock = name ? name.call(*job.arguments) : job.class.name
+          locks.lock(lock, wait: 0, **options) { |_hold| work.call }
         end
       end
     end

@@ -4,9 +4,9 @@ module Dlock
   # Begins the work of holds when it is due, in one thread for all. Most locks are released before they have to be renewed,
   # and need no thread of their own.
   class Alarm
-    # Work that is due so soon after the first begins with it, in ms: its thread waits.
+    # Work that is due within this many ms of the first is begun together with it, and waits in its own thread.
     SOON = 100
-    # After a system had no room for a thread, in ms.
+    # The pause in ms after the system had no room for a thread.
     PAUSE = 50
     # The thread stays for so long when nothing is left to do, in ms: the next lock does not start one.
     LINGERS = 1000
@@ -17,7 +17,7 @@ module Dlock
       @times = {}.compare_by_identity
     end
 
-    # Calls `go` of this at that time at the latest, in place of the time that was set before.
+    # Calls `what.go` at the time `at` at the latest. It takes the place of the time that was set before.
     def set(what, at)
       @mutex.synchronize do
         forked if @pid != Process.pid

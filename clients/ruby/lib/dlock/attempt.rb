@@ -51,7 +51,7 @@ module Dlock
       return over(now) if @limits.try? || !@limits.time?(now)
       return finish(:refused) if waited && @copies.empty?
 
-      Turn.new(action: :wait) # If it has waited, another copy has taken its place.
+      Turn.new(action: :wait) # If this copy has waited, another one has taken its place.
     end
 
     # A renewal of the grant was executed. `most`: the ms after which a cap ends it.

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 module Dlock
-  # A hold is kept by a connection. While none does, the server may have released it: nothing is claimed.
+  # Whether a connection keeps the hold of its session. While none does, the server may have released the hold, which
+  # then claims nothing.
   class Binding
     def initialize(session)
       @bound = session
@@ -35,12 +36,12 @@ module Dlock
       @state = :held
     end
 
-    # nil: it was never open.
+    # nil: the session was never open.
     def until = @validity&.until
 
     def claims?(now) = passes(now) == :held && !@validity.nil?
 
-    # Returns :held (also before it was open), :lost or :released.
+    # Returns :held (also before the session was open), :lost or :released.
     def passes(now)
       @state = :lost if @state == :held && @validity && !@validity.claims?(now)
       @state
@@ -75,7 +76,7 @@ module Dlock
       opened ? true : false
     end
 
-    # The answer that the server does not know it, or (`open`) that it is open: an earlier command has opened it.
+    # The answer that the server does not know the session, or (`open`) that an earlier command has opened it.
     def unknown(now, open: false)
       @validity&.refused(@number)
       @opens = open ? :open : true
@@ -120,9 +121,9 @@ module Dlock
     end
   end
 
-  # Until when a hold is certain that a named session keeps, in place of a Validity: while the session is certain, since the
-  # server keeps two thirds of the lease ahead, and the lease is three times the timeout. A server that was restarted has no
-  # bindings, so that a hold which is not bound again is certain for as long as it was.
+  # Until when a hold of a named session is certain, in place of a Validity. It is as certain as the session: the lease
+  # is three times the timeout, and the server renews it when a third has passed. A server that was restarted has no
+  # bindings, so a hold that is not bound again is certain for no longer than it was.
   class Kept
     LEASES = 3
 
@@ -132,7 +133,7 @@ module Dlock
       @life = life
       @wanted = options.lease
       @state = :held
-      # A cap is no earlier, since the server refuses a lease beyond it.
+      # No cap is earlier: the server refuses a lease beyond it.
       @cap = sent + options.lease - Validity::MARGIN
       @most = options.max_hold && sent + options.max_hold - Validity::MARGIN
     end
@@ -152,10 +153,10 @@ module Dlock
 
     def bound = @unbound = nil
 
-    # Whether a cap may end it before then, of which the server must be asked.
+    # Whether a cap may end the hold before then, so that the server must be asked for it.
     def cap_near?(at) = !@told && @cap < at
 
-    # The answer of the server: ms from when it was asked, or nil for none.
+    # The server's answer about the cap: ms from when it was asked, or nil for none.
     def capped(asked, left)
       @told = true
       @cap = left && asked + left - Validity::MARGIN
@@ -167,7 +168,7 @@ module Dlock
 
     def release = @state == :held && @state = :released
 
-    # --- The commands of the caller. They change the lease, which the session does not count by.
+    # --- The commands of the caller. They change the lease, by which the hold of a session is not judged.
 
     def lease = @wanted
 

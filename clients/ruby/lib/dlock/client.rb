@@ -15,7 +15,7 @@ module Dlock
       @mutex = Mutex.new
     end
 
-    # In place of what it is made of.
+    # The parts of a client would show a password.
     def inspect = "#<Dlock::Client>"
 
     # Waits for the lock and returns the hold, or yields it and releases it. Raises NotGranted after `wait` seconds. Options:
@@ -45,7 +45,7 @@ module Dlock
       end
     end
 
-    # The same without waiting: nil if the lock is held.
+    # As `lock`, without waiting: nil if the lock is held.
     def try(name, **options, &block)
       acquisition = Acquisition.new(self, Names.one(name), Options.from(**@defaults, **options, wait: 0))
       return acquisition.run unless block
@@ -107,7 +107,7 @@ module Dlock
       found || Wire.new(wanted, ends)
     end
 
-    # `take` looks whether the server has closed it meanwhile.
+    # Keeps a connection for `take`, which looks whether the server has closed it meanwhile.
     def give(wire)
       return unless wire
       return wire.close unless wire.clean?

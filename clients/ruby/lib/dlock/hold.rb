@@ -175,7 +175,7 @@ module Dlock
 
     def kept = locked { yield @validity }
 
-    # Until when the hold is certain. The session asks with its own mutex locked, and so takes no other one.
+    # Until when the hold is certain. The session asks while it has its own mutex, so this takes none.
     def until = @validity.until
 
     def size = @names.size
@@ -241,7 +241,9 @@ module Dlock
       locked do
         now = Dlock.now
         case
-        when too_few then @validity.cut(number) && nil || @heart.failed(@validity, now)
+        when too_few
+          @validity.cut(number)
+          @heart.failed(@validity, now)
         when renewal == 1 then (sent = @validity.ok(number)) && @heart.ok(@validity, now, sent)
         when renewal == 0 then @validity.refused(number) && @heart.capped(now)
         when renewal.nil? || renewal.code == "WRONGTYPE" then @validity.gone

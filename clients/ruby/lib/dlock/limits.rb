@@ -10,7 +10,7 @@ module Dlock
     # asks its servers for 1 s before it says why they do not answer.
     LATE = 150
     LAST = 50
-    # How late WAIT may end: a server looks for what is over ten times a second (hz).
+    # How late WAIT may end: a server looks ten times a second (hz) which waits are over.
     ENDS_LATE = 100
     RELEASE = 3000
     CLEANUP = 3000

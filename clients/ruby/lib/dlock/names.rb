@@ -50,7 +50,7 @@ module Dlock
 
     def info(owner) = each("DLOCK.INFO", "OWNER", owner)
 
-    # Returns one reply for the replies to commands for all of them: nil or an error of one is that of all; else the least.
+    # Returns one reply for those of all locks: if one is nil or an error, that one; else the least.
     def self.together(replies)
       return if replies.include?(nil)
 

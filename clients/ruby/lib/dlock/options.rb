@@ -4,8 +4,8 @@ require "securerandom"
 require "socket"
 
 module Dlock
-  # The words of a caller. Times are seconds outside and milliseconds inside.
-  # `session`: of the connection; `named`: a Session.
+  # The options of a caller. Times are seconds outside and milliseconds inside. `session`: whether the session of the
+  # connection keeps the lock; `named`: a Session.
   Options = Struct.new(:mode, :slots, :lease, :wait, :renew, :session, :named, :owner, :outage, :replicas, :replicas_timeout,
                        :max_hold, :on_loss, keyword_init: true)
   class Options
@@ -53,7 +53,7 @@ module Dlock
 
     def self.wrong(message) = raise(ArgumentError, "dlock: #{message}")
 
-    # A hold that lost its session outlives what is believed of it: its lease is three times the timeout, or its cap.
+    # Makes the lease three times the session's timeout, or the cap: the hold outlasts what is believed of it.
     def lengthened
       self.lease = [lease, [named.life.timeout * Kept::LEASES, max_hold].compact.min].max if named
       self

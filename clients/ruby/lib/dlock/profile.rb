@@ -3,7 +3,8 @@
 require "openssl"
 
 module Dlock
-  # The first words of a new connection of the user's client, as it would send them now. A client whose settings are not understood is refused.
+  # The first words of a new connection of the user's client, as it would send them now. A client whose settings are not
+  # understood is refused.
   class Profile
     # Where a connection leads, and what it says first.
     Target = Struct.new(:host, :port, :path, :tls, :username, :password, :db, :name) do
@@ -26,7 +27,7 @@ module Dlock
     # Looks at the settings, and asks a Sentinel if need be, until this time.
     def now(ends) = @url || with_client(ends) { |client| of(client, ends) }
 
-    # The server does not answer, or is not the right one: a Sentinel is asked again.
+    # Has a Sentinel asked again: the server does not answer, or is not the right one.
     def distrust
       with_client(Dlock.now) { |client| forget(client) } unless @url
     rescue StandardError
@@ -67,13 +68,13 @@ module Dlock
       options ? of_options(inner(client), options, ends) : of_config(config(client), ends)
     end
 
-    # Asks no server.
+    # Refuses a client that is not understood. Asks no server.
     def check(client)
       options = options(client)
       config = config(client)
       raise ArgumentError, "dlock: a connector of its own is not understood" if options && options[:connector]
 
-      role = options ? options[:role] : config&.instance_variable_get(:@role) # of Sentinel's
+      role = options ? options[:role] : config&.instance_variable_get(:@role) # Only clients of Sentinel have one.
       raise ArgumentError, "dlock: locks are on a primary, not on a #{role}" unless [nil, "master"].include?(role&.to_s)
       return if options || config
 
@@ -89,7 +90,7 @@ module Dlock
       client.options if defined?(::Redis::Client) && client.instance_of?(::Redis::Client) && client.respond_to?(:options)
     end
 
-    # The settings of a client of redis-client, which redis-rb 5 is made of. Anything else may have a command `config`.
+    # The settings of a client of redis-client, which redis-rb 5 is made of. `config` of other objects may be a command.
     def config(client)
       client = inner(client)
       kinds = [defined?(::RedisClient::Common) && ::RedisClient::Common,

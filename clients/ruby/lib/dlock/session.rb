@@ -38,7 +38,7 @@ module Dlock
     # Whether no heartbeat was confirmed for its timeout: its locks are lost with it. Open another one.
     def lost? = @pid != Process.pid || @life.passes(Dlock.now) == :lost
 
-    # With `manual`: the program is alive. Sends nothing itself and does not wait.
+    # Says with `manual` that the program is alive. Sends nothing itself and does not wait.
     def beat
       @mutex.synchronize do
         @beaten = true
@@ -64,7 +64,7 @@ module Dlock
 
     def of?(client) = @client.equal?(client)
 
-    # Waits until it is open. Returns how often it was opened; Unanswered: no server says so in time.
+    # Waits until it is open, and returns how often it was opened. Raises Unanswered if no server says so in time.
     def ready(ends)
       @mutex.synchronize do
         start
@@ -88,7 +88,8 @@ module Dlock
       end
     end
 
-    # Keeps a hold that was granted when it had been opened this often. Returns what the hold wakes when it has ended.
+    # Keeps a hold. `openings`: how often the session had been opened before the grant. Returns what the hold wakes at
+    # its end.
     def keep(hold, openings)
       unbound = @mutex.synchronize do
         @holds[hold] = true
@@ -108,7 +109,7 @@ module Dlock
 
     def wake = @mutex.synchronize { @changed.broadcast }
 
-    # The part of it that a hold knows.
+    # The part of a session that a hold knows.
     Place = Struct.new(:session, :hold) do
       def wake
         hold.ended? ? session.leave(hold) : session.wake
@@ -167,7 +168,7 @@ module Dlock
       lose(late) unless late.empty?
     end
 
-    # A lost hold may be there, so the session would keep it.
+    # Forgets lost holds, and releases them: the server may still have one, which the session would keep.
     def lose(some)
       @mutex.synchronize do
         some.each { |hold| @holds.delete(hold) }
@@ -220,7 +221,7 @@ module Dlock
       unbound = @mutex.synchronize do
         opened = @life.ok(Dlock.now)
         @failure = @refused = nil
-        @beaten ||= @life.until.nil? # That answer came too late.
+        @beaten ||= @life.until.nil? # The answer came too late.
         @changed.broadcast
         opened && before ? @holds.keys : []
       end
@@ -265,7 +266,7 @@ module Dlock
       @wire.exchange(ends, *commands)
     end
 
-    # Sends commands for holds, some at a time, and yields each with its replies. A late round has one exchange, too.
+    # Sends commands for holds, some at a time, and yields each with its replies. A late round makes one exchange only.
     def each_of(some, commands)
       some.each_slice(AT_ONCE).with_index do |piece, number|
         return @life.unfinished(Dlock.now) if number.positive? && Dlock.now >= @life.due
