@@ -174,7 +174,7 @@ func (a *acquisition) renewsOwner() {
 	a.under, a.cap, a.isRenewalOpen = nil, time.Time{}, false
 }
 
-// forsake leaves an owner behind whose command may be executed later. The releases behind it undo that.
+// forsake leaves an owner behind whose command may be executed later. The releases that are sent behind it undo that.
 func (a *acquisition) forsake() {
 	a.debts = append(a.debts, a.owner)
 	a.forsakes()
@@ -223,7 +223,7 @@ func (a *acquisition) ask(next turn, again bool) (turn, error) {
 		a.inside = true
 	}
 	if a.left(time.Now()) == 0 {
-		return a.try(again) // The answer before may be old.
+		return a.try(again) // An earlier answer may be old.
 	}
 	return a.wait(again)
 }
@@ -241,8 +241,8 @@ func (a *acquisition) enter(place string) error {
 	return err
 }
 
-// inTurn waits for what the client has a limited number of, for as long as the attempt may, and somewhat more. Those that
-// have it hear the server, and the others with them.
+// inTurn waits for what the client has a limited number of, for as long as the attempt may and `more`. What the server
+// answers to those that have it counts as heard by those that wait.
 func (a *acquisition) inTurn(lastHeard func() time.Time, more time.Duration, enter func(until time.Time) error) error {
 	for {
 		if a.ends.IsZero() {
@@ -424,7 +424,7 @@ func (a *acquisition) answeredError(now time.Time, number int, answer ServerErro
 		a.client.sessions.ended(a.bound)
 		return a.refused(now, number), errNoSession
 	}
-	if answer.Code() == "WRONGTYPE" { // An old program's lock, which has no queue: it is asked again after a pause.
+	if answer.Code() == "WRONGTYPE" { // A program without dlock has the lock, and there is no queue: it is asked again.
 		a.foreign = answer
 		return a.nil(now, number, false), nil
 	}

@@ -136,7 +136,7 @@ func (a *attempt) nil(now time.Time, number int, waited bool) turn {
 	case waited && len(a.copies) == 0:
 		return turn{do: endsRefused, cleanup: a.rest()}
 	}
-	// If it has waited, another copy has taken its place.
+	// If this copy has waited, another one has taken its place.
 	return turn{do: waits}
 }
 

@@ -239,8 +239,8 @@ func (c *Client) poolAt(address string) (*pool, error) {
 	return p, nil
 }
 
-// once sends commands to the server that has a key, and waits for a place in its pool until then. An error is one of the connection, or an answer that begs to be
-// repeated; other answers are among the replies.
+// once sends commands to the server that has a key, and waits for a place in its pool until then. An error is one of
+// the connection, or an answer that begs to be repeated; other answers are among the replies.
 func (c *Client) once(
 	ctx context.Context, key string, again bool, until time.Time, answer time.Duration, commands ...command,
 ) ([]any, error) {
@@ -311,7 +311,7 @@ func (o *outage) Unwrap() []error {
 // The longest pause between two attempts.
 const longestPause = 250 * time.Millisecond
 
-// The failures after whose pause a key of another type is asked for again: 100 to 200 ms.
+// The number of failures whose pause, 100 to 200 ms, comes before a key of another type is asked for again.
 const foreignPause = 3
 
 var (

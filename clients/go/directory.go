@@ -38,7 +38,7 @@ func (d *directory) find(
 ) error {
 	queued := time.Now()
 	if err := enter(ctx, d.turn, until); err == errBusy {
-		return errSilent // to the one that asks
+		return errSilent // The servers do not answer the one that asks.
 	} else if err != nil {
 		return err
 	}

@@ -21,10 +21,10 @@ type Conn interface {
 	Close() error
 }
 
-// Over returns a client that uses connections of another one. Its function returns a connection for one caller; it may
-// make one, and ends with its context. It is asked for each exchange, and for each wait, which keeps it until the lock is
-// granted. Addresses, users, databases, TLS and failovers are the business of the other client, so the options
-// about them are refused.
+// Over returns a client that uses connections of another one. The function open returns a connection for one caller; it
+// may make one, and ends with its context. It is called for each exchange, and for each wait, which keeps its
+// connection until the lock is granted. Addresses, users, databases, TLS and failovers are the business of the other
+// client, so the options about them are refused.
 func Over(open func(ctx context.Context) (Conn, error), options ...ClientOption) (*Client, error) {
 	s, _, err := parse("another-client:1", options)
 	if err != nil {
@@ -164,8 +164,8 @@ func (l *lent) SetDeadline(at time.Time) error {
 
 func (l *lent) SetWriteDeadline(time.Time) error { return nil }
 
-// Close gives the connection back, behind the caller if a reply is still to come. It comes soon if what was asked is
-// undone meanwhile.
+// Close gives the connection back, in the background if a reply is still to come. The reply comes soon if what was
+// asked is undone meanwhile.
 func (l *lent) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ const (
 	late = 150 * time.Millisecond
 	// How much longer than that a grant is read and confirmed which came at the last moment.
 	lastStep = 50 * time.Millisecond
-	// How late WAIT may end: a server looks for what is over ten times a second (hz).
+	// How late WAIT may end: a server looks ten times a second (hz) which waits are over.
 	endsLate = 100 * time.Millisecond
 	// How long one connection may take to be made, or to answer a command that does not wait.
 	step = time.Second

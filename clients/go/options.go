@@ -172,7 +172,7 @@ func WithDefaults(options ...Option) ClientOption {
 	}
 }
 
-// WithPool sets how many connections to a server have commands that do not wait: 16 by default.
+// WithPool sets how many connections to a server carry commands that do not wait: 16 by default.
 func WithPool(connections int) ClientOption {
 	return func(s *settings) error {
 		if connections < 1 {

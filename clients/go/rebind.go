@@ -100,7 +100,7 @@ func (h *home) bound(l *Lock, replies []any, to *seat, number int) error {
 		return nil
 	}
 	l.refused(number)
-	// Not now, or not here: the hold may be there until its lease ends.
+	// The server renews nothing now, or another one has the key: the hold may be there until its lease ends.
 	h.unbind(l, err.(ServerError), to)
 	return err
 }
@@ -201,6 +201,7 @@ func remove(debts []debt, key string) []debt {
 	}
 	return rest
 }
+
 func (h *home) give(l *Lock, p *pool) {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()

@@ -19,7 +19,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 		if err := l.err(); err != nil {
 			return err
 		}
-		return &failure{ErrReleased, l.target.name, ErrClosed} // Close is about to.
+		return &failure{ErrReleased, l.target.name, ErrClosed} // Close is about to release it.
 	}
 	defer c.work.Done()
 	defer c.releases.Done()

@@ -33,7 +33,7 @@ type home struct {
 	open *opening
 	// When the goroutine has its next turn.
 	planned time.Time
-	// Looks for locks that are lost, then.
+	// Looks for lost locks at `ends`.
 	ending *time.Timer
 	ends   time.Time
 	// Why it cannot be opened: what the server answered.

@@ -42,7 +42,7 @@ type source struct {
 	name  string
 }
 
-// database returns that of new connections. Empty: it cannot be known.
+// database returns the database of new connections. Empty: it cannot be known.
 func (s *source) database(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// A machine that stalls for two thirds of it loses the locks.
+// The time of the sessions: a machine that stalls for two thirds of it loses the locks.
 const session = 2 * time.Second
 
 // Connections returns the connections of another client to a server, and what ends that client.
