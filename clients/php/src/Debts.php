@@ -48,7 +48,7 @@ final class Debts
         } catch (ServerError) {
             array_shift($this->owed); // The server refuses it: then its lease ends it.
         } catch (\Exception) {
-            // With the next call, then.
+            // The next call tries again.
         }
     }
 }

@@ -243,7 +243,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             if (Driver::FOREIGN === $hold) {
                 usleep((int) min(self::PAUSE, max(1000, 1e6 * ($ends - Driver::now()))));
             }
-            // Otherwise its lease had ended before the grant was read.
+            // A grant that is no longer certain was read too late.
         }
     }
 

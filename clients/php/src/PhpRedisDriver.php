@@ -21,7 +21,7 @@ final class PhpRedisDriver extends Driver
         return \Redis::ATOMIC !== $this->redis->getMode();
     }
 
-    /** The limit of the connections to a cluster's nodes is that of its construction. */
+    /** A cluster's connections keep the read timeout of its construction: half of it leaves time for the reply. */
     public function longestBlock(): float
     {
         return $this->redis instanceof \RedisCluster ? $this->limit() / 2 : \INF;

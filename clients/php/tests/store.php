@@ -450,7 +450,7 @@ $tests = [
             connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
             throws(LockReleasingException::class, fn () => $lock->release());
             check($lock->isExpired(), 'nothing is certain');
-            connected()->set("$name:after", '', ['EX' => 60]);
+            connected()->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
             check(1 === connected()->exists($name), 'nothing has released it');
             if ('another call' === $way) {
                 (new LockFactory($store))->createLock("$name:other")->acquire();
@@ -493,7 +493,7 @@ $tests = [
         $first = DlockStore::fencingToken($key);
         connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
         throws(LockReleasingException::class, fn () => $lock->release());
-        connected()->set("$name:after", '', ['EX' => 60]);
+        connected()->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
         throws(LockConflictedException::class, fn () => $lock->refresh());
         check($lock->acquire() && !$lock->isExpired(), 'it is acquired');
         check(DlockStore::fencingToken($key) > $first, 'with a token of its own');
