@@ -38,7 +38,6 @@ def own_server(binary: str, module: str) -> Iterator[int]:
         words += ["--loadmodule", module]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL) as server:
             try:
-                # As long as the client's own retries last.
                 while server.poll() is None:
                     with contextlib.suppress(redis.ConnectionError):
                         redis.Redis(port=port).ping()
@@ -49,7 +48,7 @@ def own_server(binary: str, module: str) -> Iterator[int]:
 
 
 def waits(client: Any, name: str, kind: type) -> bool:
-    """Returns whether the waiter is where it should be."""
+    """Returns whether the waiter is in the queue of the server. That of redis-py's own lock has none."""
     if kind is redis.lock.Lock:
         return True
     info: Any = client.execute_command("DLOCK.INFO", name)
@@ -77,7 +76,7 @@ def wake_ups(address: dict[str, Any], kind: type, rounds: int) -> list[float]:
         thread = threading.Thread(target=wait)
         thread.start()
         asked.wait()
-        # Somewhere between two looks of the one that polls, each round elsewhere.
+        # The lock of redis-py looks every 0.1 s: each round releases at another moment between two looks.
         time.sleep(0.11 + 0.1 * ((number * 0.618) % 1))
         while not waits(holding, name, kind):
             time.sleep(0.001)
@@ -94,8 +93,8 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--host", default="127.0.0.1")
     arguments.add_argument("--port", type=int, default=6379)
-    arguments.add_argument("--server", help="starts it, instead")
-    arguments.add_argument("--module", help="what that loads")
+    arguments.add_argument("--server", help="the program of a server to start instead")
+    arguments.add_argument("--module", help="the module that it loads")
     arguments.add_argument("--rounds", type=int, default=40)
     arguments.add_argument("--limit", type=float, default=5.0, help="of DLock's median, in ms")
     given = arguments.parse_args()

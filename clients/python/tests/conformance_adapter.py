@@ -86,7 +86,7 @@ class Processes:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def run(self) -> None:
-        """Until the end of the input."""
+        """Serves requests until the end of the input."""
         for line in sys.stdin:
             request = json.loads(line)
             if request["do"] == "acquire":
@@ -129,7 +129,7 @@ class Threads:
         self._drops = False
 
     def run(self, requests: TextIO) -> None:
-        """Until the end of the requests."""
+        """Serves requests until their end."""
         signal.signal(signal.SIGINT, self._interrupt)
         sys.unraisablehook = self._again
         threading.Thread(target=self._read, args=(requests,), daemon=True).start()
@@ -225,7 +225,7 @@ class Tasks:
         self._working: set[asyncio.Task[None]] = set()
 
     def run(self) -> None:
-        """Until the end of the input."""
+        """Serves requests until the end of the input."""
         asyncio.run(self._run())
 
     async def _run(self) -> None:

@@ -150,7 +150,7 @@ class Stall(CuttingProxy):
         self._flows.clear()
 
     def flow(self) -> None:
-        """Lets the commands arrive."""
+        """Lets the replies arrive."""
         self._flows.set()
 
     def _serve(self, client: socket.socket, upstream: socket.socket) -> None:
@@ -219,7 +219,7 @@ def _pass_on(source: socket.socket, to: socket.socket) -> None:
 
 
 def _pass_on_later(source: socket.socket, to: socket.socket, seconds: float) -> None:
-    """Passes on data that arrives during a delay in time, too, and the end of each direction."""
+    """Passes on each piece of data after a delay of its own, and the end of the direction."""
     due: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
 
     def deliver() -> None:

@@ -56,7 +56,7 @@ async def refused(acquire: Callable[[], Awaitable[bool]]) -> bool:
 
 
 class Took:
-    """Measures how long something takes. A delay of the machine does not count for the longest time."""
+    """Measures how long something takes. `is_within` leaves out the delays of the machine."""
 
     # By how many seconds this process was woken too late so far. Others: see waited_for_a_core.
     _late = 0.0

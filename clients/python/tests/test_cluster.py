@@ -62,9 +62,9 @@ def nodes() -> Iterator[list[Node]]:
 
 def with_slot(nodes: list[Node], name: str) -> tuple[Node, Node]:
     """The node that has the key's slot, and the other one."""
-    slots = command(nodes[0].client, "CLUSTER", "KEYSLOT", name)
-    owners = command(nodes[0].client, "CLUSTER", "SLOTS")
-    here = next(range_[2][1] for range_ in owners if range_[0] <= slots <= range_[1])
+    slot = command(nodes[0].client, "CLUSTER", "KEYSLOT", name)
+    ranges = command(nodes[0].client, "CLUSTER", "SLOTS")
+    here = next(owner[1] for first, last, owner, *_ in ranges if first <= slot <= last)
     return (nodes[0], nodes[1]) if nodes[0].port == here else (nodes[1], nodes[0])
 
 
@@ -72,7 +72,7 @@ def move(nodes: list[Node], name: str) -> None:
     """Gives the slot of a key that does not exist to the other node, without telling any client."""
     slot = command(nodes[0].client, "CLUSTER", "KEYSLOT", name)
     here, there = with_slot(nodes, name)
-    # A node that imports gets a higher epoch. Without, what the other one still tells could take the slot back.
+    # A node that imports gets a higher epoch. Without that, what the other one still tells could take the slot back.
     command(there.client, "CLUSTER", "SETSLOT", slot, "IMPORTING", here.id)
     command(here.client, "CLUSTER", "SETSLOT", slot, "MIGRATING", there.id)
     for node in (there, here):

@@ -1,4 +1,4 @@
-"""A server that becomes a replica while a lock of it is acquired, kept or released: its answers are none."""
+"""A server that becomes a replica while a lock of it is acquired, kept or released: its answers do not count."""
 
 from __future__ import annotations
 

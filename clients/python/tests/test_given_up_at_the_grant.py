@@ -78,7 +78,7 @@ def release_at(lock: redis_dlock.DLock, when: float) -> None:
     lock.release()
 
 
-# An interrupt in redis-py's own `disconnect` leaves it to the interpreter to close the socket, and that tells it.
+# An interrupt in redis-py's own `disconnect` leaves it to the interpreter to close the socket, which warns of that.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("settings", LEASES, ids=["lease", "session", "both"])
 def test_an_interrupt(
@@ -105,7 +105,7 @@ def test_an_interrupt(
             with suppress(Interrupted):
                 thread.start()
                 lock.acquire()
-                # The grant was first: then the interrupt meets this.
+                # If the grant was first, the interrupt ends this sleep.
                 thread.join()
                 time.sleep(PATIENCE)
             thread.join()
@@ -175,7 +175,7 @@ async def test_a_limit_that_ends_with_the_grant(
         name = f"job:{number}"
         holder = redis_dlock.DLock(client, name, timeout=60, thread_local=False)
         assert holder.acquire()
-        # A little more than the client's patience, too.
+        # Each second grant comes when the client has given up: it waits for an answer for 0.15 s more.
         late = 0.15 * (number % 2)
         began = time.monotonic()
         granting = threading.Thread(target=release_at, args=(holder, began + limit + late + offset))

@@ -13,7 +13,7 @@ from redis_dlock.validity import Validity
 
 
 def beats(*, renews: bool = True, lease: float = 30.0) -> Heartbeat:
-    """Returns that of a hold which was granted at 0."""
+    """Returns the heartbeat of a hold that was granted at 0."""
     renewal: list[Command] = [("RENEW",)]
     terms = Terms(
         (lambda: renewal) if renews else None, [("BIND",)], [("CHECK",)], lease, None, -math.inf, None, LockNotOwnedError

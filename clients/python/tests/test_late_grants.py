@@ -54,9 +54,8 @@ def maker(kind: str, kit: Kit, way: Stall) -> Any:
     if kind == "semaphore":
         made = module.DSemaphore(its, "job", 1, timeout=LEASE).permit()
     elif kind == "several":
-        # The locks that `acquire_all` acquires.
-        several = redis_dlock.asyncio.__dict__["acquire_all"] if module is not redis_dlock else redis_dlock.acquire_all
-        made = several.__globals__["AllOf"](its, ["job"], timeout=LEASE)
+        # As `acquire_all` makes it, before it acquires.
+        made = module.acquire_all.__globals__["AllOf"](its, ["job"], timeout=LEASE)
     else:
         made = module.DLock(its, "job", **{"timeout": LEASE, **settings})
     return Plain(made) if isinstance(own, Plain) else made

@@ -52,7 +52,7 @@ def test_a_killed_process_holds_nothing(client: redis.Redis) -> None:
         lock.release()
 
 
-async def test_its_connection_returns_to_the_pool_with_the_release(kit: Kit) -> None:
+async def test_sessions_one_after_the_other_do_not_exhaust_a_pool(kit: Kit) -> None:
     own = kit.client(max_connections=2)
     for _ in range(5):
         lock = kit.lock("job", client=own)

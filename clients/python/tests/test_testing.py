@@ -68,8 +68,8 @@ def test_the_fixture_of_pytest(tmp_path: Path) -> None:
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_locks_of_the_package_are_errors_there_too() -> None:
-    """The end of a lease is an error of the body."""
+def test_a_lease_that_the_clock_has_ended_is_lost() -> None:
+    """The end of the block raises the error."""
     with LockServer() as server, pytest.raises(LockError):
         with DLock(server.client(), "job", timeout=30):
             server.advance(31)

@@ -143,9 +143,9 @@ async def test_a_wait_without_a_limit_fails_when_no_server_has_answered_for_a_ti
     assert redis_dlock.DLock(server.client, "job", timeout=600).acquire()
     lock = kit.extra("job", client=own, timeout=20, outage=1.5)
     freezing = asyncio.create_task(asyncio.to_thread(_freeze_later, server))
-    # Threads keep the event loop waiting.
     began = time.monotonic()
     with pytest.raises((redis.ConnectionError, redis.TimeoutError)):
+        # A call of threads would keep the event loop waiting.
         if hasattr(lock, "_inner"):
             await asyncio.to_thread(lock._inner.acquire)
         else:

@@ -73,10 +73,10 @@ class Acquisition:
     max_hold: int | None = None
     # Makes the owner of a request that follows a grant that was lost. None: the caller has named it.
     owners: Callable[[], bytes] | None = None
-    # Whether an old grant is asked for. A re-entry makes no lease shorter.
+    # Whether the server is asked about an old grant. Not for a re-entry, which makes no lease shorter.
     asks_old: bool = True
-    # The `Session` that the grant is bound to. Then that of the server of the key, which is another one in a cluster, and
-    # how often it had been opened before.
+    # The `Session` that the grant is bound to; that of the key's server, which is another one in a cluster; how often
+    # that one had been opened before.
     named: Any = None
     home: Any = None
     openings: int = 0
@@ -108,7 +108,7 @@ class Acquisition:
 
     def __post_init__(self) -> None:
         known = [each / 1000 for each in (self.lease, self.max_hold) if each is not None]
-        # Without a lease that is known, the server is asked for it.
+        # Without a lease that is known, every grant is old: the server is asked about it.
         old = min(known) / 3 if known else _FIRST_LOOK if self.session else -1.0
         old = old if self.asks_old else math.inf
         self.course = Attempt(self.limits, math.inf if self.lease is None else self.lease / 1000, old)
@@ -139,14 +139,14 @@ class Acquisition:
                 self.course.refused(now, self.last)
             if self._is_unknown(reply):
                 raise ConnectionError(str(reply)) from reply
-            # A copy before it may be executed.
+            # An earlier copy may be executed.
             self.unanswered = self.course.may_be_granted
             try:
                 redis_py.results([reply])
             except redis_py.NotPrimary as error:
                 # A failover: there may be another primary at this address soon.
                 raise redis_py.Unreachable(error) from reply
-        # Before it counts as answered: an interrupt in between must not lose the token.
+        # The token is kept before the command counts as answered: an interrupt in between must not lose it.
         self.slot = commands.token_and_slot(reply)[1]
         self.token, _ = commands.token_and_slot(reply)
         self.unanswered = False

@@ -60,7 +60,7 @@ async def watch(redis: Any, name: Name) -> AsyncGenerator[Holder | None, None]:
 
 
 class Link:
-    """Two connections: the server sends what it has to say about the keys of one to the other."""
+    """Two connections: one asks for keys, and the server tells the other one of their changes."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire

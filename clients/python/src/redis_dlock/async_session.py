@@ -31,7 +31,7 @@ class Session(SessionBase):
     hangs are freed."""
 
     def __new__(cls, redis: Any, *args: Any, **kwargs: Any) -> Session:
-        """Makes that of a cluster if it is the client of one."""
+        """Makes the session of a cluster if `redis` is the client of one."""
         if cls is Session and redis_py.in_cluster(redis):
             return super().__new__(ClusterSession)
         return super().__new__(cls)
@@ -65,7 +65,7 @@ class Session(SessionBase):
             return
         ends = time.monotonic() + TRY
         self._wake()
-        # Nothing of a heartbeat comes after the end.
+        # No command of a heartbeat comes after the end.
         await asyncio.wait({self._task}, timeout=TRY)
         self._lose_some(list(self._bindings), "its session was closed")
         await self._repeat(lambda: self._exchange([self._close_command()], ends + LATE), ends)

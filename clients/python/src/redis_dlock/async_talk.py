@@ -16,9 +16,9 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from . import profile, redis_py
 from .commands import Command
 
-# No time limit, in seconds: redis-py takes none from us.
+# Stands for no time limit, in seconds: redis-py takes None for its own limit.
 _ALWAYS = 31536000.0
-# A reply that arrived while the event loop was busy still counts: how long its readers get, in seconds.
+# How long a reply that arrived while the event loop was busy has to reach its reader, in seconds. It still counts.
 BUSY = 0.02
 # Pause before work is cancelled once more, in seconds.
 _CANCEL_AGAIN = 0.1

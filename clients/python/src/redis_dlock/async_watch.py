@@ -67,7 +67,7 @@ class Watch:
         return -math.inf if self.is_lost else self._beats.validity.until
 
     def claims(self) -> float:
-        """Returns the same; nothing while the connection of its session has ended, and another is not bound yet."""
+        """As `until`; nothing while the connection of its session has ended, and another is not bound yet."""
         session = self._session
         unbound = session is not None and (self._is_binding or not session.is_open())
         return -math.inf if unbound else self.until()
@@ -138,7 +138,7 @@ class Watch:
             except (ResponseError, LockError) as error:
                 if isinstance(error, ResponseError) and redis_py.wrong_type(error):
                     return await self._lose("the key is no lock any more")
-                # Not now, or not here: the server that has it may have it until its lease ends.
+                # The server renews nothing now, or another one has the key: the hold may last until its lease ends.
                 self._refused = error
                 self._beats.failed(time.monotonic(), look, binds=self._binds and not bound, executed=False)
                 continue

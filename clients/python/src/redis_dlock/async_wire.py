@@ -185,7 +185,7 @@ class Wire(Way):
         return redis_py.Crowd.room(source) and (not attempt.lent or redis_py.has_open_connection(source))
 
     async def _wait(self, attempt: Acquisition) -> None:
-        """Waits on a connection of its own; when it moves on, the one where it waited before comes second."""
+        """Waits on a connection of its own, `lines[0]`. While it moves on to that, `lines[1]` is the one before."""
         lines: list[Line] = []
         try:
             if attempt.course.turn.do == "try" and await self._granted_at_once(attempt, lines):
@@ -321,8 +321,8 @@ def _leave_behind(attempt: Acquisition, debt: Debt) -> None:
 
 
 async def _try(talk: Talk, attempt: Acquisition) -> None:
-    """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant. A copy before it may have
-    got that on another connection: then `WAIT` would wait for nothing here, and a renewal comes first."""
+    """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant. An earlier copy may
+    have been granted on another connection: then `WAIT` would wait for nothing here, and a renewal comes first."""
     commands = [attempt.first()]
     replicas = None if attempt.course.may_be_granted else attempt.replicas_in_time(time.monotonic())
     if replicas is not None:

@@ -1,5 +1,5 @@
-"""The next step of one acquisition, from its commands and their replies. Pure: reads no clock and sends nothing; times are arguments,
-in seconds of one clock that only goes forward. The rules are those of tests/clients/histories.
+"""The next step of one acquisition, from its commands and their replies. Pure: reads no clock and sends nothing; times
+are arguments, in seconds of one clock that only goes forward. The rules are those of tests/clients/histories.
 """
 
 from __future__ import annotations

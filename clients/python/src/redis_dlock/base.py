@@ -211,7 +211,7 @@ class LockBase(Scripts, Generic[C]):
         blocking = self.blocking if blocking is None else blocking
         patience = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         now = time.monotonic()
-        # A limit that has passed already is no limit of its own: the lock is asked for once.
+        # A limit that has passed already means no wait: the lock is asked for once.
         waits = blocking and (patience is None or patience > 0)
         check_limit("blocking_timeout", patience)
         owner = owners.new(self.label) if token is None else redis_py.encoder(self.redis).encode(token)
@@ -291,7 +291,7 @@ class LockBase(Scripts, Generic[C]):
             late=attempt.parts(),
             home=attempt.home,
             openings=attempt.openings,
-            # The grant came before now.
+            # Counted from now, which is late enough: the grant came before.
             stays_until=time.monotonic() + self.at_least if self.at_least else -math.inf,
         )
         return hold, self.local.add(hold, alone=self.mode != "read")

@@ -41,8 +41,8 @@ class Cap:
     """When the server ends a hold, even if it is renewed."""
 
     def __init__(self, asks: list[Command], mode: Mode, token: int, told: float, earliest: float) -> None:
-        """`asks`: what tells the rest of the cap. `told`: the one that was asked for; the server's may be earlier, but not
-        before `earliest`."""
+        """`asks`: the commands that ask for the cap. `told`: when it comes as it was asked for; the server's may come
+        earlier, but not before `earliest`."""
         self.asks = asks
         # Until it is known, the earliest time that it can be.
         self.at = min(told, earliest)
@@ -61,7 +61,7 @@ class Cap:
     def read(self, sent: float, replies: list[Any]) -> bool:
         """Takes the replies to questions that were sent then. Returns False if the server has no such hold."""
         if any(isinstance(reply, NoPermissionError) for reply in replies):
-            # The next heartbeat notices it, then.
+            # A user who may not ask learns of the end with a heartbeat.
             self.at, self.is_known = self._told, True
             return True
         if any(isinstance(reply, ResponseError) for reply in replies):
@@ -119,7 +119,7 @@ class Binding:
 
     def stop(self) -> bool:
         """The lock is about to be released. Returns whether it was not before."""
-        # First: another thread may move it to another session at this moment.
+        # Set first, since another thread may move the hold to another session at this moment.
         self._stopped = True
         return self._session._leave(self)
 

@@ -76,8 +76,8 @@ class Held(LockBase[Line]):
             hold.validity.left(time.monotonic(), question, (left or 0) / 1000)
         return left
 
-    # Each of the following takes 5 s at most, without an answer. Then redis-py's `ConnectionError` or `TimeoutError` is
-    # raised.
+    # Each of the following takes 5 s at most. If no answer has come then, it raises redis-py's `ConnectionError` or
+    # `TimeoutError`.
 
     def locked(self) -> bool:
         """Returns whether anybody has the lock."""

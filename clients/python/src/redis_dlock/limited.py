@@ -72,7 +72,6 @@ class Work(Generic[T]):
             self._done.wait()
             self._clear()
 
-
     @property
     def goes_on(self) -> bool:
         """Returns whether the work is not done."""

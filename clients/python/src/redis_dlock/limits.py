@@ -13,9 +13,9 @@ LATE = 0.15
 # How long one connection may take to be made, or to answer a command that does not wait, in seconds. Then another
 # connection is made, which may lead to another server.
 STEP = 2.0
-# How late `WAIT` may end, in seconds: a server looks for what is over ten times a second (`hz`).
+# How late `WAIT` may end, in seconds: a server looks ten times a second (`hz`) which waits are over.
 ENDS_LATE = 0.1
-# How long replicas may take at least, in seconds; and a refusal, whose connection is closed if they take longer.
+# How long replicas may take at least, in seconds; and a `WAIT` behind a refusal, before its connection is closed.
 LAST_STEP = 0.05
 UNNEEDED = 0.02
 # How long a server is asked for a grant that is old when the time of the wait is over, in seconds.

@@ -71,7 +71,7 @@ class Watcher:
         try:
             self._waker.send(b".")
         except OSError:
-            pass  # The task has ended.
+            pass  # The iteration has ended.
         try:
             self._changes.close()
         except ValueError:
@@ -114,7 +114,7 @@ class Watcher:
 
 
 class Link:
-    """Two connections: the server sends what it has to say about the keys of one to the other."""
+    """Two connections: one asks for keys, and the server tells the other one of their changes."""
 
     def __init__(self, wire: Wire) -> None:
         wire._look(redis_py.latest())

@@ -52,7 +52,8 @@ def read(reply: Any) -> tuple[Holder | None, float]:
 
 
 def left_of(lock: Any) -> float:
-    """Returns the seconds for which a leader's lock is certain; 0: it is lost or released. A term made by hand has none."""
+    """Returns the seconds for which a leader's lock is certain; 0: it is lost or released. A term that was made by hand
+    has no lock, and does not end."""
     if lock is None:
         return math.inf
     try:

@@ -1,5 +1,5 @@
-"""The state that the user's client would give to a new connection now: address, TLS, login, database, name. Every connection that this
-package opens has it."""
+"""The state that the user's client would give to a new connection now: address, TLS, login, database, name. Every
+connection that this package opens has it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Source:
 
 
 def source_of(pool: Any, told: Any) -> Any:
-    """Returns what makes connections with the state that the text of `CLIENT INFO` tells of the client's one connection: the pool
-    itself if they are the same. Raises `LockError` for a login whose password is not known."""
+    """Returns what makes connections like the client's one connection, whose state is the reply to `CLIENT INFO`: the
+    pool itself if it makes such ones. Raises `LockError` for a login whose password is not known."""
     words = (word.partition("=") for word in str(_text(told)).split())
     state = {name: value for name, _, value in words}
     known = pool.connection_kwargs

@@ -64,11 +64,11 @@ OUTAGE_LONGEST_PAUSE = 1.0
 LENDING = 0.5
 # How long a call that does not wait for a lock may take, in seconds, with all repeats of its commands.
 ANSWER = 5.0
-# How long an acquisition that was given up is cleaned up behind, and how much of that its caller sees if the server may
-# answer, in seconds.
+# How long the cleanup of an acquisition that was given up may take, and for how much of it the caller waits if the
+# server may answer, in seconds.
 CLEANING = 5.0
 CLEANING_SEEN = 0.05
-# How much of that an interpreter or an event loop sees that ends, in seconds.
+# For how much of it an interpreter or an event loop waits that ends, in seconds.
 CLEANING_AT_END = 2.0
 
 
@@ -101,7 +101,7 @@ class Outage:
 
     def pause(self, left: float, error: Exception) -> float:
         """Returns the seconds to wait before the next attempt. Raises the error if it is final, or no time is left: then
-        the last one that says more than that the limit has cut the last attempt short."""
+        the last one that is no silence, since the limit may only have cut the last attempt short."""
         reason = error.reason if isinstance(error, Unreachable) else error
         self._word = self._word if isinstance(reason, TimeoutError) else reason
         if left <= 0 or isinstance(reason, (AuthenticationError, AuthorizationError)):
@@ -117,7 +117,7 @@ class Repeats:
 
     def __init__(self, policy: Any, until: float) -> None:
         self._retries: int = policy.get_retries()
-        # Copied for the first repeat: an interpreter that ends cannot copy any more.
+        # Copied only when a repeat needs it: an interpreter that ends cannot copy any more.
         self._told: Any = policy._backoff
         self._backoff: Any = None
         self._until = until
@@ -269,7 +269,7 @@ def open_connection(pool: Any) -> Any:
 
 
 def _idle(pool: Any) -> Any:
-    """The same of redis-py's own pool, without what that does for a connection which it may have to make."""
+    """As `open_connection`, for redis-py's own pool: without its work for a connection that it may have to make."""
     pool._checkpid()
     with pool._lock:
         idle = pool._available_connections
@@ -282,7 +282,7 @@ def _idle(pool: Any) -> Any:
 
 
 def _counts_use(pool: Any) -> None:
-    """redis-py counts a connection as idle again when it is released."""
+    """Counts a connection as in use, as redis-py does, which counts it as idle again when it is released."""
     # Without a manager there is no counter: to find that out twice takes longer than the rest.
     if recorder is not None and providers.get_observability_instance().get_provider_manager() is not None:
         name = attributes.get_pool_name(pool)
@@ -391,8 +391,8 @@ def wrong_type(error: ResponseError) -> bool:
 
 
 def may_be_executed(error: Exception) -> bool:
-    """Returns whether the command may have been executed whose reply this is: there is none, or a wait was ended, or an agent
-    has no answer of its servers. A server that starts says something else with the same code."""
+    """Returns whether a command with this error may have been executed: it has no reply, or its wait was ended, or an
+    agent has no answer of its servers. A server that starts says something else with the agent's code."""
     if isinstance(error, (ResponseError, NotPrimary)):
         return str(error).startswith("UNBLOCKED ")
     if isinstance(error, BusyLoadingError):

@@ -92,7 +92,7 @@ class DLock(Held, Lock):
         if hold.watch is None:
             if hold.token is None:
                 raise self._error("The token is not known, because the owner was set by hand")
-            # Kept before it starts, so that whatever lets go of the hold stops it.
+            # The watch is kept before it starts, so that whatever lets go of the hold stops it.
             if self._named is not None:
                 hold.watch = self._join(hold, hold.home, hold.token)
             else:

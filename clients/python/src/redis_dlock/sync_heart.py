@@ -96,7 +96,7 @@ class Heart:
     def _beat(self) -> None:
         idle = time.monotonic()
         me = threading.current_thread()
-        # Only one of two that began at once goes on.
+        # Of two threads that began at once, only one goes on.
         while self._thread is me:
             now = time.monotonic()
             due = [watch for watch in list(self._watches) if watch.is_due(now + TOGETHER, now)]
@@ -113,7 +113,7 @@ class Heart:
                 self._sleep(now)
 
     def _sleep(self, now: float) -> None:
-        # Before it looks: one that joins from now on wakes it.
+        # Set before the look at the watches: one that joins from now on wakes this thread.
         self._next = math.inf
         next_one = self._next = min((watch.due() for watch in list(self._watches)), default=now + _IDLE)
         with selectors.DefaultSelector() as selector:

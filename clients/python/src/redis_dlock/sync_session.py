@@ -39,7 +39,7 @@ class Session(SessionBase):
     """
 
     def __new__(cls, redis: Any, *args: Any, **kwargs: Any) -> Session:
-        """Makes that of a cluster if it is the client of one."""
+        """Makes the session of a cluster if `redis` is the client of one."""
         if cls is Session and redis_py.in_cluster(redis):
             return super().__new__(ClusterSession)
         return super().__new__(cls)
@@ -75,7 +75,7 @@ class Session(SessionBase):
         ends = time.monotonic() + TRY
         if not sys.is_finalizing():
             self._wake()
-            # Nothing of a heartbeat comes after the end.
+            # No command of a heartbeat comes after the end.
             self._thread.join(TRY)
         self._lose_some(list(self._bindings), "its session was closed")
         self._repeat(lambda: self._exchange([self._close_command()], ends + LATE), ends)
@@ -197,7 +197,7 @@ class ClusterSession(Session):
             return
         homes = self._homes.everything()
         had_locks = [home.has_locks for home in homes]
-        # At the same time: each may take its second.
+        # All are closed at the same time: each may take its second.
         until = time.monotonic() + TRY + 2 * LATE
         closings = [Work(home.close) for home in homes]
         for closing in closings:

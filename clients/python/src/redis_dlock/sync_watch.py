@@ -99,7 +99,7 @@ class Watch:
         return -math.inf if self.is_lost else self._beats.validity.until
 
     def claims(self) -> float:
-        """Returns the same; nothing while the connection of its session has ended, and another is not bound yet."""
+        """As `until`; nothing while the connection of its session has ended, and another is not bound yet."""
         session = self._session
         unbound = session is not None and (self._is_binding or not session.is_open())
         return -math.inf if unbound else self.until()
@@ -173,7 +173,7 @@ class Watch:
             except (ResponseError, LockError) as error:
                 if isinstance(error, ResponseError) and redis_py.wrong_type(error):
                     return self._lose("the key is no lock any more")
-                # Not now, or not here: the server that has it may have it until its lease ends.
+                # The server renews nothing now, or another one has the key: the hold may last until its lease ends.
                 self._refused = error
                 self._beats.failed(time.monotonic(), look, binds=self._binds and not bound, executed=False)
                 continue
@@ -269,7 +269,7 @@ class Watch:
             return False
         before, hold.connection, self._session = hold.connection, line, line
         before.close()
-        # Stopped meanwhile: whoever lets go of the hold may have closed the one before.
+        # If the watch was stopped meanwhile, whoever let go of the hold may have closed only the connection before.
         return not self._stopped
 
     def _lose(self, why: str) -> None:
@@ -293,7 +293,7 @@ class LeaseWatch(Beating, Watch):
         """Begins, unless it has begun."""
         if self._heart is None:
             heart = sync_heart.of(self.source())
-            # Known before it begins, so that a release always finds it.
+            # The heart is known before it begins, so that a release always finds it.
             self._heart = heart
             if not heart.join(self):
                 self._heart = None

@@ -26,7 +26,7 @@ from .talk import Line, Talk
 
 # The pause between two looks at a connection that waits, while the server is asked whether it still answers.
 _PROBING = 0.05
-# Cleanups behind acquisitions that were given up.
+# The cleanups of acquisitions that were given up.
 _clearings: weakref.WeakSet[Work[None]] = weakref.WeakSet()
 
 
@@ -103,7 +103,7 @@ class Wire(Way):
                 return None if redis_py.wrong_type(refusal) else _leave_behind(attempt, debt)
 
     def _undo(self, attempt: Acquisition, debt: Debt, until: float) -> None:
-        # In a thread of its own, which needs no other one: an interpreter that ends begins none.
+        # This runs in a thread of its own, so that connecting needs none: an interpreter that ends begins none.
         line = self.open(until, exactly=False)
         try:
             if debt.token is None:
@@ -181,7 +181,7 @@ class Wire(Way):
         return redis_py.Crowd.room(pool) and (not attempt.lent or redis_py.has_open_connection(pool))
 
     def _wait(self, attempt: Acquisition) -> None:
-        """Waits on a connection of its own; when it moves on, the one where it waited before comes second."""
+        """Waits on a connection of its own, `lines[0]`. While it moves on to that, `lines[1]` is the one before."""
         lines: list[Line] = []
         try:
             if attempt.course.turn.do == "try" and self._granted_at_once(attempt, lines):
@@ -313,8 +313,8 @@ def _leave(line: Line, attempt: Acquisition) -> bool:
 
 
 def _try(talk: Talk, attempt: Acquisition) -> None:
-    """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant. A copy before it may have
-    got that on another connection: then `WAIT` would wait for nothing here, and a renewal comes first."""
+    """Sends the command that does not wait, with `WAIT` behind it if replicas must have the grant. An earlier copy may
+    have been granted on another connection: then `WAIT` would wait for nothing here, and a renewal comes first."""
     commands = [attempt.first()]
     replicas = None if attempt.course.may_be_granted else attempt.replicas_in_time(time.monotonic())
     if replicas is not None:

@@ -1,5 +1,5 @@
-"""Until when a hold is certain, and when to renew it. Pure: reads no clock and sends nothing; times are arguments, in seconds
-of one clock that only goes forward.
+"""Until when a hold is certain, and when to renew it. Pure: reads no clock and sends nothing; times are arguments, in
+seconds of one clock that only goes forward.
 
 The rules are those of tests/clients/histories: every command that may set the lease counts from the moment before it was
 sent, and of several that the server may execute in any order, the shortest counts.
@@ -11,7 +11,7 @@ import math
 
 # Client and server count whole milliseconds, in seconds.
 MARGIN = 0.002
-# The oldest of more commands without an answer are not told apart: none of them has an answer any more.
+# The most commands without an answer that are told apart. Of more, the two oldest count as one.
 _MOST_OPEN = 16
 # Less than this is an error of floating-point numbers.
 _NOTHING = 1e-9
