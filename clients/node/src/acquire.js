@@ -79,7 +79,7 @@ class Acquisition {
     return this.#end?.what === 'refused';
   }
 
-  /** The refusal. Its cause says whether an old program has the lock. */
+  /** The refusal. Its cause says whether a program without dlock has the lock. */
   notGranted() {
     const { cause } = this.#bound;
     return new NotGranted(this.#target.resource, isWrongType(cause) ? cause : undefined);
@@ -130,7 +130,7 @@ class Acquisition {
         } else this.#step = isThere ? attempt.ok(now, copy, lock.until) : attempt.gone(now);
       }
     } catch (error) {
-      // With its time over, it may be certain nevertheless.
+      // The grant may be certain although the time is over.
       if (!bound.signal.aborted || !this.over()) lock.free().catch(() => {});
       throw error;
     }
@@ -157,7 +157,7 @@ class Acquisition {
   }
 
   /**
-   * The same as `#request`. If the server does not know the session, it is opened again.
+   * As `#request`, in a named session. If the server does not know the session, it is opened again.
    *
    * @param {NonNullable<Terms['named']>} named
    * @returns {Promise<Lock>}
@@ -177,7 +177,7 @@ class Acquisition {
   }
 
   /**
-   * A fresh owner and a REQUEST, so that it may be sent again, and given up without a trace.
+   * Asks with a fresh owner and a REQUEST, so that the command may be sent again, and given up without a trace.
    *
    * @param {import('./heart.js').Heart} [heart] of its named session
    * @returns {Promise<Lock>}
@@ -223,7 +223,7 @@ class Acquisition {
   }
 
   /**
-   * Leaves nothing behind: it may have been granted nevertheless.
+   * Leaves nothing behind: the lock may have been granted nevertheless.
    *
    * @param {unknown} error
    * @param {{ owner: string, heart: import('./heart.js').Heart | undefined, tries: Tries, client: Client }} of
@@ -269,7 +269,7 @@ async function grantOf(request, tries) {
       throw error;
     });
   if (needsOwn || request.step.what === 'wait') return unlessAborted(own(), bound.signal);
-  // Most locks are free: no connection for those.
+  // Most locks are free, and need no connection of their own.
   const copy = attempt.sends(performance.now());
   /** @type {unknown} */
   let failure;
@@ -362,7 +362,7 @@ function dropped({ client, target, owner, heart }, extra, counted) {
 }
 
 /**
- * The replies, if they come in time.
+ * Sends releases. Returns the replies, if they come in time.
  *
  * @param {Client} client
  * @param {string[][]} releases

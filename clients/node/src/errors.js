@@ -8,7 +8,7 @@ const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN |ERR 
 class NotGranted extends Error {
   /**
    * @param {string} resource
-   * @param {unknown} [cause] the answer that an old program has the lock
+   * @param {unknown} [cause] the answer that a program without dlock has the lock
    */
   constructor(resource, cause) {
     super(`not granted: ${resource}`, cause === undefined ? undefined : { cause });

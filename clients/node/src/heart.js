@@ -228,7 +228,7 @@ class Heart {
     if (this.#notOpen !== undefined) return;
     let next = this.#bindings.firstEnd(this.#until);
     if (!this.#isBusy && (!this.#body.manual || this.#isBeaten)) next = Math.min(next, this.#due);
-    // After a turn for what has arrived while the program was busy.
+    // What has arrived while the program was busy has its turn before.
     this.#timer = timer(() => setImmediate(() => this.#turn()), next - performance.now());
   }
 
@@ -243,7 +243,7 @@ class Heart {
   }
 
   /**
-   * A new one is opened on the node if it has locks again. The only one stays.
+   * Whether it has had no locks for a while, on a node of a cluster: another one is opened there for the next lock.
    *
    * @param {number} now
    */
@@ -391,7 +391,7 @@ class Heart {
     else binding.unbound = undefined;
   }
 
-  /** Asks for the caps of locks that have been held for a while: that they are not capped within their lease is known. */
+  /** Asks for the caps of locks that have been held for a while: no cap ends them within their first lease. */
   async #learn() {
     for (const some of this.#pieces(this.#bindings.toLearn(performance.now() + 2 * this.#body.timeout))) {
       await learnCaps(some, (commands) => this.#ask(commands, { database: some[0]?.database }));

@@ -46,7 +46,7 @@ class Lock {
   /** The lock stays at least until then, even if it is released earlier. */
   #staysUntil;
   #lost = new Ending();
-  /** The same for the program, once it asks. @type {AbortController | undefined} */
+  /** The controller of `signal`, once the program asks for that. @type {AbortController | undefined} */
   #told;
   /** Why it is lost. */
   #why = '';
@@ -79,7 +79,7 @@ class Lock {
     this.#granted = granted;
     this.#lease = granted.terms.lease;
     this.#late = granted.late;
-    // The grant came before now.
+    // Counted from now, which is late enough: the grant came before.
     this.#staysUntil = performance.now() + granted.terms.atLeast;
     const [lease, now] = [firstLease(granted.terms), performance.now()];
     this.#beats = new Heartbeat(now, { lease, sent: granted.sent, isOpen: granted.isOpen });
@@ -110,7 +110,7 @@ class Lock {
   }
 
   /**
-   * Whether the server has the hold, of which too little is certain. Only its answer tells until when.
+   * Whether the server has a hold of which too little is certain. Only the answer tells until when the hold is certain.
    *
    * @param {import('./time.js').Bound} bound ends the asking
    */
@@ -256,7 +256,7 @@ class Lock {
   /** Renews the lease whenever a third of it has passed, until the release or until it is lost: see `using`. */
   keep() {
     clearTimeout(this.#keeping);
-    if (this.#binding || this.#isOver) return; // its session does
+    if (this.#binding || this.#isOver) return; // its session keeps it
     this.#isKept = true;
     if (this.#beats.due === Infinity) return; // a cap is its end
     this.#keeping = timer(() => void this.#refresh(), this.#beats.due - performance.now());
@@ -384,7 +384,7 @@ class Lock {
   }
 
   /**
-   * The server renews a session. It only finds out whether the server is still there.
+   * Finds out whether the server is still there, which renews a session by itself.
    *
    * @param {Connection} own
    */
@@ -429,8 +429,8 @@ class Lock {
     tries.isSuspect = true;
     try {
       await tries.run(async (connection) => {
-        // Only to a server that answers: a hung one would read it after the connection was given up, bind the lock to
-        // that, and release it with it, after a later try has succeeded.
+        // The server must answer first. One that hangs would read the renewal after this connection was given up and a
+        // later try has succeeded, bind the lock to this one, and release it with its end.
         await this.#within(bound.signal, ({ signal }) => connection.exchange(target.check(token), signal));
         const lease = this.#lease;
         const sent = this.#beats.sends(performance.now(), lease);

@@ -170,7 +170,7 @@ export declare class Session implements AsyncDisposable {
    * @throws {NoAnswer} no server answered within a second. The server frees the locks within `timeout` then
    */
   close(): Promise<void>;
-  /** With `manual`: the program is alive. Sends nothing itself, so call it often. */
+  /** Says, with `manual`, that the program is alive. Sends nothing itself, so call it often. */
   beat(): void;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -219,7 +219,8 @@ export interface Lock extends AsyncDisposable {
    * Releases the lock. One command, sent again if the connection breaks meanwhile. Before `atLeast` has passed, it sets
    * the lease to what is left of that.
    *
-   * @returns false: the server no longer had it, or another program has overwritten the key. After a lost reply that may be because the first try released it.
+   * @returns false: the server no longer had it, or another program has overwritten the key. After a lost reply that
+   *   may be because the first try released it.
    * @throws {NoAnswer} the server did not answer in time
    */
   release(): Promise<boolean>;

@@ -53,7 +53,7 @@ async function learnCaps(some, send) {
   } catch (error) {
     if (!isAnswer(error)) throw error;
     if (some.length > 1) for (const binding of some) await learnCaps([binding], send);
-    // The next heartbeat after the end tells, then.
+    // A user who may not ask learns of the end with the heartbeat after it.
     else if (isNotPermitted(error)) some.forEach((each) => Object.assign(each, { cap: Infinity, isCapKnown: true }));
   }
 }

@@ -3,7 +3,7 @@
 
 /** How long after its end a wait expects the last answer of the server. */
 const GRACE = 150;
-/** How late `WAIT` may end: a server looks for what is over ten times a second (`hz`). */
+/** How late `WAIT` may end: a server looks ten times a second (`hz`) which waits are over. */
 const ENDS_LATE = 100;
 /** After this time without an answer on the program's client, connections of this package are tried as well. */
 const SILENCE = 300;
@@ -15,7 +15,7 @@ const SEES_AN_END = [20, 1000];
 const PAUSE = 25;
 /** How long a refusal waits for the answer about replicas, which nobody needs. A connection that needs longer is closed. */
 const UNNEEDED = 20;
-/** Between two requests of a wait that has no connection of its own. */
+/** The pause between two requests of a wait that has no connection of its own. */
 const AGAIN = 100;
 /** How long the server may take to say whether it is still there. */
 const PROBE_ANSWER = 1000;

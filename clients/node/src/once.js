@@ -15,7 +15,7 @@ const { pause } = require('./time.js');
 
 /** The shortest period, in ms. A start takes a moment. */
 const SHORTEST = 1000;
-/** Between two attempts to reach the server after the routine, in ms. */
+/** The pause between two attempts to reach the server after the routine, in ms. */
 const PAUSE = 200;
 
 /**
@@ -53,7 +53,7 @@ async function onceAtAll(acquire, stays, run) {
  * @returns {Promise<boolean>} whether it ran
  */
 async function onceInSuccess(acquire, stays, lease, run) {
-  // The lease to begin with shows that the server allows it.
+  // The grant with this lease shows that the server allows so long a one.
   const lock = await unlessTaken(acquire({ lease: Math.max(stays, lease) }));
   if (!lock) return false;
   const began = performance.now();

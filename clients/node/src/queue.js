@@ -61,7 +61,7 @@ async function waitOn(request, connection) {
       }
       if (foreign) await refusedBy(foreign, request, copy);
       else request.step = attempt.nil(now, copy, what === 'wait');
-      // A wait behind one for replicas would not be in the queue before that is over.
+      // A command behind WAIT would not be in the queue before WAIT is over.
       if (connection.isSpent && request.step.what !== 'refused') return undefined;
     } catch (error) {
       const now = performance.now();
@@ -84,7 +84,7 @@ async function waitOn(request, connection) {
  */
 async function asked(request, connection, block, isRepeat) {
   const { command, terms } = request;
-  // Without a signal: what comes after the end of the request is heard out, so that it can be undone.
+  // No signal ends the reading: what comes after the end of the request is heard out, so that it can be undone.
   if (terms.replicas === 0 || block.length > 0 || isRepeat) {
     const replies = alive(request, connection, connection.exchange([[...command, ...block]]));
     const answer = await answerOf(replies.then(([reply]) => reply));
@@ -102,7 +102,7 @@ async function asked(request, connection, block, isRepeat) {
 }
 
 /**
- * Waits for the answer to an acquiring command. If the key has another type, an old program has the lock.
+ * Waits for the answer to an acquiring command. If the key has another type, a program without dlock has the lock.
  *
  * @param {Promise<unknown>} reply
  * @returns {Promise<Answer>}
@@ -117,7 +117,7 @@ async function answerOf(reply) {
 }
 
 /**
- * An old program has the lock, and no queue: pauses before the next command.
+ * Pauses before the next command: a program without dlock has the lock, and there is no queue.
  *
  * @param {unknown} foreign the answer that says so
  * @param {Request} request

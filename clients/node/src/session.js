@@ -34,9 +34,9 @@ class Session {
   /** @type {unknown} */
   #failure;
   #body;
-  /** The hearts that are open. Not of a cluster: one, as long as the session is open. @type {Set<Heart>} */
+  /** The hearts that are open. Without a cluster: one, as long as the session is open. @type {Set<Heart>} */
   #hearts = new Set();
-  /** By the name of the node, for new locks. @type {Map<string, Heart>} */
+  /** The hearts for new locks, by the name of the node. @type {Map<string, Heart>} */
   #nodes = new Map();
   /** The hearts that are being opened. @type {Map<string, Promise<Heart>>} */
   #opening = new Map();

@@ -1,7 +1,7 @@
 'use strict';
 /** Promises with an end. Times are those of performance.now(), which only goes forward. */
 
-/** The longest that setTimeout takes. */
+/** The longest time that setTimeout takes, in ms. */
 const LONGEST = 2 ** 31 - 1;
 
 /** @type {WeakMap<AbortSignal, Set<() => void>>} */
@@ -38,7 +38,7 @@ class Ending {
 
   /** @param {() => void} then */
   follow(then) {
-    // Called in the order in which they came.
+    // Followers are called in the order in which they came.
     if (!this.#first && !this.#others?.size) {
       this.#first = then;
       return () => {
@@ -192,7 +192,7 @@ class Bound {
     const left = this.#end - performance.now();
     // The timer keeps the program running: a caller waits for it.
     if (left > 0) this.#timeout = setTimeout(() => this.#arm(), Math.min(Math.ceil(left), LONGEST));
-    else setImmediate(() => this.#expire()); // after a turn for what has arrived while the program was busy
+    else setImmediate(() => this.#expire()); // what has arrived while the program was busy has its turn before
   }
 
   #expire() {

@@ -9,7 +9,7 @@
 
 /** Client and server count whole milliseconds. */
 const ROUNDED = 2;
-/** The oldest of more commands without an answer are not told apart: none of them gets an answer any more. */
+/** The most commands without an answer that are told apart. Of more, the oldest count as open for good. */
 const MOST_OPEN = 16;
 /** The end of a hold of which nothing is certain. */
 const NEVER = -Infinity;
@@ -132,7 +132,7 @@ class Validity {
   left(now, asked, ms) {
     this.passes(now);
     if (!this.isHeld) return;
-    // Otherwise it may have overtaken a shorter lease.
+    // In the other case the question may have overtaken a shorter lease.
     if (asked.isAlone && asked.sends === this.#sends) this.until = asked.at + ms - ROUNDED;
     else this.#extends(asked.at + Math.min(ms, this.sure));
     this.passes(now);

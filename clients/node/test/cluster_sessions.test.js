@@ -88,8 +88,8 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
       const kept = await dlock.acquire('kept');
       const used = (name) => dlock.acquire(name).then((lock) => lock.release());
       await Promise.all(names(10).map(used));
-      const [there] = await Promise.all(nodes.map(async ({ run }) => (await run('DBSIZE')) === 1));
-      const [, idle] = there ? nodes : [, nodes[0]];
+      const isFirst = (await nodes[0].run('DBSIZE')) === 1;
+      const idle = nodes[isFirst ? 1 : 0];
       const count = async () => /dlock_named_sessions:(\d+)/.exec(await idle.run('INFO', 'dlock'))[1];
       await until('it is closed', async () => (await count()) === '0');
       await idle.run('CONFIG', 'RESETSTAT');

@@ -1,4 +1,4 @@
-/** A server that becomes a replica while a lock of it is acquired, kept or released: its answers are none. */
+/** A server that becomes a replica while a lock of it is acquired, kept or released: its answers do not count. */
 
 import assert from 'node:assert/strict';
 
@@ -29,7 +29,7 @@ async function swap({ primary, replica }) {
 
 withEachClient(({ open }) => {
   /** Two servers whose roles are changed while a command with the word is on its way. */
-  async function atA(word, options) {
+  async function serversToSwap(word, options) {
     const servers = await primaryAndReplica();
     const line = await wire(servers.primary.port);
     const dlock = new DLock(await open({ at: line.port }), { replicas: 1, ...PATIENT, ...options });
@@ -67,7 +67,7 @@ withEachClient(({ open }) => {
 
     test(`a lock is acquired from the new primary: ${what}`, async () => {
       for (const options of [{}, { wait: 20_000, session: true }]) {
-        const at = await atA(word);
+        const at = await serversToSwap(word);
         const acquiring = asking(at, options);
         await at.demote(true);
         const lock = await acquiring;
@@ -81,7 +81,7 @@ withEachClient(({ open }) => {
 
     test(`a server that stays a replica is no answer: ${what}`, async () => {
       const [options, limit] = waits ? [{ outage: 4000 }, 4000] : [{ wait: 5000 }, 5000];
-      const at = await atA(word);
+      const at = await serversToSwap(word);
       const acquiring = asking(at, options);
       await at.demote(false);
       await settles(acquiring, limit + 250 + LATE, JSON.stringify(options));
@@ -91,7 +91,7 @@ withEachClient(({ open }) => {
   }
 
   test('a wait for replicas that a demotion ends is no answer', async () => {
-    const at = await atA('nothing');
+    const at = await serversToSwap('nothing');
     at.replica.freeze();
     const acquiring = at.dlock.acquire('job');
     await until('it waits for them', async () => (await at.primary.run('CLIENT', 'LIST')).includes('cmd=wait'));

@@ -28,7 +28,7 @@ async function written(program, name, host, port) {
 
 test('the server sells no more than there is', async () => {
   const { stdout } = await run(process.execPath, [join(root, 'examples/server.mjs'), host, port], { timeout: 60_000 });
-  // The others that waited too long on a busy machine have heard so.
+  // On a busy machine, others may have waited too long, and have got that answer.
   assert.match(stdout, /^sold: 5, sold out: [0-7], left: 0\n$/);
 });
 

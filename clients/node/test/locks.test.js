@@ -141,7 +141,7 @@ withEachClient(({ key, run, open }) => {
     await run('DEL', key('overwritten'));
   });
 
-  test('a lock of an old program is held', async () => {
+  test('a lock of a program without dlock is held', async () => {
     const client = await open();
     const [dlock, session] = [new DLock(client), await new Session(client).open()];
     const takers = {
@@ -170,7 +170,7 @@ withEachClient(({ key, run, open }) => {
     await session.close();
   });
 
-  test('a wait goes on when an old program takes the key', async () => {
+  test('a wait goes on when a program without dlock takes the key', async () => {
     const dlock = new DLock(await open());
     const lock = await dlock.acquire(key('taken'));
     const waiting = dlock.acquire(key('taken'), { wait: 20_000 });

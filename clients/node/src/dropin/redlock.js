@@ -89,7 +89,7 @@ class Lock {
     return heldBy(this).hold.token;
   }
 
-  /** By the clock of the wall. The hold itself counts by one that only goes forward. */
+  /** By `Date.now()`. The hold itself counts by a clock that only goes forward. */
   get expiration() {
     const { hold, drift, isReplaced } = heldBy(this);
     const left = isReplaced ? 0 : Math.floor(hold.remaining - drift);
@@ -320,7 +320,7 @@ function waitOf({ retryCount, retryDelay, retryJitter }) {
   return { wait: Math.max(0, retryCount * (retryDelay + retryJitter)) };
 }
 
-// TypeScript's CommonJS asks for it before it looks for `default`.
+// TypeScript's CommonJS asks for this property before it looks for `default`.
 Object.defineProperty(exports, '__esModule', { value: true });
 // Each name by itself, so that `import` finds it.
 exports.ExecutionError = ExecutionError;

@@ -39,7 +39,7 @@ const NAMES = [
   ...Object.keys(defaultTimeoutOptions),
   ...['refreshInterval', 'onLockLost', 'identifier', 'acquiredExternally', 'externallyAcquiredIdentifier', 'identifierSuffix'],
 ];
-/** How often a lease is renewed in any case. */
+/** How often `keep` renews within a lease. */
 const OFTEN = 3;
 /** The most holds that DLOCK.INFO shows. */
 const MOST = '1000';
@@ -47,7 +47,7 @@ const MOST = '1000';
 class LostLockError extends Error {}
 class TimeoutError extends Error {}
 
-/** Each client has one, which listens to it. @type {WeakMap<object, { dlock: DLock, wire: Client }>} */
+/** What listens to a client: once, for all locks of it. @type {WeakMap<object, { dlock: DLock, wire: Client }>} */
 const known = new WeakMap();
 
 /** @param {any} client */
@@ -148,7 +148,7 @@ class Lock {
       if (this.#hold !== hold || !this.#isRefreshed) return;
       const { name, key } = this.#kind;
       const lost = new LostLockError(`Lost ${name} for key ${key}`, { cause: hold.signal.reason });
-      // An error of the callback is an unhandled rejection, as there.
+      // An error of the callback is an unhandled rejection, as with redis-semaphore.
       void Promise.resolve().then(() => this.#options.onLockLost.call(/** @type {any} */ (this), lost));
     });
   }

@@ -18,7 +18,7 @@ class Connection {
   #raw;
   #unread = 0;
   #isClosed = false;
-  /** Whether what is unread ends the request by itself. A wait in the queue does not. */
+  /** Whether WAIT is unread, which ends by itself. A wait in the queue does not. */
   #isForReplicas = false;
 
   /** @param {Raw} raw */
@@ -66,7 +66,7 @@ class Connection {
   }
 
   /**
-   * The same with a WAIT at the end, but does not wait for the other replies if one of them is an error.
+   * As `exchange`, with a WAIT at the end, but does not wait for the other replies if one of them is an error.
    *
    * @param {string[][]} commands
    * @returns {Promise<unknown[]>}

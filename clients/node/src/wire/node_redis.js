@@ -99,7 +99,7 @@ function ofNodeRedisSentinel(sentinel) {
 
 /** @param {any} client */
 function stateOfNodeRedis(client) {
-  // The result of createClient stands before the client that sends.
+  // The result of createClient inherits from the client that sends.
   const behind = client._self ?? client;
   const make = () => new State(() => client.sendCommand(['CLIENT', 'INFO']), () => client.isReady);
   const read = (/** @type {any[]} */ [args], /** @type {Promise<unknown>} */ reply) =>

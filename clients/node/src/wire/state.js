@@ -49,7 +49,7 @@ class State {
   }
 
   /**
-   * Asks the server. If it does not answer soon, that is what is known.
+   * Asks the server. If it does not answer soon, returns what is known without it.
    *
    * @param {boolean} [isSilent] the server has not answered just now
    * @returns {Promise<Present>}

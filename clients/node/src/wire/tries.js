@@ -26,7 +26,7 @@ class Tries {
   /** Made when it is needed: most locks are free. @type {Ending | undefined} */
   #stop;
   #unfollow = () => {};
-  /** Made with the first one, as well. @type {Set<Connection> | undefined} */
+  /** The open connections. Made with the first one. @type {Set<Connection> | undefined} */
   #open;
   /** The answer to the last probe. @type {import('../time.js').Heard | undefined} */
   #probed;
