@@ -225,7 +225,7 @@ final class Acquisition {
         }
     }
 
-    /** Returns the last time at which the server answered that has the request; {@code null}: it has not since then. */
+    /** Returns the last time at which the server that has the request answered; {@code null}: not since it was sent. */
     synchronized Long answered() {
         return connection == null || connection.answered() - sentAt < 0 ? null : (Long) connection.answered();
     }

@@ -4,9 +4,9 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Decides the next step of an acquisition, and how it ends. It sends copies of one request, of which the server executes one; the
- * grant counts from the earliest copy that may have been granted. A grant that is older than a third of its lease is
- * renewed before anybody believes in it.
+ * Decides the next step of an acquisition, and how it ends. It sends copies of one request, of which the server
+ * executes one; the grant counts from the earliest copy that may have been granted. A grant that is older than a third
+ * of its lease is renewed before anybody believes in it.
  *
  * <p>Times are those of one clock that only goes forward, in nanoseconds. The rules are those of
  * {@code tests/clients/histories}.
@@ -138,12 +138,12 @@ final class Attempt {
         if (isGranted) {
             return null;
         }
-        // A later copy has taken its place.
+        // If a copy is open, it has taken the place of this one.
         boolean isAnswer = command.kind == Kind.WAIT && !isOpen();
         return limits.isTry() || isAnswer || !limits.isLeft(now) ? end(Step.REFUSED) : asks(now, false);
     }
 
-    /** An old program holds it, so it cannot be waited for: it is asked again. */
+    /** A program without dlock has the lock, so it cannot be waited for: it is asked for again. */
     Action held(int number, long now) {
         Command command = close(number);
         isRefused = true;
@@ -160,7 +160,7 @@ final class Attempt {
         return confirmed(command, now);
     }
 
-    /** The same, but a cap has cut it: it is certain only until this time. */
+    /** As {@link #ok}, but a cap has cut the renewal: the grant is certain only until this time. */
     Action capped(int number, long until, long now) {
         Command command = close(number);
         if (command == null) {

@@ -29,7 +29,7 @@ final class Binding {
         return isUnbound;
     }
 
-    /** No cap ends the hold before this time. Unless it is known whether one does later, that has to be asked in time. */
+    /** No cap ends the hold before this time. Whether one ends it later has to be asked in time, unless it is known. */
     void capNotBefore(long time) {
         if (!isCapKnown) {
             hasCap = true;

@@ -5,7 +5,7 @@ import java.util.concurrent.TimeUnit;
 
 /** A grant that nobody has yet, and the renewals that confirm it. */
 final class Confirmation {
-    /** The server says whether it has a grant, and for how long. */
+    /** The server's answer: whether it has a grant, and for how long. */
     static final class Answer {
         /** The server has the grant, for the whole lease. */
         static final Answer WHOLE = new Answer(true, false, 0);

@@ -141,7 +141,7 @@ final class Connection {
         return greeting;
     }
 
-    /** Returns what it was opened with. */
+    /** Returns the greeting that it was opened with. */
     Profile.Greeting greeting() {
         return greeting;
     }

@@ -44,9 +44,9 @@ final class Core implements AutoCloseable {
     private final Set<Granting> grantings = ConcurrentHashMap.newKeySet();
     private final Set<Hold> holds = ConcurrentHashMap.newKeySet();
     private final Set<Session> sessions = ConcurrentHashMap.newKeySet();
-    /** No new requests. */
+    /** Whether new requests are refused. */
     private volatile boolean closing;
-    /** No commands. */
+    /** Whether no commands are sent any more. */
     private volatile boolean closed;
 
     Core(Backend backend, Owners names, long patienceMillis, long besideMillis, Executor executor,

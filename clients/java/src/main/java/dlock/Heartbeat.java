@@ -78,7 +78,7 @@ final class Heartbeat {
         pause(now);
     }
 
-    /** A cap has cut it. */
+    /** A cap has cut the renewal. */
     void capped(int number, long now) {
         validity.refused(number, now);
         isCapped = true;

@@ -71,7 +71,7 @@ public final class Hold implements AutoCloseable {
         this.permits = request.permits;
         this.slot = grant.slot;
         long now = System.nanoTime();
-        // The grant came before now.
+        // Counted from now, which is late enough: the grant came before.
         this.staysUntil = now + TimeUnit.MILLISECONDS.toNanos(request.time.leastMillis);
         this.session = request.lease.session;
         this.bound = session == null ? null : new Bound(session, commands, this::lose);
@@ -244,7 +244,7 @@ public final class Hold implements AutoCloseable {
      */
     public void extend(Duration lease) {
         long millis = session == null ? lease.toMillis() : Math.max(lease.toMillis(), session.leaseMillis());
-        if (millis < Lease.SHORTEST_MILLIS || request.isSession() && millis < 300) {
+        if (millis < (request.isSession() ? Lease.SHORTEST_SESSION_MILLIS : Lease.SHORTEST_MILLIS)) {
             throw new IllegalArgumentException("a lease of " + lease + " is too short: nothing would be certain of it");
         }
         if (!isLive()) {

@@ -120,7 +120,9 @@ final class Keeping {
             }
         }
         if (lapsed) {
-            hold.lose(session == null ? "its lease ended" : "its session was not confirmed in time, or its cap was reached", null);
+            hold.lose(session == null
+                    ? "its lease ended"
+                    : "its session was not confirmed in time, or its cap was reached", null);
             return;
         }
         if (request.lease.kind != Lease.Kind.FIXED && hold.isOfDeadThread()) {

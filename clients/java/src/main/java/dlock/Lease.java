@@ -14,6 +14,8 @@ public final class Lease {
 
     /** Client and server count whole milliseconds, so that nothing is certain of a lease of 2 ms. */
     static final long SHORTEST_MILLIS = 3;
+    /** The shortest lease of a lock that is bound to a connection. */
+    static final long SHORTEST_SESSION_MILLIS = 300;
 
     final Kind kind;
     final long millis;
@@ -53,7 +55,7 @@ public final class Lease {
      * @param time the lease, 300 ms or more. The lock lapses after it if the server restarts and the client is gone
      */
     public static Lease session(Duration time) {
-        return new Lease(Kind.SESSION, time, 300);
+        return new Lease(Kind.SESSION, time, SHORTEST_SESSION_MILLIS);
     }
 
     /**

@@ -11,7 +11,7 @@ final class Limits {
     static final long TRY_MILLIS = 1000;
     /** The time that a server has to say that a wait has ended. */
     private static final long ANSWER_MILLIS = 120;
-    /** The time by which {@code WAIT} may end late: a server looks for what is over ten times a second ({@code hz}). */
+    /** How late {@code WAIT} may end: a server looks ten times a second ({@code hz}) which waits are over. */
     private static final long ENDS_LATE_MILLIS = 100;
     /** The time that replicas have at least, which follow the grant. */
     private static final long LAST_MILLIS = 40;

@@ -83,7 +83,7 @@ final class NodeSessions {
         }
         at(bound.name()).whenComplete((to, failed) -> {
             if (failed == null && to != from) {
-                // A session of the two keeps it at any time.
+                // At any time, one of the two sessions keeps it.
                 to.adopt(bound, from.until(bound));
                 if (!from.leave(bound)) {
                     // The lock was released or lost meanwhile.
@@ -96,7 +96,7 @@ final class NodeSessions {
         });
     }
 
-    /** A session on a node is lost, with its locks. If it was the last one, all of the session is. */
+    /** A session on a node is lost, with its locks. If it was the last one, the whole session is lost. */
     void lost(Session session, Throwable why) {
         boolean isLast;
         synchronized (this) {

@@ -50,8 +50,8 @@ final class Once {
     /**
      * A run that counts only if it succeeds.
      *
-     * @param lock has a lease of so long: it shows that the server allows it
-     * @param lease while it runs
+     * @param lock has a lease of {@code stays}: its grant shows that the server allows such a lease
+     * @param lease the lease while the work runs
      */
     static boolean inSuccess(DLock lock, Duration stays, Duration lease, Consumer<? super Hold> work)
             throws InterruptedException {

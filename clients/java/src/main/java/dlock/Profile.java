@@ -7,8 +7,8 @@ import java.util.Objects;
 import java.util.function.Supplier;
 
 /**
- * The settings of every connection of the client, except its address: user, password, database, name and TLS. A connection that
- * was made with another password than the present one is not used again.
+ * The settings of every connection of the client, except its address: user, password, database, name and TLS. A
+ * connection that was made with another password than the present one is not used again.
  */
 final class Profile {
     private final String user;

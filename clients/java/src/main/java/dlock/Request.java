@@ -175,17 +175,17 @@ final class Request {
         }
     }
 
-    /** Waits for the lock without a limit. */
+    /** Returns the limits of a wait for the lock that has no end. */
     Limits unlimited(Core core) {
         return Limits.none(patience(core), System.nanoTime());
     }
 
-    /** Waits for the lock for this time. */
+    /** Returns the limits of a wait for the lock of this time. */
     Limits limited(Core core, long nanos) {
         return Limits.of(nanos, patience(core), System.nanoTime());
     }
 
-    /** Waits for the lock for this time. */
+    /** Returns the limits of a wait for the lock of this time. */
     Limits limited(Core core, Duration wait) {
         return Limits.of(wait, patience(core), System.nanoTime());
     }

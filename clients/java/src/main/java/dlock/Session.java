@@ -222,7 +222,7 @@ public final class Session implements AutoCloseable {
         Futures.join(end());
     }
 
-    /** The same. Completes when the server has ended it. */
+    /** Ends it as {@link #close} does. Completes when the server has ended it. */
     CompletableFuture<?> end() {
         List<Bound> left;
         boolean wasOpen;
@@ -391,8 +391,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Asks for the caps of holds that have lasted for a while: until then their lease shows that there is none. Those
-     * that are not asked for before the next heartbeat follow behind it.
+     * Asks for the caps of holds that have lasted for a while: until then, as their lease shows, no cap ends them.
+     * Those that are not asked for before the next heartbeat follow behind it.
      */
     private CompletableFuture<Void> learn() {
         long soon = System.nanoTime() + 2 * timeoutNanos;
@@ -465,15 +465,15 @@ public final class Session implements AutoCloseable {
 
     private CompletableFuture<Long> heartbeat(String option) {
         byte[][] command = Words.command("DLOCK.SESSION", id, "PX", timeoutMillis, option);
-        boolean isFresh;
+        boolean hasFailed;
         synchronized (this) {
-            isFresh = failure != null;
+            hasFailed = failure != null;
         }
         if (whole != null) {
             return pinned.ask(command, this::limited).thenApply(Words::number);
         }
         // A connection that is in use may lead to a server that hangs, or was replaced.
-        return (isFresh ? askOnOther(command) : limited(core.backend.ask("", command))).thenApply(Words::number);
+        return (hasFailed ? askOnOther(command) : limited(core.backend.ask("", command))).thenApply(Words::number);
     }
 
     private CompletableFuture<Object> askOnOther(byte[][] command) {

@@ -190,7 +190,7 @@ abstract class Topology {
         }
 
         /**
-         * Returns the node of a redirection, or {@code null} if it has no host and nobody knows whom that was asked.
+         * Returns the node of a redirection, or {@code null} if it has no host and nobody knows which node was asked.
          * Without a host, or with {@code ?} for a host name that is not set, it is that of the node that has answered.
          */
         private static Address namedBy(Address asked, String named) {

@@ -13,8 +13,8 @@ final class Unanswered extends RuntimeException {
     }
 
     /**
-     * Returns whether the server writes nothing at present, and so renews nothing. The hold is still there until its lease
-     * ends.
+     * Returns whether the server writes nothing at present, and so renews nothing. The hold is still there until its
+     * lease ends.
      */
     static boolean writesNothing(Throwable failure) {
         return failure instanceof ServerException

@@ -33,7 +33,7 @@ final class Validity {
         }
     }
 
-    /** The oldest of more commands without an answer are not told apart. */
+    /** The most commands without an answer that are told apart; the oldest of more are not. */
     private static final int MOST_OPEN = 16;
 
     private final Map<Integer, Command> open = new HashMap<>();
@@ -81,7 +81,7 @@ final class Validity {
         return state == State.RELEASED;
     }
 
-    /** Time has passed. Returns whether it is held. */
+    /** Time has passed. Returns whether the lock is held. */
     boolean passes(long now) {
         if (state == State.HELD && until - now <= 0) {
             state = State.LOST;
@@ -132,7 +132,7 @@ final class Validity {
         }
     }
 
-    /** The server has it for so long. */
+    /** The answer to a {@code CHECK}: the server has the hold for so long. */
     void left(int number, long left, long now) {
         long[] at = asked.remove(number);
         if (at == null || !passes(now)) {

@@ -115,7 +115,7 @@ final class DemotedTest {
         List<CompletableFuture<?>> acquiring = new ArrayList<>();
         try {
             for (Moment moment : Moment.ALL) {
-                // A request that waits was refused once.
+                // A request that waits was refused once: with a limit, it would end as refused.
                 Duration limit = Duration.ofSeconds(moment.waits ? Long.MAX_VALUE : 4);
                 Servers servers = new Servers();
                 all.add(servers);

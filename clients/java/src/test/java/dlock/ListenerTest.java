@@ -221,8 +221,9 @@ final class ListenerTest {
                 throw new AssertionError("of the listener");
             }
         };
+        Queue<String> uncaught = new ConcurrentLinkedQueue<>();
         Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
-        Thread.setDefaultUncaughtExceptionHandler((thread, thrown) -> assertEquals("of the listener", thrown.getMessage()));
+        Thread.setDefaultUncaughtExceptionHandler((thread, thrown) -> uncaught.add("" + thrown.getMessage()));
         try (DLockClient other = DLockClient.builder().url(server.url()).listener(fails).listener(told).connect()) {
             DLock lock = other.lock("fails");
             assertTrue(elsewhere(() -> {
@@ -234,6 +235,7 @@ final class ListenerTest {
         } finally {
             Thread.setDefaultUncaughtExceptionHandler(before);
         }
+        assertTrue(uncaught.contains("of the listener"), uncaught::toString);
         assertEquals(2, told.count("released [fails]"));
         assertTrue(server.isFree("fails"));
     }

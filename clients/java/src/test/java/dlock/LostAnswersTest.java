@@ -22,7 +22,7 @@ final class LostAnswersTest {
     private static final Lease FOR_LONG = Lease.fixed(LONG.multipliedBy(10));
     /** The patience of an impatient client: a server that goes on answers by then, on a busy machine, too. */
     private static final Duration PATIENCE = Duration.ofMillis(1000);
-    /** Longer than an owner whose late copies may be executed sends releases. */
+    /** Longer than releases are sent for an owner whose late copies may be executed, in ms. */
     private static final long LATE_RELEASES = 1500;
     private static final List<Function<Duration, Lease>> KINDS =
             List.of(Lease::renewed, Lease::fixed, Lease::session);

@@ -30,7 +30,7 @@ final class ProfileTest {
 
     @Test
     @Tag("server")
-    void those_that_wait_too() throws Exception {
+    void locks_of_every_kind_are_in_the_database_of_the_url() throws Exception {
         try (TestServer server = TestServer.start();
                 DLockClient client = DLockClient.connect(server.url() + "?db=6")) {
             Hold hold = client.lock("job").acquire();

@@ -79,7 +79,7 @@ final class ReplicasTest {
     }
 
     @Test
-    void so_is_a_grant_whose_wait_for_replicas_is_refused() throws Exception {
+    void a_grant_whose_wait_for_replicas_is_refused_is_released() throws Exception {
         server.run("ACL", "SETUSER", "jobs", "on", ">secret", "~*", "&*", "+@all", "-wait");
         try (DLockClient jobs = DLockClient.builder().url(server.url()).credentials("jobs", "secret").connect()) {
             DLock lock = jobs.lock("refused").withReplicas(1, SHORT);
@@ -95,7 +95,7 @@ final class ReplicasTest {
     }
 
     @Test
-    void so_is_a_grant_after_a_wait() throws Exception {
+    void a_grant_after_a_wait_that_too_few_replicas_have_is_released() throws Exception {
         Hold before = client.lock("late").acquire();
         CompletableFuture<Hold> waiting = client.lock("late").withReplicas(2, SHORT).acquireAsync();
         server.untilWaiting("late", 1);

@@ -155,8 +155,9 @@ final class SecureTest {
             try (DLockClient client = tls().connect()) {
                 assertFalse(client.lock("mutual").isLocked());
             }
-            KeyStore here = certificate("stranger", "ip:127.0.0.1");
-            DLockClient.Builder stranger = tls().sslContext(context(here, load("here"))).timeout(Duration.ofSeconds(2));
+            KeyStore other = certificate("stranger", "ip:127.0.0.1");
+            DLockClient.Builder stranger =
+                    tls().sslContext(context(other, load("here"))).timeout(Duration.ofSeconds(2));
             assertThrows(UnavailableException.class, stranger::connect);
         } finally {
             server.run("CONFIG", "SET", "tls-auth-clients", "no");
@@ -234,7 +235,7 @@ final class SecureTest {
         return store;
     }
 
-    /** As the server reads them. */
+    /** Writes the key and its certificate as the server reads them. */
     private static void pem(KeyStore store, String name) throws Exception {
         Base64.Encoder lines = Base64.getMimeEncoder(64, new byte[] {'\n'});
         Key key = store.getKey(name, SECRET);

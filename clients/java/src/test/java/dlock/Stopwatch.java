@@ -9,7 +9,7 @@ import java.util.concurrent.TimeUnit;
 
 /** Measures how long something takes. A machine that stalls for a while does not count as late. */
 final class Stopwatch {
-    /** By which a wait may end after its limit. */
+    /** How long after its limit a wait may end. */
     private static final long LATE_MILLIS = 250;
 
     /** The threads and processes that an operation passes through, each of which may stall. */

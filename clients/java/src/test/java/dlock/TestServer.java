@@ -253,11 +253,6 @@ final class TestServer implements AutoCloseable {
         }
     }
 
-    boolean has(String command) {
-        List<?> known = (List<?>) run("COMMAND", "INFO", command);
-        return known.get(0) != null;
-    }
-
     /** Returns what INFO says of a lock, with text for strings; empty if there is none. */
     Map<String, Object> info(String name, Object... options) {
         List<Object> words = new ArrayList<>(List.of("DLOCK.INFO", name));

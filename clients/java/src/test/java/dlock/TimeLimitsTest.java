@@ -47,7 +47,7 @@ final class TimeLimitsTest {
     }
 
     @Test
-    void and_so_they_do_if_the_server_hangs() throws Exception {
+    void at_a_server_that_hangs_a_try_ends_in_a_second_and_a_wait_at_its_limit() throws Exception {
         server.freeze();
         tries_and_waits_end();
     }

@@ -80,7 +80,7 @@ final class UnreadRepliesTest {
 
     @Test
     void a_lost_lock_with_replicas_is_noticed_before_they_are_waited_for() throws Exception {
-        // Nothing acknowledges it, so it is acquired without replicas first.
+        // A replica acknowledges the grant, and is none any more when the lease is extended.
         try (TestServer replica = TestServer.start()) {
             replica.run("REPLICAOF", "127.0.0.1", server.port);
             DLock lock = client.lock("unread:lost").withReplicas(1, Duration.ofSeconds(20));

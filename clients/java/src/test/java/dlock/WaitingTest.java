@@ -112,7 +112,7 @@ final class WaitingTest {
     }
 
     @Test
-    void nor_do_races_for_a_session() throws Exception {
+    void two_hundred_races_for_a_session_leave_no_hold() throws Exception {
         race(client.lock("race:session").withLease(Lease.session(Duration.ofSeconds(30))), "race:session");
     }
 

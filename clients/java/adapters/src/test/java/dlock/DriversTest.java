@@ -1,7 +1,6 @@
 package dlock;
 
 import static dlock.TestServer.elsewhere;
-import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
