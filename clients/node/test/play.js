@@ -10,7 +10,7 @@ import { optionsOf } from './histories.js';
 const require = createRequire(import.meta.url);
 const sources = dirname(require.resolve('redis-dlock'));
 
-/** The name of each file of the sources, and its text. */
+/** The text of a file of the sources. */
 export function sourceOf(name) {
   return readFileSync(join(sources, `${name}.js`), 'utf8');
 }

@@ -20,7 +20,7 @@ const module = process.env.DLOCK_MODULE ?? join(import.meta.dirname, '../../../t
 /** Ended with the file. (An `after` in a hook would run at the end of that hook.) */
 const running = new Set();
 after(() => Promise.all([...running].map((stop) => stop())));
-/** The same if the file is ended because it takes too long. */
+/** Killed if the file is ended because it takes too long. */
 const children = new Set();
 process.on('exit', () => children.forEach((child) => child.kill('SIGKILL')));
 process.on('SIGTERM', () => process.exit(1));

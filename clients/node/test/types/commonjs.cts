@@ -1,4 +1,4 @@
-// The same from CommonJS, with `module: node16`.
+// A program in CommonJS, with `module: node16`.
 import { DLock, NotGranted } from 'redis-dlock';
 import dlock = require('redis-dlock');
 import { Redis } from 'ioredis';

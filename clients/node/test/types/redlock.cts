@@ -1,4 +1,4 @@
-// The same from CommonJS, with `module: node16`.
+// A program written for redlock 5, in CommonJS, with `module: node16`.
 import Redlock, { ExecutionError } from 'redis-dlock/redlock';
 import required = require('redis-dlock/redlock');
 import { Redis } from 'ioredis';
