@@ -40,7 +40,7 @@ func TestAWatchReportsEachChange(t *testing.T) {
 		if now, err := client.Holder(ctx, "job"); err != nil || *now != *holder {
 			t.Fatalf("held by %v: %v", now, err)
 		}
-		way.lead(s.address()) // The leader goes on after its connection broke.
+		way.lead(s.address()) // The watch goes on after its connection has broken.
 		release(t, lock)
 		if holder := <-seen; holder != nil {
 			t.Fatalf("held by %v", holder)

@@ -59,7 +59,6 @@ func TestALockWhoseKeyIsOverwrittenIsLost(t *testing.T) {
 	}
 }
 
-// `defer lock.Unlock(ctx)` runs when ctx has ended, more often than not.
 // The reply to the first copy of the release is lost.
 func TestUnlockOfALostLockSaysSoWhateverIsLost(t *testing.T) {
 	t.Parallel()
@@ -87,6 +86,7 @@ func TestUnlockOfALostLockSaysSoWhateverIsLost(t *testing.T) {
 	}
 }
 
+// `defer lock.Unlock(ctx)` runs when ctx has ended, more often than not.
 func TestUnlockWithAnEndedContextReleases(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -138,7 +138,7 @@ func TestUnlockWithAnEndedContextDoesNotWaitForAServerThatHangs(t *testing.T) {
 	s.isFree("job")
 }
 
-// A program of before has a lock of the same name: a string that it has set with NX. It is held, and has no queue.
+// A program without dlock has a lock of the same name: a string that it has set with NX. It is held, and has no queue.
 func TestALockOfAnOldProgramIsHeld(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -192,7 +192,7 @@ func TestALockOfAnOldProgramIsHeld(t *testing.T) {
 	}
 }
 
-// The same may come while it waits.
+// A program without dlock may take the lock while a client waits for it.
 func TestAWaitGoesOnWhenAnOldProgramTakesTheKey(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

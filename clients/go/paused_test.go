@@ -14,8 +14,8 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// waitAndBelieve is what a program does that is paused: "address kind". It waits for a lock, and says each time that it looks
-// whether it believes to have it.
+// waitAndBelieve is what a program does that is paused: "address kind". It waits for a lock, and says each time that it
+// looks whether it believes to have it.
 func waitAndBelieve(at string) {
 	address, kind, _ := strings.Cut(at, " ")
 	option := dlock.WithoutSession()
@@ -39,8 +39,8 @@ func waitAndBelieve(at string) {
 	select {}
 }
 
-// A program that is paused while it waits is granted the lock, and loses it, before it goes on. A program that is paused while
-// it holds the lock loses it, too.
+// A program that is paused while it waits is granted the lock, and loses it, before it goes on. A program that is paused
+// while it holds the lock loses it, too.
 func TestAProgramThatWasPausedBelievesNothingThatIsOver(t *testing.T) {
 	t.Parallel()
 	for kind := range kinds() {

@@ -16,7 +16,7 @@ type proxy struct {
 	repliesTake, endsTake atomic.Int64
 	// The bytes that one connection carries from a command on are kept.
 	keeps atomic.Pointer[kept]
-	// Nothing passes before then, in nanoseconds since 1970. It is set behind a reply that has a word in it.
+	// Nothing passes before then, in nanoseconds since 1970.
 	silentUntil atomic.Int64
 	falls       atomic.Pointer[fall]
 
@@ -65,8 +65,8 @@ func (p *proxy) accept() {
 	}
 }
 
-// fall is what happens at the next reply that has a word in it: it passes, and silence follows for some time; or it is lost,
-// with its connection after that time.
+// fall is what happens at the next reply that has a word in it: it passes, and silence follows for some time; or it is
+// lost, with its connection after that time.
 type fall struct {
 	at     []byte
 	lasts  time.Duration
@@ -100,7 +100,7 @@ type kept struct {
 	arrives chan struct{}
 }
 
-// keepFrom keeps a command with this word that comes next, and what follows it on its connection, until the function that it
+// keepFrom keeps the next command with this word, and what follows it on its connection, until the function that it
 // returns is called.
 func (p *proxy) keepFrom(word string) (arrives func()) {
 	k := &kept{[]byte(word), make(chan struct{})}
