@@ -241,8 +241,8 @@ func (a *acquisition) enter(place string) error {
 	return err
 }
 
-// inTurn waits for what the client has a limited number of, for as long as the attempt may and `more`. What the server
-// answers to those that have it counts as heard by those that wait.
+// inTurn waits for what the client has a limited number of, for as long as the attempt may and `more`. The answers of
+// the server to those that have it count as heard by those that wait.
 func (a *acquisition) inTurn(lastHeard func() time.Time, more time.Duration, enter func(until time.Time) error) error {
 	for {
 		if a.ends.IsZero() {

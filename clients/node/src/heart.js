@@ -228,7 +228,7 @@ class Heart {
     if (this.#notOpen !== undefined) return;
     let next = this.#bindings.firstEnd(this.#until);
     if (!this.#isBusy && (!this.#body.manual || this.#isBeaten)) next = Math.min(next, this.#due);
-    // What has arrived while the program was busy has its turn before.
+    // Answers that have arrived while the program was busy have their turn before.
     this.#timer = timer(() => setImmediate(() => this.#turn()), next - performance.now());
   }
 

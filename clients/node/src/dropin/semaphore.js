@@ -47,7 +47,7 @@ const MOST = '1000';
 class LostLockError extends Error {}
 class TimeoutError extends Error {}
 
-/** What listens to a client: once, for all locks of it. @type {WeakMap<object, { dlock: DLock, wire: Client }>} */
+/** The listeners to clients: one for all locks of each. @type {WeakMap<object, { dlock: DLock, wire: Client }>} */
 const known = new WeakMap();
 
 /** @param {any} client */

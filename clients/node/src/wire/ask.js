@@ -70,7 +70,7 @@ async function soon(answer, bound, ms = SILENCE) {
   const inTime = new Promise((resolve, reject) => {
     stop = follow(bound.signal, () => reject(bound.signal.reason));
     answer.then(resolve, reject);
-    // What has arrived while the program was busy has its turn before.
+    // Answers that have arrived while the program was busy have their turn before.
     timeout = setTimeout(() => setImmediate(resolve, undefined), ms);
   });
   try {

@@ -58,7 +58,7 @@ class Hold(Generic[C]):
     connection: C | None = None
     # Until when it is certain. Without a token, and of a named session, which has a binding, no lease ends it.
     validity: SharedValidity = field(default_factory=lambda: SharedValidity(0.0, 0.0, math.inf))
-    # Of a named session's hold: the earliest time at which a cap can end it, and that of the cap that was asked for.
+    # When a cap can end the hold of a named session: the earliest time, and that of the cap that was asked for.
     earliest: float = math.inf
     latest: float = math.inf
     # The number of entries; of a semaphore: of permits.

@@ -96,7 +96,7 @@ class Heart:
     def _beat(self) -> None:
         idle = time.monotonic()
         me = threading.current_thread()
-        # Of two threads that began at once, only one goes on.
+        # Only one of two threads that began at once goes on.
         while self._thread is me:
             now = time.monotonic()
             due = [watch for watch in list(self._watches) if watch.is_due(now + TOGETHER, now)]

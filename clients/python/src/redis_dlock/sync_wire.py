@@ -103,7 +103,7 @@ class Wire(Way):
                 return None if redis_py.wrong_type(refusal) else _leave_behind(attempt, debt)
 
     def _undo(self, attempt: Acquisition, debt: Debt, until: float) -> None:
-        # This runs in a thread of its own, so that connecting needs none: an interpreter that ends begins none.
+        # A thread of its own runs this, so that connecting needs none: an interpreter that ends begins none.
         line = self.open(until, exactly=False)
         try:
             if debt.token is None:

@@ -391,8 +391,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Asks for the caps of holds that have lasted for a while: until then, as their lease shows, no cap ends them.
-     * Those that are not asked for before the next heartbeat follow behind it.
+     * Asks for the caps of holds that have lasted for a while: until then, as their lease shows, no cap ends them. The
+     * caps that are not asked for before the next heartbeat follow behind it.
      */
     private CompletableFuture<Void> learn() {
         long soon = System.nanoTime() + 2 * timeoutNanos;
