@@ -146,7 +146,7 @@ fn a_lapse_while_somebody_waits_is_counted_once() {
     assert_eq!(counter(&mut client, "lapses"), 1);
 }
 
-/// Everything published on this pattern while acting: `channel message`.
+/// Everything published on this pattern while acting: `channel message`, without the prefix of the channel.
 #[track_caller]
 pub fn events(server: &Server, pattern: &str, act: impl FnOnce(&mut Client)) -> Vec<String> {
     let (mut listener, mut client) = (server.client(), server.client());
@@ -331,12 +331,14 @@ fn tracking_sees_the_key_expire() {
 }
 
 #[test]
-fn monitor_and_slowlog_show_lock_commands() {
+fn monitor_slowlog_and_commandstats_show_lock_commands() {
     let (_server, [mut monitor, mut client]) = Server::conf("slowlog-log-slower-than 0").with_clients();
     monitor.ok("MONITOR");
     client.int("DLOCK.ACQUIRE k a");
     let line = text_of(&monitor.read().unwrap());
     assert!(line.contains("\"DLOCK.ACQUIRE\" \"k\" \"a\""), "{line}");
+    let slow = format!("{:?}", client.run("SLOWLOG GET"));
+    assert!(slow.contains("DLOCK.ACQUIRE"), "{slow}");
     assert!(client.text("INFO commandstats").to_lowercase().contains("cmdstat_dlock.acquire:calls=1"));
 }
 
