@@ -68,7 +68,7 @@ fn the_readme_shows_what_redis_cli_shows() {
     replay(&readme);
 }
 
-/// The front page has lines of programs that are played where they come from: the pages of the packages.
+/// The programs of README.md are taken from the pages of the packages, whose tests play them.
 #[test]
 fn the_programs_of_the_readme_are_those_of_the_packages() {
     let readme = Page::read("README.md");
@@ -119,10 +119,8 @@ fn options(arguments: &Value, found: &mut BTreeSet<String>) {
 #[test]
 fn every_command_has_a_page_with_all_its_options() {
     let (_server, mut client) = Server::start().with_client();
-    let mut commands: BTreeSet<_> =
+    let commands: BTreeSet<_> =
         list_of(&client.run("COMMAND LIST FILTERBY MODULE dlock")).iter().map(text_of).collect();
-    // The hook for the test of the panic guard, which release builds lack.
-    commands.remove("dlock.panic");
     let pages = Page::all_in("docs/commands");
     let known: BTreeSet<_> = pages.iter().map(|page| format!("dlock.{}", page.name())).collect();
     assert_eq!(known, commands);
@@ -135,7 +133,7 @@ fn every_command_has_a_page_with_all_its_options() {
         options(&docs["arguments"], &mut expected);
         let shown = words_in_capitals(&page.syntax());
         if page.syntax().contains("[option ...]") {
-            // The rest is on the page of `ACQUIRE`, to which the page refers.
+            // `option` stands for those of the page of `ACQUIRE`, to which the page links.
             assert!(page.linked().contains(&acquire.path), "{}", page.path.display());
             let all = &shown | &words_in_capitals(&acquire.syntax());
             assert!(shown.is_subset(&expected) && expected.is_subset(&all), "{}", page.path.display());
@@ -240,7 +238,7 @@ fn rules_without_categories_refuse_what_the_category_stands_for() {
                 "-@connection" => command == "dlock.session",
                 _ => flags.iter().any(|flag| flag == "blocking"),
             };
-            // Nobody may send the effect, whatever the rules say.
+            // No client may send the effect, whatever the rules say.
             if command != "dlock.apply" {
                 let least = int_of(&info[1]).unsigned_abs() as usize;
                 let arguments = ["1"].repeat(least - 1).join(" ");
@@ -288,7 +286,7 @@ print(*(database.execute(statement, {"id": 1, "body": "text", "token": token}).r
     assert_eq!(String::from_utf8_lossy(&played.stdout), "1 1 0 1\n", "{}", String::from_utf8_lossy(&played.stderr));
 }
 
-/// `make run` does this when it has built the module.
+/// `make run` builds the module and runs `scripts/run`.
 #[test]
 fn make_run_starts_a_server_and_says_what_to_type() {
     // The port may go to another test in between.
