@@ -7,7 +7,7 @@ use crate::support::state::{assert_same, state};
 use crate::support::story::tell;
 use crate::support::{Client, Server, hold, lock_info, req, soon};
 
-/// Sends on a connection that is closed before or after its reply is read, as soon as the server has done it.
+/// Sends a request, waits until it is `done`, and closes the connection. Reads the reply before that if `delivered`.
 #[track_caller]
 fn first(server: &Server, request: &str, delivered: bool, done: impl FnMut() -> bool) -> Option<Value> {
     let mut client = server.client();
@@ -86,7 +86,7 @@ fn a_final_release_sent_again_gets_nil() {
             let reply = first(&server, request, delivered, || lock_info(&mut client, "k").is_none());
             assert!(reply.is_none_or(|reply| reply == Value::Int(1)));
             server.client().nil(request);
-            // The hold of another owner does not concern it.
+            // The repeat does not touch another owner's hold.
             client.int("DLOCK.ACQUIRE k b");
             server.client().nil(request);
             assert_eq!(lock_info(&mut client, "k").unwrap().count, 1);
@@ -111,7 +111,7 @@ fn the_holders_acquisition_sent_again_is_not_refused() {
 }
 
 #[test]
-fn what_is_repeated_is_the_command_the_id_the_owner_and_the_mode() {
+fn a_repeat_has_the_same_command_id_owner_mode_and_key() {
     tell(
         "RACQUIRE k a PX 600000 REQUEST id   -> t1
          WLOCK k a REQUEST id                -> t1
@@ -190,7 +190,7 @@ fn another_id_replaces_the_record_and_commands_without_one_keep_it() {
 }
 
 #[test]
-fn the_answer_is_the_token_as_it_now_is() {
+fn a_repeat_gets_the_token_that_the_hold_has_now() {
     let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000 REQUEST id");
     let lifted = client.now_us() + 5_000_000;
@@ -275,7 +275,7 @@ fn a_hold_bound_late_by_a_repeat_is_kept_alive() {
     let (_server, [mut client, mut again]) = Server::start().with_clients();
     let token = client.int("DLOCK.ACQUIRE k a PX 3000 REQUEST id");
     let end = client.end_of("k");
-    // Less is left of the lease than passes until it is moved on.
+    // The rest of the lease is shorter than the third after which the server renews a bound hold.
     client.pass(end - 600);
     assert_eq!(again.int("DLOCK.ACQUIRE k a SESSION REQUEST id"), token);
     client.pass(end);
@@ -292,7 +292,7 @@ fn a_session_that_ended_leaves_nothing_to_repeat() {
     assert_eq!(counter(&mut client, "replays"), 0);
 }
 
-/// After the lease is over nothing is left of the request.
+/// Sends the requests and waits until the lease on `k` is over: nothing is left of them.
 #[track_caller]
 fn lapse(client: &mut Client, requests: &[&str]) {
     for request in requests {
@@ -331,7 +331,7 @@ fn a_repeat_never_gets_somebody_elses_token() {
         assert_eq!(lock_info(&mut client, "k").unwrap().count, 1);
         assert_eq!(counter(&mut client, "replays"), 0);
     }
-    // Nor does a release reach another owner's hold.
+    // A release does not reach another owner's hold, either.
     let (_server, mut client) = Server::start().with_client();
     lapse(&mut client, &["RACQUIRE k a PX 50", "RACQUIRE k a", "RELEASE k a REQUEST out"]);
     client.int("DLOCK.RACQUIRE k b PX 600000");

@@ -7,8 +7,8 @@ use crate::support::{Client, Server, lock_info};
 
 const KEEP: &str = "PX 600000";
 
-/// `x` holds `k`. In its queue: a request of `a`, then one of `b` if asked for, then another request of `a` with the id
-/// `one`. When `x` releases, the first of them gets in.
+/// A lock `k` that `x` has released. In its queue were a request of `a`, which got the lock (`inside`), then one of `b`
+/// if asked for (`between`), then another of `a`, with the id `one` (`first`: the test sends it again).
 struct Crossed {
     server: Server,
     client: Client,
@@ -46,7 +46,7 @@ fn a_repeat_that_only_re_enters_is_granted_at_once() {
             assert_eq!(lock_info(&mut crossed.client, "k").unwrap().count, 2, "{command} {block}");
             assert_eq!(crossed.server.queue("k"), ["b", "a"], "the first keeps its place");
             crossed.first.waits();
-            // A third one repeats what was granted.
+            // A third copy repeats the grant.
             assert_eq!(again.int(format!("DLOCK.{command} k a REQUEST one")), crossed.token);
             assert_eq!(lock_info(&mut crossed.client, "k").unwrap().count, 2);
             // The first request gets the same answer at its turn, and enters no more.

@@ -12,7 +12,7 @@ const ACQUISITIONS: [&str; 4] = [
 ];
 const RELEASE: &str = "RELEASE five a REQUEST id-5";
 
-/// Sends every kind of request once. The tokens.
+/// Sends every kind of request once. Returns the tokens.
 #[track_caller]
 fn send(client: &mut Client) -> Vec<i64> {
     let tokens = ACQUISITIONS.iter().map(|request| client.int(format!("DLOCK.{request}"))).collect();
@@ -23,7 +23,7 @@ fn send(client: &mut Client) -> Vec<i64> {
     tokens
 }
 
-/// Sends them again: nothing is executed.
+/// Sends the requests again, and checks that nothing is executed.
 #[track_caller]
 fn send_again(client: &mut Client, tokens: &[i64], what: &str) {
     let before = counter(client, "replays");
@@ -37,7 +37,7 @@ fn send_again(client: &mut Client, tokens: &[i64], what: &str) {
     assert_eq!(counter(client, "replays"), before + 5, "{what}");
 }
 
-/// A way to keep data over a restart: its name, the configuration, and what to do before the end.
+/// A way to keep data over a restart: its name, the configuration, and what to do before the crash.
 type Way = (&'static str, Setup, fn(&Server));
 
 #[test]
@@ -109,7 +109,7 @@ fn a_grant_to_a_waiter_is_kept_by_the_replica() {
 }
 
 #[test]
-fn dumps_and_renames_carry_it() {
+fn dumps_and_renames_carry_the_answer() {
     let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.RACQUIRE k a PX 600000 REQUEST id");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));

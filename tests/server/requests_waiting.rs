@@ -46,7 +46,7 @@ fn a_repeat_takes_over_the_place_and_the_first_gets_nil() {
         let info = lock_info(&mut client, "k FULL").unwrap();
         assert_eq!((info.token, info.count, info.waiters), (token, 1, 1), "{command}");
         assert!((400_000..=500_000).contains(&info.ttl), "its own lease, not {}", info.ttl);
-        // The grant is what a third one repeats.
+        // A third copy repeats the grant.
         assert_eq!(first.int(format!("DLOCK.{command} k a REQUEST id")), token);
         assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
         granted(&mut behind);
@@ -61,11 +61,11 @@ fn a_repeat_waits_as_long_as_it_says_itself() {
     again.nil("DLOCK.ACQUIRE k a BLOCK 50 REQUEST id");
     assert_eq!(first.read(), Ok(Value::Nil));
     assert_eq!(lock_info(&mut client, "k").unwrap().waiters, 0);
-    // Longer than the first.
+    // The repeat waits longer than the first.
     wait(&mut client, &mut first, "DLOCK.ACQUIRE k a BLOCK 300 REQUEST id", 1);
     again.send("DLOCK.ACQUIRE k a BLOCK 0 REQUEST id");
     assert_eq!(first.read(), Ok(Value::Nil));
-    assert_eq!(again.poll(Duration::from_millis(400)), None, "the time of the first is none of its");
+    assert_eq!(again.poll(Duration::from_millis(400)), None, "the BLOCK of the first does not end it");
     client.int("DLOCK.RELEASE k x");
     granted(&mut again);
 }
@@ -208,7 +208,7 @@ fn a_repeat_needs_no_place_of_its_own() {
     granted(&mut again);
 }
 
-/// The connection of the one that waits for `k`.
+/// Returns the id of the one connection that waits for `k`.
 #[track_caller]
 fn the_waiter(client: &mut Client) -> i64 {
     let queue = lock_info(client, "k FULL").unwrap().queue.expect("FULL shows the queue");

@@ -53,7 +53,7 @@ fn a_permit_is_an_ordinary_shared_hold() {
     assert!(session.int(format!("DLOCK.CHECK k {token}")) > 0);
     assert_eq!(session.leaves("k", 9000, format!("DLOCK.RENEW k a PX 9000 READ TOKEN {token}")), 1);
     assert_eq!(session.text("TYPE k"), "distrlock");
-    // All of them end with the session.
+    // All permits end with the session.
     let mut client = server.client();
     client.watch_close(session);
     assert_eq!(client.int("EXISTS k"), 0);
@@ -64,7 +64,7 @@ fn a_permit_is_an_ordinary_shared_hold() {
 fn each_request_is_judged_by_its_own_limit() {
     tell(
         "SACQUIRE k a 5 PERMITS 3 -> t1
-         # Nobody is thrown out by a lower limit, and nobody gets in until it fits.
+         # A lower limit throws nobody out, and lets nobody in until the permits fit.
          SACQUIRE k b 3           -> nil
          SACQUIRE k b 1           -> nil
          INFO k                   -> holders=1 count=3
@@ -104,7 +104,7 @@ fn writers_need_all_permits_back() {
          ACQUIRE k w              -> nil
          RACQUIRE k w             -> nil
          WLOCK k w                -> nil
-         # Nor may a holder of permits write beside others.
+         # A holder of permits may not write beside others, either.
          WLOCK k a                -> nil
          RELEASE k b              -> 1
          ACQUIRE k a              -> nil
@@ -160,7 +160,7 @@ fn more_permits_follow_the_rules_of_reentry() {
 }
 
 #[test]
-fn what_can_never_be_granted_is_refused_at_once() {
+fn a_wait_that_can_never_be_granted_is_refused_at_once() {
     let (_server, mut client) = Server::start().with_client();
     story(
         &mut client,
@@ -185,7 +185,7 @@ fn the_server_makes_up_an_owner_for_a_permit() {
     let (owner, token) = (text_of(&last[0]), int_of(&last[1]));
     assert_eq!(owner.len(), 36);
     assert_eq!(client.int(format!("DLOCK.RELEASE k {owner} TOKEN {token}")), 1);
-    // A permit is there for who waits.
+    // A released permit goes to a waiter.
     assert_ne!(client.run("DLOCK.SACQUIRE k * 3"), Value::Nil);
     let mut waiter = server.waiter("DLOCK.SACQUIRE k * 3 BLOCK 0");
     let first = text_of(&owners[0][0]);
@@ -243,7 +243,7 @@ fn a_repeat_takes_no_permit_twice() {
          RELEASE k a PERMITS 2 REQUEST 3    -> 0
          RELEASE k a ALL REQUEST 3          -> 0
          INFO k                             -> count=2
-         # A final release leaves nothing to record it on.
+         # A final release leaves no hold that could record it.
          RELEASE k a PERMITS 2 REQUEST 4    -> 1
          RELEASE k a PERMITS 2 REQUEST 4    -> nil",
     );
@@ -270,7 +270,7 @@ fn a_release_of_permits_works_in_either_mode() {
 }
 
 #[test]
-fn a_key_of_another_type_is_left_alone() {
+fn a_key_of_another_type_and_a_replica_refuse_permits() {
     let (server, mut client) = Server::start().with_client();
     client.ok("SET k v");
     for request in ["SACQUIRE k a 1", "SACQUIRE k a 1 BLOCK 0", "RELEASE k a PERMITS 1"] {

@@ -6,7 +6,7 @@ use crate::support::{Client, Server, lock_info};
 const INTEGER: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
 
-/// Each of these is refused with its text, and nothing is there afterwards.
+/// Checks that each request is refused with its text. Details may follow; after a syntax error they must.
 #[track_caller]
 fn refused(client: &mut Client, cases: &[(&str, &str)]) {
     for (request, text) in cases {
@@ -60,6 +60,7 @@ fn permits_are_one_up_to_the_limit() {
             ("SACQUIRE k a 5 PERMITS", SYNTAX),
             ("SACQUIRE k a 5 PERMITS 1 PERMITS 1", SYNTAX),
             ("SACQUIRE k a 5 LIMIT 5", SYNTAX),
+            ("SACQUIRE k a 5 SLOT PERMITS 1", "ERR syntax error: PERMITS and SLOT cannot be used together"),
             // Only SACQUIRE takes permits.
             ("RLOCK k a PERMITS 1", SYNTAX),
             ("ACQUIRE k a PERMITS 1", SYNTAX),
@@ -109,7 +110,7 @@ fn a_hold_counts_up_to_the_largest_number_of_entries() {
          RLOCK k a                                  -> ! ERR
          INFO k                                     -> holders=1 count=4294967295 token=t1
          RLOCK k b                                  -> t2
-         # The sum is no number of 32 bits.
+         # The sum does not fit in 32 bits.
          INFO k                                     -> holders=2 count=4294967296
          SACQUIRE k c 4294967295                    -> nil
          RELEASE k a PERMITS 4294967295             -> 1

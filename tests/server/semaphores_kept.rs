@@ -1,4 +1,4 @@
-//! Permits in the stream and in files, at a failover and when a slot moves; and a hundred thousand of them.
+//! Permits in the replication stream and in files, at a failover, in a slot that moves; and a hundred thousand of them.
 
 use std::time::Duration;
 
@@ -49,13 +49,13 @@ fn a_request_that_meets_lapsed_permits_drops_them_by_an_effect() {
         assert_eq!(reply != redis::Value::Nil, is_granted, "limit {limit}");
         assert_eq!(names, ["DLOCK.APPLY"], "limit {limit}");
         assert_eq!(counter(&mut client, "lapses"), 1);
-        // The next finds none.
+        // The next request finds no lapsed permits.
         let names = server.appended(|| drop(client.run("DLOCK.SACQUIRE k d 2")));
         assert_eq!(names, [""; 0]);
     }
 }
 
-/// Permits of every kind.
+/// Takes permits in every way.
 #[track_caller]
 fn use_permits(server: &Server, client: &mut Client) {
     for n in 0..20 {
@@ -164,8 +164,8 @@ fn a_slot_that_moves_takes_permits_along_and_sends_waiters_after_them() {
 
 /// How many owners take a permit each.
 const MANY: usize = 100_000;
-/// The aim is 5 ms. The rest is for a machine that is busy with other tests.
-const PIECE: Duration = Duration::from_millis(10);
+/// How long one turn may take. The aim is 5 ms; the rest is for a machine that is busy with other tests.
+const TURN: Duration = Duration::from_millis(10);
 
 #[test]
 fn a_hundred_thousand_permits_are_counted_as_quickly_as_one() {
@@ -181,14 +181,14 @@ fn a_hundred_thousand_permits_are_counted_as_quickly_as_one() {
     };
     let (one, many) = (refused(&mut client, "few", 1), refused(&mut client, "k", MANY));
     eprintln!("2,000 refusals: {one:?} beside one permit, {many:?} beside {MANY}");
-    // The aim is 1.5. The rest is for a busy machine.
-    assert!(many <= one * 3 + PIECE / 10, "{many:?} beside {MANY} permits, {one:?} beside one");
+    // The aim is 1.5 times as long. The rest is for a busy machine.
+    assert!(many <= one * 3 + TURN / 10, "{many:?} beside {MANY} permits, {one:?} beside one");
     let mut waiter = server.waiter(format!("DLOCK.SACQUIRE k new {MANY} PX 600000 BLOCK 0"));
     let turn = server.longest_turn(|| {
         client.int("DLOCK.RELEASE k owner-77777");
         waiter.granted();
     });
-    assert!(turn <= PIECE, "{turn:?}");
+    assert!(turn <= TURN, "{turn:?}");
     assert_eq!(lock_info(&mut client, "k").unwrap().count, MANY as i64);
 }
 
@@ -208,7 +208,7 @@ fn a_refused_request_costs_no_more_beside_a_hundred_thousand_lapsed_permits() {
     client.pass(end);
     assert_eq!(lock_info(&mut client, "k").unwrap().count, 1);
     let first = server.longest_turn(|| client.nil("DLOCK.SACQUIRE k new 1"));
-    assert!(first <= PIECE, "the first to meet them: {first:?}");
+    assert!(first <= TURN, "the first to meet them: {first:?}");
     let refused = |client: &mut Client, key: &str| {
         let requests = vec![format!("DLOCK.SACQUIRE {key} new 1"); 2000];
         least_of_three(|| {
@@ -217,5 +217,5 @@ fn a_refused_request_costs_no_more_beside_a_hundred_thousand_lapsed_permits() {
     };
     let (none, lapsed) = (refused(&mut client, "few"), refused(&mut client, "k"));
     eprintln!("2,000 refusals: {none:?} without lapsed permits, {lapsed:?} beside {MANY}; the first {first:?}");
-    assert!(lapsed <= none * 3 + PIECE / 10, "{lapsed:?} beside lapsed permits, {none:?} without");
+    assert!(lapsed <= none * 3 + TURN / 10, "{lapsed:?} beside lapsed permits, {none:?} without");
 }

@@ -1,5 +1,5 @@
-//! Two hundred workers and eight numbers, while clients and servers die, sessions end and caps are reached: no number is
-//! had twice at a time.
+//! Two hundred workers and eight numbers, while clients and servers die, sessions end and caps are reached: two workers
+//! never have the same number at a time.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::SeqCst};
@@ -25,13 +25,13 @@ struct Use {
 
 /// The state that the workers share.
 struct Pool {
-    /// The primary's.
+    /// The port of the primary.
     port: AtomicU16,
     is_over: AtomicBool,
     uses: Mutex<Vec<Use>>,
 }
 
-/// A worker takes a number again and again. It uses it only once a replica knows of it.
+/// Takes a number again and again, on a new connection where the last one failed.
 fn work(pool: &Pool, worker: usize) {
     let mut round = worker;
     while !pool.is_over.load(SeqCst) {
@@ -47,7 +47,8 @@ fn work(pool: &Pool, worker: usize) {
     }
 }
 
-/// Takes a number, and releases it in one of several ways. `None`: a new connection is needed.
+/// Takes a number, and releases it in one of several ways. The use counts if a replica has the grant. `None`: a new
+/// connection is needed.
 fn use_one(pool: &Pool, client: &mut Client, round: usize) -> Option<()> {
     let (session, is_capped) = (if round.is_multiple_of(4) { "SESSION" } else { "" }, round % 4 < 2);
     let cap = if is_capped { format!("MAXHOLD {}", LEASE.as_millis()) } else { String::new() };
@@ -63,8 +64,8 @@ fn use_one(pool: &Pool, client: &mut Client, round: usize) -> Option<()> {
         _ => Duration::ZERO,
     };
     let (until, checked) = (from + left, Instant::now());
-    let is_whole = is_capped && round.is_multiple_of(5);
-    if is_whole {
+    let is_renewed = is_capped && round.is_multiple_of(5);
+    if is_renewed {
         // The hold is renewed until the cap ends it, so that a renewal meets that millisecond.
         renew_to_the_end(client, &owner, token, checked + left + Duration::from_millis(3))?;
     } else {
@@ -81,7 +82,7 @@ fn use_one(pool: &Pool, client: &mut Client, round: usize) -> Option<()> {
     }
 }
 
-/// Renews a hold as far as its cap lets it, until it has ended: at `latest`, by the clock.
+/// Renews a hold as far as its cap lets it, until it has ended, which must be before `latest`.
 fn renew_to_the_end(client: &mut Client, owner: &str, token: i64, latest: Instant) -> Option<()> {
     loop {
         let sent = Instant::now();
@@ -95,7 +96,7 @@ fn renew_to_the_end(client: &mut Client, owner: &str, token: i64, latest: Instan
 }
 
 #[test]
-fn no_number_is_had_twice_while_clients_and_servers_die() {
+fn no_two_workers_have_one_number_while_clients_and_servers_die() {
     let (mut primary, mut replica) = Server::start().with_replica();
     let pool =
         Pool { port: AtomicU16::new(primary.port()), is_over: AtomicBool::new(false), uses: Mutex::new(Vec::new()) };

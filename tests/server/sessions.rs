@@ -75,7 +75,7 @@ fn a_session_hold_outlives_eight_leases_under_load() {
     assert_eq!(counter(&mut session, "sessions"), 3);
 }
 
-/// Loads the server until it is told that all is over, or that never happens, because the test has failed.
+/// Loads the server until `ended` is set, or for a minute: a test that has failed does not set it.
 fn load(client: &mut Client, ended: &AtomicBool) {
     let end = client.now() + 60_000;
     let requests: Vec<_> =
@@ -132,7 +132,7 @@ fn whatever_ends_a_connection_releases_its_lock() {
 }
 
 #[test]
-fn what_does_not_end_a_connection_keeps_its_lock() {
+fn a_connection_that_has_not_ended_keeps_its_lock() {
     let (server, mut client) = Server::start().with_client();
     let ways = ["SELECT 3", "RESET", "SUBSCRIBE channel", "MONITOR", "HELLO 3", "CLIENT REPLY OFF", "WATCH x", "MULTI"];
     let mut sessions = Vec::new();

@@ -154,7 +154,7 @@ fn the_end_of_an_old_session_spares_the_owners_next_hold() {
 }
 
 #[test]
-fn who_would_bind_a_hold_anew_must_come_before_its_session_ends() {
+fn a_hold_is_bound_again_only_before_its_session_ends() {
     let (server, session, mut client) = bound();
     let mut other = server.client();
     assert_eq!(other.int("DLOCK.RENEW k a SESSION"), 1);
@@ -179,13 +179,13 @@ fn a_partial_release_keeps_the_binding() {
 }
 
 #[test]
-fn a_hold_taken_anew_after_a_lapse_is_not_bound() {
+fn a_hold_taken_again_after_a_lapse_is_not_bound() {
     let (server, [mut session, mut client]) = Server::start().with_clients();
     session.int("DLOCK.ACQUIRE k a PX 300 SESSION");
     session.int("DLOCK.RLOCK readers a PX 300 SESSION");
     client.int(format!("DLOCK.RLOCK readers b PX {LEASE}"));
     server.freeze();
-    // The request is there before the server knows that the lease is over.
+    // The requests arrive before the server knows that the leases are over.
     client.send("DLOCK.ACQUIRE k a PX 600000");
     client.send("DLOCK.RLOCK readers a PX 600000");
     std::thread::sleep(std::time::Duration::from_millis(350));
@@ -235,8 +235,8 @@ fn any_client_that_names_the_owner_renews_and_releases() {
 }
 
 #[test]
-fn what_removes_or_moves_the_key_unbinds() {
-    // The lock is then at (database, key), if anywhere.
+fn removing_or_moving_the_key_unbinds() {
+    // The commands, and the database and key of the lock afterwards, if it still exists.
     type Way = (&'static [&'static str], Option<(i64, &'static str)>);
     let ways: [Way; 10] = [
         (&["DEL k"], None),
@@ -275,7 +275,7 @@ fn what_removes_or_moves_the_key_unbinds() {
 }
 
 #[test]
-fn a_restored_lock_is_unbound_until_it_is_bound_anew() {
+fn a_restored_lock_is_unbound_until_it_is_bound_again() {
     let (_server, mut session, mut client) = bound();
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
     client.ok(req!["RESTORE", "k", end, &dump, "REPLACE", "ABSTTL"]);

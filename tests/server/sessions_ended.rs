@@ -7,7 +7,7 @@ use crate::support::replica::counter;
 use crate::support::state::{assert_same, state};
 use crate::support::{Client, Server, hold, lock_info};
 
-/// A session that holds `k` as `a`, what it takes first, and a client that can end it.
+/// A session that holds `k` as `a`, the token of that hold, and a client that can end the session.
 struct Ending {
     server: Server,
     session: Client,
@@ -22,7 +22,7 @@ impl Ending {
         Self { server, session, killer, token }
     }
 
-    /// Returns the replies to these, sent together with the command that ends the session.
+    /// Ends the session, with these requests in the same packet. Returns their replies.
     #[track_caller]
     fn and<const N: usize>(&mut self, requests: [&str; N]) -> [Result<Value, String>; N] {
         let id = self.session.id();
@@ -71,7 +71,7 @@ fn the_same_owner_gets_a_new_hold() {
 }
 
 #[test]
-fn what_names_the_hold_does_not_find_it() {
+fn commands_that_name_the_hold_do_not_find_it() {
     for asked in ["RELEASE k a", "RELEASE k a ALL", "RENEW k a", "RENEW k a SESSION", "CHECK k TOKEN", "INFO k"] {
         let mut ending = Ending::of("WLOCK");
         let asked = asked.replace("TOKEN", &ending.token.to_string());
@@ -85,7 +85,7 @@ fn what_names_the_hold_does_not_find_it() {
 }
 
 #[test]
-fn it_is_over_in_transactions_and_scripts_too() {
+fn a_session_is_over_in_transactions_and_scripts_too() {
     let mut ending = Ending::of("WLOCK");
     let [_, _, replies] = ending.and(["MULTI", "DLOCK.ACQUIRE k b", "EXEC"]);
     let Ok(Value::Array(replies)) = replies else { panic!("an array, not {replies:?}") };
@@ -117,7 +117,7 @@ fn other_readers_stay_and_the_last_of_them_upgrades() {
 }
 
 #[test]
-fn with_grace_the_hold_stays_unbound_for_as_long() {
+fn with_grace_the_hold_stays_for_as_long_unbound() {
     let mut ending = Ending::of("WLOCK");
     ending.killer.ok("CONFIG SET dlock.session-grace 60000");
     let [check, refused, renewed] =
@@ -145,7 +145,7 @@ fn many_holds_of_one_session_are_over_at_once() {
 }
 
 #[test]
-fn what_a_command_released_for_a_session_is_announced_and_replicated() {
+fn a_release_by_the_next_command_is_announced_and_replicated() {
     let mut ending = Ending::of("WLOCK");
     let replica = ending.server.replica();
     replica.wait_synced(&ending.server);
@@ -193,7 +193,7 @@ fn a_failover_forgets_ends_that_it_held_back() {
     let mut ending = Ending::of("WLOCK");
     let replica = ending.server.replica();
     replica.wait_synced(&ending.server);
-    // The primary waits for its replica to catch up.
+    // The message keeps the primary waiting for its replica to catch up.
     replica.freeze();
     let check = format!("DLOCK.CHECK k {}", ending.token);
     ending.killer.int("PUBLISH nobody there");
@@ -256,7 +256,7 @@ fn under_another_name_an_ended_hold_lapses() {
 }
 
 #[test]
-fn it_is_over_in_a_transaction_for_which_time_stands_still() {
+fn a_session_is_over_in_a_transaction_for_which_time_stands_still() {
     let requests = |id: i64, token: i64, grace: i64| {
         let mut requests = vec![format!("CONFIG SET dlock.session-grace {grace}"), "MULTI".to_owned()];
         let ended = ["DEBUG SLEEP 0.02".to_owned(), format!("CLIENT KILL ID {id}"), "DLOCK.INFO k".to_owned()];
@@ -278,7 +278,7 @@ fn it_is_over_in_a_transaction_for_which_time_stands_still() {
             assert_eq!(ending.server.holders("k"), ["b"]);
         }
     }
-    // A grace counts from then, too.
+    // A grace counts from the end of the session in the transaction, too.
     let mut ending = Ending::of("WLOCK");
     let id = ending.session.id();
     let replies = ending.killer.pipeline(&requests(id, ending.token, 60_000));

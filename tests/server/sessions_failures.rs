@@ -55,7 +55,7 @@ fn after_a_crash_of_the_server_its_locks_lapse_within_one_lease() {
 }
 
 #[test]
-fn after_a_failover_locks_lapse_within_one_lease_unless_bound_anew() {
+fn after_a_failover_locks_lapse_within_one_lease_unless_bound_again() {
     let (primary, replica) = Server::start().with_replica();
     let (mut session, mut client) = (primary.client(), primary.client());
     session.int("DLOCK.ACQUIRE k a PX 3000 SESSION");

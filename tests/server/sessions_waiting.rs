@@ -1,4 +1,4 @@
-//! Sessions and the queue: whoever waits with `SESSION` is bound when granted, and gone when its connection is.
+//! Sessions and the queue: a request with `SESSION` is bound when granted, and leaves the queue with its connection.
 
 use redis::Value;
 
@@ -17,7 +17,7 @@ fn wait(client: &mut Client, waiter: &mut Client, request: &str, waiters: i64) -
 }
 
 #[test]
-fn who_waited_is_bound_when_granted() {
+fn a_waiter_is_bound_when_granted() {
     let (_server, [mut client, mut waiter]) = Server::start().with_clients();
     client.int(format!("DLOCK.ACQUIRE k a PX {LEASE}"));
     let id = wait(&mut client, &mut waiter, "DLOCK.ACQUIRE k b PX 1200 SESSION BLOCK 0", 1);
@@ -34,7 +34,7 @@ fn who_waited_is_bound_when_granted() {
 }
 
 #[test]
-fn who_waited_without_session_is_not_bound() {
+fn a_waiter_without_session_is_not_bound() {
     let (_server, [mut client, mut waiter]) = Server::start().with_clients();
     client.int(format!("DLOCK.ACQUIRE k a PX {LEASE} SESSION"));
     wait(&mut client, &mut waiter, &format!("DLOCK.ACQUIRE k b PX {LEASE} BLOCK 0"), 1);
@@ -49,15 +49,15 @@ fn who_waited_without_session_is_not_bound() {
 fn a_lease_that_is_too_short_when_its_turn_comes_is_refused() {
     let (_server, [mut client, mut waiter, mut next]) = Server::start().with_clients();
     client.int(format!("DLOCK.ACQUIRE k a PX {LEASE}"));
-    // By the default, which is another one then.
+    // The default lease, which is shorter by then.
     wait(&mut client, &mut waiter, "DLOCK.ACQUIRE k b SESSION BLOCK 0", 1);
     client.ok("CONFIG SET dlock.default-lease 299");
     wait(&mut client, &mut next, "DLOCK.ACQUIRE k c PX 600000 BLOCK 0", 2);
     client.int("DLOCK.RELEASE k a");
     assert_eq!(waiter.fails(), "ERR SESSION needs a lease of at least 300 ms");
-    assert!(next.granted() > 0, "the line goes on");
+    assert!(next.granted() > 0, "the queue goes on");
     client.int("DLOCK.RELEASE k c");
-    // By a hold that its owner got through another connection.
+    // The lease of a hold that the owner got through another connection meanwhile.
     client.ok("CONFIG SET dlock.default-lease 30000");
     client.int(format!("DLOCK.WLOCK k a PX {LEASE}"));
     wait(&mut client, &mut next, "DLOCK.WLOCK k b PX 299 BLOCK 0", 1);
@@ -83,7 +83,7 @@ fn a_client_that_dies_while_it_waits_leaves_the_queue() {
 }
 
 #[test]
-fn who_dies_in_the_turn_of_its_grant_does_not_keep_the_lock() {
+fn a_client_that_dies_in_the_turn_of_its_grant_does_not_keep_the_lock() {
     let kill = |id: i64| format!("CLIENT KILL ID {id}");
     let release = "DLOCK.RELEASE k a".to_owned();
     for transaction in [false, true] {
@@ -109,7 +109,7 @@ fn who_dies_in_the_turn_of_its_grant_does_not_keep_the_lock() {
 }
 
 #[test]
-fn who_hangs_up_in_the_turn_of_its_grant_does_not_keep_the_lock() {
+fn a_client_that_hangs_up_in_the_turn_of_its_grant_does_not_keep_the_lock() {
     let server = Server::start();
     for round in 0..10 {
         let (mut client, mut dead, mut next) = (server.client(), server.client(), server.client());
@@ -136,7 +136,7 @@ fn the_queue_is_served_when_a_session_ends() {
         wait(&mut client, &mut waiters[n], &format!("DLOCK.{request} PX {LEASE} BLOCK 0 SESSION"), n as i64 + 1);
     }
     drop(session);
-    // The readers at the head together, then the writer, then the last.
+    // The readers at the head get in together, then the writer, then the last.
     let mut readers = waiters.drain(..2).collect::<Vec<_>>();
     assert!(readers.iter_mut().all(|reader| matches!(reader.read(), Ok(Value::Int(_)))));
     drop(readers);
@@ -147,7 +147,7 @@ fn the_queue_is_served_when_a_session_ends() {
 }
 
 #[test]
-fn a_session_that_ends_in_its_grace_serves_the_queue_when_that_is_over() {
+fn the_queue_is_served_when_the_grace_of_an_ended_session_is_over() {
     let (_server, [mut client, mut session, mut waiter]) = Server::conf("dlock.session-grace 500").with_clients();
     session.int(format!("DLOCK.ACQUIRE k a PX {LEASE} SESSION"));
     wait(&mut client, &mut waiter, "DLOCK.ACQUIRE k b BLOCK 0", 1);

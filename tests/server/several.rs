@@ -80,7 +80,7 @@ fn a_session_keeps_all_of_them_alive() {
 }
 
 #[test]
-fn it_is_not_reentrant() {
+fn macquire_is_not_reentrant() {
     let (server, mut client) = Server::start().with_client();
     for (command, rest) in [("ACQUIRE", ""), ("RLOCK", ""), ("SACQUIRE", " 5"), ("MACQUIRE 1", "")] {
         client.ok("FLUSHALL");
@@ -90,7 +90,7 @@ fn it_is_not_reentrant() {
         assert!(error.starts_with("DEADLOCK "), "{command}: {error}");
         assert_eq!(owners(&server, "x y z"), "- a -", "{command}");
     }
-    // The other owners re-enter one of the locks as usual.
+    // The owner re-enters one of the locks by another command, as usual.
     client.ok("FLUSHALL");
     let token = client.int("DLOCK.MACQUIRE 2 x y a");
     assert_eq!(client.int("DLOCK.RACQUIRE x a"), token);
@@ -123,7 +123,7 @@ fn another_type_under_one_key_changes_nothing() {
             assert!(error.starts_with("WRONGTYPE "), "{at}: {error}");
         }
         assert_eq!((client.text(format!("GET {at}")), client.int("DBSIZE")), ("v".to_owned(), 1));
-        // Before whatever else is wrong.
+        // The type is reported before the deadlock.
         let held = if at == "x" { "y" } else { "x" };
         client.int(format!("DLOCK.ACQUIRE {held} a"));
         assert!(client.error("DLOCK.MACQUIRE 3 x y z a BLOCK 0").starts_with("WRONGTYPE "));
@@ -309,7 +309,7 @@ fn the_commands_of_a_transaction_or_script_do_not_wait() {
 }
 
 #[test]
-fn a_transaction_with_a_release_hands_over_to_who_waits_for_all() {
+fn a_transaction_with_a_release_hands_over_to_a_waiter_for_all() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.MACQUIRE 2 x y a PX 60000");
     let mut waiter = server.waiter("DLOCK.MACQUIRE 2 x y b BLOCK 0");

@@ -1,4 +1,4 @@
-//! The server's costs of a thousand requests for the same 64 locks: no long turn, and no dear release.
+//! The server's costs of a thousand requests for the same 64 locks: no long turn, and no costly release.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::support::{Client, Server};
 /// The aim is 5 ms. The rest is for a machine that is busy with other tests: on one that is not, the longest turn is
 /// below the aim.
 const TURN: Duration = Duration::from_millis(10);
-/// How many times as much as that of a lock without waiters a release may cost.
+/// How many times as much a release may cost as one of a lock without waiters.
 const RATIO: u32 = 64;
 
-/// A thousand clients that wait for all of the locks; the longest turn while they came.
+/// Returns a thousand clients that wait for all of the locks, and the longest turn while they joined the queues.
 fn crowd(server: &Server) -> (Vec<Client>, Duration) {
     let mut waiters = waiters_for_all(server);
     let turn = server.longest_turn(|| join(server, &mut waiters));
@@ -65,7 +65,7 @@ fn a_thousand_requests_for_the_same_locks_do_not_hold_the_event_loop() {
 }
 
 #[test]
-fn a_release_costs_at_most_sixty_four_times_that_of_a_single_lock() {
+fn a_release_costs_at_most_sixty_four_times_one_without_waiters() {
     // All of the locks but the last, which stays in the way.
     let releases: Vec<_> = (0..KEYS - 1).map(|n| format!("DLOCK.RELEASE k{n} h")).collect();
     let measure = |is_crowded: bool| {

@@ -1,4 +1,4 @@
-//! Several locks at once in the stream and in files: one transaction for each grant, whatever led to it.
+//! Several locks at once in the replication stream and in files: one transaction for each grant, whatever led to it.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn a_grant_is_one_transaction_with_an_effect_per_key() {
     let (server, mut client) = writing();
     let units = appended(&server, || drop(client.run("DLOCK.MACQUIRE 3 x y z a PX 600000")));
     assert_eq!(units, ["MULTI DLOCK.APPLY DLOCK.APPLY DLOCK.APPLY EXEC"]);
-    // Nothing of a request that is refused, waits, or gives up.
+    // A request that is refused, waits, or gives up appends nothing.
     let units = appended(&server, || {
         client.nil("DLOCK.MACQUIRE 2 w x b");
         client.error("DLOCK.MACQUIRE 2 w x a BLOCK 0");
@@ -57,7 +57,7 @@ fn a_grant_by_a_release_is_in_the_transaction_of_the_release() {
 #[test]
 fn a_grant_by_the_timer_is_one_transaction() {
     let (server, mut client) = writing();
-    // The end of a session, of a lease, and of a wait; and a key that was removed.
+    // The timer serves the end of a session, of a lease, and of a wait; and a key that was removed.
     let mut session = server.client();
     session.int("DLOCK.ACQUIRE x s PX 600000 SESSION");
     let mut waiter = server.waiter(format!("DLOCK.MACQUIRE 2 x y a {FOR_EVER}"));
@@ -82,7 +82,7 @@ fn a_grant_by_the_timer_is_one_transaction() {
         behind.granted();
     });
     assert_eq!(units, ["MULTI DLOCK.APPLY DLOCK.APPLY EXEC"]);
-    // A server that gets no time of the machine for 50 ms finds that the key has expired: a deletion more.
+    // A server that gets no processor for 50 ms finds the key expired, and appends a deletion, too.
     let in_one = (0..10).any(|n| {
         client.int(format!("DLOCK.ACQUIRE l{n} h PX 500"));
         let mut waiter = server.waiter(format!("DLOCK.MACQUIRE 2 l{n} m{n} a {FOR_EVER}"));
@@ -154,7 +154,7 @@ fn replica_file_and_snapshot_are_equal_to_the_primary() {
     let before = state(&mut client);
     client.ok("DEBUG RELOAD");
     assert_same("snapshot", &before, &state(&mut client));
-    // The records are there, too.
+    // The requests are known, too.
     let token = lock_info(&mut client, "a1").unwrap().token;
     assert_eq!(client.int("DLOCK.MACQUIRE 3 a1 a2 a3 a REQUEST r"), token);
     assert_eq!(hold(&mut client, "s", "t", "shared").unwrap().count, 3);
@@ -199,7 +199,7 @@ fn a_grant_that_was_not_replicated_is_lost_as_a_whole() {
     assert_eq!(owners(&replica, "v w x y z"), "a a - - -");
     assert!(client.int(format!("DLOCK.CHECK w {kept}")) > 0);
     client.nil(format!("DLOCK.CHECK x {lost}"));
-    // The repeat is a request like any other there.
+    // To the promoted replica, the repeat is a new request.
     assert!(client.int("DLOCK.MACQUIRE 3 x y z a REQUEST r") > kept);
 }
 
@@ -219,8 +219,7 @@ fn a_demotion_sends_waiters_away_from_all_queues() {
         assert!(waiter.fails().starts_with("UNBLOCKED "));
     }
     let mut client = server.client();
-    let counters = || ["waiters", "queues"].map(|name| crate::support::replica::counter(&mut client, name));
-    let mut counters = counters;
+    let mut counters = || ["waiters", "queues"].map(|name| crate::support::replica::counter(&mut client, name));
     soon("nobody waits", || counters() == [0, 0]);
     server.promote();
     assert!(server.client().int("DLOCK.MACQUIRE 3 x2 y z a") > 0);

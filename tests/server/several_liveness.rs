@@ -1,7 +1,7 @@
 //! Liveness: whatever sets of locks clients take, in whatever order, and however many of them die: everybody gets in,
-//! nobody gets in beside another, and nobody waits for longer than those before explain.
+//! nobody gets in beside another, and nobody is overtaken more often than the requests ahead explain.
 //!
-//! `DLOCK_LIVENESS_SECONDS` lets it run for longer than the few seconds of `make test`. `DLOCK_SEED` repeats the
+//! `DLOCK_LIVENESS_SECONDS` lets the test run for longer than the few seconds of `make test`. `DLOCK_SEED` repeats the
 //! choices of a run.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ struct Board {
     inside: BTreeMap<u64, i64>,
     /// The keys of every grant, as bits.
     grants: Vec<u64>,
-    /// By client.
+    /// The number of grants, by client.
     entries: [usize; CLIENTS],
     deaths: usize,
     most_overtaken: usize,

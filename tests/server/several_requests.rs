@@ -38,7 +38,7 @@ fn the_answer_is_the_highest_token() {
 }
 
 #[test]
-fn only_some_of_the_holds_are_no_repeat() {
+fn a_request_of_which_a_hold_is_gone_is_no_repeat() {
     for act in ["DEL y", "DLOCK.RELEASE y a", "PEXPIRE y -1", "RENAME y z"] {
         let (server, mut client) = Server::start().with_client();
         client.int("DLOCK.MACQUIRE 3 w x y a REQUEST 1 PX 60000");
@@ -47,7 +47,7 @@ fn only_some_of_the_holds_are_no_repeat() {
         let error = client.error("DLOCK.MACQUIRE 3 w x y a REQUEST 1 BLOCK 0");
         assert!(error.starts_with("DEADLOCK "), "{act}: {error}");
         assert_eq!(owners(&server, "w x y"), "a a -", "{act}");
-        // The rest is a set that records it.
+        // Each hold that is left knows the request: a request for just these is a repeat.
         assert!(client.int("DLOCK.MACQUIRE 2 w x a REQUEST 1") > 0, "{act}");
         // A larger set is another one, too.
         client.nil("DLOCK.MACQUIRE 4 w x y v a REQUEST 1");

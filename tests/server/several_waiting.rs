@@ -27,7 +27,7 @@ fn queues(server: &Server, keys: &str) -> String {
 }
 
 #[test]
-fn it_stands_in_every_queue_and_holds_nothing() {
+fn a_request_waits_in_every_queue_and_holds_nothing() {
     let (server, mut client) = held("y");
     let mut waiter = server.waiter(request("MACQUIRE 3 x y z a"));
     assert_eq!(queues(&server, "x y z"), "x: a, y: a, z: a");
@@ -53,7 +53,7 @@ fn it_stands_in_every_queue_and_holds_nothing() {
 }
 
 #[test]
-fn it_is_granted_when_the_last_lock_is_free() {
+fn a_request_is_granted_when_the_last_lock_is_free() {
     let (server, mut client) = held("x y z");
     let mut waiter = server.waiter(request("MACQUIRE 3 x y z a"));
     for key in ["z", "x"] {
@@ -83,7 +83,7 @@ fn opposite_orders_never_deadlock() {
 }
 
 #[test]
-fn those_behind_it_wait_and_are_served_in_order() {
+fn requests_behind_it_wait_and_are_served_in_order() {
     let (server, mut client) = held("x");
     let mut several = server.waiter(request("MACQUIRE 2 x y a"));
     let mut behind = server.waiters(["RLOCK y b", "SACQUIRE y c 2", "WLOCK y d", "MACQUIRE 2 y z e"].map(request));
@@ -102,7 +102,7 @@ fn those_behind_it_wait_and_are_served_in_order() {
 }
 
 #[test]
-fn one_release_lets_in_requests_that_do_not_meet() {
+fn a_chain_of_requests_is_served_one_by_one() {
     let (server, mut client) = held("m");
     let mut waiters = server.waiters(
         ["MACQUIRE 2 m a first", "MACQUIRE 2 a b second", "MACQUIRE 2 c b third", "RLOCK c fourth"].map(request),
@@ -110,9 +110,8 @@ fn one_release_lets_in_requests_that_do_not_meet() {
     assert!(client.int("DLOCK.RELEASE m h") == 1);
     waiters[0].granted();
     waiters[1..].iter_mut().for_each(Client::waits);
-    // A chain: the second leaves, so the third is the head everywhere, then the fourth.
-    let id = client.int("DLOCK.RELEASE a first");
-    assert_eq!(id, 1);
+    // Each release makes the next request the head of all its queues.
+    assert_eq!(client.int("DLOCK.RELEASE a first"), 1);
     waiters[1].granted();
     client.int("DLOCK.RELEASE b second");
     waiters[2].granted();
@@ -145,7 +144,7 @@ fn end_wait(client: &mut Client, mut waiter: Client, id: i64, way: &str) {
 }
 
 #[test]
-fn whatever_ends_the_wait_it_leaves_all_queues_at_once() {
+fn a_request_leaves_all_queues_at_once_whatever_ends_its_wait() {
     for way in ["timeout", "gone", "killed", "unblock", "error", "wrongtype"] {
         let (server, mut client) = held("x");
         let time = if way == "timeout" { 150 } else { 0 };
@@ -171,7 +170,7 @@ fn whatever_ends_the_wait_it_leaves_all_queues_at_once() {
 
 #[test]
 fn another_type_under_any_of_the_keys_ends_the_wait() {
-    // At once where the key was there, else when the queue is next looked at.
+    // At once if the key was there before, else when the queue is served next.
     let (server, mut client) = held("x y");
     let mut waiter = server.waiter(request("MACQUIRE 3 w x y a"));
     client.ok("SET y v");
@@ -187,7 +186,7 @@ fn another_type_under_any_of_the_keys_ends_the_wait() {
 }
 
 #[test]
-fn whatever_frees_the_last_lock_lets_it_in() {
+fn a_request_is_granted_whatever_frees_the_last_lock() {
     for act in
         ["DEL x", "UNLINK x", "RENAME x renamed", "MOVE x 1", "PEXPIRE x -1", "FLUSHDB", "FLUSHALL ASYNC", "SWAPDB 0 1"]
     {
@@ -202,7 +201,7 @@ fn whatever_frees_the_last_lock_lets_it_in() {
 }
 
 #[test]
-fn a_lease_or_session_that_ends_lets_it_in() {
+fn a_request_is_granted_when_a_lease_or_session_ends() {
     let (server, mut client) = Server::start().with_client();
     let mut session = server.client();
     session.int("DLOCK.ACQUIRE x s PX 600000 SESSION");
@@ -217,7 +216,7 @@ fn a_lease_or_session_that_ends_lets_it_in() {
 }
 
 #[test]
-fn leases_that_end_one_after_the_other_let_it_in_at_the_last() {
+fn a_request_is_granted_when_the_last_of_several_leases_ends() {
     let (server, mut client) = Server::start().with_client();
     for (key, lease) in [("x", 900), ("y", 300), ("z", 600)] {
         client.int(format!("DLOCK.ACQUIRE {key} h PX {lease}"));
@@ -239,7 +238,7 @@ fn leases_that_end_one_after_the_other_let_it_in_at_the_last() {
 fn a_lock_that_its_owner_took_meanwhile_counts_as_held() {
     let (server, mut client) = held("x");
     let mut waiter = server.waiter(request("MACQUIRE 2 x y a"));
-    // The free lock is not to be had past the request, so the owner gets one that is held in between.
+    // Nobody gets the free lock past the request, not even its owner: only by a request that is ahead.
     client.nil("DLOCK.ACQUIRE y a");
     client.int("DLOCK.RELEASE x h");
     waiter.granted();
@@ -257,7 +256,7 @@ fn a_lock_that_its_owner_took_meanwhile_counts_as_held() {
 }
 
 #[test]
-fn an_upgrade_overtakes_it_in_one_queue() {
+fn an_upgrade_overtakes_a_request_in_one_queue() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK x r PX 600000");
     client.int("DLOCK.RLOCK x s PX 600000");
@@ -316,7 +315,7 @@ fn a_cycle_through_those_ahead_in_one_of_the_queues_is_a_deadlock() {
 }
 
 #[test]
-fn it_counts_once_per_key_for_the_limit_of_waiters() {
+fn a_request_counts_once_per_key_for_the_limit_of_waiters() {
     let (server, mut client) = held("x");
     client.ok("CONFIG SET dlock.max-waiters 4");
     let mut first = server.waiter(request("MACQUIRE 3 x y z a"));
@@ -345,7 +344,7 @@ fn an_absolute_lease_that_passes_while_it_waits_ends_in_nil() {
 }
 
 #[test]
-fn its_holds_are_bound_to_the_connection_that_waited() {
+fn the_holds_are_bound_to_the_connection_that_waited() {
     let (server, mut client) = held("x");
     let mut waiter = server.client();
     let id = waiter.id();
@@ -406,12 +405,12 @@ fn nothing_is_granted_while_writes_are_refused_or_paused() {
 }
 
 #[test]
-fn an_early_expiry_of_one_key_lets_it_in() {
+fn an_early_expiry_of_one_key_frees_that_lock() {
     let (server, mut client) = held("x");
     let mut waiter = server.waiter(request("MACQUIRE 2 x y a"));
     client.int("PEXPIRE x 200");
     waiter.granted();
-    // The end of a key that it holds frees that one only.
+    // The other lock of the same owner stays held.
     client.int("PEXPIRE y 50");
     let mut next = server.waiter(request("MACQUIRE 2 y z b"));
     next.granted();

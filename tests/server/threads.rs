@@ -1,6 +1,5 @@
-//! A second module in the same server runs commands in a thread of its own that has the server's lock, or calls some
-//! that may
-//! block; and a panic of the module loses an event: no lock stays behind.
+//! A second module runs commands in a thread of its own that has the server's lock, or by calls that may block; and a
+//! panic of this module loses an event: no lock stays behind.
 
 use std::time::Duration;
 
@@ -42,7 +41,7 @@ fn waiter(server: &Server, client: &mut Client) -> Client {
 }
 
 #[test]
-fn what_frees_a_lock_in_a_thread_serves_its_queue() {
+fn freeing_a_lock_in_a_thread_serves_its_queue() {
     let (server, mut client) = server();
     for command in [
         "DEL k",
@@ -103,9 +102,9 @@ fn commands_in_a_thread_are_commands() {
     assert_eq!(counter(&mut client, "internal_errors"), 0);
 }
 
-/// 65 readers are more than a visit settles: the rest only counts as released.
+/// A hundred readers are more than one visit settles: the rest only counts as released.
 #[test]
-fn what_a_thread_removed_is_not_taken_for_what_came_after_it() {
+fn holds_that_a_thread_removed_are_not_taken_for_later_ones() {
     let (server, mut client) = server();
     for command in ["DEL k", "FLUSHALL", "SWAPDB 0 7", "RENAME k other"] {
         let mut session = server.client();
@@ -123,7 +122,7 @@ fn what_a_thread_removed_is_not_taken_for_what_came_after_it() {
 }
 
 #[test]
-fn what_lapses_where_a_thread_meets_it_is_counted() {
+fn a_lapse_that_a_thread_meets_is_counted() {
     let (_server, mut client) = server();
     client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
     for command in ["EXISTS k", "DLOCK.ACQUIRE k b PX 1", "GET k"] {
@@ -138,7 +137,7 @@ fn what_lapses_where_a_thread_meets_it_is_counted() {
 
 #[test]
 fn a_lost_event_leaves_nobody_behind() {
-    // The entry that panics, how often it runs before, and the event.
+    // The entry of the module that panics, how often it runs before that, and the act that makes it run.
     for (entry, skipped, act) in [
         ("unlink", 0, "DEL k"),
         ("server event", 1, "FLUSHALL"),
@@ -176,7 +175,7 @@ fn a_lost_event_leaves_nobody_behind() {
 }
 
 #[test]
-fn a_client_that_went_unheard_gets_no_lock() {
+fn a_client_whose_end_was_missed_gets_no_lock() {
     for entry in ["disconnect", "free of a waiter"] {
         let (mut server, mut client) = server();
         server.tolerate("panic");
@@ -242,7 +241,7 @@ fn a_key_that_the_server_does_not_open_now_is_neither_free_nor_gone() {
     assert_eq!(counter(&mut client, "internal_errors"), 0);
 }
 
-/// Behind such a call there is a client without a connection.
+/// A call that may block comes from a client without a connection.
 #[test]
 fn calls_that_may_block_have_no_client() {
     let (server, mut client) = server();
@@ -270,7 +269,7 @@ fn calls_that_may_block_have_no_client() {
     assert!(call("DLOCK.ACQUIRE s a").starts_with(':'));
     assert!(call("DLOCK.RENEW s a SESSION").starts_with("-ERR SESSION needs"));
     assert_eq!(counter(&mut client, "sessions"), 0);
-    // Nor has a call in a transaction.
+    // A call in a transaction has no client, either.
     client.ok("MULTI");
     client.queued("DLOCK.CALL DLOCK.ACQUIRE m a SESSION");
     let replies = client.run("EXEC");
@@ -290,7 +289,7 @@ fn calls_that_may_block_have_no_client() {
     assert!(server.log().lines().all(|line| !line.contains("panic")));
 }
 
-/// The module knows its clients also where they were there first.
+/// The module knows the clients that connected before it was loaded.
 #[test]
 fn a_client_that_was_connected_before_the_load_may_have_a_session() {
     let (server, mut client) = Setup::plain().conf("enable-module-command yes").start().with_client();

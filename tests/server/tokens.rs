@@ -10,12 +10,13 @@ use crate::support::story::story;
 use crate::support::version::Version;
 use crate::support::{Client, Server, Setup, hold, int_of, lock_info, req, soon};
 
+/// In µs, like tokens.
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Lifts the server's token clock by half an hour, with a lock `ahead`.
+/// Lifts the server's token clock to half an hour ahead, with a lock `ahead`, and returns its token.
 #[track_caller]
 fn half_an_hour_ahead(client: &mut Client) -> i64 {
     client.ok("CONFIG SET dlock.max-token-lead 3600000");
@@ -71,7 +72,7 @@ fn tokens_increase_over_all_keys_modes_and_databases() {
 }
 
 #[test]
-fn clearing_the_data_does_not_reset_them() {
+fn clearing_the_data_does_not_reset_tokens() {
     let (_server, mut client) = Server::start().with_client();
     for clear in ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC", "DEL ahead", "DEBUG RELOAD", "RENAME ahead b"] {
         client.run("DEL ahead b");
@@ -83,7 +84,7 @@ fn clearing_the_data_does_not_reset_them() {
 }
 
 #[test]
-fn a_restart_does_not_reset_them() {
+fn a_restart_does_not_reset_tokens() {
     for aof in ["no", "yes"] {
         let (mut server, mut client) = Server::conf(&format!("appendonly {aof}\nappendfsync always")).with_client();
         let token = half_an_hour_ahead(&mut client);
@@ -138,13 +139,13 @@ fn an_appended_grant_lifts_the_clock_even_if_its_lock_is_gone() {
 }
 
 #[test]
-fn a_failover_does_not_reset_them() {
+fn a_failover_does_not_reset_tokens() {
     let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let token = half_an_hour_ahead(&mut client);
     client.int("DEL ahead");
     replica.wait_synced(&primary);
-    // A client that comes later gets the clock with a lock that is there.
+    // A replica that comes later gets the clock with a lock that is there.
     let high = half_an_hour_ahead(&mut client) + 5000;
     client.int(format!("DLOCK.RENEW ahead a MINTOKEN {high}"));
     let late = primary.replica();
@@ -176,7 +177,7 @@ fn mintoken_lifts_the_hold_and_the_clock() {
     client.nil(format!("DLOCK.CHECK k {first}"));
     assert!(client.int(format!("DLOCK.CHECK k {lifted}")) > 0);
     assert_eq!(counter(&mut client, "last_token"), lifted);
-    // At least: never down.
+    // A lower MINTOKEN is no error, and lowers nothing.
     for lower in [1, first, lifted - 1, lifted] {
         assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {lower}")), 1);
         assert_eq!(lock_info(&mut client, "k").unwrap().token, lifted);
@@ -273,7 +274,7 @@ fn a_request_reaches_as_far_ahead_as_the_setting_says() {
     }
 }
 
-/// A dump of a lock of which one number is another.
+/// Makes a dump of the lock `k` with one number replaced, and deletes the lock.
 #[track_caller]
 fn dump_with(client: &mut Client, old: i64, new: i64) -> Vec<u8> {
     let dump = client.bytes("DUMP k");
@@ -308,7 +309,7 @@ fn restoring_a_token_more_than_an_hour_ahead_is_refused() {
         client.error(req!["RESTORE", "k", 0, &dump]);
         assert_eq!(client.int("EXISTS k"), 0);
         assert!(client.int("DLOCK.ACQUIRE k2 a") < token - ahead + MINUTE, "the clock is where it was");
-        // Nor over a lock that is there, or in a transaction or script.
+        // The same over a lock that is there, by a client, a script and a transaction.
         let held = client.run("DUMP k2");
         client.error(req!["RESTORE", "k2", 0, &dump, "REPLACE"]);
         client.error(req!["EVAL", "return redis.call('RESTORE', KEYS[1], 0, ARGV[1], 'REPLACE')", 1, "k2", &dump]);
@@ -359,7 +360,7 @@ fn a_user_restores_no_token_far_ahead_into_a_slot_that_stays() {
     grants_above_in(&mut there, "k", far);
 }
 
-/// The owner `a` may hold the lock: whoever comes next has a higher token.
+/// Like [`grants_above`] for this lock, which is removed before.
 #[track_caller]
 fn grants_above_in(client: &mut Client, key: &str, token: i64) {
     client.int(format!("DEL {key}"));

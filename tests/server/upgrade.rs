@@ -1,5 +1,4 @@
-//! The module reads the files of older versions. It refuses those of newer ones with a reason, or passes
-//! over them.
+//! The module reads the files of older versions. It refuses newer locks, and passes over newer effects, with a reason.
 //!
 //! `tests/server/upgrade/` has what each release wrote (`scripts/golden`). The tests that run the previous release
 //! itself need its module: `make upgrade` builds it from the history (`scripts/previous`) and runs them.
@@ -17,8 +16,7 @@ use crate::support::story::story;
 use crate::support::{Client, Server, Setup, bytes_of, eventually, list_of, lock_info, req};
 
 /// The parts of this version's files that the previous release reads, as long as no newer feature is used. Where it
-/// does not,
-/// the changelog says so, and these tests demand that the previous release says that the data is too new.
+/// does not, the changelog says so, and these tests demand that the previous release says that the data is too new.
 const PREVIOUS_READS_OURS: PreviousReads = PreviousReads { saved: true, streamed: true, rewritten: false };
 
 struct PreviousReads {
@@ -35,7 +33,7 @@ fn too_new(version: u8) -> String {
     format!("its version {version} is not known")
 }
 
-/// Unix time in ms of the year 2200, in which the golden files were recorded.
+/// Unix time in ms at which the golden files were recorded: in the year 2200, so that no lease in them is over.
 const RECORDED: i64 = 7_258_118_400_000;
 
 /// Returns the files of every release, by version.
@@ -244,7 +242,7 @@ fn a_replica_is_upgraded_first_and_takes_over() {
     let (old, mut owner) = previous().start().with_client();
     variety(&mut owner);
     let new = old.replica();
-    same("after the full synchronisation", &old, &new);
+    same("after the full synchronization", &old, &new);
     let mut waiter = old.client();
     waiter.send("DLOCK.ACQUIRE exclusive w BLOCK 60000 PX 600000");
     eventually(std::time::Duration::from_secs(10), "it waits", || {
@@ -291,7 +289,7 @@ fn a_replica_that_is_still_old_follows_a_new_primary() {
     variety(&mut owner);
     let old = previous().start();
     old.client().ok(format!("REPLICAOF 127.0.0.1 {}", new.port()));
-    old_reads(&old, &new, PREVIOUS_READS_OURS.saved, "after the full synchronisation");
+    old_reads(&old, &new, PREVIOUS_READS_OURS.saved, "after the full synchronization");
     more(&mut new.client());
     old_reads(&old, &new, PREVIOUS_READS_OURS.streamed, "by the stream");
 }
@@ -326,7 +324,7 @@ fn restart(from: Setup, to: &Setup, (lines, keep): (&str, &str), fill: fn(&mut C
     server.reconfigure(|_| to.clone().conf(lines));
     server.try_boot()?;
     let (after, log) = (locks(&server), server.log());
-    // The server says so of a command in a file that was refused.
+    // The server logs a command of a file that was refused as critical.
     server.tolerate("CRITICAL");
     Ok(Restart { before, after, log })
 }
@@ -374,24 +372,24 @@ fn newer_commands(client: &mut Client) {
     );
 }
 
-/// The record of such a request is new.
+/// The record of such a request needs version 2 of the format.
 fn newer_request(client: &mut Client) {
     story(client, "SACQUIRE semaphore a 3 PX 600000 REQUEST r1 -> t1");
 }
 
-/// A cap is newer still.
+/// A cap needs version 3 of the format.
 fn newer_cap(client: &mut Client) {
     story(client, "ACQUIRE capped a PX 600000 MAXHOLD 900000 -> t1");
 }
 
-/// The newer number is refused, too.
+/// A number needs version 3 of the format.
 fn newer_number(client: &mut Client) {
     client.run("DLOCK.SACQUIRE numbered a 3 SLOT PX 600000");
 }
 
 #[test]
 #[ignore = "make upgrade builds the previous release and runs this"]
-fn locks_of_newer_commands_are_read_by_the_previous_release_without_requests() {
+fn locks_of_newer_commands_are_read_by_the_previous_release_in_its_format() {
     for (lines, keep, _) in ways().into_iter().filter(|(.., is_read)| *is_read) {
         let way = (lines, keep);
         let Restart { before, after, .. } = restart(Setup::new(), &previous(), way, newer_commands).expect("read");

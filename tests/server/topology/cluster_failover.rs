@@ -24,7 +24,7 @@ fn fail_over(from: &Server, to: &Server) {
     let mut last: Option<Instant> = None;
     soon("it has handed over", || {
         let is_done = to.is_primary() && from.is_replica();
-        // Not while one is under way: that would begin again, and pause the primary for longer.
+        // A second attempt while one is under way would begin again, and pause the primary for longer.
         if !is_done && last.is_none_or(|last| last.elapsed() > ATTEMPT) {
             last = to.client().attempt("CLUSTER FAILOVER").is_ok().then(Instant::now);
         }

@@ -11,7 +11,7 @@ use crate::support::soon;
 
 /// The number of players: enough for a queue at all times.
 const PLAYERS: usize = 5;
-/// How often each lock must be had for the contest to go on.
+/// How many more grants of each lock prove that the contest goes on.
 const PROOF: usize = 20;
 
 pub struct Contest {
@@ -55,7 +55,7 @@ impl Contest {
         assert!(!self.players.iter().any(JoinHandle::is_finished), "a client has failed, see above");
     }
 
-    /// Everybody who counted had a lower token than what is granted from now on.
+    /// Returns the highest token that counted. Every later grant must have a higher one.
     pub fn highest_token(&self) -> i64 {
         self.field.referee.highest()
     }
@@ -65,7 +65,7 @@ impl Contest {
         self.field.referee.told()
     }
 
-    /// Ends it. How many found that a lock they held was gone.
+    /// Ends the contest. Returns how many owners found that a lock they held was gone.
     #[track_caller]
     pub fn end(mut self) -> usize {
         self.field.is_over.store(true, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Drop for Contest {
     }
 }
 
-/// Fails if clients were told anything else, or one of these never.
+/// Fails if clients were told a word that is in neither list, or one of `always` never.
 #[track_caller]
 pub fn assert_told(told: &BTreeSet<String>, always: &[&str], perhaps: &[&str]) {
     for word in always {

@@ -1,4 +1,4 @@
-//! Servers that are more than one: replicas, sentinels, clusters. While a primary gives way to another, as planned or
+//! Several servers: replicas, sentinels, clusters. While a primary gives way to another, as planned or
 //! not, and while slots move, clients that contend for locks see what the contract says.
 
 mod cluster_failover;

@@ -12,15 +12,15 @@ use super::referee::Referee;
 use crate::support::wait::PATIENCE;
 use crate::support::{Client, int_of};
 
-/// Longer than a failover takes, shorter than it takes to notice that a lock is stuck for good.
+/// Longer than a failover takes, shorter than the test waits until it calls a lock stuck.
 const LEASE_MS: u64 = 20_000;
 /// Short, so that a player looks up now and then.
 const BLOCK_MS: u64 = 2_000;
 /// How long a player is inside.
 const VISIT: Duration = Duration::from_millis(1);
-/// Before it tries once more.
+/// How long a player pauses before it tries once more.
 const BREATH: Duration = Duration::from_millis(5);
-/// For how long it waits for replicas.
+/// How long a player waits for replicas.
 const WAIT_MS: u64 = 1_000;
 
 /// Where to look for the server in charge, at the n-th try.
@@ -140,7 +140,7 @@ impl Player {
         let _ = self.is_kept();
     }
 
-    /// Whether as many replicas as must have what this connection did last.
+    /// Says whether enough replicas have what this connection did last.
     fn is_kept(&mut self) -> bool {
         let copies = self.field.copies.load(Ordering::Relaxed);
         if copies == 0 {

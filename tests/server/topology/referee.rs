@@ -69,13 +69,13 @@ impl Referee {
         (0..self.gates.len()).map(|lock| self.gate(lock).spans.len()).collect()
     }
 
-    /// The highest token of all.
+    /// Returns the highest token of all.
     pub fn highest(&self) -> i64 {
         let of_lock = |lock| self.gate(lock).spans.iter().map(|span| span.hold.token).max();
         (0..self.gates.len()).filter_map(of_lock).max().expect("a lock that was had") as i64
     }
 
-    /// Two that were inside at once, or tokens that did not rise, fail the test.
+    /// Fails if two owners were inside at once, or if tokens did not rise.
     #[track_caller]
     pub fn judge(&self) {
         let found: Vec<_> = (0..self.gates.len()).flat_map(|lock| violations(&self.gate(lock).spans)).collect();

@@ -31,7 +31,8 @@ fn fail_over(from: &Server, to: &Server) {
     });
 }
 
-/// A lock that no client touches during a test: its owner waited for it, with another one behind, and entered twice.
+/// Takes a lock that no other client touches: its owner waits for it, with another one behind, and enters twice.
+/// Returns the owner's connection and the token.
 #[track_caller]
 pub fn keep(server: &Server, key: &str) -> (Client, i64) {
     let mut other = server.client();
@@ -44,7 +45,7 @@ pub fn keep(server: &Server, key: &str) -> (Client, i64) {
     (session, token)
 }
 
-/// The lock is there as it was, less its session.
+/// Checks that the kept lock is there as it was, but for its session.
 #[track_caller]
 pub fn is_kept(client: &mut Client, key: &str, token: i64) {
     let hold = hold(client, key, "keeper", "exclusive").expect("it is still held");

@@ -16,7 +16,7 @@ fn by(sentinels: &Sentinels) -> Guide {
     Arc::new(move |tries| Sentinels::primary(ports[tries % ports.len()]))
 }
 
-/// Waits until the sentinels agree on another primary than this one. Its number.
+/// Waits until the sentinels agree on another primary than `not`. Returns its number.
 #[track_caller]
 fn elected(sentinels: &Sentinels, servers: &[Server], not: usize) -> usize {
     let mut elected = None;

@@ -8,7 +8,7 @@ use crate::support::skip::skipped;
 use crate::support::version::Version;
 use crate::support::{Client, bytes_of, list_of, soon};
 
-/// All in one slot.
+/// The part of every key that decides about its slot.
 const TAG: &str = "{slot}";
 const MOVES: usize = 4;
 
@@ -16,7 +16,7 @@ fn keys() -> Vec<String> {
     (0..3).map(|n| format!("{TAG}{n}")).collect()
 }
 
-/// Key by key, as `redis-cli --cluster reshard` does it.
+/// Moves the slot key by key, as `redis-cli --cluster reshard` does it.
 #[track_caller]
 fn key_by_key(whole: &ReplicatedCluster, from: usize, to: usize) {
     let cluster = &whole.primaries;
@@ -37,13 +37,13 @@ fn key_by_key(whole: &ReplicatedCluster, from: usize, to: usize) {
     cluster.end_move(TAG, to);
 }
 
-/// The whole slot at once.
+/// Moves the whole slot at once.
 #[track_caller]
 fn at_once(whole: &ReplicatedCluster, from: usize, to: usize) {
     let cluster = &whole.primaries;
     let slot = cluster.client(from).int(format!("CLUSTER KEYSLOT {TAG}"));
     let request = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {}", cluster.id(to));
-    // Refused while the last one is not known everywhere.
+    // Refused while the last move is not known everywhere.
     soon("it begins", || cluster.client(from).attempt(&request).is_ok());
     soon("everybody knows", || {
         let owner = |client: &mut Client| client.attempt(format!("DLOCK.INFO {TAG}"));
@@ -55,7 +55,7 @@ fn at_once(whole: &ReplicatedCluster, from: usize, to: usize) {
     });
 }
 
-/// Moves the slot back and forth while it is contended. The test does not check what the clients were told.
+/// Moves the slot back and forth while it is contended. The caller checks what the clients were told.
 #[track_caller]
 fn back_and_forth(whole: &ReplicatedCluster, carry: fn(&ReplicatedCluster, usize, usize)) -> Contest {
     let home = whole.primaries.home_of(TAG);
@@ -77,7 +77,7 @@ fn back_and_forth(whole: &ReplicatedCluster, carry: fn(&ReplicatedCluster, usize
     contest
 }
 
-/// Nothing is left where nothing belongs.
+/// Checks that only the kept lock is left, on its node and the replica of that node.
 #[track_caller]
 fn only_the_kept_one_is_left(whole: &ReplicatedCluster) {
     for (at, node) in whole.primaries.nodes.iter().enumerate() {

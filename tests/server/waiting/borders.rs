@@ -17,7 +17,7 @@ fn a_cycle_over_foreign_keys_is_neither_found_nor_named() {
     admin.int("DLOCK.ACQUIRE m:1 insider PX 600000");
     admin.int("DLOCK.ACQUIRE secret:1 me PX 600000");
     let mut insider = server.waiter("DLOCK.ACQUIRE secret:1 insider PX 600000 BLOCK 0");
-    // Longer than a search, and then its time is over.
+    // The request waits, until its time is over.
     user.nil("DLOCK.ACQUIRE m:1 me BLOCK 100");
     assert_eq!(["deadlocks", "wait_timeouts"].map(|name| counter(&mut admin, name)), [0, 1]);
     // A user that may read both is told.
@@ -72,7 +72,7 @@ fn foreign_users_of_an_owners_name_cause_no_deadlock() {
     let mut victim = server.client();
     victim.ok("AUTH victim secret");
     victim.int("DLOCK.ACQUIRE v:2 worker PX 600000");
-    // The attacker makes it look as if the worker waited for the one that now waits for the worker.
+    // The attacker uses the names of others: it looks as if `worker` waited for `victim`, which waits for `worker`.
     let mut attacker = server.client();
     attacker.ok("AUTH user secret");
     attacker.int("DLOCK.ACQUIRE m:1 victim PX 600000");
@@ -114,11 +114,10 @@ fn an_owner_that_also_waits_in_another_database_is_left_out() {
 }
 
 #[test]
-fn those_ahead_in_the_queue_are_waited_for() {
+fn a_holder_that_came_from_the_queue_closes_a_cycle() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.WLOCK L1 h PX 600000");
     client.int("DLOCK.ACQUIRE L2 r PX 600000");
-    // w waits for h, who waits for nobody; it stands ahead of whoever comes, and does not get in before h is out.
     let mut w = server.waiter("DLOCK.WLOCK L1 w BLOCK 0");
     let mut behind = server.waiter("DLOCK.RLOCK L1 q BLOCK 0");
     client.int("DLOCK.RELEASE L1 h");
@@ -142,11 +141,11 @@ fn cycle_on_one_lock(server: &Server, admin: &mut Client) -> Client {
 }
 
 #[test]
-fn who_may_not_run_info_learns_no_name() {
+fn a_user_that_may_not_run_info_learns_no_name() {
     for rules in ["~* -dlock.info", "~* -dlock.info (+dlock.info ~m:2)", "~m:1 -dlock.info (~* -@all +get)"] {
         let (server, mut admin, mut user) = with_user(rules);
         assert!(user.error("DLOCK.INFO m:1").starts_with("NOPERM "), "{rules}");
-        // A cycle among the request's own locks is one.
+        // A cycle on the request's own lock is found, and not described.
         let b = cycle_on_one_lock(&server, &mut admin);
         let error = user.error(CYCLE);
         assert!(error.starts_with("DEADLOCK ") && error.contains("DLOCK.INFO"), "{rules}: {error}");
@@ -154,7 +153,7 @@ fn who_may_not_run_info_learns_no_name() {
         assert_eq!(admin.error(CYCLE), "DEADLOCK a waits for m:1 behind b, b waits for m:1 held by a");
         drop(b);
         server.left_waiting(0);
-        // Other locks are not looked at.
+        // Other locks are not searched.
         admin.int("DLOCK.ACQUIRE m:3 a PX 600000");
         admin.int("DLOCK.ACQUIRE m:4 b PX 600000");
         admin.ok("ACL SETUSER user resetkeys ~m:*");

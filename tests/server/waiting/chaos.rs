@@ -28,7 +28,7 @@ struct Seen {
     errors: Mutex<BTreeSet<String>>,
 }
 
-/// A waiter, for which key and as whom.
+/// A client that has sent its request, with its key and its owner.
 struct Guest {
     client: Client,
     key: String,
@@ -101,7 +101,7 @@ fn crowd(server: &Server, seen: &Seen, mut random: Random, end: Instant) {
     }
 }
 
-/// A client that has sent its request, with an owner of its own.
+/// Connects a client and sends its request, with an owner of its own.
 fn guest(server: &Server, seen: &Seen, random: &mut Random) -> Guest {
     let mut client = server.client();
     let key = format!("k{}", random.below(KEYS));
@@ -148,7 +148,7 @@ fn do_the_worst(server: &Server, mut random: Random, end: Instant) {
             _ => req!["DEL", key],
         };
         let _ = client.attempt(request);
-        // Lapsed locks are looked at, also during a pause.
+        // Lapsed locks are read, even during a pause.
         for n in 0..KEYS {
             let _ = client.attempt(format!("DLOCK.INFO k{n} FULL COUNT 0"));
             let _ = client.attempt(format!("DLOCK.CHECK k{n} 5"));

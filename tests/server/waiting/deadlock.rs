@@ -1,4 +1,4 @@
-//! Owners that would wait for each other: the one that closes the circle is told.
+//! Owners that would wait for each other: the request that closes the cycle is refused.
 
 use crate::support::replica::counter;
 use crate::support::{Server, req};
@@ -31,7 +31,7 @@ fn three_locks() {
     let mut waiters = server.waiters(["DLOCK.WLOCK L2 b BLOCK 0", "DLOCK.RLOCK L3 c BLOCK 0"]);
     let error = client.error("DLOCK.RLOCK L1 a BLOCK 50000");
     assert_eq!(error, "DEADLOCK a waits for L1 held by b, b waits for L2 held by c, c waits for L3 held by a");
-    // The owner d may wait there: it is in no circle.
+    // The owner d may wait there: it is in no cycle.
     let mut d = server.waiter("DLOCK.WLOCK L1 d BLOCK 0");
     client.int("DLOCK.RELEASE L3 a");
     waiters[1].granted();
@@ -51,7 +51,7 @@ fn through_one_of_several_readers() {
     let mut reader = server.waiter("DLOCK.RLOCK L2 r13 BLOCK 0");
     let error = client.error("DLOCK.WLOCK L1 b BLOCK 0");
     assert_eq!(error, "DEADLOCK b waits for L1 held by r13, r13 waits for L2 held by b");
-    // As a reader it would not have to wait.
+    // As a reader, b does not have to wait.
     client.int("DLOCK.RLOCK L1 b BLOCK 0");
     reader.waits();
 }
@@ -63,7 +63,7 @@ fn through_those_ahead_in_queue() {
     client.int("DLOCK.ACQUIRE L2 r");
     let mut writer = server.waiter("DLOCK.WLOCK L1 w BLOCK 0");
     let mut holder = server.waiter("DLOCK.ACQUIRE L2 h BLOCK 0");
-    // As a reader it could share with h, but for w who waits for h, who waits for r.
+    // As a reader, r could share the lock with h, but it queues behind w, which waits for h, which waits for r.
     assert!(client.error("DLOCK.RLOCK L1 r BLOCK 0").starts_with("DEADLOCK "));
     client.int("DLOCK.RELEASE L2 r");
     holder.granted();
@@ -89,7 +89,7 @@ fn an_owner_that_waits_on_two_connections_is_left_out() {
 }
 
 #[test]
-fn the_one_that_closes_the_circle_on_a_second_connection_is_left_out_too() {
+fn an_owner_that_closes_the_cycle_on_a_second_connection_is_left_out_too() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE L1 b");
     client.int("DLOCK.ACQUIRE L2 a");
@@ -100,7 +100,7 @@ fn the_one_that_closes_the_circle_on_a_second_connection_is_left_out_too() {
     a.waits();
 }
 
-/// A reader may share with `a`, and waits behind the writer only: that one may give up for its other thread.
+/// A reader waits only behind the writer `b`, whose other thread may end that wait.
 #[test]
 fn a_writer_ahead_that_waits_on_two_connections_is_left_out() {
     let (server, mut client) = Server::start().with_client();
@@ -113,7 +113,7 @@ fn a_writer_ahead_that_waits_on_two_connections_is_left_out() {
     a.waits();
     drop(a);
     server.left_waiting(2);
-    // The reader is in the way when it waits there alone.
+    // The writer counts when it waits on one connection only.
     client.int("DLOCK.RELEASE k1 z");
     b[1].granted();
     let error = client.error("DLOCK.SACQUIRE k2 a 5 BLOCK 600000");
@@ -121,13 +121,13 @@ fn a_writer_ahead_that_waits_on_two_connections_is_left_out() {
 }
 
 #[test]
-fn a_chain_without_an_end_is_none() {
+fn a_chain_is_no_deadlock_until_it_is_closed() {
     let (server, mut client) = Server::start().with_client();
     for n in 0..10 {
         client.int(format!("DLOCK.ACQUIRE L{n} o{n}"));
     }
     let mut waiters = server.waiters((0..9).map(|n| format!("DLOCK.ACQUIRE L{} o{n} BLOCK 0", n + 1)));
-    // More of them for the same locks, and the circle at last.
+    // More waiters for the same locks, and the cycle at last.
     let _others = server.waiters((0..9).map(|n| format!("DLOCK.ACQUIRE L{n} x{n} BLOCK 0")));
     let error = client.error("DLOCK.ACQUIRE L0 o9 BLOCK 0");
     assert!(error.starts_with("DEADLOCK o9 waits for L0 held by o0, o0 waits for L1 held by o1, "), "{error}");
@@ -137,7 +137,7 @@ fn a_chain_without_an_end_is_none() {
 }
 
 #[test]
-fn a_circle_that_a_lapse_has_opened_is_none() {
+fn a_cycle_that_a_lapse_has_opened_is_no_deadlock() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK L1 b PX 300");
     client.int("DLOCK.RLOCK L1 c");

@@ -122,7 +122,7 @@ fn an_absolute_lease_that_passes_while_waiting_is_nil() {
     client.int("DLOCK.RELEASE k a");
     waiters[0].gives_up();
     waiters[1].granted();
-    // Up to 50 ms behind its lease while a request waits.
+    // The key ends up to 50 ms after the lease while a request waits.
     assert!((later..=later + 50).contains(&client.end_of("k")));
     waiters[2].waits();
     assert_eq!(server.holders("k"), ["c"]);
@@ -146,7 +146,7 @@ fn waiting_for_oneself_is_a_deadlock() {
 }
 
 #[test]
-fn a_full_waiting_room_takes_no_more() {
+fn no_request_waits_beyond_max_waiters() {
     let (server, mut client) = Server::conf("dlock.max-waiters 3").with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.int("DLOCK.ACQUIRE l a");
@@ -161,12 +161,12 @@ fn a_full_waiting_room_takes_no_more() {
     assert_eq!((server.queue("k"), counter(&mut client, "waits")), (vec!["b".to_owned(), "c".to_owned()], 3));
     // A free lock is granted.
     client.int("DLOCK.ACQUIRE free d BLOCK 0");
-    // A holder leaves, another comes.
+    // A waiter that is granted makes room for another.
     client.int("DLOCK.RELEASE l a");
     waiters[2].granted();
     let mut fourth = server.waiter("DLOCK.ACQUIRE k d BLOCK 0");
     client.error("DLOCK.ACQUIRE k e BLOCK 0");
-    // Fewer than there are: those who wait stay. 0 is no limit.
+    // A limit below the number of waiters sends none of them away. 0 is no limit.
     client.ok("CONFIG SET dlock.max-waiters 1");
     assert_eq!(server.queue("k"), ["b", "c", "d"]);
     client.ok("CONFIG SET dlock.max-waiters 0");
@@ -197,12 +197,12 @@ fn a_demoted_server_sends_everybody_away() {
 }
 
 #[test]
-fn block_zero_is_for_ever() {
+fn block_zero_waits_forever() {
     let (server, mut client) = Server::conf("timeout 1").with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let mut waiters =
         server.waiters(["0", "4000000000000000"].map(|time| format!("DLOCK.ACQUIRE k b{time} BLOCK {time}")));
-    // Not even the server's idle timeout ends it.
+    // Not even the server's idle timeout ends the wait.
     let start = Instant::now();
     soon("idle clients are closed", || {
         let _ = server.client().ask("PING");

@@ -45,7 +45,7 @@ fn ways(client: &mut Client) -> Vec<(&'static str, Vec<Cmd>)> {
     let in_a_transaction = ["MULTI", "DEL k", "EXEC"].map(|act| way("", act).1.remove(0));
     ways.extend([("", vec![gone_by_script]), ("", vec![released_by_script]), ("", renamed_twice.to_vec())]);
     ways.push(("", in_a_transaction.to_vec()));
-    // The dump of a lock whose lease is over.
+    // A lock is restored with an end in the past.
     client.int("DLOCK.ACQUIRE dumped x PX 600000");
     let dump = client.bytes("DUMP dumped");
     client.ok("FLUSHALL");

@@ -8,7 +8,7 @@ use crate::support::{Server, eventually, soon};
 /// How much later than the deadline the queue is served on a machine that is busy with tests.
 const LATE_MS: i64 = 50;
 
-/// Tokens are the time of the grant in µs, while the clock is ahead of all that were given out before.
+/// Returns when a token was granted: it is the time in µs, while the clock is ahead of all earlier tokens.
 fn granted_ms(token: i64) -> i64 {
     token / 1000
 }
@@ -171,7 +171,7 @@ fn an_evicted_lock_is_handed_over() {
 }
 
 #[test]
-fn an_operator_who_takes_pexpireat_away_takes_nothing_from_those_who_wait() {
+fn a_server_without_pexpireat_serves_its_queues() {
     let (server, mut client) = Server::conf("rename-command PEXPIREAT \"\"").with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b PX 300 BLOCK 60000");

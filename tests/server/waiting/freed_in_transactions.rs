@@ -26,7 +26,7 @@ fn a_release_in_a_transaction_hands_over_at_once() {
         waiters[0].granted();
         waiters[1].waits();
         assert_eq!(server.holders("k"), ["b"], "{free}");
-        // The same twice in one transaction.
+        // Two hand-overs in one transaction.
         let replies = transaction(&mut client, &["DLOCK.RELEASE k b", "DLOCK.RELEASE k c", "DLOCK.ACQUIRE k a"]);
         assert_eq!(replies[..2], [Value::Int(1), Value::Int(1)], "{free}");
         waiters[1].granted();

@@ -52,15 +52,14 @@ fn head_middle_and_tail_leave_the_queue_intact() {
 }
 
 #[test]
-fn a_client_that_is_gone_is_never_granted() {
+fn a_client_that_is_gone_keeps_nobody_from_the_lock() {
     let (server, mut client) = Server::start().with_client();
     for round in 0..50 {
         client.int("DLOCK.ACQUIRE k a");
         let waiter = server.waiter("DLOCK.ACQUIRE k gone BLOCK 0 PX 600000");
         let mut next = server.waiter("DLOCK.ACQUIRE k next BLOCK 0 PX 600000");
-        let waits = round % 2 == 0;
         drop(waiter);
-        if waits {
+        if round % 2 == 0 {
             soon("it has left", || server.queue("k") == ["next"]);
             client.int("DLOCK.RELEASE k a");
             next.granted();
@@ -90,7 +89,7 @@ fn a_dying_client_is_not_granted_its_own_lock() {
 }
 
 #[test]
-fn the_queue_survives_all_of_its_clients() {
+fn a_lock_survives_all_of_its_waiters() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let waiters = server.waiters((0..30).map(|n| format!("DLOCK.ACQUIRE k w{n} BLOCK 0")));

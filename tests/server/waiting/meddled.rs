@@ -14,7 +14,7 @@ fn a_lock_that_is_deleted_when_another_expires_serves_its_queue() {
         let token = client.int("DLOCK.ACQUIRE k1 a PX 5");
         client.pass(token / 1000 + 10);
         client.ok("DLOCK.MEDDLE k2");
-        // To open k1 removes it, and the server calls the other module before it goes on.
+        // Opening k1 removes it, and the server calls the other module before it goes on.
         let expired = counter(&mut client, "lapses");
         let _ = client.attempt(format!("DLOCK.{request}"));
         waiter.granted();

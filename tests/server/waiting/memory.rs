@@ -7,7 +7,7 @@ use crate::support::replica::info_field;
 use crate::support::{Client, Server, soon};
 
 const WAITERS: usize = 1000;
-/// The bytes that may be left of all rounds. The server keeps a pool of fifty clients that it uses for modules, or not.
+/// The bytes that may be left of all rounds. The server may keep a pool of fifty clients for modules.
 const MARGIN: i64 = 1_000_000;
 
 #[track_caller]
@@ -15,7 +15,7 @@ fn used(client: &mut Client) -> i64 {
     info_field(client, "memory", "used_memory").expect("a field").parse().expect("a number")
 }
 
-/// A thousand wait, and go in this way. Returns the server's memory when they are there.
+/// Lets a thousand clients wait and leave in this way. Returns the server's memory while they wait.
 #[track_caller]
 fn come_and_go(server: &Server, client: &mut Client, how: &str) -> i64 {
     client.int("DLOCK.ACQUIRE k a PX 600000");

@@ -137,7 +137,7 @@ fn requests_of_one_connection_follow_each_other() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.waiter(format!("DLOCK.ACQUIRE k b {FOR_EVER}"));
-    // Behind the request that waits: they are carried out, and answered, after it.
+    // Requests behind the one that waits are carried out, and answered, after it.
     for request in ["DLOCK.RLOCK other b", "DLOCK.RELEASE k b", "PING"] {
         waiter.send(request);
     }

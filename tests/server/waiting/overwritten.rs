@@ -47,11 +47,11 @@ fn another_type_over_the_key_sends_everybody_away() {
 }
 
 #[test]
-fn a_key_that_is_a_lock_again_is_waited_for() {
+fn a_key_overwritten_and_deleted_in_one_transaction_is_a_free_lock() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
-    // All within one transaction: the queue looks only at what comes out of it.
+    // The queue sees only the result of the transaction.
     for request in ["MULTI", "SET k v", "DEL k", "EXEC"] {
         client.send(request);
     }

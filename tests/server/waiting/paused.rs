@@ -1,4 +1,4 @@
-//! While the server holds its data still, the module does nothing by itself; it makes up for it afterwards.
+//! While the server pauses writes, the module grants nothing by itself; it does so afterwards.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn nothing_is_granted_while_writes_are_paused() {
     client.ok("CLIENT PAUSE 100000 WRITE");
     let before = server.aof().len();
     client.pass(end + 150);
-    // Lapsed locks are looked at, those that wait look on.
+    // Reading lapsed locks grants nothing.
     for _ in 0..20 {
         client.nil(format!("DLOCK.CHECK k {exclusive}"));
         let info = lock_info(&mut client, "k FULL").unwrap();
@@ -44,7 +44,7 @@ fn a_pause_of_everything_is_outlived() {
     let mut waiters = server.waiters(["DLOCK.ACQUIRE k b BLOCK 0 PX 100", "DLOCK.ACQUIRE k c BLOCK 0"]);
     let from = client.now();
     client.ok("CLIENT PAUSE 1500 ALL");
-    // Postponed with everything else.
+    // INFO is postponed with everything else.
     let mut late = server.client();
     late.send("DLOCK.INFO k FULL");
     let token = waiters[0].granted();
@@ -55,7 +55,7 @@ fn a_pause_of_everything_is_outlived() {
 }
 
 #[test]
-fn those_who_leave_or_run_out_of_time_do_so_during_a_pause() {
+fn waiters_leave_the_queue_during_a_pause() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 800");
     let end = client.end_of("k");

@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::replica::{counter, info_field};
 use crate::support::{Client, Server, lock_info, soon};
 
-/// A lock `k` whose lease is over, and whose queue `b, c` has not been served.
+/// Checks that the lease of `k` is over at `end`, and that its queue is not served.
 #[track_caller]
 fn nothing_is_granted(server: &Server, client: &mut Client, end: i64, waiters: &mut [Client]) {
     client.pass(end + 150);
@@ -88,7 +88,7 @@ fn held_and_waited_for(server: &Server, lease: &str) -> (Client, Client) {
     (client, server.waiter("DLOCK.ACQUIRE k b BLOCK 0 PX 600000"))
 }
 
-/// Writes are refused, the lock is free, and who waits waits on until writes are accepted again.
+/// Checks that the lock is free, and that its waiter gets it only when writes are accepted again.
 #[track_caller]
 fn waits_until_writes_are_accepted(client: &mut Client, waiter: &mut Client, what: &str) {
     client.pass_ms(150);

@@ -43,7 +43,7 @@ fn a_grant_follows_what_freed_the_lock() {
 #[test]
 fn a_lease_end_is_one_effect() {
     let (server, mut client) = Server::conf("appendonly yes\nappendfsync no").with_client();
-    // A server that gets no time of the machine for 50 ms finds that the key has expired: then it is a deletion more.
+    // A server that gets no processor for 50 ms finds the key expired, and appends a deletion, too.
     let in_place = (0..10).any(|_| {
         client.int("DLOCK.ACQUIRE k a PX 800");
         let mut waiter = server.waiter(format!("DLOCK.ACQUIRE k b {KEEP}"));
@@ -78,7 +78,7 @@ fn a_key_overwritten_or_left_alone_brings_no_effect() {
     assert_eq!(appended, [""; 0], "who waits and leaves does not change the lock");
 }
 
-/// Hand-overs of every kind, the locks held at the end.
+/// Makes hand-overs of every kind. All locks are held at the end.
 #[track_caller]
 fn hand_over(server: &Server, client: &mut Client) {
     client.pipeline(&(0..8).map(|n| format!("DLOCK.WLOCK k{n} a PX 600000")).collect::<Vec<_>>());

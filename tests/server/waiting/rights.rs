@@ -1,4 +1,5 @@
-//! A user's rights count when the turn of its request comes: they are asked about again, and the next request is served.
+//! A user's rights count when the turn of its request comes: they are checked again, and a
+//! request without them is passed over.
 
 use redis::Value;
 
@@ -48,7 +49,7 @@ fn lacks_rights(user: &mut Client) {
 }
 
 #[test]
-fn whoever_lost_a_right_gets_noperm_and_the_next_one_the_lock() {
+fn a_user_that_lost_a_right_gets_noperm_and_the_next_one_the_lock() {
     let (server, mut admin, mut user) = with_user();
     let mut next = server.client();
     for request in REQUESTS {
@@ -74,7 +75,7 @@ fn whoever_lost_a_right_gets_noperm_and_the_next_one_the_lock() {
 }
 
 #[test]
-fn whatever_frees_the_lock_the_rights_are_asked_about() {
+fn rights_are_checked_whatever_frees_the_lock() {
     let ways: [(&str, &[&str]); 6] = [
         ("PX 600000", &["DEL k"]),
         ("PX 600000", &["SET k x", "DEL k"]),
@@ -151,7 +152,7 @@ fn many_who_lost_their_rights_keep_nobody_from_the_lock() {
 }
 
 #[test]
-fn a_restriction_to_databases_is_asked_about_in_the_database_of_the_lock() {
+fn a_restriction_to_databases_is_checked_in_the_database_of_the_lock() {
     let (server, mut admin, mut user) = with_user();
     if Version::of(&mut admin) < Version::Valkey(9, 1) {
         return crate::support::skip::skipped("this server has no rights by database");
@@ -176,7 +177,7 @@ fn a_restriction_to_databases_is_asked_about_in_the_database_of_the_lock() {
 }
 
 #[test]
-fn whoever_lost_a_right_may_go_on_waiting_until_its_turn() {
+fn a_user_that_lost_a_right_waits_on_until_its_turn() {
     let (server, mut admin, mut user) = with_user();
     admin.int("DLOCK.ACQUIRE k holder PX 600000");
     server.enters_queue(&mut user, "DLOCK.ACQUIRE k user PX 600000 BLOCK 60000");

@@ -109,7 +109,7 @@ fn the_time_of_the_wait() {
         client.int("DLOCK.ACQUIRE k a");
         let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 40");
         in_one_turn(&mut client, false, &["DEBUG SLEEP 0.06", "DLOCK.RELEASE k a"].map(str::to_owned));
-        // The first event counts, but it is one reply.
+        // The end of the time or the grant may come first, but there is one reply.
         let is_granted = waiter.read() != Ok(Value::Nil);
         assert_eq!(waiter.text("PING"), "PONG", "one reply");
         if is_granted {
@@ -126,7 +126,7 @@ fn a_grant_while_the_server_is_about_to_sleep_wakes_it_up() {
     for _ in 0..6 {
         client.int("DLOCK.ACQUIRE k a");
         let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
-        // The release is the server's last work before it sleeps.
+        // The release, 38 bytes in the protocol, is the server's last work before it sleeps.
         let mut blocked = server.client();
         blocked.send("BLPOP list 0");
         soon("it waits", || info_field(&mut client, "clients", "blocked_clients").as_deref() == Some("2"));

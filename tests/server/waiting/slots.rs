@@ -1,4 +1,4 @@
-//! A slot that moves: who waits for a lock that has left is sent after it, and nothing is granted twice.
+//! A slot that moves: the waiters for a lock that has left are sent after it, and nothing is granted twice.
 
 use crate::support::cluster::Cluster;
 use crate::support::soon;
