@@ -88,7 +88,7 @@ class Bench:
             self.replica.close()
 
 
-# The answers to a wait that was refused before the outage: the server has said no.
+# The results of a wait in the queue at an outage. The server had said no, so a package may say `refused`.
 OVER = ("refused", "unreachable")
 
 

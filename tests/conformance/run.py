@@ -1,6 +1,6 @@
 """Plays the conformance scenarios against an adapter: see README.md.
 
-    python run.py [--only NAME,…] [--title TITLE] [--through WHAT] -- ADAPTER…
+    python run.py [--only NAME,…] [--title TITLE] [--through WHAT] [--by HOW] -- ADAPTER…
 
 Needs redis-py. The server and the module are DLOCK_SERVER and DLOCK_MODULE.
 """
@@ -511,7 +511,7 @@ def main() -> int:
     parser.add_argument("--only", help="one scenario, or several: NAME,NAME")
     parser.add_argument("--title", default="", help="what the lines of the output begin with")
     parser.add_argument("--through", choices=["one", "sentinel", "quorum", "serve"],
-                        help="over what an agent is, if through one; or serve: dlock serve is the server")
+                        help="an agent is in between, over this; serve: dlock serve is the server")
     parser.add_argument("--by", choices=["sentinel", "cluster"], help="how the adapter finds the server, if not by its address")
     parser.add_argument("adapter", nargs="+")
     arguments = parser.parse_args()

@@ -95,7 +95,7 @@ class Server:
         self.call("CONFIG", "SET", "cluster-announce-port", port)
 
     def _answers(self) -> bool:
-        """Returns whether it does, and not another server at its port."""
+        """Returns whether this server answers, and not another one at its port."""
         try:
             return bool(self.client.info("server")["process_id"] == self._process.pid)
         except redis.RedisError:
