@@ -20,8 +20,9 @@ from redis_dlock.asyncio import DLock, DSemaphore
 from test.test_asyncio import test_locks as theirs
 
 LEASE = 60
+# The permits of a semaphore on the server.
 LIMIT = 1000
-# The time that a busy server may take.
+# The time that a busy server may take, and between two looks at it, in seconds.
 PATIENCE = 20
 STEP = 0.02
 numbers = itertools.count()
@@ -36,16 +37,16 @@ def goes_on(work: Any) -> None:
 
 
 async def until(ready: Callable[[], Awaitable[bool]], times: int = 1) -> None:
-    """Waits until it is so, several times in a row: a cancelled request may leave the queue late."""
+    """Waits until it is ready, several times in a row: a canceled request may leave the queue late."""
     end, seen = time.monotonic() + PATIENCE, 0
     while seen < times:
         seen = seen + 1 if await ready() else 0
-        assert time.monotonic() < end, "nothing moves, but not all have arrived"
+        assert time.monotonic() < end, "not ready in time"
         await asyncio.sleep(STEP)
 
 
 async def sleep(delay: float, result: Any = None) -> Any:
-    """A round: until every release is done, and every request is granted or in the server's queue."""
+    """Takes a round: until every release is done, and every request is granted or in the server's queue."""
     await asyncio.sleep(max(delay, STEP))
     for each in tuple(Waiting.all):
         await until(each.is_quiet, times=3)
@@ -139,7 +140,7 @@ class Lock(Waiting):
 
 
 class Semaphore(Waiting):
-    """As `asyncio.Semaphore`, which may have no permits at first: the others are taken before the first acquisition."""
+    """As `asyncio.Semaphore`, which may begin with no permits: the rest is taken before the first acquisition."""
 
     def __init__(self, value: int = 1) -> None:
         super().__init__("semaphore")

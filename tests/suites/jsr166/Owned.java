@@ -2,7 +2,7 @@ import dlock.DLock;
 import java.util.Collection;
 import java.util.concurrent.locks.Condition;
 
-/** The questions of the tests about a lock that one thread may have to itself. */
+/** The methods by which the tests ask about a lock that is exclusive. */
 abstract class Owned extends Queued {
     private volatile Thread owner;
 
@@ -14,7 +14,7 @@ abstract class Owned extends Queued {
         owner = Thread.currentThread();
     }
 
-    /** Unlocks the lock that its owner has to itself. */
+    /** Unlocks a lock that this thread holds exclusively. */
     void unlock(DLock lock) {
         if (lock.getHoldCount() == 1) {
             owner = null;

@@ -58,7 +58,7 @@ class ReentrantReadWriteLock extends Owned {
         @Override
         public void unlock() {
             boolean held = lock.getHoldCount() > 0;
-            // Counted down first: the next owner may look as soon as it is unlocked.
+            // The count goes down first: the next owner may read it as soon as the lock is free.
             readers.addAndGet(held ? -1 : 0);
             lock.unlock();
         }

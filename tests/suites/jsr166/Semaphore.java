@@ -2,8 +2,8 @@ import dlock.DSemaphore;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A semaphore of dlock with the methods of java.util.concurrent's. That one may have no permits at first and be released
- * then: here, this client takes the others at first. Fewer than none are a debt that the first releases pay.
+ * A semaphore of dlock with the methods of java.util.concurrent's. That one may begin with any number of permits: here,
+ * the client first takes those up to the limit that it lacks. A negative number is a debt that the first releases pay.
  */
 class Semaphore extends Queued {
     private static final int LIMIT = 1000;

@@ -60,7 +60,7 @@ class Redlock extends EventEmitter {
     const began = Date.now();
     try {
       const lock = await (Array.isArray(resource) ? this.dlock.acquireAll(resource, asked) : this.dlock.acquire(resource, asked));
-      // Nothing is tried twice: the server makes it wait.
+      // Nothing is tried twice, since the server makes a request wait. The tests count a wait as two attempts.
       const attempts = Date.now() - began < retryDelay ? 1 : 2;
       return new Lock(this, resource, lock, attempts, retryCount - attempts);
     } catch (error) {

@@ -67,7 +67,7 @@ class Lock(DLock):
         try:
             found = holder(self.redis, self._name)
         except ResponseError:
-            # A lock of another kind has the key.
+            # The key has another type.
             return None
         return None if found is None else found.owner.decode()
 

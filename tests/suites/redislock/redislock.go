@@ -55,7 +55,7 @@ func Obtain(ctx context.Context, rdb *redis.Client, key string, ttl time.Duratio
 	return New(rdb).Obtain(ctx, key, ttl, o)
 }
 
-// Obtain has a client of dlock for each lock, which ends with it: theirs have no end.
+// Obtain makes a client of dlock for each lock, closed with it: nothing closes a client of bsm/redislock.
 func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, o *Options) (*Lock, error) {
 	if o == nil {
 		o = &Options{}

@@ -9,7 +9,7 @@ from unittest import mock
 import redis
 from redis_dlock import DLock
 
-# The tests import all drivers, and those of others need these.
+# The tests import all drivers, and those for other servers need these modules.
 for other in ("etcd3gw", "etcd3gw.exceptions", "pymemcache", "pymemcache.client", "tooz.drivers.ipc"):
     sys.modules.setdefault(other, mock.MagicMock())
 
