@@ -1,7 +1,7 @@
 //! The structure of the crates: which file may import which.
 //!
 //! Files import each other in one direction only, so that each can be read with nothing but those below it. A file
-//! that names the files of its own folder is their page of contents, which is no import. The engine has three storeys:
+//! that names the files of its own folder is their page of contents, which is no import. The engine has three layers:
 //! `state` imports neither of the others, `visit` may import `state`, and `inputs` may import both. The unsafe folder
 //! `src/ffi` imports nothing of the rest of the module, and unsafe code is nowhere else.
 
@@ -19,7 +19,7 @@ fn files_import_each_other_in_one_direction_only() {
     assert!(crates.len() > 10, "found only {crates:?}");
     let all = crates.iter().flat_map(|folder| {
         let shown = folder.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(folder).display().to_string();
-        circles(&imports(folder)).into_iter().map(move |circle| format!("{shown}: {circle}"))
+        cycles(&imports(folder)).into_iter().map(move |cycle| format!("{shown}: {cycle}"))
     });
     assert_eq!(all.collect::<Vec<_>>(), Vec::<String>::new());
 }
@@ -33,31 +33,31 @@ fn the_unsafe_folder_imports_nothing_from_above() {
 }
 
 #[test]
-fn nothing_in_the_engine_imports_from_a_storey_above() {
-    // The lowest storey first. The engine's other files are below them all.
-    let storeys = ["engine::state", "engine::visit", "engine::inputs"];
-    let storey = |file: &str| storeys.iter().rposition(|storey| file.starts_with(storey)).map_or(0, |at| at + 1);
+fn nothing_in_the_engine_imports_from_a_layer_above() {
+    // The lowest layer first. The engine's other files are below them all.
+    let layers = ["engine::state", "engine::visit", "engine::inputs"];
+    let layer = |file: &str| layers.iter().rposition(|layer| file.starts_with(layer)).map_or(0, |at| at + 1);
     let imports = imports(&folder("crates/core/src"));
     let engine: Vec<_> = imports.iter().filter(|(file, _)| file.starts_with("engine::")).collect();
-    assert!(engine.iter().any(|(file, _)| storey(file) == storeys.len()), "the engine is elsewhere");
+    assert!(engine.iter().any(|(file, _)| layer(file) == layers.len()), "the engine is elsewhere");
     for (file, imported) in engine {
-        let above: Vec<_> = imported.iter().filter(|other| storey(other) > storey(file)).collect();
+        let above: Vec<_> = imported.iter().filter(|other| layer(other) > layer(file)).collect();
         assert!(above.is_empty(), "{file} imports {above:?}");
     }
 }
 
 #[test]
-fn a_circle_is_found() {
+fn a_cycle_of_imports_is_found() {
     let imports = |pairs: &[(&str, &[&str])]| -> Imports {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         pairs.iter().map(|(file, names)| ((*file).to_owned(), set(names))).collect()
     };
-    assert_eq!(circles(&imports(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])])), Vec::<String>::new());
-    assert_eq!(circles(&imports(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"])])), ["b -> c -> b", "c -> b -> c"]);
+    assert_eq!(cycles(&imports(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])])), Vec::<String>::new());
+    assert_eq!(cycles(&imports(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"])])), ["b -> c -> b", "c -> b -> c"]);
 }
 
-/// The circles: a shortest one for each file that imports itself over others.
-fn circles(imports: &Imports) -> Vec<String> {
+/// Returns the cycles: a shortest one for each file that imports itself over others.
+fn cycles(imports: &Imports) -> Vec<String> {
     let mut found = Vec::new();
     for start in imports.keys() {
         let mut ways = vec![vec![start.clone()]];

@@ -1,11 +1,11 @@
 //! The packages in `clients/` and the recipes in `docs/recipes/` do what they promise, each with the real client of its
-//! language: `tests/clients/*.sh` and `tests/recipes/*.sh` run them, one script a language.
+//! language: `tests/clients/*.sh` and `tests/recipes/*.sh` run them, one script per language.
 //!
 //! A script finds an empty server with the module at `DLOCK_TEST_HOST` and `DLOCK_TEST_PORT`, of which it may do what
 //! it likes. It ends with 0, or with 77 after a line `missing: what` on stdout if the language is not on this machine.
 //! A missing language is a failure too (`make test` installs the languages), unless
 //! `DLOCK_RECIPES_MISSING_OK=go,erlang` names it: then it is reported as missing, past what libtest captures. So are
-//! its lines `skipped: test: reason`. `DLOCK_RECIPES=python,node` runs those only.
+//! the lines `skipped: test: reason` of a script. `DLOCK_RECIPES=python,node` runs those only.
 //!
 //! Most of what the packages promise is about time. Scripts run beside each other, and one that starts twenty programs
 //! at once takes the cores from the others: a script that failed beside others is run again alone, and the first run is
@@ -35,7 +35,7 @@ use dlock_testkit::process::die_with_the_tests;
 use dlock_testkit::skip::skipped;
 use dlock_testkit::{Server, Stopwatch};
 
-/// The time after which a script is taken for one that hangs. Half a minute to five on a quiet machine, most of it
+/// The time after which a script counts as hung. On a quiet machine, it takes half a minute to five minutes, most of it
 /// waiting; on one that others use, what it compiles takes ten times as long.
 const DEADLINE: Duration = Duration::from_secs(1800);
 /// How often a script is run, on a machine that is late.
@@ -45,7 +45,7 @@ static TURNS: RwLock<()> = RwLock::new(());
 /// How many scripts have begun, and how many of them run.
 static BEGUN: AtomicUsize = AtomicUsize::new(0);
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
-/// Whether the scripts of a directory have ended, and what tells so.
+/// Whether the scripts of a directory have ended, and the signal that they have.
 static ONE_HAS_ENDED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 /// The exit code that says: not on this machine.
 const MISSING: i32 = 77;
@@ -58,7 +58,7 @@ const REASON: usize = 12;
 /// How many lines of the end are shown in short: more would push the reasons out of a record that keeps the last ones.
 const END: usize = 3;
 /// How many failed tests are named of a script that is run again.
-const SKIPPED: usize = 3;
+const NAMED: usize = 3;
 /// How many lines are shown in short, the last ones, and how many characters of each.
 const MOST: usize = 120;
 const WIDTH: usize = 300;
@@ -97,7 +97,7 @@ fn every_language_with_recipes_is_run() {
 }
 
 #[test]
-fn what_is_said_ends_with_the_failed_tests_and_their_reasons() {
+fn a_report_ends_with_the_failed_tests_and_their_reasons() {
     let noise = "storm: 1352 granted, 1053 interrupted\n".repeat(5000);
     for (name, reason) in [
         (
@@ -110,8 +110,8 @@ fn what_is_said_ends_with_the_failed_tests_and_their_reasons() {
         ("Java named_session: FAILED: line 3", "it replied 1"),
     ] {
         let output = format!("{noise}{name}\n{reason}\n{noise}the end");
-        let said = said(&[Wrong { what: "java failed after 1.0 s".to_owned(), output }]);
-        let (_, short) = said.split_once("in short: java failed").expect("a short form");
+        let report = report(&[Wrong { what: "java failed after 1.0 s".to_owned(), output }]);
+        let (_, short) = report.split_once("in short: java failed").expect("a short form");
         let (named, ended) = (short.find(name), short.ends_with("the end"));
         assert!(ended && named.is_some_and(|at| short[at..].contains(reason)) && short.len() < 2000, "{short}");
     }
@@ -145,8 +145,8 @@ fn run_all(directory: &str) {
         all.flat_map(|wrong| wrong.expect("no panic")).collect::<Vec<_>>()
     });
     if !wrong.is_empty() {
-        println!("{directory}:\n{}", said(&wrong));
-        // Fails the test as a panic does, without a backtrace: what was said is then the end.
+        println!("{directory}:\n{}", report(&wrong));
+        // Fails the test as a panic does, without a backtrace: the report is then the end.
         std::panic::resume_unwind(Box::new("a script failed"));
     }
 }
@@ -160,7 +160,7 @@ fn wrong_with(script: &Path, directory: &str) -> Option<Wrong> {
         left -= 1;
         match &outcome {
             Outcome::Failed(output) if left > 0 && (!was_alone || start.was_late()) && start.elapsed() < DEADLINE => {
-                let failed = failed_tests(output).take(SKIPPED).map(str::trim).collect::<Vec<_>>().join("; ");
+                let failed = failed_tests(output).take(NAMED).map(str::trim).collect::<Vec<_>>().join("; ");
                 let when = if was_alone { "alone" } else { "beside others" };
                 let late = start.stalled();
                 let why = format!("failed {when} (the machine was {late:.1?} late), and is run again alone: {failed}");
@@ -185,7 +185,7 @@ fn wrong_with(script: &Path, directory: &str) -> Option<Wrong> {
     }
 }
 
-/// Runs a script beside those of other threads, and says whether there was none.
+/// Runs a script beside those of other threads. Says whether it was alone all the time.
 fn beside(script: &Path) -> (Stopwatch, Outcome, bool) {
     let _turn = TURNS.read().expect("no panic");
     let number = BEGUN.fetch_add(1, Ordering::SeqCst) + 1;
@@ -203,7 +203,7 @@ fn alone(script: &Path) -> (Stopwatch, Outcome, bool) {
 }
 
 /// All that the scripts printed, and at the end, where a record that was cut still has it, what failed and why.
-fn said(wrong: &[Wrong]) -> String {
+fn report(wrong: &[Wrong]) -> String {
     let whole = wrong.iter().map(|one| format!("{}\n{}", one.what, one.output));
     let short = wrong.iter().map(|one| format!("in short: {}\n{}", one.what, failures(&one.output)));
     whole.chain(short).collect::<Vec<_>>().join("\n")
@@ -279,7 +279,7 @@ fn start(script: &Path, port: u16, output: &File) -> Child {
     command.spawn().expect("bash")
 }
 
-/// How it ended; none: it did not, until its time was over and it was killed.
+/// Waits until a script has ended. `None`: it had not at its deadline, and was killed.
 fn wait(child: &mut Child) -> Option<ExitStatus> {
     let start = Instant::now();
     let status = loop {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Plays the conformance scenarios against the clients of this repository. DLOCK_THROUGH=one, sentinel or quorum: through an
-# agent over that.
+# Plays the conformance scenarios against the clients of this repository. With DLOCK_THROUGH=one, sentinel or quorum,
+# through an agent over that; with DLOCK_THROUGH=serve, on `dlock serve`.
 set -euo pipefail
 export DLOCK_SERVER=${DLOCK_SERVER:-$(scripts/server)}
 python=$(scripts/python) || { echo 'missing: Python, or its packages (make test installs them)'; exit 77; }

@@ -36,7 +36,7 @@ check() {
     go test "${race[@]}" -count=1 -timeout=900s "$@" ./...
 }
 
-# Checks an adapter, with the sources of the other clients where they are: a copy of its go.mod names them.
+# Checks an adapter. A copy of its go.mod names the folders that have the sources of the Redis clients.
 adapter() (
     package=$PWD
     cd "$1"
@@ -53,7 +53,7 @@ check "$@"
 for each in goredis redigo; do adapter "$each" "$@"; done
 if [[ -e $modules/cache ]]; then
     for each in rueidis gocron cron; do (cd "$each" && GOMODCACHE=$modules/cache check "$@"); done
-    # The checker of histories that is not ours, on stored ones.
+    # Porcupine, a checker of histories that is not ours, on stored ones.
     (cd ../../lab/porcupine && GOMODCACHE=$modules/cache go vet ./... && GOMODCACHE=$modules/cache go test -count=1 ./...)
 else
     echo 'skipped: the adapters for rueidis, gocron and cron: the module proxy is not reached'

@@ -1,5 +1,5 @@
-# What the tests of Java have in common, sourced by them: JDK, JUnit, the server, and the package itself (`library`). `work`
-# is a folder for what they make, which goes at their end. `jdk` is the oldest release that they take.
+# Sourced by the tests of Java: finds JDK, JUnit and the server, and builds the package (`library`). `work` is a folder
+# for their files, removed at their end. `jdk`, which they set before, is the oldest release that they take.
 
 missing() { echo "missing: $1"; exit 77; }
 

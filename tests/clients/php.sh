@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Tests the store for Symfony's Lock component, and the locks of Laravel, with the code of Debian's packages. The server is at DLOCK_TEST_HOST and
-# DLOCK_TEST_PORT. The script starts more: one without the module, at the socket DLOCK_TEST_PLAIN, two with it, at
-# DLOCK_TEST_SECOND and DLOCK_TEST_THIRD, and a cluster of one node at DLOCK_TEST_CLUSTER.
+# Tests the store for Symfony's Lock component, and the locks of Laravel, with the code of Debian's packages. The server
+# is at DLOCK_TEST_HOST and DLOCK_TEST_PORT. The script starts more: one without the module, at the socket
+# DLOCK_TEST_PLAIN, two with it, at DLOCK_TEST_SECOND and DLOCK_TEST_THIRD, and a cluster of one node at
+# DLOCK_TEST_CLUSTER.
 set -euo pipefail
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
 
@@ -35,7 +36,7 @@ start() {
 start plain
 start second --loadmodule "$module"
 start third --loadmodule "$module"
-# A cluster of one node, on a port that is free, and 10,000 above which another one is. It may notice late that one is not.
+# A cluster of one node needs two free ports, 10,000 apart. The server may notice late that one of them is taken.
 tries=20
 until grep -q 'Ready to accept' "$home/cluster.log" 2>/dev/null; do
     ((tries--)) || { cat "$home/cluster.log"; exit 1; }
@@ -69,7 +70,7 @@ block() {
     awk -v wanted="$1" '/^```php$/ { block++; inside = 1; next } /^```$/ { inside = 0 } inside && block == wanted' clients/php/README.md
 }
 
-# The program of the README, which says its token.
+# The program of the README, which prints its token.
 {
     echo '<?php require "Symfony/Component/Lock/autoload.php"; require "clients/php/src/DlockStore.php";'
     for each in 1 2; do block "$each"; done |

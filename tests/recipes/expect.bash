@@ -1,4 +1,4 @@
-# What the recipes of every language have in common: what each of them prints.
+# The functions that run recipes, and the texts that a recipe prints in every language.
 #
 #   missing WHAT              this language is not here: says so and ends with 77
 #   each EXTENSION COMMAND…   runs all docs/recipes/<language>/<recipe>.<extension> by COMMAND, and compares

@@ -71,7 +71,7 @@ final class RedissonTest {
         void run() throws Exception;
     }
 
-    /** Every kind of lock of Redisson, held under this name. */
+    /** Returns steps that each take one kind of lock of Redisson under this name. */
     private static Map<String, Use> locks(String name) {
         Map<String, Use> locks = new LinkedHashMap<>();
         locks.put("RLock", () -> redisson.getLock(name).lock());
@@ -150,7 +150,7 @@ final class RedissonTest {
         old.unlock();
     }
 
-    /** Frees it as DEL does. */
+    /** Redisson deletes the key, as DEL does. */
     @Test
     void only_force_unlock_of_redisson_frees_a_lock_of_ours() throws Exception {
         Hold hold = strict.lock("job:1").acquire();
