@@ -6,7 +6,7 @@ from html import escape
 
 # The escape sequences of `dlock top`: bold, underlined, reverse, yellow and red.
 STYLES = {"1": "b", "4": "u", "7": "r", "38;5;11": "y", "93": "y", "38;5;9": "a", "91": "a"}
-# Codes that end some: all, the color, and that of the background, which has none.
+# Codes that end styles: all; the color of the text; and the color of the background, which is never set.
 ENDS = {"0": set("burya"), "39": set("ya"), "49": set()}
 
 
@@ -23,7 +23,7 @@ def terminal(screen, title):
         column, y = 0, 24 + row * height
         for part in re.split(r"(\x1b\[[0-9;]*m)", line):
             if sequence := re.fullmatch(r"\x1b\[([0-9;]*)m", part):
-                # The number of a color belongs to the two before it.
+                # A color is three numbers in one code: 38;5 and its own.
                 for code in re.findall(r"38;5;\d+|\d+", sequence[1] or "0"):
                     if code not in STYLES and code not in ENDS:
                         sys.exit(f"pictures: unknown escape sequence {code}")
