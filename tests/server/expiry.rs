@@ -286,7 +286,7 @@ fn a_lock_restored_with_a_later_end_is_free_at_its_deadline() {
 }
 
 #[test]
-fn a_dump_of_lapsed_holds_is_nothing() {
+fn a_dump_of_lapsed_holds_restores_no_lock() {
     let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 100");
     let dump = client.bytes("DUMP k");

@@ -32,7 +32,7 @@ fn a_server_that_cannot_start_gives_its_log() {
 }
 
 #[test]
-fn values_errors_exact_bytes_and_pushes() {
+fn a_client_reads_values_errors_exact_bytes_and_pushes() {
     let (server, mut client) = plain().start().with_client();
     assert_eq!(client.exact("GET none"), b"$-1\r\n");
     assert_eq!(client.error("INCRBY k"), "ERR wrong number of arguments for 'incrby' command");
@@ -50,7 +50,7 @@ fn values_errors_exact_bytes_and_pushes() {
 }
 
 #[test]
-fn replies_that_come_later() {
+fn a_client_waits_for_a_later_reply() {
     let (_server, [mut waiter, mut other]) = plain().start().with_clients();
     waiter.send("BLPOP list 0");
     assert_eq!(waiter.poll(Duration::from_millis(30)), None);

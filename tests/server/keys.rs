@@ -118,7 +118,7 @@ fn deleting_a_lock_frees_it() {
 }
 
 #[test]
-fn overwriting_frees_it_too() {
+fn overwriting_a_lock_frees_it() {
     let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.ok("SET k v");

@@ -49,16 +49,16 @@ fn a_policy_that_can_evict_locks_is_warned_of() {
     }
     let (server, mut client) = Server::conf("maxmemory-policy noeviction").with_client();
     assert_eq!(warnings(&server), 0);
-    let soon = |count: usize| {
-        eventually(Duration::from_secs(5), "a warning", || warnings(&server) == count);
+    let have_come = |count: usize| {
+        eventually(Duration::from_secs(5), "the warnings", || warnings(&server) == count);
     };
     client.ok("CONFIG SET maxmemory-policy allkeys-lru");
-    soon(1);
+    have_come(1);
     client.ok("CONFIG SET maxmemory-policy noeviction");
     client.ok("CONFIG SET maxmemory 100mb");
-    soon(1);
+    have_come(1);
     client.ok("CONFIG SET maxmemory-policy volatile-ttl");
-    soon(2);
+    have_come(2);
 }
 
 /// Each look asks the server for a field of its `INFO`.

@@ -24,7 +24,7 @@ fn refuses(client: &mut Client, code: &str) {
 }
 
 #[test]
-fn too_few_replicas() {
+fn too_few_replicas_refuse_every_write() {
     let (_server, mut client) = Server::start().with_client();
     let token = client.int("DLOCK.ACQUIRE k a");
     client.ok("CONFIG SET min-replicas-to-write 1");
@@ -34,7 +34,7 @@ fn too_few_replicas() {
 }
 
 #[test]
-fn data_that_cannot_be_saved() {
+fn a_failed_save_refuses_every_write() {
     let (server, mut client) = Server::conf("save 3600 1000000").with_client();
     let token = client.int("DLOCK.ACQUIRE k a");
     // The file cannot take the place of a directory.

@@ -29,7 +29,7 @@ fn replicas_equal_the_primary_after_random_operations() {
 }
 
 #[test]
-fn every_command_reaches_the_replica_as_it_happened() {
+fn every_command_leaves_replica_and_primary_equal() {
     let (primary, replica) = Server::start().with_replica();
     let (mut client, mut copy) = (primary.client(), replica.client());
     for request in [
@@ -143,19 +143,19 @@ fn replicas_refuse_to_write() {
     client.int("DLOCK.WLOCK k a");
     replica.wait_synced(&primary);
     let mut copy = replica.client();
-    for writable in ["no", "yes"] {
-        copy.ok(format!("CONFIG SET replica-read-only {}", if writable == "yes" { "no" } else { "yes" }));
+    for read_only in ["yes", "no"] {
+        copy.ok(format!("CONFIG SET replica-read-only {read_only}"));
         let before = state(&mut copy);
         for request in WRITES {
             let error = copy.error(format!("DLOCK.{request}"));
-            assert!(error.starts_with("READONLY "), "writable {writable}: {request}: {error}");
+            assert!(error.starts_with("READONLY "), "read-only {read_only}: {request}: {error}");
             let script = req!["EVAL", "return redis.call(unpack(ARGV))", 0];
             let script = format!("DLOCK.{request}").split(' ').fold(script, |mut script, word| {
                 script.arg(word);
                 script
             });
             let error = copy.error(script);
-            assert!(error.contains("READONLY"), "writable {writable}, script: {request}: {error}");
+            assert!(error.contains("READONLY"), "read-only {read_only}, script: {request}: {error}");
         }
         assert_same("refused writes", &before, &state(&mut copy));
     }
@@ -352,7 +352,7 @@ fn a_replica_of_a_frozen_primary_keeps_its_locks_over_a_restart() {
 }
 
 #[test]
-fn moments_of_lapse_do_not_part_replica_and_primary() {
+fn replica_and_primary_agree_on_leases_that_end_beside_commands() {
     let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     // Releases and renewals in the very milliseconds in which leases end.

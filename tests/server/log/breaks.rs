@@ -12,7 +12,7 @@ fn a_break_names_the_client_that_did_it() {
     let mut operator = server.client();
     operator.ok("CLIENT SETNAME operator");
     let id = operator.id();
-    for (take, options, left, modes) in [
+    for (take, options, reply, modes) in [
         ("ACQUIRE", "BREAK", 1, &["exclusive"][..]),
         ("ACQUIRE", "ALL break TOKEN t", 1, &["exclusive"]),
         ("RLOCK", "READ BREAK", 1, &["shared"]),
@@ -21,11 +21,12 @@ fn a_break_names_the_client_that_did_it() {
     ] {
         client.ok("DLOCK.LOG RESET");
         let token = holder.int(format!("DLOCK.{take} k a PX 600000"));
-        if left == 0 || modes.len() == 2 {
+        // A second entry of the reader, or the other mode of the writer.
+        if reply == 0 || modes.len() == 2 {
             holder.int("DLOCK.RLOCK k a");
         }
         let release = format!("DLOCK.RELEASE k a {}", options.replace(" t", &format!(" {token}")));
-        assert_eq!(operator.int(&release), left, "{release}");
+        assert_eq!(operator.int(&release), reply, "{release}");
         let entries = log(&mut client);
         assert_eq!(entries.iter().map(|entry| entry.text("mode")).collect::<Vec<_>>(), modes, "{release}");
         for entry in entries {

@@ -10,8 +10,7 @@ use shown::{Entry, events, last, log};
 
 /// A server that logs every wait and every hold, and a client.
 fn talkative() -> (Server, Client) {
-    let (server, client) = Server::conf("dlock.log-wait 0\ndlock.log-hold 0").with_client();
-    (server, client)
+    Server::conf("dlock.log-wait 0\ndlock.log-hold 0").with_client()
 }
 
 #[test]
