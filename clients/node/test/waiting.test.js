@@ -49,7 +49,7 @@ withEachClient(({ key, run, open, listen }) => {
     const asked = performance.now();
     await refused(() => dlock.acquire(key('patience'), { wait: 200 }));
     assert(performance.now() - asked >= 199);
-    assert.equal((await lookAt(run, key('patience'))).waiters, 0);
+    await untilWaiting(run, key('patience'), 0);
     await holder.release();
   });
 
