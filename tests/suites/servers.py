@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
+
+# All tests in Python take ports in the same way.
+sys.path.append(str(Path(__file__).resolve().parents[2] / "clients/python/tests"))
+from machine import free_port  # noqa: E402 - the path comes first
 
 # How long a server may take to start, in seconds.
 DEADLINE = 30
-
-
-def free_port() -> int:
-    """Returns a port that was free a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def answers(port: int, module: bool = True) -> bool:
