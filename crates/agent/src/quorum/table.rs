@@ -10,7 +10,7 @@ use dlock_core::{Owner, Token};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-use super::hold::{Due, Hold};
+use super::hold::{Due, Hold, on_servers};
 use crate::quorum::hold::{Anchor, End, What};
 use crate::stats::Stats;
 
@@ -45,9 +45,9 @@ impl Table {
         self.holds().get(key)?.iter().find(|hold| hold.owner == *owner && hold.is_live()).cloned()
     }
 
-    /// Returns the live hold with this token.
+    /// Returns the hold with this token, also one that is over and still on the servers.
     pub fn with(&self, key: &[u8], token: Token) -> Option<Arc<Hold>> {
-        self.holds().get(key)?.iter().find(|hold| hold.token == token && hold.is_live()).cloned()
+        self.holds().get(key)?.iter().find(|hold| hold.token == token).cloned()
     }
 
     /// Returns all live holds of a lock.
@@ -208,11 +208,20 @@ async fn keep(table: Table, hold: Arc<Hold>) {
             }
             Due::End(_) if hold.finish_at_end() => {
                 Stats::count(&table.stats.lapses);
-                table.remove(&hold);
-                // The release runs in another task: `Hold::take` aborts this one.
+                // The release runs in another task: `Hold::take` aborts this one. The hold stays in the table until then,
+                // since the servers have it longer than the client: `CHECK` must not ask them.
+                let releasing = table.clone();
                 table.spawn(async move {
-                    if let Some(guard) = hold.take().await {
-                        let _ = guard.release().await;
+                    let Some(guard) = hold.take().await else { return releasing.remove(&hold) };
+                    // The guard ends before the servers do, for their clocks drift.
+                    let ends = Instant::now() + guard.remaining() + (on_servers(hold.longest) - hold.longest);
+                    match guard.release().await {
+                        Ok(()) | Err(Error::Lost) => releasing.remove(&hold),
+                        // An agent that stops waits for releases, not for this.
+                        Err(_) => drop(tokio::spawn(async move {
+                            sleep_until(ends.into()).await;
+                            releasing.remove(&hold);
+                        })),
                     }
                 });
                 return;

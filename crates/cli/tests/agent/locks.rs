@@ -105,6 +105,23 @@ fn a_lease_ends_and_a_renewal_puts_it_off() {
 }
 
 #[test]
+fn a_lease_that_has_passed_is_over_while_the_servers_still_hold_it() {
+    let (servers, _agent, mut client) = trio();
+    let asked = Stopwatch::start();
+    let token = client.int("DLOCK.ACQUIRE k a PX 4000");
+    let granted = Stopwatch::start();
+    let left = |server: &Server| Duration::from_millis(u64::try_from(server.client().int("PTTL k")).unwrap_or(0));
+    for server in &servers {
+        server.client().ok("ACL SETUSER default -dlock.release");
+        assert!(left(server) + asked.elapsed() > Duration::from_millis(4050), "the servers' lease is the longer one");
+    }
+    soon("it lapses", || granted.elapsed() >= Duration::from_millis(4000));
+    while servers.iter().any(|server| !left(server).is_zero()) {
+        client.nil(format!("DLOCK.CHECK k {token}"));
+    }
+}
+
+#[test]
 fn an_owner_may_be_drawn() {
     let (_servers, _agent, mut client) = trio();
     let reply = list_of(&client.run("DLOCK.ACQUIRE k *"));
