@@ -1,4 +1,4 @@
-//! The keys, and what commands of the server do to them.
+//! The keyspace: reads, the changes that commands of the server make, and access for the engine.
 
 use std::ops::{Deref, DerefMut};
 
@@ -9,72 +9,72 @@ use crate::open::MemoryKey;
 use crate::table::{Key, Table, Value};
 use crate::{Gone, Surroundings};
 
-/// The keys of a server, among its surroundings, which are reached through them.
+/// The keys of a server. Dereferences to the [`Surroundings`].
 #[derive(Clone, Debug)]
-pub struct Keys<W> {
+pub struct Keys<S> {
     pub(crate) table: Table,
-    pub(crate) around: W,
+    pub(crate) around: S,
     has_removed: bool,
 }
 
-impl<W> Deref for Keys<W> {
-    type Target = W;
+impl<S> Deref for Keys<S> {
+    type Target = S;
 
-    fn deref(&self) -> &W {
+    fn deref(&self) -> &S {
         &self.around
     }
 }
 
-impl<W> DerefMut for Keys<W> {
-    fn deref_mut(&mut self) -> &mut W {
+impl<S> DerefMut for Keys<S> {
+    fn deref_mut(&mut self) -> &mut S {
         &mut self.around
     }
 }
 
-impl<W: Surroundings> Keys<W> {
-    /// Returns a server without keys. `seed` protects against names that were chosen to be slow.
-    pub fn new(around: W, seed: u64) -> Keys<W> {
+impl<S: Surroundings> Keys<S> {
+    /// Returns an empty keyspace. A random `seed` protects the hash table against names that were chosen to collide.
+    pub fn new(around: S, seed: u64) -> Keys<S> {
         Keys { table: Table::new(seed), around, has_removed: false }
     }
 
-    // Questions.
+    // Reads.
 
-    /// Returns how many keys there are, with those that have expired and were not removed yet.
+    /// Returns how many keys there are, including expired keys that are not removed yet.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Returns the same of one database.
+    /// Returns how many keys a database has, including expired keys that are not removed yet.
     pub fn len_of(&self, db: i32) -> usize {
         self.table.len_of(db)
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the lock in a key; it is empty if there is none.
+    /// Returns the lock in a key. Without a key, or if it holds another type, the lock is empty.
     pub fn lock<'n>(&self, name: impl Into<Name<'n>>) -> &Lock {
         self.live(name.into()).and_then(Key::lock).unwrap_or(&Lock::EMPTY)
     }
 
-    /// Returns whether there is a key, of any type, that has not expired.
+    /// Returns whether there is a key of this name, of any type, that has not expired.
     pub fn exists<'n>(&self, name: impl Into<Name<'n>>) -> bool {
         self.live(name.into()).is_some()
     }
 
-    /// Returns whether a key holds another type.
+    /// Returns whether a key holds another type than a lock.
     pub fn is_other<'n>(&self, name: impl Into<Name<'n>>) -> bool {
         self.live(name.into()).is_some_and(|key| key.lock().is_none())
     }
 
-    /// Returns when a key expires: `None` without a key, `Some(None)` if never.
+    /// Returns when a key expires: `None` without a key, `Some(None)` if the key never expires.
     pub fn expiry<'n>(&self, name: impl Into<Name<'n>>) -> Option<Option<u64>> {
         self.live(name.into()).map(|key| key.expiry.map(UnixMs::get))
     }
 
-    /// Returns whether there is a key that has expired and was not removed yet.
+    /// Returns whether a key has expired and is not removed yet.
     pub fn has_expired<'n>(&self, name: impl Into<Name<'n>>) -> bool {
         self.table.find(name.into()).and_then(|at| self.table.at(at)).is_some_and(|key| self.is_expired(key))
     }
@@ -84,8 +84,8 @@ impl<W: Surroundings> Keys<W> {
         self.table.iter().filter(|key| !self.is_expired(key)).map(Key::name)
     }
 
-    /// Returns some names from this place on, and the place of the next call; 0: that was all. A key that is there from the
-    /// first call to the last is among them.
+    /// Returns the names in `most` places from `from` on, and the `from` of the next call, which is 0 at the end. A full
+    /// scan returns every key that exists from its first call to its last.
     pub fn scan(&self, from: usize, most: usize) -> (Vec<Name<'_>>, usize) {
         let mut names = Vec::new();
         let end = self.table.places().min(from.saturating_add(most));
@@ -97,7 +97,7 @@ impl<W: Surroundings> Keys<W> {
 
     // Changes by commands of the server.
 
-    /// `DEL`: whether there was such a key. One that has expired is removed, and does not count.
+    /// `DEL`. Returns whether there was such a key. An expired key is removed, but does not count.
     pub fn delete<'n>(&mut self, name: impl Into<Name<'n>>) -> bool {
         let Some(at) = self.table.find(name.into()) else { return false };
         if self.has_expired_at(at) {
@@ -108,14 +108,15 @@ impl<W: Surroundings> Keys<W> {
         true
     }
 
-    /// Removes a key if it has expired, and the engine does not know.
+    /// Removes a key if it has expired, and reports it as [`Gone::Expired`].
     pub fn expire<'n>(&mut self, name: impl Into<Name<'n>>) {
         if let Some(at) = self.table.find(name.into()).filter(|at| self.has_expired_at(*at)) {
             self.remove(at, Gone::Expired);
         }
     }
 
-    /// Removes what has expired in these many places, and returns the next: the server goes through all of them in turns.
+    /// Removes the expired keys in `most` places from `from` on. Returns the `from` of the next call, which is 0 at the
+    /// end: a server goes through all places bit by bit.
     pub fn expire_some(&mut self, from: usize, most: usize) -> usize {
         let end = self.table.places().min(from.saturating_add(most));
         for at in from..end {
@@ -126,14 +127,14 @@ impl<W: Surroundings> Keys<W> {
         if end < self.table.places() { end } else { 0 }
     }
 
-    /// Forgets a key. Nobody hears of it.
+    /// Removes a key without reporting it to the surroundings.
     pub fn vanish<'n>(&mut self, name: impl Into<Name<'n>>) {
         if let Some(at) = self.table.find(name.into()) {
             self.table.remove(at);
         }
     }
 
-    /// `PEXPIREAT` or `PERSIST`. A time that has passed deletes.
+    /// `PEXPIREAT`, or `PERSIST` with `None`. A time in the past deletes the key.
     pub fn set_expiry<'n>(&mut self, name: impl Into<Name<'n>>, end: Option<u64>) {
         let Some(at) = self.table.find(name.into()) else { return };
         if self.has_expired_at(at) || end.is_some_and(|end| end <= self.around.now().ms().get()) {
@@ -153,7 +154,7 @@ impl<W: Surroundings> Keys<W> {
         self.put(name.into(), Value::Lock(Box::new(lock)), expiry.map(UnixMs::new));
     }
 
-    /// `RENAME`, `MOVE`: whether there is such a key. It takes its TTL along.
+    /// `RENAME`, `MOVE`. Returns whether there is such a key. The key keeps its TTL.
     pub fn rename<'n>(&mut self, from: impl Into<Name<'n>>, to: impl Into<Name<'n>>) -> bool {
         let Some(at) = self.table.find(from.into()) else { return false };
         if self.has_expired_at(at) {
@@ -166,7 +167,7 @@ impl<W: Surroundings> Keys<W> {
         true
     }
 
-    /// `FLUSHDB`, `FLUSHALL`. Nobody hears of it.
+    /// `FLUSHDB`, `FLUSHALL`. Does not report the keys to the surroundings.
     pub fn flush(&mut self, db: Option<i32>) {
         for at in 0..self.table.places() {
             if self.table.at(at).is_some_and(|key| db.is_none_or(|db| db == key.db)) {
@@ -207,13 +208,13 @@ impl<W: Surroundings> Keys<W> {
         self.table.at(at).is_some_and(|key| self.is_expired(key))
     }
 
-    /// Returns whether the time of a key has passed, as a server calls it.
+    /// Returns whether a key has expired. As in Redis, a key still exists in the millisecond in which it expires.
     fn is_expired(&self, key: &Key) -> bool {
         key.expiry.is_some_and(|at| !self.around.keeps_expired() && at < self.around.now().ms())
     }
 
-    /// Returns the place of a key, and whether one that had expired was removed just now.
-    fn look(&mut self, name: Name<'_>) -> (Option<usize>, bool) {
+    /// Returns the place of a key. If the key has expired, removes it and returns `None` and true.
+    fn find_or_expire(&mut self, name: Name<'_>) -> (Option<usize>, bool) {
         match self.table.find(name) {
             Some(at) if self.has_expired_at(at) => {
                 self.remove(at, Gone::ExpiredForEngine);
@@ -224,19 +225,19 @@ impl<W: Surroundings> Keys<W> {
     }
 }
 
-impl<W: Surroundings> Keyspace for Keys<W> {
+impl<S: Surroundings> Keyspace for Keys<S> {
     type Key<'k>
-        = MemoryKey<'k, W>
+        = MemoryKey<'k, S>
     where
-        W: 'k;
+        S: 'k;
 
-    fn open(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, W>, NotOpen> {
+    fn open(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, S>, NotOpen> {
         if self.around.refuses() { Err(NotOpen::NotNow) } else { self.open_at_last(name) }
     }
 
-    fn open_at_last(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, W>, NotOpen> {
+    fn open_at_last(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, S>, NotOpen> {
         self.around.opens();
-        let (place, was_removed) = self.look(name);
+        let (place, was_removed) = self.find_or_expire(name);
         if place.and_then(|at| self.table.at(at)).is_some_and(|key| key.lock().is_none()) {
             return Err(NotOpen::WrongType);
         }
@@ -248,7 +249,7 @@ impl<W: Surroundings> Keyspace for Keys<W> {
     }
 
     fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {
-        let (place, has_removed) = self.look(name);
+        let (place, has_removed) = self.find_or_expire(name);
         self.has_removed = has_removed;
         match place.and_then(|at| self.table.at(at)) {
             None => Ok(look(&Lock::EMPTY)),
@@ -257,7 +258,7 @@ impl<W: Surroundings> Keyspace for Keys<W> {
     }
 
     fn permission(&mut self, name: Name<'_>) -> Permission {
-        self.has_removed = self.look(name).1;
+        self.has_removed = self.find_or_expire(name).1;
         self.around.permission(name)
     }
 

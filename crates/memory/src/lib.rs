@@ -1,8 +1,8 @@
-//! The keys of a lock server, in memory: what an [`Engine`](dlock_core::Engine) needs of a server, and what commands of
-//! the server itself do to keys.
+//! The keys of a lock server, in memory: the [`Keyspace`](dlock_core::Keyspace) of an [`Engine`](dlock_core::Engine), and
+//! the changes that commands of the server itself make to keys.
 //!
-//! [`Keys`] are the same for `dlock serve` and for the tests of the engine. They differ in their [`Surroundings`]: the
-//! clock, the users, and who hears of a change.
+//! `dlock serve` and the tests of the engine share [`Keys`] and differ in their [`Surroundings`]: the clock, the users,
+//! and what happens when a key changes.
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
@@ -16,7 +16,7 @@ pub use open::MemoryKey;
 use dlock_core::engine::{Permission, UserState};
 use dlock_core::{Effect, Lock, Name, Now, Uptime};
 
-/// The parts of a server that are no keys.
+/// The parts of a server besides its keys: clocks, users, permissions, replication and notifications.
 pub trait Surroundings {
     /// Returns the machine's time.
     fn now(&self) -> Now;
@@ -27,7 +27,7 @@ pub trait Surroundings {
     /// Returns the name of the user whose command is running.
     fn user(&mut self) -> Option<Vec<u8>>;
 
-    /// Returns what the server knows of a user.
+    /// Returns the state of a user.
     fn user_state(&mut self, user: &[u8]) -> UserState;
 
     /// Returns what the server lets a timer do to this key.
@@ -40,10 +40,10 @@ pub trait Surroundings {
         (true, 0)
     }
 
-    /// Hears that a key is about to be opened.
+    /// Called before a key is opened.
     fn opens(&mut self) {}
 
-    /// Returns whether the server does not open the key that is about to be opened.
+    /// Returns whether the server refuses to open the next key.
     fn refuses(&mut self) -> bool {
         false
     }
@@ -53,33 +53,33 @@ pub trait Surroundings {
         false
     }
 
-    /// Returns whether keys that have expired stay, because another server decides.
+    /// Returns whether expired keys stay, as on a replica, which waits for its primary to delete them.
     fn keeps_expired(&self) -> bool {
         false
     }
 
-    /// Hears of an effect on a key.
+    /// Replicates an effect on a key.
     fn replicate(&mut self, _name: Name<'_>, _effect: &Effect) {}
 
-    /// Hears that the running command says what happens to a key.
+    /// Replicates the running command as it is, instead of its effect on this key.
     fn replicate_verbatim(&mut self, _name: Name<'_>) {}
 
-    /// Hears that a key is gone; `lock` is `None` if it held another type. Nothing tells of a flush.
+    /// Called when a key is gone, except after a flush. `lock` is `None` if the key held another type.
     fn gone(&mut self, _name: Name<'_>, _lock: Option<&Lock>, _how: Gone) {}
 
-    /// Hears that clients which watch this key have to learn of a change.
+    /// Called when a key has changed visibly, so that clients that watch it must be told.
     fn modified(&mut self, _name: Name<'_>) {}
 }
 
-/// How a key went.
+/// Why a key is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
     /// The key was deleted or replaced.
     Deleted,
-    /// The key has another name now.
+    /// The key was renamed or moved.
     Renamed,
-    /// The key had expired when the engine looked at it: the engine knows.
+    /// The engine found the key expired, so the engine knows.
     ExpiredForEngine,
-    /// The key had expired, and nobody has told the engine.
+    /// The server found the key expired, so the engine must be told.
     Expired,
 }

@@ -1,4 +1,4 @@
-//! A key that is open for change.
+//! A key that the engine has opened.
 
 use dlock_core::engine::{KeyEnd, OpenKey, Signal};
 use dlock_core::{Effect, Lock, Name, UnixMs};
@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 use crate::table::{Key, Value};
 use crate::{Keys, Surroundings};
 
-/// A key that is open for change. The keys are borrowed meanwhile, so it stays at its place.
+/// A key that is open for change. Borrows all keys, so the key keeps its place until it is closed.
 #[derive(Debug)]
-pub struct MemoryKey<'k, W> {
-    keys: &'k mut Keys<W>,
+pub struct MemoryKey<'k, S> {
+    keys: &'k mut Keys<S>,
     db: i32,
     name: SmallVec<[u8; 64]>,
     /// `None`: there is no such key.
@@ -18,8 +18,8 @@ pub struct MemoryKey<'k, W> {
     was_removed: bool,
 }
 
-impl<'k, W> MemoryKey<'k, W> {
-    pub(crate) fn new(keys: &'k mut Keys<W>, name: Name<'_>, place: Option<usize>, was_removed: bool) -> Self {
+impl<'k, S> MemoryKey<'k, S> {
+    pub(crate) fn new(keys: &'k mut Keys<S>, name: Name<'_>, place: Option<usize>, was_removed: bool) -> Self {
         MemoryKey { keys, db: name.db, name: SmallVec::from_slice(name.key), place, was_removed }
     }
 
@@ -28,7 +28,7 @@ impl<'k, W> MemoryKey<'k, W> {
     }
 }
 
-impl<W: Surroundings> OpenKey for MemoryKey<'_, W> {
+impl<S: Surroundings> OpenKey for MemoryKey<'_, S> {
     fn name(&self) -> Name<'_> {
         Name { db: self.db, key: &self.name }
     }

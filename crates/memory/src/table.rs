@@ -1,4 +1,4 @@
-//! Where the keys are: each has a place, which it keeps, and is found by its name.
+//! The table of keys: a hash table from names to places. A key keeps its place.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -19,7 +19,7 @@ pub(crate) struct Key {
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Lock(Box<Lock>),
-    /// Something else.
+    /// A value of another type.
     Other,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Table {
     hasher: FixedState,
     places: Vec<Option<Key>>,
     free: Vec<usize>,
-    /// Places by name.
+    /// The places of the keys, hashed by name.
     names: HashTable<usize>,
     /// How many keys each database has.
     sizes: BTreeMap<i32, usize>,
@@ -80,7 +80,7 @@ impl Table {
         self.places.get_mut(place)?.as_mut()
     }
 
-    /// Adds a key whose name is not there.
+    /// Adds a key. There must be no key of this name. Returns its place.
     pub fn add(&mut self, key: Key) -> usize {
         let hashed = hash(&self.hasher, key.name());
         *self.sizes.entry(key.db).or_default() += 1;
@@ -112,7 +112,7 @@ impl Table {
         self.places.iter().flatten()
     }
 
-    /// Frees the memory of a crowd that has left.
+    /// Frees the memory when the last key is gone, if there were many.
     fn give_memory_back(&mut self) {
         if self.names.is_empty() && self.places.len() > FEW {
             (self.places, self.free, self.names) = (Vec::new(), Vec::new(), HashTable::new());
@@ -120,7 +120,7 @@ impl Table {
     }
 }
 
-/// The number of keys for which memory is kept.
+/// The number of places for which an empty table keeps its memory.
 const FEW: usize = 1024;
 
 fn hash(hasher: &FixedState, name: Name<'_>) -> u64 {
