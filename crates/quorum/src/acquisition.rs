@@ -1,15 +1,17 @@
 //! The way to a majority: all servers at once or the queue of the gate server, the next attempt.
 //!
 //! # Implementation details
-//! A client asks all servers at once. If the lock is free that is all. One server decides who is let in, the gate
-//! server: the first that is up, in an order that all clients share. A client that it refuses gives back what the
-//! others granted and, if it may wait, enters its queue, so that all wait in one queue and nobody polls. When it is
-//! granted there it asks the others. Where one of these is held it waits in their queues for a moment, since whoever
-//! left the gate server is leaving them too. If that does not help it gives everything back, and after a random time
-//! enters the queue of the first server that refused it.
+//! A client asks all servers at once. If the lock is free, it gets the lock by their answers.
 //!
-//! A client enters a second queue only if the gate server has let it in, and never for long: two clients with different
-//! gate servers wait for each other.
+//! The gate server decides which client gets the lock. It is the first server that is up, in an order that all clients
+//! share. A client that it refuses releases what the other servers granted and, if it may wait, enters the queue of the
+//! gate server, so that all clients wait in one queue and none polls. When the gate server grants the lock, the client
+//! asks the other servers. If some of them refuse, it waits in their queues for a moment, since the owner that released
+//! the gate server is releasing them, too. If that fails, the client releases everything and, after a random time, enters
+//! the queue of the first server that refused it.
+//!
+//! A client enters a second queue only if the gate server has granted it the lock, and only for a moment, because two
+//! clients that see different gate servers may wait for each other.
 
 use std::time::Duration;
 
@@ -35,18 +37,19 @@ pub enum Patience {
 pub enum Outcome {
     /// The lock is held on a majority.
     Held(Hold),
-    /// A client holds the lock, and still did when the patience ended.
+    /// The lock was held by another client until the patience ended.
     Contended,
-    /// No majority of servers answers: only this many did.
+    /// Fewer servers than a majority answered: this many.
     TooFew(usize),
 }
 
-/// A client's knowledge when it begins.
+/// A client's knowledge at the start of an acquisition.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// Servers that did not answer lately: they are asked, but not waited for or waited at.
+    /// Servers that did not answer lately. The client asks them, too, but does not wait for their answers or in their
+    /// queues.
     pub suspects: &'a [usize],
-    /// Whether the lock was held lately. Then a client that may wait begins in the queue.
+    /// Whether the lock was held lately. If so, a client that may wait starts in the queue of the gate server.
     pub contended: bool,
     /// The token to ask for.
     pub floor: Floor,
@@ -62,11 +65,13 @@ pub struct Acquisition {
     pub(crate) floor: Floor,
     dice: Dice,
     pub(crate) attempt: u32,
-    splits: u32,
+    /// How often the client has backed off.
+    back_offs: u32,
+    /// How many requests were refused.
     refusals: u32,
-    /// For each server, whether it has failed, before this acquisition or in it: then it is not the gate server.
+    /// For each server, whether it has failed lately, in this acquisition or before. A suspect is not the gate server.
     pub(crate) suspects: Vec<bool>,
-    /// For each server, whether it owes the answer to a `PING`.
+    /// For each server, whether a `PING` is unanswered.
     pinged: Vec<bool>,
     pub(crate) votes: Votes,
     pub(crate) phase: Phase,
@@ -74,13 +79,13 @@ pub struct Acquisition {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// The client waits in the queue of the gate server.
+    /// The client waits in the queue of the gate server, which is server `at`.
     Gate { at: usize, probe: Probe },
     /// All servers have been asked.
     Gather(Gather),
     /// Everything has been released. After `until`, the client enters the queue of `gate`.
     BackOff { until: Duration, gate: usize },
-    /// The acquisition has ended, with an outcome until the caller takes it.
+    /// The acquisition has ended. The outcome is there until the caller takes it.
     Ended(Option<Outcome>),
 }
 
@@ -88,29 +93,31 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gather {
     pub began: Duration,
-    /// The time by which a server must answer, or counts as failed.
+    /// The time by which a server must answer. A server that has not counts as failed.
     pub until: Duration,
     /// The time after which lower tokens are raised, if a majority has granted different ones. Until then, the servers
     /// that have not answered may still make up a majority with one token.
     pub agree_by: Option<Duration>,
-    /// Whether that time has passed.
+    /// Whether `agree_by` or `until` has passed.
     pub is_overdue: bool,
     /// The lease that servers are asked for.
     pub lease: Duration,
 }
 
-/// Whether the gate server is there: a queue is silent, and so is a server that has stopped.
+/// The `PING`s to the gate server while a client waits in its queue. A wait alone does not show whether the server is
+/// still up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Probe {
-    /// The next question is due at this time. The first one goes to all servers, to know which one is up if the gate
+    /// The next `PING` is due at this time. The first one goes to all servers, to learn which server is up if the gate
     /// server is not.
-    Due(Duration, Whom),
-    /// The question was sent, and an answer must come by this time.
+    Due(Duration, Probed),
+    /// The `PING` was sent, and must be answered by this time.
     Open(Duration),
 }
 
+/// The servers to which a `PING` goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
+pub(crate) enum Probed {
     All,
     GateServer,
 }
@@ -131,7 +138,7 @@ impl Acquisition {
             floor: start.floor,
             dice: Dice::new(start.seed),
             attempt: 0,
-            splits: 0,
+            back_offs: 0,
             refusals: 0,
             suspects: vec![false; members],
             pinged: vec![false; members],
@@ -147,7 +154,7 @@ impl Acquisition {
         acquisition
     }
 
-    /// Records that the servers' clocks have been read again.
+    /// Sets the token to ask for from now on, after the servers' clocks have been read again.
     pub fn set_floor(&mut self, floor: Floor) {
         self.floor = floor;
     }
@@ -163,7 +170,7 @@ impl Acquisition {
         self.attempt > 1 || matches!(self.phase, Phase::BackOff { .. })
     }
 
-    /// Returns when to call [`Acquisition::handle_timeout`], if nothing comes back before.
+    /// Returns when to call [`Acquisition::handle_timeout`], unless an answer arrives before.
     pub fn next_timeout(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Gate { probe: Probe::Due(at, _) | Probe::Open(at), .. } => {
@@ -175,7 +182,7 @@ impl Acquisition {
         }
     }
 
-    /// Returns the outcome, once: the acquisition has ended.
+    /// Returns the outcome if the acquisition has ended. Only the first call after the end returns it.
     pub fn outcome(&mut self) -> Option<Outcome> {
         if let Phase::Ended(outcome) = &mut self.phase { outcome.take() } else { None }
     }
@@ -188,10 +195,10 @@ impl Acquisition {
         }
         self.refusals += u32::from(answer == Answer::Refused);
         match (call.ask, &mut self.phase) {
-            (Ask::Queue(..), Phase::Gate { at, .. }) if *at == call.to => self.at_the_gate(now, call, answer, calls),
+            (Ask::Queue(..), Phase::Gate { at, .. }) if *at == call.to => self.answer_gate(now, call, answer, calls),
             (Ask::Ping, Phase::Gate { at, probe }) if *at == call.to => match answer {
                 Answer::Failed => self.gate_is_down(now, call.to, calls),
-                _ => *probe = Probe::Due(now + self.terms.timeout().max(PROBE_EVERY), Whom::GateServer),
+                _ => *probe = Probe::Due(now + self.terms.timeout().max(PROBE_EVERY), Probed::GateServer),
             },
             (Ask::Enter(_) | Ask::Queue(..) | Ask::Raise(_), Phase::Gather(_)) => {
                 self.note_vote(now, call, answer, calls);
@@ -219,7 +226,7 @@ impl Acquisition {
         }
     }
 
-    /// Ends the acquisition: every hold that was asked for is released.
+    /// Ends the acquisition without an outcome, and releases every hold that was requested.
     pub fn abandon(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.give_back(now, calls);
         self.phase = Phase::Ended(None);
@@ -230,7 +237,7 @@ impl Acquisition {
         self.suspects.iter().enumerate().filter(|(_, suspect)| **suspect).map(|(member, _)| member)
     }
 
-    /// Asks all servers, as a newcomer.
+    /// Starts an attempt that asks all servers for the short first lease.
     fn ask_all(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.attempt += 1;
         self.votes.reset();
@@ -238,7 +245,7 @@ impl Acquisition {
         self.gather(entry, now, calls);
     }
 
-    /// Enters the queue of a server.
+    /// Starts an attempt in the queue of a server.
     pub(crate) fn join_gate(&mut self, at: usize, now: Duration, calls: &mut Vec<Call>) {
         let block = match self.patience {
             Patience::Until(end) if now < end => Some(end - now),
@@ -248,7 +255,7 @@ impl Acquisition {
         self.attempt += 1;
         self.votes.reset();
         self.votes.set(at, Vote::Open);
-        self.phase = Phase::Gate { at, probe: Probe::Due(now + self.terms.timeout() / 2, Whom::All) };
+        self.phase = Phase::Gate { at, probe: Probe::Due(now + self.terms.timeout() / 2, Probed::All) };
         let entry = Entry { lease: self.terms.lease(), min_token: self.floor.token(now) };
         self.call(at, Ask::Queue(entry, block), now, calls);
     }
@@ -263,22 +270,23 @@ impl Acquisition {
 
     fn probe(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
         let Phase::Gate { probe, .. } = &mut self.phase else { return };
-        let whom = if let Probe::Due(_, whom) = probe { *whom } else { Whom::GateServer };
+        let probed = if let Probe::Due(_, probed) = probe { *probed } else { Probed::GateServer };
         *probe = Probe::Open(now + self.terms.timeout() / 2);
-        match whom {
-            Whom::GateServer => self.call(at, Ask::Ping, now, calls),
-            Whom::All => {
+        match probed {
+            Probed::GateServer => self.call(at, Ask::Ping, now, calls),
+            Probed::All => {
                 self.pinged.fill(true);
                 (0..self.terms.members()).for_each(|member| self.call(member, Ask::Ping, now, calls));
             }
         }
     }
 
-    fn at_the_gate(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
+    /// Acts on the answer of the gate server to a request in its queue.
+    fn answer_gate(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
         match answer {
-            Answer::Granted(token) => self.let_in(now, call, token, calls),
+            Answer::Granted(token) => self.gather_after_gate(now, call, token, calls),
             Answer::Failed => self.gate_is_down(now, call.to, calls),
-            // The wait has run out, or it was ended from outside.
+            // The wait has run out, or was ended by another client, for example with `CLIENT UNBLOCK`.
             _ => {
                 self.votes.set(call.to, Vote::Refused { waited: true });
                 self.back_off(now, call.to);
@@ -286,9 +294,9 @@ impl Acquisition {
         }
     }
 
-    /// The gate server has granted: asks the others for the same token. Its own hold began at an unknown time; unless
-    /// that was just now, with a token that is ahead of the others' clocks, it is renewed with theirs.
-    fn let_in(&mut self, now: Duration, call: &Call, token: u64, calls: &mut Vec<Call>) {
+    /// Asks the other servers for the token that the gate server has granted. The hold of the gate server began at an
+    /// unknown time. Unless that was just now, with a token that is ahead of the other servers' clocks, it is renewed, too.
+    fn gather_after_gate(&mut self, now: Duration, call: &Call, token: u64, calls: &mut Vec<Call>) {
         let lease = self.terms.lease();
         let floor = self.floor.token(now).unwrap_or(0);
         let is_ahead = token.saturating_add(AHEAD_US) >= floor && floor > 0;
@@ -306,20 +314,20 @@ impl Acquisition {
 
     fn gate_is_down(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
         self.suspect(at);
-        // A server that has not answered its `PING` by now is down, too.
+        // Servers that have not answered their `PING` by now are down, too.
         for (suspect, pinged) in self.suspects.iter_mut().zip(&mut self.pinged) {
             *suspect |= std::mem::take(pinged);
         }
         self.votes.set(at, Vote::Failed);
         self.give_back(now, calls);
         if self.suspects.iter().all(|suspect| *suspect) {
-            // No server is known to be up. All are asked once, and their answers tell.
+            // No server is known to be up. The answers to one more attempt tell whether a majority is.
             return self.ask_all(now, calls);
         }
         self.join_gate(self.gate_server(), now, calls);
     }
 
-    /// Returns the first server that is up, as far as is known.
+    /// Returns the first server that is not suspected to be down.
     pub(crate) fn gate_server(&self) -> usize {
         self.suspects.iter().position(|suspect| !suspect).unwrap_or(0)
     }
@@ -330,7 +338,7 @@ impl Acquisition {
 
     fn note_health(&mut self, call: &Call, answer: Answer) {
         let suspect = matches!(answer, Answer::Failed);
-        // A server that does not count answers a release, too.
+        // Even a server that does not count answers a release, so the answer does not clear the suspicion.
         if call.ask == Ask::Release && !suspect {
             return;
         }
@@ -342,7 +350,7 @@ impl Acquisition {
         self.suspects.get(member).copied().unwrap_or(true)
     }
 
-    /// Asks all that have not been asked yet.
+    /// Asks all servers that have not been asked in this attempt.
     fn gather(&mut self, entry: Entry, now: Duration, calls: &mut Vec<Call>) {
         let until = now + self.terms.timeout();
         self.phase = Phase::Gather(Gather { began: now, until, agree_by: None, is_overdue: false, lease: entry.lease });
@@ -367,7 +375,7 @@ impl Acquisition {
             }
         }
         self.count(now, calls);
-        // `count` has asked for nothing more, so no majority has holds that live and one token.
+        // `count` has neither ended the attempt nor asked for more, so no majority has one token by live holds.
         if let Phase::Gather(gather) = self.phase
             && now >= gather.until
         {
@@ -375,7 +383,7 @@ impl Acquisition {
         }
     }
 
-    /// Ends this attempt, which has failed.
+    /// Ends an attempt that has failed: releases its holds, and backs off or ends the acquisition.
     pub(crate) fn fail(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.give_back(now, calls);
         let answered = self.votes.count(|vote| vote != Vote::Failed);
@@ -396,12 +404,12 @@ impl Acquisition {
         if is_over {
             return self.end(Outcome::Contended);
         }
-        let most = BACK_OFF.saturating_mul(1 << self.splits.min(16)).min(self.terms.timeout());
-        self.splits += 1;
+        let most = BACK_OFF.saturating_mul(1 << self.back_offs.min(16)).min(self.terms.timeout());
+        self.back_offs += 1;
         self.phase = Phase::BackOff { until: now + self.dice.up_to(most), gate };
     }
 
-    /// Releases wherever a hold may be, even where no answer came.
+    /// Sends a release to every server that may have a hold, including those that have not answered.
     pub(crate) fn give_back(&mut self, now: Duration, calls: &mut Vec<Call>) {
         let asked: Vec<usize> = self.votes.iter().filter(|(_, vote)| vote.may_hold()).map(|(at, _)| at).collect();
         asked.into_iter().for_each(|member| self.call(member, Ask::Release, now, calls));
@@ -422,11 +430,11 @@ impl Gather {
     }
 }
 
-/// How often a client in the queue asks the gate server whether it is there.
+/// How often a client in the queue sends a `PING` to the gate server.
 const PROBE_EVERY: Duration = Duration::from_secs(4);
 
-/// By how much the token of a grant may be behind the one to ask for, and still be ahead of the servers' clocks.
+/// By how much a granted token may be lower than the token to ask for, and still be ahead of the servers' clocks.
 const AHEAD_US: u64 = MARGIN_US / 2;
 
-/// The longest back-off after the first split. Each further one may take twice as long, up to the timeout of a server.
+/// The limit of the first back-off. Each further one has twice that limit, up to the timeout of a server.
 const BACK_OFF: Duration = Duration::from_millis(4);

@@ -2,30 +2,30 @@
 
 use std::time::Duration;
 
-/// A message to one server.
+/// A request to one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The server, counted from 0 in the order that all clients share.
     pub to: usize,
-    /// The attempt, counted from 1: each is made by an owner of its own.
+    /// The attempt, counted from 1. Each attempt has an owner of its own.
     pub attempt: u32,
-    /// When the client decided to send the question. It leaves then or later.
+    /// When the client decided to send the request. The request leaves then or later.
     pub sent: Duration,
-    /// The question.
+    /// The command.
     pub ask: Ask,
 }
 
-/// The request of a [`Call`]. `key` and `owner` are the caller's to add, and `PX lease` with [`Terms::lease`] where the
-/// call names no lease of its own.
+/// The command of a [`Call`]. The caller adds `key` and `owner`, and `PX lease` with [`Terms::lease`] if the call has no
+/// lease of its own.
 ///
 /// [`Terms::lease`]: crate::Terms::lease
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// `ACQUIRE` (or `WLOCK`, `RLOCK`) `key owner PX lease MINTOKEN token`, never sent twice. It is answered by
-    /// `Granted` or `Refused`.
+    /// `ACQUIRE` (or `WLOCK`, `RLOCK`) `key owner PX lease MINTOKEN token`, never sent twice. The answer is `Granted` or
+    /// `Refused`.
     Enter(Entry),
-    /// The same with `BLOCK`: for this long, or forever. It needs a connection of its own while it waits. It may follow
-    /// an `Enter` that was refused.
+    /// `Enter` with `BLOCK`, for this long or forever. The request needs a connection of its own while it waits. It may
+    /// follow an `Enter` that was refused.
     Queue(Entry, Option<Duration>),
     /// `RENEW key owner PX lease MINTOKEN token`.
     Raise(u64),
@@ -34,34 +34,34 @@ pub enum Ask {
     /// `ACQUIRE` (or `WLOCK`, `RLOCK`) `key owner PX lease MINTOKEN token REQUEST id`, with the same id each time. Like
     /// `Raise` and `Renew`, it also goes to a server that does not count yet because it is too young.
     Repair(u64),
-    /// `RELEASE key owner ALL`, best on the connection that asked to enter, so that it comes after that. A caller that
-    /// waits in the queue there ends that wait.
+    /// `RELEASE key owner ALL`, preferably on the connection of the request for the lock, so that it arrives after that
+    /// request. If the request still waits in the server's queue, the caller ends that wait.
     Release,
-    /// `PING`: is it there? Not on a connection that waits.
+    /// `PING`, to learn whether the server is up, on a connection that does not wait.
     Ping,
 }
 
-/// The options of a request to enter.
+/// The options of a request for the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// For how long, unless renewed.
+    /// `PX`: the lease.
     pub lease: Duration,
-    /// `MINTOKEN`: the token is at least this.
+    /// `MINTOKEN`: the lowest token that the server may grant.
     pub min_token: Option<u64>,
 }
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To `Enter`, `Queue` and `Repair`: the fencing token.
+    /// To `Enter`, `Queue` and `Repair`: granted, with this fencing token.
     Granted(u64),
     /// To `Enter`, `Queue` and `Repair`: nil.
     Refused,
-    /// To `Raise`, `Renew`, `Release`: 1. To `Ping`: whatever.
+    /// To `Raise`, `Renew`, `Release`: 1. To `Ping`: any reply.
     Done,
-    /// To `Raise` and `Renew`: 1, from a server that was too young to count when this was sent.
+    /// To `Raise` and `Renew`: 1, from a server that was too young to count when the call was sent.
     Reserved,
-    /// To `Raise`, `Renew`, `Release`: nil, the owner has no such hold.
+    /// To `Raise`, `Renew`, `Release`: nil, because the owner has no such hold.
     Gone,
     /// To anything: no connection, an error, or a server that may not count. The command may have been executed.
     Failed,

@@ -1,7 +1,7 @@
 //! The servers' clocks, and the token to ask for.
 //!
-//! Servers grant the same token if all are asked for one that is ahead of their clocks. It comes from the clocks alone,
-//! never from tokens, which would lift each other further and further ahead.
+//! Servers grant the same token if all are asked for one that is ahead of their clocks. The token to ask for is computed
+//! from the clocks alone. If clients raised the tokens of others, tokens would run further and further ahead.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ struct Reading {
 }
 
 impl Clocks {
-    /// Returns clocks without a reading for this many servers. An answer that took longer than `timeout` is too inexact
-    /// and is ignored: half of that is how wrong a reading may be.
+    /// Returns clocks without a reading for this many servers. A reading is wrong by at most half of the time that its
+    /// answer took. Answers that took longer than `timeout` are too inexact, and are ignored.
     pub fn new(members: usize, timeout: Duration) -> Clocks {
         Clocks { readings: vec![None; members], timeout }
     }
 
-    /// Records what `TIME` said that was asked at `sent` and answered at `received`.
+    /// Records the answer to a `TIME` that was sent at `sent` and answered at `received`.
     pub fn note(&mut self, member: usize, sent: Duration, received: Duration, unix_us: u64) {
         let took = received.saturating_sub(sent);
         if took <= self.timeout
@@ -36,15 +36,15 @@ impl Clocks {
         }
     }
 
-    /// Returns the token to ask for: a margin ahead of the median of the clocks (of two, the slower one), so that a
-    /// single reading that is too high does not decide it.
+    /// Returns the token to ask for: a margin ahead of the median of the clocks, so that a single clock that is too fast
+    /// does not decide. Of an even number of clocks, the slower one in the middle is the median.
     pub fn floor(&self, now: Duration) -> Floor {
         let clocks = self.clocks(now);
         let median = clocks.get(clocks.len().saturating_sub(1) / 2).filter(|_| clocks.len() > self.readings.len() / 2);
         Floor { at: now, token: median.map(|clock| clock + MARGIN_US) }
     }
 
-    /// Returns the times of the clocks that are known, in order.
+    /// Returns the present times of the clocks that are known, in ascending order.
     fn clocks(&self, now: Duration) -> Vec<u64> {
         let read = |reading: &Reading| {
             let age = now.checked_sub(reading.at).filter(|age| *age <= MAX_AGE)?;
@@ -55,7 +55,7 @@ impl Clocks {
         clocks
     }
 
-    /// Leaves out the rule that the clock is the median.
+    /// Returns the token to ask for by the fastest clock instead of the median, to leave out that rule.
     #[cfg(test)]
     pub(crate) fn floor_of_the_fastest(&self, now: Duration) -> Floor {
         let clocks = self.clocks(now);
@@ -64,7 +64,8 @@ impl Clocks {
     }
 }
 
-/// The token to ask for, by the time. Unknown without the clocks of a majority, or when these were read too long ago.
+/// The token to ask for, which rises with the time. The token is unknown without the clocks of a majority, or when they
+/// were read too long ago.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Floor {
     at: Duration,
@@ -82,13 +83,13 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// How far the token is ahead of the clock it is taken from.
+/// How far the token to ask for is ahead of the clock that it is computed from.
 pub(crate) const MARGIN_US: u64 = 10_000;
 
-/// The latest time that is taken from a clock: a token that is higher is an error.
+/// The highest reading of a clock, µs. Half of the highest token, so that the token to ask for is always a valid one.
 const LATEST_US: u64 = 1 << 52;
 
-/// How long a reading counts. Callers read the clocks again well before.
+/// How long a reading counts. Callers read the clocks more often.
 const MAX_AGE: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_ahead_of_the_others_does_not_decide() {
+    fn a_clock_ahead_of_the_others_does_not_decide() {
         assert_eq!(token(&[1000, 2000, 9_000_000], MS * 10), Some(12_000));
         assert_eq!(token(&[5000, 1000, 9_000_000, 8_000_000], MS * 10), Some(15_000));
         assert_eq!(token(&[1000, 9_000_000, 0], MS * 10), Some(11_000));
@@ -119,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_with_the_time() {
+    fn the_token_to_ask_for_rises_with_the_time() {
         let floor = clocks(&[1000, 2000, 3000]).floor(MS * 10);
         assert_eq!(floor.token(MS * 15), Some(17_000));
         assert_eq!(token(&[1000, 2000, 3000], MS * 15), Some(17_000));
     }
 
     #[test]
-    fn without_the_clocks_of_a_majority_it_is_unknown() {
+    fn without_the_clocks_of_a_majority_the_token_to_ask_for_is_unknown() {
         assert_eq!(token(&[1000, 0, 0], MS * 10), None);
         assert_eq!(token(&[1000, 2000, 0], MS * 10), Some(11_000));
         assert_eq!(token(&[1000, 2000, 3000], MAX_AGE + MS * 11), None);

@@ -1,9 +1,9 @@
-//! When the votes of an attempt are the lock, and what to ask if they are not.
+//! When the votes of an attempt are enough for the lock, and what to ask for if they are not.
 //!
 //! # Implementation details
-//! A client has the lock when its gate server has let it in, and a majority has the same token, by holds that live. If
-//! all servers were asked for a token ahead of their clocks, each grants that token, and the grants are enough. If the
-//! tokens differ, the lower ones are raised to the highest.
+//! A client has the lock when the gate server has granted it, and a majority has the same token, by live holds. If all
+//! servers were asked for a token ahead of their clocks, each grants that token, and the grants are enough. If the tokens
+//! differ, the lower ones are raised to the highest.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::votes::Vote;
 use crate::{Acquisition, Answer, Ask, Call, Hold, Outcome, Terms};
 
 impl Acquisition {
-    /// Records the answer to a request to enter or to raise the token.
+    /// Records the answer to a request for the lock or to raise the token.
     pub(crate) fn note_vote(&mut self, now: Duration, call: &Call, answer: Answer, calls: &mut Vec<Call>) {
         let vote = match (call.ask, answer) {
             (Ask::Enter(entry) | Ask::Queue(entry, _), Answer::Granted(token)) => {
@@ -32,7 +32,7 @@ impl Acquisition {
         self.count(now, calls);
     }
 
-    /// Ends the attempt, or asks for what is missing, as far as that is known by now.
+    /// Ends the attempt if the votes decide it, or asks servers for what is missing.
     pub(crate) fn count(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if self.votes.count(|vote| vote != Vote::Failed) < self.terms.majority() {
             return self.fail(now, calls);
@@ -62,14 +62,14 @@ impl Acquisition {
         self.votes.agreed(self.terms.majority(), now)
     }
 
-    /// Returns the first server that is up, as far as is known.
+    /// Returns the first server that is not known to be down, by health and by the votes of this attempt.
     fn gate_of_votes(&self) -> Option<usize> {
         let is_up = |at: &usize| !self.is_suspect(*at) && self.votes.get(*at) != Vote::Failed;
         (0..self.terms.members()).find(is_up)
     }
 
-    /// Waits for a moment in the queues of the servers that refused. The gate server has let this client in, so another
-    /// client that holds one of them is leaving it, or will be turned away.
+    /// Waits for a moment in the queues of the servers that refused. The gate server has granted the lock to this client,
+    /// so another client with a hold on one of them is releasing it, or will be turned away.
     fn wait_where_refused(&mut self, now: Duration, calls: &mut Vec<Call>) {
         let Phase::Gather(Gather { until, lease, .. }) = self.phase else { return };
         if self.patience == Patience::None || now + SHORTEST_WAIT * 2 > until {
@@ -84,8 +84,8 @@ impl Acquisition {
         }
     }
 
-    /// Releases everything and enters the queue of the gate server, which has not let this client in. A client that may
-    /// not wait ends its attempt.
+    /// Releases everything and enters the queue of the gate server, which has refused. A client that may not wait ends
+    /// its attempt instead.
     fn turn_away(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if self.patience == Patience::None {
             let answered = self.votes.count(|vote| !matches!(vote, Vote::Open | Vote::Failed));
@@ -99,20 +99,20 @@ impl Acquisition {
         self.join_gate(gate, now, calls);
     }
 
-    /// A majority has granted, with different tokens: raises the lower ones to the highest, unless the answers that are
-    /// due may be enough.
+    /// If a majority has granted different tokens, raises the lower ones to the highest, unless pending answers may still
+    /// make a majority with one token.
     fn agree(&mut self, now: Duration, calls: &mut Vec<Call>) {
         let (granted, majority) = (self.votes.granted(), self.terms.majority());
         let Phase::Gather(gather) = &mut self.phase else { return };
         if granted < majority || !self.terms.keeps(Rule::Raising) {
             return;
         }
-        // Servers that have not answered get as long again as it took so far.
+        // The other servers get as much time again as the majority took.
         let wait = *gather.agree_by.get_or_insert(now + (now - gather.began));
         let is_over = gather.is_overdue || now >= wait;
         let is_due = |at: usize| !is_over && !self.suspects.get(at).copied().unwrap_or(true);
         let due = self.votes.iter().filter(|(at, vote)| *vote == Vote::Open && is_due(*at)).count();
-        // The most servers that have one token: with the answers that are due, they may become a majority.
+        // The most servers that share a token. With the pending answers, they may become a majority.
         let most = self.votes.iter().filter_map(|(_, vote)| Some(self.votes.with(vote.token()?))).max();
         if most.unwrap_or(0) + due >= majority {
             return;

@@ -1,4 +1,4 @@
-//! The random back-off after a split (SplitMix64 from the caller's seed).
+//! The random back-off after a failed attempt (SplitMix64 from the caller's seed).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ impl Dice {
         Dice(seed)
     }
 
-    /// Draws a time between nothing and `most`, to the microsecond.
+    /// Draws a time from 0 to `most`, in whole microseconds.
     pub(crate) fn up_to(&mut self, most: Duration) -> Duration {
         let micros = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(self.next() % micros.saturating_add(1).max(1))

@@ -1,4 +1,4 @@
-//! How a lock is kept on a majority, repaired, lost and given up.
+//! How a lock is kept on a majority, repaired, lost and released.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::{Answer, Ask, Call, Terms};
 
 /// A lock that is held on a majority of servers.
 ///
-/// The hold is good until the time up to which a majority has been asked, with success, to keep it:
-/// [`Hold::valid_until`]. After that time it is lost for good, whatever is answered later.
+/// The hold is valid until [`Hold::valid_until`], the time up to which a majority has granted or renewed it. After that
+/// time it is lost for good, even if later answers report a renewal.
 #[derive(Clone, Debug)]
 pub struct Hold {
     terms: Terms,
@@ -17,23 +17,24 @@ pub struct Hold {
     token: u64,
     /// Whether all servers have been asked to raise their holds to the token.
     is_raised: bool,
+    /// The state of the hold on each server.
     parts: Vec<Part>,
     /// When each server was last asked to grant a hold that it had lost.
     repairs: Vec<Option<Duration>>,
     state: State,
 }
 
-/// The part of one server.
+/// The state of the hold on one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// The server may have a hold.
     Unknown,
-    /// The server may have a hold, because a request to enter is unanswered. The request may be granted even after a
-    /// renewal was told that there is no hold.
+    /// The server may have a hold, because a request for the lock is unanswered. The server may grant the request even
+    /// after it has answered a renewal with nil.
     Entering,
-    /// The server has a hold, which does not count: the server is too young.
+    /// The server has a hold that does not count, because the server is too young.
     Reserved,
-    /// The server has a hold, which is good until this time.
+    /// The server has a hold that is valid until this time.
     Kept(Duration),
     /// The server has no hold.
     None,
@@ -41,18 +42,18 @@ enum Part {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The lock is held: when the last renewal was sent, if any, and the time before which no other is sent.
+    /// The lock is held. The last renewal, if any, was sent at the first time, and no other is sent before the second.
     Kept(Option<Duration>, Duration),
     /// The lock is lost: its time has passed, or no majority has it any more.
     Lost,
-    /// All servers have been asked to release the hold. The release is over by this time.
+    /// All servers have been asked to release the hold. The release ends by this time, even without answers.
     Leaving(Duration),
-    /// The release is over.
+    /// The release has ended.
     Left,
 }
 
 impl Hold {
-    /// Returns the hold that the votes result in. Every hold that lives counts from now on, whatever its token.
+    /// Makes a hold from the votes of an attempt. From now on, every live hold on a server counts, even with another token.
     pub(crate) fn of(terms: Terms, attempt: u32, token: u64, votes: &Votes, now: Duration) -> Hold {
         let part = |vote| match vote {
             Vote::Refused { .. } | Vote::Unasked => Part::None,
@@ -65,32 +66,32 @@ impl Hold {
         Hold { terms, attempt, token, is_raised: false, parts, repairs: vec![None; terms.members()], state }
     }
 
-    /// Returns the fencing token: higher than that of every hold before.
+    /// Returns the fencing token, which is higher than that of every earlier hold.
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// Returns the attempt, and so the owner, that holds it.
+    /// Returns the attempt that acquired the hold. Its owner is the owner of the hold.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Returns until when nobody else can hold the lock. The past, if no majority keeps it any more.
+    /// Returns until when no other client can hold the lock. If the lock is lost, that is in the past.
     pub fn valid_until(&self) -> Duration {
         if self.state == State::Lost { Duration::ZERO } else { self.majority_until() }
     }
 
-    /// Returns whether a majority has renewed it that was asked at `sent` or later.
+    /// Returns whether a majority has renewed the hold by requests that were sent at `sent` or later.
     pub fn is_renewed_since(&self, sent: Duration) -> bool {
         self.valid_until() >= Terms::valid_until(sent, self.terms.lease())
     }
 
-    /// Returns whether it is held: it has neither run out nor been given up.
+    /// Returns whether the lock is held: it has neither expired nor been released.
     pub fn is_good(&self, now: Duration) -> bool {
         matches!(self.state, State::Kept(..)) && now < self.valid_until()
     }
 
-    /// Returns when to call [`Hold::handle_timeout`], if nothing comes back before.
+    /// Returns when to call [`Hold::handle_timeout`], unless an answer arrives before.
     pub fn next_timeout(&self) -> Option<Duration> {
         match self.state {
             State::Kept(_, not_before) => {
@@ -102,13 +103,13 @@ impl Hold {
         }
     }
 
-    /// Returns when a renewal is due: when a third of the lease has passed since the last one, or soon if the first
-    /// requests had a shorter one, but not before the last one has had its time.
+    /// Returns when the next renewal is due: a third of the lease after the last one, or soon if the servers have granted
+    /// a shorter lease, but not before the last renewal has had its timeout.
     pub fn renewal_due(&self) -> Option<Duration> {
         if let State::Kept(_, not_before) = self.state { Some(self.next_renewal(not_before)) } else { None }
     }
 
-    /// Sends renewals when they are due: time has passed.
+    /// Acts on the time that has passed: sends renewals that are due, and ends a release that takes too long.
     pub fn handle_timeout(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.note_loss(now);
         match self.state {
@@ -118,8 +119,8 @@ impl Hold {
         }
     }
 
-    /// Asks all servers to keep it for another lease. When a majority does, the others are asked to grant it again.
-    /// Nothing if it is lost.
+    /// Asks all servers to renew the hold for another lease. When a majority has renewed it, the others are asked to grant
+    /// it again. Does nothing if the lock is lost or released.
     pub fn renew(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.note_loss(now);
         if !matches!(self.state, State::Kept(..)) {
@@ -148,11 +149,11 @@ impl Hold {
                 self.repair(now, calls);
             }
             State::Leaving(_) if call.ask == Ask::Release => {
-                // The release does not wait for a server that fails.
+                // A release does not wait for servers that fail.
                 self.set(call.to, if answer == Answer::Failed { Part::Unknown } else { Part::None });
                 self.end_leaving();
             }
-            // The grant is too late: the server may have executed the release before it.
+            // The server may have executed the release before this grant.
             State::Leaving(_) | State::Left if matches!(answer, Answer::Granted(_)) => {
                 self.call(call.to, Ask::Release, now, calls);
             }
@@ -166,7 +167,7 @@ impl Hold {
                 Part::Kept(Terms::valid_until(call.sent, entry.lease))
             }
             (Ask::Repair(_), Answer::Granted(_)) => {
-                // A repeated request may have been granted long ago. A renewal tells until when the hold is good.
+                // A repeated request may have been granted long ago. Only a renewal tells how long the hold is valid.
                 self.call(call.to, Ask::Renew, now, calls);
                 Part::Unknown
             }
@@ -189,8 +190,8 @@ impl Hold {
         }
     }
 
-    /// Asks the servers that have no hold to grant it again, once for each renewal that a majority has answered. (A lock
-    /// that was broken on a majority is not repaired.) Whoever holds it there now is not disturbed.
+    /// Asks the servers that have no hold to grant it again, once for each renewal that a majority has answered. A server
+    /// where another client holds the lock refuses. A lock that was broken on a majority is not repaired.
     fn repair(&mut self, now: Duration, calls: &mut Vec<Call>) {
         let State::Kept(Some(renewed), _) = self.state else { return };
         if self.terms.keeps(Rule::LostForGood) && !(self.is_renewed_since(renewed) && self.is_good(now)) {
@@ -206,30 +207,32 @@ impl Hold {
         }
     }
 
-    /// Gives it up everywhere, from now on. The gate server, the first that keeps it, is told second: the client that it
-    /// lets in finds the server that was told first free, and the others are told while that client is on its way. If it
-    /// is faster, it waits in their queues. A server that has nothing, as far as is known, is told last: something that
-    /// was sent to it may be on its way.
+    /// Releases the hold on all servers.
+    ///
+    /// The gate server, the first server that keeps the hold, is asked second. The next client, to which it grants the
+    /// lock, then finds the server that was asked first free, and the other servers are asked while that client's
+    /// requests are on their way. If these arrive earlier, that client waits in the queues for a moment. Servers that are
+    /// known to have no hold are asked last: an earlier request to them may still be on its way.
     pub fn release(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if !matches!(self.state, State::Kept(..) | State::Lost) {
             return;
         }
         self.state = State::Leaving(now + self.terms.timeout());
-        let mut told: Vec<usize> = (0..self.parts.len()).collect();
-        let mut kept = told.iter().copied().filter(|to| self.is_kept_by(*to));
+        let mut order: Vec<usize> = (0..self.parts.len()).collect();
+        let mut kept = order.iter().copied().filter(|to| self.is_kept_by(*to));
         let (gate, first) = (kept.next(), kept.next());
-        told.sort_by_key(|to| (Some(*to) != first, Some(*to) != gate, self.part(*to) == Part::None));
-        told.into_iter().for_each(|to| self.call(to, Ask::Release, now, calls));
+        order.sort_by_key(|to| (Some(*to) != first, Some(*to) != gate, self.part(*to) == Part::None));
+        order.into_iter().for_each(|to| self.call(to, Ask::Release, now, calls));
         self.end_leaving();
     }
 
-    /// Returns whether there is nobody left to tell.
+    /// Returns whether the release has ended.
     pub fn has_left(&self) -> bool {
         self.state == State::Left
     }
 
-    /// Marks the lock as lost when its time has passed. No later answer brings it back: another client may have had the
-    /// lock in between.
+    /// Marks the lock as lost when its time has passed. No later answer revives it, because another client may have had
+    /// the lock in between.
     fn note_loss(&mut self, now: Duration) {
         if matches!(self.state, State::Kept(..)) && now >= self.majority_until() && self.terms.keeps(Rule::LostForGood)
         {
@@ -281,9 +284,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gate_server_is_told_second() {
+    fn a_release_goes_to_the_gate_server_second() {
         let second = Duration::from_secs(1);
-        let told = |members: usize, kept: &[usize], refused: &[usize]| {
+        let released = |members: usize, kept: &[usize], refused: &[usize]| {
             let mut votes = Votes::new(members);
             (0..members).for_each(|member| votes.set(member, Vote::Failed));
             refused.iter().for_each(|member| votes.set(*member, Vote::Refused { waited: false }));
@@ -294,11 +297,11 @@ mod tests {
             hold.release(second, &mut calls);
             calls.iter().map(|call| call.to).collect::<Vec<_>>()
         };
-        assert_eq!(told(1, &[0], &[]), [0]);
-        assert_eq!(told(3, &[0, 2], &[]), [2, 0, 1]);
-        assert_eq!(told(5, &[0, 1, 2], &[]), [1, 0, 2, 3, 4]);
-        // The first one is down.
-        assert_eq!(told(5, &[1, 2, 3], &[]), [2, 1, 0, 3, 4]);
-        assert_eq!(told(5, &[1, 2, 3], &[0, 4]), [2, 1, 3, 0, 4]);
+        assert_eq!(released(1, &[0], &[]), [0]);
+        assert_eq!(released(3, &[0, 2], &[]), [2, 0, 1]);
+        assert_eq!(released(5, &[0, 1, 2], &[]), [1, 0, 2, 3, 4]);
+        // Server 0 is down, so server 1 is the gate server.
+        assert_eq!(released(5, &[1, 2, 3], &[]), [2, 1, 0, 3, 4]);
+        assert_eq!(released(5, &[1, 2, 3], &[0, 4]), [2, 1, 3, 0, 4]);
     }
 }

@@ -1,23 +1,23 @@
 //! A lock over a majority of independent servers, as a pure state machine: no connection, no clock, no randomness.
 //!
-//! An [`Acquisition`] says what to send ([`Call`]); the caller sends it, and hands in what came back ([`Answer`]) and
-//! that time has passed. It ends as an [`Outcome`]: a [`Hold`], which is renewed and released in the same way, or one
-//! of two reasons why not. Time is the caller's monotonic clock, since any fixed point, and an argument everywhere.
-//! [`standing`] decides which servers may count at all.
+//! An [`Acquisition`] returns the commands to send ([`Call`]). The caller sends them, hands in the [`Answer`]s, and calls
+//! `handle_timeout` when time has passed. An acquisition ends with an [`Outcome`]: a [`Hold`], which is renewed and
+//! released in the same way, or one of two reasons for the failure. Time is the caller's monotonic clock, counted from
+//! any fixed point, and an argument everywhere. [`standing`] decides which servers may count at all.
 //!
-//! Each attempt has an owner of its own, made by the caller out of [`Call::attempt`], so that whatever is left of an
-//! old attempt cannot touch a later one. Why this is safe, and under which assumptions, is in `docs/quorum.md`; the
-//! simulation (`make quorum-sim`) runs this code against servers with the rules of `dlock-core`.
+//! Each attempt has an owner of its own, which the caller makes from [`Call::attempt`], so that a leftover of an old
+//! attempt cannot affect a later one. `docs/quorum.md` says why this is safe, and under which assumptions. The simulation
+//! (`make quorum-sim`) runs this code against servers with the rules of `dlock-core`.
 //!
-//! | file | knows |
+//! | file | contents |
 //! |---|---|
-//! | `terms` | how many, how long, and how long a grant is good for |
-//! | `call` | what is sent and what comes back |
+//! | `terms` | the number of servers, lease and timeout, and how long a grant is valid |
+//! | `call` | requests and answers |
 //! | `clocks` | the servers' clocks, and the token to ask for |
-//! | `votes` | what each server has said in one attempt |
+//! | `votes` | the answers of the servers in one attempt |
 //! | `acquisition` | the way to a majority: all servers at once or the queue of the gate server, the next attempt |
-//! | `count` | when the votes of an attempt are the lock, and what to ask if they are not |
-//! | `hold` | how a lock is kept on a majority, repaired, lost and given up |
+//! | `count` | when the votes of an attempt are enough for the lock, and what to ask for if they are not |
+//! | `hold` | how a lock is kept on a majority, repaired, lost and released |
 //! | `member` | whether a server may count |
 //! | `dice` | the random back-off |
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 //! Whether a server may count.
 //!
-//! A server that has forgotten its locks would grant what is still held elsewhere. So one that is younger than any
-//! lease can be counts as down, unless it keeps its memory on disk; and one that was a replica, which may lack what
-//! its primary granted, does not count at all.
+//! A server that has forgotten its locks would grant locks that are still held elsewhere. A server whose uptime is shorter
+//! than the longest lease therefore counts as down, unless it keeps its locks on disk. A server that was a replica may
+//! lack locks that its primary granted, and never counts.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::drift_bound;
 /// A server's description of itself, read from `INFO` on every connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// `run_id`: another one after every start. Two members with the same one are the same server.
+    /// `run_id`, which changes with every start. Two members with the same `run_id` are the same server.
     pub run_id: String,
-    /// `uptime_in_seconds`: by the server's clock, up to a second too much.
+    /// `uptime_in_seconds`, by the server's clock. Up to a second too much.
     pub uptime: Duration,
-    /// `second_repl_offset`: -1 unless it was a replica and was promoted.
+    /// `second_repl_offset`: -1 unless the server was a replica and was promoted.
     pub second_repl_offset: i64,
-    /// `role`: whether it is a primary.
+    /// `role`: whether the server is a primary.
     pub is_primary: bool,
     /// `aof_enabled`.
     pub is_aof_enabled: bool,
 }
 
 impl Facts {
-    /// Reads `INFO server replication persistence`. `None`: a field is missing.
+    /// Parses `INFO server replication persistence`. Returns `None` if a field is missing.
     pub fn parse(info: &str) -> Option<Facts> {
         let field =
             |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
@@ -41,9 +41,9 @@ impl Facts {
 /// Whether a server's locks outlive its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeping {
-    /// Servers keep locks in memory only, or it is not known.
+    /// Servers keep locks in memory only, or nothing is known about it.
     InMemory,
-    /// Servers keep locks on disk, as was declared: `appendonly yes` and `appendfsync always`.
+    /// The user has declared that servers keep locks on disk: `appendonly yes` and `appendfsync always`.
     OnDisk,
 }
 
@@ -62,7 +62,7 @@ pub enum Standing {
     NotOnDisk,
 }
 
-/// Judges a server by its facts, received `ago` on the connection that is still in use.
+/// Decides whether a server may count by its facts, which were received `ago` on the connection that is still in use.
 pub fn standing(facts: &Facts, keeping: Keeping, longest_lease: Duration, ago: Duration) -> Standing {
     if !facts.is_primary {
         return Standing::Replica;
@@ -74,7 +74,7 @@ pub fn standing(facts: &Facts, keeping: Keeping, longest_lease: Duration, ago: D
         Keeping::OnDisk if facts.is_aof_enabled => Standing::Counts,
         Keeping::OnDisk => Standing::NotOnDisk,
         Keeping::InMemory => {
-            // The server counts whole seconds of a clock that may be set.
+            // The uptime is in whole seconds, up to one too many, by a clock that may be set.
             let grown = longest_lease + Duration::from_secs(1);
             let left = (grown + drift_bound(grown)).saturating_sub(facts.uptime + ago);
             if left.is_zero() { Standing::Counts } else { Standing::Young(left) }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_read() {
+    fn facts_are_parsed_from_info() {
         let facts = facts();
         assert_eq!(
             (facts.run_id.as_str(), facts.uptime, facts.second_repl_offset),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_and_promoted_ones_never_count() {
+    fn replicas_and_promoted_replicas_never_count() {
         let standing = |facts| super::standing(&facts, Keeping::InMemory, LONGEST, LONGEST * 10);
         assert_eq!(standing(Facts { is_primary: false, ..facts() }), Standing::Replica);
         assert_eq!(standing(Facts { second_repl_offset: 1, ..facts() }), Standing::Promoted);

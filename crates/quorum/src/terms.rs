@@ -1,4 +1,4 @@
-//! How many servers, for how long, and how long a grant is good for.
+//! The terms of an acquisition: the number of servers, the lease, the timeout, and how long a grant is valid.
 
 use core::fmt;
 use std::time::Duration;
@@ -36,11 +36,10 @@ impl fmt::Display for TermsError {
 
 impl std::error::Error for TermsError {}
 
-/// Returns by how much two clocks may come apart while `time` passes: a hundredth and 1 ms; and 1 ms more, since
-/// servers count whole ones.
+/// Returns by how much two clocks may drift apart while `time` passes: 1 % of it and 2 ms.
 ///
-/// The former bounds the rates of the client's monotonic clock and of a server's clock together with the steps by which a
-/// server's clock is set forward.
+/// The 1 % and one of the ms cover the rates of the client's monotonic clock and of a server's clock, and the steps by
+/// which a server's clock is set forward. The other ms is there because servers count in whole ms.
 pub fn drift_bound(time: Duration) -> Duration {
     time / 100 + Duration::from_millis(2)
 }
@@ -66,13 +65,12 @@ impl Terms {
             return Err(TermsError::TimeoutTooLong);
         }
         let newcomer = lease.min(timeout * NEWCOMER);
-        // Servers are told no more, so no more is counted on.
+        // A lease is sent in whole milliseconds, so the client does not count on a fraction.
         let newcomer = newcomer - Duration::from_nanos(u64::from(newcomer.subsec_nanos()) % 1_000_000);
         Ok(Terms { members, lease, timeout, newcomer, without: None })
     }
 
-    /// Returns terms by which the lock is not renewed unless its holder asks for it: all requests ask for the full
-    /// lease.
+    /// Returns terms for a lock that is only renewed on demand: all requests ask for the full lease.
     #[must_use]
     pub fn without_renewal(self) -> Terms {
         Terms { newcomer: self.lease, ..self }
@@ -88,7 +86,7 @@ impl Terms {
         self.members / 2 + 1
     }
 
-    /// Returns how long a hold lives on a server without renewal.
+    /// Returns the lease: how long a server keeps a hold without renewal.
     pub fn lease(&self) -> Duration {
         self.lease
     }
@@ -98,18 +96,18 @@ impl Terms {
         self.timeout
     }
 
-    /// Returns the lease of a client that asks for a lock that may be held. If it is killed while it asks, what some
-    /// servers have granted ends soon.
+    /// Returns the lease that a client first asks for, without knowing whether the lock is free. A short lease ends the
+    /// holds of a client that is killed before it has a majority.
     pub(crate) fn newcomers_lease(&self) -> Duration {
         self.newcomer
     }
 
-    /// Returns until when a hold is good that servers were asked for, or to renew, at `sent`, for this long.
+    /// Returns until when a hold is valid that was requested or renewed at `sent` for this lease.
     pub(crate) fn valid_until(sent: Duration, lease: Duration) -> Duration {
         (sent + lease).saturating_sub(drift_bound(lease))
     }
 
-    /// Returns whether a rule is kept. Only a check leaves one out, and then has to find the violation.
+    /// Returns whether a rule is kept. Only a test leaves a rule out, and must then find a violation.
     pub(crate) fn keeps(&self, rule: Rule) -> bool {
         self.without != Some(rule)
     }
@@ -120,26 +118,26 @@ impl Terms {
     }
 }
 
-/// A rule that clients keep: they do not rely on one alone. `docs/quorum.md` says what each rule is for.
+/// A rule of the protocol that a test can leave out. `docs/quorum.md` says what each rule is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// The servers of one majority have the same token: at least the token of the lock is not enough.
+    /// A majority of servers has exactly the token of the lock. A higher token does not count.
     #[cfg(test)]
     SameToken,
-    /// The servers that have the token are those whose holds still live.
+    /// The servers that have the token are the servers whose holds are still live.
     #[cfg(test)]
     SameMajority,
-    /// The servers of a majority that have different tokens are raised to the highest.
+    /// If a majority has granted different tokens, the lower ones are raised to the highest.
     Raising,
-    /// A client takes the lock only if the gate server has let it in.
+    /// A client takes the lock only if the gate server has granted it.
     Gate,
     /// A hold whose time has passed stays lost.
     LostForGood,
-    /// A server that does not count yet does not count for a hold that was repaired there, either.
+    /// A hold that was repaired on a server that is too young to count does not count, either.
     YoungRepairs,
 }
 
-/// The lease of a newcomer, in timeouts of a server.
+/// The longest lease that a client first asks for, in timeouts of a server.
 const NEWCOMER: u32 = 10;
 
 #[cfg(test)]
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_counts_on_whole_milliseconds_only() {
+    fn a_newcomers_lease_is_in_whole_milliseconds() {
         let terms = Terms::new(3, SECOND, Duration::from_micros(15_550), SECOND).unwrap();
         assert_eq!(terms.newcomers_lease(), Duration::from_millis(155));
     }

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-/// A server's part in an attempt.
+/// The state of a server in an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
     /// The server was not asked.
     Unasked,
-    /// The server was asked to enter and has not answered.
+    /// The server was asked for the lock and has not answered.
     Open,
-    /// The server granted: the hold has this token, and lives until then.
+    /// The server granted: the hold has this token, and is live until this time.
     Granted { token: u64, until: Duration },
-    /// The server granted, and has been asked to raise the token to this.
+    /// The server granted, and was asked to raise the token to this one. The answer is pending.
     Raising(u64),
-    /// The server let another client keep the lock, even after a wait in the queue: there is no hold.
+    /// The server refused, after a wait in its queue if `waited`: this client has no hold there.
     Refused { waited: bool },
     /// The server did not answer in time, or with an error. There may be a hold.
     Failed,
@@ -50,7 +50,7 @@ impl Votes {
         self.0.iter().filter(|vote| wanted(**vote)).count()
     }
 
-    /// Returns how many have a hold, whatever its token.
+    /// Returns how many servers have granted a hold, with any token.
     pub(crate) fn granted(&self) -> usize {
         self.count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Raising(_)))
     }
@@ -60,12 +60,12 @@ impl Votes {
         self.0.iter().filter_map(|vote| vote.token()).max()
     }
 
-    /// Returns how many servers have this token, or will if they answer.
+    /// Returns how many servers have this token, or are being raised to it.
     pub(crate) fn with(&self, token: u64) -> usize {
         self.count(|vote| vote.token() == Some(token))
     }
 
-    /// Returns the token that this many servers have, exactly, with holds that live for some time yet.
+    /// Returns the token that at least `majority` servers have in common, by holds that are still live.
     pub(crate) fn agreed(&self, majority: usize, now: Duration) -> Option<u64> {
         let live = |vote: &Vote| match vote {
             Vote::Granted { token, until } if now < *until => Some(*token),
@@ -75,7 +75,7 @@ impl Votes {
         self.0.iter().filter_map(live).find(agree)
     }
 
-    /// Returns the first server where another client holds it.
+    /// Returns the first server where another client holds the lock.
     pub(crate) fn first_refusal(&self) -> Option<usize> {
         self.0.iter().position(|vote| matches!(vote, Vote::Refused { .. }))
     }
@@ -95,7 +95,7 @@ impl Vote {
         matches!(self, Vote::Open | Vote::Granted { .. } | Vote::Raising(_) | Vote::Failed)
     }
 
-    /// Returns whether an answer is due.
+    /// Returns whether an answer is pending.
     pub(crate) fn is_pending(self) -> bool {
         matches!(self, Vote::Open | Vote::Raising(_))
     }
@@ -103,7 +103,7 @@ impl Vote {
 
 #[cfg(test)]
 impl Votes {
-    /// Returns the token, if a rule is left out; otherwise `None`.
+    /// Returns the token that is agreed on if a rule is left out, `None` if no rule is.
     pub(crate) fn weakly_agreed(&self, terms: &crate::Terms, now: Duration) -> Option<Option<u64>> {
         use crate::terms::Rule;
         let majority = terms.majority();
@@ -134,11 +134,11 @@ mod tests {
     use crate::terms::Rule;
 
     #[test]
-    fn the_servers_that_agree_are_those_whose_holds_live() {
+    fn servers_agree_only_by_live_holds() {
         let second = Duration::from_secs(1);
         let terms = Terms::new(3, second, second / 10, second).unwrap();
         let mut votes = Votes::new(3);
-        // Servers 0 and 1 have the same token, and the holds of servers 1 and 2 still live.
+        // Servers 0 and 1 have the same token. The holds of servers 1 and 2 live longer than that of server 0.
         let until = [second, second * 3, second * 3];
         for (member, token) in [7, 7, 9].into_iter().enumerate() {
             votes.set(member, Vote::Granted { token, until: until[member] });

@@ -8,24 +8,25 @@ use dlock_quorum::{Acquisition, Answer, Ask, Call, Clocks, Floor, Outcome, Patie
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Begins with all servers up.
+/// Starts an acquisition that believes all servers to be up.
 fn begin(terms: Terms, patience: Patience, contended: bool, calls: &mut Vec<Call>) -> Acquisition {
     let start = Start { suspects: &[], contended, floor: Floor::default(), seed: 1 };
     Acquisition::begin(terms, patience, start, ms(0), calls)
 }
 
-/// Hands in at once what each server answers, until the acquisition ends. Returns how often a lock was asked for.
-fn asked(acquisition: &mut Acquisition, calls: &mut Vec<Call>) -> (usize, Outcome) {
+/// Runs an acquisition to its end on servers that do not count and answer at once. Returns the number of requests for
+/// the lock, and the outcome.
+fn run_without_counting_servers(acquisition: &mut Acquisition, calls: &mut Vec<Call>) -> (usize, Outcome) {
     let mut asked = 0;
     loop {
         if let Some(outcome) = acquisition.outcome() {
             return (asked, outcome);
         }
         let call = calls.remove(0);
-        // A server that was started lately does not count. It is sent the release nonetheless.
+        // A release is sent even to a server that does not count.
         let answer = if call.ask == Ask::Release { Answer::Gone } else { Answer::Failed };
         asked += usize::from(enters(call.ask));
-        assert!(asked < 100, "it goes from one door to the next and never ends");
+        assert!(asked < 100, "the acquisition goes from one gate server to the next and never ends");
         acquisition.answer(Duration::ZERO, &call, answer, calls);
     }
 }
@@ -38,16 +39,16 @@ fn each_server_is_asked_twice_at_most_if_none_counts() {
                 let terms = Terms::new(members, SECOND, SECOND / 10, SECOND).unwrap();
                 let mut calls = Vec::new();
                 let mut acquisition = begin(terms, patience, contended, &mut calls);
-                let (asked, outcome) = asked(&mut acquisition, &mut calls);
+                let (asked, outcome) = run_without_counting_servers(&mut acquisition, &mut calls);
                 assert!(matches!(outcome, Outcome::TooFew(_)), "{outcome:?}");
-                let doors = if contended && patience != Patience::None { members } else { 0 };
-                assert!(asked > doors && asked <= doors + members, "{members} members, {patience:?}: {asked}");
+                let queues = if contended && patience != Patience::None { members } else { 0 };
+                assert!(asked > queues && asked <= queues + members, "{members} members, {patience:?}: {asked}");
             }
         }
     }
 }
 
-/// Three servers, each of which has 100 ms.
+/// Terms for three servers, each of which has 100 ms to answer.
 fn terms() -> Terms {
     Terms::new(3, SECOND, SECOND / 10, SECOND).unwrap()
 }
@@ -56,7 +57,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Takes the call to a server that asks for something like this out of those that were sent.
+/// Removes the first call to a server whose request matches `is_it` from the sent calls, and returns it.
 fn sent(calls: &mut Vec<Call>, to: usize, is_it: impl Fn(Ask) -> bool) -> Call {
     let at = calls.iter().position(|call| call.to == to && is_it(call.ask));
     calls.remove(at.unwrap_or_else(|| panic!("server {to} was not asked: {calls:?}")))
@@ -67,7 +68,7 @@ fn enters(ask: Ask) -> bool {
 }
 
 #[test]
-fn a_free_lock_takes_one_answer_of_a_majority_with_the_same_token() {
+fn a_majority_that_grants_the_same_token_is_enough() {
     let mut calls = Vec::new();
     let mut acquisition = begin(terms(), Patience::Endless, false, &mut calls);
     for (to, at) in [(0, 10), (2, 20)] {
@@ -76,6 +77,7 @@ fn a_free_lock_takes_one_answer_of_a_majority_with_the_same_token() {
     }
     let Some(Outcome::Held(hold)) = acquisition.outcome() else { panic!("a majority has granted") };
     assert_eq!((hold.token(), hold.valid_until()), (7, SECOND - drift_bound(SECOND)));
+    // Only the first request to server 1 is left.
     assert!(!calls.iter().any(|call| call.to != 1), "{calls:?}");
 }
 
@@ -90,7 +92,7 @@ fn the_token_to_ask_for_is_ahead_of_the_clocks() {
 }
 
 #[test]
-fn different_tokens_are_raised_to_the_highest_and_good_from_when_that_was_sent() {
+fn different_tokens_are_raised_to_the_highest() {
     let mut calls = Vec::new();
     let mut acquisition = begin(terms(), Patience::None, false, &mut calls);
     for (to, token, at) in [(0, 7, 10), (1, 8, 20)] {
@@ -102,12 +104,13 @@ fn different_tokens_are_raised_to_the_highest_and_good_from_when_that_was_sent()
     acquisition.handle_timeout(ms(40), &mut calls);
     let call = sent(&mut calls, 0, |ask| ask == Ask::Raise(8));
     acquisition.answer(ms(60), &call, Answer::Done, &mut calls);
-    let Some(Outcome::Held(hold)) = acquisition.outcome() else { panic!("it was granted and raised") };
+    let Some(Outcome::Held(hold)) = acquisition.outcome() else { panic!("a majority has granted token 8") };
+    // The hold on server 1 ends first. The request for it was sent at 0 ms.
     assert_eq!((hold.token(), hold.valid_until()), (8, SECOND - drift_bound(SECOND)));
 }
 
 #[test]
-fn where_the_gate_server_refuses_nobody_gets_in() {
+fn a_client_that_the_gate_server_refuses_releases_its_majority_and_waits() {
     let mut calls = Vec::new();
     let mut acquisition = begin(terms(), Patience::Endless, false, &mut calls);
     for to in [1, 2] {
@@ -123,7 +126,7 @@ fn where_the_gate_server_refuses_nobody_gets_in() {
 }
 
 #[test]
-fn a_silent_gate_server_leaves_it_to_the_next_one() {
+fn the_next_server_takes_the_place_of_a_silent_gate_server() {
     let mut calls = Vec::new();
     let mut acquisition = begin(terms(), Patience::Endless, false, &mut calls);
     for to in [1, 2] {
@@ -136,7 +139,7 @@ fn a_silent_gate_server_leaves_it_to_the_next_one() {
 }
 
 #[test]
-fn a_newcomer_that_was_let_in_waits_for_the_others_to_be_turned_away() {
+fn a_client_that_the_gate_server_granted_the_lock_waits_where_it_was_refused() {
     let mut calls = Vec::new();
     let mut acquisition = begin(terms(), Patience::Endless, false, &mut calls);
     for (to, answer) in [(1, Answer::Refused), (2, Answer::Refused), (0, Answer::Granted(7))] {
@@ -149,7 +152,7 @@ fn a_newcomer_that_was_let_in_waits_for_the_others_to_be_turned_away() {
 }
 
 #[test]
-fn what_a_silent_server_may_have_granted_is_given_back() {
+fn a_hold_that_a_silent_server_may_have_granted_is_released() {
     let mut calls = Vec::new();
     let mut acquisition = begin(terms(), Patience::None, false, &mut calls);
     for to in [0, 1] {
@@ -161,7 +164,7 @@ fn what_a_silent_server_may_have_granted_is_given_back() {
 }
 
 #[test]
-fn a_client_that_was_refused_comes_back_soon() {
+fn a_client_whose_wait_has_ended_asks_again_within_a_timeout() {
     let mut calls = Vec::new();
     let mut acquisition = begin(terms(), Patience::Endless, true, &mut calls);
     let call = sent(&mut calls, 0, enters);
@@ -181,7 +184,7 @@ fn an_answer_to_an_earlier_attempt_does_not_count() {
     acquisition.answer(ms(10), &call, Answer::Granted(7), &mut calls);
     let call = sent(&mut calls, 0, |ask| ask == Ask::Raise(7));
     acquisition.answer(ms(10), &call, Answer::Done, &mut calls);
-    // Server 1 is held, and server 2 does not answer: the attempt has failed.
+    // Server 1 refuses, and server 2 does not answer: the attempt has failed.
     let late = sent(&mut calls, 2, enters);
     let call = sent(&mut calls, 1, enters);
     acquisition.answer(ms(109), &call, Answer::Refused, &mut calls);
@@ -189,7 +192,7 @@ fn an_answer_to_an_earlier_attempt_does_not_count() {
     let back = acquisition.next_timeout().unwrap();
     calls.clear();
     acquisition.handle_timeout(back, &mut calls);
-    // The second attempt is let in by one server, when the answer of server 2 to the first arrives.
+    // A server grants the second attempt. Then the answer of server 2 to the first attempt arrives.
     let at = (0..3).find(|at| calls.iter().any(|call| call.to == *at && enters(call.ask))).unwrap();
     let call = sent(&mut calls, at, enters);
     assert!(call.attempt > late.attempt);
@@ -198,7 +201,7 @@ fn an_answer_to_an_earlier_attempt_does_not_count() {
     assert!(acquisition.outcome().is_none());
 }
 
-/// A hold on all servers.
+/// Returns a hold on all servers.
 fn held(calls: &mut Vec<Call>) -> dlock_quorum::Hold {
     let mut acquisition = begin(terms(), Patience::None, false, calls);
     for to in 0..3 {
@@ -214,13 +217,13 @@ fn held(calls: &mut Vec<Call>) -> dlock_quorum::Hold {
     panic!("not granted")
 }
 
-/// Hands in the answer to a renewal.
+/// Hands in the answer of a server to a renewal.
 fn renewed(hold: &mut dlock_quorum::Hold, to: usize, answer: Answer, calls: &mut Vec<Call>) {
     let call = sent(calls, to, |ask| matches!(ask, Ask::Raise(7) | Ask::Renew));
     hold.answer(call.sent, &call, answer, calls);
 }
 
-/// A hold that server 0 has lost, and what server 0 answers to the repair.
+/// Returns a hold that server 0 has lost. Server 0 gives this answer to the repair.
 fn repair(answer: Answer, calls: &mut Vec<Call>) -> dlock_quorum::Hold {
     let mut hold = held(calls);
     hold.renew(ms(300), calls);
@@ -233,13 +236,14 @@ fn repair(answer: Answer, calls: &mut Vec<Call>) -> dlock_quorum::Hold {
     hold
 }
 
-/// A hold that server 0 has lost and granted again, and that server 1 loses then. `young` is what server 0 answers.
-fn repaired(young: Answer) -> dlock_quorum::Hold {
+/// Returns a hold that server 0 has lost and granted again, and that server 1 has lost after that. Server 0 gives this
+/// answer to renewals.
+fn repaired(renewal: Answer) -> dlock_quorum::Hold {
     let mut calls = Vec::new();
     let mut hold = repair(Answer::Granted(9), &mut calls);
-    renewed(&mut hold, 0, young, &mut calls);
+    renewed(&mut hold, 0, renewal, &mut calls);
     hold.renew(ms(600), &mut calls);
-    renewed(&mut hold, 0, young, &mut calls);
+    renewed(&mut hold, 0, renewal, &mut calls);
     renewed(&mut hold, 2, Answer::Done, &mut calls);
     renewed(&mut hold, 1, Answer::Gone, &mut calls);
     hold
@@ -256,12 +260,12 @@ fn a_repaired_hold_on_a_young_server_does_not_count() {
 }
 
 #[test]
-fn a_repair_alone_says_nothing_of_the_time() {
+fn a_granted_repair_does_not_count_before_its_renewal() {
     let mut calls = Vec::new();
     let mut hold = repair(Answer::Granted(9), &mut calls);
     hold.renew(ms(600), &mut calls);
     renewed(&mut hold, 2, Answer::Gone, &mut calls);
-    assert!(!hold.is_good(ms(600)), "server 1 alone keeps it");
+    assert!(!hold.is_good(ms(600)), "only server 1 keeps the hold");
 }
 
 #[test]
@@ -285,12 +289,13 @@ fn a_hold_whose_time_has_passed_is_lost_for_good() {
     let late = std::mem::take(&mut calls);
     late.iter().for_each(|call| hold.answer(end, call, Answer::Done, &mut calls));
     assert!(!hold.is_good(end) && hold.valid_until() == Duration::ZERO);
-    // Releases every grant.
+    // A release still goes to all servers.
     hold.release(end, &mut calls);
     assert_eq!(calls.iter().filter(|call| call.ask == Ask::Release).count(), 3);
 }
 
-/// A hold on the servers 0 and 1, while a request waits in the queue of server 2, which says that nothing is held there.
+/// Returns a hold on the servers 0 and 1, and the request that still waits in the queue of server 2. Server 2 has answered
+/// a renewal with nil.
 fn held_and_waiting(calls: &mut Vec<Call>) -> (dlock_quorum::Hold, Call) {
     let mut acquisition = begin(terms(), Patience::Endless, false, calls);
     for (to, answer) in [(0, Answer::Granted(7)), (2, Answer::Refused), (1, Answer::Granted(7))] {
@@ -305,7 +310,7 @@ fn held_and_waiting(calls: &mut Vec<Call>) -> (dlock_quorum::Hold, Call) {
 }
 
 #[test]
-fn a_release_goes_to_a_server_that_may_still_grant_what_it_did_not_know() {
+fn a_release_goes_to_a_server_where_a_request_still_waits() {
     let mut calls = Vec::new();
     let (mut hold, _) = held_and_waiting(&mut calls);
     calls.clear();
@@ -320,7 +325,7 @@ fn a_server_is_not_repaired_while_a_request_waits_there() {
     renewed(&mut hold, 0, Answer::Done, &mut calls);
     renewed(&mut hold, 1, Answer::Done, &mut calls);
     assert!(!calls.iter().any(|call| matches!(call.ask, Ask::Repair(_))), "{calls:?}");
-    // The request has ended.
+    // The wait of the request has ended.
     hold.answer(ms(50), &waiting, Answer::Refused, &mut calls);
     sent(&mut calls, 2, |ask| ask == Ask::Repair(7));
 }
@@ -330,6 +335,6 @@ fn a_release_goes_to_a_server_that_was_refused_a_repair() {
     let mut calls = Vec::new();
     let mut hold = repair(Answer::Refused, &mut calls);
     hold.release(ms(320), &mut calls);
-    let told: Vec<usize> = calls.iter().filter(|call| call.ask == Ask::Release).map(|call| call.to).collect();
-    assert_eq!(told, [2, 1, 0], "the server that has nothing is told last");
+    let released: Vec<usize> = calls.iter().filter(|call| call.ask == Ask::Release).map(|call| call.to).collect();
+    assert_eq!(released, [2, 1, 0], "the server that has no hold is asked last");
 }

@@ -1,4 +1,4 @@
-//! Every public type keeps these promises: it can be sent to and shared with other threads, and printed.
+//! Every public type is `Send`, `Sync`, `Unpin`, `Debug` and `'static`.
 
 #![allow(missing_docs, reason = "these are tests")]
 
@@ -40,7 +40,7 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         Start,
         Terms,
     ];
-    // A type that is added to the crate is added here.
+    // Every exported type must be in the list above.
     let exported = include_str!("../src/lib.rs").lines().filter_map(|line| line.strip_prefix("pub use "));
     let names = exported.flat_map(|path| path.split(|c: char| !c.is_alphanumeric()));
     let types: BTreeSet<_> = names.filter(|name| name.starts_with(|c: char| c.is_uppercase())).collect();

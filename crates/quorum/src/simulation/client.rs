@@ -1,4 +1,4 @@
-//! A client: takes the lock, holds it a while, releases it, again and again, by the protocol under test.
+//! The state of a client, which acquires, holds and releases the lock again and again, by the protocol under test.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{Acquisition, Clocks, Hold, Terms};
 
 pub struct Client {
     pub clock: Monotonic,
-    /// The number of the process, among those that were this client.
+    /// The number of times that the client has crashed. A crash ends the client's process and starts another.
     pub process: u32,
     pub stopped_until: Real,
     pub acquisition: u32,
@@ -20,9 +20,9 @@ pub struct Client {
     pub state: State,
     pub links: Vec<Link>,
     pub clocks: Clocks,
-    /// Whether the client was refused when it last asked for the lock.
+    /// Whether a server refused during the last acquisition that got the lock.
     pub was_refused: bool,
-    /// When the client looks at the clock again.
+    /// When the client's timer is set for.
     pub timer: Option<Real>,
 }
 
@@ -30,23 +30,26 @@ pub enum State {
     Idle,
     Acquiring(Acquisition),
     Holding(Hold, Plans),
+    /// The client waits for the answers to its release.
     Leaving(Hold),
 }
 
 /// The plans of a holder.
 #[derive(Clone, Copy)]
 pub struct Plans {
+    /// When the client releases the lock, by its clock.
     pub release: Duration,
-    /// Whether the client goes on without noticing that the lock is lost.
+    /// Whether the client keeps a lost lock until then.
     pub ignores_loss: bool,
 }
 
 /// The connection to a server.
 pub enum Link {
     Down,
-    /// The client asked the server what it is, at this time. These calls are sent after the answer.
+    /// The client opened the connection at this time and waits for the server's facts. These calls are sent after that.
     Greeting(Duration, Vec<Origin>),
-    /// The connection leads to this process of the server, which told its uptime when the client's clock showed `read`.
+    /// The connection leads to this process of the server. The client read its uptime when the client's clock showed
+    /// `read`.
     Up {
         process: u32,
         uptime: Duration,
@@ -72,7 +75,7 @@ impl Client {
         }
     }
 
-    /// Ends the process; another takes its place.
+    /// Ends the process and starts another.
     pub fn crash(&mut self) {
         self.process += 1;
         self.state = State::Idle;
@@ -82,12 +85,12 @@ impl Client {
         self.timer = None;
     }
 
-    /// Returns whether the client believes that it holds the lock, or would if it looked at its clock.
+    /// Returns whether the client holds the lock as far as it knows, by its present clock.
     pub fn holds(&self, now: Real) -> bool {
         matches!(&self.state, State::Holding(hold, _) if hold.is_good(self.clock.read(now)))
     }
 
-    /// Returns the time that the client waits for, by its clock.
+    /// Returns when the client acts next unless a message arrives, by its clock.
     pub fn next_timeout(&self) -> Option<Duration> {
         match &self.state {
             State::Idle => None,

@@ -1,11 +1,11 @@
-//! Clocks that run a little fast or slow, and are set. Real time is µs since the beginning of the run.
+//! Clocks that run a little fast or slow, and may be set. Real time is µs since the beginning of the run.
 
 use std::time::Duration;
 
 /// µs of real time.
 pub type Real = u64;
 
-/// A clock that nobody sets: the client's.
+/// The monotonic clock of a client.
 pub struct Monotonic {
     ppm: i64,
 }
@@ -30,7 +30,7 @@ impl Monotonic {
     }
 }
 
-/// A clock that is wrong, and is set: the server's.
+/// The wall clock of a server, which is wrong and may be set.
 #[derive(Clone)]
 pub struct Wall {
     ppm: i64,
@@ -42,7 +42,7 @@ impl Wall {
         Wall { ppm, offset }
     }
 
-    /// Returns unix µs.
+    /// Returns the time that the clock shows, in unix µs.
     pub fn read(&self, now: Real) -> u64 {
         (EPOCH + stretched(now as i64, self.ppm) + self.offset) as u64
     }
@@ -57,12 +57,13 @@ impl Wall {
 
     /// Returns a moment at which the clock, if nobody sets it, shows `unix_us` or more.
     pub fn when(&self, unix_us: u64, now: Real) -> Real {
-        // A 500th more, since the slowest clock of a simulation loses that part (`DRIFT_PPM`).
+        // The slowest clock of a simulation loses a 500th (`DRIFT_PPM`).
         let left = unix_us as i64 - self.read(now) as i64;
         now + (left.max(0) + left.max(0) / 500 + 1) as u64
     }
 }
 
+/// Returns what a clock measures that is fast by `ppm` while this time passes.
 fn stretched(time: i64, ppm: i64) -> i64 {
     time + time * ppm / 1_000_000
 }

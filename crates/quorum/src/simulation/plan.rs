@@ -1,17 +1,17 @@
-//! The plan of one run: how many take part, how bad the network is, what fails when. Drawn from the seed, within the
-//! assumptions of `docs/quorum.md` unless a test leaves one out.
+//! The plan of one run: the number of servers and clients, the quality of the network, and the faults. It is drawn from
+//! the seed, within the assumptions of `docs/quorum.md` unless a test leaves one out.
 
 use dlock_testkit::random::Random;
 
 use super::clock::{Monotonic, Real, Wall};
-use super::server::{Memory, Server};
+use super::server::{Loss, Server};
 use crate::clocks::MARGIN_US;
 use crate::terms::Rule;
 
-/// The parts that a test leaves out.
+/// The rules and the assumptions that hold in a run. A test leaves one out.
 #[derive(Clone, Copy, Debug)]
 pub struct Given {
-    /// A rule that clients do not keep.
+    /// A rule that clients do not keep, if any.
     pub without: Option<Rule>,
     pub restarts: Restarts,
     pub clocks: Clocks,
@@ -19,21 +19,21 @@ pub struct Given {
     pub readings: Readings,
 }
 
-/// The clock that clients go by.
+/// The clock from which clients compute the token to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readings {
-    /// The median.
+    /// The median of the servers' clocks.
     Median,
-    /// The fastest one.
+    /// The fastest of the servers' clocks.
     Fastest,
 }
 
-/// How bad the network is, and how often servers and clients fail.
+/// The quality of the network, and how often servers and clients fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Anything from good to bad.
+    /// Drawn from good to bad.
     Any,
-    /// Three servers that restart all the time, and answer when a client has nearly given up.
+    /// Three servers that restart often, and answer shortly before or after the timeout.
     Rough,
 }
 
@@ -47,9 +47,9 @@ pub enum Restarts {
 /// How wrong the servers' clocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clocks {
-    /// The clocks agree better than the longest lease, and are set forward in small steps only.
+    /// The clocks differ by less than the longest lease, and are set forward in small steps only.
     Agree,
-    /// The clocks are apart by several leases.
+    /// The clocks differ by several leases.
     Apart,
     /// The clocks are set forward by up to a lease.
     Stepped,
@@ -70,20 +70,25 @@ impl Given {
 pub struct Plan {
     pub servers: usize,
     pub clients: usize,
-    /// µs.
+    /// All times are in µs.
     pub longest_lease: u64,
     pub timeout: u64,
+    /// The longest delay of a message, unless it is slow.
     pub delay: u64,
     pub slow_permille: u64,
+    /// The longest delay of a slow message.
     pub slow: u64,
     pub loss_permille: u64,
+    /// How often a client pauses between the decision to send and the sending.
     pub pause_permille: u64,
+    /// Whether the messages of a connection arrive in order.
     pub is_in_order: bool,
+    /// The longest time from the end of an acquisition or a hold to the next acquisition.
     pub think: u64,
-    /// How long a client waits at most before it tries again where too few servers answered.
+    /// The longest time from an acquisition that too few servers answered to the next one.
     pub retry: u64,
     pub is_rough: bool,
-    /// Whether the first client reads the clock of the first server wrong, by several leases.
+    /// Whether client 0 reads the clock of server 0 too late by several leases.
     pub misreads: bool,
     pub end: Real,
     pub faults: Vec<(Real, Fault)>,
@@ -106,7 +111,7 @@ pub enum Fault {
     CrashClient {
         client: usize,
     },
-    /// Nothing gets through between these two.
+    /// All messages between this client and this server are lost.
     Cut {
         client: usize,
         server: usize,
@@ -149,7 +154,8 @@ impl Plan {
         plan
     }
 
-    /// Long times, so that a server counts soon after the longest lease, and everything comes late.
+    /// Makes the plan rough. The times are long, so that the whole seconds of an uptime matter little and a server counts
+    /// soon after the longest lease.
     fn be_rough(&mut self, random: &mut Random) {
         self.servers = 3;
         self.longest_lease = random.within(20_000..30_000) * MS;
@@ -165,7 +171,7 @@ impl Plan {
         self.end = 25 * self.longest_lease;
     }
 
-    /// Returns a plan in which nothing goes wrong.
+    /// Returns a plan without faults.
     pub fn calm(random: &mut Random, servers: usize, clients: usize) -> Plan {
         Plan {
             servers,
@@ -194,7 +200,7 @@ impl Plan {
             Clocks::Right => 0,
         };
         let server = |_| {
-            let loses = random.pick(&[Memory::All, Memory::All, Memory::Nothing, Memory::TokenClock]);
+            let loses = random.pick(&[Loss::All, Loss::All, Loss::Nothing, Loss::TokenClock]);
             Server::new(Wall::new(random.around_zero(DRIFT_PPM), random.around_zero(apart / 2)), loses)
         };
         (0..self.servers).map(server).collect()
@@ -204,8 +210,8 @@ impl Plan {
         (0..self.clients).map(|_| Monotonic::new(random.around_zero(DRIFT_PPM))).collect()
     }
 
-    /// Returns how far apart the servers' clocks may be: less than the longest lease without the margin of the token
-    /// that clients ask for, even after they have drifted for a run and were set forward.
+    /// Returns how far apart the servers' clocks may be at the start: so far that they differ by less than the longest
+    /// lease, minus the margin of the token to ask for, even after they have drifted for a run and were set forward.
     pub fn agreement(&self) -> u64 {
         let margin = MARGIN_US + self.timeout / 2;
         let drifted = 2 * DRIFT_PPM * self.end / 1_000_000 + 2 * FORWARD_STEP as u64;
@@ -219,7 +225,7 @@ impl Plan {
             (_, false) => random.pick(&[0, 1, 3, 6]),
         };
         for _ in 0..crashes {
-            // Longer than the clocks are apart: an AOF may have lost the token clock.
+            // Longer than the clocks are apart, because an AOF may have lost the token clock.
             let long = self.longest_lease;
             let down = match self.is_rough {
                 true => random.pick(&[MS, self.timeout / 4, self.timeout]),
@@ -227,31 +233,31 @@ impl Plan {
             };
             let fault =
                 Fault::Crash { server: self.any_server(random), down: if random.permille(300) { long } else { down } };
-            self.fail(random, fault);
+            self.add_fault(random, fault);
         }
         for _ in 0..random.pick(&[0, 0, 2]) {
             let time = random.within(0..2 * self.longest_lease);
             let fault = Fault::Stop { server: self.any_server(random), time };
-            self.fail(random, fault);
+            self.add_fault(random, fault);
         }
         for _ in 0..random.pick(&[0, 0, 1, 2]) {
             let client = random.within(0..self.clients as u64) as usize;
-            self.fail(random, Fault::CrashClient { client });
+            self.add_fault(random, Fault::CrashClient { client });
         }
         for _ in 0..if self.is_rough { random.pick(&[0, 10, 40]) } else { random.pick(&[0, 0, 2]) } {
             let client = random.within(0..self.clients as u64) as usize;
             let time = random.within(0..3 * self.longest_lease / 2);
             let fault = Fault::Cut { client, server: self.any_server(random), time };
-            self.fail(random, fault);
+            self.add_fault(random, fault);
         }
         for server in 0..self.servers {
             if given.clocks == Clocks::Stepped {
                 let by = random.within(0..self.longest_lease) as i64;
-                self.fail(random, Fault::Set { server, by });
+                self.add_fault(random, Fault::Set { server, by });
             } else if random.permille(300) {
                 let back = self.agreement() as i64 / 2;
                 let by = if random.permille(500) { FORWARD_STEP } else { -(random.within(0..back as u64) as i64) };
-                self.fail(random, Fault::Set { server, by });
+                self.add_fault(random, Fault::Set { server, by });
             }
         }
     }
@@ -260,12 +266,14 @@ impl Plan {
         random.within(0..self.servers as u64) as usize
     }
 
-    fn fail(&mut self, random: &mut Random, fault: Fault) {
+    /// Adds a fault at a random time.
+    fn add_fault(&mut self, random: &mut Random, fault: Fault) {
         self.faults.push((random.within(0..self.end), fault));
     }
 }
 
-/// Two clocks come apart by at most 0.4 % by rate, which leaves 0.6 % of the lease and 1 ms of
-/// [`crate::drift_bound`] for a step forward, and 1 ms since servers count whole ones.
+/// The most by which a clock is too fast or too slow. Two clocks drift apart by 0.4 % at most. That leaves 0.6 % of the
+/// lease and 1 ms of [`crate::drift_bound`] for a step forward, and 1 ms because servers count in whole ms.
 const DRIFT_PPM: u64 = 2000;
+/// The step by which a clock is set forward, µs.
 const FORWARD_STEP: i64 = 1500;

@@ -1,4 +1,4 @@
-//! A server with one lock: the engine that the module ships, over keys in memory.
+//! A server with one lock: the module's engine over keys in memory.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, name};
 use super::clock::{Real, Wall};
 use crate::{Answer, Ask, Call, Entry};
 
-/// The sender of a call, which gets the answer.
+/// A call and its sender, which gets the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub client: usize,
-    /// The number of the process, among those that were this client.
+    /// The client's process, counted from 0.
     pub process: u32,
-    /// The number of the acquisition, among those of the process.
+    /// The number of the client's acquisition.
     pub acquisition: u32,
     pub call: Call,
     pub mode: Mode,
@@ -42,11 +42,11 @@ impl Origin {
 
 pub type Answers = Vec<(Origin, Answer)>;
 
-/// The memory that is lost when the process ends.
+/// The state that a server loses when its process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub enum Loss {
     Nothing,
-    /// The token clock, except for what the holds that are left say: an AOF that was rewritten on Redis 7.0.
+    /// The token clock, but not the tokens of the stored holds. An AOF that was rewritten on Redis 7.0 loses that.
     TokenClock,
     All,
 }
@@ -55,10 +55,11 @@ pub enum Memory {
 pub struct Server {
     pub clock: Wall,
     pub is_up: bool,
-    /// The number of the process, among those that were this server.
+    /// The number of times that the server has crashed. A crash ends the server's process, and a start begins the next.
     pub process: u32,
     pub stopped_until: Real,
-    pub loses: Memory,
+    pub loses: Loss,
+    /// When the process was started, in unix seconds by the server's clock.
     started: u64,
     engine: Engine<Origin>,
     space: MemoryKeyspace,
@@ -69,14 +70,14 @@ pub struct Server {
 const SETTINGS: Settings = Settings::new(Lease::MAX);
 
 impl Server {
-    pub fn new(clock: Wall, loses: Memory) -> Server {
+    pub fn new(clock: Wall, loses: Loss) -> Server {
         Server {
             clock,
             is_up: true,
             process: 0,
             stopped_until: 0,
             loses,
-            // Up long before the run begins.
+            // The first processes are older than the longest lease.
             started: 0,
             engine: Engine::new(0, SETTINGS),
             space: MemoryKeyspace::default(),
@@ -92,13 +93,13 @@ impl Server {
         let mut tokens = self.engine.memory_mut().tokens;
         self.engine = Engine::new(0, SETTINGS);
         match self.loses {
-            Memory::Nothing => self.space.reload(),
-            Memory::TokenClock => {
+            Loss::Nothing => self.space.reload(),
+            Loss::TokenClock => {
                 tokens = TokenClock::new();
                 tokens.observe_all(self.space.lock(&self.key).stored_holds());
                 self.space.reload();
             }
-            Memory::All => {
+            Loss::All => {
                 tokens = TokenClock::new();
                 self.space.flush(None);
             }
@@ -111,9 +112,9 @@ impl Server {
         self.started = self.clock.read(now) / 1_000_000;
     }
 
-    /// Returns whether another client is in the queue, and came before `since`.
-    pub fn has_waited(&self, since: Real, other_than: usize) -> bool {
-        self.waiting.iter().any(|(_, from)| from.client != other_than && from.arrived < since)
+    /// Returns whether a client other than this one has waited in the queue since before `since`.
+    pub fn has_other_waiter(&self, since: Real, client: usize) -> bool {
+        self.waiting.iter().any(|(_, from)| from.client != client && from.arrived < since)
     }
 
     /// Returns `uptime_in_seconds`.
@@ -121,7 +122,7 @@ impl Server {
         (self.clock.read(now) / 1_000_000).saturating_sub(self.started)
     }
 
-    /// Runs a command. Returns the waiter if it waits.
+    /// Runs a command. Returns a waiter if the command waits.
     pub fn run(&mut self, now: Real, from: Origin, answers: &mut Answers) -> Option<WaiterId> {
         let from = Origin { arrived: now, ..from };
         self.set_clock(now);
@@ -156,14 +157,14 @@ impl Server {
         None
     }
 
-    /// Runs the timer: does what is due.
+    /// Runs the timer, which does the work that is due.
     pub fn tick(&mut self, now: Real, answers: &mut Answers) {
         self.set_clock(now);
         self.engine.tick(&mut self.space, Role::Primary);
         self.send(answers);
     }
 
-    /// Ends the wait of this waiter, which has run out.
+    /// Ends the wait of a request, which is answered with nil.
     pub fn unblock(&mut self, waiter: WaiterId, answers: &mut Answers) {
         if let Some(from) = self.engine.abandon(waiter) {
             self.waiting.retain(|(id, _)| *id != waiter);
@@ -171,7 +172,7 @@ impl Server {
         }
     }
 
-    /// Ends the waits whose limit, which their calls set, is over.
+    /// Ends the waits whose time limit has passed.
     pub fn end_waits(&mut self, now: Real, answers: &mut Answers) {
         let is_over = |from: &Origin| match from.call.ask {
             Ask::Queue(_, Some(time)) => now >= from.arrived + time.as_micros() as u64,
@@ -181,7 +182,7 @@ impl Server {
         over.into_iter().for_each(|waiter| self.unblock(waiter, answers));
     }
 
-    /// Returns the state that decides what the server does next.
+    /// Returns a text of the state on which the server's further behavior depends.
     pub fn fingerprint(&self) -> String {
         let lock = self.space.lock(&self.key);
         let holds: Vec<_> = lock.stored_holds().collect();
@@ -200,7 +201,7 @@ impl Server {
         Some(self.clock.when(at.get() * 1000, now))
     }
 
-    /// The answer, or the waiter if the request waits.
+    /// Runs a request for the lock. Returns the answer, or the waiter if the request waits.
     fn enter(&mut self, owner: Owner, from: Origin, entry: Entry) -> Result<Answer, WaiterId> {
         let want = match from.mode {
             Mode::Exclusive => Want::ExclusiveOnce,
@@ -243,7 +244,7 @@ impl Server {
         }
     }
 
-    /// Sends what waiters are told.
+    /// Sends the engine's answers to waiters.
     fn send(&mut self, answers: &mut Answers) {
         for output in self.engine.take_outputs() {
             let Output::Answer(from, answer) = output else { continue };
@@ -259,8 +260,9 @@ impl Server {
         drop(self.space.take_stream());
     }
 
-    fn abandon(&mut self, leaves: impl Fn(&Origin) -> bool) {
-        for (waiter, _) in self.waiting.extract_if(.., |(_, from)| leaves(from)) {
+    /// Removes the matching waiters from the queue, without answers.
+    fn abandon(&mut self, is_gone: impl Fn(&Origin) -> bool) {
+        for (waiter, _) in self.waiting.extract_if(.., |(_, from)| is_gone(from)) {
             self.engine.abandon(waiter);
         }
     }
@@ -270,7 +272,7 @@ impl Server {
     }
 }
 
-/// Returns where and when a command runs. No hold is bound, so it does not matter for which client.
+/// Returns the key, the time and the client of a command. No hold is bound to a session, so any client will do.
 fn command<'a>(space: &MemoryKeyspace, key: &'a KeyName) -> Command<'a> {
     Command { name: name(key), now: dlock_core::Keyspace::now(space), client: ClientId(0) }
 }

@@ -1,4 +1,4 @@
-//! The turns of clients in the world: they follow the protocol under test, and are checked.
+//! The steps of clients by the protocol under test, and their checks.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use dlock_core::Mode;
 use super::check::Violation;
 use super::client::{Client, Link, Plans, State};
 use super::plan::{Given, Readings, Restarts};
-use super::server::{Memory, Origin};
+use super::server::{Loss, Origin};
 use super::world::{Event, Said, World};
 use crate::{
     Acquisition, Answer, Ask, Call, Clocks, Facts, Floor, Keeping, Outcome, Patience, Standing, Start, Terms, standing,
 };
 
 impl World {
+    /// Begins an acquisition with random options.
     pub(super) fn begin(&mut self, client: usize) {
         let random = &mut self.random;
         let longest = self.plan.longest_lease;
@@ -52,7 +53,7 @@ impl World {
         }
     }
 
-    /// Hands something to a client's protocol, and does what it says.
+    /// Hands an event or an answer to a client's acquisition or hold, and sends the calls that it returns.
     pub(super) fn step(&mut self, client: usize, hand_in: impl FnOnce(&mut State, Duration, &mut Vec<Call>)) {
         let this = &mut self.clients[client];
         let now = this.clock.read(self.now);
@@ -119,7 +120,7 @@ impl World {
             self.violation = Some(Violation::Overlap);
         }
         self.violation = self.violation.or(self.tokens.acquired(this.mode, hold.token()));
-        self.counts.overtaken += u64::from(self.servers[0].has_waited(this.began, client));
+        self.counts.overtaken += u64::from(self.servers[0].has_other_waiter(this.began, client));
     }
 
     fn send_calls(&mut self, client: usize, calls: Vec<Call>) {
@@ -169,11 +170,12 @@ impl World {
         }
     }
 
+    /// Returns whether a client lets a server count, by the uptime that it read `ago`.
     fn counts_now(&self, server: usize, uptime: Duration, ago: Duration) -> bool {
-        let keeps = self.servers[server].loses != Memory::All;
-        let keeping = if keeps { Keeping::OnDisk } else { Keeping::InMemory };
+        let is_on_disk = self.servers[server].loses != Loss::All;
+        let keeping = if is_on_disk { Keeping::OnDisk } else { Keeping::InMemory };
         let run_id = String::new();
-        let facts = Facts { run_id, uptime, second_repl_offset: -1, is_primary: true, is_aof_enabled: keeps };
+        let facts = Facts { run_id, uptime, second_repl_offset: -1, is_primary: true, is_aof_enabled: is_on_disk };
         let longest = Duration::from_micros(self.plan.longest_lease);
         self.given.restarts == Restarts::Ignored || standing(&facts, keeping, longest, ago) == Standing::Counts
     }
@@ -246,5 +248,5 @@ fn floor(clocks: &Clocks, given: Given, now: Duration) -> Floor {
 /// How often a client reads the clocks again, of 1000 acquisitions.
 const READ_PERMILLE: u64 = 200;
 
-/// In calm runs all clients wait forever.
+/// The `think` of calm runs, in which all clients wait without a limit.
 const CALM_THINK: u64 = 10_000;

@@ -1,4 +1,4 @@
-//! Runs one seed: clients, servers, the network between them and what fails, in the order of real time.
+//! A run: clients, servers, the network between them and faults, in the order of real time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,7 +12,7 @@ use super::client::Client;
 use super::clock::Real;
 use super::plan::{Fault, Given, Plan};
 use super::random_of;
-use super::server::{Memory, Origin, Server};
+use super::server::{Loss, Origin, Server};
 use crate::{Answer, Ask, Terms};
 
 pub struct World {
@@ -24,22 +24,24 @@ pub struct World {
     entries: u64,
     pub(super) servers: Vec<Server>,
     pub(super) clients: Vec<Client>,
-    /// For each connection, when the last message arrives: from client to server, and back.
-    lines: Vec<[Real; 2]>,
-    /// For each connection, until when nothing gets through.
+    /// For each connection, when the last message to the server and the last one to the client arrives.
+    last_arrivals: Vec<[Real; 2]>,
+    /// For each connection, until when all messages are lost.
     cuts: Vec<Real>,
     pub(super) tokens: Tokens,
     pub(super) violation: Option<Violation>,
     pub counts: Counts,
 }
 
-/// An event of the simulation. `process` is the number of the client's or the server's process that the event is about: one
-/// that has ended since takes no part.
+/// An event of the simulation. `process` is the process of the client or the server for which the event is meant. If that
+/// process has ended, the event is dropped.
 ///
 /// - `Begin`: a client begins to acquire the lock.
-/// - `Hello`, `Welcome`: a client opens a connection; it is open, or (`said: None`) the server is down.
-/// - `Reply`: `broken` is the process of the server whose connection has broken.
-/// - `Turn`, `Unblock`: the timer of a server runs; the time of a wait is over.
+/// - `Hello`: a server receives a client's request to connect and for its facts.
+/// - `Welcome`: a client receives the facts. If `said` is `None`, the server is down.
+/// - `Reply`: a client receives an answer. If `broken` is a process of the server, the connection to it has broken.
+/// - `Turn`: the timer of a server runs.
+/// - `Unblock`: the limit of a wait is reached.
 /// - `Disconnect`: a server notices that a client's process has ended.
 pub(super) enum Event {
     Begin { client: usize, process: u32 },
@@ -55,7 +57,7 @@ pub(super) enum Event {
     Fault(Fault),
 }
 
-/// A server's words to a client that connects.
+/// The facts that a server sends to a client that connects.
 #[derive(Clone, Copy)]
 pub(super) struct Said {
     pub process: u32,
@@ -82,7 +84,7 @@ impl World {
         let terms = Terms::new(plan.servers, longest, Duration::from_micros(plan.timeout), longest).unwrap();
         let clocks = plan.draw_clocks(&mut random);
         let clients: Vec<Client> = clocks.into_iter().map(|clock| Client::new(clock, plan.servers, terms)).collect();
-        let lines = vec![[0; 2]; plan.servers * plan.clients];
+        let last_arrivals = vec![[0; 2]; plan.servers * plan.clients];
         let mut world = World {
             given,
             random,
@@ -91,8 +93,8 @@ impl World {
             entries: 0,
             servers,
             clients,
-            cuts: vec![0; lines.len()],
-            lines,
+            cuts: vec![0; last_arrivals.len()],
+            last_arrivals,
             tokens: Tokens::default(),
             violation: None,
             counts: Counts::default(),
@@ -160,7 +162,7 @@ impl World {
         }
     }
 
-    /// Handles an event of a client: later if it is paused, never if that process has ended.
+    /// Handles an event of a client. Postpones the event if the client is paused, and drops it if the process has ended.
     fn for_client(&mut self, client: usize, process: u32, event: Event, then: impl FnOnce(&mut World)) {
         let this = &self.clients[client];
         if this.process != process {
@@ -172,7 +174,7 @@ impl World {
         then(self);
     }
 
-    /// Handles an event of a server: later if it is stopped.
+    /// Handles an event of a server. Postpones the event if the server is stopped.
     fn for_server(&mut self, server: usize, event: Event, then: impl FnOnce(&mut World)) {
         let until = self.servers[server].stopped_until;
         if until > self.now && self.servers[server].is_up {
@@ -197,7 +199,7 @@ impl World {
         }
     }
 
-    /// Does something on a server that is still that process, and sends the answers.
+    /// Runs something on a server if its process is still this one, and sends the answers.
     fn on_server(&mut self, at: usize, process: u32, run: impl FnOnce(&mut Server, &mut Vec<(Origin, Answer)>)) {
         let now = self.now;
         let server = &mut self.servers[at];
@@ -205,13 +207,13 @@ impl World {
             return;
         }
         if server.stopped_until > now {
-            // A timer of its own: its turn comes when the server goes on.
+            // A timer runs when the server continues.
             let until = server.stopped_until;
             return self.at(until, Event::Turn { server: at, process });
         }
         let mut answers = Vec::new();
         run(server, &mut answers);
-        // Work that a command leaves to the timer is done in the same turn.
+        // The timer does the work that the command left to it.
         server.tick(now, &mut answers);
         if let Some(turn) = server.next_tick(now) {
             self.at(turn, Event::Turn { server: at, process });
@@ -221,7 +223,7 @@ impl World {
         }
     }
 
-    /// Sends a message, which takes its time or is lost. `direction`: 0 to the server, 1 back.
+    /// Sends a message, which is delayed or lost. `direction` is 0 to the server, 1 to the client.
     pub(super) fn send(&mut self, client: usize, server: usize, direction: usize, event: Event) {
         let plan = &self.plan;
         if self.random.permille(plan.loss_permille) || self.now < self.cuts[client * plan.servers + server] {
@@ -230,11 +232,11 @@ impl World {
         let slow = self.random.permille(plan.slow_permille);
         let delay = self.random.within(20..if slow { plan.slow } else { plan.delay });
         let leaves = if direction == 0 { self.now.max(self.clients[client].stopped_until) } else { self.now };
-        let line = &mut self.lines[client * plan.servers + server][direction];
+        let last_arrival = &mut self.last_arrivals[client * plan.servers + server][direction];
         let mut at = leaves + delay;
         if plan.is_in_order {
-            at = at.max(*line + 1);
-            *line = at;
+            at = at.max(*last_arrival + 1);
+            *last_arrival = at;
         }
         self.at(at, event);
     }
@@ -249,19 +251,19 @@ impl World {
         match fault {
             Fault::Crash { server, down } if self.servers[server].is_up => {
                 let this = &mut self.servers[server];
-                // The token clock may be lost only if the clocks agree better than the restart takes.
-                if this.loses == Memory::TokenClock && down < self.plan.longest_lease {
+                // A server may lose its token clock only if its restart takes longer than the clocks are apart.
+                if this.loses == Loss::TokenClock && down < self.plan.longest_lease {
                     return;
                 }
                 this.crash();
-                self.counts.crashes_with_loss += u64::from(this.loses == Memory::All);
+                self.counts.crashes_with_loss += u64::from(this.loses == Loss::All);
                 self.at(self.now + down, Event::Start { server });
             }
             Fault::Crash { .. } => {}
             Fault::Stop { server, time } => self.servers[server].stopped_until = self.now + time,
             Fault::Set { server, by } => {
                 let clock = &mut self.servers[server].clock;
-                // A clock that is set back stays within half of what the clocks agree on.
+                // A clock is set back by half of the agreed difference between clocks at most, counted from real time.
                 let most = self.plan.agreement() as i64 / 2;
                 let by = if by < 0 { by.max((-most - clock.offset()).min(0)) } else { by };
                 clock.set(by);

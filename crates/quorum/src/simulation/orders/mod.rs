@@ -1,10 +1,10 @@
-//! Every order of messages of small instances: a client and a newcomer on three servers. Chance finds some orders only in
-//! one of very many runs.
+//! Every order of messages of small instances: a client and a newcomer on three servers. Random runs find some of these
+//! orders very rarely.
 //!
-//! Time goes in steps of a server's timeout, a quarter of the lease. Within a step, requests are executed in any order,
-//! each is answered at once, and clients act between them in any order. All that was sent in a step arrives in it, except
-//! for a few requests and answers that are late: they arrive at any later moment, or never. A client may be paused: it
-//! neither reads nor looks at its clock.
+//! Time advances in steps of a server's timeout, a quarter of the lease. Within a step, requests are executed in any
+//! order, each is answered at once, and clients act between them in any order. All messages of a step arrive in that step,
+//! except for a few late ones, which arrive at any later moment or never. A paused client neither reads messages nor looks
+//! at its clock.
 
 mod acquisition;
 mod repair;
@@ -18,26 +18,26 @@ use dlock_core::Mode;
 
 use super::check::{Tokens, Violation};
 use super::clock::{Real, Wall};
-use super::server::{Memory, Origin, Server};
+use super::server::{Loss, Origin, Server};
 use crate::terms::Rule;
 use crate::{Acquisition, Answer, Ask, Call, Clocks, Entry, Hold, Outcome, Patience, Start, Terms};
 
 /// A server's timeout, and a step of time, µs.
 const STEP: Real = 100_000;
-/// In steps; the longest one, too.
+/// The lease of the clients, which is also the longest lease, in steps.
 const LEASE: Real = 4;
 const SERVERS: usize = 3;
 const LAST: usize = SERVERS - 1;
 const ALL: &[usize] = &[0, 1, LAST];
 
-/// The events that may happen in an instance.
+/// How many events of each kind may happen in an instance.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     /// How many messages are late.
     late: u8,
     /// How often the client and the newcomer are paused.
     pauses: [u8; 2],
-    /// How often the last server restarts, without its memory.
+    /// How often the last server restarts and forgets its locks.
     restarts: u8,
     /// The last step.
     end: Real,
@@ -52,12 +52,12 @@ struct State {
     servers: Vec<Server>,
     clients: [Actor; 2],
     messages: Vec<Message>,
-    /// Answers that come at once.
+    /// Answers that are about to be read.
     answers: VecDeque<(Origin, Answer)>,
-    /// Nothing has happened yet in this step.
+    /// Whether nothing but `Begin` and `GoOn` has happened in this step.
     is_fresh: bool,
     tokens: Tokens,
-    /// The last server has restarted: until the end it is too young to count.
+    /// Whether the last server has restarted. From then on, it is too young to count.
     is_young: bool,
     violation: Option<Violation>,
 }
@@ -76,7 +76,7 @@ enum Doing {
     Holding(Hold),
     /// The client had the lock and released it.
     Done,
-    /// The client never had the lock, or lost it. Nothing more can go wrong.
+    /// The client failed to acquire the lock.
     Out,
 }
 
@@ -86,18 +86,24 @@ enum Message {
     Reply { to: Origin, answer: Answer, is_late: bool },
 }
 
-/// The next event.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 enum Action {
+    /// The message at this place arrives.
     Arrive(usize),
-    /// The answer is late.
-    ArriveSilently(usize),
+    /// The request at this place arrives, and its answer is late.
+    ArriveWithLateAnswer(usize),
+    /// A client looks at its clock.
     Look(usize),
+    /// The newcomer begins.
     Begin,
+    /// The newcomer releases the lock.
     Release,
     Pause(usize),
     GoOn(usize),
+    /// The last server restarts.
     Restart,
+    /// The next step of time begins.
     Pass,
 }
 
@@ -113,7 +119,7 @@ impl State {
             terms: terms.leaving_out(without),
             left,
             now: 0,
-            servers: (0..SERVERS).map(|_| Server::new(Wall::new(0, 0), Memory::All)).collect(),
+            servers: (0..SERVERS).map(|_| Server::new(Wall::new(0, 0), Loss::All)).collect(),
             clients: [actor.clone(), actor],
             messages: Vec::new(),
             answers: VecDeque::new(),
@@ -124,15 +130,15 @@ impl State {
         }
     }
 
-    /// Leaves a hold of a killed client on the last server, of this many steps.
-    fn leave_on_the_last(&mut self, steps: Real) {
+    /// Adds a hold of a killed client on the last server, with a lease of this many steps.
+    fn leave_hold_on_last(&mut self, steps: Real) {
         let entry = Entry { lease: Duration::from_micros(steps * STEP), min_token: None };
         let call = Call { to: LAST, attempt: 1, sent: self.time(), ask: Ask::Enter(entry) };
         let leftover = Origin { client: 9, ..self.origin(CLIENT, call) };
         self.servers[LAST].run(self.now, leftover, &mut Vec::new());
     }
 
-    /// All requests to these servers arrive.
+    /// Executes all requests to these servers.
     fn deliver(&mut self, to: &[usize]) {
         while let Some(at) = self.request(to) {
             self.act(Action::Arrive(at));
@@ -144,7 +150,7 @@ impl State {
         self.messages.iter().position(is_to)
     }
 
-    /// Returns the time that clients see.
+    /// Returns the time by the clients' clocks.
     fn time(&self) -> Duration {
         Duration::from_secs(1000) + Duration::from_micros(self.now)
     }
@@ -154,7 +160,7 @@ impl State {
             (0..self.messages.len()).filter(|at| self.can_arrive(&self.messages[*at])).map(Action::Arrive).collect();
         if self.left.late > 0 {
             let is_answered = |at: &usize| matches!(self.messages[*at], Message::Request { from, is_late: false, .. } if from.call.ask != Ask::Release);
-            actions.extend((0..self.messages.len()).filter(is_answered).map(Action::ArriveSilently));
+            actions.extend((0..self.messages.len()).filter(is_answered).map(Action::ArriveWithLateAnswer));
         }
         if matches!(self.clients[NEWCOMER].doing, Doing::Nothing) && self.is_fresh {
             actions.push(Action::Begin);
@@ -171,7 +177,7 @@ impl State {
                 actions.extend((self.left.pauses[client] > 0).then_some(Action::Pause(client)));
             }
         }
-        // A request on its way would be lost: that is another instance.
+        // The restart would lose a request on its way, which the instances leave out.
         if self.left.restarts > 0 && self.request(&[LAST]).is_none() {
             actions.push(Action::Restart);
         }
@@ -208,14 +214,14 @@ impl State {
     }
 
     fn act(&mut self, action: Action) {
-        // Going on alone is not to be put off.
+        // A client begins or goes on only at the start of a step, which saves many equal orders.
         self.is_fresh &= matches!(action, Action::GoOn(_) | Action::Begin);
         match action {
             Action::Arrive(at) => match self.messages.swap_remove(at) {
                 Message::Request { from, .. } => self.execute(from),
                 Message::Reply { to, answer, .. } => self.read(to, answer),
             },
-            Action::ArriveSilently(at) => {
+            Action::ArriveWithLateAnswer(at) => {
                 if let Message::Request { from, .. } = self.messages.swap_remove(at) {
                     self.execute(from);
                 }
@@ -277,7 +283,7 @@ impl State {
         });
     }
 
-    /// The token by which it believes to hold the lock.
+    /// Returns the token of a client that believes that it holds the lock.
     fn held_by(&self, client: usize) -> Option<u64> {
         match &self.clients[client].doing {
             Doing::Holding(hold) if hold.is_good(self.time()) => Some(hold.token()),
@@ -327,7 +333,7 @@ impl State {
                     *doing = Doing::Holding(hold);
                 }
                 Some(Outcome::Contended | Outcome::TooFew(_)) => *doing = Doing::Out,
-                // The only attempt has failed.
+                // The instance ends with the client's first attempt.
                 None if acquisition.has_failed() => *doing = Doing::Out,
                 None => {}
             }
@@ -369,7 +375,7 @@ impl State {
         }
     }
 
-    /// Returns whether nothing more can go wrong.
+    /// Returns whether one of the clients can no longer hold the lock, so that no rule can be violated any more.
     fn is_over(&self) -> bool {
         self.clients.iter().any(|actor| match &actor.doing {
             Doing::Out => true,
@@ -387,7 +393,7 @@ impl State {
     }
 }
 
-/// An answer that makes no difference to this client.
+/// Returns whether a message is an answer that this client ignores.
 fn is_unread(client: usize, actor: &Actor, message: &Message) -> bool {
     match message {
         Message::Reply { to, .. } if to.client == client => {
@@ -410,7 +416,7 @@ fn hash_of(value: &impl std::fmt::Debug) -> u64 {
     hashed.0.finish()
 }
 
-/// Visits every state. Returns how many there are, or the first violation.
+/// Visits every state that can follow. Returns how many there are, or the first violation.
 fn visit(first: State) -> Result<usize, Violation> {
     let (mut seen, mut open) = (HashSet::from([first.fingerprint()]), vec![first]);
     while let Some(state) = open.pop() {

@@ -1,4 +1,4 @@
-//! A repair: the last server restarts after it has granted the lock to a newcomer, and the client repairs its hold there.
+//! A repair: the last server has granted the lock to a newcomer and restarts, and the client repairs its hold there.
 
 use super::{ALL, Action, Bounds, CLIENT, Doing, LAST, NEWCOMER, State, visit};
 use crate::Patience;
@@ -7,11 +7,11 @@ use crate::terms::Rule;
 
 /// Returns the state from which all orders are tried:
 ///
-/// 1. The client has the lock on servers 0 and 1. On the last server, the hold of a killed client was in the way.
-/// 2. After half a lease, the client has renewed on servers 0 and 1, but has not read the answers. They will make it
-///    ask the last server to grant the lock, too.
-/// 3. A step later, a newcomer that believes server 0 to be down has the lock on the last server. The newcomer is
-///    paused, and its request to server 1 is still on its way.
+/// 1. The client has a hold on servers 0 and 1. The last server refused it because of the hold of a killed client.
+/// 2. After half a lease, servers 0 and 1 have renewed the client's hold, but the client has not read the answers. When
+///    it reads them, it will ask the last server to grant its hold, too.
+/// 3. A step later, a newcomer that believes server 0 to be down has a hold on the last server. The newcomer is paused,
+///    and its request to server 1 is still on its way.
 ///
 /// The clock of server 1 is behind the others by less than a lease, so that it grants the newcomer's token some steps
 /// later.
@@ -21,7 +21,7 @@ fn first(without: Option<Rule>) -> State {
     // Six steps, of which three are over when the orders begin.
     let mut state = State::new(without, Bounds { late: 2, pauses: [0, 0], restarts: 1, end: 6 });
     [0, LAST].into_iter().for_each(|server| state.servers[server].clock.set(AHEAD_US));
-    state.leave_on_the_last(1);
+    state.leave_hold_on_last(1);
     state.begin(CLIENT, Patience::None, &[]);
     state.deliver(ALL);
     assert!(matches!(state.clients[CLIENT].doing, Doing::Holding(_)), "{:?}", state.clients[CLIENT]);
@@ -44,6 +44,6 @@ fn no_order_of_messages_breaks_a_repair() {
 }
 
 #[test]
-fn if_a_young_server_counts_for_a_repair_two_hold_the_lock() {
+fn if_a_young_server_counts_for_a_repair_holds_overlap() {
     assert_eq!(visit(first(Some(Rule::YoungRepairs))), Err(Violation::Overlap));
 }
