@@ -1,4 +1,4 @@
--- For redis_exporter: --script dlock.lua. Returns the numbers of INFO dlock, which the exporter does not read itself,
+-- For redis_exporter: --script dlock.lua. Returns the numbers of INFO dlock, which the exporter itself does not read,
 -- as redis_script_values{key="dlock_grants"} and so on. Percentiles are dlock_wait_usec_p99 and so on.
 local found = {}
 for field, value in string.gmatch(redis.call('INFO', 'dlock'), '(dlock_[%w_]+):([^\r\n]+)') do
