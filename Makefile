@@ -9,16 +9,16 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 export DLOCK_MODULE := $(CURDIR)/target/release/libdlock.so
 export DLOCK_MODULE_HOOKS := $(CURDIR)/target/debug/libdlock.so
 export RUST_TEST_THREADS ?= 8
-# Recipes of languages that `make setup` does not install: Go takes 440 MB.
+# The tests of recipes skip these languages if they are missing: `make setup` does not install Go, which takes 440 MB.
 export DLOCK_RECIPES_MISSING_OK ?= go
 
 # How the module and the command are built, here and for a release. Larger functions make the file larger, but save a
 # tenth of the module's own instructions.
 MODULE_BUILD := --package dlock --lib --crate-type cdylib -- -C llvm-args=-inline-threshold=3000 -C llvm-args=-cold-callsite-rel-freq=0
 COMMAND_BUILD := --package dlock-cli --features tls
-# The same set of features for all that tests build: cargo builds everything again for another set.
+# All builds for tests have the same features: for another set, cargo would build everything again.
 TESTED := --locked --workspace --features tls
-# The packages of a release. They are linted without features, too.
+# The packages of a release, which `make lint` also checks without features.
 SHIPPED := dlock dlock-core dlock-memory dlock-quorum dlock-client dlock-agent dlock-cli
 
 FUZZ_TOOL := $(CURDIR)/target/release/dlock-stress
@@ -33,12 +33,12 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  PORT=6380       another port for run'
-	@echo "  SERVERS='a b'   only these builds for matrix, TESTS='c d' only these files of tests/server/"
+	@echo "  SERVERS='a b'   only these servers for matrix, TESTS='c d' only these files of tests/server/"
 	@echo '  SERVER=path     another server for run, demo, test and the benchmarks'
-	@echo '  SECONDS= SEED=  how long, and what chance is to do, where a target says so'
+	@echo '  SECONDS= SEED=  the duration and the seed of the random numbers, where a target names them'
 	@echo '  BENCH=options   options of bench and bench-instr, such as BENCH="--only acquire --mode none"'
 
-# The languages of the recipes only if that is what was asked for, or for the tests: a build does without.
+# Only `make setup` itself and the tests install the languages of the recipes: a build does not need them.
 setup: ## find what the build and the tests need, install what is missing
 	@scripts/setup
 	@$(if $(filter setup,$(MAKECMDGOALS)),scripts/setup test)
@@ -82,7 +82,7 @@ test-glide: module ## run the programs for Valkey GLIDE, in Python (docs/waiting
 	@scripts/setup test
 	tests/clients/glide.sh
 
-test-java-frameworks: module ## test the Java package in Spring Boot and with the other libraries that its adapters are for, which Maven fetches
+test-java-frameworks: module ## test the Java package in Spring Boot and its adapters with their libraries, which Maven fetches
 	@scripts/setup test
 	tests/clients/java_adapters.sh BootTest DriversTest FrameworksTest MetricsTest PageTest
 
@@ -117,7 +117,7 @@ client-histories: setup ## write the histories that all packages play, check 100
 check-model: setup ## visit every state of small instances of the engine, print a table (SCOPE=name)
 	scripts/check-model $(if $(SCOPE),'$(SCOPE)')
 
-spec: setup ## check the specifications in lab/spec and traces of the engine with TLC, and that it finds each rule that is left out (SPEC=gate or large)
+spec: setup ## check the specifications in lab/spec and traces of the engine with TLC, and that TLC notices each rule that is left out (SPEC=gate or large)
 	@scripts/setup spec
 	cargo test $(TESTED) --no-run --test seeds
 	lab/spec/check.py $(SPEC)
@@ -128,7 +128,7 @@ simulate: setup ## simulate whole deployments on the core, each from a seed, in 
 planted: setup ## plant bugs in a copy of the sources, fail unless each is noticed (PLANTED='--server', on servers too; or names)
 	scripts/planted $(PLANTED)
 
-reproduce: build ## put a bug of docs/record.md back into a copy of the sources, and show what finds it (BUG=number)
+reproduce: build ## put a bug of docs/record.md back into a copy of the sources, and show which test finds it (BUG=number)
 	@scripts/setup test
 	scripts/reproduce $(BUG)
 
@@ -158,7 +158,7 @@ bench-instr: module ## count instructions of every command and its rivals (callg
 	@scripts/setup bench
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr $(BENCH)
 
-bench-instr-keep: module ## the same, and keep the figures in lab/bench/figures/
+bench-instr-keep: module ## bench-instr, and keep the figures in lab/bench/figures/
 	@scripts/setup bench
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --release --package dlock-bench -- instr --keep $(BENCH); \
 	kept=$$?; $$CARGO_TARGET_DIR/release/dlock-bench page && exit $$kept
@@ -207,7 +207,7 @@ operators: build ## full disks, clocks, certificates, other versions, while prog
 	scripts/python make
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" $$(scripts/python) lab/operators/run.py $(if $(KEEP),--keep)
 
-porcupine: build ## chaos of servers and of all clients, judged by Porcupine, a checker that is not ours (SECONDS= for each, THROUGH=)
+porcupine: build ## chaos of servers and of all clients, judged by Porcupine, an independent checker (SECONDS= for each, THROUGH=)
 	$(MAKE) chaos-clients SECONDS=$(or $(SECONDS),60) HISTORY=target/clients.jsonl
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" cargo run --locked --package dlock-chaos -- run \
 	--seconds $(or $(SECONDS),60) --history target/servers.jsonl
@@ -227,10 +227,10 @@ rivals: module ## Redisson, redsync, redislock, redlock, redis-semaphore and red
 	@scripts/setup test
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" lab/packages/rivals/run.py $(if $(BENCH),$(BENCH),--keep)
 
-bench-packages: module ## what a pair costs each package, beside a plain lock on the same driver, in docs/benchmarks.md (8 minutes; BENCH=options)
+bench-packages: module ## time acquire and release of each package beside a plain lock on the same driver, in docs/benchmarks.md (8 minutes; BENCH=options)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" lab/packages/run.py $(if $(BENCH),$(BENCH),--keep)
 
-bench-network: build ## a pair, a hand-off and `dlock run` over a network of 0.5 ms, made of namespaces (30 s, as root; BENCH=options)
+bench-network: build ## time acquire and release, a hand-off and `dlock run` over a network of 0.5 ms, made of namespaces (30 s, as root; BENCH=options)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" DLOCK_PROGRAM=$$CARGO_TARGET_DIR/release/dlock lab/network/run.py $(BENCH)
 
 bench-serve: build ## dlock serve beside a server with the module, in one run: time, CPU, memory (SERVER=, BENCH=options)
@@ -246,27 +246,27 @@ fuzz-agent: ## random bytes and changed requests for the parser of dlock agent (
 fuzz-server: module fuzz-tool ## random commands to a real server, held against a model (SECONDS= SEED= SERVER=)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" $(FUZZ_TOOL) differential --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
-fuzz-serve: fuzz-tool ## the same to dlock serve (SECONDS= SEED=)
+fuzz-serve: fuzz-tool ## random commands to dlock serve, held against a model (SECONDS= SEED=)
 	cargo build --locked --release $(COMMAND_BUILD)
 	$(FUZZ_TOOL) differential --serve $(CURDIR)/target/release/dlock --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
-soak: module fuzz-tool ## 10 million operations, after which no memory may be missing (OPERATIONS= SERVER=)
+soak: module fuzz-tool ## 10 million operations, in which used_memory must stay flat (OPERATIONS= SERVER=)
 	server=$$(scripts/server) && DLOCK_SERVER="$$server" $(FUZZ_TOOL) soak --operations $(or $(OPERATIONS),10000000)
 
 soak-all: build ## fuzz, simulations and chaos in turns with new seeds, added to the totals of docs/evidence.md (HOURS=)
 	scripts/soak-all --hours $(or $(HOURS),8)
 
-memory: module fuzz-tool ## the same commands under valgrind: no leak, no invalid access (SECONDS= OPERATIONS=)
+memory: module fuzz-tool ## the commands of fuzz-server and soak under valgrind: no leak, no invalid access (SECONDS= OPERATIONS=)
 	@scripts/setup bench
 	FUZZ_SECONDS=$(or $(SECONDS),120) scripts/memory
 
 servers: ## fetch other servers to test on: target/servers/*/
 	@scripts/servers
 
-matrix: module hooks ## run the server tests on all of these servers and print a table
+matrix: module hooks ## run the server tests on all servers of `make servers` and print a table
 	@scripts/matrix $(SERVERS)
 
-failovers: module ## fail over under load on all of these servers, three times each, print what became of the locks (ROUNDS=)
+failovers: module ## fail over under load on all servers of `make servers`, three times each, print the tables of docs/failover.md (ROUNDS=)
 	@scripts/failovers $(SERVERS)
 
 upgrade: module ## take locks from the previous release to this module and back: as replicas, by RDB, by AOF
@@ -281,11 +281,11 @@ test-arm64: setup ## run server tests on an emulated arm64 server (SERVERS='valk
 	@scripts/setup arm64
 	scripts/test-arm64 $(SERVERS)
 
-dist-check: ## install that release into bare Debian systems and images, and use it (needs root; SUITES=)
+dist-check: ## install the release of `make dist` into bare Debian systems and images, and use it (needs root; SUITES=)
 	@scripts/setup dist-check
 	scripts/dist-check $(SUITES)
 
-release-check: build ## go through what a release promises: versions, licenses, links, packages installed from their files
+release-check: build ## check the promises of a release: versions, licenses, links, packages installed from their files
 	@scripts/setup test
 	scripts/packages
 	scripts/release-check
@@ -294,7 +294,7 @@ release-check: build ## go through what a release promises: versions, licenses, 
 	scripts/prove-address
 	$(MAKE) upgrade
 
-dist-test: hooks ## run the server tests on the module of that release
+dist-test: hooks ## run the server tests on the module of the release of `make dist`
 	tar --extract --gzip --file target/dist/dlock-*-linux-$$(uname -m).tar.gz --directory target \
 		--transform 's,^[^/]*,released,' && \
 	server=$$(scripts/server) && DLOCK_MODULE=$(CURDIR)/target/released/lib/libdlock.so DLOCK_SERVER="$$server" \
@@ -318,10 +318,10 @@ clean: ## remove all that was built and fetched
 fuzz-tool: setup
 	cargo build --locked --release --package dlock-stress
 
-# Better said before the build than after it.
+# A dependency of `run` before `module`: a port in use is reported before the build.
 port:
 	@scripts/run port
 
-# The module with the hooks that only tests may use: every debug build has them.
+# The module with the hooks for tests, which every debug build has.
 hooks: setup
 	cargo build $(TESTED) --lib
