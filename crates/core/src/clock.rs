@@ -14,7 +14,8 @@ impl TokenClock {
     /// How far ahead of the server's clock a token in a dump may be, in µs: an hour.
     pub const MAX_AHEAD_US: u64 = 3_600_000_000;
 
-    /// A clock that is more than this behind the server's, in µs, does not matter after a restart: a day.
+    /// How far behind the server's clock a token clock may be to be saved for a restart, in µs: a day. It matters only
+    /// if the server's clock is set back.
     pub const MATTERS_US: u64 = 86_400_000_000;
 
     /// Returns a clock that has seen no token.
@@ -30,7 +31,7 @@ impl TokenClock {
         Token::new(now_us.max(self.last.saturating_add(1)))
     }
 
-    /// Advances the clock to a token, wherever that comes from.
+    /// Advances the clock to a token, if that is higher.
     pub fn observe(&mut self, token: Token) {
         self.last = self.last.max(token.get());
     }

@@ -1,8 +1,7 @@
 //! Bytes of a lock (RDB, `DUMP`) and of an effect (replication, AOF).
 //!
-//! Each encoding begins with a version. Decoding is total: any bytes give a value that keeps every rule of the types,
-//! or an
-//! error. Numbers are LEB128; numbers that may be on either side of a reference are zigzagged.
+//! Each encoding begins with a version. Decoding is total: any bytes give a valid value or an error. Numbers are
+//! LEB128; differences, which may be negative, are zigzagged.
 //!
 //! ```text
 //! lock    = version, holds, hold × holds             (times relative to 0)
@@ -10,7 +9,8 @@
 //! version = 1; 2 if there is a kind or a request that version 1 does not know; 3 if a hold has a cap or
 //!           a number
 //! kind    = 0 put, TTL anew | 1 put, TTL kept | 2 remove exclusive | 3 remove shared | 4 remove both | 5 sweep |
-//!           6 put, TTL left alone (version 2 and later); 8 is added by releases before 0.2 while there are waiters, and ignored
+//!           6 put, TTL left alone (version 2 and later); releases before 0.2 add 8 while there are waiters, which is
+//!           ignored
 //! body    = put: hold | remove: owner flag, owner | sweep: nothing
 //! hold    = flags, owner, count, lease, [deadline,] token, [request,] [cap,] [slot]
 //! flags   = 1 shared | 2 owner is a UUID | 4 deadline is reference + lease, and left out | 8 has a request |
@@ -37,7 +37,7 @@ pub enum DecodeError {
     TrailingBytes,
     /// The bytes are of a version that this build does not know.
     Version(u8),
-    /// A value in them cannot be.
+    /// A value is out of range, or contradicts another.
     Invalid(&'static str),
 }
 
@@ -70,7 +70,7 @@ pub fn decode_lock(bytes: &[u8]) -> Result<Lock, DecodeError> {
     let mut holds = Holds::default();
     for added in 0..count {
         holds.put(reader.hold(UnixMs::ZERO)?, &mut Trash::new());
-        // A hold that took the place of another, or of one it excludes, means that the bytes are no lock.
+        // A hold that replaced an earlier one, or excludes it, means that the bytes are no lock.
         if holds.len() as u64 != added + 1 {
             return Err(DecodeError::Invalid("set of holds"));
         }
@@ -87,7 +87,7 @@ pub fn encode_effect(effect: &Effect, out: &mut Vec<u8>) {
     put_effect(effect, out);
 }
 
-/// Runs `body` with the bytes of an effect. Nearly all are short: those are not allocated.
+/// Runs `body` with the bytes of an effect. Short ones, which nearly all are, are not allocated.
 #[inline(never)]
 pub fn with_encoded_effect<R>(effect: &Effect, body: impl FnOnce(&[u8]) -> R) -> R {
     let mut place = [0; SHORT];
@@ -162,7 +162,7 @@ pub fn decode_effect(bytes: &[u8]) -> Result<Effect, DecodeError> {
     Ok(Effect { clock, change })
 }
 
-/// Returns the first version that can say all of a hold.
+/// Returns the first version that can encode all fields of a hold.
 fn version_of(hold: &Hold) -> u8 {
     if hold.extras.is_none() {
         return VERSION_1;
@@ -180,17 +180,17 @@ const fn head(version: u8, kind: u8) -> u8 {
 
 #[inline(always)]
 fn put_hold(out: &mut impl Sink, hold: &Hold, reference: UnixMs) {
-    let due = hold.deadline == reference.plus(hold.lease);
+    let has_full_lease = hold.deadline == reference.plus(hold.lease);
     let mode = match hold.mode {
         Mode::Exclusive => 0,
         Mode::Shared => FLAG_SHARED,
     };
     let extras = if hold.extras.is_some() { flags_of_extras(hold) } else { 0 };
-    out.put(mode | owner_flag(&hold.owner) | has(FLAG_DUE, due) | extras);
+    out.put(mode | owner_flag(&hold.owner) | has(FLAG_FULL_LEASE, has_full_lease) | extras);
     put_owner(out, &hold.owner);
     put_number(out, u64::from(hold.count));
     put_number(out, hold.lease.get());
-    if !due {
+    if !has_full_lease {
         put_difference(out, hold.deadline.get(), reference.get());
     }
     put_difference(out, hold.token.get(), micros(reference));
@@ -300,14 +300,14 @@ impl<'a> Reader<'a> {
     fn hold(&mut self, reference: UnixMs) -> Result<Hold, DecodeError> {
         let flags = self.byte()?;
         let new = if self.version >= VERSION_3 { FLAG_CAP | FLAG_SLOT } else { 0 };
-        if flags & !(FLAG_SHARED | FLAG_UUID | FLAG_DUE | FLAG_REQUEST | new) != 0 {
+        if flags & !(FLAG_SHARED | FLAG_UUID | FLAG_FULL_LEASE | FLAG_REQUEST | new) != 0 {
             return Err(DecodeError::Invalid("flags"));
         }
         let mode = if flags & FLAG_SHARED == 0 { Mode::Exclusive } else { Mode::Shared };
         let owner = self.owner(flags)?;
         let count = u32::try_from(self.number()?).ok().filter(|count| *count >= 1);
         let lease = Lease::new(self.number()?).ok_or(DecodeError::Invalid("lease"))?;
-        let deadline = match flags & FLAG_DUE {
+        let deadline = match flags & FLAG_FULL_LEASE {
             0 => time(self.difference(reference.get())?)?,
             _ => reference.plus(lease),
         };
@@ -422,7 +422,7 @@ const PUT_LEAVE: u8 = 6;
 
 const FLAG_SHARED: u8 = 1;
 const FLAG_UUID: u8 = 2;
-const FLAG_DUE: u8 = 4;
+const FLAG_FULL_LEASE: u8 = 4;
 const FLAG_REQUEST: u8 = 8;
 const FLAG_CAP: u8 = 16;
 const FLAG_SLOT: u8 = 32;

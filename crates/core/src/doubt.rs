@@ -1,5 +1,5 @@
-//! Faults that a server survives: broken invariants here, and panics of the module that are caught. Nobody knows what
-//! they have left undone. They are counted, and the engine looks at every lock again: see
+//! Faults that a server survives: broken invariants, and panics that are caught. They may leave work undone, so they
+//! are counted, and the engine looks at every lock again: see
 //! [`Engine::look_at_all_again`](crate::Engine::look_at_all_again).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use crate::Uptime;
 
 static IS_RAISED: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// Until when the times are used up at which [`take`] may find a fault, in µs of the uptime.
-static PAID_US: AtomicU64 = AtomicU64::new(0);
+/// The state of the rate limit of [`take`]: when all of [`AT_ONCE`] are free again, in µs of the uptime.
+static FREE_AT_US: AtomicU64 = AtomicU64::new(0);
 
-/// How many times in a row faults are taken in at once.
+/// How many times [`take`] returns `true` without a gap.
 pub const AT_ONCE: u64 = 8;
-/// How often faults that go on are taken in, in ms.
+/// The gap after which [`take`] may return `true` once more, in ms.
 pub const GAP_MS: u64 = 1000;
 
 /// Records a fault.
@@ -23,37 +23,38 @@ pub fn raise() {
     IS_RAISED.store(true, Ordering::Release);
 }
 
-/// Returns whether there was a fault since [`take`].
+/// Returns whether there was a fault since [`take`] last returned `true`.
 #[inline]
 pub fn is_raised() -> bool {
     IS_RAISED.load(Ordering::Relaxed)
 }
 
-/// Returns whether there was a fault since it returned so last. If faults go on, it returns so [`AT_ONCE`] times, and then
-/// once in [`GAP_MS`]: the module then looks at every lock, and a fault that lasts would have each command do that.
+/// Returns whether there was a fault since it last returned `true`: the caller then looks at every lock. While faults
+/// go on, it returns `true` [`AT_ONCE`] times and then once in [`GAP_MS`], so that not every command looks at every
+/// lock.
 pub fn take(uptime: Uptime) -> bool {
     if !is_raised() {
         return false;
     }
-    // Only one thread at a time takes a doubt.
+    // Only one thread at a time calls this, so the load and the store need not be one step.
     let now = uptime.us();
-    let paid = PAID_US.load(Ordering::Relaxed).max(now);
-    if paid - now > (AT_ONCE - 1) * GAP_MS * 1000 {
+    let free_at = FREE_AT_US.load(Ordering::Relaxed).max(now);
+    if free_at - now > (AT_ONCE - 1) * GAP_MS * 1000 {
         return false;
     }
-    PAID_US.store(paid + GAP_MS * 1000, Ordering::Relaxed);
+    FREE_AT_US.store(free_at + GAP_MS * 1000, Ordering::Relaxed);
     IS_RAISED.swap(false, Ordering::AcqRel)
 }
 
-/// Returns how many faults there were.
+/// Returns the number of faults since the start.
 pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Lets the server's log have a line once in [`GAP_MS`], whichever thread writes it.
+/// Limits a line in the server's log to one in [`GAP_MS`], by all threads together.
 #[derive(Debug)]
 pub struct LogLimit {
-    /// From when the next line may come, in µs of the uptime.
+    /// When the next line is allowed, in µs of the uptime.
     next_us: AtomicU64,
 }
 
@@ -63,7 +64,7 @@ impl LogLimit {
         LogLimit { next_us: AtomicU64::new(0) }
     }
 
-    /// Returns whether a line may come now: then the next one comes later.
+    /// Returns whether a line is allowed now. If so, the next one is allowed after the gap.
     pub fn may_log(&self, uptime: Uptime) -> bool {
         let (now, next) = (uptime.us(), self.next_us.load(Ordering::Relaxed));
         let later = now + GAP_MS * 1000;

@@ -1,8 +1,9 @@
-//! The one way a lock changes.
+//! Effects: the only way to change a lock.
 //!
 //! A primary decides, applies the effect of its decision and replicates it. A replica, and a server that loads an AOF,
-//! apply what they get. An effect carries absolute times only, and the primary's clock: by it, everybody first drops
-//! what has lapsed. No other clock matters, and applying an effect twice is the same as applying it once.
+//! apply the effects they get. An effect has absolute times only, and the primary's clock. Applying it first drops the
+//! holds that have lapsed by that clock, and reads no other one. Applying an effect twice is the same as applying it
+//! once.
 
 use crate::holds::Trash;
 use crate::{Hold, Lock, Mode, Owner, TokenClock, UnixMs};
@@ -17,7 +18,7 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// Returns whether the key's TTL becomes the last deadline, whatever it was.
+    /// Returns whether the key's TTL becomes the last deadline, even if a client set an earlier one.
     #[inline]
     pub(crate) fn sets_ttl_anew(&self) -> bool {
         matches!(self.change, Change::Put { expiry: Expiry::Anew, .. })
@@ -41,7 +42,7 @@ pub enum Change {
         /// The mode; `None` for both.
         mode: Option<Mode>,
     },
-    /// Nothing more: lapsed holds are dropped, and a TTL beyond the last deadline is set to it.
+    /// No change but the drop of lapsed holds. A TTL beyond the last deadline is set to it.
     Sweep,
 }
 
@@ -50,13 +51,13 @@ pub enum Change {
 pub enum Expiry {
     /// The TTL becomes the last deadline.
     Anew,
-    /// The TTL becomes the last deadline. A TTL that was earlier than the last deadline before stands.
+    /// The TTL becomes the last deadline, unless a client set it to an earlier time, which stays.
     Keep,
-    /// Nothing: the server itself writes the TTL into a file.
+    /// None: the server itself writes the TTL into the AOF.
     Leave,
 }
 
-/// The memory of a server beside its locks, which effects change.
+/// The state of a server beside its locks that effects change.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// The token clock, which advances with every token in an effect.
@@ -66,7 +67,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns a server that has seen no effect.
+    /// Returns the state of a server that has seen no effect.
     pub const fn new() -> Memory {
         Memory { tokens: TokenClock::new(), trash: Trash::new() }
     }
@@ -84,9 +85,9 @@ pub struct Applied {
 }
 
 impl Lock {
-    /// Drops what has lapsed by the effect's clock, then makes its change. O(log n).
+    /// Drops the holds that have lapsed by the effect's clock, then makes its change. O(log n).
     ///
-    /// The lock may be empty afterwards: then its key has to go.
+    /// If the lock is empty afterwards, the caller deletes its key.
     #[inline(always)]
     pub fn apply(&mut self, effect: Effect, memory: &mut Memory) -> Applied {
         let Memory { tokens, trash } = memory;

@@ -1,4 +1,5 @@
-//! The questions about a lock that do not change it. Lapsed holds do not show, except where a name says so.
+//! Methods of a lock that do not change it. They leave out lapsed holds, except where a name or a comment says
+//! otherwise.
 
 use crate::{Hold, Lock, Mode, Owner, Token, UnixMs};
 
@@ -82,7 +83,7 @@ impl Lock {
         self.holds.lapsed(now).holds
     }
 
-    /// Returns how many of these had reached their cap: it has ended them. One step for each 512.
+    /// Returns how many stored holds have lapsed at `now` because of their cap. One step for each 512.
     pub(crate) fn lapsed_at_cap(&self, now: UnixMs) -> usize {
         self.holds.lapsed_at_cap(now)
     }
@@ -109,7 +110,7 @@ impl Lock {
         let (token, deadline) = if mode == LockMode::Free {
             (None, None)
         } else if self.holds.lapsed(now).holds > shared.holds {
-            // The shorter way: all that are live.
+            // Most holds have lapsed: looking at the live ones takes fewer steps.
             let live = Summary::of(self.holds.by_deadline().take_while(|hold| hold.is_live(now)));
             (live.token, live.deadline)
         } else {
@@ -148,7 +149,7 @@ impl Lock {
         self.holds.exclusive().filter(|hold| hold.is_live(now))
     }
 
-    /// Returns all stored holds, in no order. The fastest way to see them all.
+    /// Returns all stored holds, lapsed ones too, in no order: the fastest way to list them.
     pub(crate) fn stored_in_no_order(&self) -> impl Iterator<Item = &Hold> {
         self.holds.iter()
     }

@@ -1,7 +1,7 @@
 //! `ACQUIRE | RACQUIRE | RLOCK | WLOCK key owner …`, `SACQUIRE key owner limit [PERMITS k | SLOT] …` and
 //! `MACQUIRE numkeys key [key …] owner …`, each with
-//! `[EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id] [MAXHOLD ms] [REQUEST id]`; the first four also take
-//! `[MINTOKEN token]`
+//! `[EX s | PX ms | EXAT s | PXAT ms] [BLOCK ms] [SESSION | SESSIONID id] [MAXHOLD ms] [REQUEST id]`; the first four
+//! also take `[MINTOKEN token]`
 
 use std::num::NonZeroU32;
 
@@ -51,9 +51,9 @@ impl Acquire {
             _ => None,
         };
         let (mut chosen, mut block, mut session, mut request, mut permits) = (None, None, None, None, None);
-        let (mut min_token, mut said_cap) = (None, None);
+        let (mut min_token, mut max_hold) = (None, None);
         while let Some(word) = words.word() {
-            // `EX` and `PX`, which most commands have, are the only options of two letters: no other one is compared.
+            // `EX` and `PX` are the only options of two letters, and most commands have one: no other name is compared.
             if word.len() == 2 {
                 one_of(&mut chosen, words.lease(word, limits)?)?;
             } else if is(word, "BLOCK") {
@@ -65,7 +65,7 @@ impl Acquire {
             } else if is(word, "REQUEST") {
                 once(&mut request, words.request(command)?, "REQUEST")?;
             } else if is(word, "MAXHOLD") {
-                once(&mut said_cap, words.cap()?, "MAXHOLD")?;
+                once(&mut max_hold, words.cap()?, "MAXHOLD")?;
             } else if limit.is_some() && is(word, "PERMITS") {
                 one_of(&mut permits, (Some(words.permits()?), "PERMITS"))?;
             } else if limit.is_some() && is(word, "SLOT") {
@@ -87,13 +87,13 @@ impl Acquire {
             None => want(command),
         };
         let session = binding(session, chosen)?;
-        let cap = cap(said_cap, limits, chosen, &session)?;
+        let cap = cap(max_hold, limits, chosen, &session)?;
         let lease = chosen.map_or(LeaseChoice::Own, |(lease, _)| lease);
         Ok(Acquire { owner, want, lease, cap, block, session, min_token, request })
     }
 }
 
-/// Returns what `SACQUIRE` wants: this many permits, or with `SLOT`, one and its number.
+/// Returns the demand of `SACQUIRE`: this many permits; `None`: one permit with a number (`SLOT`).
 fn limited(limit: NonZeroU32, permits: Option<NonZeroU32>) -> Result<Want, Malformed> {
     match permits {
         None => Ok(Want::Slot { limit }),
@@ -102,7 +102,7 @@ fn limited(limit: NonZeroU32, permits: Option<NonZeroU32>) -> Result<Want, Malfo
     }
 }
 
-/// Returns whether the command takes `MINTOKEN`: what a quorum offers.
+/// Returns whether the command takes `MINTOKEN`. Only commands that a quorum offers do.
 fn has_min_token(command: Command) -> bool {
     match command {
         Command::Acquire | Command::Racquire | Command::Rlock | Command::Wlock => true,
@@ -123,7 +123,7 @@ fn want(command: Command) -> Want {
 pub struct AcquireAll<'call> {
     /// The keys: 1 to [`AcquireAll::MAX_KEYS`], each once.
     pub keys: SmallVec<[&'call [u8]; 8]>,
-    /// The rest.
+    /// The arguments after the keys.
     pub acquire: Acquire,
 }
 
@@ -143,7 +143,7 @@ impl<'call> AcquireAll<'call> {
         }
         let mut keys: SmallVec<[&[u8]; 8]> = SmallVec::new();
         for _ in 0..number {
-            // The owner is behind the keys.
+            // At least an owner follows the keys, so `numkeys` is too large if the words end among the keys.
             keys.push(words.word().ok_or(Malformed::TooManyKeys)?);
             if keys.len() > Self::MAX_KEYS {
                 return Err(Malformed::KeyCount);
@@ -165,8 +165,8 @@ impl<'call> AcquireAll<'call> {
         Ok(AcquireAll { keys, acquire })
     }
 
-    /// Returns the number of keys in the words after the command's name; `None` if it is invalid, or leaves no room for
-    /// an owner. The keys follow it.
+    /// Returns `numkeys`, the first of the words after the command's name; `None` if it is invalid, or leaves no word
+    /// for an owner. The keys follow it.
     pub fn key_count(words: impl Iterator<Item = &'call [u8]>) -> Option<usize> {
         let mut words = Words::new(words);
         let count = usize::try_from(words.required_integer("numkeys").ok()?).ok()?;

@@ -8,9 +8,9 @@ use super::words::{Words, integer, is};
 pub enum Log {
     /// The newest entries, at most this many.
     Get(usize),
-    /// How many there are.
+    /// The number of entries.
     Len,
-    /// Removes all.
+    /// Removes all entries.
     Reset,
     /// The list of the subcommands.
     Help,
@@ -36,7 +36,7 @@ impl Subcommand {
         all.into_iter().find(|subcommand| is(word, subcommand.name()))
     }
 
-    /// Returns the error for a word that names none. `command` names the command.
+    /// Returns the error for a word that is no subcommand. `command` is the name of the command.
     pub fn unknown(word: &[u8], command: &str) -> String {
         let shown = String::from_utf8_lossy(word.get(..128).unwrap_or(word));
         format!("ERR unknown subcommand '{shown}'. Try {command} HELP.")

@@ -9,7 +9,7 @@ use crate::{Lease, Owner, RequestId, SessionId, Token};
 /// Why the arguments are invalid. The name in a variant is that of the argument at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// The number of arguments.
+    /// Too few arguments, or too many.
     Arity,
     /// The key's name has no bytes.
     EmptyKey,
@@ -17,13 +17,13 @@ pub enum Malformed {
     Syntax(Syntax),
     /// Not an integer, or beyond 64 bits.
     Integer(&'static str),
-    /// A lease that is no time.
+    /// A lease that is not positive, has passed, or is beyond 64 bits.
     ExpireTime(&'static str, BadLease),
-    /// A lease over the longest that may be asked for, which is this.
+    /// A lease longer than `dlock.max-lease`, which is this.
     LeaseTooLong(&'static str, Lease),
     /// `MAXHOLD` is out of range.
     Cap,
-    /// A lease that goes beyond the longest time a hold may last, which is this.
+    /// A lease longer than `MAXHOLD` or `dlock.max-hold`, which is this.
     LeaseOverCap(&'static str, CapBy, Lease),
     /// `SESSION` with a cap that is too short for a hold that is bound.
     SessionCap(CapBy),
@@ -82,7 +82,7 @@ pub enum Syntax {
     OnlyAfter(&'static str, &'static str),
 }
 
-/// Why a lease is no time.
+/// Why a lease is not a valid time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadLease {
     /// A length of 0 or less.

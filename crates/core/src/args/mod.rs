@@ -1,7 +1,7 @@
-//! The arguments of commands, read once from left to right into values that cannot be wrong.
+//! The arguments of commands, read once from left to right into values that are valid by their types.
 //!
-//! The words after the key come as an iterator over bytes: the module hands in the server's own strings, a test whatever
-//! it likes. Nothing is copied but an owner and a request id.
+//! The words after the key are an iterator over bytes, so that the module can pass the server's own strings. Only
+//! owners, request ids and session ids are copied, and the beginning of a word that is in an error.
 
 mod acquire;
 mod check;

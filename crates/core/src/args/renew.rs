@@ -1,4 +1,5 @@
-//! `RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION | SESSIONID id] [TOKEN token | MINTOKEN token]`
+//! `RENEW key owner [EX s | PX ms | EXAT s | PXAT ms] [READ | WRITE] [SESSION | SESSIONID id]
+//! [TOKEN token | MINTOKEN token]`
 
 use super::words::{Words, binding, check_lead, is, mode, one_of};
 use super::{Limits, Malformed};
@@ -28,14 +29,14 @@ impl Renew {
     pub fn parse<'call>(words: impl Iterator<Item = &'call [u8]>, limits: Limits) -> Result<Renew, Malformed> {
         let mut words = Words::new(words);
         let owner = words.owner()?;
-        let (mut chosen, mut named, mut said, mut session) = (None, None, None, None);
+        let (mut chosen, mut named, mut token, mut session) = (None, None, None, None);
         while let Some(word) = words.word() {
             if let Some(mode) = mode(word) {
                 one_of(&mut named, mode)?;
             } else if is(word, "TOKEN") {
-                one_of(&mut said, (RenewToken::Is(words.token("TOKEN")?), "TOKEN"))?;
+                one_of(&mut token, (RenewToken::Is(words.token("TOKEN")?), "TOKEN"))?;
             } else if is(word, "MINTOKEN") {
-                one_of(&mut said, (RenewToken::AtLeast(words.token("MINTOKEN")?), "MINTOKEN"))?;
+                one_of(&mut token, (RenewToken::AtLeast(words.token("MINTOKEN")?), "MINTOKEN"))?;
             } else if is(word, "SESSION") {
                 one_of(&mut session, (BindTo::Connection, "SESSION"))?;
             } else if is(word, "SESSIONID") {
@@ -44,7 +45,7 @@ impl Renew {
                 one_of(&mut chosen, words.lease(word, limits)?)?;
             }
         }
-        let token = said.map_or(RenewToken::Any, |(token, _)| token);
+        let token = token.map_or(RenewToken::Any, |(token, _)| token);
         if let RenewToken::AtLeast(least) = token {
             check_lead(least, limits)?;
         }

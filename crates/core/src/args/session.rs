@@ -9,19 +9,19 @@ use crate::{Lease, SessionId};
 /// The arguments of `SESSION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Session<'call> {
-    /// Opens a session, or keeps it open for so long.
+    /// Opens a session, or keeps it open for this long.
     Keep(SessionId, Lease, OpenIf),
-    /// Ends a session: the command's user has it, or the one that is named.
+    /// Ends a session of this user; `None`: of the user that sends the command.
     Close(SessionId, Option<&'call [u8]>),
-    /// Shows the holds of a session, of the command's user or of the one that is named: at most this many.
+    /// Shows the holds of a session of this user (`None`: of the user that sends the command), at most this many.
     List(SessionId, Option<&'call [u8]>, usize),
     /// Shows the open sessions, at most this many.
     ListAll(usize),
 }
 
 impl<'call> Session<'call> {
-    /// Reads the words after the command's name. A session may have the id `LIST`: behind the list of all sessions follows
-    /// `COUNT` or nothing.
+    /// Reads the words after the command's name. `LIST` alone or before `COUNT` lists all sessions; before any other
+    /// word it is a session's id.
     ///
     /// # Errors
     /// A [`Malformed`]: the first wrong word.
@@ -32,7 +32,7 @@ impl<'call> Session<'call> {
             None if is(id, "LIST") => return Ok(Session::ListAll(DEFAULT_COUNT)),
             Some(word) if is(id, "LIST") && is(word, "COUNT") => {
                 let count = count(&mut words)?;
-                return words.word().map_or(Ok(Session::ListAll(count)), |word| Err(again(word, &["COUNT"])));
+                return words.word().map_or(Ok(Session::ListAll(count)), |word| Err(misplaced(word, &["COUNT"])));
             }
             // An id that is invalid is reported before a missing word.
             None => return SessionId::new(id).map_or(Err(Malformed::SessionId), |_| Err(Malformed::Arity)),
@@ -71,7 +71,7 @@ fn keep<'call>(
         } else if is(word, "XX") {
             one_of(&mut only, (OpenIf::Open, "XX"))?;
         } else {
-            return Err(again(word, &["PX"]));
+            return Err(misplaced(word, &["PX"]));
         }
     }
     Ok(Session::Keep(id, timeout, only.map_or(OpenIf::Any, |(only, _)| only)))
@@ -99,8 +99,8 @@ fn count<'call>(words: &mut Words<impl Iterator<Item = &'call [u8]>>) -> Result<
     Ok(if count == 0 { MOST_SHOWN } else { count.min(MOST_SHOWN) })
 }
 
-/// Returns the error of a word that is one of these options, which are given already, or no option at all.
-fn again(word: &[u8], given: &[&'static str]) -> Malformed {
+/// Returns the error for a word that cannot follow the options `given`: one of them again, or an unknown option.
+fn misplaced(word: &[u8], given: &[&'static str]) -> Malformed {
     let given = given.iter().find(|option| is(word, option));
     given.map_or_else(|| unknown(word), |option| Malformed::Syntax(Syntax::Twice(option)))
 }

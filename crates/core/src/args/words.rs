@@ -9,22 +9,22 @@ use crate::{BindTo, Command, Lease, LeaseChoice, Mode, Owner, RequestId, Session
 pub struct Words<I>(I);
 
 impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
-    /// Begins at the first of these.
+    /// Returns a reader that begins at the first of these words.
     pub fn new(words: I) -> Words<I> {
         Words(words)
     }
 
-    /// Returns the next word, if there is one: an option's.
+    /// Returns the next word, if there is one.
     pub fn word(&mut self) -> Option<&'call [u8]> {
         self.0.next()
     }
 
-    /// Returns a word that every call has.
+    /// Returns the next word, which the command requires.
     pub fn required(&mut self) -> Result<&'call [u8], Malformed> {
         self.word().ok_or(Malformed::Arity)
     }
 
-    /// Returns the value of `option`, whose word was read last.
+    /// Returns the value of `option`: the next word.
     pub fn value(&mut self, option: &'static str) -> Result<&'call [u8], Malformed> {
         self.word().ok_or(Malformed::Syntax(Syntax::NoValue(option)))
     }
@@ -34,7 +34,7 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
         integer(self.value(option)?, option)
     }
 
-    /// Returns an integer that every call has, and its name.
+    /// Returns the next word as an integer, which the command requires. Errors call it `name`.
     pub fn required_integer(&mut self, name: &'static str) -> Result<i64, Malformed> {
         integer(self.required()?, name)
     }
@@ -92,8 +92,8 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
         }
     }
 
-    /// Returns the lease that `word` names, and the name, if `word` is `EX`, `PX`, `EXAT` or `PXAT`. Reads the value
-    /// after it.
+    /// Returns the lease of the option `word`, which is `EX`, `PX`, `EXAT` or `PXAT`, and the option's name. Its value
+    /// is the next word.
     pub fn lease(&mut self, word: &[u8], limits: Limits) -> Result<Named<LeaseChoice>, Malformed> {
         let (option, unit, is_absolute) = if is(word, "PX") {
             ("PX", 1, false)
@@ -106,18 +106,18 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
         } else {
             return Err(unknown(word));
         };
-        let no_time = |why| Malformed::ExpireTime(option, why);
+        let invalid = |why| Malformed::ExpireTime(option, why);
         let number = self.integer(option)?;
         let given = number.checked_mul(unit).and_then(|ms| u64::try_from(ms).ok());
         let given =
-            given.ok_or_else(|| no_time(if number > 0 { BadLease::TooLarge } else { too_early(is_absolute) }))?;
+            given.ok_or_else(|| invalid(if number > 0 { BadLease::TooLarge } else { too_early(is_absolute) }))?;
         let now = limits.now();
         let lease = if is_absolute { given.saturating_sub(now.get()) } else { given };
         if lease == 0 {
-            return Err(no_time(too_early(is_absolute)));
+            return Err(invalid(too_early(is_absolute)));
         }
         if lease.checked_add(now.get()).is_none_or(|deadline| i64::try_from(deadline).is_err()) {
-            return Err(no_time(BadLease::TooLarge));
+            return Err(invalid(BadLease::TooLarge));
         }
         let max = limits.max_lease;
         let lease = Lease::new(lease).filter(|lease| *lease <= max).ok_or(Malformed::LeaseTooLong(option, max))?;
@@ -166,7 +166,8 @@ pub fn exclude(option: &'static str, before: &'static str) -> Malformed {
     Malformed::Syntax(if option == before { Syntax::Twice(option) } else { Syntax::Together(option, before) })
 }
 
-/// Returns the session that a call with this lease binds to: a lease that ends at a fixed time cannot be extended.
+/// Returns the session that a command with this lease binds to. A lease that ends at a fixed time, and one that is too
+/// short, are errors: the watchdog could not extend them.
 pub fn binding(
     session: Option<Named<BindTo<SessionId>>>,
     lease: Option<Named<LeaseChoice>>,
@@ -179,17 +180,17 @@ pub fn binding(
     }
 }
 
-/// Returns how long the hold of a call with this lease and this binding may last at most: its `MAXHOLD` or
+/// Returns how long the hold of a command with this lease and this session may last at most: `MAXHOLD` or
 /// `dlock.max-hold`, the smaller of both.
 pub fn cap(
-    said: Option<Lease>,
+    max_hold: Option<Lease>,
     limits: Limits,
     lease: Option<Named<LeaseChoice>>,
     session: &BindTo<SessionId>,
 ) -> Result<Option<Lease>, Malformed> {
-    let (cap, by) = match (said, limits.max_hold) {
-        (Some(said), Some(max)) if max < said => (max, CapBy::Setting),
-        (Some(said), _) => (said, CapBy::Option),
+    let (cap, by) = match (max_hold, limits.max_hold) {
+        (Some(option), Some(max)) if max < option => (max, CapBy::Setting),
+        (Some(option), _) => (option, CapBy::Option),
         (None, Some(max)) => (max, CapBy::Setting),
         (None, None) => return Ok(None),
     };
@@ -250,7 +251,7 @@ fn decimal(bytes: &[u8]) -> Option<i64> {
     let mut value: i64 = 0;
     for digit in digits {
         let digit = i64::from(digit.wrapping_sub(b'0'));
-        // Downwards, because there is one more number below zero than above.
+        // Counts down from zero: `i64` has one more negative number than positive ones.
         value = if digit <= 9 { value.checked_mul(10)?.checked_sub(digit)? } else { return None };
     }
     if is_negative { Some(value) } else { value.checked_neg() }
