@@ -76,7 +76,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
                 self.check_session(call, request, hold.lease)?;
                 let grant = Grant::of(&hold, request.want);
                 self.grant(hold, entry, session);
-                // The owner may have passed the same request, sent before: as the head, that has its answer now.
+                // The same request, sent earlier, may wait: if it is the head of the queue, it is answered now.
                 self.serve();
                 Ok(Decided::Entered(Entered::Granted(grant)))
             }
@@ -142,7 +142,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         may_wait: bool,
     ) -> Result<Decided, Fault> {
         let now = self.now.ms();
-        // Nothing counts lapsed permits twice.
+        // Lapsed permits are dropped, so that the next request does not count them again.
         if request.want.limit().is_some() && self.open.lock().has_lapsed(now) {
             self.sweep();
         }
@@ -158,14 +158,14 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
                 Err(self.parts.outbox.deadlock(call, request, why))
             }
             Decided::Join(_, cycle) if is_upgrade => Ok(Decided::Join(Rank::Upgrade, cycle)),
-            Decided::Join(rank, _) if self.leads_nowhere(request) => Ok(Decided::Join(rank, Cycle::Impossible)),
+            Decided::Join(rank, _) if self.can_close_no_cycle(request) => Ok(Decided::Join(rank, Cycle::Impossible)),
             decided => Ok(decided),
         }
     }
 
-    /// Returns whether no other owner in the way of a request waits for another lock, as far as a few steps tell. The
-    /// search for a deadlock would begin with the same steps, and find nothing more.
-    fn leads_nowhere(&self, request: &Request) -> bool {
+    /// Returns whether a few steps show that no owner in the way of a request waits anywhere. The search for a deadlock
+    /// would begin with the same steps, and find no cycle.
+    fn can_close_no_cycle(&self, request: &Request) -> bool {
         let (lock, now) = (self.open.lock(), self.now.ms());
         let has_several = self.record.as_ref().is_some_and(|record| record.queue.has_several());
         !has_several
@@ -182,11 +182,11 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     }
 }
 
-/// How many holders are looked at before a request that begins to wait. With more, it searches for a deadlock.
+/// With at most this many holders, each is looked at before a search for a deadlock, which may then be left out.
 const FEW_HOLDERS: usize = 4;
 
-/// Returns why a request behind a waiter is refused: the only holder that asks for more permits would wait for a waiter
-/// that waits for it.
+/// Returns why a request behind a waiter is refused. If the only holder asks for more permits, it would wait for a
+/// waiter that waits for the holder.
 fn only_holder(lock: &Lock, request: &Request, now: Now, ended: Sum) -> Refusal {
     let is_holder = lock.live(&request.owner, Mode::Shared, now.ms()).is_some();
     if is_holder && !lock.is_held_by_others(now.ms(), &request.owner, ended) {

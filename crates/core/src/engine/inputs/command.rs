@@ -1,12 +1,12 @@
-//! The work that every command does on a lock beside its own.
+//! The steps that all commands on one lock share.
 //!
 //! # Implementation details
 //! All functions on the way of an uncontended lock, from the command to the reply, are `inline(always)`, and none is a
-//! closure. The compiler leaves some of them out of line by itself, and a pair of commands costs a sixth more of the
-//! module's own instructions (`make bench-instr` shows it).
+//! closure. Without the attribute, the compiler leaves some of them out of line, and a pair of commands costs a sixth
+//! more of the module's own instructions (`make bench-instr` shows it).
 //!
 //! Functions that run only for a lock with a record, with many holds or with lapsed ones are `inline(never)`: inlined,
-//! they take registers from the way of all others, and the compiler computes parts of them before the test.
+//! they take registers from the common path, and the compiler computes parts of them before the condition is tested.
 
 use crate::engine::keyspace::{Keyspace, NotOpen, OpenKey};
 use crate::engine::state::budget::Budget;
@@ -15,7 +15,8 @@ use crate::engine::state::ids::RecordId;
 use crate::engine::visit::Visit;
 use crate::{Name, Now, Owner};
 
-/// How often a command begins again because a request for several locks has become the head. Then it queues behind it.
+/// How often a command begins again because a request for several locks has become the head. After that, it runs while
+/// that request still waits.
 const MAX_RESTARTS: u32 = 16;
 
 /// A command on one lock.
@@ -31,7 +32,8 @@ pub(super) struct OnLock<'a> {
     pub session: bool,
 }
 
-/// The own work of a command on its lock, after all that is due there. A closure cannot be marked `inline`.
+/// The own work of a command on its lock, after all that is due there. A trait, because a closure cannot be marked
+/// `inline`.
 pub(super) trait Work<T> {
     /// The result of the work.
     type Done;
@@ -39,11 +41,11 @@ pub(super) trait Work<T> {
     /// Whether the work always sets when the lock is due next. It is then not set before the work as well.
     const RESCHEDULES: bool = false;
 
-    /// Does it.
+    /// Does the work.
     fn run<K: OpenKey>(self, visit: &mut Visit<'_, T, K>) -> Self::Done;
 }
 
-/// Only what is due.
+/// No own work: the command only does what is due on the lock.
 pub(super) struct Nothing;
 
 impl<T> Work<T> for Nothing {
@@ -60,8 +62,8 @@ impl<T> Engine<T> {
         Budget::TURN
     }
 
-    /// Runs a command on one lock. It does what is due there, then the command's own work, which serves the queue itself
-    /// if it frees something. Requests for several locks come last.
+    /// Runs a command on one lock: first the work that is due there, then the command's own, which serves the queue
+    /// itself if it frees something. A request for several locks that has become the head is served last.
     #[inline(always)]
     pub(super) fn on_lock<S: Keyspace, W: Work<T>>(
         &mut self,
@@ -83,12 +85,12 @@ impl<T> Engine<T> {
                     return Err(why);
                 }
             };
-            // Due work comes first: the command sees the lock after that.
+            // Due work comes first, so that the command sees its result.
             if visit.record.is_some() {
                 visit.release_ended();
                 visit.release_ended_of(owner);
                 let several = if W::RESCHEDULES { visit.serve_first() } else { visit.serve() };
-                // A request that becomes the head now may get in, and comes before the command, too.
+                // A request for several locks that has just become the head may get in, and comes before the command.
                 if several.is_some() && several != head && restarts.next().is_some() {
                     visit.close();
                     continue;
@@ -105,13 +107,12 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns the record of the lock, after a request for several locks that is the head, and was not looked at since,
-    /// had its turn.
+    /// Serves a request for several locks that is the head of the lock's queue. Returns the record of the lock.
     #[inline]
     fn prepare<S: Keyspace>(&mut self, space: &mut S, command: OnLock<'_>, budget: &mut Budget) -> Option<RecordId> {
         let id = self.look_up(command.name)?;
         self.serve_several(space, id, command.now, budget);
-        // A record that has nothing left to remember is gone.
+        // Serving may have removed a record that had nothing left to remember.
         self.registry.get(id).map(|record| record.id)
     }
 }

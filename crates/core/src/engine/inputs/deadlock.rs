@@ -1,4 +1,4 @@
-//! Whether a request that begins to wait would wait forever: for itself, through others.
+//! The search for a deadlock: a request that begins to wait may close a cycle of owners that wait for each other.
 //!
 //! A request waits for every owner ahead of it in each of its queues, and for every holder that it, or a request ahead
 //! of it, excludes. If one of these owners waits too, it waits for others in turn, and so on. An owner that waits on
@@ -18,32 +18,34 @@ use crate::engine::state::waiting::queue::Place;
 use crate::engine::state::waiting::{Waiter, Waiters};
 use crate::{Lock, Mode, Owner};
 
-/// How many steps a search takes at most: about a millisecond. A step looks at one waiter or holder, whose
-/// owner is short.
+/// How many steps a search takes at most: about a millisecond. A step looks at one waiter or holder with a short owner
+/// name.
 const BUDGET: usize = 8000;
-/// How long a step takes, in ns: what was measured counts by it.
+/// How long a step takes, in ns. The time that the check of the ACL took is converted to steps by it.
 const STEP_NS: u64 = 125;
 /// How many bytes of an owner cost one step more: it is read, and hashed.
 const OWNER_BYTES: usize = 128;
-/// The cost of looking into a key that is not the request's own, in steps, beside the cost of the ACL.
+/// The cost of looking into a key that is not the request's own, in steps, without the check of the ACL.
 const KEY: usize = 17;
 /// The cost of one more queue, in steps.
 const QUEUE: usize = 3;
 /// How many bytes of a key's name cost one step more.
 const KEY_BYTES: usize = 200;
 
-/// A cycle for a client that may not see who is in it.
+/// The description of a cycle for a client that may not see the owners in it.
 const UNNAMED: &str = "the owners in the way wait for this one (DLOCK.INFO, which this user may not run, names them)";
 
-/// A request in the path of the search: who waits, and which step led here, over which lock.
+/// A waiting request that the search has reached.
 struct Node {
     waiter: WaiterId,
-    from: Option<(usize, RecordId, As)>,
+    /// The node that waits for this request's owner, the lock it waits for, and how the owner blocks it. `None` for the
+    /// request that the search begins with.
+    from: Option<(usize, RecordId, BlockedBy)>,
 }
 
-/// As what an owner is in the way.
+/// How an owner blocks a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum As {
+enum BlockedBy {
     Holder,
     WaiterAhead,
 }
@@ -53,14 +55,15 @@ pub(super) struct Search<'e, T, S> {
     registry: &'e Registry,
     waiters: &'e mut Waiters<T>,
     space: &'e mut S,
-    /// The owner of the request, and the locks it waits for.
+    /// The owner of the request that the search begins with.
     owner: Owner,
+    /// The locks that this request waits for.
     own: SmallVec<[RecordId; 1]>,
     nodes: Vec<Node>,
-    /// Up to where queues were looked at, and which holds.
+    /// The part of each lock's queue and holds that was looked at.
     seen: BTreeMap<RecordId, Seen>,
     budget: usize,
-    /// The locks whose keys the server has removed meanwhile.
+    /// The locks whose expired keys the server has removed during the search.
     removed: SmallVec<[RecordId; 1]>,
 }
 
@@ -68,26 +71,32 @@ pub(super) struct Search<'e, T, S> {
 struct Seen {
     /// The last place up to which requests for several locks were looked at.
     ahead: Option<Place>,
+    /// The holds that were looked at: `Exclusive` means all, because all are in the way of an exclusive request.
     holders: Option<Mode>,
-    /// Whether the search may look at it, once that is known.
+    /// Whether the search may look at the lock, once that is known.
     is_open: Option<bool>,
 }
 
-/// Where a cycle closes: at this step, over this lock, through a request ahead or directly.
+/// The end of a cycle.
 struct Closing {
+    /// The node that waits for the owner of the first request.
     at: usize,
+    /// The lock that this node waits for.
     over: RecordId,
-    by: As,
+    /// How the owner of the first request blocks it.
+    by: BlockedBy,
+    /// The request ahead in the queue that waits in between, if there is one.
     through: Option<WaiterId>,
 }
 
-/// Returns the cost of finding out where an owner waits, in steps.
+/// Returns the cost of looking up the requests of an owner, in steps.
 fn cost(owner: &Owner) -> usize {
     1 + owner.heap_bytes() / OWNER_BYTES
 }
 
 impl<'e, T, S: Keyspace> Search<'e, T, S> {
-    /// Returns a search from a request which has just joined its queues. `None` if it is not the only one of its owner.
+    /// Returns a search from a request which has just joined its queues. `None` if its owner has other waiting
+    /// requests.
     pub(super) fn new(
         registry: &'e Registry,
         waiters: &'e mut Waiters<T>,
@@ -111,11 +120,11 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         })
     }
 
-    /// Searches. Returns the cycle in words, if there is one, and the locks whose keys the server has removed meanwhile.
+    /// Searches. Returns the cycle in words, if there is one, and the locks whose expired keys the server has removed.
     pub(super) fn run(mut self) -> (Option<String>, SmallVec<[RecordId; 1]>) {
         let closing = self.find_closing();
         let cycle = closing.map(|closing| {
-            // The request's own locks were searched without a question.
+            // The request's own locks were searched without a check of the client's right to read them.
             let mut records = self.own.iter().filter_map(|id| self.registry.get(*id));
             let may_name = records.all(|record| self.space.may_read(record.name()).0);
             if may_name { self.describe(&closing) } else { UNNAMED.to_owned() }
@@ -136,14 +145,14 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         None
     }
 
-    /// Pays for some steps: whether the budget allows them.
+    /// Takes some steps from the budget. `None` if the budget does not have them.
     fn pay(&mut self, steps: usize) -> Option<()> {
         self.budget = self.budget.checked_sub(steps)?;
         Some(())
     }
 
-    /// Adds the requests that a request waits for in one queue. `None` if the budget is used up; the end of a cycle if
-    /// there is one.
+    /// Adds the requests that the request of node `at` waits for in one queue. Returns the end of a cycle if there is
+    /// one; `None` if the budget is used up.
     fn expand(&mut self, at: usize, id: RecordId) -> Option<Option<Closing>> {
         let waiter = self.nodes.get(at)?.waiter;
         let (place, mode) = self.waiters.get(waiter).map(|waiter| (waiter.place, waiter.mode()))?;
@@ -159,15 +168,14 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
             return self.pay(1).map(|()| None);
         }
         self.pay(QUEUE)?;
-        // An upgrade has passed those that wait: they wait for it.
+        // The waiters behind an upgrade wait for its owner, too.
         let is_ahead = |waiter: &Waiter<T>| waiter.place < place && waiter.records.contains(&id);
         let first = self.nodes.first().map(|node| node.waiter)?;
         if at > 0 && self.waiters.get(first).is_some_and(is_ahead) {
-            return Some(Some(Closing { at, over: id, by: As::WaiterAhead, through: None }));
+            return Some(Some(Closing { at, over: id, by: BlockedBy::WaiterAhead, through: None }));
         }
-        // Only requests for several locks, of those ahead, lead to other queues: what the others wait for is in the way
-        // of
-        // this one, too.
+        // Of the requests ahead, only those for several locks lead to other queues: the holders that block the others
+        // block this one, too.
         let mut met: Vec<WaiterId> = Vec::new();
         let mut ahead = before.ahead;
         for (place, other) in record.queue.several_ahead(before.ahead, place) {
@@ -180,7 +188,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         let is_new = ![Some(Mode::Exclusive), Some(holders)].contains(&before.holders);
         self.seen.insert(id, Seen { ahead, holders: if is_new { Some(holders) } else { before.holders }, ..before });
         for other in met {
-            self.follow_waiter((at, id, As::WaiterAhead), other);
+            self.follow_waiter((at, id, BlockedBy::WaiterAhead), other);
         }
         if !is_new {
             return Some(None);
@@ -214,8 +222,8 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         Some(None)
     }
 
-    /// Follows the holders in the way, each to where it waits. A request waits for its own owner only if a writer ahead
-    /// does.
+    /// Adds the requests of the holders that block a request. A hold of the request's own owner closes a cycle only if
+    /// a writer ahead waits for it.
     fn look_at_holders(
         &mut self,
         at: usize,
@@ -254,16 +262,16 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         self.budget = budget;
         if is_closed && (at > 0 || writer.is_some()) {
             let through = if at > 0 { None } else { writer };
-            return Some(Some(Closing { at, over: record.id, by: As::Holder, through }));
+            return Some(Some(Closing { at, over: record.id, by: BlockedBy::Holder, through }));
         }
         for other in next {
-            self.follow_waiter((at, record.id, As::Holder), other);
+            self.follow_waiter((at, record.id, BlockedBy::Holder), other);
         }
         is_paid.then_some(None)
     }
 
     /// Adds a request to the search, if its owner waits once and it was not met before.
-    fn follow_waiter(&mut self, from: (usize, RecordId, As), id: WaiterId) {
+    fn follow_waiter(&mut self, from: (usize, RecordId, BlockedBy), id: WaiterId) {
         let Some(waiter) = self.waiters.get(id).filter(|waiter| waiter.request.owner != self.owner) else { return };
         let waits_once = self.waiters.only_one_of(&waiter.request.owner).is_some();
         if self.waiters.mark_met(id) && waits_once {
@@ -273,11 +281,11 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
 
     fn describe(&self, closing: &Closing) -> String {
         // Backwards, from the step that closes the cycle.
-        let mut steps: Vec<(WaiterId, RecordId, As)> = Vec::new();
+        let mut steps: Vec<(WaiterId, RecordId, BlockedBy)> = Vec::new();
         let (mut over, mut by) = (closing.over, closing.by);
         if let Some(writer) = closing.through {
             steps.push((writer, over, by));
-            by = As::WaiterAhead;
+            by = BlockedBy::WaiterAhead;
         }
         let mut at = Some(closing.at);
         while let Some(node) = at.and_then(|at| self.nodes.get(at)) {
@@ -292,10 +300,11 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
             self.waiters.get(id).map(|waiter| readable(&waiter.request.owner.text())).unwrap_or_default()
         };
         let key = |id: RecordId| self.registry.get(id).map(|record| readable(&record.key)).unwrap_or_default();
-        let describe = |((waiter, over, by), (next, ..)): (&(WaiterId, RecordId, As), &(WaiterId, RecordId, As))| {
+        type Step = (WaiterId, RecordId, BlockedBy);
+        let describe = |((waiter, over, by), (next, ..)): (&Step, &Step)| {
             let by = match by {
-                As::Holder => "held by",
-                As::WaiterAhead => "behind",
+                BlockedBy::Holder => "held by",
+                BlockedBy::WaiterAhead => "behind",
             };
             format!("{} waits for {} {by} {}", owner(*waiter), key(*over), owner(*next))
         };
@@ -306,7 +315,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
     }
 }
 
-/// Returns the beginning of a name of any bytes and length.
+/// Returns the beginning of a name in printable ASCII.
 fn readable(name: &[u8]) -> String {
     let shown = name.get(..MAX_BYTES_SHOWN).unwrap_or(name);
     let more = if shown.len() < name.len() { "…" } else { "" };

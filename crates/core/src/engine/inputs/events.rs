@@ -16,7 +16,7 @@ use crate::engine::state::records::session_holds::{NextRenewal, SessionEnd};
 use crate::engine::state::waiting::Waiter;
 use crate::{ClientId, Name, Now, SessionId, SessionKey, UnixMs};
 
-/// An event outside of the module's commands. A hook only notes it: the engine acts on it after the running command.
+/// An event outside of the module's commands. The engine only records it; a timer acts on it after the running command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
     /// A lock's key was removed or replaced.
@@ -39,16 +39,16 @@ pub enum Input<'a> {
 
 /// At how many locks the end of a session looks for holds to log.
 const LOOKS: usize = AT_ONCE;
-/// How many records are looked through for a lock in a database that is flushed, and how many of these are brought up to
-/// date.
+/// How many records [`Engine::has_session_hold`] looks through.
 const RECORDS: usize = 10_000;
+/// How many of these records, at most, it brings up to date.
 const FEW: usize = 64;
 
 impl<T> Engine<T> {
     /// Takes in an event outside of the module's commands.
     pub fn input(&mut self, input: Input<'_>, now: Now) {
-        // A lock that an event frees is served in the same turn. If the server still holds its data still, the timer
-        // waits again.
+        // A lock that an event frees is served in the same turn. If the server still permits no change of its data, the
+        // timer waits again.
         self.parts.backlog.not_before = UnixMs::ZERO;
         self.parts.sessions.named.come_back(now);
         let databases = self.registry.databases_mut();
@@ -92,13 +92,14 @@ impl<T> Engine<T> {
         self.registry.databases_mut().doubt();
     }
 
-    /// Returns the clients that have sessions of their connections, or wait. Those that are gone may have gone unheard.
+    /// Returns the clients that have sessions of their connections, or wait. The caller looks which of them are gone,
+    /// if an event may have been lost.
     pub fn clients(&self) -> BTreeSet<ClientId> {
         let waiting = self.parts.waiters.iter().map(|(_, waiter)| waiter.client);
         self.parts.sessions.connections().chain(waiting).collect()
     }
 
-    /// Takes in that a client is gone, of which no event told: its session ends, and it waits no more.
+    /// Handles the end of a client whose event was lost: its session and its waits end.
     pub fn lose_client(&mut self, client: ClientId, now: Now) {
         self.input(Input::ClientGone(client), now);
         let of_client = |(_, waiter): &(WaiterId, &Waiter<T>)| waiter.client == client;
@@ -110,13 +111,12 @@ impl<T> Engine<T> {
     pub(super) fn forget_sessions(&mut self) {
         self.parts.sessions.forget_ended();
         if self.parts.sessions.named.forget() {
-            // Nothing would ever end what is bound to them.
+            // Nothing else would end the holds that are bound to these sessions.
             self.registry.databases_mut().invalidate(None);
         }
     }
 
-    /// Takes graces away after two databases changed places: where the locks are now, nobody waits for them, and their
-    /// keys need no grace.
+    /// Removes the TTL grace of keys after two databases changed places: nobody waits for the locks where they are now.
     fn take_graces(&mut self, first: i32, second: i32) {
         for (id, waiter) in self.parts.waiters.iter() {
             for record_id in &waiter.records {
@@ -126,7 +126,7 @@ impl<T> Engine<T> {
                     db if db == second => first,
                     _ => continue,
                 };
-                // The grace is taken once: what is swapped again and again needs that once.
+                // Once is enough, however often the databases are swapped.
                 if record.queue.head() == Some(id) && std::mem::take(&mut record.has_ttl_grace) {
                     self.parts.backlog.correct_ttl(to, Rc::clone(&record.key));
                 }
@@ -143,7 +143,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Logs the holds of a session that has ended: they are on these locks.
+    /// Logs the holds that a session that has ended has on these locks.
     fn log_session_end(
         &mut self,
         key: SessionKey,
@@ -167,7 +167,7 @@ impl<T> Engine<T> {
         entries.into_iter().for_each(|entry| self.parts.outbox.log.add(entry, key.connection()));
     }
 
-    /// Takes out a waiter whose client is gone. The next in its queues may get in.
+    /// Takes out a waiter whose client is gone. The next waiters in its queues may get in.
     pub fn abandon(&mut self, id: WaiterId) -> Option<T> {
         self.take_waiter(id).map(|waiter| waiter.ticket)
     }
@@ -179,7 +179,7 @@ impl<T> Engine<T> {
         self.take_waiter(id);
     }
 
-    /// Counts and logs what went with a removed key.
+    /// Counts and logs the holds that were lost with a removed key.
     pub fn lose(&mut self, lost: &Lost) {
         let Parts { outbox, sessions, .. } = &mut self.parts;
         outbox.stats.lapses += lost.lapsed;

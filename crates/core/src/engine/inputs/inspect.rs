@@ -1,6 +1,5 @@
-//! The facts that `INFO` and `CHECK` show. Reading changes nothing: holds whose sessions have ended are left out before
-//! they
-//! are released.
+//! The facts that `INFO` and `CHECK` show. Reading changes no lock: holds of ended sessions that are not released yet
+//! are left out.
 
 use smallvec::SmallVec;
 
@@ -107,17 +106,17 @@ impl View<'_> {
         self.record.map_or(Sum::default(), |record| record.bound.ended_sum(self.now))
     }
 
-    /// Returns the holds that show, with the end of each, where sessions have ended: not those that count as released,
-    /// and with a grace, those whose lease has run out since. In no order; looked at once. `None` where no session has
-    /// ended, or where sums and lists of tokens tell enough.
+    /// Returns the holds to show of a lock where sessions have ended, each with its end, in no order. Holds that count
+    /// as released are left out; holds in the grace of their session are included, even if their lease has run out
+    /// since. `None` if no session has ended, or if sums and lists of tokens suffice.
     fn shown(&self) -> Option<Vec<(&Hold, UnixMs)>> {
         let record = self.record.filter(|record| record.bound.has_ended())?;
-        // Where nobody else is left, there is no need to look at each.
+        // Without a grace, sums suffice if all live holds count as released, or if all are shared.
         if !record.bound.has_grace(self.now) {
             if self.ended_sum().holds >= self.lock.live_count(self.now) {
                 return Some(Vec::new());
             }
-            // Beside an exclusive hold there is at most one other.
+            // A lock with an exclusive hold has at most two holds: all of them are looked at.
             self.lock.exclusive(UnixMs::ZERO)?;
         }
         Some(self.lock.stored_in_no_order().filter_map(|hold| Some((hold, self.end_of(hold)?))).collect())
@@ -139,7 +138,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns the same for a lock without an exclusive hold, some of whose holds count as released and leave others.
+    /// Returns the summary of a lock without an exclusive hold, of whose live holds some, not all, count as released.
     fn summary_of_the_rest(&self) -> (Summary, UnixMs) {
         let rest = self.lock.holds.live_shared(self.now).minus(self.ended_sum());
         let found = self.record.map(|record| &record.bound).and_then(|bound| {
@@ -165,13 +164,13 @@ impl View<'_> {
         Some(Rest { token: Some(last.token), deadline: Some(deadline), from: self.now, until: last.deadline })
     }
 
-    /// Returns how many shared holds beside those of ended sessions are live at a time.
+    /// Returns how many shared holds are live at a time, without those of ended sessions.
     fn left_at(&self, bound: &SessionHolds, time: UnixMs) -> usize {
         self.lock.holds.live_shared(time).holds.saturating_sub(bound.ended_after(time).holds)
     }
 
-    /// Returns the first time at which at most this many holds are live beside those of ended sessions. With 0, the last
-    /// deadline of these.
+    /// Returns the first time at which at most this many holds are live, without those of ended sessions. With 0, this
+    /// is their last deadline.
     fn time_with_at_most(&self, bound: &SessionHolds, most: usize) -> Option<UnixMs> {
         let last = self.lock.holds.last_deadline()?.get();
         let (mut before, mut after) = (self.now.get(), last);
@@ -182,8 +181,9 @@ impl View<'_> {
         Some(UnixMs::new(before))
     }
 
-    /// Returns the shared holds that show, in no order, if they are few beside those of ended sessions: only holds are looked
-    /// up that end when one of them does. `None` if they are many, have many deadlines, or share these with many.
+    /// Returns the shared holds to show, without those of ended sessions, in no order. Finds the deadlines of these
+    /// holds and looks only at holds with one of the deadlines. `None` if there are many such holds, many deadlines, or
+    /// many other holds with the same deadlines.
     fn few_left(&self, bound: &SessionHolds) -> Option<Vec<&Hold>> {
         let all = self.left_at(bound, self.now);
         if all > FEW {
@@ -205,8 +205,9 @@ impl View<'_> {
         None
     }
 
-    /// Returns the shared holds that show, without those of ended sessions. Two lists in one order, side by side: a hold is
-    /// looked up only where they differ, or where two holds may have one token.
+    /// Returns the shared holds to show, without those of ended sessions, ordered by token. Compares the list of all
+    /// tokens with that of ended sessions: a hold is looked up only where the lists differ, or where several holds may
+    /// have one token.
     fn rest_by_token<'s>(&'s self, bound: &'s SessionHolds, order: Order) -> impl Iterator<Item = &'s Hold> {
         let mut ended = InOrder::of(bound.ended_reader_tokens(self.now), order);
         let mut tokens = InOrder::of(self.lock.holds.reader_tokens(), order);
@@ -247,7 +248,7 @@ impl View<'_> {
             (None, None) if self.lock.lapsed(self.now) <= self.lock.stored() / 2 => {
                 return self.lock.live_holds(self.now).filter_map(|hold| self.show(hold)).take(most).collect();
             }
-            // The shorter way: all that are live.
+            // Most holds have lapsed: looking at the live ones takes fewer steps.
             (None, None) => self.lock.live_by_deadline(self.now).collect(),
         };
         if most < held.len() {
@@ -260,8 +261,8 @@ impl View<'_> {
 }
 
 impl<T> Engine<T> {
-    /// Returns what `INFO` shows of the lock in a key that ends at `key_end` (`None`: never). `None` if there is neither
-    /// a live hold nor a waiter.
+    /// Returns what `INFO` shows of the lock in a key that ends at `key_end` (`None`: never). `None` if there is
+    /// neither a live hold nor a waiter.
     pub fn inspect(
         &mut self,
         name: Name<'_>,
@@ -356,7 +357,7 @@ struct InOrder<I: DoubleEndedIterator<Item = Token>> {
 }
 
 impl<I: DoubleEndedIterator<Item = Token>> InOrder<I> {
-    /// Returns rising tokens in this order.
+    /// Returns the list in this order. `rising` has the tokens from the lowest to the highest.
     fn of(rising: I, order: Order) -> InOrder<I> {
         let mut list = InOrder { rest: rising, next: None, order };
         list.advance();
@@ -374,7 +375,7 @@ impl<I: DoubleEndedIterator<Item = Token>> InOrder<I> {
         self.next
     }
 
-    /// Returns the next token, and whether it comes once.
+    /// Takes the next token with all its repetitions. Returns it, and whether it had none.
     fn next_group(&mut self) -> Option<(Token, bool)> {
         let token = self.next?;
         self.advance();
@@ -385,7 +386,7 @@ impl<I: DoubleEndedIterator<Item = Token>> InOrder<I> {
         Some((token, is_alone))
     }
 
-    /// Goes on to the first token that does not come before this one.
+    /// Skips the tokens that come before this one in the order.
     fn skip_before(&mut self, token: Token) {
         while let Some(next) = self.next {
             let comes_before = if self.order == Order::Rising { next < token } else { next > token };
@@ -397,9 +398,11 @@ impl<I: DoubleEndedIterator<Item = Token>> InOrder<I> {
     }
 }
 
-/// How many holds with one token are looked at: there are several only after `MINTOKEN`.
+/// How many holds with one token are looked at: several have the same only after `MINTOKEN`.
 const LOOKS: usize = 1000;
-/// How many holds are a few, by how many deadlines they are looked for, and among how many that share these.
+/// How many holds `few_left` returns at most.
 const FEW: usize = 64;
+/// How many deadlines `few_left` looks at, at most.
 const DEADLINES: usize = 16;
+/// How many holds with one of these deadlines `few_left` looks at, at most.
 const NEIGHBOURS: usize = 2000;

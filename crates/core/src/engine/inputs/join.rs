@@ -91,7 +91,7 @@ fn sender<T, S: Keyspace>(waiters: &Waiters<T>, space: &mut S, call: &Call<'_>) 
 }
 
 impl<T> Engine<T> {
-    /// Makes a request for these locks wait, as was decided on it. Their keys are closed.
+    /// Carries out the decision on a request for these locks. The caller has closed their keys.
     pub(super) fn carry_out<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -114,7 +114,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Gives the place of the first request to the one that came again, with its own arguments. The first gets nil.
+    /// Gives the place of a waiting request to the same request, which was sent again and keeps its own arguments. The
+    /// client that sent it first gets nil.
     fn take_over<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -172,8 +173,8 @@ impl<T> Engine<T> {
         Ok(Entered::Waiting(id))
     }
 
-    /// Returns whether this many places are free of `max`, and of the share of the request's user: one user cannot take the
-    /// places of all.
+    /// Returns whether this many of `max` places are free, and of the user's share of them: one user cannot take all
+    /// places.
     fn has_room(&self, max: usize, wanted: usize, user: Option<&[u8]>) -> bool {
         let of_user = user.map_or(0, |user| self.parts.waiters.places_of(user) + wanted);
         self.parts.waiters.places() + wanted <= max && of_user <= share(max)

@@ -7,7 +7,8 @@ use crate::engine::state::outbox::Answer;
 use crate::engine::state::waiting::Waiter;
 
 impl<T> Engine<T> {
-    /// Takes a waiter out of all its queues. Where it was the head, the next may get in before the end of the turn.
+    /// Takes a waiter out of all its queues. Where it was the head, the next waiter may get in before the end of the
+    /// turn.
     pub(super) fn take_waiter(&mut self, id: WaiterId) -> Option<Waiter<T>> {
         let waiter = self.parts.waiters.remove(id)?;
         for record in &waiter.records {

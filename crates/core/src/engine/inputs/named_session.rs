@@ -18,11 +18,11 @@ use crate::{Lease, Mode, NamedId, NoSession, Now, Owner, SessionId, SessionKey, 
 pub struct Heartbeat<'a> {
     /// The session.
     pub id: &'a SessionId,
-    /// The user whose command it is.
+    /// The user that sends the command.
     pub user: &'a [u8],
-    /// When the session ends without another, from now.
+    /// How long the session lasts without another heartbeat.
     pub timeout: Lease,
-    /// Whether it opens or keeps, or both.
+    /// Whether the command may open the session, keep it open, or both.
     pub only: OpenIf,
 }
 
@@ -56,8 +56,9 @@ pub struct BoundHold {
 const LISTED_BYTES: usize = 1 << 20;
 
 impl<T> Engine<T> {
-    /// Opens a named session, or keeps it open. Returns how many holds are bound to it; `None` if it is open and `only` is
-    /// [`OpenIf::New`]. `state` says what the server knows of the user, when a session is opened. O(log n).
+    /// Opens a named session, or keeps it open. Returns how many holds are bound to it; `None` if it is open and `only`
+    /// is [`OpenIf::New`]. `state` returns what the server knows of the user, and is called to open a session. O(log
+    /// n).
     ///
     /// # Errors
     /// [`Fault::NoSession`], [`Fault::DisabledUser`], [`Fault::TooManySessions`] and [`Fault::TooManySessionsOfUser`].
@@ -96,13 +97,14 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Ends a named session of a user at once, and releases its holds, whatever the grace. Returns how many holds were bound
-    /// to it; `None` if there is no such session.
+    /// Ends a named session of a user, and releases its holds without a grace. Returns how many holds were bound to it;
+    /// `None` if there is no such session.
     pub fn close_session(&mut self, id: &SessionId, user: &[u8], now: Now) -> Option<usize> {
         let named = self.parts.sessions.named.find(id.as_bytes(), user)?;
         let holds = self.parts.sessions.named.holds(named);
         self.end_named(named, SessionEnd { at: now.ms(), grace: None });
-        // In a pause, and in a transaction, no timer sends them away before the next command.
+        // Requests that wait for the session are answered here: in a pause, or in a transaction, no timer runs before
+        // the next command.
         let (waiting, sent_away) = (self.parts.waiters.len(), self.parts.sessions.sent_away);
         self.reject_orphans(REJECTED_AT_ONCE.saturating_sub(sent_away));
         self.parts.sessions.sent_away = sent_away + waiting - self.parts.waiters.len();
@@ -114,8 +116,8 @@ impl<T> Engine<T> {
         self.parts.sessions.named.list(user, (most, LISTED_BYTES), uptime)
     }
 
-    /// Returns the live holds that are bound to a named session of a user, at most this many; `None` if there is no such
-    /// session.
+    /// Returns the live holds that are bound to a named session of a user, at most this many; `None` if there is no
+    /// such session.
     pub fn list_session(&mut self, id: &SessionId, user: &[u8], most: usize, now: Now) -> Option<Vec<BoundHold>> {
         let named = self.parts.sessions.named.find(id.as_bytes(), user)?;
         let key = SessionKey::Named(named);
@@ -146,13 +148,13 @@ impl<T> Engine<T> {
         Some(listed)
     }
 
-    /// Looks a named session up for a request of this user; `None`: the request has none.
+    /// Looks up a named session for a request of this user; `None`: the client has no user.
     pub fn look_up_session(&self, id: &SessionId, user: Option<&[u8]>) -> Result<NamedId, NoSession> {
         let user = user.ok_or(NoSession::Userless)?;
         self.parts.sessions.named.find(id.as_bytes(), user).ok_or(NoSession::Unknown)
     }
 
-    /// Asks the server about some of the users that have named sessions: the sessions of a user that was deleted or disabled
+    /// Asks the server about some of the users that have named sessions: the sessions of a deleted or disabled user
     /// end.
     pub(super) fn check_users<S: Keyspace>(&mut self, space: &mut S) {
         for user in self.parts.sessions.named.users_to_check() {
@@ -161,8 +163,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Ends the named sessions whose time has passed or whose user is lost, and sends those away that waited to be bound to them: some, if there
-    /// are many. Returns whether there was one.
+    /// Ends a named session whose time has passed or whose user is gone, and answers some of the requests that waited
+    /// to be bound to an ended session. Returns whether there was any.
     pub(super) fn end_overdue(&mut self, now: Now, budget: &mut Budget) -> bool {
         let has_orphans = self.reject_orphans(REJECTED_AT_ONCE);
         if !self.parts.sessions.named.is_due() {
@@ -179,13 +181,14 @@ impl<T> Engine<T> {
     fn end_named(&mut self, named: NamedId, end: SessionEnd) {
         let Some(id) = self.parts.sessions.named.close(named) else { return };
         self.end_session(SessionKey::Named(named), Some(&id), end);
-        // `reject_orphans` answers those who wait, a piece at a time.
+        // `reject_orphans` answers the requests that wait for it, a piece at a time.
         if self.parts.waiters.of_session(named).is_some() {
             self.parts.sessions.orphaned.push(named);
         }
     }
 
-    /// Answers some of those who wait to be bound to a session that has ended. Returns whether there was such a session.
+    /// Answers some of the requests that wait to be bound to a session that has ended. Returns whether there was such a
+    /// session.
     fn reject_orphans(&mut self, most: usize) -> bool {
         let Some(named) = self.parts.sessions.orphaned.last().copied() else { return false };
         for _ in 0..most {

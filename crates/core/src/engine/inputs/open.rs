@@ -52,7 +52,7 @@ impl<T> Engine<T> {
         self.with_record(id, |parts, record| parts.mark_due(record));
     }
 
-    /// Forgets a lock: its key is gone, or another has its name.
+    /// Forgets a lock: its key is gone, or has another value.
     #[inline(never)]
     pub(super) fn forget_lock(&mut self, id: RecordId) {
         self.with_record(id, |parts, record| parts.forget_lock(record));
@@ -109,7 +109,7 @@ impl<T> Engine<T> {
         Visit { open: OpenLock::new(key, own), record, parts: &mut self.parts, budget, now }
     }
 
-    /// Has the timer visit a lock that the server does not open for now, and whatever else is due, a little later.
+    /// Has the timer visit a lock that the server does not open for now. The timer runs a little later.
     #[cold]
     fn try_later(&mut self, id: Option<RecordId>, now: Now) {
         id.into_iter().for_each(|id| self.mark_due(id));
@@ -136,15 +136,15 @@ impl<T> Engine<T> {
         seen
     }
 
-    /// Forgets the lock if the server has removed its key, when the key was only looked at or asked about.
+    /// Forgets the lock if the server removed its expired key when it was asked about the key.
     fn note_removal<S: Keyspace>(&mut self, space: &S, id: Option<RecordId>) {
         if let Some(id) = id.filter(|_| space.has_removed()) {
             self.forget_lock(id);
         }
     }
 
-    /// Sees to a lock that a request waits for: its queue is due when a hold ends, and the key outlives the last
-    /// deadline a little, unless a client set its end.
+    /// Prepares a lock that a request begins to wait for: sets that its queue is due when a hold ends, and lets the key
+    /// outlive the last deadline a little, unless a client set its TTL.
     pub(super) fn begin_to_watch<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now, budget: &mut Budget) {
         let Some(record) = self.registry.get_mut(id) else { return debug_assert!(false, "a waiter has no record") };
         if matches!(record.attention, Attention::Due(_)) {
@@ -154,7 +154,7 @@ impl<T> Engine<T> {
             return;
         }
         let (db, key) = (record.db, Rc::clone(&record.key));
-        // The queue of a key of another type is due already.
+        // If the key has another type, its queue is due already.
         let Ok(mut visit) = self.open(space, Some(id), Name { db, key: &key }, None, (now, budget)) else { return };
         visit.reschedule();
         visit.close_for_waiter();

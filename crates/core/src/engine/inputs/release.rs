@@ -60,7 +60,7 @@ impl<T> Engine<T> {
 enum By {
     /// The owner of the hold.
     Owner,
-    /// The hold of another owner.
+    /// A client that is not the owner (`BREAK`).
     Other,
 }
 
@@ -79,28 +79,28 @@ impl<T> Work<T> for Releasing<'_> {
 }
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
-    /// Takes the owner out if it holds the lock so.
+    /// Releases the owner's hold, if it has the one that the request names.
     #[inline(always)]
     fn release(&mut self, call: &Call<'_>, request: &Release<'_>, by: By) -> Result<Left, Fault> {
         let (now, lock) = (self.now.ms(), self.open.lock());
-        // Nearly every release frees the lock. The others are decided again, out of its way.
+        // Nearly every release ends one hold. The others are decided again in a function off the fast path.
         let Released::Fully(hold) = lock.release(now, request) else {
             return self.release_otherwise(call, request, by);
         };
-        let is_exact = is_exact(lock, now, by);
+        let replication = replication_of(lock, now, by);
         let outbox = &mut self.parts.outbox;
         outbox.note_release(call, hold);
         note_break(outbox, call, by, hold);
         let change = Change::Remove { owner: request.owner.clone(), mode: Some(hold.mode) };
-        self.carry_out(Effect { clock: now, change }, is_exact);
+        self.carry_out(Effect { clock: now, change }, replication);
         Ok(Left::Fully)
     }
 
-    /// Does the same where the owner has no such hold, keeps entries, or gives back both modes.
+    /// Decides on a release where the owner has no such hold, keeps entries, or releases both modes.
     #[inline(never)]
     fn release_otherwise(&mut self, call: &Call<'_>, request: &Release<'_>, by: By) -> Result<Left, Fault> {
         let (now, lock) = (self.now.ms(), self.open.lock());
-        let is_exact = is_exact(lock, now, by);
+        let replication = replication_of(lock, now, by);
         let released = lock.release(now, request);
         let outbox = &mut self.parts.outbox;
         let left = match released {
@@ -127,28 +127,28 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         };
         released.holds().into_iter().flatten().for_each(|hold| note_break(outbox, call, by, hold));
         if let Some(effect) = effect_of(released, request, now) {
-            self.carry_out(effect, is_exact);
+            self.carry_out(effect, replication);
         }
         Ok(left)
     }
 
     #[inline(always)]
-    fn carry_out(&mut self, effect: Effect, is_exact: bool) {
-        self.apply(effect, if is_exact { Replication::Verbatim } else { Replication::Effect });
+    fn carry_out(&mut self, effect: Effect, replication: Replication) {
+        self.apply(effect, replication);
         self.parts.outbox.stats.releases += 1;
         self.emit(Event::Release);
         self.serve();
     }
 }
 
-/// Returns whether the command itself says what a release changes: a server that applies it looks at no clock, so it may not
-/// have to drop anything. Nor may it know `BREAK`.
+/// Returns how a release is replicated. A server that applies the command itself reads no clock, so there must be no
+/// lapsed holds to drop; and it may be too old to know `BREAK`.
 #[inline(always)]
-fn is_exact(lock: &Lock, now: UnixMs, by: By) -> bool {
-    !lock.has_lapsed(now) && by == By::Owner
+fn replication_of(lock: &Lock, now: UnixMs, by: By) -> Replication {
+    if !lock.has_lapsed(now) && by == By::Owner { Replication::Verbatim } else { Replication::Effect }
 }
 
-/// Logs a hold that another than its owner releases.
+/// Logs the release of a hold by a client that is not its owner.
 #[inline(always)]
 fn note_break<T>(outbox: &mut Outbox<T>, call: &Call<'_>, by: By, hold: &Hold) {
     if by == By::Other {
@@ -156,8 +156,8 @@ fn note_break<T>(outbox: &mut Outbox<T>, call: &Call<'_>, by: By, hold: &Hold) {
     }
 }
 
-/// Applies a `RELEASE` that a primary has carried out: it came verbatim over the replication link, or from a file. No
-/// clock is read.
+/// Applies a `RELEASE` that a primary has carried out, and that came verbatim over the replication link or from a file.
+/// Reads no clock.
 ///
 /// # Errors
 /// [`NotOpen`]; nothing was changed.
