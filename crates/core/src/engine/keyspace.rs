@@ -2,9 +2,9 @@
 
 use crate::{Applied, Bond, Effect, Expiry, Lock, Memory, Name, Now, UnixMs, Uptime};
 
-/// The keys of a server, and what else the engine asks of it.
+/// The keys of a server, its clock and its users.
 ///
-/// Opening a key borrows the keyspace: whatever may run a command or expire a key cannot be called meanwhile.
+/// Opening a key borrows the keyspace: functions that may run a command or expire a key cannot be called meanwhile.
 pub trait Keyspace {
     /// A key that is open for change.
     type Key<'k>: OpenKey
@@ -36,11 +36,11 @@ pub trait Keyspace {
     fn permission(&mut self, name: Name<'_>) -> Permission;
 
     /// Returns whether the last [`Keyspace::peek`] or [`Keyspace::permission`] removed an expired key with a lock.
-    /// Nobody else tells the engine.
+    /// No event tells the engine of that.
     fn has_removed(&self) -> bool;
 
-    /// Returns whether the client of the running command may run `INFO` on this key, and how many ns it took to find out: a user
-    /// may have many patterns. Timers may read every key.
+    /// Returns whether the client of the running command may run `INFO` on this key, and how long the check took, in
+    /// ns: a user may have many key patterns. A timer may read every key.
     fn may_read(&mut self, name: Name<'_>) -> (bool, u64);
 
     /// Returns the name of the user whose command is running; `None` if it has none, and in timers.
@@ -52,7 +52,7 @@ pub trait Keyspace {
     /// Returns the machine's time.
     fn now(&self) -> Now;
 
-    /// Returns the time of the machine's monotonic clock. It goes on while the machine's time is set.
+    /// Returns the time of the machine's monotonic clock, which does not jump when the machine's time is set.
     fn uptime(&self) -> Uptime;
 }
 
@@ -79,8 +79,8 @@ pub trait OpenKey {
     /// Replicates the running command as it came.
     fn replicate_verbatim(&mut self);
 
-    /// Closes the key; nothing is done with it afterwards. It gets this lock if there was no key, and is deleted if `end`
-    /// says so. `signal` tells `WATCH` and `CLIENT TRACKING`.
+    /// Closes the key as `end` says: the caller uses it no more. `signal` says whether `WATCH` and `CLIENT TRACKING`
+    /// are told.
     fn close(&mut self, end: KeyEnd, signal: Signal);
 }
 
@@ -89,22 +89,22 @@ pub trait OpenKey {
 pub enum UserState {
     /// The user is known, and may log in.
     Enabled,
-    /// An operator has switched it off.
+    /// An operator has switched the user off.
     Disabled,
-    /// No user has this name: it was deleted, or another module has made it.
+    /// The server knows no user of this name: it was deleted, or another module has made it.
     Unknown,
 }
 
 /// The end of a key when the lock is closed.
 #[derive(Debug)]
 pub enum KeyEnd {
-    /// Nothing.
+    /// The key stays as it is.
     Untouched,
     /// The key is deleted, if there is one.
     Deleted,
-    /// The key expires then.
+    /// The key expires at this time.
     At(UnixMs),
-    /// The key is created with this lock, and expires then; `None`: never.
+    /// The key is created with this lock, and expires at this time; `None`: never.
     Created(Box<Lock>, Option<UnixMs>),
 }
 
@@ -126,7 +126,8 @@ pub struct WrongType;
 pub enum NotOpen {
     /// The key holds another type.
     WrongType,
-    /// The server takes no change of it for now: it saves the key without a fork. Whether there is a lock is unknown.
+    /// The server saves the key without a fork, and permits no change of it for now. Whether there is a lock is
+    /// unknown.
     NotNow,
 }
 
@@ -152,7 +153,7 @@ pub enum Permission {
 pub enum Replication {
     /// As its effect.
     Effect,
-    /// As the command that came, because it says the same to everybody who has the same lock.
+    /// As the running command, which has the same effect on every copy of the lock.
     Verbatim,
 }
 
@@ -282,14 +283,15 @@ impl<K: OpenKey> OpenLock<K> {
             (Expiry::Anew, _) | (Expiry::Keep, Some(Ttl::Last)) => Ttl::Last,
             (Expiry::Leave, ttl) => ttl.unwrap_or(Ttl::Untouched),
             (Expiry::Keep, Some(Ttl::Early(at))) => Ttl::Early(at),
-            // The key goes, so nobody asks for its TTL.
+            // The key is deleted, so its TTL does not matter.
             (Expiry::Keep, _) if last.is_none() => Ttl::Last,
-            // A TTL that a client set stands if it ends the key before the last deadline that there was.
+            // A TTL that a client set stays if it was before the last deadline.
             (Expiry::Keep, Some(Ttl::Untouched) | None) => {
                 before.and_then(|last| self.key.expiry().filter(|end| *end < last)).map_or(Ttl::Last, Ttl::Early)
             }
         };
-        // A change that leaves nothing behind the early end ends that: whoever applies the next one sees no early end.
+        // If no hold is left that lasts longer than the early TTL, the TTL is not early any more. A server that applies
+        // the next effect sees the same.
         let ttl = match ttl {
             Ttl::Early(at) if last.is_some_and(|last| last <= at) => Ttl::Last,
             ttl => ttl,
@@ -299,7 +301,8 @@ impl<K: OpenKey> OpenLock<K> {
         applied
     }
 
-    /// Closes the lock. Its key gets its TTL, `grace_ms` behind the last deadline, or goes with the last hold.
+    /// Closes the lock. The TTL of its key becomes `grace_ms` behind the last deadline, or the key is deleted if no
+    /// hold is left.
     #[inline]
     pub fn close(&mut self, grace_ms: u64) {
         let Some(After { ttl, last }) = self.after else { return self.key.close(KeyEnd::Untouched, Signal::Silent) };

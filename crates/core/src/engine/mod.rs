@@ -1,5 +1,5 @@
-//! The state of a server beside its keys: waiters, sessions, and when which lock is due. It decides everything that
-//! commands, timers and lost connections do to locks.
+//! The engine: the state of a server beside its keys (waiters, sessions, and when which lock is due), and all decisions
+//! on what commands, timers and lost connections do to locks.
 //!
 //! An [`Engine`] is a state machine. Its inputs are requests ([`Engine::acquire`], [`Engine::release`], …), events
 //! ([`Input`]) and the time ([`Engine::tick`]). It reaches locks through a [`Keyspace`], changes them by effects only,
@@ -7,12 +7,13 @@
 //! ([`Engine::wake_at`]).
 //!
 //! # Implementation details
-//! A lock that has waiters, or holds that are bound to sessions, has a *record*. A lock without either has none, and
-//! one lookup finds that out: other locks cost it nothing. The `Registry` finds records by name, `Waiters` the requests
-//! that wait, `Sessions` the locks of a session, and the `Backlog` what is due.
+//! A lock that has waiters, or holds that are bound to sessions, has a *record*. A lock without either has none: a
+//! command on it needs one lookup, however many other locks have records. The `Registry` finds records by name,
+//! `Waiters` the requests that wait, `Sessions` the locks of a session, and the `Backlog` what is due.
 //!
-//! A *visit* is one open lock with its record. It does what is due there, always in this order: release what has ended,
-//! serve the queue, close. Another visit extends leases. A command does what is due before its own work.
+//! A *visit* is one open lock with its record. It does what is due there, always in this order: release the holds of
+//! ended sessions, serve the queue, close. Another visit extends leases. A command does what is due before its own
+//! work.
 
 mod inputs;
 mod keyspace;

@@ -174,8 +174,8 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         if at > 0 && self.waiters.get(first).is_some_and(is_ahead) {
             return Some(Some(Closing { at, over: id, by: BlockedBy::WaiterAhead, through: None }));
         }
-        // Of the requests ahead, only those for several locks lead to other queues: the holders that block the others
-        // block this one, too.
+        // Only the requests ahead that are for several locks lead to other queues. The holders that block the others
+        // ahead block this request, too.
         let mut met: Vec<WaiterId> = Vec::new();
         let mut ahead = before.ahead;
         for (place, other) in record.queue.several_ahead(before.ahead, place) {

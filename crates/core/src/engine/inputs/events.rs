@@ -50,7 +50,7 @@ impl<T> Engine<T> {
         // A lock that an event frees is served in the same turn. If the server still permits no change of its data, the
         // timer waits again.
         self.parts.backlog.not_before = UnixMs::ZERO;
-        self.parts.sessions.named.come_back(now);
+        self.parts.sessions.named.limit_wake(now);
         let databases = self.registry.databases_mut();
         match input {
             Input::Removed(name) => {
@@ -126,7 +126,7 @@ impl<T> Engine<T> {
                     db if db == second => first,
                     _ => continue,
                 };
-                // Once is enough, however often the databases are swapped.
+                // The TTL is corrected once, however often the databases are swapped.
                 if record.queue.head() == Some(id) && std::mem::take(&mut record.has_ttl_grace) {
                     self.parts.backlog.correct_ttl(to, Rc::clone(&record.key));
                 }

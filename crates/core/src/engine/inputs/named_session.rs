@@ -57,8 +57,8 @@ const LISTED_BYTES: usize = 1 << 20;
 
 impl<T> Engine<T> {
     /// Opens a named session, or keeps it open. Returns how many holds are bound to it; `None` if it is open and `only`
-    /// is [`OpenIf::New`]. `state` returns what the server knows of the user, and is called to open a session. O(log
-    /// n).
+    /// is [`OpenIf::New`]. `state` returns what the server knows of the user, and is called to open a session.
+    /// O(log n).
     ///
     /// # Errors
     /// [`Fault::NoSession`], [`Fault::DisabledUser`], [`Fault::TooManySessions`] and [`Fault::TooManySessionsOfUser`].
@@ -70,7 +70,7 @@ impl<T> Engine<T> {
     ) -> Result<Option<usize>, Fault> {
         let named = &mut self.parts.sessions.named;
         let ms = beat.timeout.get();
-        named.come_back(now);
+        named.limit_wake(now);
         match (named.find(beat.id.as_bytes(), beat.user), beat.only) {
             (Some(_), OpenIf::New) => Ok(None),
             (Some(open), OpenIf::Any | OpenIf::Open) => {

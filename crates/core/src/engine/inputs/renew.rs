@@ -11,8 +11,8 @@ use crate::lock::{Reach, Renew, Renewed};
 use crate::{Binding, Hold, LeaseChoice, SessionKey};
 
 impl<T> Engine<T> {
-    /// Decides on `RENEW`; how far it goes, or `None` if the owner has no such hold. The holds are bound to `session`. O(log n), beside
-    /// what is due on the lock.
+    /// Decides on `RENEW`, and binds the holds to `session`. Returns the reach of the renewal; `None` if the owner has
+    /// no such hold. O(log n), beside what is due on the lock.
     ///
     /// # Errors
     /// [`Fault::WrongType`], [`Fault::NoSession`], [`Fault::SessionLease`] and [`Fault::SessionAbsolute`].
@@ -75,7 +75,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         Ok(Some(reach))
     }
 
-    /// Puts the shared hold of an owner that has both.
+    /// Puts the shared hold of an owner that holds both modes, off the fast path.
     #[inline(never)]
     fn put_second(&mut self, hold: Hold, session: Option<SessionKey>) {
         self.put(hold, session);

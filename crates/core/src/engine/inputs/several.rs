@@ -1,8 +1,8 @@
 //! Requests for several locks at once: all or none.
 //!
 //! Such a request waits in the queue of every lock. It is granted when it is the head of all of them and none of the
-//! locks is held; until then it holds nothing. It remembers which lock was in the way, and looks there first: nothing
-//! else can have let it in.
+//! locks is held; until then it holds nothing. It remembers which lock was held, and looks there first: while that lock
+//! stays held, the request cannot be granted.
 
 use std::rc::Rc;
 
@@ -59,7 +59,7 @@ pub(super) enum Tried {
     Waits,
     /// The request has its locks.
     Granted,
-    /// The request has left its queues without the locks: the next may get in.
+    /// The request has left its queues without the locks: the next waiter may get in.
     Left,
 }
 
@@ -73,7 +73,7 @@ enum Found {
     InTheWay(usize),
     /// The request gets this answer.
     Fault(Fault),
-    /// A lock has to wait for a later look.
+    /// A lock cannot be judged now: the request is tried again later.
     Later,
 }
 
@@ -81,9 +81,9 @@ enum Found {
 const FEW: usize = 8;
 
 impl<T> Engine<T> {
-    /// Lets a request for several locks in, if it is the head of this queue and its turn has come everywhere. If it
-    /// leaves its queues without the locks, the next head is tried. The timer goes on when the budget of answers is
-    /// used up.
+    /// Grants a request for several locks, if it is the head of this queue and of all its others. If it leaves its
+    /// queues without the locks, the next head is tried. When the budget of answers is used up, the timer does the
+    /// rest.
     pub(super) fn serve_several<S: Keyspace>(&mut self, space: &mut S, id: RecordId, now: Now, budget: &mut Budget) {
         while let Some(head) = self.head_of(Some(id))
             && let Some(waiter) = self.parts.waiters.get(head).filter(|waiter| waiter.is_multiple())
@@ -99,7 +99,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Lets a request for several locks in, if its turn has come everywhere. At most one look at each lock.
+    /// Grants a request for several locks, if it is the head of all its queues. Looks at each lock at most once.
     pub(super) fn try_several<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -211,7 +211,7 @@ impl<T> Engine<T> {
                 Found::Fault(Fault::SessionLease)
             }
             Some((token, count, _)) if count == records.len() => Found::Recorded(token),
-            // Some of the locks belong to another connection of the owner, or got their names by `RENAME`.
+            // The owner holds only some of the locks by this request: through another connection, or after a `RENAME`.
             Some((_, _, index)) => Found::InTheWay(index),
         }
     }
@@ -225,13 +225,13 @@ impl<T> Engine<T> {
         now: Now,
         budget: &mut Budget,
     ) -> bool {
-        // The visit sees to a key of another type.
+        // A key of another type is left to the visit that the caller schedules.
         let Ok(mut visit) = self.open(space, Some(id), name, None, (now, budget)) else { return false };
         visit.release_ended();
         let mut has_ended = false;
         if let Some(record) = &mut visit.record {
             has_ended = record.bound.has_ended();
-            // A hold that it released may have been due first.
+            // A hold that was released may have been the next to be extended.
             visit.parts.backlog.schedule_renewal(record);
         }
         visit.close();
@@ -271,7 +271,8 @@ impl<T> Engine<T> {
         Ok(self.peek(space, id, name, look)?)
     }
 
-    /// Binds the exclusive holds of an owner on these locks to a session. Returns whether the server has opened all of them.
+    /// Binds the exclusive holds of an owner on these locks to a session. Returns whether the server has opened all of
+    /// them.
     pub(super) fn bind_all<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -329,8 +330,8 @@ impl<T> Engine<T> {
         for (index, name) in names.iter().enumerate() {
             let id = if session.is_some() { Some(self.find_or_create(*name)) } else { self.look_up(*name) };
             let own = (by == Granted::Command).then_some(index);
-            // The lock was looked at in this call, and nothing else runs meanwhile. All locks or none: earlier ones
-            // have the hold already, so `open_at_last` asks a server that refuses again, for a while.
+            // The lock was open a moment ago, and nothing else has run since. If the server refuses now, `open_at_last`
+            // asks again for a while: earlier locks have the hold already, and the request gets all or none.
             let Ok(key) = space.open_at_last(*name) else {
                 broken("the server opens a lock that it has just opened");
                 continue;

@@ -1,4 +1,4 @@
-//! The state of an engine, laid open for the model checker: which states are the same, and whether the tables agree.
+//! The state of an engine for the model checker: whether two states are the same, and whether the tables agree.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::engine::state::records::session_holds::views::BindingView;
 use crate::engine::state::waiting::queue::Rank;
 use crate::{ClientId, Lease, Name, Request, SessionKey, UnixMs};
 
-/// Everything in an engine that decides what it does next, but its random numbers.
+/// Everything in an engine that decides what it does next, except its random numbers.
 #[derive(Debug)]
 pub struct Snapshot<'a, T> {
     /// The locks that need attention, in order of their names.
@@ -22,24 +22,24 @@ pub struct Snapshot<'a, T> {
     pub marked: Vec<Name<'a>>,
     /// The locks whose key needs another TTL.
     pub ttls: Vec<Name<'a>>,
-    /// The timer does nothing before.
+    /// The timer does nothing before this time.
     pub not_before: UnixMs,
 }
 
 /// A lock that needs attention.
 #[derive(Debug)]
 pub struct RecordView<'a, T> {
-    /// Where it is.
+    /// The database and the key.
     pub name: Name<'a>,
     /// The waiters, the head first.
     pub queue: Vec<WaiterView<'a, T>>,
     /// The holds that are bound to sessions.
     pub bound: Vec<BindingView<'a>>,
-    /// The sessions that have ended and still have holds, in the order in which they are released from the end.
+    /// The sessions that have ended and still have holds. The holds of the last one are released first.
     pub ended: Vec<(SessionKey, UnixMs, Option<Lease>)>,
     /// When its queue is due.
     pub queue_due: Option<UnixMs>,
-    /// When the engine visits it; zero: before the end of the turn.
+    /// When the engine visits the lock; zero: before the end of the turn.
     pub visit_at: Option<UnixMs>,
     /// Whether its key lives longer than its leases.
     pub has_ttl_grace: bool,
@@ -52,20 +52,20 @@ pub struct RecordView<'a, T> {
 /// A request that waits.
 #[derive(Debug)]
 pub struct WaiterView<'a, T> {
-    /// By what the caller finds the client again.
+    /// The value by which the caller finds the client.
     pub ticket: &'a T,
     /// The request.
     pub request: &'a Request,
     /// The client.
     pub client: ClientId,
-    /// Whether it stands before all that do not upgrade.
+    /// Whether it is an upgrade, which stands before all other requests.
     pub is_upgrade: bool,
     /// The index of the lock that was in the way when the locks were looked at last.
     pub in_the_way: usize,
 }
 
 impl<T> Engine<T> {
-    /// Lays open the state of the engine.
+    /// Returns the state of the engine.
     pub fn snapshot(&self) -> Snapshot<'_, T> {
         let mut records: Vec<RecordView<'_, T>> = self
             .registry
@@ -103,8 +103,8 @@ impl<T> Engine<T> {
         })
     }
 
-    /// Checks that the tables agree: every waiter is in exactly the queues of its locks and among the waits of its owner,
-    /// every record is found by its name and where it says that it is due.
+    /// Checks that the tables agree: every waiter is in exactly the queues of its locks and among the waits of its
+    /// owner, every record is found by its name and where it says that it is due.
     ///
     /// # Errors
     /// The first disagreement.
@@ -138,7 +138,7 @@ impl<T> Engine<T> {
             let times = waiters.of_owner(&waiter.request.owner).iter().filter(|other| **other == id).count();
             expect(times == 1, "a waiter is not among the waits of its owner once")?;
         }
-        expect(waiters.knows_sessions(), "a session's waits are known wrong")?;
+        expect(waiters.knows_sessions(), "the waits of a session are listed wrong")?;
         expect(waiters.knows_places(), "the places of a user are counted wrong")?;
         expect(waiters.count_by_owner() == waiters.len(), "an owner has a wait that is gone")
     }
@@ -158,7 +158,7 @@ impl<T> Engine<T> {
         let payer = self.parts.waiters.payer(&record.queue);
         expect(
             Backlog::has_right_attention(record, payer),
-            "a queue is visited for nothing, late, or paid by another",
+            "a queue is visited without a reason, too late, or at the cost of the wrong client",
         )?;
         expect(self.parts.backlog.has(record), "a record is not where it says that it is due")?;
         for key in record.bound.keys().filter(|key| !record.bound.has_session_ended(*key)) {
@@ -168,7 +168,7 @@ impl<T> Engine<T> {
     }
 }
 
-/// Returns when a record is visited; those that are due are visited first.
+/// Returns when a record is visited. Records that are due have their urgency instead, which is earlier.
 fn visit_at(attention: Attention) -> Option<UnixMs> {
     match attention {
         Attention::None => None,

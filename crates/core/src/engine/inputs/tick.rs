@@ -1,4 +1,4 @@
-//! The timer: it visits the locks that are due, and does what was left over.
+//! The timer: it visits the locks that are due, and does the work that earlier turns left.
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ use crate::{Name, Now, UnixMs};
 pub enum Role {
     /// A primary that may write.
     Primary,
-    /// A primary that holds its data still: `CLIENT PAUSE`, `FAILOVER`, slot hand-over.
+    /// A primary whose data must not change now: `CLIENT PAUSE`, `FAILOVER`, slot hand-over.
     HeldStill,
     /// A replica.
     Replica,
@@ -75,8 +75,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Forgets some of the locks that a replica saw to as a primary: it sees to none now. Returns whether there were
-    /// any.
+    /// Forgets some of the locks that the server remembers from its time as a primary: a replica visits none. Returns
+    /// whether there were any.
     fn forget_some_locks(&mut self, budget: &mut Budget) -> bool {
         for piece in 0..PIECE {
             let next = self.registry.databases_mut().next_to_recheck();
@@ -100,7 +100,7 @@ impl<T> Engine<T> {
 
     /// Does one piece of each kind of work. Returns whether there was any.
     fn step<S: Keyspace>(&mut self, space: &mut S, now: Now, budget: &mut Budget) -> bool {
-        // A client that makes one kind of work large delays no other kind.
+        // Each step does a piece of each kind, so that much work of one kind does not delay the others.
         let has_tidied = self.end_overdue(now, budget) | self.tidy();
         let ttl = self.parts.backlog.next_ttl();
         if let Some((db, key)) = &ttl {
@@ -109,12 +109,13 @@ impl<T> Engine<T> {
         let Some((id, due)) = self.next_due(now.ms()) else { return has_tidied || ttl.is_some() };
         let begin = space.now();
         self.visit(space, id, due, begin, budget);
-        // A clock that jumps costs nobody more than a tick.
+        // If the clock jumps, the visit costs its client a tick at most.
         self.parts.backlog.charge(due, space.now().us().saturating_sub(begin.us()).min(TICK_US));
         true
     }
 
-    /// Does a piece of what needs no key: ends of sessions, flushes, and memory to be freed. Returns whether there was any.
+    /// Does a piece of the work that needs no key: ends of sessions, flushes, and memory to be freed. Returns whether
+    /// there was any.
     fn tidy(&mut self) -> bool {
         let has_work = self.has_large_rests() || !self.parts.sessions.is_idle();
         if has_work {
@@ -139,7 +140,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Returns the record that is visited next, if one is due at `now`, and what for. It is in no agenda then.
+    /// Takes the record that is visited next out of the backlog, if one is due at `now`. Returns it, and what for.
     fn next_due(&mut self, now: UnixMs) -> Option<(RecordId, Due)> {
         for _ in 0..MOVED_AT_ONCE {
             let (queue, renewal) = self.parts.backlog.first_times(now);
@@ -159,14 +160,14 @@ impl<T> Engine<T> {
         Some((id, due))
     }
 
-    /// Gives a lock that was restored without a TTL its last deadline as TTL, and takes the grace from one that was
-    /// swapped away from its waiters.
+    /// Sets the TTL of a lock that was restored without one to its last deadline, and removes the grace of a key that
+    /// was swapped away from its waiters.
     fn correct_ttl<S: Keyspace>(&mut self, space: &mut S, name: Name<'_>, now: Now, budget: &mut Budget) {
         let id = self.look_up(name);
         let mut visit = match self.open(space, id, name, None, (now, budget)) {
             Ok(visit) => visit,
             Err(NotOpen::NotNow) => return self.parts.backlog.correct_ttl(name.db, name.key.into()),
-            // A key of another type has no TTL of ours.
+            // The TTL of a key of another type is not the module's.
             Err(NotOpen::WrongType) => return,
         };
         if !visit.open.has_expiry() && !visit.open.lock().is_empty() {
@@ -201,7 +202,7 @@ impl<T> Engine<T> {
         self.drop_if_idle(id);
     }
 
-    /// Releases what has ended on a lock, and serves its queue.
+    /// Releases the holds of ended sessions on a lock, and serves its queue.
     fn visit_queue<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -210,7 +211,7 @@ impl<T> Engine<T> {
         has_queue: bool,
         (now, budget): (Now, &mut Budget),
     ) {
-        // To release is always right. To grant is up to the server, which is asked before the key opens.
+        // A release is always permitted. For a grant, the server is asked before the key opens.
         let permission = if has_queue { self.query_permission(space, id, name) } else { Permission::ReleaseOnly };
         if permission == Permission::Elsewhere {
             self.reject_all(id, &Fault::TryAgain, budget);
@@ -231,7 +232,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Extends the leases of a lock that are due, and forgets those that have ended.
+    /// Extends the leases of a lock that are due for it, and forgets the bindings of lapsed holds.
     fn visit_to_extend<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -247,7 +248,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Sends everybody in a queue away with an error: some of them, if there are many.
+    /// Answers the requests in a queue with an error. If there are many, the timer does the rest.
     fn reject_all(&mut self, id: RecordId, fault: &Fault, budget: &mut Budget) {
         for _ in 0..REJECTED_AT_ONCE {
             let Some(head) = self.head_of(Some(id)) else { return };
@@ -258,8 +259,8 @@ impl<T> Engine<T> {
 }
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
-    /// Releases what has ended, serves the queue if the server permits it, and closes the lock. Returns the head, if that
-    /// is a request for several locks.
+    /// Releases the holds of ended sessions, serves the queue if the server permits it, and closes the lock. Returns
+    /// the head, if it is a request for several locks.
     fn work_off(mut self, permission: Permission) -> Option<WaiterId> {
         self.forget_if_elsewhere(permission);
         self.release_ended();
@@ -281,12 +282,12 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Extends the leases that are due, if the server permits it, and closes the lock.
     fn keep_up(mut self, permission: Permission) {
         self.forget_if_elsewhere(permission);
-        // The next in the queue may get in.
+        // If a hold has lapsed, the next waiter may get in.
         let may_free = self.open.lock().has_lapsed(self.now.ms());
         match permission {
             Permission::Full => {
                 self.extend();
-                // The queue is due later than before.
+                // The leases end later now, so the queue is due later.
                 if !may_free && self.record.as_ref().is_some_and(|record| !record.queue.is_empty()) {
                     self.reschedule();
                 }

@@ -7,7 +7,8 @@ use crate::Now;
 pub(crate) struct Budget {
     /// How many waiters may still be answered.
     pub answers: usize,
-    /// How many holds of ended sessions may still be settled, before those that are in the way of one owner.
+    /// How many holds of ended sessions may still be settled. An exclusive hold, and those of the owner that a command
+    /// or a grant is for, are settled beyond this.
     pub settles: usize,
     /// Whether the turn was as large as one may be: the timer looks at the clock before the next.
     pub should_yield: bool,
@@ -29,15 +30,16 @@ pub(crate) const LOOKED_AT_ONCE: usize = 16;
 pub(crate) const RECORDS_AT_ONCE: usize = 64;
 /// How many records that have become due are put in order at a visit: after a pause, all may be due at once.
 pub(crate) const MOVED_AT_ONCE: usize = 32;
-/// How long one tick may take before others have their turn, in µs. A request that comes during a tick may wait for the next
-/// as well: if the server's own work (1 ms for a table that shrinks) comes between, that tick is due before the reply is sent.
+/// How long one tick may take before others have their turn, in µs. A request that comes during a tick may have to wait
+/// for the next one as well: if the server's own work (1 ms for a table that shrinks) comes between, that tick is due
+/// before the reply is sent.
 pub(crate) const TICK_US: u64 = 1000;
 /// The part of a busy server's time that ticks may take while there is more to do than fits into one: one in this
 /// number.
 const BUSY_SHARE: u64 = 5;
 /// How long a tick may take at most, in µs.
 const MAX_TICK_US: u64 = 4_000;
-/// How much a tick does at least if it is not large, so that a server with too little time does not make it crawl.
+/// How many small steps a tick does at least, even if its time is over: a busy server must not stop the work.
 const STEPS: u32 = 16;
 
 impl Budget {

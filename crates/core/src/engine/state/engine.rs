@@ -13,7 +13,7 @@ use crate::engine::state::waiting::Waiters;
 use crate::settings::Settings;
 use crate::{Memory, Name, UnixMs};
 
-/// The state machine. `T` is what the caller needs to find a waiting client again.
+/// The state machine. `T` is the value by which the caller finds a waiting client.
 #[derive(Clone, Debug)]
 pub struct Engine<T> {
     pub(in crate::engine) registry: Registry,
@@ -75,7 +75,7 @@ impl<T> Engine<T> {
         &self.parts.memory
     }
 
-    /// Returns the same, for effects to change.
+    /// Returns the token clock, and the rest of large locks, for effects to change.
     pub fn memory_mut(&mut self) -> &mut Memory {
         &mut self.parts.memory
     }
@@ -119,7 +119,7 @@ impl<T> Engine<T> {
         Gauges { waiters: waiters.len(), queues, sessions, named_sessions, last_token }
     }
 
-    /// Returns whether a lock has a record: only then does its removal concern the engine.
+    /// Returns whether a lock has a record. If it has none, its removal does not concern the engine.
     pub fn remembers(&self, name: Name<'_>) -> bool {
         self.registry.find(name).is_some()
     }

@@ -7,11 +7,11 @@
 
 use crate::Lease;
 
-/// The renewals of the holds of one connection, or of a user's named sessions, in a second, at most.
+/// The most renewals in a second for the holds of one connection, or of all named sessions of a user.
 pub const MAX_RENEWALS: u64 = 20_000;
 /// The longest name of a key, in bytes, on which a hold can be bound: each renewal copies it to replicas and files.
 pub const MAX_BOUND_KEY: usize = 65_536;
-/// A hold whose key and owner have this many more bytes counts as one renewal more.
+/// For each time this many bytes that a hold's key and owner have, the hold counts as one renewal more.
 pub const BYTES_A_RENEWAL: usize = 128;
 
 /// A thousandth of a renewal a second.

@@ -1,8 +1,8 @@
-//! The engine's memory: what the keys do not say. No file here opens a key or decides what happens to a lock.
+//! The engine's memory: all state that is not in the keys. No file here opens a key or decides what happens to a lock.
 //!
-//! The folders are named from the ground up: `waiting` has the requests that wait; `records` what is known of one lock;
-//! `due` which lock is visited next; `sessions` the locks of a session; `outbox` what the caller has to send. `Parts` is
-//! what all locks share, and the `Engine` has the records, too.
+//! From the lowest level up: `waiting` has the requests that wait, `records` what is known of one lock, `due` which
+//! lock is visited next, `sessions` the locks of a session, `outbox` what the caller has to send. `Parts` has what all
+//! locks share, and the `Engine` the records as well.
 
 pub(crate) mod budget;
 pub(crate) mod call;

@@ -1,4 +1,4 @@
-//! The parts that all locks share, and the changes of a record without its key.
+//! The parts that all locks share, and changes of a record that need no open key.
 
 use crate::engine::state::budget::Budget;
 use crate::engine::state::due::Backlog;
@@ -16,7 +16,7 @@ use crate::{ClientId, Lease, LeaseChoice, Memory, Now, Request, SessionKey, Toke
 #[derive(Clone, Debug)]
 pub(crate) struct Parts<T> {
     pub settings: Settings,
-    /// The token clock, and what is left of large locks.
+    /// The token clock, and the rest of large locks, to be freed.
     pub memory: Memory,
     pub waiters: Waiters<T>,
     pub sessions: Sessions,
@@ -78,11 +78,11 @@ impl<T> Parts<T> {
         }
     }
 
-    /// Takes in what has happened since the last look at a record.
+    /// Brings a record up to date with what has happened to its database since the last look.
     pub(crate) fn take_in(&mut self, record: &mut Record, since: Since) {
         match since {
             Since::Nothing => {}
-            // The record may be wrong about when it is due: it is due now.
+            // When the record is due may be wrong, so it is due now.
             Since::Doubted => {
                 self.backlog.unschedule(record);
                 self.mark_due(record);
@@ -91,14 +91,14 @@ impl<T> Parts<T> {
         }
     }
 
-    /// Ends a session on one lock: the holds count as released, with a grace once that is over.
+    /// Ends a session on one lock: its holds count as released at once, or after the grace.
     pub(crate) fn end_session_on(&mut self, record: &mut Record, key: SessionKey, end: SessionEnd) {
         if record.bound.end(key, end) {
             self.mark_due(record);
         }
     }
 
-    /// Unbinds all holds of a lock: it is gone, or another lock has its name.
+    /// Unbinds all holds of a lock whose key is gone or has another value.
     pub(crate) fn forget_bound(&mut self, record: &mut Record) {
         record.has_ttl_grace = false;
         if record.bound.is_empty() {
@@ -109,13 +109,14 @@ impl<T> Parts<T> {
         self.sessions.discard(record, bound);
     }
 
-    /// Forgets a lock: it is gone, or another has its name. Its bindings are void, and its queue may move.
+    /// Forgets a lock whose key is gone or has another value. Its bindings are void, and its queue is served next.
     pub(crate) fn forget_lock(&mut self, record: &mut Record) {
         self.forget_bound(record);
         self.mark_due(record);
     }
 
-    /// Records that the last waiter of a lock has left. If the lock is free, `INFO` shows that.
+    /// Tells clients that track the key that the last waiter has left, if `INFO` shows nothing any more because the
+    /// lock is free.
     pub(crate) fn note_lost_waiter(&mut self, record: &mut Record, is_free: bool) {
         let has_lost = std::mem::take(&mut record.lost_last_waiter);
         if has_lost && is_free && record.queue.is_empty() {

@@ -21,7 +21,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             self.settle_one(&owner, mode);
         }
         self.budget.should_yield = true;
-        // The exclusive owner is in everybody's way.
+        // An exclusive hold blocks all requests, so it is settled beyond the budget.
         if let Some(owner) = self.open.lock().exclusive(UnixMs::ZERO).map(|hold| hold.owner.clone()) {
             self.release_ended_of(&owner);
         }
@@ -37,7 +37,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Releases the hold with the number that a new hold would get, if it only counts as released.
+    /// Releases holds that count as released and have a number below the lowest free one: a new hold gets the lowest.
     pub(crate) fn free_slot(&mut self, want: Want) {
         if !want.has_slot() {
             return;

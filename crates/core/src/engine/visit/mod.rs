@@ -16,7 +16,7 @@ use crate::holds::Sum;
 use crate::lock::Entry;
 use crate::{Applied, Change, Effect, Expiry, Hold, Mode, Now, Owner, SessionKey, UnixMs};
 
-/// An open lock with its record, if it has one, and all that a change of it changes elsewhere.
+/// An open lock with its record, if it has one, and the parts of the engine that a change of the lock affects.
 #[must_use = "an open lock is closed"]
 pub(crate) struct Visit<'e, T, K: OpenKey> {
     pub open: OpenLock<K>,
@@ -43,7 +43,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         applied
     }
 
-    /// Drops what has lapsed.
+    /// Drops the lapsed holds.
     pub(crate) fn sweep(&mut self) {
         self.apply(Effect { clock: self.now.ms(), change: Change::Sweep }, Replication::Effect);
     }
@@ -93,8 +93,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Ends what others had bound, after an exclusive grant: holds whose sessions have ended and that were not released
-    /// yet.
+    /// Unbinds the holds of other owners after an exclusive grant: their sessions have ended, and no visit has settled
+    /// them yet.
     fn evict_others(&mut self, owner: &Owner, now: UnixMs) {
         let Some(record) = &mut self.record else { return };
         let Some((others, ended)) = record.bound.split_others(owner) else { return };
@@ -162,7 +162,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Returns the live holds that count as released: their sessions have ended.
+    /// Returns the sum of the live holds that count as released, because their sessions have ended.
     pub(crate) fn ended_sum(&self) -> Sum {
         let Some(record) = self.record.as_ref().filter(|record| record.bound.has_ended()) else {
             return Sum::default();
@@ -172,7 +172,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         if ended.holds <= self.open.lock().stored() { ended } else { Sum::default() }
     }
 
-    /// Drops what has lapsed, and sets when the lock is due next.
+    /// Sets when the lock is due next. Drops the lapsed holds first, if requests wait.
     #[inline]
     pub(crate) fn reschedule(&mut self) {
         if let Some(record) = &self.record {
@@ -227,8 +227,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
         if record.queue.is_empty() {
             record.has_ttl_grace = false;
-            // A key that was swapped here, or away and back, may have a grace that the record does not know. A client set
-            // any other end.
+            // A key that was swapped here, or away and back, may have a grace that the record does not know. Any other
+            // TTL was set by a client.
             if self.open.has_ttl_grace() {
                 return self.open.close_with_grace(0);
             }
@@ -236,8 +236,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.open.close(0);
     }
 
-    /// Closes a lock whose queue has a new waiter: the key must outlive the last deadline a little, unless another
-    /// client set its end.
+    /// Closes a lock whose queue has a new waiter: the key must outlive the last deadline a little, unless a client set
+    /// its TTL.
     pub(crate) fn close_for_waiter(mut self) {
         match &mut self.record {
             Some(record) if !self.open.is_changed() && self.open.ends_with_last_lease() => {

@@ -1,4 +1,4 @@
-//! How a visit serves the queue: who gets in, and how waits end.
+//! How a visit serves the queue: which requests get in, and how waits end.
 
 use crate::broken;
 use crate::engine::keyspace::OpenKey;
@@ -20,8 +20,8 @@ enum Served {
 }
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
-    /// Serves the queue as far as it goes: O(1) for each request. A timer serves the rest of a long one. Returns the head,
-    /// if that is a request for several locks: it is looked at when the key is closed.
+    /// Serves the queue until its head has to wait: O(1) for each request. The timer serves the rest of a long queue.
+    /// Returns the head, if it is a request for several locks, which is served after the key is closed.
     #[inline]
     pub(crate) fn serve(&mut self) -> Option<WaiterId> {
         let several = self.serve_waiters();
@@ -29,8 +29,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         several
     }
 
-    /// Serves the queue as [`Visit::serve`] does, before the work of a command that sets anyway when the lock is due next. The
-    /// lock is rescheduled here only if it has changed or a hold has lapsed.
+    /// Serves the queue as [`Visit::serve`] does, before the work of a command that always sets when the lock is due
+    /// next. Reschedules the lock only if it has changed or a hold has lapsed.
     #[inline]
     pub(crate) fn serve_first(&mut self) -> Option<WaiterId> {
         let several = self.serve_waiters();
@@ -46,7 +46,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         if is_empty { None } else { self.serve_queue() }
     }
 
-    // Apart, so that a command on a lock without waiters calls nothing.
+    // A function of its own, so that a command on a lock without waiters calls nothing.
     #[inline(never)]
     fn serve_queue(&mut self) -> Option<WaiterId> {
         loop {
@@ -54,7 +54,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             if waiter.is_multiple() {
                 return Some(head);
             }
-            // The ended holds of its owner go first: they must not count.
+            // Holds of the head's owner whose sessions have ended are released first: they must not count.
             if self.record.as_ref()?.bound.has_ended() {
                 let owner = waiter.request.owner.clone();
                 let want = waiter.request.want;
@@ -97,7 +97,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             }
         }
         Served::Answered(match decision {
-            // An owner that got in through another connection: its turn comes when that hold is gone.
+            // If the owner got the lock through another connection, the request waits until that hold is gone.
             Acquired::Refused(Refusal::Held | Refusal::Owned | Refusal::OverLimit | Refusal::OnlyHolder) => {
                 return Served::Waits;
             }

@@ -1,4 +1,4 @@
-//! How a visit extends the leases of holds whose sessions are alive. `session_holds/renewal.rs` says when.
+//! How a visit extends the leases of holds whose sessions are open. `session_holds/renewal.rs` says when.
 
 use crate::engine::keyspace::{OpenKey, Replication};
 use crate::engine::state::budget::PIECE;
@@ -35,7 +35,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             });
             match renewed {
                 Some(hold) => {
-                    // The operator's earlier expiry stands: a watchdog is not a command.
+                    // An earlier TTL that a client set stays: only commands replace it.
                     let change = Change::Put { hold, expiry: Expiry::Keep };
                     self.apply(Effect { clock: now, change }, Replication::Effect);
                 }

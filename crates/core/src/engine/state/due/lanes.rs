@@ -8,8 +8,8 @@ use crate::{ClientId, UnixMs};
 impl Lane {
     const ALL: [Lane; 4] = [Lane::Queues, Lane::Renewals, Lane::Ended, Lane::Lapsed];
 
-    /// Returns how much time of it counts as much as one of the first. Locks that nobody waits for and nobody keeps are
-    /// in nobody's way: a command on one of them does what is due there first.
+    /// Returns the factor by which the time of this kind of work counts. Work that no client waits for gets a smaller
+    /// share: a command on such a lock does what is due there first.
     fn weight(self) -> u64 {
         match self {
             Lane::Queues | Lane::Renewals => 1,
@@ -22,18 +22,19 @@ impl Lane {
 /// All locks that are due.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lanes {
-    queues: Used,
-    renewals: Used,
-    ended: Used,
-    lapsed: Used,
-    /// The use of the lane that was served last.
+    queues: Work,
+    renewals: Work,
+    ended: Work,
+    lapsed: Work,
+    /// The highest `weighted_us` of all lanes that were served. A lane that gets work again begins with this.
     latest: u64,
 }
 
-/// The locks of one kind of work, and the time that it took, by its weight.
+/// The locks of one kind of work.
 #[derive(Clone, Debug, Default)]
-struct Used {
+struct Work {
     turns: Turns,
+    /// The time that the work took, multiplied by its weight.
     weighted_us: u64,
 }
 
@@ -43,7 +44,7 @@ impl Lanes {
         Lane::ALL.into_iter().all(|lane| self.lane(lane).turns.is_empty())
     }
 
-    /// Returns a position behind all of the same client and urgency. It counts once [`Lanes::insert`] has it.
+    /// Returns a position behind all of the same client and urgency, for [`Lanes::insert`].
     pub(crate) fn position(&mut self, lane: Lane, client: ClientId, urgency: UnixMs) -> Due {
         Due { lane, position: self.lane_mut(lane).turns.position(client, urgency) }
     }
@@ -51,11 +52,11 @@ impl Lanes {
     /// Adds a lock. O(log n).
     pub(crate) fn insert(&mut self, due: Due, id: RecordId) {
         let latest = self.latest;
-        let used = self.lane_mut(due.lane);
-        if used.turns.is_empty() {
-            used.weighted_us = used.weighted_us.max(latest);
+        let work = self.lane_mut(due.lane);
+        if work.turns.is_empty() {
+            work.weighted_us = work.weighted_us.max(latest);
         }
-        used.turns.insert(due.position, id);
+        work.turns.insert(due.position, id);
     }
 
     /// Takes a lock out. O(log n).
@@ -63,7 +64,7 @@ impl Lanes {
         self.lane_mut(due.lane).turns.remove(due.position);
     }
 
-    /// Returns the lock that is visited next: of the kind that has used the least.
+    /// Returns the lock that is visited next, of the kind of work that has taken the least weighted time.
     pub(crate) fn first(&mut self) -> Option<(Due, RecordId)> {
         let has_work = |lane: &Lane| !self.lane(*lane).turns.is_empty();
         let lane = Lane::ALL.into_iter().filter(has_work).min_by_key(|lane| self.lane(*lane).weighted_us)?;
@@ -73,13 +74,13 @@ impl Lanes {
 
     /// Charges for a visit.
     pub(crate) fn charge(&mut self, due: Due, us: u64) {
-        let used = self.lane_mut(due.lane);
-        used.weighted_us += us.max(1) * due.lane.weight();
-        used.turns.charge(due.position.client, us);
+        let work = self.lane_mut(due.lane);
+        work.weighted_us += us.max(1) * due.lane.weight();
+        work.turns.charge(due.position.client, us);
         self.latest = self.latest.max(self.lane(due.lane).weighted_us);
     }
 
-    /// Returns the locks that are due for something else than a renewal, in order.
+    /// Returns the locks that are due to serve their queues or to release ended holds, in order.
     #[cfg(feature = "check")]
     pub(crate) fn marked(&self) -> impl Iterator<Item = RecordId> {
         self.queues.turns.iter().chain(self.ended.turns.iter())
@@ -97,7 +98,7 @@ impl Lanes {
         self.lane(due.lane).turns.has(due.position, id)
     }
 
-    fn lane(&self, lane: Lane) -> &Used {
+    fn lane(&self, lane: Lane) -> &Work {
         match lane {
             Lane::Queues => &self.queues,
             Lane::Renewals => &self.renewals,
@@ -106,7 +107,7 @@ impl Lanes {
         }
     }
 
-    fn lane_mut(&mut self, lane: Lane) -> &mut Used {
+    fn lane_mut(&mut self, lane: Lane) -> &mut Work {
         match lane {
             Lane::Queues => &mut self.queues,
             Lane::Renewals => &mut self.renewals,

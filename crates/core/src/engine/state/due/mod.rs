@@ -14,11 +14,11 @@ use crate::engine::state::records::attention::{Due, Lane};
 use crate::engine::state::records::record::Record;
 use crate::{ClientId, Name, Now, UnixMs};
 
-/// The client that pays for work that nobody waits for. Servers give no client this id.
+/// The client whose account pays for work that no client waits for. Servers give no client this id.
 const NOBODY: ClientId = ClientId(0);
-/// When to try again what the server does not allow for now, in ms.
+/// After how long the timer tries again what the server does not allow now, in ms.
 pub(crate) const RETRY_MS: u64 = 20;
-/// How much memory the list of keys that need another TTL keeps, in keys.
+/// For how many keys the list of keys that need another TTL keeps memory.
 const TTLS_KEPT: usize = 64;
 
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Backlog {
     renewals: BTreeSet<(UnixMs, RecordId)>,
     /// The locks that are due.
     lanes: Lanes,
-    /// Keys whose TTL the engine has to check: others set it, or removed it.
+    /// Keys whose TTL the engine has to check, because the key was restored or swapped.
     ttls: VecDeque<(i32, Rc<[u8]>)>,
     /// The timer has more to do, but not before this time.
     pub not_before: UnixMs,
@@ -85,8 +85,7 @@ impl Backlog {
         change(&mut self.renewals, &mut self.lanes, record.id, old, renewal);
     }
 
-    /// Schedules no renewal for a lock that has nothing left to extend: the agenda would name it before all others
-    /// forever.
+    /// Removes a lock that has nothing left to extend from the renewals: it would stay the first in the agenda forever.
     pub(crate) fn note_unbound(&mut self, record: &mut Record) {
         if !record.bound.has_renewal() {
             self.set_renewal(record, Attention::None);
@@ -104,8 +103,8 @@ impl Backlog {
         self.agenda.first().into_iter().chain(self.renewals.first()).map(|(at, _)| *at).min()
     }
 
-    /// Returns the first record whose queue is due at `now`, and the first whose leases are, but for those that are
-    /// among the due.
+    /// Returns the first record in the agenda whose queue is due at `now`, and the first whose leases are. Records in a
+    /// lane are left out.
     pub(crate) fn first_times(&self, now: UnixMs) -> (Option<RecordId>, Option<RecordId>) {
         let first =
             |agenda: &BTreeSet<(UnixMs, RecordId)>| agenda.first().filter(|(at, _)| *at <= now).map(|(_, id)| *id);
@@ -133,9 +132,9 @@ impl Backlog {
         !self.ttls.is_empty()
     }
 
-    /// Moves a record with leases that must be extended now among those that are due.
+    /// Moves a record with leases that must be extended now from the agenda to a lane.
     pub(crate) fn set_renewal_due(&mut self, record: &mut Record, now: UnixMs) {
-        // A lock without a renewal must not stand before all others.
+        // A lock without a renewal must not stay the first in the agenda.
         let Some(renewal) = record.bound.next_renewal() else { return self.set_renewal(record, Attention::None) };
         // A visit that keeps a live hold comes before one that forgets lapsed holds.
         let due = if record.bound.has_lapsed(now) {
@@ -146,8 +145,8 @@ impl Backlog {
         self.set_renewal(record, Attention::Due(due));
     }
 
-    /// Leaves a lock whose leases have all ended before they were extended to those that are forgotten. Returns whether
-    /// that is so.
+    /// Moves a lock whose leases have all ended before they were extended to the lane of lapsed holds. Returns whether
+    /// it did.
     pub(crate) fn leave_lapsed(&mut self, record: &mut Record, due: Due, now: UnixMs) -> bool {
         let has_lapsed = due.lane == Lane::Renewals && due.position.urgency <= now && record.bound.has_lapsed(now);
         if has_lapsed {
@@ -205,7 +204,7 @@ pub(crate) fn retry(now: Now) -> UnixMs {
 
 #[cfg(feature = "check")]
 impl Backlog {
-    /// Returns the locks that are due for something else than a renewal, in order.
+    /// Returns the locks that are due to serve their queues or to release ended holds, in order.
     pub(crate) fn marked(&self) -> impl Iterator<Item = RecordId> {
         self.lanes.marked()
     }

@@ -4,9 +4,9 @@
 //! that makes much work due only delays its own.
 //!
 //! # Implementation details
-//! Each client has an account of the time that its visits took. It may use [`SHARE_US`] in each round. Clients in the same
-//! round are served by urgency; those that have used their share are in a later round. A client without work is forgotten
-//! when its round is over, or when nobody has any: each charge looks at a few accounts, in turn.
+//! Each client has an account of the time that its visits took. It may use [`SHARE_US`] in each round. Clients in the
+//! same round are served by urgency; those that have used their share are in a later round. A client without work is
+//! forgotten when its round is over, or when nobody has any: each charge looks at a few accounts, in turn.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,7 +36,7 @@ pub(crate) struct Turns {
     given: u64,
 }
 
-/// Where a client stands: of two in the same round and of the same urgency, the one that came first.
+/// The place of a client in the order: by round, then by urgency, then by the time at which its lock was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Standing {
     round: u64,
@@ -68,7 +68,7 @@ impl Turns {
         self.order.is_empty()
     }
 
-    /// Returns a position behind all with the same client and urgency. It counts once [`Turns::insert`] has it.
+    /// Returns a position behind all with the same client and urgency, for [`Turns::insert`].
     pub(crate) fn position(&mut self, client: ClientId, urgency: UnixMs) -> Position {
         self.given += 1;
         Position { client, urgency, number: self.given }
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Returns the clients whose locks are visited, if each visit takes so long.
+    /// Returns the clients whose locks are visited, if each visit takes `us`.
     fn served(turns: &mut Turns, visits: usize, us: u64) -> Vec<u64> {
         let visit = |_| {
             let (position, _) = turns.first()?;
@@ -239,7 +239,7 @@ mod tests {
         let (mut turns, mut locks) = (Turns::default(), Locks(SlotMap::with_key()));
         (1..=5000).for_each(|client| locks.add(&mut turns, client, NOW));
         (0..9000).for_each(|n| locks.add(&mut turns, 0, at(n)));
-        // All but the first are in the next round, and wait for nothing.
+        // All clients but 0 are in the next round, and have no work.
         served(&mut turns, 5000, SHARE_US);
         assert!(turns.accounts.len() > 5000 - 2 * REMEMBERED, "{}", turns.accounts.len());
         served(&mut turns, 9000, SHARE_US);

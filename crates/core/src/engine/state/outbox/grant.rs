@@ -11,10 +11,10 @@ pub struct Grant {
     pub slot: SlotAnswer,
 }
 
-/// The part of that answer that gives the number of the hold.
+/// The number of the hold in a [`Grant`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotAnswer {
-    /// Nothing: the request does not say `SLOT`.
+    /// The answer has no number: the request does not say `SLOT`.
     NotAsked,
     /// The hold has none: it was granted to the same request without `SLOT`.
     None,

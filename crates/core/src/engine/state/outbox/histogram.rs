@@ -1,8 +1,8 @@
 //! How long waits and holds took.
 //!
 //! # Implementation details
-//! Times up to 63 µs are counted one by one. Every power of two above has 32 buckets of the same width. A percentile is
-//! the middle of its bucket: it is off by under 1.6 %. To count a time is one addition.
+//! Times up to 63 µs have a bucket each. Every power of two above has 32 buckets of the same width. A percentile is the
+//! middle of its bucket: it is off by under 1.6 %. Counting a time is one addition.
 
 /// Times in µs, counted in buckets.
 #[derive(Clone, Debug)]
@@ -11,9 +11,9 @@ pub struct Histogram {
     total: u64,
 }
 
-/// A bucket is at most this fraction of its times wide, as a power of two.
+/// A bucket's width is at most this fraction of its times, as a negative power of two: 1/32.
 const PRECISION: u32 = 5;
-/// Over two years: longer than every lease. A longer time counts as this.
+/// The longest time that is counted: over two years, more than every lease. Longer times count as this.
 const LONGEST: u64 = (1 << 46) - 1;
 const BUCKETS: usize = bucket_of(LONGEST) + 1;
 
@@ -28,7 +28,7 @@ impl Histogram {
         self.add(us, 1);
     }
 
-    /// Counts `count` times that are distributed as these, which are some of them.
+    /// Counts `count` times, of which `sample` are some. The others are assumed to be distributed like these.
     pub(crate) fn record_all(&mut self, sample: &[u64], count: u64) {
         let len = (sample.len() as u64).max(1);
         for (index, us) in (0..).zip(sample) {
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_time_is_zero() {
+    fn percentiles_without_times_are_zero() {
         assert_eq!([500, 990, 999].map(|thousandths| Histogram::new().percentile(thousandths)), [0; 3]);
     }
 

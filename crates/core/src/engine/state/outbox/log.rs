@@ -1,9 +1,9 @@
-//! The log that `DLOCK.LOG` shows: the last waits that were long, leases that ran out, and locks that went.
+//! The log that `DLOCK.LOG` shows: long waits and holds, leases that ran out, removed locks, and the like.
 //!
 //! # Implementation details
-//! The log is in the memory of this server: [`LogRing`] says which entries it keeps. A lock whose wait and hold were short costs a comparison and one
-//! addition to a [`Histogram`]. One cause, such as a removed key with many holds, logs at most [`AT_ONCE`] entries and
-//! takes a sample of times, so that it costs the same however large the lock was.
+//! The log is in the memory of this server. [`LogRing`] decides which entries it keeps. A lock whose wait and hold were
+//! short costs a comparison and one addition to a [`Histogram`]. One cause, such as a removed key with many holds, logs
+//! at most [`AT_ONCE`] entries and takes a sample of times, so that it costs the same however large the lock was.
 
 use smallvec::SmallVec;
 
@@ -13,7 +13,7 @@ use crate::engine::state::outbox::log_ring::LogRing;
 use crate::settings::LogSettings;
 use crate::{ClientId, Hold, Lock, Name, Now, Token, UnixMs};
 
-/// The last events, and how long all waits and holds took.
+/// The logged events, and how long all waits and holds took.
 #[derive(Clone, Debug)]
 pub struct Log {
     /// The waits that ended with a grant.
@@ -99,7 +99,7 @@ impl Log {
 #[derive(Debug)]
 pub struct Lost {
     db: i32,
-    /// Cut.
+    /// The key, cut after [`CUT`] bytes.
     key: Box<[u8]>,
     pub(crate) at: Now,
     /// The holds that are logged.
@@ -107,12 +107,12 @@ pub struct Lost {
     pub(crate) lapsed: u64,
     /// The lapsed holds that had reached their cap.
     pub(crate) capped: u64,
-    /// How long some of those that had lapsed were held, in µs.
+    /// How long some of the lapsed holds were held, in µs.
     pub(crate) sample: Vec<u64>,
 }
 
 impl Lost {
-    /// Returns the losses with this lock. One step for each 512 holds.
+    /// Returns the holds of this lock, to be logged. One step for each 512 holds.
     pub fn of(name: Name<'_>, lock: &Lock, at: Now) -> Lost {
         let mut holds: SmallVec<[Hold; 1]> = lock.holds.by_deadline().take(AT_ONCE).cloned().collect();
         holds.reverse();
@@ -125,7 +125,7 @@ impl Lost {
         Name { db: self.db, key: &self.key }
     }
 
-    /// Returns whether the name is a whole one.
+    /// Returns whether the name is not cut.
     pub(crate) fn has_whole_name(&self) -> bool {
         self.key.len() < CUT
     }
@@ -141,7 +141,7 @@ pub(crate) fn sample(lock: &Lock, now: UnixMs) -> Vec<u64> {
     lapsed(lock, now).take(SAMPLE).map(|hold| held_us(hold.token, hold.deadline.get() * 1000)).collect()
 }
 
-/// Returns how long some holds with these tokens were held until then, in µs.
+/// Returns how long the first holds with these tokens were held until `until_us`, in µs.
 pub(crate) fn sample_of(tokens: impl Iterator<Item = Token>, until_us: u64) -> SmallVec<[u64; 1]> {
     tokens.take(SAMPLE).map(|token| held_us(token, until_us)).collect()
 }

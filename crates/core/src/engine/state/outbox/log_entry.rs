@@ -67,6 +67,7 @@ pub struct Peer {
 
 /// Owner, key and name are cut after this many bytes.
 pub const CUT: usize = 128;
+
 impl LogEntry {
     pub(crate) fn new(event: LogEvent, time: UnixMs) -> LogEntry {
         LogEntry {
@@ -95,12 +96,12 @@ impl LogEntry {
     }
 }
 
-/// Returns how long a hold was held: its token is the time of its grant in µs. The token may be ahead of the clock.
+/// Returns how long a hold was held, in µs: its token is the time of its grant. A token ahead of the clock gives 0.
 pub(crate) fn held_us(token: Token, until_us: u64) -> u64 {
     until_us.saturating_sub(token.get())
 }
 
-/// Returns the same in ms, as the log shows it.
+/// Returns how long a hold was held, in ms, as the log shows it.
 pub(crate) fn held_ms(token: Token, until: UnixMs) -> u64 {
     until.get().saturating_sub(token.get() / 1000)
 }

@@ -1,14 +1,15 @@
 //! The entries of the log, and which of them makes room for a new one.
 //!
-//! A client with rights on keys of its own can cause entries as fast as it sends commands, and must not push those about the
-//! keys of others out. The oldest entry makes room, unless keys that begin alike are a *crowd*, those of more than half of the
-//! entries: then the oldest entry about one of them does, for as long as the older ones are younger than [`KEPT_MS`]. Rights
-//! on keys are rights on names that begin alike, in all databases, so a client is not able to leave its crowd. It may have
-//! rights on several beginnings: if no one has more than half, the most frequent ones are the crowd together.
+//! A client with rights on some keys can cause entries as fast as it sends commands, and must not push out the entries
+//! about the keys of others. If keys with a common prefix have more than half of all entries, they are a *crowd*, and
+//! the oldest entry of the crowd makes room. Without a crowd, or if the oldest entry of all is older than [`KEPT_MS`],
+//! that one makes room. Rights on keys are rights on prefixes, in all databases, so a client cannot leave its crowd. It
+//! may have rights on several prefixes: if no prefix has more than half, the most frequent ones together are the crowd.
 //!
 //! # Implementation details
-//! The crowd is looked for in a sample, once in a while, and an entry lets [`PASSED_AT_ONCE`] be passed: it costs the same
-//! however long the log is. Entries are boxed, so that another crowd moves pointers.
+//! The crowd is searched in a sample, once in a while, and a new entry passes over [`PASSED_AT_ONCE`] others at most:
+//! the cost does not depend on the length of the log. Entries are boxed, so that a change of the crowd moves only
+//! pointers.
 
 use std::collections::VecDeque;
 
@@ -16,29 +17,29 @@ use crate::engine::state::outbox::log_entry::LogEntry;
 
 /// How many entries are looked at to find the crowd.
 const SAMPLE: usize = 256;
-/// A beginning counts if more than one of this many entries has it: the first of these numbers with which there is a crowd.
-/// With 4, names of others that begin a little alike do not count together with those of one client. 2 is for a client whose
-/// names are many unlike ones behind their common beginning.
+/// A prefix counts if more than one in this many entries has it. The numbers are tried in this order until one gives a
+/// crowd. With 4, the names of others that have a short prefix in common with those of a client do not count as the
+/// client's. 2 finds a client whose names differ right after their common prefix.
 const PARTS: [usize; 4] = [4, 2, 8, 16];
-/// How many entries of a sample are the fewest that have a beginning. In a short log, two may begin alike by chance.
+/// How many entries of a sample must at least have a prefix. In a short log, two names may begin alike by chance.
 const FEWEST: usize = 4;
-/// How long a crowd passes an older entry, in ms.
+/// How long an entry of others is kept while a crowd makes room, in ms.
 const KEPT_MS: u64 = 3_600_000;
-/// The crowd is looked for again when this part of the log is new.
+/// The crowd is searched again when one in this many entries is new.
 const LOOKS: usize = 8;
-/// How many entries are passed or dropped at once. Each time that a crowd passes this many, the log is longer by one for a
-/// while: by less than a hundredth in all.
+/// How many entries a new entry passes over or drops, at most. If it passes over this many and drops none, the log
+/// stays one entry longer for a while: by less than a hundredth in all.
 const PASSED_AT_ONCE: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogRing {
-    /// Entries that a crowd has passed: older than all others.
+    /// Entries that were passed over, because they are not of the crowd: older than all others.
     passed: VecDeque<Box<LogEntry>>,
     /// The others, the oldest first.
     entries: VecDeque<Box<LogEntry>>,
-    /// The beginnings of the names of the crowd.
+    /// The prefixes of the names of the crowd.
     crowd: Vec<Box<[u8]>>,
-    /// How many entries came since the crowd was looked for.
+    /// How many entries came since the last search for the crowd.
     new: usize,
 }
 
@@ -59,11 +60,11 @@ impl LogRing {
         }
         self.passed.shrink_to_fit();
         self.entries.shrink_to(max_len);
-        // To grow a long list later would copy it.
+        // Growing a long list later would copy it.
         self.entries.reserve_exact((max_len + 1).saturating_sub(self.entries.len()));
     }
 
-    /// Adds an entry. `max_len` stay, which is 1 or more, or a few more for a while.
+    /// Adds an entry, and drops entries so that `max_len` stay, or a few more for a while. `max_len` is 1 or more.
     pub(crate) fn push(&mut self, entry: LogEntry, max_len: usize) {
         let now = entry.time;
         self.entries.push_back(Box::new(entry));
@@ -83,7 +84,7 @@ impl LogRing {
             if self.crowd.is_empty() || self.entries.len() <= 1 || oldest.is_some_and(|oldest| is_old(oldest)) {
                 self.pop_oldest();
             } else if let Some(next) = self.entries.pop_front()
-                && !self.crowd.iter().any(|beginning| name_of(&next).starts_with(beginning))
+                && !self.crowd.iter().any(|prefix| name_of(&next).starts_with(prefix))
             {
                 self.passed.push_back(next);
             }
@@ -111,35 +112,36 @@ impl LogRing {
     }
 }
 
-/// Returns the most frequent beginnings that more than one of `parts` names have each, and more than half of all names
-/// together. The names are in order.
+/// Returns the most frequent prefixes, each of more than one in `parts` names, and together of more than half of all
+/// names; `None` if there are none. The names are in order.
 fn crowd_of<'n>(names: &[&'n [u8]], parts: usize) -> Option<Vec<&'n [u8]>> {
     let (half, least) = (names.len() / 2, names.len() / parts + 1);
     if least < FEWEST.min(half + 1) {
         return None;
     }
-    let mut found: Vec<(usize, &[u8])> = beginnings(names, least)
+    let mut found: Vec<(usize, &[u8])> = prefixes(names, least)
         .into_iter()
-        .map(|beginning| (names.iter().filter(|name| name.starts_with(beginning)).count(), beginning))
+        .map(|prefix| (names.iter().filter(|name| name.starts_with(prefix)).count(), prefix))
         .collect();
     found.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let (mut crowd, mut size) = (Vec::new(), 0);
-    for (count, beginning) in found {
+    for (count, prefix) in found {
         if size > half {
             break;
         }
         size += count;
-        crowd.push(beginning);
+        crowd.push(prefix);
     }
     (size > half).then_some(crowd)
 }
 
-/// Returns the longest beginnings that `least` or more of these names have each. Digits at the end of one do not count: they
-/// are those of numbers that grow.
-fn beginnings<'n>(names: &[&'n [u8]], least: usize) -> Vec<&'n [u8]> {
-    // In this order, names that begin alike are neighbors.
+/// Returns the longest prefixes that `least` or more of these names have each. Digits at the end of a prefix are left
+/// out: they belong to numbers that grow. The names are in order.
+fn prefixes<'n>(names: &[&'n [u8]], least: usize) -> Vec<&'n [u8]> {
+    // Names with a common prefix are neighbors in the order.
     let pairs = names.iter().zip(names.iter().skip(least - 1));
-    let mut all: Vec<&[u8]> = pairs.map(|(first, last)| alike(first, last)).filter(|all| !all.is_empty()).collect();
+    let mut all: Vec<&[u8]> =
+        pairs.map(|(first, last)| common_prefix(first, last)).filter(|prefix| !prefix.is_empty()).collect();
     all.sort_unstable();
     all.dedup();
     let next = all.iter().copied().skip(1).map(Some).chain([None]);
@@ -147,8 +149,8 @@ fn beginnings<'n>(names: &[&'n [u8]], least: usize) -> Vec<&'n [u8]> {
     longest.map(|(one, _)| *one).collect()
 }
 
-/// Returns the beginning that both names have, without digits at its end.
-fn alike<'n>(one: &'n [u8], other: &[u8]) -> &'n [u8] {
+/// Returns the common prefix of two names, without digits at its end.
+fn common_prefix<'n>(one: &'n [u8], other: &[u8]) -> &'n [u8] {
     let len = one.iter().zip(other).take_while(|(a, b)| a == b).count();
     let mut both = one.get(..len).unwrap_or_default();
     while let [rest @ .., b'0'..=b'9'] = both {
@@ -172,9 +174,9 @@ mod tests {
         LogEntry { key: Some(key.as_bytes().into()), ..LogEntry::new(LogEvent::Lapse, UnixMs::new(1000)) }
     }
 
-    /// Passes many entries in steps, and keeps them.
+    /// The log passes over many entries in steps, and keeps them.
     #[test]
-    fn an_entry_costs_the_same_however_many_are_passed() {
+    fn an_entry_costs_the_same_however_many_are_passed_over() {
         const LEN: usize = 2000;
         const OTHERS: usize = 900;
         let mut ring = LogRing::default();

@@ -38,7 +38,7 @@ pub enum Output<T> {
 pub enum Event {
     /// An owner entered.
     Acquire,
-    /// Entries were given back, by command or by the end of a session.
+    /// Entries were released, by command or by the end of a session.
     Release,
     /// A deadline was set by command.
     Renew,
@@ -62,14 +62,14 @@ impl Event {
     }
 }
 
-/// How a wait ends.
+/// The answer to a request that waited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// With a grant, and the owner if the server drew it.
+    /// A grant, and the owner if the server drew it.
     Granted(Grant, Option<Owner>),
-    /// With nil.
+    /// Nil.
     Nil,
-    /// With an error.
+    /// An error.
     Fault(Fault),
 }
 
@@ -77,7 +77,7 @@ pub enum Answer {
 pub(crate) struct Outbox<T> {
     pub stats: Stats,
     pub log: Log,
-    /// The only output so far, if it is an event on an own key of the command: nearly every command leads to just that.
+    /// The only output so far, if it is an event on a key of the command: nearly every command has no other output.
     own_event: Option<(usize, Event)>,
     outputs: Vec<Output<T>>,
 }
@@ -198,7 +198,7 @@ impl<T> Outbox<T> {
         self.log.add(entry.held(hold.token, now), Some(call.client));
     }
 
-    /// Logs a hold that ends without a release. `key` and `session` are the session that it is bound to, and its id.
+    /// Logs a hold that ends without a release. `key` is the session that it is bound to, `session` the id of that.
     pub(crate) fn log_end(
         &mut self,
         name: Name<'_>,
@@ -216,7 +216,7 @@ impl<T> Outbox<T> {
         self.log.add(entry.held(hold.token, hold.deadline.min(now)), key.and_then(SessionKey::connection));
     }
 
-    /// Counts `count` holds that end with their sessions: their times, by some of their tokens.
+    /// Records how long `count` holds were held that end with their sessions. `tokens` are those of some of them.
     pub(crate) fn note_session_ends(&mut self, tokens: impl Iterator<Item = Token>, count: u64, now_us: u64) {
         self.log.holds.record_all(&sample_of(tokens, now_us), count);
     }

@@ -27,13 +27,13 @@ named! {
         pub reentries: u64,
         /// Requests that got nil at once.
         pub refusals: u64,
-        /// Releases; the end of a session without a grace is one for each of its holds.
+        /// Releases. The end of a session without a grace counts as one for each of its holds.
         pub releases: u64,
         /// Renewals by command.
         pub renewals: u64,
         /// Leases that ran out on this primary.
         pub lapses: u64,
-        /// The lapses that had reached the cap of their hold.
+        /// Lapses of holds that had reached their cap.
         pub caps: u64,
         /// Requests that queued.
         pub waits: u64,

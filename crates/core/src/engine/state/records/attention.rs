@@ -13,7 +13,7 @@ pub(crate) enum Attention {
     Due(Due),
 }
 
-/// Where a lock that is due is found.
+/// The place of a lock that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     pub lane: Lane,
@@ -39,6 +39,6 @@ pub(crate) struct Position {
     pub client: ClientId,
     /// The earliest comes first.
     pub urgency: UnixMs,
-    /// Tells two positions of the same client and urgency apart: the lower is first.
+    /// Orders positions of the same client and urgency: the lowest comes first.
     pub number: u64,
 }

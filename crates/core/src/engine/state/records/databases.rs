@@ -8,8 +8,8 @@ use crate::engine::state::records::record::Record;
 
 /// All databases that have records.
 ///
-/// To empty a database makes its records void in O(1): each compares its epoch with that of its database when it is looked
-/// up, and those that nobody looks up are looked at a piece at a time.
+/// Emptying a database makes its records void in O(1): each record compares its epoch with that of its database when it
+/// is looked up. The timer looks up the rest, a piece at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Databases {
     databases: BTreeMap<i32, Database>,
@@ -19,16 +19,16 @@ pub(crate) struct Databases {
     epoch: u64,
     /// When each slot of the cluster left or arrived last; empty before the first does.
     slots: Vec<u64>,
-    /// The last time from which on every record must be looked at again.
+    /// The epoch of the last [`Databases::doubt`]: records of earlier epochs must be looked at again.
     doubted: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Database {
     records: Vec<RecordId>,
-    /// How many of them, from the first, wait for a check.
+    /// How many of the records, from the first on, wait for a check.
     to_recheck: usize,
-    /// The last flush or swap.
+    /// The epoch of the last flush or swap.
     epoch: u64,
 }
 
@@ -57,12 +57,12 @@ impl Databases {
         self.databases.contains_key(&db)
     }
 
-    /// Returns the epoch of a new record, and of one that was just checked.
+    /// Returns the current epoch: that of a new record, and of one that was just checked.
     pub(crate) fn now(&self) -> u64 {
         self.epoch
     }
 
-    /// Returns the last flush or swap of a database: what its records knew before is void.
+    /// Returns the epoch of the last flush or swap of a database: records of earlier epochs are void.
     pub(crate) fn epoch(&self, db: i32) -> u64 {
         self.databases.get(&db).map_or(0, |database| database.epoch)
     }

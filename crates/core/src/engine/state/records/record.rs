@@ -1,5 +1,5 @@
-//! The server's memory of one lock that needs attention: it has waiters, or holds that are bound to sessions. A lock
-//! without either has no record, once a visit has seen to the traces of its last waiter: see [`Record::is_idle`].
+//! The engine's memory of one lock that has waiters, or holds that are bound to sessions. A lock without either loses
+//! its record when a visit has cleaned up after the last waiter: see [`Record::is_idle`].
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub(crate) struct Record {
     pub hash: u64,
     pub queue: Queue,
     pub bound: SessionHolds,
-    /// When the queue is due next: a lease ends.
+    /// When the queue is due next, because a lease ends.
     pub queue_due: Option<UnixMs>,
     /// When holds are released and the queue is served.
     pub attention: Attention,
@@ -27,9 +27,10 @@ pub(crate) struct Record {
     pub renewal: Attention,
     /// Whether the TTL of the key is longer than its leases, because there was a waiter.
     pub has_ttl_grace: bool,
-    /// The last waiter has left: if the lock is free, that shows in `INFO`.
+    /// Whether the last waiter has left and clients that track the key were not told yet: `INFO` of a free lock
+    /// changes.
     pub lost_last_waiter: bool,
-    /// The last flush of its database that the record has seen.
+    /// The epoch (see [`Databases`](super::databases::Databases)) in which the record was checked last.
     pub epoch: u64,
     /// The place of the record in the list of its database.
     pub index: usize,

@@ -19,17 +19,17 @@ use crate::engine::state::waiting::queue::Queue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Since {
     Nothing,
-    /// Nobody knows: an event may have been lost.
+    /// Unknown events: one may have been lost.
     Doubted,
-    /// A record knows nothing any more: its database was emptied or has changed places, or the slot of its key has moved.
+    /// The record is void: its database was emptied or has changed places, or the slot of its key has moved.
     Void,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
-    /// Boxed: the places of those that are gone stay.
+    /// Boxed, because the map keeps the places of removed records.
     records: SlotMap<RecordId, Box<Record>>,
-    /// With their hashes, so that to grow the table looks at no record.
+    /// With their hashes, so that growing the table reads no record.
     names: HashTable<(u64, RecordId)>,
     databases: Databases,
     hasher: FixedState,
@@ -51,7 +51,7 @@ impl Registry {
         if self.is_empty() { None } else { self.find_by_hash(name) }
     }
 
-    // Apart, so that a command on a server without records calls nothing.
+    // A function of its own, so that a command on a server without records calls nothing.
     #[inline(never)]
     fn find_by_hash(&self, name: Name<'_>) -> Option<RecordId> {
         let hash = self.hash(name);
@@ -88,8 +88,8 @@ impl Registry {
         Some((record, since))
     }
 
-    /// Returns whether the database of a record was emptied or has changed places since the last look, or the slot of its
-    /// key has left or arrived.
+    /// Returns whether the database of a record was emptied or has changed places since the last look, or the slot of
+    /// its key has left or arrived.
     pub(crate) fn is_stale(&self, record: &Record) -> bool {
         self.databases.is_stale(record)
     }
@@ -125,7 +125,7 @@ impl Registry {
 
     /// Takes out a record that is in no agenda.
     pub(crate) fn remove(&mut self, id: RecordId) {
-        let Some(record) = self.records.remove(id) else { return debug_assert!(false, "a record goes twice") };
+        let Some(record) = self.records.remove(id) else { return debug_assert!(false, "a record is removed twice") };
         debug_assert_eq!((record.attention, record.renewal), (Attention::None, Attention::None));
         let moved = self.databases.remove(record.db, record.index);
         if let Some(moved) = moved.and_then(|moved| self.records.get_mut(moved)) {

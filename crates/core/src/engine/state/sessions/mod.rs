@@ -1,5 +1,5 @@
-//! The sessions of clients, of connections and with names: which locks they have holds on, what the watchdog does for
-//! them, and which have ended.
+//! The sessions of connections and the named sessions: which locks they have holds on, the load of their renewals, and
+//! which have ended.
 
 pub(crate) mod named;
 
@@ -28,19 +28,20 @@ pub(crate) struct Sessions {
     locks: HashMap<SessionKey, LocksOfSession, FixedState>,
     /// Sessions that ended with holds on more locks than are looked at in one go.
     ended: BTreeMap<SessionKey, EndedSession>,
-    /// How many sessions have been added to these so far: a record that has seen as many has nothing to look for.
+    /// How many sessions were ever added to `ended`: a record that has seen this count has none to look for.
     ends_generation: u64,
-    /// The ended session of which a piece was looked at last: the one behind it is next.
+    /// The ended session of which a piece was done last: the one behind it is next.
     next_ended: Option<SessionKey>,
     /// Bindings that are not valid any more and the lock that they were on, to be freed a piece at a time.
     discarded: Vec<(RecordId, SessionHolds)>,
     /// Named sessions that have ended, for which requests wait that must be answered.
     pub orphaned: Vec<NamedId>,
-    /// How many of them commands have answered since the last tick: the pace is the timer's.
+    /// How many of these requests commands have answered since the last tick: all commands together answer no more than
+    /// a tick would.
     pub sent_away: usize,
     /// How many holds are bound.
     bound: usize,
-    /// The last one that was given to a lock.
+    /// The last bond that was given to a lock.
     bond: Bond,
     random: u64,
 }
@@ -49,7 +50,7 @@ pub(crate) struct Sessions {
 #[derive(Clone, Debug, Default)]
 struct LocksOfSession {
     records: BTreeSet<RecordId>,
-    /// The watchdog's work for it.
+    /// The load of its renewals.
     load: Load,
 }
 
@@ -59,7 +60,7 @@ struct EndedSession {
     records: BTreeSet<RecordId>,
 }
 
-/// A hold that a session is to have.
+/// A hold that a request would bind to a session.
 pub(crate) struct Wanted<'r> {
     /// The record of its lock.
     pub record: Option<&'r Record>,
@@ -69,7 +70,7 @@ pub(crate) struct Wanted<'r> {
 }
 
 impl Sessions {
-    /// Returns sessions of which none is open. `seed` is random.
+    /// Returns the state without any session. `seed` is random.
     pub(crate) fn new(hasher: FixedState, seed: u64) -> Sessions {
         Sessions {
             named: NamedSessions::new(hasher.clone()),
@@ -91,7 +92,7 @@ impl Sessions {
         self.bound
     }
 
-    /// Returns whether there is no ended session to look at, nobody to answer, and nothing to free.
+    /// Returns whether there is no ended session to look at, no request to answer, and nothing to free.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.ended.is_empty() && self.discarded.is_empty() && self.orphaned.is_empty()
@@ -102,7 +103,7 @@ impl Sessions {
         !self.discarded.is_empty()
     }
 
-    /// Returns the ends of large sessions, as a count, that a record has seen once it is checked now.
+    /// Returns the generation that a record has seen when it is checked now.
     pub(crate) fn ends_generation(&self) -> u64 {
         self.ends_generation
     }
@@ -130,7 +131,8 @@ impl Sessions {
         }
     }
 
-    /// Returns whether the session that a request binds to is still open. No request waits without the connection.
+    /// Returns whether the session that a request binds to is still open. That of a connection is: its requests leave
+    /// their queues when the connection ends.
     pub(crate) fn is_open(&self, key: SessionKey) -> bool {
         match key {
             SessionKey::Connection(_) => true,
@@ -183,8 +185,8 @@ impl Sessions {
         self.next_ended
     }
 
-    /// Returns the sessions of a lock that have ended with more locks than were looked at so far. Each is looked for
-    /// once, from the shorter list.
+    /// Takes the sessions with holds on this lock that have ended with many locks, and whose end has not reached this
+    /// one. Goes through the shorter of two lists: the sessions of the lock, and the ended ones.
     pub(crate) fn take_ended_of(&mut self, record: &mut Record) -> SmallVec<[(SessionKey, SessionEnd); 4]> {
         let seen = std::mem::replace(&mut record.ends_generation, self.ends_generation);
         if seen == self.ends_generation || self.ended.is_empty() {
@@ -208,7 +210,7 @@ impl Sessions {
         self.ended.clear();
     }
 
-    /// Binds a hold to a session. Returns what ties the value of its key to the bindings.
+    /// Binds a hold to a session. Returns the bond, which ties the value of the key to its bindings.
     #[must_use]
     pub(crate) fn bind(&mut self, record: &mut Record, hold: &Hold, key: SessionKey) -> Bond {
         debug_assert!(self.is_open(key), "a hold is bound to a session that has ended");
@@ -240,7 +242,7 @@ impl Sessions {
         }
     }
 
-    /// Follows a change of a hold, if it is bound.
+    /// Updates the binding of a hold that has changed, if it is bound.
     pub(crate) fn follow(&mut self, record: &mut Record, hold: &Hold) {
         let renewal = self.renewal(record, hold);
         record.bound.follow(hold, renewal);
@@ -261,7 +263,7 @@ impl Sessions {
         }
     }
 
-    /// Frees some of the bindings that are not valid any more. `is_bound`: whether a session has another hold on that lock.
+    /// Frees some of the discarded bindings. `is_bound` returns whether a session has a hold on the lock again.
     pub(crate) fn free_discarded(&mut self, most: usize, is_bound: impl Fn(RecordId, SessionKey) -> bool) {
         let Some((id, bound)) = self.discarded.last_mut() else { return };
         let (id, keys, is_done) = (*id, bound.take_apart(most), bound.is_empty());
@@ -275,8 +277,8 @@ impl Sessions {
         }
     }
 
-    /// Checks that a request can be bound: its session is open, each lease is long enough to be extended in time, and their
-    /// renewals keep the limit.
+    /// Checks that a request can be bound: its session is open, each lease is long enough to be extended in time, and
+    /// the renewals stay within the limit.
     #[inline]
     pub(crate) fn check<'r>(
         &self,
@@ -319,7 +321,7 @@ impl Sessions {
         self.check_load(key, self.load_more(key, &wanted, &hold.owner, hold.mode)?)
     }
 
-    /// Returns how much load a hold adds to what is limited together with this session.
+    /// Returns how much load a hold adds to that of this session, or to that of all named sessions of its user.
     fn load_more(&self, key: SessionKey, wanted: &Wanted<'_>, owner: &Owner, mode: Mode) -> Result<Load, Fault> {
         if wanted.key_len > MAX_BOUND_KEY {
             return Err(Fault::SessionKey);
@@ -361,13 +363,13 @@ impl Sessions {
         }
     }
 
-    /// Takes over what has changed for sessions with holds on this lock.
+    /// Adds the changes in load that this lock has recorded.
     fn note_loads(&mut self, record: &mut Record) {
         let changes = record.bound.take_load_changes();
         self.add_loads(changes);
     }
 
-    /// Sessions that have ended have no load any more.
+    /// Adds changes to the loads of sessions. A session that has ended has none.
     fn add_loads(&mut self, changes: SmallVec<[LoadChange; 2]>) {
         for LoadChange { key, load, holds } in changes {
             if let SessionKey::Named(named) = key {
@@ -396,7 +398,7 @@ impl Sessions {
 
 #[cfg(feature = "check")]
 impl Sessions {
-    /// Checks that these are the loads of all bound holds, and how many there are, by session.
+    /// Returns whether the loads and the numbers of holds of all sessions are those of the bound holds, `bound`.
     pub(crate) fn audit(&self, bound: &BTreeMap<SessionKey, (Load, usize)>) -> bool {
         let mut loads: BTreeMap<SessionKey, Load> = bound.iter().map(|(key, (load, _))| (*key, *load)).collect();
         for (_, bound) in &self.discarded {

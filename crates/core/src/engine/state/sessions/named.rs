@@ -1,11 +1,12 @@
-//! The named sessions of a server: whose each is, and when it ends unless another heartbeat comes. An id belongs to the user
-//! that opens it: two users may have sessions of one id.
+//! The named sessions of a server: the user of each, and when it ends without another heartbeat. An id belongs to the
+//! user that opens the session: two users may have sessions with the same id.
 //!
 //! # Implementation details
-//! Session time advances by the machine's monotonic clock, but by [`MAX_STEP_US`] at most between two turns of the timer, and
-//! not at all in a pause. The timer therefore runs every [`BEAT_MS`] while a session is open. A stall of the server ends no
-//! session whose heartbeats wait to be read: after one, the timer ends none before its next turn. A heartbeat only notes the
-//! new end. The agenda may keep an earlier time (`listed`); [`NamedSessions::next_overdue`] corrects it when that has come.
+//! Session time advances by the machine's monotonic clock, but by [`MAX_STEP_US`] at most between two turns of the
+//! timer, and not at all in a pause. The timer therefore runs every [`BEAT_MS`] while a session is open. A stall of the
+//! server must not end sessions whose heartbeats wait to be read: the first turn of the timer after a stall ends none.
+//! A heartbeat only records the new end. The agenda may keep an earlier time (`listed`), which
+//! [`NamedSessions::next_overdue`] corrects when it comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -21,14 +22,15 @@ use crate::engine::state::load::Load;
 use crate::session::NamedId;
 use crate::{Now, SessionId, UnixMs, Uptime};
 
-/// At how many sessions, or locks and holds, `LIST` looks at most: those that lapsed, or that a flush took, are not shown.
+/// How many sessions, or locks and holds, `LIST` looks at, at most. Lapsed holds and those that a flush removed count,
+/// but are not shown.
 pub(crate) const LISTED: usize = 20_000;
 
 /// How often the timer runs while a session is open, in ms.
 const BEAT_MS: u64 = 50;
 /// How much session time passes at most between two turns of the timer, in µs.
 const MAX_STEP_US: u64 = 100_000;
-/// How many users are checked in one go, a turn of the timer while a session is open.
+/// How many users a turn of the timer checks.
 const USERS_AT_ONCE: usize = 256;
 
 /// Session time, in µs since the engine began.
@@ -44,9 +46,9 @@ pub(crate) struct NamedSessions {
     /// The users that were found to be deleted or disabled, whose sessions end.
     lost_users: Vec<Rc<[u8]>>,
     hasher: FixedState,
-    /// When each is looked at: at its end, or earlier.
+    /// When each session is looked at: at its end, or earlier.
     agenda: BTreeSet<(SessionUs, NamedId)>,
-    /// How many have been opened so far.
+    /// How many sessions have been opened so far.
     opened: u64,
     now: SessionUs,
     /// When session time advanced last.
@@ -55,7 +57,7 @@ pub(crate) struct NamedSessions {
     wake_at: UnixMs,
     /// Whether the timer may end sessions in this turn.
     is_due: bool,
-    /// The turn before came after a stall, and ended no session.
+    /// Whether the last turn came after a stall, and ended no session.
     skipped_a_turn: bool,
 }
 
@@ -63,9 +65,10 @@ pub(crate) struct NamedSessions {
 #[derive(Clone, Debug)]
 struct UserSessions {
     ids: HashMap<SessionId, NamedId, FixedState>,
-    /// The watchdog's work for them together.
+    /// The load of all their renewals.
     load: Load,
-    /// Whether the server knew the user when the last one was opened: then the user can be deleted.
+    /// Whether the server knew the user when the last session was opened. Only such a user counts as deleted when the
+    /// server does not know it.
     is_known: bool,
 }
 
@@ -91,7 +94,7 @@ struct NamedSession {
     listed: SessionUs,
     /// How many holds are bound to it.
     holds: usize,
-    /// The watchdog's work for it.
+    /// The load of its renewals.
     load: Load,
 }
 
@@ -113,7 +116,7 @@ impl NamedSessions {
         }
     }
 
-    /// Returns how many are open.
+    /// Returns how many sessions are open.
     pub(crate) fn len(&self) -> usize {
         self.open.len()
     }
@@ -124,12 +127,12 @@ impl NamedSessions {
         if self.is_due() { UnixMs::ZERO } else { self.wake_at }
     }
 
-    fn rest(&mut self, now: Now) {
+    fn set_wake(&mut self, now: Now) {
         self.wake_at = if self.open.is_empty() { UnixMs::MAX } else { now.ms_later(BEAT_MS) };
     }
 
-    /// Sets the timer again if the clock may have been set back.
-    pub(crate) fn come_back(&mut self, now: Now) {
+    /// Brings the next turn of the timer nearer, if the clock was set back.
+    pub(crate) fn limit_wake(&mut self, now: Now) {
         if self.wake_at != UnixMs::MAX {
             self.wake_at = self.wake_at.min(now.ms_later(BEAT_MS));
         }
@@ -140,7 +143,7 @@ impl NamedSessions {
         let has_stalled = uptime.us().saturating_sub(self.advanced.us()) > MAX_STEP_US;
         self.now = self.time_at(uptime);
         self.advanced = uptime;
-        self.rest(now);
+        self.set_wake(now);
         // A server that is always slow ends sessions in every other turn.
         self.skipped_a_turn = has_stalled && !self.skipped_a_turn;
         self.is_due = !self.skipped_a_turn && self.is_overdue();
@@ -166,8 +169,8 @@ impl NamedSessions {
         self.users.get(user).map_or(0, |of_user| of_user.ids.len())
     }
 
-    /// Returns the first open sessions of a user, or of all, in the order of users and ids: at most this many, and about as
-    /// many bytes of names. If there are more than [`LISTED`], these are the first of some.
+    /// Returns the first open sessions of a user, or of all, in the order of users and ids: at most `most`, and about
+    /// `bytes` bytes of names. Of more than [`LISTED`] sessions, it looks at some only.
     pub(crate) fn list(&self, user: Option<&[u8]>, (most, bytes): (usize, usize), uptime: Uptime) -> Vec<OpenSession> {
         let now = self.time_at(uptime);
         let (mut listed, mut bytes, mut steps) = (Vec::new(), bytes, LISTED);
@@ -216,14 +219,14 @@ impl NamedSessions {
         self.open.get(&named).map_or(0, |session| session.holds)
     }
 
-    /// Returns the watchdog's work for the sessions of the user that has opened this one. A session costs nothing: were
-    /// each limited by itself, its user could open as many as it needs.
+    /// Returns the load of all sessions of the user that has opened this one. The limit is for all of them together:
+    /// otherwise, a user could open another session for each excess hold.
     pub(crate) fn load_of_user(&self, named: NamedId) -> Load {
         let user = self.open.get(&named).map(|session| &session.user);
         user.and_then(|user| self.users.get(user)).map_or(0, |of_user| of_user.load)
     }
 
-    /// Returns whether both sessions are open, and of one user.
+    /// Returns whether both are the same session, or open sessions of one user.
     pub(crate) fn have_one_user(&self, one: NamedId, other: NamedId) -> bool {
         one == other
             || match (self.open.get(&one), self.open.get(&other)) {
@@ -232,7 +235,7 @@ impl NamedSessions {
             }
     }
 
-    /// Records that a session has more holds, or fewer, and that the watchdog does more for it, or less.
+    /// Adds to the holds and to the load of a session.
     pub(crate) fn note_change(&mut self, named: NamedId, holds: i64, load: i64) {
         let Some(session) = self.open.get_mut(&named) else { return };
         let holds = isize::try_from(holds).unwrap_or(0);
@@ -258,7 +261,7 @@ impl NamedSessions {
         let id = id.clone();
         if self.open.is_empty() {
             self.advanced = uptime;
-            self.rest(now);
+            self.set_wake(now);
         }
         self.opened += 1;
         let named = NamedId(self.opened);
@@ -299,7 +302,7 @@ impl NamedSessions {
         Some(session.id)
     }
 
-    /// Returns the users to check now, each in its turn: whoever is deleted or disabled tells nobody.
+    /// Returns the next users to check. No event tells that a user was deleted or disabled.
     pub(crate) fn users_to_check(&mut self) -> SmallVec<[Rc<[u8]>; 4]> {
         let (last, at) = &self.checked;
         if self.advanced.us().saturating_sub(at.us()) < BEAT_MS * 1000 {
@@ -313,7 +316,7 @@ impl NamedSessions {
         next
     }
 
-    /// Takes in what the server says about a user: of one that was deleted or disabled, the sessions end.
+    /// Records what the server knows of a user. The sessions of a deleted or disabled user end.
     pub(crate) fn note_user(&mut self, user: &Rc<[u8]>, state: UserState) {
         let is_known = self.users.get(user).is_some_and(|of_user| of_user.is_known);
         let is_lost = match state {
@@ -338,7 +341,8 @@ impl NamedSessions {
         None
     }
 
-    /// Returns a session that ends in this turn. Looks at a few: there may be more while [`NamedSessions::is_due`].
+    /// Returns a session that ends in this turn. Looks at a few only: there may be more while
+    /// [`NamedSessions::is_due`].
     pub(crate) fn next_overdue(&mut self) -> Option<NamedId> {
         if let Some(named) = self.next_of_lost_user() {
             return Some(named);
@@ -370,7 +374,7 @@ impl NamedSessions {
         self.agenda.first().is_some_and(|(at, _)| *at <= self.now)
     }
 
-    /// Forgets all: the server is no primary any more. Returns whether there was one.
+    /// Forgets all sessions: the server is no primary any more. Returns whether there was one.
     pub(crate) fn forget(&mut self) -> bool {
         let had_some = !self.open.is_empty();
         self.open.clear();
@@ -381,7 +385,7 @@ impl NamedSessions {
         had_some
     }
 
-    /// Checks that these are the loads and the holds of all open sessions.
+    /// Returns whether `bound` has the loads and the numbers of holds of all open sessions.
     #[cfg(feature = "check")]
     pub(crate) fn audit(&self, bound: impl Fn(NamedId) -> (Load, usize)) -> bool {
         let of_user = |user: &[u8]| -> Load {

@@ -18,7 +18,7 @@ use crate::{BindTo, ClientId, Mode, NamedId, Now, Owner, Request, SessionKey};
 /// A request that waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter<T> {
-    /// By what the caller finds the client again.
+    /// The value by which the caller finds the client.
     pub ticket: T,
     pub request: Request,
     pub client: ClientId,
@@ -29,9 +29,9 @@ pub(crate) struct Waiter<T> {
     pub place: Place,
     /// The locks it waits for, in the order of the command.
     pub records: SmallVec<[RecordId; 1]>,
-    /// Among these, the lock that was in the way when they were looked at last.
+    /// The index in `records` of the lock that was held when they were looked at last.
     pub in_the_way: usize,
-    /// The last deadlock search that met it.
+    /// The number of the last deadlock search that met it.
     pub search: u64,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Waiters<T> {
     arrivals: u64,
     /// How many places in queues are taken: a request for several locks takes several.
     places: usize,
-    /// The same for the requests of each user.
+    /// How many places the requests of each user take.
     places_of: HashMap<Rc<[u8]>, usize, FixedState>,
     queues: usize,
     searches: u64,
@@ -94,7 +94,7 @@ impl<T> Waiters<T> {
         self.waiters.len()
     }
 
-    /// Returns how many places in queues they take.
+    /// Returns how many places in queues all requests take.
     pub(crate) fn places(&self) -> usize {
         self.places
     }
@@ -104,12 +104,12 @@ impl<T> Waiters<T> {
         self.places_of.get(user).copied().unwrap_or(0)
     }
 
-    /// Returns the name of a user, which all its requests that wait share.
+    /// Returns the name of a user, as one value that all waiting requests of the user share.
     pub(crate) fn share_name(&self, user: &[u8]) -> Rc<[u8]> {
         self.places_of.get_key_value(user).map_or_else(|| Rc::from(user), |(name, _)| Rc::clone(name))
     }
 
-    /// Counts that the requests of a user take more places, or fewer.
+    /// Adds to the places that the requests of a user take.
     fn count_places_of(&mut self, user: Option<&Rc<[u8]>>, more: isize) {
         let Some(user) = user else { return };
         let places = self.places_of.entry_ref(user).or_default();
@@ -140,7 +140,7 @@ impl<T> Waiters<T> {
         Some((id, waiter?))
     }
 
-    /// Returns the client that pays for a visit of the lock with this queue: the one that waits longest.
+    /// Returns the client whose account pays for a visit of the lock with this queue: that of the head.
     pub(crate) fn payer(&self, queue: &Queue) -> Option<ClientId> {
         self.head(queue).map(|(_, waiter)| waiter.client)
     }
@@ -150,7 +150,7 @@ impl<T> Waiters<T> {
         self.by_owner.get(owner).map_or(&[], SmallVec::as_slice)
     }
 
-    /// Returns the request of an owner that waits once.
+    /// Returns the only waiting request of an owner; `None` if it has none or several.
     pub(crate) fn only_one_of(&self, owner: &Owner) -> Option<WaiterId> {
         match self.of_owner(owner) {
             [only] => Some(*only),
@@ -215,7 +215,7 @@ impl<T> Waiters<T> {
         self.count_places_of(user.as_ref(), 1);
     }
 
-    /// Takes a request out. It still has its places in queues: [`Waiters::leave`] frees each.
+    /// Takes a request out of the tables. It keeps its places in queues until [`Waiters::leave`] frees each.
     pub(crate) fn remove(&mut self, id: WaiterId) -> Option<Waiter<T>> {
         let waiter = self.waiters.remove(id)?;
         if let BindTo::Named(Ok(named)) = waiter.request.session {
@@ -238,7 +238,7 @@ impl<T> Waiters<T> {
         self.queues -= usize::from(queue.is_empty());
     }
 
-    /// Gives the place of a request to the same one, sent again. Returns the ticket of the first.
+    /// Gives the place of a request to the same request, sent again. Returns the ticket of the earlier one.
     pub(crate) fn take_over(
         &mut self,
         id: WaiterId,
@@ -292,13 +292,13 @@ impl<T> Waiters<T> {
         users.len() == self.places_of.len() && users.iter().all(|user| self.places_of(user) == of_user(user))
     }
 
-    #[cfg(feature = "check")]
     /// Returns how many requests the table by owner names.
+    #[cfg(feature = "check")]
     pub(crate) fn count_by_owner(&self) -> usize {
         self.by_owner.values().map(|ids| ids.len()).sum()
     }
 
-    /// Returns whether the table by session names exactly those that wait so.
+    /// Returns whether the table by session names exactly the requests that wait to be bound to a named session.
     #[cfg(feature = "check")]
     pub(crate) fn knows_sessions(&self) -> bool {
         let named = |waiter: &Waiter<T>| match waiter.request.session {

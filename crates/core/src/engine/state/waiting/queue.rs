@@ -1,10 +1,9 @@
 //! The queue of one lock: first come, first served.
 //!
 //! # Implementation details
-//! Waiters are kept in a tree by place, so that any of them leaves in O(log n). An upgrade, which holds the lock shared
-//! and waits for the other holders to leave, is before all others. Only the head is served, and no request overtakes it
-//! whose owner does not hold the lock already: the queue moves only when its head can be granted, and finding out is
-//! O(1).
+//! Waiters are in a tree by place, so that any of them leaves in O(log n). An upgrade, whose owner holds the lock
+//! shared and waits for the other holders to leave, comes before all others. Only the head is served, and only owners
+//! that hold the lock already overtake it: the queue moves when its head can be granted, which is decided in O(1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -82,12 +81,12 @@ impl Queue {
         several.filter_map(|place| Some((*place, *self.places.get(place)?)))
     }
 
-    /// Returns the requests for exclusive possession ahead of a place, or at it, nearest to the head first.
+    /// Returns the exclusive requests ahead of a place, or at it, nearest to the head first.
     pub(crate) fn writers(&self, place: Place) -> impl Iterator<Item = WaiterId> {
         self.writers.range(..=place).filter_map(|writer| self.places.get(writer).copied())
     }
 
-    /// Returns the waiters that upgrade.
+    /// Returns the upgrades that wait.
     pub(crate) fn upgrades(&self) -> impl Iterator<Item = WaiterId> {
         self.places.iter().take_while(|(place, _)| place.rank == Rank::Upgrade).map(|(_, waiter)| *waiter)
     }

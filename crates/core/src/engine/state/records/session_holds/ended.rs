@@ -1,5 +1,5 @@
-//! The holds of ended sessions: they stay until a visit settles them. Before, they count as released: from the end of
-//! the session on, or of its grace.
+//! The holds of ended sessions. They stay bound until a visit settles them. Until then, they count as released after
+//! the end of the session or, if there is a grace, after the grace.
 
 use super::{Binding, ByToken, FEW, Rest, SessionEnd, SessionHolds, hash};
 use crate::holds::{HoldId, Sum};
@@ -56,14 +56,14 @@ impl SessionHolds {
         !self.ended.is_empty()
     }
 
-    /// Returns a hold of an ended session, and that end.
+    /// Returns a hold of an ended session, and the end of the session.
     pub(crate) fn next_ended(&self) -> Option<(HoldId, &Binding, SessionEnd)> {
         let session = self.sessions.get(self.ended.last()?)?;
         let (_, id) = session.deadlines.last()?;
         Some((id, self.bindings.get(&id)?, session.end?))
     }
 
-    /// Returns the binding of a hold whose session has ended.
+    /// Returns the binding of a hold whose session has ended, and the end of the session.
     pub(crate) fn ended_of(&self, owner: &Owner, mode: Mode) -> Option<(HoldId, &Binding, SessionEnd)> {
         if self.ended.is_empty() {
             return None;
@@ -73,7 +73,7 @@ impl SessionHolds {
         Some((id, binding, self.sessions.get(&binding.key)?.end?))
     }
 
-    /// Returns the holds that the lock still has live and that count as released at `now`: their sessions have ended.
+    /// Returns the sum of the live holds of the lock that count as released at `now`.
     pub(crate) fn ended_sum(&self, now: UnixMs) -> Sum {
         if let Some((at, sum)) = self.ended_sum.get()
             && at == now
@@ -92,7 +92,8 @@ impl SessionHolds {
         sum
     }
 
-    /// Returns the lowest number of those holds, and its owner. Of a great many sessions, some are looked at.
+    /// Returns the lowest number (`SLOT`) of the live holds that count as released at `now`, and its owner. If very
+    /// many sessions have ended, only some are looked at.
     pub(crate) fn lowest_ended_slot(&mut self, now: UnixMs) -> Option<(u32, &Owner)> {
         let clock = self.swept.map_or(now, |swept| swept.max(now));
         let end = |key| self.sessions.get(&key).and_then(|session| session.end);
@@ -101,15 +102,15 @@ impl SessionHolds {
         Some((slot, &self.bindings.get(&id)?.owner))
     }
 
-    /// Returns the holds of ended sessions that the lock has and that are live at `time`. One step for each 512 of them,
-    /// and for each session with many.
+    /// Returns the sum of the holds of ended sessions that are live at `time`. One step for each 512 of them, and for
+    /// each session with many.
     pub(crate) fn ended_after(&self, time: UnixMs) -> Sum {
         let clock = self.swept.map_or(time, |swept| swept.max(time));
         self.times.live(clock, |key| self.sessions.get(&key))
     }
 
-    /// Returns the tokens that one shared hold of an ended session has, which is in the lock and live at `now`. The lowest
-    /// first.
+    /// Returns the tokens of the shared holds of ended sessions that are live at `now`, the lowest first. Tokens that
+    /// several holds have are left out.
     pub(crate) fn ended_reader_tokens(&self, now: UnixMs) -> impl DoubleEndedIterator<Item = Token> {
         let clock = self.swept.map_or(now, |swept| swept.max(now));
         let has_ended = |key: SessionKey| {
@@ -120,12 +121,12 @@ impl SessionHolds {
         tokens.map(|((token, _), _)| *token)
     }
 
-    /// Returns what is left of the lock at `now`, if that was found before and nothing has changed since.
+    /// Returns the kept rest of the lock, if it is valid at `now` and nothing has changed since.
     pub(crate) fn rest(&self, now: UnixMs) -> Option<Rest> {
         self.rest.get().filter(|rest| rest.from <= now && now < rest.until)
     }
 
-    /// Keeps what is left of the lock, until something changes.
+    /// Keeps the rest of the lock, until something changes.
     pub(crate) fn keep_rest(&self, rest: Rest) {
         self.rest.set(Some(rest));
     }

@@ -1,7 +1,7 @@
 //! The deadlines of the holds of ended sessions, so that their sums are found without a look at each session.
 //!
-//! A session that ends with a few holds adds their deadlines to those of others like it. One with many is looked at by itself:
-//! there cannot be many of these.
+//! Sessions that end with a few holds share one set of deadlines. A session with many holds keeps its own: a lock
+//! cannot have many of these sessions.
 
 use hashbrown::HashSet;
 
@@ -18,15 +18,15 @@ pub(super) struct EndedTimes {
     together: Deadlines,
     /// The sessions that ended with many.
     apart: Vec<SessionKey>,
-    /// From here on no ended session has a grace left.
+    /// The time from which on no ended session has a grace left.
     latest: UnixMs,
 }
 
-/// Up to this many holds of a session are added to those of others.
+/// A session with at most this many holds adds its deadlines to the shared set.
 const A_FEW: usize = 64;
 
 impl EndedTimes {
-    /// Records that a session has ended, and at which time its grace is over.
+    /// Records that a session has ended. Its grace ends at `over`.
     pub(super) fn add(&mut self, key: SessionKey, session: &mut Session, over: UnixMs) {
         self.keys.insert(key);
         self.latest = self.latest.max(over);
@@ -48,7 +48,7 @@ impl EndedTimes {
         }
     }
 
-    /// Returns the deadlines that a hold of the session is also among.
+    /// Returns the shared set of deadlines, if those of this session are in it.
     pub(super) fn of(&mut self, session: &Session) -> Option<&mut Deadlines> {
         session.is_together.then_some(&mut self.together)
     }
@@ -63,7 +63,8 @@ impl EndedTimes {
         self.latest <= now
     }
 
-    /// Returns the sum of the holds that are live at `clock`. One step for each 512 holds, and for each session with many.
+    /// Returns the sum of the holds that are live at `clock`. One step for each 512 holds, and for each session with
+    /// many.
     pub(super) fn live<'s>(&self, clock: UnixMs, session: impl Fn(SessionKey) -> Option<&'s Session>) -> Sum {
         let apart = self.apart.iter().filter_map(|key| session(*key));
         apart.fold(self.together.live(clock), |sum, session| sum.plus(session.deadlines.live(clock)))

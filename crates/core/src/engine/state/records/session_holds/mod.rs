@@ -1,7 +1,7 @@
 //! The holds of one lock that are bound to sessions.
 //!
-//! A binding is not part of the lock: it exists in the primary's memory only. A session that has ended stays
-//! here until a visit settles its holds. Until then they count as released, or once their grace is over if there is one.
+//! A binding is not part of the lock: it exists in the primary's memory only. A session that has ended stays here until
+//! a visit settles its holds. Until then, they count as released, or, if there is a grace, count so after it.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ use slots::BoundSlots;
 pub(crate) struct SessionHolds {
     bindings: BTreeMap<HoldId, Binding>,
     by_owner: BTreeMap<Owner, ByMode>,
-    /// To which session the hold with a token is bound: how a reader tells many holds of an ended session from others.
+    /// The session of each token: tells whether the session of a hold has ended without a lookup of the owner.
     by_token: BTreeMap<(Token, Mode), ByToken>,
     sessions: BTreeMap<SessionKey, Session>,
     renewals: BTreeSet<(UnixMs, HoldId)>,
@@ -44,13 +44,13 @@ pub(crate) struct SessionHolds {
     slots: Option<Box<BoundSlots>>,
     /// The sessions that have ended and still have holds.
     ended: Vec<SessionKey>,
-    /// The deadlines of their holds.
+    /// The deadlines of the holds of ended sessions.
     times: EndedTimes,
     /// The last result of `rest`.
     rest: Cell<Option<Rest>>,
     /// The last result of `ended_sum`, and its time: many requests are served by it.
     ended_sum: Cell<Option<(UnixMs, Sum)>>,
-    /// The latest clock of an effect: what had a deadline before it is not in the lock any more.
+    /// The latest clock of an effect: holds with a deadline up to it are not in the lock any more.
     swept: Option<UnixMs>,
     /// The tie to the value of the key.
     bond: Bond,
@@ -59,7 +59,7 @@ pub(crate) struct SessionHolds {
     next: HoldId,
     /// Changes in the loads of sessions since they were last taken.
     load_changes: SmallVec<[LoadChange; 2]>,
-    /// The holds count for no session any more: the lock is gone, and they only have to be freed.
+    /// Whether the lock is gone: its holds count for no session any more, and only have to be freed.
     is_uncounted: bool,
 }
 
@@ -75,21 +75,21 @@ struct ByToken {
     key: SessionKey,
     /// A hash of the owner: a hold that is not bound may have the token, too (`MINTOKEN`).
     owner: u64,
-    /// The deadline of the first: what has lapsed may be gone from the lock.
+    /// The deadline of the first hold. A lapsed hold may be gone from the lock.
     deadline: UnixMs,
     holds: u32,
     /// Whether more than one hold has the token (`MINTOKEN`): then the owner decides.
     is_ambiguous: bool,
 }
 
-/// The rest of a lock beside the holds that count as released, found at one time: the highest token and the last deadline.
+/// The highest token and the last deadline of a lock without the holds that count as released, as found at one time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rest {
     pub token: Option<Token>,
     pub deadline: Option<UnixMs>,
-    /// The rest is true from here on, if nothing changes.
+    /// The rest is valid from this time on, if nothing changes.
     pub from: UnixMs,
-    /// The rest is true before this time: the hold with that token lapses then.
+    /// The rest is valid before this time: the hold with that token lapses then.
     pub until: UnixMs,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Binding {
     pub owner: Owner,
     pub mode: Mode,
     pub key: SessionKey,
-    /// The token of the hold: another hold of the same owner has another.
+    /// The token of the hold: a later hold of the same owner has another one.
     pub token: Token,
     pub deadline: UnixMs,
     entries: u32,
@@ -124,8 +124,8 @@ impl SessionHolds {
         self.bindings.is_empty()
     }
 
-    /// Returns whether these are the bindings of this value: it may have been replaced by one from elsewhere, without a
-    /// word (a slot that left and came back).
+    /// Returns whether these are the bindings of this value of the key. A value from elsewhere may have replaced the
+    /// old one without an event (a slot that left and came back).
     pub(crate) fn are_of(&self, lock: &Lock) -> bool {
         self.is_empty() || self.bond.is_same(lock.bond())
     }
@@ -134,7 +134,7 @@ impl SessionHolds {
         self.bond
     }
 
-    /// Returns the bond, which is `fresh` if there was none.
+    /// Returns the bond. If there is none, it becomes `fresh`.
     pub(crate) fn bond_or(&mut self, fresh: impl FnOnce() -> Bond) -> Bond {
         if self.bond.is_none() {
             self.bond = fresh();
@@ -206,7 +206,7 @@ impl SessionHolds {
         }
     }
 
-    /// Follows a change of a hold, if it is bound.
+    /// Updates the binding of a hold that has changed, if it is bound.
     pub(crate) fn follow(&mut self, hold: &Hold, renewal: Renewal) {
         let Some(id) = self.id(&hold.owner, hold.mode) else { return };
         let Some(binding) = self.bindings.get_mut(&id) else { return broken(OF_OWNER) };
@@ -301,8 +301,8 @@ impl SessionHolds {
         Some(binding.key)
     }
 
-    /// Takes a hold of an ended session out of the sum. Many are released one after the other: to add up all that are left
-    /// each time would take long.
+    /// Subtracts a hold of an ended session from the cached sum. Many holds are released one after the other: adding up
+    /// the rest each time would take long.
     fn count_out(&self, binding: &Binding, end: SessionEnd) {
         let Some((at, sum)) = self.ended_sum.get() else { return };
         if end.deadline() <= at && binding.deadline > self.swept.map_or(at, |swept| swept.max(at)) {
@@ -336,7 +336,7 @@ impl SessionHolds {
         Some(NextRenewal { at: (*at).max(self.not_before), deadline, key })
     }
 
-    /// Returns whether there are a few leases, and all have ended.
+    /// Returns whether all leases have ended. Many leases are not looked at: `false`.
     pub(crate) fn has_lapsed(&self, now: UnixMs) -> bool {
         (1..=FEW).contains(&self.len()) && self.bindings.values().all(|binding| binding.deadline <= now)
     }
@@ -347,7 +347,7 @@ impl SessionHolds {
         Some((*id, self.bindings.get(id)?))
     }
 
-    /// Does not name a hold as due any more: its session has ended.
+    /// Removes a hold from the renewals, because its session has ended.
     pub(crate) fn skip_renewal(&mut self, id: HoldId) {
         if let Some(binding) = self.bindings.get(&id) {
             self.renewals.remove(&(binding.renewal.at, id));
@@ -360,7 +360,8 @@ impl SessionHolds {
         Some((binding.key, binding.renewal.load))
     }
 
-    /// Counts the holds of named sessions down, before they are freed a piece at a time. One step for each.
+    /// Subtracts the holds from those of their named sessions, before they are freed a piece at a time. One step for
+    /// each session.
     pub(crate) fn discount(&mut self) {
         let named = self.sessions.range(SessionKey::Named(NamedId(0))..);
         let gone = named.map(|(key, session)| LoadChange { key: *key, load: 0, holds: -(session.holds()) });
@@ -377,13 +378,13 @@ impl SessionHolds {
         std::mem::take(&mut self.load_changes)
     }
 
-    /// Names no hold as due before this time.
+    /// Puts all renewals off until this time.
     pub(crate) fn put_off(&mut self, until: UnixMs) {
         self.not_before = until;
     }
 
-    /// Takes out the bindings of all owners but one: returns them, and those of them that had ended. `None` if there
-    /// are none.
+    /// Takes out the bindings of all owners but one. Returns them, and how many of them are of ended sessions; `None`
+    /// if there are none.
     pub(crate) fn split_others(&mut self, owner: &Owner) -> Option<(SessionHolds, EndedHolds)> {
         let own = usize::from(self.by_owner.contains_key(owner));
         if self.by_owner.len() == own {
@@ -411,9 +412,9 @@ impl SessionHolds {
         Some((std::mem::replace(self, kept), ended))
     }
 
-    /// Takes at most `most` bindings apart. Returns the sessions whose last binding on this lock was among them.
+    /// Removes at most `most` bindings of a lock that is gone. Returns the sessions whose last binding was among them.
     pub(crate) fn take_apart(&mut self, most: usize) -> Vec<SessionKey> {
-        // Nobody asks for these sessions any more, and to find one in a long list takes time.
+        // No one reads these lists any more, and removing a session from a long list takes time.
         self.ended.clear();
         self.times = EndedTimes::default();
         self.sessions.values_mut().for_each(|session| session.is_together = false);

@@ -13,9 +13,9 @@ pub(crate) struct Renewal {
 /// The next renewal of a hold of one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NextRenewal {
-    /// When it is due.
+    /// When the renewal is due.
     pub at: UnixMs,
-    /// When the lease ends without it.
+    /// When the lease ends without the renewal.
     pub deadline: UnixMs,
     pub key: SessionKey,
 }
@@ -39,6 +39,6 @@ impl Renewal {
 pub(crate) struct LoadChange {
     pub key: SessionKey,
     pub load: i64,
-    /// How many holds more are bound to it.
+    /// How many more holds are bound to the session; negative: fewer.
     pub holds: i64,
 }

@@ -3,12 +3,12 @@
 use crate::holds::Deadlines;
 use crate::{Lease, UnixMs};
 
-/// A session on this lock.
+/// A session with holds on the lock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Session {
     pub deadlines: Deadlines,
     pub end: Option<SessionEnd>,
-    /// The session has ended, and the deadlines are among those of others, too.
+    /// Whether the session has ended and its deadlines are also in the set that it shares with others.
     pub is_together: bool,
 }
 
@@ -23,7 +23,7 @@ impl Session {
 pub(crate) struct SessionEnd {
     /// When the session ended.
     pub at: UnixMs,
-    /// How long the holds may stay unbound.
+    /// How long the holds may stay after the end.
     pub grace: Option<Lease>,
 }
 

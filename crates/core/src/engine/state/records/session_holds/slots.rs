@@ -1,8 +1,8 @@
-//! The numbers of bound holds (`SLOT`): which of them are those of ended sessions.
+//! The numbers of bound holds (`SLOT`), to find the lowest one of ended sessions.
 //!
 //! # Implementation details
-//! A session may end with many holds, and many sessions may end at once. So an end notes only the lowest number of the
-//! session, and a search corrects the notes that it meets.
+//! A session may end with many holds, and many sessions may end at once. Therefore only the lowest number of an ended
+//! session is listed, and a search corrects the numbers that it finds outdated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::{SessionKey, UnixMs, broken};
 pub(super) struct BoundSlots {
     of_hold: BTreeMap<HoldId, u32>,
     by_session: BTreeMap<SessionKey, Slots>,
-    /// Ended sessions, each with its lowest number, or one below it.
+    /// Ended sessions, each with its lowest number, or an outdated one, which is lower.
     ended: BTreeSet<(u32, SessionKey)>,
 }
 
@@ -54,7 +54,7 @@ impl BoundSlots {
     }
 
     /// Returns the lowest number of the holds that are live at `now` and whose sessions `are_released`, and its hold.
-    /// Looks at some of them only, if very many are not released.
+    /// `None` if too many sessions in front are not released.
     pub(super) fn lowest_ended(
         &mut self,
         now: UnixMs,

@@ -1,4 +1,4 @@
-//! Bindings, against a list of them.
+//! Compares the bindings with a plain list of them.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -39,7 +39,7 @@ enum Op {
     PutOff {
         until: UnixMs,
     },
-    /// Goes on with the others, or with the owner's own.
+    /// Splits the bindings, and continues with those of the others, or with the owner's own.
     Split {
         owner: Owner,
         goes_on_with_others: bool,
@@ -49,18 +49,18 @@ enum Op {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Tokens that two holds have, and more ended sessions than are looked at one by one, included.
+    /// The histories include tokens that two holds have, and more ended sessions than are looked at one by one.
     #[test]
     fn bindings_are_what_a_list_says(ops in vec((op(), time()), 1..80), most in 1..9_usize) {
         let (mut bound, mut plain) = (SessionHolds::default(), Plain::default());
         let (mut loads, mut holds): (BTreeMap<SessionKey, i64>, BTreeMap<SessionKey, i64>) = Default::default();
         let mut latest = UnixMs::ZERO;
         for (op, now) in ops {
-            // The question remembers its result: the change must make it forget.
+            // `ended_sum` caches its result, and the operation must clear the cache.
             prop_assert_eq!(bound.ended_sum(now), plain.ended_sum(now));
             step(&mut bound, &mut plain, op);
             compare(&bound, &plain, now);
-            // Holds that have lapsed are not checked again: a clock that was set back may miss them.
+            // A search forgets lapsed holds, so it may miss them after the clock is set back.
             latest = latest.max(now);
             let lowest = bound.lowest_ended_slot(latest).map(|(slot, owner)| (slot, owner.clone()));
             prop_assert_eq!(lowest, plain.lowest_ended_slot(latest));
@@ -68,7 +68,7 @@ proptest! {
                 *loads.entry(change.key).or_default() += change.load;
                 *holds.entry(change.key).or_default() += change.holds;
             }
-            // Clients that were taken out keep their holds until they are taken apart.
+            // Bindings that were split off count for their clients until they are taken apart.
             for client in plain.clients() {
                 prop_assert!(loads[&client] >= plain.load(client), "{client:?}");
                 loads.insert(client, plain.load(client));
@@ -89,7 +89,7 @@ proptest! {
     }
 }
 
-/// The same on a list.
+/// Bindings as a plain list.
 #[derive(Clone, Debug, Default)]
 struct Plain {
     bindings: Vec<Entry>,
@@ -161,7 +161,7 @@ fn step(bound: &mut SessionHolds, plain: &mut Plain, op: Op) {
 fn split(bound: &mut SessionHolds, plain: &mut Plain, owner: &Owner, goes_on_with_others: bool) {
     let (own, others): (Vec<Entry>, Vec<Entry>) =
         plain.bindings.drain(..).partition(|entry| entry.hold.owner == *owner);
-    // The owner's holds of ended sessions are released before.
+    // The engine releases the owner's holds of ended sessions before it splits the bindings.
     if own.iter().any(|entry| plain.ends.contains_key(&entry.client)) {
         plain.bindings = own.into_iter().chain(others).collect();
         return;
@@ -204,7 +204,7 @@ impl Plain {
         self.bindings.iter().find(|entry| entry.is_of(owner, mode))
     }
 
-    /// The client, if it has no other hold.
+    /// Returns the client, if it has no other hold.
     fn unbind(&mut self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
         let client = self.get(owner, mode)?.client;
         self.bindings.retain(|entry| !entry.is_of(owner, mode));
@@ -315,9 +315,9 @@ fn key_of(entry: &Entry) -> Key {
     (entry.hold.owner.clone(), entry.hold.mode, entry.client, entry.hold.token, entry.hold.deadline)
 }
 
-/// Holds that lapsed by an earlier clock stay lapsed when the clock is set back, even after the others were taken out.
+/// Holds that lapsed by an earlier clock stay lapsed when the clock is set back, even after a split.
 #[test]
-fn what_an_owner_keeps_is_counted_as_before() {
+fn holds_that_lapsed_before_a_split_stay_lapsed() {
     let mut bound = SessionHolds::default();
     let bind = |bound: &mut SessionHolds, number: u64, deadline| {
         let hold = hold(owner(number), Mode::Shared, Token::MAX, UnixMs::new(deadline), 1);
@@ -335,8 +335,8 @@ fn what_an_owner_keeps_is_counted_as_before() {
     assert_eq!(bound.ended_sum(UnixMs::new(1)), Sum { holds: 1, entries: 1 });
 }
 
-/// Every command that looks at a large crowd of readers asks for each of them. A search through the list of ended
-/// sessions takes some 1000 times as long with the many as with the few.
+/// A command that looks at many readers asks for the end of each one's session. A search through the list of ended
+/// sessions would take some 1000 times as long with 20,000 as with 8.
 #[test]
 fn the_end_of_one_of_many_sessions_is_found_without_a_search() {
     let (few, many) = (crowd(8), crowd(20_000));
@@ -344,7 +344,7 @@ fn the_end_of_one_of_many_sessions_is_found_without_a_search() {
     assert!(many < few * 50, "{many:?} with 20,000 ended sessions, {few:?} with 8");
 }
 
-/// Only then is the owner's binding looked up.
+/// Only for an ambiguous token is the owner's binding looked up.
 #[test]
 fn a_token_is_ambiguous_when_two_holds_had_it_at_once() {
     let (mut bound, token, mode) = (SessionHolds::default(), Token::MAX, Mode::Shared);
@@ -356,7 +356,7 @@ fn a_token_is_ambiguous_when_two_holds_had_it_at_once() {
     assert_eq!([is_ambiguous(1, 1), is_ambiguous(1, 2), is_ambiguous(2, 3)], [false, false, true]);
 }
 
-/// A third of 36 s is 12 s; a twelfth of that is 1 s. By random numbers, all of that second is used, and nothing else.
+/// A third of 36 s is 12 s; a twelfth of that is 1 s. The random spread covers exactly that second.
 #[test]
 fn a_lease_is_extended_when_a_third_has_passed_or_up_to_a_twelfth_of_that_earlier() {
     let at = |lease, deadline, spread| {
@@ -382,7 +382,7 @@ fn of_crowd(number: u64) -> Hold {
     hold(owner(number), Mode::Shared, Token::new(number + 1).unwrap(), UnixMs::MAX, 1)
 }
 
-/// Returns the shortest of some rounds: what else the machine does only makes a round longer.
+/// Returns the time of the shortest of some rounds: other work of the machine only makes a round longer.
 fn time_of_ends(bound: &SessionHolds) -> Duration {
     let sessions = bound.sessions() as u64;
     let holds: Vec<Hold> = (0..100).map(|number| of_crowd(number * 197 % sessions)).collect();
@@ -418,7 +418,7 @@ fn hold(owner: Owner, mode: Mode, token: Token, deadline: UnixMs, count: u32) ->
     }
 }
 
-/// Few values of everything, so that they meet.
+/// Few different values of each kind, so that operations meet on them.
 fn op() -> impl Strategy<Value = Op> {
     let client = || (0..CLIENTS).prop_map(session);
     let clients = (0..CLIENTS, 1..CLIENTS).prop_map(|(first, count)| (first, first + count));

@@ -1,4 +1,4 @@
-//! The bindings, laid open for the model checker and the audit.
+//! The bindings as the model checker and the audit see them.
 
 use super::SessionHolds;
 use crate::engine::state::load::Load;
@@ -22,7 +22,7 @@ pub struct BindingView<'a> {
 }
 
 impl SessionHolds {
-    /// Returns the bindings, laid open.
+    /// Returns all bindings.
     pub(crate) fn views(&self) -> impl Iterator<Item = BindingView<'_>> {
         self.bindings.iter().map(|(id, binding)| BindingView {
             owner: &binding.owner,
@@ -42,7 +42,7 @@ impl SessionHolds {
         self.bindings.values().map(|binding| (binding.key, binding.renewal.load))
     }
 
-    /// Returns the sessions that have ended, laid open.
+    /// Returns the sessions that have ended, with the time of the end and the grace.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (SessionKey, UnixMs, Option<Lease>)> {
         let end = |key: &SessionKey| Some((*key, self.sessions.get(key)?.end?));
         self.ended.iter().filter_map(end).map(|(key, end)| (key, end.at, end.grace))
