@@ -53,7 +53,7 @@ pub enum Expiry {
     Anew,
     /// The TTL becomes the last deadline, unless a client set it to an earlier time, which stays.
     Keep,
-    /// None: the server itself writes the TTL into the AOF.
+    /// No change: the server itself writes the TTL into the AOF.
     Leave,
 }
 

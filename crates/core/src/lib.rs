@@ -1,28 +1,28 @@
 //! The lock of dlock as a pure state machine: no server, no clock, no randomness.
 //!
-//! A [`Lock`] is the value of one key: the holds on it. Reading it never changes it, and there is one way to change
+//! A [`Lock`] is the value of one key: the holds on it. Reading a lock never changes it, and there is one way to change
 //! it: [`Lock::apply`] with an [`Effect`]. A command asks the lock for a decision ([`Lock::acquire`],
-//! [`Lock::release`], [`Lock::renew`]); the engine makes an effect of it. The primary applies that effect and
-//! replicates it, a replica applies what it gets, so both have the same lock by construction.
+//! [`Lock::release`], [`Lock::renew`]), and the engine turns it into an effect. The primary applies that effect and
+//! replicates it, and a replica applies the same effect, so both have the same lock by construction.
 //!
-//! An [`Engine`] is what a server remembers beside its locks: waiters, sessions, and when which lock is due. It is a
-//! state machine, too: it reaches locks through a [`Keyspace`] and hands out replies and events as data.
+//! An [`Engine`] has what a server remembers beside its locks: waiters, sessions, and when which lock is due. It is a
+//! state machine, too: it reaches locks through a [`Keyspace`] and returns replies and events as data.
 //!
 //! | file | knows |
 //! |---|---|
-//! | `types` | token, lease, time, mode, hold: values that cannot be wrong |
+//! | `types` | token, lease, time, mode, hold: values that are valid by their types |
 //! | `owner` | the owner of a hold |
 //! | `session` | what a hold can be bound to |
 //! | `holds` | how the holds of one lock are stored and found |
 //! | `lock` | the locking rules |
 //! | `restore` | whether a lock from elsewhere may be restored |
-//! | `view` | what can be read of a lock without changing it |
-//! | `effect` | the one way a lock changes |
+//! | `view` | what can be read of a lock |
+//! | `effect` | effects: the only way to change a lock |
 //! | `clock` | the token clock of a server |
 //! | `cluster_slot` | the slot of a key in a cluster |
 //! | [`doubt`] | faults that a server survives |
 //! | `codec` | bytes of a lock (RDB) and of an effect (replication) |
-//! | `sink` | where these bytes go |
+//! | `sink` | the buffers for these bytes |
 //! | `engine` | waiting, sessions, visits, deadlocks: everything that concerns more than one command |
 //! | [`args`] | the arguments of commands |
 //! | [`settings`] | what an operator may set |
@@ -132,8 +132,8 @@ pub use types::{
 };
 pub use view::{LockMode, Summary};
 
-/// Reports a state that cannot be reached: a debug build panics. A release build goes on without the step at hand, because
-/// a server must not end, and has the engine look at every lock again.
+/// Reports a broken invariant. A debug build panics. A release build skips the current step, because a server must not
+/// end, and has the engine look at every lock again.
 #[cold]
 #[track_caller]
 fn broken(invariant: &str) {

@@ -10,8 +10,8 @@ use crate::{
 
 /// The value of one key: the holds on it.
 ///
-/// A hold that has lapsed is stored until the next [`Effect`](crate::Effect) is applied, but no method that takes `now`
-/// counts it.
+/// A lapsed hold is stored until the next [`Effect`](crate::Effect) is applied, but methods that take `now` leave it
+/// out.
 #[derive(Clone, Debug, Default)]
 pub struct Lock {
     pub(crate) holds: Holds,
@@ -33,7 +33,7 @@ pub enum Want {
         /// The most entries of all owners together.
         limit: NonZeroU32,
     },
-    /// A permit, by an owner that has none, and the lowest number from 0 to `limit` - 1 that no hold has
+    /// A permit for an owner that has none, with the lowest number from 0 to `limit` - 1 that no hold has
     /// (`SACQUIRE … SLOT`).
     Slot {
         /// The most entries of all owners together.
@@ -72,7 +72,7 @@ impl Want {
         matches!(self, Want::Slot { .. })
     }
 
-    /// Returns whether it gives more entries to an owner that has a hold of the mode.
+    /// Returns whether the request gives more entries to an owner that has a hold of the mode.
     pub fn is_reentrant(self) -> bool {
         match self {
             Want::ExclusiveOnce | Want::Slot { .. } => false,
@@ -81,7 +81,7 @@ impl Want {
     }
 }
 
-/// A request to enter locks: what arguments lead to, what a waiter keeps, and what [`Lock::acquire`] decides on.
+/// A request to enter locks. Arguments are turned into it, a waiter keeps it, and [`Lock::acquire`] decides on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The owner that asks.
@@ -92,18 +92,18 @@ pub struct Request {
     pub want: Want,
     /// The lease.
     pub lease: LeaseChoice,
-    /// `MAXHOLD` or `dlock.max-hold`: how long a new hold may last at most, whatever extends it.
+    /// `MAXHOLD` or `dlock.max-hold`: how long a new hold may last at most, even if something extends it.
     pub cap: Option<Lease>,
     /// `REQUEST`: identifies the request if it is sent twice.
     pub id: Option<Box<RequestId>>,
-    /// `SESSION` or `SESSIONID`: what the hold is bound to.
+    /// `SESSION` or `SESSIONID`: the session that the hold is bound to.
     pub session: Binding,
     /// `MINTOKEN`: the token of a new hold is at least this.
     pub min_token: Option<Token>,
 }
 
 impl Request {
-    /// Returns a request without any option, by an owner that the client knows.
+    /// Returns a request without options, whose owner the server has not drawn.
     pub fn new(owner: Owner, want: Want, lease: LeaseChoice) -> Request {
         Request {
             owner,
@@ -134,7 +134,7 @@ impl Request {
 /// The server's terms for a grant.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// The lease of a new hold that names none.
+    /// The lease of a new hold, if the request names none.
     pub default: Lease,
     /// The token of a new hold; `None` if all tokens are used up.
     pub fresh: Option<Token>,
@@ -145,7 +145,7 @@ pub struct Terms {
 pub enum Acquired {
     /// The owner gets this hold.
     Granted(Hold, Entry),
-    /// The same request was granted before: nothing changes, and the answer is the token of this hold.
+    /// The same request was granted before, and has this hold: nothing changes.
     Replayed(Hold),
     /// The owner gets nothing, and nothing changes.
     Refused(Refusal),
@@ -194,7 +194,7 @@ pub struct Release<'a> {
     pub request: Option<&'a RequestId>,
 }
 
-/// How many entries a release gives back.
+/// How many entries a release ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entries {
     /// The number of entries.
@@ -215,7 +215,7 @@ pub enum Released<'a> {
     NotHeld,
     /// The owner holds both modes and names none: nothing changes.
     Ambiguous,
-    /// The same request gave back entries before: nothing changes.
+    /// The same request has released entries before: nothing changes.
     Replayed,
     /// The owner keeps this hold, with fewer entries.
     Partly(Hold),
@@ -246,14 +246,14 @@ pub struct Renew<'a> {
     pub mode: Option<Mode>,
     /// The lease from now on.
     pub lease: LeaseChoice,
-    /// The command's word on the token.
+    /// The condition on the token, or its new minimum.
     pub token: RenewToken,
 }
 
-/// The word of a [`Renew`] on the fencing token.
+/// The `TOKEN` or the `MINTOKEN` of a [`Renew`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewToken {
-    /// Nothing.
+    /// The hold may have any token, and keeps it.
     Any,
     /// Only the hold with this token (`TOKEN`).
     Is(Token),
@@ -270,12 +270,12 @@ pub enum Renewed {
     Moved(Hold, Option<Hold>, Reach),
 }
 
-/// How far a renewal goes.
+/// Whether a renewal sets the deadlines that the command asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// As far as was asked.
+    /// The renewal sets the deadlines asked for.
     Asked,
-    /// The cap of a hold cut it.
+    /// The cap of a hold makes its deadline earlier.
     Cap,
 }
 
@@ -283,7 +283,7 @@ impl Lock {
     /// A lock without a hold.
     pub const EMPTY: Lock = Lock { holds: Holds::NONE };
 
-    /// Returns what ties the lock to its bindings.
+    /// Returns the bond, which ties the lock to its bindings.
     pub(crate) fn bond(&self) -> Bond {
         self.holds.bond()
     }
@@ -294,10 +294,11 @@ impl Lock {
         self.acquire_without(now, request, terms, Sum::default())
     }
 
-    /// Decides the same, but counts some live shared holds of other owners as released: their sessions have ended.
+    /// Decides as [`Lock::acquire`] does, but counts `ended` of the live shared holds as released: they are of other
+    /// owners, and their sessions have ended.
     #[inline(always)]
     pub(crate) fn acquire_without(&self, now: UnixMs, request: &Request, terms: Terms, ended: Sum) -> Acquired {
-        // Nobody is in the way.
+        // An empty lock refuses nothing, except for a limit.
         if self.is_empty() && request.want.limit().is_none() {
             return enter(now, request, terms, None, None);
         }
@@ -343,7 +344,7 @@ impl Lock {
     }
 
     /// Returns the number of a new hold, if the request asks for one. A hold that only counts as released keeps its
-    /// number, until it is released: then the request is refused as if it were held.
+    /// number until it is released: if no other is free, the request is refused.
     fn slot(&self, now: UnixMs, want: Want) -> Result<Option<u32>, Refusal> {
         match want {
             Want::Slot { limit } => {
@@ -402,12 +403,13 @@ impl Lock {
         }
     }
 
-    /// Returns whether an owner other than this one has a live hold, without the shared ones whose sessions have ended.
+    /// Returns whether an owner other than this one has a live hold. `ended` shared holds are left out: their sessions
+    /// have ended.
     pub(crate) fn is_held_by_others(&self, now: UnixMs, owner: &Owner, ended: Sum) -> bool {
         if self.is_closed_to(owner, now) {
             return true;
         }
-        // Nearly always there is one hold, and it is the owner's or not.
+        // Nearly always there is one hold.
         if let Some(hold) = self.holds.single() {
             return hold.owner != *owner && hold.is_live(now) && ended.holds == 0;
         }
@@ -440,8 +442,8 @@ impl Lock {
     }
 }
 
-/// Gives the owner a hold. `other_cap` is that of its hold in the other mode: to change the mode again and again escapes no
-/// cap.
+/// Gives the owner a hold. `other_cap` is the cap of its hold in the other mode, which limits the new one as well: an
+/// owner cannot escape its cap by changing the mode again and again.
 fn enter(now: UnixMs, request: &Request, terms: Terms, slot: Option<u32>, other_cap: Option<UnixMs>) -> Acquired {
     let Some((lease, deadline)) = request.lease.resolve(now, request.default_lease(terms.default)) else {
         return Acquired::Refused(Refusal::LeasePassed);
@@ -469,7 +471,8 @@ fn reenter(now: UnixMs, hold: &Hold, request: &Request) -> Acquired {
     Acquired::Granted(more, Entry::Again)
 }
 
-/// Returns the hold with another deadline; `None` if it is not the one with that token, or if the lease has passed.
+/// Returns the hold with its new deadline; `None` if it has another token than the command names, or if the lease has
+/// passed.
 #[inline(always)]
 fn renewed(now: UnixMs, hold: &Hold, lease: LeaseChoice, token: RenewToken) -> Option<(Hold, Reach)> {
     let token = match token {

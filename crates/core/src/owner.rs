@@ -5,14 +5,14 @@ use core::ops::Deref;
 
 /// The holder of a lock: 1 to [`Owner::MAX_LEN`] bytes chosen by the client. One owner is one thread of control.
 ///
-/// A UUID in its usual form (36 characters, lower case, hyphens) is kept as its 16 bytes; everything shows the bytes
-/// that came in.
+/// A UUID in its usual form (36 characters, lower case, hyphens) is kept as its 16 bytes, but shown as the client sent
+/// it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(Form);
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Form {
-    /// The 16 bytes as two numbers, the first byte on top: they are copied and compared at once.
+    /// The 16 bytes as two big-endian numbers, which are cheap to copy and to compare.
     Uuid([u64; 2]),
     Bytes(Box<[u8]>),
 }
@@ -71,9 +71,9 @@ impl fmt::Debug for Owner {
 /// The bytes of an [`Owner`] as the client sent them.
 #[derive(Debug)]
 pub enum OwnerText<'a> {
-    /// Written out of the 16 bytes.
+    /// Formatted from the 16 bytes.
     Uuid([u8; 36]),
-    /// As they are kept.
+    /// The stored bytes.
     Bytes(&'a [u8]),
 }
 
@@ -104,17 +104,17 @@ fn parse_uuid(text: &[u8]) -> Option<[u64; 2]> {
     (wrong == 0).then_some([(a << 32) + b, (c << 32) + d])
 }
 
-/// Returns the number of eight lower case hexadecimal digits. In a byte of the second number, the highest bit is set if
-/// another character is among them.
+/// Returns the number of eight lower case hexadecimal digits, and a second number in which the highest bit of a byte is
+/// set if there is another character.
 fn number_of_digits(digits: u64) -> (u64, u64) {
     // Letters have this bit: `a` is 0x61, `0` is 0x30.
     let letters = (digits >> 6) & every(1);
-    // `0` to `9` become 0 to 9, `a` to `f` 4 to 9, all other ASCII characters more. No byte reaches into the next one, if
-    // all are ASCII.
+    // `0` to `9` become 0 to 9, `a` to `f` 4 to 9, all other ASCII characters more. If all are ASCII, no byte carries
+    // into the next one.
     let under_ten = (digits.wrapping_sub(letters * 0x31) ^ every(b'0')).wrapping_add(letters * 4);
     let wrong = under_ten.wrapping_add(every(0x80 - 10)) | digits;
     let halves = under_ten.wrapping_add(letters * 6);
-    // Each product moves the lower of two neighbours next to the upper one; a mask drops what else it moves.
+    // Each product moves the lower of two neighbours next to the upper one. The mask drops the other bits.
     let bytes = halves.wrapping_mul(0x110) & 0xff00_ff00_ff00_ff00;
     let pairs = bytes.wrapping_mul(0x101) & 0xffff_0000_ffff_0000;
     (pairs.wrapping_mul(0x1_0001) >> 32, wrong)
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(&*owner.text(), text);
     }
 
-    /// Two owners are never taken for one: what is kept in 16 bytes is shown as it came, whatever stands where.
+    /// Different texts are different owners: only a text that the 16 bytes reproduce is kept as a UUID.
     #[test]
     fn every_byte_in_every_place_of_a_uuid_is_shown_as_it_came() {
         for (at, byte) in (0..36).flat_map(|at| (0..=255).map(move |byte| (at, byte))) {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn two_wrong_bytes_do_not_make_up_for_each_other() {
+    fn a_text_with_two_wrong_bytes_is_no_uuid() {
         let pairs = (0..36).flat_map(|one| (0..one).map(move |other| [one, other]));
         for (places, byte) in pairs.flat_map(|places| b"gG-+/:`@\0\x10\x80\xff".map(|byte| (places, byte))) {
             let mut text = *b"00000000-0000-0000-0000-000000000000";
@@ -183,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_digit_does_not_make_up_for_a_wrong_hyphen() {
-        // The last digit of each eight is compared in the same byte as a hyphen.
+    fn a_text_with_a_wrong_digit_and_a_wrong_hyphen_is_no_uuid() {
+        // The last of each eight digits is checked in the same byte as a hyphen.
         for at in [7, 17, 27, 35] {
             for (digit, hyphen) in (0..=255).flat_map(|digit| (0..=255).map(move |hyphen| (digit, hyphen))) {
                 let mut text = *b"00000000-0000-0000-0000-000000000000";
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_uuid_is_kept_as_it_is() {
+    fn a_text_that_only_resembles_a_uuid_is_kept_as_it_is() {
         for text in [
             "0F8FAD5B-D9CB-469F-A165-70867728950E",
             "0f8fad5bd-9cb-469f-a165-70867728950e",

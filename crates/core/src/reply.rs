@@ -1,4 +1,4 @@
-//! How answers are written: the same by every server that has an engine.
+//! The replies to commands, which the module and `dlock serve` write alike.
 
 use crate::engine::{
     BoundHold, Grant, Inspection, LogEntry, LogEvent, OpenSession, Peer, ShownHold, ShownSession, ShownWaiter,
@@ -10,7 +10,7 @@ use Value::{Nil, Number, Text};
 
 /// Writes the parts of an answer, one after the other.
 pub trait Writer {
-    /// Writes an integer. One that is too large for the protocol is its largest.
+    /// Writes an integer, or the largest of the protocol if it is larger.
     fn integer(&mut self, integer: u64);
 
     /// Writes a bulk string.
@@ -26,7 +26,7 @@ pub trait Writer {
     fn map(&mut self, pairs: usize);
 }
 
-/// Replies to a grant: the token, the owner before it if the server drew it, and the number behind it if it was asked for.
+/// Replies to a grant: the owner if the server drew it, the token, and the number if the request asks for one.
 #[inline]
 pub fn granted(to: &mut impl Writer, grant: Grant, owner: Option<&Owner>) {
     let parts = 1 + usize::from(owner.is_some()) + usize::from(grant.slot != SlotAnswer::NotAsked);
@@ -44,7 +44,7 @@ pub fn granted(to: &mut impl Writer, grant: Grant, owner: Option<&Owner>) {
     }
 }
 
-/// Replies with what `DLOCK.INFO` shows. `identify` finds the address and the name of a waiter's client.
+/// Replies to `DLOCK.INFO`. `identify` finds the address and the name of a waiter's client.
 pub fn inspection(to: &mut impl Writer, shown: &Inspection, identify: impl Fn(ClientId) -> Option<Peer>) {
     let mode = match shown.summary.mode {
         LockMode::Free => "free",

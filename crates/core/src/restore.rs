@@ -1,4 +1,4 @@
-//! Whether a lock from another server, or from an old file, may come into a key of this one.
+//! The check of a lock that is restored into a key, from another server or from an old file.
 
 use std::fmt;
 
@@ -34,11 +34,11 @@ impl fmt::Display for NotRestored {
 impl std::error::Error for NotRestored {}
 
 impl Lock {
-    /// Checks a lock that is restored: it must be one that a server can have granted, whose clock is up to an hour ahead.
+    /// Checks that a server can have granted the lock whose clock is at most an hour ahead.
     ///
-    /// Tokens of a restored lock lift the tokens of all others. Where the key does not move from another node
-    /// (`is_settled`, which is asked only if it matters), they may therefore not pass `highest`, the limit of
-    /// `MINTOKEN`.
+    /// The tokens of a restored lock raise the tokens of all later grants. They may therefore not be above `highest`,
+    /// the limit of `MINTOKEN`, unless the key moves here from another node. `is_settled` returns whether it does not
+    /// move, and is called only if a token is above the limit.
     ///
     /// # Errors
     /// [`NotRestored`]: the first rule that the lock breaks.
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(check(token, end, Some(end), u64::MAX, true), Ok(()));
         assert_eq!(check(token + 1, end, None, u64::MAX, false), Err(NotRestored::TokenAhead));
         assert_eq!(check(token, end, None, token - 1, true), Err(NotRestored::TokenLead));
-        assert_eq!(check(token, end, None, token - 1, false), Ok(()), "a key that moves brings its tokens along");
+        assert_eq!(check(token, end, None, token - 1, false), Ok(()), "a key that moves here keeps its tokens");
         assert_eq!(check(token, end + 1, None, u64::MAX, true), Err(NotRestored::Deadline));
         assert_eq!(check(token, end, Some(end + 1), u64::MAX, true), Err(NotRestored::Cap));
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::ClientId;
 
-/// The binding that a command asks for. `S` is how it names the session: by the id that the client sent, or by what the
-/// engine has found under it.
+/// The binding that a command asks for. `S` is a named session: the id that the client sent, or the result of its
+/// lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindTo<S> {
-    /// Nothing: the binding stays what it is.
+    /// Nothing: the binding stays as it is.
     Nothing,
     /// `SESSION`: the connection that sends the command.
     Connection,
@@ -42,14 +42,14 @@ impl Borrow<[u8]> for SessionId {
     }
 }
 
-/// An opening of a named session. An id that is opened again after the session's end gets another one.
+/// Identifies an open named session. A session that is opened with the same id later gets another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamedId(pub(crate) u64);
 
 /// Why a command cannot use a named session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSession {
-    /// The server does not know it, or it has ended.
+    /// The server does not know the session, or it has ended.
     Unknown,
     /// The command has no user: a module has called it.
     Userless,
@@ -80,8 +80,8 @@ pub enum SessionKey {
 }
 
 impl SessionKey {
-    /// Returns the id that accounts the work for this session, beside that of connections: no server gives out ids this
-    /// large.
+    /// Returns the id of the account that pays for the work for this session. No server gives connections ids as large
+    /// as those of named sessions.
     pub(crate) fn payer(self) -> ClientId {
         const NAMED: u64 = 1 << 63;
         match self {
@@ -90,7 +90,7 @@ impl SessionKey {
         }
     }
 
-    /// Returns the connection, if it is that of one.
+    /// Returns the connection, if it is the session of one.
     pub fn connection(self) -> Option<ClientId> {
         match self {
             SessionKey::Connection(client) => Some(client),

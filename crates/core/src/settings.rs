@@ -1,7 +1,7 @@
 //! The operator's settings: name, default and range of each, and the values that the engine and the parser of arguments
-//! read. A new setting is a line of the table, a field, and its line in the `of` of that field.
+//! read. A new setting needs a line in the table, a field, and a line in the function `of` of the field's type.
 //!
-//! To the server a setting is a whole number. Here it becomes a value that cannot be wrong.
+//! To the server, a setting is a whole number. Here it becomes a value that is valid by its type.
 
 use crate::{Lease, UnixMs};
 
@@ -19,7 +19,7 @@ macro_rules! settings {
             /// All settings, in the order of their discriminants.
             pub const ALL: [Setting; [$($name),*].len()] = [$(Setting::$setting),*];
 
-            /// Returns what an operator may set.
+            /// Returns the name, the default and the range.
             pub const fn range(self) -> Range {
                 match self {
                     $(Setting::$setting => Range { name: $name, default: $default, min: $min, max: $max },)*
@@ -30,7 +30,7 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The lease of a new hold that names none.
+    /// The lease of a new hold, if the request names none.
     DefaultLease: "default-lease", 30_000, 1, YEAR_MS;
     /// The longest lease that a command may give.
     MaxLease: "max-lease", YEAR_MS, 1, YEAR_MS;
@@ -42,15 +42,15 @@ settings! {
     MaxWaiters: "max-waiters", 10_000, 0, 1_000_000;
     /// How many named sessions may be open; 0: no limit.
     MaxSessions: "max-sessions", 10_000, 0, 1_000_000;
-    /// How many of them one user may have open; 0: nine tenths of them.
+    /// How many named sessions one user may have open; 0: nine tenths of `max-sessions`.
     MaxSessionsPerUser: "max-sessions-per-user", 0, 0, 1_000_000;
     /// How long a hold stays after its session ended; 0: it is released at once.
     SessionGrace: "session-grace", 0, 0, 3_600_000;
     /// How many entries the log keeps.
     LogMaxLen: "log-max-len", 128, 0, 100_000;
-    /// From how many ms on the log shows a wait; -1: none.
+    /// How many ms a wait must last to be logged; -1: none is.
     LogWait: "log-wait", 1000, -1, 3_600_000;
-    /// From how many ms on the log shows a hold; -1: none.
+    /// How many ms a hold must last to be logged; -1: none is.
     LogHold: "log-hold", -1, -1, YEAR_MS;
 }
 
@@ -70,13 +70,13 @@ pub struct Range {
 /// The settings that the engine reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The lease of a new hold that names none.
+    /// The lease of a new hold, if the request names none.
     pub default_lease: Lease,
-    /// How many places in queues requests may take, one for each lock that each waits for; `None`: no limit.
+    /// How many places in queues all requests may take together, one for each lock; `None`: no limit.
     pub max_waiters: Option<usize>,
     /// How many named sessions may be open; `None`: no limit.
     pub max_sessions: Option<usize>,
-    /// How many of them one user may have open; `None`: no limit.
+    /// How many named sessions one user may have open; `None`: no limit.
     pub max_sessions_per_user: Option<usize>,
     /// How long a hold stays after its session ended; `None`: it is released at once.
     pub session_grace: Option<Lease>,
@@ -94,11 +94,11 @@ impl Settings {
         }
     }
 
-    /// Returns what these values mean. Each is in its range.
+    /// Returns the settings with these values. Each is in its range.
     pub fn of(value: impl Fn(Setting) -> i64) -> Settings {
         let max_sessions = limit(value(Setting::MaxSessions));
         Settings {
-            // `dlock.max-lease` if that is smaller than the default.
+            // The default lease is not longer than `dlock.max-lease`.
             default_lease: lease(value(Setting::DefaultLease)).min(lease(value(Setting::MaxLease))),
             max_waiters: limit(value(Setting::MaxWaiters)),
             max_sessions,
@@ -120,7 +120,7 @@ pub struct LogSettings {
 }
 
 impl LogSettings {
-    /// Returns what these values mean. Each is in its range.
+    /// Returns the settings with these values. Each is in its range.
     pub fn of(value: impl Fn(Setting) -> i64) -> LogSettings {
         LogSettings {
             max_len: usize::try_from(value(Setting::LogMaxLen)).unwrap_or(0),
@@ -150,7 +150,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns what these values mean at this time. Each is in its range.
+    /// Returns the limits by these values at this time. Each is in its range.
     #[inline]
     pub fn of(now_us: u64, value: impl Fn(Setting) -> i64) -> Limits {
         let (max_lease, max_hold) = (lease(value(Setting::MaxLease)), may_be_lease(value(Setting::MaxHold)));
@@ -158,7 +158,8 @@ impl Limits {
         Limits { now_us, max_lease, max_hold, max_token_lead }
     }
 
-    /// Returns the highest `MINTOKEN` that a command may give: it lifts the tokens of all.
+    /// Returns the highest `MINTOKEN` that a command may give. There is a limit, because `MINTOKEN` raises the tokens
+    /// of all later grants.
     pub fn highest_min_token(&self) -> u64 {
         self.now_us.saturating_add(self.max_token_lead.saturating_mul(1000))
     }
@@ -182,7 +183,7 @@ fn limit(value: i64) -> Option<usize> {
     usize::try_from(value).ok().filter(|max| *max > 0)
 }
 
-/// Returns the share of one user: nine tenths of a limit, rounded up. A limit below ten is too small to be shared.
+/// Returns the share of one user: nine tenths of a limit, rounded up. Of a limit below ten, that is all.
 pub(crate) const fn share(max: usize) -> usize {
     max - max / 10
 }

@@ -1,4 +1,4 @@
-//! Where encoded bytes go: to a vector, or if they are few, to the stack.
+//! The buffers for encoded bytes: a vector, or the stack if they are few.
 
 /// Takes bytes one after the other.
 pub(crate) trait Sink {
@@ -19,10 +19,10 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Room for an effect of an owner that is a UUID, or a text of about that length.
+/// Enough bytes for an effect whose owner is a UUID, or a text of about the same length.
 pub(crate) const SHORT: usize = 96;
 
-/// Keeps the first [`SHORT`] bytes in a place on the stack, and counts all.
+/// Keeps the bytes on the stack if they are at most [`SHORT`], and counts them.
 pub(crate) struct Short<'a> {
     place: &'a mut [u8; SHORT],
     len: usize,
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_sink_keeps_what_fits_and_nothing_else() {
+    fn a_short_sink_returns_the_bytes_only_if_all_fit() {
         for len in 0..2 * SHORT {
             let bytes: Vec<u8> = (0..=255).cycle().take(len).collect();
             let places = &mut [[0; SHORT]; 2];

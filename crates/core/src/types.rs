@@ -1,4 +1,4 @@
-//! Values that cannot be wrong: a constructor checks, everybody else trusts.
+//! Values that are valid by their types: constructors check them, and no other code has to.
 
 use core::num::NonZeroU64;
 
@@ -20,7 +20,7 @@ pub struct UnixMs(u64);
 impl UnixMs {
     /// The latest time there is: 2^53 ms, so that sums with a lease fit every integer a server uses.
     pub const MAX: UnixMs = UnixMs(1 << 53);
-    /// Before every deadline: by this clock no hold has lapsed.
+    /// The first time, before every deadline: by this clock, no hold has lapsed.
     pub const ZERO: UnixMs = UnixMs(0);
 
     /// Returns `ms` milliseconds after the epoch, or the latest time there is.
@@ -38,7 +38,7 @@ impl UnixMs {
         UnixMs::new(self.0.saturating_add(lease.get()))
     }
 
-    /// Returns the milliseconds from `earlier` until this time, 0 if it is not earlier.
+    /// Returns the milliseconds from `earlier` until this time; 0 if `earlier` is not earlier.
     pub const fn since(self, earlier: UnixMs) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -48,7 +48,7 @@ impl UnixMs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
     us: u64,
-    /// The same, rounded down: most rules ask for it.
+    /// The time in milliseconds, rounded down: most rules use it.
     ms: UnixMs,
 }
 
@@ -74,7 +74,7 @@ impl Now {
     }
 }
 
-/// A time that no clock change moves: microseconds since some start.
+/// The time of a monotonic clock: microseconds since some start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Uptime(u64);
 
@@ -103,7 +103,7 @@ pub struct Name<'a> {
     pub key: &'a [u8],
 }
 
-/// A name that is kept.
+/// A name whose key is owned.
 impl<'a> From<&'a (i32, Vec<u8>)> for Name<'a> {
     fn from((db, key): &'a (i32, Vec<u8>)) -> Name<'a> {
         Name { db: *db, key }
@@ -118,8 +118,7 @@ impl Lease {
     /// 365 days.
     pub const MAX: Lease = Lease(NonZeroU64::new(31_536_000_000).unwrap());
 
-    /// The shortest of a hold that is bound to a connection (`SESSION`), 300 ms: a shorter one could not be moved on in
-    /// time.
+    /// The shortest lease of a hold that is bound to a session, 300 ms: a shorter one could not be extended in time.
     pub const MIN_BOUND: Lease = Lease(NonZeroU64::new(300).unwrap());
 
     /// Returns `ms` milliseconds, unless that is 0 or over [`Lease::MAX`].
@@ -135,20 +134,20 @@ impl Lease {
         self.0.get()
     }
 
-    /// Returns whether a hold with it can be bound to a connection: it is [`Lease::MIN_BOUND`] or longer.
+    /// Returns whether a hold with this lease can be bound to a session: it is [`Lease::MIN_BOUND`] or longer.
     pub fn can_be_bound(self) -> bool {
         self >= Self::MIN_BOUND
     }
 }
 
-/// A command's word on the lease.
+/// The lease that a command asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseChoice {
-    /// Nothing: the hold's own, or the default for a new hold.
+    /// The command names none: the lease that the hold has, or the default for a new hold.
     Own,
-    /// For this many milliseconds from the grant on (`EX`, `PX`).
+    /// For this many milliseconds from now on (`EX`, `PX`).
     For(Lease),
-    /// Until then (`EXAT`, `PXAT`).
+    /// Until this time (`EXAT`, `PXAT`).
     Until(UnixMs),
 }
 
@@ -270,31 +269,31 @@ impl RequestId {
     }
 }
 
-/// The part of one owner in a lock, in one mode.
+/// A hold: one owner has the lock in one mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// The owner.
     pub owner: Owner,
-    /// In which mode.
+    /// The mode.
     pub mode: Mode,
-    /// How many times the owner entered, 1 or more.
+    /// The number of entries, 1 or more.
     pub count: u32,
-    /// The lease it was given.
+    /// The lease that was given last.
     pub lease: Lease,
-    /// When it ends. The hold is live before that.
+    /// The time at which the hold lapses. It is live before that.
     pub deadline: UnixMs,
     /// The fencing token.
     pub token: Token,
     /// Fields that few holds have.
     pub extras: Option<Box<Extras>>,
-    /// The tie of the lock to its bindings, while this is the only hold. It is in no file and in no effect.
+    /// The bond of the lock, while this is the only hold. It is in no file and in no effect.
     pub bond: Bond,
 }
 
-/// Ties the value of a key to the bindings that this server remembers for it. A value that comes from elsewhere under the
-/// same name (a slot that left and came back, a `RESTORE`) has none, whatever its holds are.
+/// Ties the value of a key to the bindings that this server remembers for it. A value from elsewhere with the same name
+/// (a slot that left and came back, a `RESTORE`) has no bond, even if it has the same holds.
 ///
-/// A bond is no part of a hold: any two are equal.
+/// A bond does not count in comparisons of holds: any two bonds are equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bond(u16);
 
@@ -302,7 +301,7 @@ impl Bond {
     /// No session of this server has bound a hold of the value.
     pub const NONE: Bond = Bond(0);
 
-    /// Returns another bond than this one, which is not [`Bond::NONE`].
+    /// Returns the next bond, which is neither this one nor [`Bond::NONE`].
     pub(crate) fn next(self) -> Bond {
         Bond(self.0.checked_add(1).unwrap_or(1))
     }
@@ -324,7 +323,7 @@ impl PartialEq for Bond {
 
 impl Eq for Bond {}
 
-/// Fields that few holds have: they take no room in the others.
+/// Fields that few holds have. They take no room in other holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extras {
     request: Option<RequestId>,
@@ -333,8 +332,8 @@ pub struct Extras {
 }
 
 impl Extras {
-    /// Returns the last request on a hold that named an id, its cap and its number; `None` if it has none of them. Only
-    /// a shared hold has a number.
+    /// Returns the extras of a hold; `None` if it has none: the last request with an id, the cap, and the number, which
+    /// only shared holds have.
     #[inline]
     pub fn of(request: Option<RequestId>, cap: Option<UnixMs>, slot: Option<u32>) -> Option<Box<Extras>> {
         if request.is_none() && cap.is_none() && slot.is_none() {
@@ -345,20 +344,20 @@ impl Extras {
 }
 
 impl Hold {
-    /// Returns the last request on it that named an id.
+    /// Returns the last request for this hold that named an id.
     #[inline]
     pub fn request(&self) -> Option<&RequestId> {
         self.extras.as_ref()?.request.as_ref()
     }
 
-    /// Returns the latest time that its deadline can ever have, if there is one (`MAXHOLD`). The deadline is not behind
-    /// it.
+    /// Returns the latest time that the deadline can ever have, if there is a limit (`MAXHOLD`). The deadline is not
+    /// later.
     #[inline]
     pub fn cap(&self) -> Option<UnixMs> {
         self.extras.as_ref()?.cap
     }
 
-    /// Returns its number, if it was asked for (`SLOT`): no other hold of the lock has it.
+    /// Returns the number, if the request asked for one (`SLOT`). No other hold of the lock has the same.
     #[inline]
     pub fn slot(&self) -> Option<u32> {
         self.extras.as_ref()?.slot
@@ -370,19 +369,19 @@ impl Hold {
         self.cap().map_or(time, |cap| time.min(cap))
     }
 
-    /// Returns whether nothing can extend it: its deadline is the cap.
+    /// Returns whether the deadline is the cap, so that nothing can extend the hold.
     pub fn has_reached_cap(&self) -> bool {
         self.cap() == Some(self.deadline)
     }
 
-    /// Records a request, if it names an id. A record stays until another request on that hold replaces it.
+    /// Records a request for this hold, if it names an id. It stays until the next one that does.
     pub(crate) fn record(&mut self, request: Option<&RequestId>) {
         if let Some(request) = request {
             self.extras = Extras::of(Some(request.clone()), self.cap(), self.slot());
         }
     }
 
-    /// Returns whether the last request on it that named an id was this one.
+    /// Returns whether the last request for this hold that named an id was this one.
     pub fn repeats(&self, request: Option<&RequestId>) -> bool {
         request.is_some() && self.request() == request
     }
@@ -393,7 +392,7 @@ impl Hold {
         self.owner.heap_bytes() + self.extras.as_ref().map_or(0, |_| size_of::<Extras>() + id)
     }
 
-    /// Returns whether the hold exists at `now`: a lapsed hold does not.
+    /// Returns whether the hold has not lapsed at `now`.
     pub fn is_live(&self, now: UnixMs) -> bool {
         now < self.deadline
     }
@@ -415,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_missing_takes_no_more_room() {
+    fn optional_leases_and_tokens_take_no_more_room() {
         assert_eq!((size_of::<Option<Lease>>(), size_of::<Option<Token>>()), (8, 8));
     }
 

@@ -1,10 +1,10 @@
 //! How the holds of one lock are stored and found.
 //!
 //! # Implementation details
-//! Nearly every lock has one hold: that one is stored in place, without a second allocation, and the functions that every
+//! Nearly every lock has one hold: it is stored in place, without a second allocation, and the functions that every
 //! command runs look for it first. With more, [`Readers`] finds shared holds by owner, by token, by deadline and by
-//! number. There is at most one exclusive hold, and beside it only the same owner's shared one, and no two holds have one
-//! number: [`Holds::put`] ensures it.
+//! number. [`Holds::put`] ensures that there is at most one exclusive hold, that beside it there is only the same
+//! owner's shared one, and that no two holds have the same number.
 
 mod deadlines;
 mod readers;
@@ -32,7 +32,7 @@ enum Stored {
 struct Many {
     exclusive: Option<Hold>,
     readers: Readers,
-    /// The bond of the lock; the holds' own mean nothing.
+    /// The bond of the lock. The bonds in the holds are not used.
     bond: Bond,
 }
 
@@ -48,7 +48,7 @@ impl Holds {
         }
     }
 
-    /// Returns the bond; [`Bond::NONE`] if there is no hold.
+    /// Returns the bond of the lock; [`Bond::NONE`] if there is no hold.
     pub(crate) fn bond(&self) -> Bond {
         match &self.0 {
             Stored::None => Bond::NONE,
@@ -57,7 +57,7 @@ impl Holds {
         }
     }
 
-    /// Sets the bond, if there is a hold. It stays while there is one.
+    /// Sets the bond of the lock, if there is a hold. It stays until there is none.
     pub(crate) fn set_bond(&mut self, bond: Bond) {
         match &mut self.0 {
             Stored::None => {}
@@ -117,7 +117,7 @@ impl Holds {
         many.exclusive.iter().map(|hold| hold.deadline).chain(many.readers.last_deadline()).max()
     }
 
-    /// Returns the holds that have lapsed at `now`, of both modes. One step for each 512 of them.
+    /// Returns the sum of the holds, of both modes, that have lapsed at `now`. One step for each 512 of them.
     pub(crate) fn lapsed(&self, now: UnixMs) -> Sum {
         match &self.0 {
             Stored::None => Sum::default(),
@@ -129,7 +129,7 @@ impl Holds {
         }
     }
 
-    /// Returns how many of the holds that have lapsed at `now` had reached their cap. One step for each 512 of them.
+    /// Returns how many holds have lapsed at `now` because of their cap. One step for each 512 that have lapsed.
     pub(crate) fn lapsed_at_cap(&self, now: UnixMs) -> usize {
         let (single, exclusive, readers) = self.parts();
         let has_ended = |hold: &&Hold| !hold.is_live(now) && hold.has_reached_cap();
@@ -137,7 +137,7 @@ impl Holds {
             + readers.map_or(0, |readers| readers.lapsed_at_cap(now))
     }
 
-    /// Returns the shared holds that are live at `now`. One step for each 512 that have lapsed.
+    /// Returns the sum of the shared holds that are live at `now`. One step for each 512 that have lapsed.
     pub(crate) fn live_shared(&self, now: UnixMs) -> Sum {
         match &self.0 {
             Stored::One(hold) if hold.mode == Mode::Shared => one(hold).minus(lapsed(hold, now)),
@@ -155,7 +155,7 @@ impl Holds {
         }
     }
 
-    /// Returns all holds, the one with the last deadline first. The exclusive hold comes in its place among them.
+    /// Returns all holds of both modes, the one with the last deadline first.
     pub(crate) fn by_deadline(&self) -> impl DoubleEndedIterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();
         // Beside an exclusive hold there is at most one other, so one comparison orders them.
@@ -173,7 +173,7 @@ impl Holds {
         single.into_iter().chain(readers.into_iter().flat_map(move |readers| readers.with_deadline(deadline)))
     }
 
-    /// Returns all holds, lowest token first; those with one token in no order.
+    /// Returns all holds, lowest token first; holds with the same token in no order.
     pub(crate) fn by_token(&self) -> impl DoubleEndedIterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();
         let reader = readers.and_then(|readers| readers.by_token().next());
@@ -182,14 +182,14 @@ impl Holds {
         single.into_iter().chain(first).chain(readers.into_iter().flat_map(Readers::by_token)).chain(last)
     }
 
-    /// Returns the tokens of many shared holds, the lowest first, and of some that are not there any more. No hold is
-    /// looked up.
+    /// Returns the tokens of the shared holds of a lock with many, the lowest first, without looking up a hold. Tokens
+    /// of dropped holds that are not freed yet are among them.
     pub(crate) fn reader_tokens(&self) -> impl DoubleEndedIterator<Item = Token> {
         let (.., readers) = self.parts();
         readers.into_iter().flat_map(Readers::stored_tokens)
     }
 
-    /// Returns all holds, in no order. The fastest way to see them all.
+    /// Returns all holds, in no order: the fastest way to list them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();
         single.into_iter().chain(exclusive).chain(readers.into_iter().flat_map(Readers::iter))
@@ -202,7 +202,7 @@ impl Holds {
         single.into_iter().chain(exclusive).filter(move |hold| hold.token == token).chain(readers)
     }
 
-    /// Adds the hold, in place of the same owner's in the same mode and of every hold it excludes. Returns how many
+    /// Adds the hold. It replaces the same owner's hold of the mode, and every hold that it excludes. Returns how many
     /// entries the owner had in that mode. O(log n).
     #[inline(always)]
     pub(crate) fn put(&mut self, hold: Hold, trash: &mut Trash) -> Option<u32> {
@@ -272,7 +272,7 @@ impl Holds {
     }
 
     /// Drops every hold that has lapsed at `now`. Returns how many there were. O(1) if there is none. Frees a bounded
-    /// number of dropped holds: the rest goes with later changes.
+    /// number of dropped holds; later changes free the rest.
     #[inline(always)]
     pub(crate) fn drop_lapsed(&mut self, now: UnixMs, trash: &mut Trash) -> u64 {
         if self.single().is_some_and(|hold| hold.is_live(now)) || matches!(self.0, Stored::None) {
@@ -328,7 +328,7 @@ impl Holds {
         }
     }
 
-    /// Returns the hold, if it is the only one; else the exclusive hold, and those beside it or in its place.
+    /// Returns the only hold, the exclusive hold of several, and the shared holds of several.
     fn parts(&self) -> (Option<&Hold>, Option<&Hold>, Option<&Readers>) {
         match &self.0 {
             Stored::None => (None, None, None),
@@ -337,7 +337,7 @@ impl Holds {
         }
     }
 
-    /// Returns to the small form when one hold or none is left.
+    /// Changes back to the small form when one hold or none is left.
     fn simplify(&mut self, trash: &mut Trash) {
         if self.len() > 1 {
             return;
@@ -358,7 +358,7 @@ fn lapsed(hold: &Hold, now: UnixMs) -> Sum {
     if hold.is_live(now) { Sum::default() } else { one(hold) }
 }
 
-/// The rest of locks that had many holds. Taking it apart at once would hold the server up.
+/// The rest of locks that had many holds, freed a piece at a time: freeing it at once would delay other clients.
 #[derive(Clone, Debug, Default)]
 pub struct Trash(Vec<Readers>);
 
@@ -373,7 +373,7 @@ impl Trash {
         self.0.is_empty()
     }
 
-    /// Frees some of it: one step for each of `most` holds.
+    /// Frees some of the holds. `most` steps, one for each entry of a tree.
     pub fn free_some(&mut self, most: usize) {
         if self.0.last_mut().is_some_and(|readers| !readers.take_apart(most)) {
             self.0.pop();
@@ -387,10 +387,10 @@ impl Trash {
     }
 }
 
-/// How many holds are freed at once.
+/// How many holds are freed at once, without the trash.
 const MANY: usize = 64;
 
-/// Returns whether two holds of one lock cannot be on it together.
+/// Returns whether a lock cannot have both holds.
 fn excludes(a: &Hold, b: &Hold) -> bool {
     let is_exclusive = a.mode == Mode::Exclusive || b.mode == Mode::Exclusive;
     a.owner != b.owner && (is_exclusive || (a.slot().is_some() && a.slot() == b.slot()))
@@ -430,14 +430,14 @@ impl Many {
     }
 }
 
-/// Returns the sum of `count` numbers. Of many, some are looked at.
+/// Returns the sum of `count` numbers. If there are many, it is estimated by some of them.
 fn estimate(numbers: impl Iterator<Item = usize>, count: usize) -> usize {
     const ALL: usize = 1000;
     if count <= ALL { numbers.sum() } else { numbers.take(ALL).sum::<usize>() / ALL * count }
 }
 
-/// Returns for how many entries a tree of the standard library with this many has room, about. One that is not empty begins
-/// with a node; when there are more, about two of five places are free.
+/// Returns for how many entries a `BTreeMap` with `len` entries has room, about. A small one has one node; in a larger
+/// one, about two of five places are free.
 fn tree_places(len: usize) -> usize {
     const NODE_PLACES: usize = 11;
     match len {

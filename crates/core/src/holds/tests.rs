@@ -1,4 +1,4 @@
-//! The holds of a lock against a list, from none to hundreds.
+//! Compares [`Holds`] with a list, from no hold to hundreds.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -9,7 +9,7 @@ use crate::Lease;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Neighbours enter, with deadlines that are a step apart.
+    /// Puts holds of consecutive owners, with deadlines that are `step` apart.
     Put {
         first: u64,
         count: u64,
@@ -17,7 +17,7 @@ enum Op {
         deadline: u64,
         step: u64,
     },
-    /// Neighbours leave; `None`: in both modes.
+    /// Removes the holds of consecutive owners; `None`: in both modes.
     Remove {
         first: u64,
         count: u64,
@@ -111,9 +111,9 @@ fn is_of(hold: &Hold, owner: &Owner, mode: Mode) -> bool {
     hold.owner == *owner && hold.mode == mode
 }
 
-/// More than 64 readers that go at once are freed later, in steps. Each of them is in three trees.
+/// More than 64 readers that are dropped at once are freed later, in steps. Each of them is in three trees.
 #[test]
-fn many_readers_that_go_at_once_are_freed_in_steps() {
+fn many_readers_that_are_dropped_at_once_are_freed_in_steps() {
     type Change = fn(&mut Holds, &mut Trash);
     let changes: [(&str, Change, usize); 3] = [
         ("a writer comes", |holds, trash| _ = holds.put(hold(1000, Mode::Exclusive, 50), trash), 1),
@@ -121,7 +121,7 @@ fn many_readers_that_go_at_once_are_freed_in_steps() {
         ("all lapse", |holds, trash| assert!(holds.drop_lapsed(UnixMs::new(50), trash) >= 64), 0),
     ];
     for (what, change, left) in changes {
-        // The one that becomes the writer keeps its hold as a reader.
+        // The reader that becomes the writer keeps its shared hold.
         let kept = left / 2;
         for readers in [64, 65, 200] {
             let (mut holds, mut trash) = (Holds::default(), Trash::new());
@@ -139,9 +139,9 @@ fn many_readers_that_go_at_once_are_freed_in_steps() {
     }
 }
 
-/// The dropped ones that are not freed yet are no part of what is left.
+/// Dropped holds that are not freed yet go to the trash when a lock returns to the form for one hold.
 #[test]
-fn the_last_of_many_leaves_the_dropped_ones_behind() {
+fn dropped_holds_are_in_the_trash_when_one_hold_is_left() {
     let (mut holds, mut trash) = (Holds::default(), Trash::new());
     (0..300)
         .for_each(|number| _ = holds.put(hold(number, Mode::Shared, if number < 200 { 50 } else { 60 }), &mut trash));
@@ -157,7 +157,7 @@ fn hold(number: u64, mode: Mode, deadline: u64) -> Hold {
         count: 1 + u32::from(number.is_multiple_of(3)),
         lease: Lease::MAX,
         deadline: UnixMs::new(deadline),
-        // In another order than the owners', and two have one.
+        // The order of tokens is not that of owners, and two holds may have the same token.
         token: Token::new(number * 7 % OWNERS / 2 + 1 + u64::from(mode == Mode::Exclusive)).unwrap(),
         extras: None,
         bond: Bond::NONE,
@@ -182,7 +182,7 @@ fn op() -> impl Strategy<Value = Op> {
     let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared)];
     prop_oneof![
         3 => put(OWNERS, Mode::Shared),
-        // Few owners, so that one comes in both modes.
+        // Few owners, so that one has both modes.
         3 => (put(2, Mode::Shared), 0..3_u64).prop_map(with_first),
         3 => (put(1, Mode::Exclusive), 0..3_u64).prop_map(with_first),
         2 => (some(OWNERS), option::of(mode))

@@ -43,7 +43,7 @@ pub const MACQUIRE: Spec = Spec {
     arguments: &[Argument::Text("owner"), LEASE, BLOCK, SESSION, MAXHOLD, REQUEST],
 };
 
-/// Gives back one entry, some, or all.
+/// Releases one entry, some, or all.
 pub const RELEASE: Spec = Spec {
     name: "DLOCK.RELEASE",
     flags: "write fast",
@@ -80,7 +80,7 @@ pub const RENEW: Spec = Spec {
     ],
 };
 
-/// Tells whether a fencing token is still good.
+/// Returns how long the hold with a fencing token is still live.
 pub const CHECK: Spec = Spec {
     name: "DLOCK.CHECK",
     flags: "readonly fast",
@@ -137,7 +137,7 @@ pub const SESSIONS: Spec = Spec {
     )],
 };
 
-/// Shows long waits, leases that ran out, and locks that went.
+/// Shows long waits, leases that ran out, and locks that were removed.
 pub const LOG: Spec = Spec {
     name: "DLOCK.LOG",
     flags: "admin allow-loading allow-stale",

@@ -13,9 +13,9 @@ pub struct Spec {
     pub flags: &'static str,
     /// The ACL categories, where the server lets modules choose them.
     pub categories: &'static str,
-    /// Where its keys are, and what it does to them.
+    /// The position and the use of its keys.
     pub keys: Keys,
-    /// As in `COMMAND INFO`: negative if there may be more.
+    /// The number of arguments as in `COMMAND INFO`: negative if there may be more.
     pub arity: i32,
     /// A line of text.
     pub summary: &'static str,
@@ -66,14 +66,14 @@ pub enum Argument {
     OneOf(&'static str, &'static [Argument]),
     /// Exactly one of these, under one name.
     Choice(&'static str, &'static [Argument]),
-    /// A group of these, under one name; optional. The first is required in it.
+    /// An optional group of these, under one name. In the group, the first is required.
     Group(&'static str, &'static [Argument]),
-    /// In a group, another part that is required.
+    /// A required part of a group, other than the first.
     Required(&'static Argument),
 }
 
 impl Spec {
-    /// Returns the command with its arguments, as the pages of the docs show it.
+    /// Returns the command with its arguments, as the documentation shows it.
     pub fn syntax(&self) -> String {
         let keys: &[&str] = match self.keys {
             Keys::None => &[],
@@ -93,14 +93,14 @@ impl Spec {
         words
     }
 
-    /// Returns the option that a word names in upper or lower case, and whether a value follows it.
+    /// Returns the option that a word names, in any case, and whether a value follows it.
     pub fn option(&self, word: &[u8]) -> Option<(&'static str, bool)> {
         self.arguments.iter().find_map(|argument| argument.option(word))
     }
 }
 
 impl Argument {
-    /// Returns whether the argument is a value without a word, which every call has.
+    /// Returns whether the argument is a required value without a word.
     pub fn is_bare(&self) -> bool {
         matches!(self, Argument::Text(_) | Argument::BareNumber(_))
     }
@@ -141,7 +141,7 @@ impl Argument {
         }
     }
 
-    /// Returns the same without the brackets of what is optional.
+    /// Returns the syntax without the outer brackets of an optional argument.
     fn bare(&self) -> String {
         match self {
             Argument::Text(name) | Argument::Word(name) | Argument::BareNumber(name) | Argument::MayBeNumber(name) => {

@@ -1,8 +1,8 @@
-//! Deadlines in order, with the number of entries behind them.
+//! The deadlines of holds in order, with sums of their entries.
 //!
 //! # Implementation details
-//! Sorted runs of at most [`RUN`] deadlines. A run knows the sum of its entries, so counting what has lapsed costs one
-//! step a run, and taking out what has lapsed moves whole runs.
+//! The deadlines are in sorted runs of at most [`RUN`]. A run knows the sum of its entries, so counting lapsed holds
+//! costs one step a run, and taking them out moves whole runs.
 
 use crate::UnixMs;
 
@@ -38,7 +38,7 @@ impl Sum {
 pub(crate) struct Run {
     items: Vec<Item>,
     entries: u64,
-    /// How many of them are caps.
+    /// How many of the deadlines are caps.
     caps: usize,
 }
 
@@ -47,11 +47,11 @@ struct Item {
     at: UnixMs,
     id: HoldId,
     entries: u32,
-    /// Whether it is the cap of the hold.
+    /// Whether the deadline is the cap of the hold.
     is_cap: bool,
 }
 
-/// The most deadlines in a run: to move them all within memory costs less than a command.
+/// The most deadlines in a run: moving them all in memory costs less than a command.
 const RUN: usize = 512;
 
 impl Deadlines {
@@ -59,12 +59,12 @@ impl Deadlines {
         self.total
     }
 
-    /// Returns the first deadline and whose it is. O(1).
+    /// Returns the first deadline and its hold. O(1).
     pub(crate) fn first(&self) -> Option<(UnixMs, HoldId)> {
         self.runs.first()?.items.first().map(|item| (item.at, item.id))
     }
 
-    /// Returns the last deadline and whose it is. O(1).
+    /// Returns the last deadline and its hold. O(1).
     pub(crate) fn last(&self) -> Option<(UnixMs, HoldId)> {
         self.runs.last()?.items.last().map(|item| (item.at, item.id))
     }
@@ -74,7 +74,7 @@ impl Deadlines {
         self.runs.iter().flat_map(|run| run.items.iter().map(|item| item.id))
     }
 
-    /// Returns all deadlines, each with its hold and the entries of that.
+    /// Returns all deadlines, each with its hold and the entries of the hold.
     pub(crate) fn items(&self) -> impl Iterator<Item = (UnixMs, HoldId, u32)> {
         self.runs.iter().flat_map(|run| run.items.iter().map(|item| (item.at, item.id, item.entries)))
     }
@@ -103,7 +103,7 @@ impl Deadlines {
         sum
     }
 
-    /// Returns how many of those that have lapsed at `now` had reached their cap. One step for each run of 512.
+    /// Returns how many holds have lapsed at `now` because of their cap. One step for each run of 512.
     pub(crate) fn lapsed_at_cap(&self, now: UnixMs) -> usize {
         let mut count = 0;
         for run in &self.runs {
@@ -120,7 +120,7 @@ impl Deadlines {
         self.total.minus(self.lapsed(now))
     }
 
-    /// Adds a hold. `is_cap`: nothing can extend it. O(log n).
+    /// Adds a hold. `is_cap`: the deadline is its cap. O(log n).
     pub(crate) fn insert(&mut self, at: UnixMs, id: HoldId, entries: u32, is_cap: bool) {
         self.total = self.total.plus(Sum { holds: 1, entries: u64::from(entries) });
         let item = Item { at, id, entries, is_cap };
@@ -198,7 +198,7 @@ impl Run {
         Run { items, entries, caps }
     }
 
-    /// Returns the last id, which is taken out.
+    /// Takes out the last id.
     pub(crate) fn pop(&mut self) -> Option<HoldId> {
         self.items.pop().map(|item| item.id)
     }

@@ -1,4 +1,4 @@
-//! Deadlines against a sorted map.
+//! Compares [`Deadlines`] with a sorted map.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Adds some at times that are a step apart, from a time on. Up to three runs at once.
+    /// Adds deadlines that are `step` apart, the first at `from`: up to three runs at once.
     Insert {
         from: u64,
         step: u64,
         count: u64,
     },
-    /// Takes neighbours out, from one of them on.
+    /// Takes neighbouring deadlines out.
     Remove {
         from: Index,
         count: usize,
     },
-    /// Takes out one that is not there.
+    /// Takes out a deadline that is not there.
     RemoveOther {
         at: u64,
         id: HoldId,
@@ -109,7 +109,7 @@ fn sum<'a>(entries: impl Iterator<Item = &'a u32>) -> Sum {
     entries.fold(Sum::default(), |sum, entries| sum.plus(Sum { holds: 1, entries: u64::from(*entries) }))
 }
 
-/// The id alone does not make it the one that is asked for.
+/// A hold is found by its deadline and its id, not by the id alone.
 #[test]
 fn a_hold_with_another_deadline_is_not_taken_out() {
     let mut deadlines = Deadlines::default();
@@ -120,7 +120,7 @@ fn a_hold_with_another_deadline_is_not_taken_out() {
     assert_eq!(deadlines.total(), Sum::default());
 }
 
-/// Splits cost moves: a run that is not full stays whole.
+/// A split moves deadlines, so a run that is not full stays whole.
 #[test]
 fn a_run_is_split_when_it_is_full_and_not_before() {
     let mut deadlines = filled(RUN);
@@ -129,7 +129,7 @@ fn a_run_is_split_when_it_is_full_and_not_before() {
     assert_eq!(lengths(&deadlines), [RUN / 2, RUN / 2 + 1]);
 }
 
-/// Half of the places stay free when three of four are given back: what comes and goes does not move the others.
+/// After a run has given places back, half of its places are free: the next additions and removals move no memory.
 #[test]
 fn a_run_gives_places_back_when_fewer_than_a_quarter_are_used() {
     let mut deadlines = filled(RUN);

@@ -1,9 +1,9 @@
 //! Many shared holds of one lock.
 //!
 //! # Implementation details
-//! Holds are found by owner, by token, by deadline and by number in O(log n), so no command is linear in the number of readers.
-//! Dropping many lapsed holds at once would be. They are therefore only *marked*: everything that lapsed by the sweep
-//! and was there before it is dead, and is freed a few at a time by the changes that follow.
+//! Holds are found by owner, by token, by deadline and by number in O(log n), so that no command is linear in the
+//! number of readers. Freeing many lapsed holds at once would be linear. A sweep therefore only *marks* them: a hold
+//! that was there before the sweep and has lapsed by its clock is dead. Later changes free dead holds, a few at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,8 @@ pub(super) struct Readers {
     by_slot: Slots,
     /// Lapsed holds that were dropped and are not freed yet.
     dead: Vec<Run>,
-    /// The last sweep that only marked: what lapsed by its clock and has a lower id is dead.
+    /// The clock and the id of the last sweep that only marked holds: those with a lower id that have lapsed by the
+    /// clock are dead.
     sweep: Option<(UnixMs, HoldId)>,
     next: HoldId,
 }
@@ -66,7 +67,7 @@ impl Readers {
         self.by_token.iter().filter_map(|(_, id)| self.at(*id))
     }
 
-    /// Returns the tokens of all that is stored, dropped holds too, the lowest first. The fastest way to see them in
+    /// Returns the tokens of all stored holds, dropped ones too, the lowest first: the fastest way to list them in
     /// order.
     pub(super) fn stored_tokens(&self) -> impl DoubleEndedIterator<Item = Token> {
         self.by_token.iter().map(|(token, _)| *token)
@@ -82,12 +83,12 @@ impl Readers {
 
     /// Returns the lowest number that no hold has which is live at `now`.
     pub(super) fn free_slot(&self, now: UnixMs) -> u32 {
-        // If the clock was set back, what was dropped may have deadlines that are yet to come.
+        // If the clock was set back, dropped holds may have deadlines in the future.
         let clock = self.sweep.map_or(now, |(clock, _)| clock.max(now));
         self.by_slot.lowest_free(clock, |id| self.at(id).is_none_or(|hold| !hold.is_live(now)))
     }
 
-    /// Adds the hold in place of the same owner's, and of the one with its number. O(log n).
+    /// Adds the hold. It replaces the same owner's hold, and the hold with the same number. O(log n).
     pub(super) fn put(&mut self, hold: Hold) {
         self.free_owner(&hold.owner);
         let id = self.next;
@@ -109,8 +110,8 @@ impl Readers {
         self.free_owner(owner)
     }
 
-    /// Drops every hold that has lapsed at `now`: how many. At most [`PIECE`] are freed at once. `rests` gets the others, if
-    /// few holds are left.
+    /// Drops every hold that has lapsed at `now`. Returns how many there were. At most [`PIECE`] are freed at once. If
+    /// few holds are left, `rests` gets the others.
     pub(super) fn drop_lapsed(&mut self, now: UnixMs, rests: &mut Option<Readers>) -> usize {
         let lapsed = self.lapsed(now).holds;
         if lapsed > PIECE && self.total().holds - lapsed <= PIECE {
@@ -119,7 +120,7 @@ impl Readers {
             *rests = Some(std::mem::replace(self, kept));
         } else if lapsed > PIECE {
             if self.sweep.is_some_and(|(clock, _)| now < clock) {
-                // The clock was set back: the mark would no longer cover what an earlier sweep dropped.
+                // The clock was set back: the new mark would not cover holds that an earlier sweep dropped.
                 self.free_dead(usize::MAX);
             }
             self.dead.append(&mut self.by_deadline.drain_lapsed(now));
@@ -132,12 +133,12 @@ impl Readers {
         lapsed
     }
 
-    /// Frees some of what was dropped: at most `most` holds.
+    /// Frees at most `most` dropped holds.
     pub(super) fn free_dead(&mut self, most: usize) {
         for _ in 0..most {
             let Some(run) = self.dead.last_mut() else { break };
             match run.pop() {
-                // The node is gone if its owner entered again since.
+                // The hold is freed already if its owner has a new one.
                 Some(id) => drop(self.free(id)),
                 None => drop(self.dead.pop()),
             }
@@ -147,7 +148,7 @@ impl Readers {
         }
     }
 
-    /// Frees some of the holds, dead or not, to take the whole apart: whether any is left.
+    /// Frees some entries of the trees, of dead holds or not. Returns whether any may be left.
     pub(super) fn take_apart(&mut self, most: usize) -> bool {
         for _ in 0..most {
             if self.holds.pop_first().is_none()
@@ -179,7 +180,7 @@ impl Readers {
 
     /// Returns the bytes on the heap beside those of the holds' owners, about.
     pub(super) fn heap_bytes(&self) -> usize {
-        // The key of the owner's tree is a copy.
+        // The keys of the tree by owner are copies.
         let keys = super::estimate(self.by_owner.keys().map(Owner::heap_bytes), self.by_owner.len());
         let places = super::tree_places(self.holds.len());
         let a_place = size_of::<(HoldId, Hold)>() + size_of::<(Owner, HoldId)>() + size_of::<(Token, HoldId)>();

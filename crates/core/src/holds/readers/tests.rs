@@ -1,4 +1,4 @@
-//! Readers against a list of holds.
+//! Compares [`Readers`] with a list of holds.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,21 +8,21 @@ use crate::{Bond, Extras, Lease, Mode};
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Neighbours come, or come again: with deadlines that are a step apart, and two holds to a token.
+    /// Puts holds of consecutive owners, new ones or not, with deadlines that are `step` apart. Two holds have one
+    /// token.
     Put { first: u64, count: u64, deadline: u64, step: u64 },
-    /// Neighbours leave.
+    /// Removes the holds of consecutive owners.
     Remove { first: u64, count: u64 },
-    /// Lapsed holds go. The clock may be set back.
+    /// Drops lapsed holds. The clock may be set back.
     Drop { now: u64 },
-    /// The next change comes.
+    /// Frees dropped holds, as each change does.
     Free,
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Nobody sees a hold that was dropped, freed or not. No change frees more than 64 of them, unless the clock was
-    /// set back.
+    /// A dropped hold does not show, freed or not. No change frees more than 64 holds, unless the clock was set back.
     #[test]
     fn readers_are_what_a_list_says(ops in vec(op(), 1..25)) {
         let (mut readers, mut plain) = (Readers::default(), Vec::new());
@@ -112,9 +112,9 @@ fn sorted<'a>(holds: impl Iterator<Item = &'a Hold>) -> Vec<&'a Hold> {
     holds
 }
 
-/// A sweep of this many holds leaves these many stored, and these many in the rests.
+/// Each row: how many holds have lapsed and are live, and how many are stored after the sweep, here and in `rests`.
 #[test]
-fn a_sweep_frees_64_at_once_or_leaves_them_for_later() {
+fn a_sweep_frees_at_most_64_at_once_and_leaves_more_for_later() {
     for (lapsed, left, wanted) in [
         (0, 100, (100, None)),
         (64, 10, (10, None)),
@@ -154,9 +154,9 @@ fn each_change_frees_64_dropped_holds() {
     assert_eq!([stored(), stored(), stored(), stored(), stored()], [236, 172, 108, 100, 100]);
 }
 
-/// An effect may put a hold that has lapsed already: a sweep drops what was there before it, and no other.
+/// An effect may put a hold that has lapsed already. A sweep drops only holds that were there before it.
 #[test]
-fn a_hold_that_comes_lapsed_after_a_sweep_is_there_until_the_next() {
+fn a_lapsed_hold_that_is_put_after_a_sweep_stays_until_the_next() {
     let mut readers = lapsed_and_live(100, 100);
     readers.drop_lapsed(NOW, &mut None);
     let late = hold(0, 1);
@@ -166,7 +166,7 @@ fn a_hold_that_comes_lapsed_after_a_sweep_is_there_until_the_next() {
     assert_eq!(readers.get(&late.owner), None);
 }
 
-/// Freeing takes one step for each hold in each of three trees, dropped holds too, and nothing is left for the end.
+/// Freeing takes one step for each entry of each of three trees, those of dropped holds too.
 #[test]
 fn many_readers_are_taken_apart_in_steps() {
     let mut readers = lapsed_and_live(100, 100);
@@ -202,7 +202,7 @@ fn hold(number: u64, deadline: u64) -> Hold {
     }
 }
 
-/// No two holds have one number: the later one takes the place of the other.
+/// No two holds have the same number: the later one replaces the other.
 #[test]
 fn a_hold_with_the_number_of_another_takes_its_place() {
     let mut readers = lapsed_and_live(100, 100);

@@ -1,9 +1,9 @@
 //! The numbers that holds have (`SLOT`), in order.
 //!
 //! # Implementation details
-//! The numbers are in chunks of [`CHUNK`]. A chunk knows the first and the last deadline of its holds, so the search for
-//! a free number takes one step for each chunk, whatever has lapsed meanwhile: nothing is told of that. A lock whose
-//! holds have no numbers has no chunk.
+//! The numbers are in chunks of [`CHUNK`]. A chunk knows the first and the last deadline of its holds, so that the
+//! search for a free number takes one step for each chunk, even though nothing is updated when a hold lapses. A lock
+//! whose holds have no numbers has no chunk.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,16 +14,17 @@ use crate::UnixMs;
 /// The number of each hold that has one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
-    /// Each by its first number, divided by [`CHUNK`]. Each has a hold.
+    /// The chunks by their first number, divided by [`CHUNK`]. Each has at least one hold.
     chunks: BTreeMap<u32, Chunk>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Chunk {
-    /// At most [`CHUNK`]: those that are missing are free.
+    /// At most [`CHUNK`] places. The missing ones are free.
     places: Vec<Place>,
-    /// The first end of all [`CHUNK`] places.
+    /// The first deadline of all [`CHUNK`] places; zero if one is free.
     first_end: UnixMs,
+    /// The last deadline.
     last_end: UnixMs,
 }
 
@@ -79,8 +80,8 @@ impl Slots {
         }
     }
 
-    /// Returns the lowest number that nobody has, or a hold which has lapsed at `now` and `is_free` confirms. One step
-    /// for each 64 that are taken.
+    /// Returns the lowest number that no hold has, or that a hold has which has lapsed at `now` and for which `is_free`
+    /// returns `true`. One step for each 64 that are taken.
     pub(crate) fn lowest_free(&self, now: UnixMs, is_free: impl Fn(HoldId) -> bool) -> u32 {
         let mut next = 0;
         for (index, chunk) in &self.chunks {
@@ -114,7 +115,7 @@ impl Slots {
 }
 
 impl Chunk {
-    /// Returns the first place that is as asked, as a difference from the first number.
+    /// Returns the index of the first place for which `is_it` returns `true`.
     fn first(&self, is_it: impl Fn(Place) -> bool) -> Option<u32> {
         let places = self.places.iter().copied().chain(std::iter::repeat(FREE));
         (0..CHUNK).zip(places).find(|(_, place)| is_it(*place)).map(|(at, _)| at)

@@ -1,4 +1,4 @@
-//! Numbers against a map of them.
+//! Compares [`Slots`] with a map.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Neighbours get numbers, or other deadlines.
+    /// Gives consecutive numbers to new holds.
     Insert { first: u32, count: u32, end: u64 },
-    /// Neighbours go. Those of another hold stay.
+    /// Frees consecutive numbers, by the ids of their holds or by wrong ids, which frees none.
     Remove { first: u32, count: u32, is_theirs: bool },
 }
 
@@ -52,7 +52,7 @@ fn compare(slots: &Slots, plain: &BTreeMap<u32, (u64, HoldId)>, refused: u32) {
     for slot in (0..NUMBERS).chain([u32::MAX - 1]) {
         assert_eq!(slots.get(slot), plain.get(&slot).map(|(_, id)| *id));
     }
-    // The owner of one number is there, though it has lapsed.
+    // The hold with the number `refused` is not free even when it has lapsed.
     let kept = plain.get(&refused).map(|(_, id)| *id);
     for now in 0..=LAST_MS {
         let is_free = |slot: &u32| plain.get(slot).is_none_or(|(end, id)| *end <= now && kept != Some(*id));
@@ -62,9 +62,9 @@ fn compare(slots: &Slots, plain: &BTreeMap<u32, (u64, HoldId)>, refused: u32) {
     }
 }
 
-/// A number that no request has asked for takes no room for those below it.
+/// The numbers below take no room.
 #[test]
-fn a_high_number_takes_no_more_room() {
+fn a_high_number_takes_no_more_room_than_a_low_one() {
     let mut slots = Slots::default();
     slots.insert(u32::MAX - 1, UnixMs::MAX, 7);
     assert_eq!(slots.lowest_free(UnixMs::ZERO, |_| true), 0);
