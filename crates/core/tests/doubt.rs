@@ -1,11 +1,11 @@
-//! Faults that the server survives.
+//! The rate limits on faults that the server survives.
 
 use dlock_core::doubt::LogLimit;
 use dlock_core::{Uptime, doubt};
 
-/// After a fault, the module looks at every lock: a fault that lasts must not have each command do that.
+/// After a fault, the module looks at every lock. While faults go on, not every command may do that.
 #[test]
-fn faults_that_go_on_are_taken_in_once_a_second() {
+fn faults_that_go_on_are_taken_once_a_second() {
     const START_MS: u64 = 50_000;
     let take = |ms: u64| doubt::take(Uptime::from_us((START_MS + ms) * 1000));
     assert!(!take(0));
@@ -15,10 +15,10 @@ fn faults_that_go_on_are_taken_in_once_a_second() {
         taken += u64::from(take(ms));
     }
     assert!((20..=20 + doubt::AT_ONCE).contains(&taken), "{taken}");
-    // No doubt is forgotten.
+    // The last fault is not forgotten.
     assert!(doubt::is_raised() && take(21_000));
     assert!(!doubt::is_raised() && !take(30_000));
-    // After a rest, several are taken in at once.
+    // After a time without faults, several are taken at once.
     for _ in 0..3 {
         doubt::raise();
         assert!(take(30_000));

@@ -1,4 +1,4 @@
-//! Any effects in any order, also such as no primary sends: what a replica has is still a lock.
+//! Any effects in any order, even those that no primary sends, leave a valid lock.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
@@ -16,7 +16,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_lock_is_what_its_effects_say(effects in vec(effect(), 1..40)) {
+    fn a_lock_has_the_holds_that_its_effects_give(effects in vec(effect(), 1..40)) {
         let (mut lock, mut memory) = (Lock::default(), Memory::new());
         let mut holds = Vec::new();
         for effect in effects {
@@ -48,11 +48,11 @@ fn follow(holds: &mut Vec<Hold>, effect: &Effect) -> u64 {
     let lapsed = before - holds.len();
     match &effect.change {
         Change::Put { hold, .. } => {
-            let goes_with_it = |old: &Hold| match old.owner == hold.owner {
+            let stays_beside_it = |old: &Hold| match old.owner == hold.owner {
                 true => old.mode != hold.mode,
                 false => old.mode == Mode::Shared && hold.mode == Mode::Shared,
             };
-            holds.retain(goes_with_it);
+            holds.retain(stays_beside_it);
             holds.push(hold.clone());
         }
         Change::Remove { owner, mode } => {
@@ -96,7 +96,7 @@ fn compare_summary(lock: &Lock, now: UnixMs, live: Vec<&Hold>) {
     assert_eq!(summary.deadline, live.iter().map(|hold| hold.deadline).max());
 }
 
-/// The part of a lock that `WATCH` is to see: who holds what, and how often.
+/// Returns the part of a lock whose changes `WATCH` sees: owners, modes and counts.
 fn visible(holds: &[Hold]) -> Vec<(Owner, Mode, u32)> {
     let mut visible: Vec<_> = holds.iter().map(|hold| (hold.owner.clone(), hold.mode, hold.count)).collect();
     visible.sort();
@@ -122,7 +122,7 @@ fn effect() -> impl Strategy<Value = Effect> {
     (0..LAST_MS / 2, change).prop_map(|(clock, change)| Effect { clock: UnixMs::new(clock), change })
 }
 
-/// Few values of everything, so that they meet.
+/// Few different values of each kind, so that effects meet on them.
 fn hold() -> impl Strategy<Value = Hold> {
     let deadline = (0..=LAST_MS).prop_map(UnixMs::new);
     let token = (1..9_u64).prop_map(|n| Token::new(n).unwrap());

@@ -1,4 +1,4 @@
-//! The commands that take a lock, or several.
+//! The arguments of the commands that acquire a lock, or several.
 
 use dlock_core::args::{Acquire, AcquireAll, CapBy, Excerpt, Limits, Malformed, Release, Renew, Syntax};
 use dlock_core::{BindTo, Command, Lease, LeaseChoice, RequestId, Token, Want};
@@ -6,7 +6,7 @@ use dlock_core::{BindTo, Command, Lease, LeaseChoice, RequestId, Token, Want};
 use super::{LIMITS, acquire, lasting, nonzero, owner, syntax_error, words};
 
 #[test]
-fn each_option_of_a_command_that_takes_a_lock() {
+fn each_option_of_a_command_that_acquires_a_lock() {
     let plain = plain();
     let asked = RequestId::new(Command::Acquire, b"r");
     for (line, said) in [
@@ -21,7 +21,7 @@ fn each_option_of_a_command_that_takes_a_lock() {
         ("alice PX 7 maxhold 7", Acquire { lease: lasting(7), cap: Lease::new(7), ..plain.clone() }),
         ("alice MINTOKEN 7", Acquire { min_token: Token::new(7), ..plain.clone() }),
         ("* BLOCK 9 SESSION", Acquire { owner: None, block: Some(9), session: BindTo::Connection, ..plain.clone() }),
-        // In any order and case; a value may look like an option, and an owner too.
+        // Options come in any order and case. A value, and an owner, may look like an option.
         (
             "alice block 1 request r ex 1 session",
             Acquire {
@@ -39,8 +39,7 @@ fn each_option_of_a_command_that_takes_a_lock() {
     }
 }
 
-/// The cap of a hold is its `MAXHOLD` or the operator's setting, the smaller of both. The lease of a command stays
-/// below.
+/// The cap of a hold is its `MAXHOLD` or the operator's setting, the smaller of both. A longer lease is an error.
 #[test]
 fn a_cap_is_not_shorter_than_the_lease() {
     let with = |max: Option<u64>, line: &'static str| {
@@ -71,7 +70,11 @@ fn a_cap_is_not_shorter_than_the_lease() {
         assert_eq!(cap(max, line), said, "{line} with {max:?}");
     }
     let limits = Limits { max_hold: Lease::new(5), ..LIMITS };
-    assert_eq!(Renew::parse(words("alice PX 6"), limits).unwrap().lease, lasting(6), "it is cut, not refused");
+    assert_eq!(
+        Renew::parse(words("alice PX 6"), limits).unwrap().lease,
+        lasting(6),
+        "a renewal is cut later, not refused"
+    );
     assert_eq!(semaphore("alice 2 MAXHOLD 7").unwrap().cap, Lease::new(7));
     assert_eq!(several("1 k alice MAXHOLD 7").unwrap().acquire.cap, Lease::new(7));
 }
@@ -103,7 +106,7 @@ fn over(option: &'static str, by: CapBy, ms: u64) -> Malformed {
 }
 
 #[test]
-fn a_request_is_of_the_command_that_names_it() {
+fn a_request_id_belongs_to_the_command_that_names_it() {
     for (command, want) in [
         (Command::Acquire, Want::ExclusiveOnce),
         (Command::Racquire, Want::Exclusive),
@@ -121,7 +124,7 @@ fn a_request_is_of_the_command_that_names_it() {
 }
 
 #[test]
-fn what_a_command_that_takes_a_lock_refuses() {
+fn wrong_arguments_of_a_command_that_acquires_a_lock_are_errors() {
     for (line, why) in [
         ("", Malformed::Arity),
         ("''", Malformed::Owner),
@@ -155,7 +158,7 @@ fn what_a_command_that_takes_a_lock_refuses() {
 }
 
 #[test]
-fn a_new_token_has_a_limit() {
+fn mintoken_has_a_limit() {
     let most = LIMITS.now_us + 7000;
     for command in [Command::Acquire, Command::Racquire, Command::Wlock, Command::Rlock] {
         let least = |to: u64| {
@@ -222,7 +225,7 @@ fn a_semaphore_has_a_limit_and_permits_within_it() {
 }
 
 #[test]
-fn several_locks_have_names_that_differ() {
+fn several_locks_have_different_names() {
     let keys = |line| several(line).map(|said| said.keys.iter().map(|key| key.to_vec()).collect::<Vec<_>>());
     assert_eq!(keys("1 k alice"), Ok(vec![b"k".to_vec()]));
     assert_eq!(keys("3 c a b alice"), Ok(vec![b"c".to_vec(), b"a".to_vec(), b"b".to_vec()]), "in their order");
@@ -262,7 +265,7 @@ fn the_keys_of_several_are_counted_as_the_server_counts_them() {
     for (line, count) in [
         ("1 x a", Some(1)),
         ("3 x y z a PX 5", Some(3)),
-        // A key that is given twice, or once too often, is a key all the same.
+        // A key that is given twice is counted twice, though it is an error.
         ("2 x x a", Some(2)),
         ("0 x a", Some(0)),
         ("2 x a", None),
@@ -279,7 +282,7 @@ fn the_keys_of_several_are_counted_as_the_server_counts_them() {
 }
 
 #[test]
-fn how_long_an_owner_and_a_request_may_be() {
+fn owners_and_request_ids_have_a_longest_length() {
     let said = |owner: usize, request: usize| {
         let (owner, request) = ("o".repeat(owner), "r".repeat(request));
         acquire(&format!("{owner} REQUEST {request}")).map(|said| said.owner.unwrap().text().len())

@@ -1,4 +1,4 @@
-//! Leases and times to wait.
+//! Leases and `BLOCK`.
 
 use dlock_core::args::{Acquire, BadLease, Limits, Malformed, Syntax};
 use dlock_core::{BindTo, Command, Lease, LeaseChoice, SessionId, UnixMs};
@@ -6,7 +6,7 @@ use dlock_core::{BindTo, Command, Lease, LeaseChoice, SessionId, UnixMs};
 use super::{LIMITS, acquire, lasting, renew, words};
 
 #[test]
-fn a_wait_is_as_long_as_there_is_time() {
+fn block_is_at_most_the_latest_time() {
     let block = |ms: u64| acquire(&format!("alice BLOCK {ms}")).map(|said| said.block);
     for ms in [0, 1, UnixMs::MAX.get()] {
         assert_eq!(block(ms), Ok(Some(ms)));
@@ -33,7 +33,7 @@ fn a_lease_is_a_length_or_an_end() {
 }
 
 #[test]
-fn a_lease_that_cannot_be_is_refused() {
+fn a_lease_out_of_range_is_refused() {
     for (lease, why) in [
         ("PX x", Malformed::Integer("PX")),
         ("PX ''", Malformed::Integer("PX")),
@@ -53,7 +53,7 @@ fn a_lease_that_cannot_be_is_refused() {
         ("EX 101", too_long("EX")),
         ("PXAT 105001", too_long("PXAT")),
         ("EXAT 106", too_long("EXAT")),
-        // At the edge of 64 bits, which the end or the lease itself passes.
+        // At the limit of 64 bits: the deadline exceeds it, or the lease itself does.
         ("PX 9223372036854770807", too_long("PX")),
         ("PX 9223372036854770808", Malformed::ExpireTime("PX", BadLease::TooLarge)),
         ("PX 9223372036854775807", Malformed::ExpireTime("PX", BadLease::TooLarge)),
@@ -76,7 +76,7 @@ fn no_lease_is_over_a_year() {
 }
 
 #[test]
-fn a_session_has_a_lease_that_can_be_moved_on_in_time() {
+fn a_session_needs_a_lease_that_can_be_extended_in_time() {
     for (lease, said) in [
         ("SESSION", Ok(BindTo::Connection)),
         ("SESSION PX 300", Ok(BindTo::Connection)),
@@ -102,7 +102,7 @@ fn together(option: &'static str, before: &'static str) -> Result<BindTo<Session
     Err(Malformed::Syntax(Syntax::Together(option, before)))
 }
 
-/// Returns how the commands with a lease read it.
+/// Returns the lease as `ACQUIRE` and `RENEW` read it.
 fn leases(lease: &str) -> [Result<LeaseChoice, Malformed>; 2] {
     let line = format!("alice {lease}");
     [acquire(&line).map(|said| said.lease), renew(&line).map(|said| said.lease)]

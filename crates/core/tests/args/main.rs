@@ -1,5 +1,5 @@
-//! The meaning of every command's arguments, and why arguments are invalid. A case is a line of words; `''` is an empty
-//! one.
+//! The values of every command's arguments, and the errors for invalid ones. A case is a line of words; `''` is an
+//! empty word.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
@@ -45,7 +45,7 @@ fn owner(name: &str) -> Owner {
     Owner::new(name.as_bytes()).unwrap()
 }
 
-/// The clock is 5000 ms and a bit, the longest lease 100 s.
+/// The clock is at 5000.999 ms, and the longest lease is 100 s.
 const LIMITS: Limits =
     Limits { now_us: 5_000_999, max_lease: Lease::new(100_000).unwrap(), max_hold: None, max_token_lead: 7 };
 

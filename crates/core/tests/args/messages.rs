@@ -1,4 +1,4 @@
-//! The texts that a client reads: the server's own text first, then the word at fault.
+//! The texts of errors that a client reads: the server's own text first, then the word at fault.
 
 use dlock_core::args::{Acquire, AcquireAll, Check, Info, Limits, Malformed, Release};
 use dlock_core::{Command, Lease};

@@ -18,7 +18,7 @@ fn each_option_of_release() {
     let asked = RequestId::new(Command::Release, b"r");
     for (line, said) in [
         ("alice", plain.clone()),
-        // Only a command that takes a lock makes an owner up.
+        // Only for a command that acquires does the server draw an owner.
         ("*", Release { owner: owner("*"), ..plain.clone() }),
         ("alice READ", Release { mode: Some(Mode::Shared), ..plain.clone() }),
         ("alice WRITE", Release { mode: Some(Mode::Exclusive), ..plain.clone() }),
@@ -47,7 +47,7 @@ fn each_option_of_release() {
 }
 
 #[test]
-fn what_release_refuses() {
+fn wrong_arguments_of_release_are_errors() {
     for (line, why) in [
         ("", Malformed::Arity),
         ("''", Malformed::Owner),

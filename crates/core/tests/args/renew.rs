@@ -40,7 +40,7 @@ fn each_option_of_renew() {
 }
 
 #[test]
-fn what_renew_refuses() {
+fn wrong_arguments_of_renew_are_errors() {
     for (line, why) in [
         ("", Malformed::Arity),
         ("''", Malformed::Owner),
@@ -59,11 +59,11 @@ fn what_renew_refuses() {
 }
 
 #[test]
-fn a_token_is_raised_up_to_a_limit() {
+fn mintoken_raises_a_token_up_to_a_limit() {
     let most = LIMITS.now_us + 7000;
-    let lift = |to: u64| renew(&format!("alice MINTOKEN {to}")).map(|said| said.token);
-    assert_eq!(lift(most), Ok(RenewToken::AtLeast(Token::new(most).unwrap())));
-    assert_eq!(lift(most + 1), Err(Malformed::TokenAhead(7)));
+    let raise = |to: u64| renew(&format!("alice MINTOKEN {to}")).map(|said| said.token);
+    assert_eq!(raise(most), Ok(RenewToken::AtLeast(Token::new(most).unwrap())));
+    assert_eq!(raise(most + 1), Err(Malformed::TokenAhead(7)));
     let is = renew(&format!("alice TOKEN {}", most + 1)).unwrap().token;
-    assert_eq!(is, RenewToken::Is(Token::new(most + 1).unwrap()), "to name a token lifts nothing");
+    assert_eq!(is, RenewToken::Is(Token::new(most + 1).unwrap()), "TOKEN has no such limit, as it raises no token");
 }

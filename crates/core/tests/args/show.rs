@@ -1,4 +1,4 @@
-//! `CHECK` and `INFO`, and which words are integers.
+//! The arguments of `CHECK` and `INFO`, and the words that are integers.
 
 use dlock_core::Token;
 use dlock_core::args::{Check, Info, Malformed};
@@ -56,9 +56,9 @@ fn how_much_info_shows() {
     }
 }
 
-/// As the server reads them: decimal, 64 bits, no plus sign, no leading zeros, nothing around.
+/// Integers are read as the server reads them: decimal, 64 bits, no plus sign, no leading zeros, no spaces.
 #[test]
-fn which_words_are_integers() {
+fn integers_are_read_as_the_server_reads_them() {
     let read = |word: &str| Info::parse([&b"FULL"[..], b"COUNT", word.as_bytes()].into_iter());
     for integer in [1, 9, 10, 19, 90, 1_234_567_890, i64::MAX] {
         assert_eq!(read(&integer.to_string()), Ok(Info(Detail::Full(usize::try_from(integer).unwrap().min(1000)))));

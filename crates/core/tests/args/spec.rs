@@ -24,7 +24,7 @@ fn each_parser_knows_the_words_of_its_description_and_no_others() {
     }
     check(&spec::RELEASE, &before, |line| Release::parse(words(line)).err());
     check(&spec::RENEW, &before, |line| Renew::parse(words(line), LIMITS).err());
-    // Each second word of these is one that only the first makes valid.
+    // Some words are valid only behind others.
     check(&spec::INFO, &["", "FULL "], |line| Info::parse(words(line)).err());
     check(&spec::SESSIONS, &["id ", "id PX 300 ", "id CLOSE ", "id LIST "], |line| Session::parse(words(line)).err());
 }
@@ -35,7 +35,7 @@ fn the_log_knows_the_subcommands_of_its_description_and_no_others() {
     assert_eq!(known.into_iter().collect::<BTreeSet<_>>(), spec::LOG.words().into_iter().collect());
 }
 
-/// Tries all words of all commands, and one of none, behind each of these beginnings.
+/// Tries all words of all commands, and a word of no command, behind each of the beginnings `before`.
 #[track_caller]
 fn check(spec: &Spec, before: &[&str], parse: impl Fn(&str) -> Option<Malformed>) {
     let is_known = |word: &&str| {

@@ -1,4 +1,4 @@
-//! Reading any bytes gives a value that can be kept, or an error.
+//! Decoding any bytes gives a valid value or an error.
 
 use dlock_core::DecodeError;
 use proptest::collection::vec;
@@ -23,19 +23,19 @@ proptest! {
     }
 
     #[test]
-    fn a_part_of_a_lock_ends_too_early(lock in any_lock(), at in any::<Index>()) {
+    fn a_cut_lock_is_an_error(lock in any_lock(), at in any::<Index>()) {
         let bytes = lock_bytes(&lock);
         prop_assert_eq!(lock_holds(&bytes[..at.index(bytes.len())]), Err(DecodeError::Truncated));
     }
 
     #[test]
-    fn a_part_of_an_effect_ends_too_early(effect in any_effect(), at in any::<Index>()) {
+    fn a_cut_effect_is_an_error(effect in any_effect(), at in any::<Index>()) {
         let bytes = effect_bytes(&effect);
         prop_assert_eq!(effect_of(&bytes[..at.index(bytes.len())]), Err(DecodeError::Truncated));
     }
 
     #[test]
-    fn more_than_a_value_is_no_value(lock in any_lock(), effect in any_effect(), more in vec(any::<u8>(), 1..9)) {
+    fn bytes_after_a_value_are_an_error(lock in any_lock(), effect in any_effect(), more in vec(any::<u8>(), 1..9)) {
         let lock = [lock_bytes(&lock), more.clone()].concat();
         let effect = [effect_bytes(&effect), more].concat();
         prop_assert_eq!(lock_holds(&lock), Err(DecodeError::TrailingBytes));
@@ -62,9 +62,9 @@ proptest! {
     }
 }
 
-/// Every value with one byte changed, to anything: no luck needed.
+/// Tries every byte value in every place of a lock.
 #[test]
-fn no_byte_of_a_small_lock_does_harm() {
+fn a_small_lock_with_any_wrong_byte_does_no_harm() {
     let lock = crate::values::lock([
         crate::values::hold(b"ab", dlock_core::Mode::Exclusive, 1, 200, 100_000, 5),
         crate::values::hold(b"ab", dlock_core::Mode::Shared, 2, 300, 200_000, 600),
@@ -79,7 +79,7 @@ fn no_byte_of_a_small_lock_does_harm() {
     }
 }
 
-/// Reads the bytes as both kinds of value. A value that comes out can be written, and read again as the same.
+/// Decodes the bytes as a lock and as an effect. If that succeeds, the value is the same after encoding and decoding.
 fn read(bytes: &[u8]) {
     if let Ok(lock) = dlock_core::decode_lock(bytes) {
         let holds: Vec<_> = lock.stored_holds().cloned().collect();

@@ -19,9 +19,9 @@ fn effects_of_version_1_are_read_and_written() {
     compare_effects(&golden, &effects());
 }
 
-/// Releases before 0.2 said in an effect that a request waits. It changes nothing.
+/// Effects of releases before 0.2 have a flag for waiters, which is ignored.
 #[test]
-fn effects_of_version_1_that_say_that_somebody_waits_are_read() {
+fn effects_of_version_1_with_the_flag_for_waiters_are_read() {
     let golden = parse(include_str!("../../testdata/effect-v1.hex"));
     let effects = effects();
     let with_waiters = golden.iter().filter(|(name, _)| name.ends_with(WITH_WAITERS));
@@ -221,13 +221,13 @@ fn request(command: Command, id: &[u8]) -> Option<Box<Extras>> {
     Extras::of(RequestId::new(command, id), None, None)
 }
 
-/// The values of a golden file by name.
+/// Returns the values of a golden file by name.
 fn parse(text: &str) -> BTreeMap<&str, Vec<u8>> {
     let mut values = BTreeMap::new();
     let mut name = "";
     for line in text.lines() {
         if let Some(named) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            assert!(values.insert(named, Vec::new()).is_none(), "{named} is there twice");
+            assert!(values.insert(named, Vec::new()).is_none(), "{named} is in the file twice");
             name = named;
             continue;
         }

@@ -1,4 +1,4 @@
-//! The bytes of locks and effects: what they are in version 1, and that any bytes are read without harm.
+//! The bytes of locks and effects: those of each version, and that decoding any bytes does no harm.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ fn effect_bytes(effect: &Effect) -> Vec<u8> {
     bytes
 }
 
-/// The holds that the bytes have, lowest token first.
+/// Returns the holds of the lock with these bytes, lowest token first.
 fn lock_holds(bytes: &[u8]) -> Result<Vec<Hold>, DecodeError> {
     decode_lock(bytes).map(|lock| lock.stored_holds().cloned().collect())
 }
@@ -40,7 +40,7 @@ fn effect_of(bytes: &[u8]) -> Result<Effect, DecodeError> {
     decode_effect(bytes)
 }
 
-/// The bytes of a number: seven bits in each, the lowest first.
+/// Returns the bytes of a number (LEB128): seven bits in each, the lowest first.
 fn number_bytes(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while number >= 0x80 {

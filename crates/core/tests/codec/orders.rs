@@ -1,12 +1,12 @@
-//! A lock with many holds is decoded in a time that their order in the bytes does not change: anybody who may `RESTORE`
-//! one key chooses that order.
+//! The order of the holds in the bytes does not change how long decoding a large lock takes: a client that may
+//! `RESTORE` a key chooses that order.
 
 use std::time::{Duration, Instant};
 
 use dlock_core::decode_lock;
 
 const HOLDS: u64 = 30_000;
-/// How many times as long as the natural order another order may take: a quadratic decoder takes tens of times as long.
+/// How many times as long as the natural order another order may take. A quadratic decoder takes tens of times as long.
 const MOST: u32 = 4;
 
 /// Writes a number as the codec does: seven bits in a byte, the lowest first.
@@ -18,7 +18,7 @@ fn number(mut number: u64, bytes: &mut Vec<u8>) {
     bytes.push(number.to_le_bytes()[0]);
 }
 
-/// How the holds follow each other: the owner, the deadline, the token and the slot of the nth hold.
+/// The order of the holds: the owner, the deadline, the token and the slot of the nth hold.
 struct Order {
     what: &'static str,
     owner: fn(u64) -> u64,
@@ -35,7 +35,7 @@ fn falling(n: u64) -> u64 {
     HOLDS - n
 }
 
-/// In no order, each once: the factor and the number of holds have no common divisor.
+/// Returns each number once, in no order: the factor and the number of holds have no common divisor.
 fn mixed(n: u64) -> u64 {
     n * 7_919 % HOLDS
 }
@@ -91,7 +91,7 @@ fn no_order_of_the_holds_takes_longer() {
         Order { what: "all are mixed", owner: mixed, deadline: mixed, token: mixed, slot: |n| mixed(n) * 64 },
     ];
     for order in orders {
-        // A busy machine may lengthen a run: it gets more chances.
+        // A run on a busy machine may take longer, so it is repeated.
         let (mut times, most) = (Vec::new(), natural_time * MOST);
         while times.len() < 15 && times.last().is_none_or(|time| *time >= most) {
             times.push(time_of(&order));

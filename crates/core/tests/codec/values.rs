@@ -1,4 +1,4 @@
-//! Locks and effects to encode: by hand, and drawn at random with every limit in them.
+//! Locks and effects to encode: chosen ones, and random ones that include every limit.
 
 use dlock_core::{
     Bond, Change, Command, Effect, Expiry, Extras, Hold, Lease, Lock, Memory, Mode, Owner, RequestId, Token, UnixMs,
@@ -22,7 +22,7 @@ pub fn hold(owner: &[u8], mode: Mode, count: u32, lease: u64, deadline: u64, tok
     }
 }
 
-/// A lock with these holds, each in place of those it excludes.
+/// Returns a lock with these holds. Each replaces the earlier ones that it excludes.
 pub fn lock(holds: impl IntoIterator<Item = Hold>) -> Lock {
     let mut lock = Lock::default();
     for hold in holds {
@@ -74,7 +74,7 @@ fn any_hold() -> impl Strategy<Value = Hold> {
     )
 }
 
-/// Some of them with a cap.
+/// Gives some of the holds a cap.
 fn capped(holds: impl Strategy<Value = Hold>) -> impl Strategy<Value = Hold> {
     (holds, option::weighted(0.3, number(0, Lease::MAX.get()))).prop_map(|(hold, more)| {
         let cap = more.map(|more| UnixMs::new(hold.deadline.get() + more));
@@ -106,7 +106,7 @@ fn any_time() -> impl Strategy<Value = UnixMs> {
     number(0, UnixMs::MAX.get()).prop_map(UnixMs::new)
 }
 
-/// A number of any length in bits, with the limits more often than chance has them.
+/// Draws a number of any length in bits, and the limits more often than by chance.
 fn number(least: u64, most: u64) -> impl Strategy<Value = u64> {
     let any_length = (0..=53_u32, least..=most).prop_map(move |(shift, number)| (number >> shift).max(least));
     prop_oneof![8 => any_length, 1 => Just(least), 1 => Just(most)]

@@ -1,4 +1,4 @@
-//! When locks are visited: what is gone keeps nothing else from its turn.
+//! The order of visits: locks, waiters and sessions that are gone delay no others.
 
 use dlock_core::engine::{Entered, Fault, Input, Output};
 use dlock_core::{BindTo, ClientId, Keyspace, Lease, LeaseChoice, Lock, Request, UnixMs, Want};
@@ -23,7 +23,7 @@ fn waiter(entered: Result<Entered, Fault>) -> dlock_core::engine::WaiterId {
     }
 }
 
-/// The key is deleted, and the server tells.
+/// Deletes a key, and tells the engine.
 fn remove(server: &mut Server, key: &str) {
     server.space.delete(&(0, key.into()));
     let now = server.space.now();
@@ -39,9 +39,10 @@ fn lock<'s>(server: &'s Server, key: &str) -> &'s Lock {
     server.space.lock(&(0, key.into()))
 }
 
-/// A request of another client for several locks has the server remove an expired key, which has no hook.
+/// For a request for several locks, the engine asks the server about a key, which the server then expires without a
+/// hook.
 #[test]
-fn sessions_of_others_go_on_when_the_server_removes_a_key_that_it_is_asked_about() {
+fn sessions_of_others_stay_when_the_server_removes_a_key_that_it_is_asked_about() {
     let mut server = Server::new();
     bind(&mut server, "victim", 1, 900);
     bind(&mut server, "early", 2, 9000);
@@ -75,14 +76,14 @@ fn many_locks_that_are_removed_from_the_last_to_the_first_do_not_delay_the_renew
         remove(&mut server, &format!("k{n}"));
         server.engine.audit().unwrap();
     }
-    // A tick is over before all of them were looked at.
+    // The tick ends before it has looked at all of them.
     server.space.us_per_open = 100;
     tick(&mut server);
     assert!(server.engine.wake_at().is_some_and(|at| at.get() <= server.space.ms() + 1), "all were looked at");
     assert!(lock(&server, "victim").last_deadline() > end, "the session has to wait for the others");
 }
 
-/// The server tells nobody of a key that expires while it is asked whether it accepts writes.
+/// No event tells the engine of a key that expires while the engine asks the server whether it accepts writes.
 #[test]
 fn a_waiter_gets_in_when_the_watchdog_finds_that_the_key_is_gone() {
     let mut server = Server::new();
@@ -93,10 +94,10 @@ fn a_waiter_gets_in_when_the_watchdog_finds_that_the_key_is_gone() {
     server.answers();
     server.pass_ms(20_000);
     tick(&mut server);
-    assert_eq!(server.answers(), 1, "the waiter is left to the end of the lease that there was");
+    assert_eq!(server.answers(), 1, "the waiter waits until the end of the lost lease");
 }
 
-/// A lock that is due moves with its head: what the head before has made due does not stand before it.
+/// A due lock counts for the client that is its head now: it does not wait behind the locks of an earlier head.
 #[test]
 fn a_lock_whose_head_leaves_does_not_wait_for_the_other_locks_of_that_client() {
     let mut server = Server::new();
@@ -117,12 +118,12 @@ fn a_lock_whose_head_leaves_does_not_wait_for_the_other_locks_of_that_client() {
     server.engine.abandon(head);
     server.space.us_per_open = 100;
     tick(&mut server);
-    assert_eq!(server.answers(), 1, "it is visited with the locks of the client that has left");
+    assert_eq!(server.answers(), 1, "the lock is visited after those of the client that has left");
 }
 
-/// A request that would be a deadlock joins the queues and leaves them again: what was noted there stays.
+/// A request that is a deadlock joins the queues and leaves them again. The record of a waiter that left stays.
 #[test]
-fn a_deadlock_does_not_swallow_what_watch_is_to_hear() {
+fn a_deadlock_does_not_suppress_the_signal_that_the_last_waiter_has_left() {
     let mut server = Server::new();
     for (key, owner) in [("a", 1), ("b", 2)] {
         assert!(is_granted(&server.acquire(key, owner, 1, Want::Exclusive)));

@@ -1,4 +1,5 @@
-//! The search for a deadlock takes a bounded number of steps: a longer one ends without a finding, and the request waits.
+//! The search for a deadlock takes a bounded number of steps. If it needs more, it finds nothing, and the request
+//! waits.
 
 use dlock_core::Want;
 use dlock_core::engine::{Entered, Fault};
@@ -26,13 +27,13 @@ fn every_holder_costs_a_step() {
 }
 
 #[test]
-fn owners_that_are_long_cost_more() {
+fn long_names_of_owners_cost_more() {
     assert!(closes_behind_readers(870, 1024));
     assert!(!closes_behind_readers(900, 1024));
 }
 
-/// Each owner holds a key and waits for that of the one before; the first then asks for the last key. Whether it is
-/// told that this is a deadlock.
+/// Each owner holds a key and waits for the key of the previous owner. The first owner then asks for the last key.
+/// Returns whether the reply is `DEADLOCK`.
 fn closes_a_cycle(keys: usize, name_len: usize) -> bool {
     let mut server = Server::new();
     let key = |number: usize| format!("{number:0name_len$}");
@@ -45,7 +46,8 @@ fn closes_a_cycle(keys: usize, name_len: usize) -> bool {
     is_deadlock(&server.acquire(&key(keys - 1), 0, 20, Want::ExclusiveOnce))
 }
 
-/// Many readers hold a key that a writer waits for; the reader that is looked at last asks for what the writer holds.
+/// Many readers hold a key that a writer waits for. The reader that the search reaches last asks for a key that the
+/// writer holds. Returns whether the reply is `DEADLOCK`.
 fn closes_behind_readers(readers: usize, owner_len: usize) -> bool {
     let mut server = Server::new();
     for number in 1..=readers {
