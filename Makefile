@@ -25,12 +25,12 @@ FUZZ_TOOL := $(CURDIR)/target/release/dlock-stress
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## this list
 	@echo 'dlock: distributed locks as a native feature of Redis and Valkey'
 	@echo
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  make %-21s %s\n", $$1, $$2 }'
 	@echo
 	@echo '  PORT=6380       another port for run'
 	@echo "  SERVERS='a b'   only these servers for matrix, TESTS='c d' only these files of tests/server/"
@@ -181,7 +181,7 @@ bench-peers: module ## time dlock beside etcd, ZooKeeper, PostgreSQL and Redlock
 	{ $$CARGO_TARGET_DIR/release/dlock-peers --keep lab/peers/figures/peers.json $(BENCH); measured=$$?; \
 	$$CARGO_TARGET_DIR/debug/dlock-comparison && exit $$measured; }
 
-bench-waiting: module ## time waiting in line and sessions on a quiet machine, fail if a target is missed
+bench-waiting: module ## time waits in the queue and sessions on a quiet machine, fail if a target is missed
 	server=$$(scripts/server) && export DLOCK_SERVER="$$server" && ulimit -n 16384 && \
 	cargo build --locked --release --package dlock-bench && bench=$$CARGO_TARGET_DIR/release/dlock-bench && \
 	"$$bench" waiting
