@@ -28,17 +28,17 @@ impl Acquire {
         Self { backend, terms }
     }
 
-    /// Sets how long the server keeps the lock when it hears nothing from this process any more: 30 s unless set, 3 ms
-    /// to 365 days, and at least 300 ms for a session. The longer, the longer others wait after a crash; the shorter,
-    /// the shorter an outage of the network may last.
+    /// Sets how long the server keeps the lock after it last heard from this process: 30 s unless set, 3 ms to 365
+    /// days, and at least 300 ms for a session. With a longer lease, others wait longer after a crash; with a shorter
+    /// one, a shorter outage of the network loses the lock.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms.lease = lease;
         self
     }
 
     /// Waits in the queue for at most this time (to the millisecond). Zero: does not wait. An outage counts as waiting:
-    /// the client looks for a server until the wait is over, and the error is then [`Error::Unreachable`]. It comes 250
-    /// ms after that at the latest, and replicas have their own time in addition.
+    /// the client looks for a server until the wait is over, and the error is then [`Error::Unreachable`]. The error
+    /// comes at most 250 ms after the end of the wait; replicas have their own time in addition.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.terms.wait = if wait.is_zero() { Wait::Not } else { Wait::AtMost(wait) };
         self
@@ -50,9 +50,10 @@ impl Acquire {
         self
     }
 
-    /// Sets how long to look for a server if the wait has no limit, counted from the last answer: 30 s unless set. A
-    /// request that waits asks for a sign of life meanwhile. Without waiting, for how long to wait for an answer: 1 s
-    /// unless set. With [`wait`](Acquire::wait), an outage counts as waiting instead, and this has no effect.
+    /// Sets how long an outage may last. Without a limit of the wait: how long the client looks for a server after the
+    /// last answer, 30 s unless set; a waiting request asks for a sign of life meanwhile. Without waiting: how long the
+    /// client waits for an answer, 1 s unless set. Has no effect with [`wait`](Acquire::wait), where an outage counts
+    /// as waiting.
     pub fn outage(mut self, limit: Duration) -> Self {
         self.terms.outage = Some(limit);
         self
@@ -64,8 +65,8 @@ impl Acquire {
     /// lease has passed since the last renewal that was acknowledged.
     ///
     /// A failover is then less likely to lose the lock, and still can: the server may promote a replica that has not
-    /// acknowledged. Only the fencing token protects against that. Zero replicas is the default. Not for a quorum, whose
-    /// servers are independent.
+    /// acknowledged. Only the fencing token protects against that. Zero replicas is the default. Not for a quorum,
+    /// whose servers are independent.
     pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.terms.replicas = (count > 0).then_some(Replicas { count, timeout });
         self
@@ -88,28 +89,30 @@ impl Acquire {
         self
     }
 
-    /// Limits how long the lock is held: it is lost so long after its grant, however often it is renewed, and
-    /// [`remaining`](Guard::remaining) counts to that end. So what hangs does not keep its lock forever. A longer lease
-    /// is cut to it. Not for a quorum. The server needs a module that knows `MAXHOLD`.
+    /// Limits how long the lock is held: the lock is lost this long after its grant, however often it is renewed, and
+    /// [`remaining`](Guard::remaining) counts down to that end. A program that hangs then does not keep its lock
+    /// forever. A longer lease is cut to this time. Not for a quorum. The server needs a module that knows `MAXHOLD`.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.terms.max_hold = Some(most);
         self
     }
 
     /// Keeps the lock for at least this time from its grant, even if it is released earlier, the guard is dropped, or
-    /// this process ends: so that what runs under it does not run again too soon. A release before that time leaves the
-    /// lock to a lease, which nothing renews; [`Guard::release_after`] with zero frees it at once. 1 ms to 365 days.
+    /// this process ends. Keeps a job from running again too soon, for example. After a release before that time, the
+    /// server holds the lock until then, and nothing renews it; [`Guard::release_after`] with zero frees it at once. 1
+    /// ms to 365 days.
     ///
-    /// The server has this time as the lease from the grant on, so it must allow it (`dlock.max-lease`). Not for a
+    /// The lease is at least this time from the grant on, so the server must allow it (`dlock.max-lease`). Not for a
     /// quorum, and not with sessions, which end with their locks.
     pub fn at_least(mut self, time: Duration) -> Self {
         self.terms.at_least = Some(time);
         self
     }
 
-    /// Binds the lock to a connection of its own: the server keeps the lease alive while that is open, and frees the
-    /// lock when it ends. A connection for each guard. When it breaks, the guard binds the lock to another one, if the
-    /// server still has it (a failover, `dlock.session-grace`); otherwise it is [`lost`](Guard::lost).
+    /// Binds the lock to a connection of its own: the server renews the lease while that connection is open, and frees
+    /// the lock when it closes. Each guard has its own connection. When the connection breaks, the guard binds the lock
+    /// to a new one if the server still holds the lock (a failover, `dlock.session-grace`); otherwise the lock is
+    /// [`lost`](Guard::lost).
     pub fn session(mut self) -> Self {
         self.terms.keep = Keep::Session;
         self
@@ -155,7 +158,7 @@ impl Acquire {
         let grant = backend.acquire(&terms).await?;
         let session = terms.named.clone();
         let guard = Guard::new(backend, terms, grant);
-        // If it has ended meanwhile, dropping the guard releases the lock.
+        // If the session has ended meanwhile, dropping the guard releases the lock.
         session.map_or(Ok(()), |session| session.check())?;
         Ok(guard)
     }

@@ -1,4 +1,4 @@
-//! More than one guard for an owner: entered again, upgraded, downgraded.
+//! More guards for an owner that holds the lock already: re-entry, upgrade, downgrade.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::owner::Naming;
 
 impl Guard {
     /// Enters the lock once more: another guard of the same hold, with the same owner, token and lease. The last of its
-    /// guards releases the hold. One round trip, because a lock that was lost is not entered again.
+    /// guards releases the hold. Renews the lease (one round trip), because a lost lock cannot be entered again.
     ///
     /// # Errors
     ///
@@ -21,13 +21,13 @@ impl Guard {
         Ok(self.another())
     }
 
-    /// Acquires the lock exclusively for this reader: await it to get a second guard. This one goes on reading
-    /// meanwhile and after that: release the second one to be a mere reader again, and this one to be none.
+    /// Acquires the lock exclusively for this reader: await it to get a second guard. This guard stays a reader
+    /// meanwhile and afterwards. Release the second guard to stop writing, and this one to stop reading.
     ///
-    /// Has the lease and the options of this guard, unless told otherwise, and waits at the front of the queue for the
-    /// other readers to leave. Of two readers that wait to be upgraded, each would wait for the other: the second gets
-    /// [`Error::Refused`] with the code `DEADLOCK`, or [`Error::Contention`] if it does not wait. It should release its
-    /// lock, and acquire it for writing.
+    /// The upgrade has the lease and the options of this guard, unless told otherwise, and waits at the front of the
+    /// queue for the other readers to leave. Two readers that wait to be upgraded would wait for each other: the second
+    /// gets [`Error::Refused`] with the code `DEADLOCK`, or [`Error::Contention`] if it does not wait. The second
+    /// should release its lock, and acquire it for writing.
     ///
     /// # Errors
     ///
@@ -42,8 +42,8 @@ impl Guard {
         Ok(Acquire::new(self.backend().clone(), terms))
     }
 
-    /// Makes a writer a reader, whom the readers at the head of the queue join. No other writer comes between: what was
-    /// written stays as it is. The new guard has a token of its own.
+    /// Turns a writer into a reader; the readers at the head of the queue are granted with it. No other writer comes
+    /// between, so what was written stays as it is. The new guard has a token of its own.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Guard {
         }
         let reader = Acquire::new(self.backend().clone(), self.beside(Mode::Read, Wait::Not)?);
         let reader = match reader.await {
-            // A writer is let in among readers at once.
+            // A writer that still holds the lock gets a read hold at once.
             Err(Error::Contention) => return Err(Error::Lost),
             outcome => outcome?,
         };
@@ -66,7 +66,7 @@ impl Guard {
         Ok(reader)
     }
 
-    /// Asks for another hold of the same owner.
+    /// Returns the terms of another hold of the same owner.
     fn beside(&self, mode: Mode, wait: Wait) -> Result<Terms, Error> {
         let hold = self.hold();
         if let Backend::Quorum(_) = self.backend() {

@@ -1,8 +1,9 @@
 //! The course of an acquisition: what to send next, what it got, and what has to be cleaned up.
 //!
-//! A command may be executed although its answer never comes. So a grant counts from the earliest copy that may have got
-//! it, the nil of a copy that lost its place to another one is no refusal, and an outcome says what may be left on a
-//! server. Pure: the time is an argument. `tests/clients/histories` says what it answers.
+//! A command may be executed although its answer never arrives, and a request is sent again if it got none. For this
+//! reason the lease of a grant counts from the earliest copy that may have been granted. The nil of a copy that lost
+//! its place in the queue to another copy is no refusal. An outcome says what may be left on a server. Pure: the time
+//! is an argument. The histories in `tests/clients/histories` define the answers.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +13,13 @@ use crate::validity::end;
 /// The next command, or the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Ask for the lock: `block` is how long to wait in the queue, unless it is a try. `fresh`: as another owner, since
-    /// the last grant is over.
+    /// Ask for the lock. `block`: how long to wait in the queue; `None`: do not wait. `fresh`: as another owner,
+    /// because the last grant has ended.
     Ask {
         block: Option<Block>,
         fresh: bool,
     },
-    /// Renew what was granted: too little of it is certain.
+    /// Renew the grant, because too little of its lease is certain.
     Confirm,
     Over(Outcome, Cleanup),
 }
@@ -32,7 +33,7 @@ pub(crate) enum Block {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Certain until then.
+    /// The hold is certain until this time.
     Granted(Instant),
     Refused,
     Unreachable,
@@ -42,13 +43,13 @@ pub(crate) enum Outcome {
     Canceled,
 }
 
-/// The rest that may be left on a server.
+/// The cleanup that a server may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cleanup {
     Nothing,
-    /// A command may wait there, or be granted.
+    /// A command without an answer may wait in the queue, or be granted.
     Leave,
-    /// The token is known.
+    /// A hold whose token is known.
     Release,
 }
 
@@ -57,7 +58,9 @@ pub(crate) enum Cleanup {
 struct Command {
     number: u64,
     sent: Instant,
+    /// The command asks for the lock. Otherwise it renews the grant.
     asks: bool,
+    /// The command waits in the queue.
     waits: bool,
     /// The command has no answer: it may be executed at any time.
     is_open: bool,
@@ -69,14 +72,14 @@ struct Command {
 pub(crate) struct Attempt {
     wait: Wait,
     lease: Duration,
-    /// For how long a try looks for an answer.
+    /// How long an acquisition that does not wait looks for an answer.
     outage: Duration,
     began: Instant,
     commands: Vec<Command>,
     sent: u64,
     /// Until when the grant is certain.
     grant: Option<Instant>,
-    /// Whether it has been answered at all: then it waits.
+    /// Whether a server has answered at all: the next request then waits in the queue.
     is_answered: bool,
     has_said_nil: bool,
     next: Next,
@@ -94,7 +97,7 @@ impl Attempt {
         self.next
     }
 
-    /// The command that comes next is about to be sent. Returns its number.
+    /// Records that the next command is about to be sent, and returns its number.
     pub fn sends(&mut self, now: Instant) -> u64 {
         let (asks, waits) = match self.next {
             Next::Ask { block, .. } => (true, block.is_some()),
@@ -108,10 +111,10 @@ impl Attempt {
         self.sent
     }
 
-    /// Takes a token.
+    /// Takes the answer that the lock is granted.
     pub fn granted(&mut self, now: Instant, number: u64) {
         let Some(command) = self.close(number).filter(|_| self.grant.is_none()) else { return };
-        // The copy is sent once more if its connection ends before the grant is certain.
+        // Kept for `unbound`, which counts the copy as unanswered again.
         self.commands.push(Command { is_open: false, ..command });
         let sent = self.open_copies().map(|copy| copy.sent).fold(command.sent, Instant::min);
         let until = end(sent, self.lease);
@@ -120,14 +123,14 @@ impl Attempt {
         self.set(if is_young { Next::Over(Outcome::Granted(until), Cleanup::Nothing) } else { Next::Confirm });
     }
 
-    /// Takes a nil.
+    /// Takes the nil that answers a request for the lock.
     pub fn nil(&mut self, now: Instant, number: u64) {
         let Some(command) = self.close(number) else { return };
         (self.is_answered, self.has_said_nil) = (true, true);
         if self.grant.is_some() {
             return;
         }
-        // A copy that came late has taken the place of this one.
+        // The place in the queue may have gone to another copy.
         let has_lost_its_place = !command.waits || self.open_copies().next().is_some();
         if self.wait == Wait::Not || !has_lost_its_place || !self.is_time_left(now) {
             return self.end(Outcome::Refused);
@@ -135,7 +138,7 @@ impl Attempt {
         self.ask(now, false);
     }
 
-    /// Takes the answer that the key has another type: a program without dlock has the lock, which has no queue.
+    /// Takes the answer that the key has another type: a program without dlock holds the lock, which then has no queue.
     pub fn foreign(&mut self, now: Instant, number: u64) {
         if self.close(number).is_none() || self.grant.is_some() {
             return;
@@ -144,7 +147,7 @@ impl Attempt {
         if self.wait != Wait::Not && self.is_time_left(now) { self.ask(now, false) } else { self.end(Outcome::Refused) }
     }
 
-    /// Takes the answer to a renewal that confirms, after which the hold lasts at most until then.
+    /// Takes the success of a renewal that confirms the grant. The hold lasts at most until `most`.
     pub fn ok(&mut self, now: Instant, number: u64, most: Option<Instant>) {
         let Some(command) = self.close(number) else { return };
         let until = end(command.sent, self.lease);
@@ -154,18 +157,18 @@ impl Attempt {
         self.set(if until > now { granted } else { Next::Confirm });
     }
 
-    /// Takes the nil of a renewal that confirms.
+    /// Takes the nil of a renewal that should confirm the grant: the grant has ended.
     pub fn gone(&mut self, now: Instant, number: u64) {
         if self.close(number).is_none() {
             return;
         }
         (self.grant, self.is_answered, self.has_said_nil) = (None, true, true);
-        // A copy of the same owner that comes late must not be taken for the next request's.
+        // A late answer to the old owner must not be taken for an answer to the next request.
         self.commands.iter_mut().for_each(|command| command.is_old = true);
         if self.is_time_left(now) { self.ask(now, true) } else { self.end(Outcome::Refused) }
     }
 
-    /// The connection that a grant was bound to has ended before it was confirmed: it is asked for again.
+    /// The connection of a grant has ended before the grant was confirmed: the lock is asked for again.
     pub fn unbound(&mut self, now: Instant) {
         if self.grant.take().is_some() {
             self.commands.iter_mut().filter(|command| command.asks).for_each(|command| command.is_open = true);
@@ -215,8 +218,8 @@ impl Attempt {
         self.commands.iter().any(|command| command.is_open && command.is_old && command.asks)
     }
 
-    /// Returns whether a renewal of the grant has no answer: one that confirms, or one that was sent behind a copy of the
-    /// request, if such are.
+    /// Returns whether a renewal of the grant has no answer: one that should confirm it or, if `asks_renew`, one that
+    /// was sent together with a copy of the request.
     pub fn is_renewal_open(&self, asks_renew: bool) -> bool {
         self.commands.iter().any(|command| command.is_open && !command.is_old && (asks_renew || !command.asks))
     }
@@ -253,7 +256,7 @@ impl Attempt {
         self.set(Next::Over(outcome, self.cleanup()));
     }
 
-    /// An outcome is final.
+    /// Sets what comes next. An outcome is final.
     fn set(&mut self, next: Next) {
         if !matches!(self.next, Next::Over(..)) {
             self.next = next;
@@ -265,8 +268,8 @@ impl Attempt {
         Some(self.commands.remove(at)).filter(|command| !command.is_old)
     }
 
-    /// Forgets one of very many commands without an answer. The first of its kind stays: a grant may count from it, and it
-    /// may have to be cleaned up.
+    /// Forgets one of very many commands without an answer. The first of its kind stays: a grant may count from it, and
+    /// it may have to be cleaned up.
     fn forget_one(&mut self) {
         let mut kinds = Vec::new();
         let second = self.commands.iter().position(|command| {
@@ -294,7 +297,7 @@ impl Attempt {
     }
 }
 
-/// The commands that are remembered.
+/// How many commands are remembered.
 const MOST: usize = 64;
 
 #[cfg(test)]
@@ -303,7 +306,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(3000);
 
-    /// An attempt, and the time of it.
+    /// An attempt that sends many commands, and the present time.
     struct Long(Attempt, Instant);
 
     impl Long {
@@ -317,7 +320,7 @@ mod tests {
             self.0.sends(self.1)
         }
 
-        /// An old program has the lock.
+        /// A program without dlock holds the lock.
         fn finds_it_taken(&mut self, times: usize) {
             for _ in 0..times {
                 let number = self.sends();

@@ -38,7 +38,7 @@ pub(crate) enum Backend {
 impl Backend {
     pub async fn acquire(&self, terms: &Terms) -> Result<Grant, Error> {
         match self {
-            // Boxed: it is several times as large as that of a quorum, which would be copied with it.
+            // Boxed, because this future is several times as large as that of a quorum, and both would take its size.
             Self::Server(server) => Box::pin(server.clone().acquire(terms)).await,
             Self::Quorum(quorum) => quorum.clone().acquire(terms).await,
         }
@@ -63,8 +63,8 @@ impl Backend {
         }
     }
 
-    /// Releases the hold, trying again until `until`, when it has lapsed. `was_held`: it is certain until now.
-    /// [`Error::Lost`]: it was not held any more.
+    /// Releases the hold, and tries again until `until`, when it has lapsed. `was_held`: the hold is certain until now.
+    /// [`Error::Lost`]: the hold had ended.
     pub async fn release(&self, hold: &Hold, was_held: bool, until: Instant) -> Result<(), Error> {
         match self {
             Self::Server(server) => server.release(hold, was_held, until).await,
@@ -75,7 +75,7 @@ impl Backend {
         }
     }
 
-    /// Sets the end of the hold to `end`, trying again `until` then. [`Error::Lost`]: it was not held any more.
+    /// Sets the end of the hold to `end`, and tries again until `until`. [`Error::Lost`]: the hold had ended.
     pub async fn stay(&self, hold: &Hold, end: Instant, until: Instant) -> Result<(), Error> {
         match self {
             Self::Server(server) => server.stay(hold, end, until).await,
@@ -96,7 +96,7 @@ impl Backend {
         matches!(self, Self::Server(server) if session.is_of(server))
     }
 
-    /// Returns the releases in the background.
+    /// Returns the releases that run in the background.
     pub fn cleanups(&self) -> &Cleanups {
         match self {
             Self::Server(server) => &server.cleanups,
@@ -150,7 +150,7 @@ fn one_by_one() -> Error {
     Error::Invalid("the servers of a quorum are looked at one by one: name one of them".to_owned())
 }
 
-/// Returns the error of a lock that is to stay after its release, of a quorum.
+/// Returns the error of a quorum that was asked to keep a lock after its release.
 pub(crate) fn no_stay() -> Error {
     Error::Invalid("a quorum does not keep a lock after its release".to_owned())
 }

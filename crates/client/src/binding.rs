@@ -1,6 +1,7 @@
 //! The session of each bound hold, and what a heartbeat, a new server or a silent server means for it.
 //!
-//! Pure: the time is an argument. A session is certain from before its last confirmed heartbeat was sent, for its timeout.
+//! Pure: the time is an argument. A session is certain until its timeout has passed since the last confirmed heartbeat
+//! was sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use crate::heartbeat::{Duty, Heartbeat};
 use crate::validity::{Command, State, Validity, end};
 
-/// Commands, each with the key whose server gets it.
+/// Commands, each with the key that selects its server.
 pub(crate) type Commands = Arc<Vec<(Vec<u8>, Cmd)>>;
 
 /// A hold with all that is needed to bind it again.
@@ -22,32 +23,37 @@ pub(crate) struct BoundHold {
     pub token: u64,
 }
 
+/// The state of a named session.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// A single heart, or in a cluster one for each node that has locks, by its address.
+    /// The hearts by address, one for each node of a cluster that has locks of the session. Outside a cluster, there is
+    /// one.
     pub hearts: BTreeMap<String, Heart>,
     pub in_cluster: bool,
     pub bindings: BTreeMap<u64, Bound>,
+    /// The number of the next binding.
     pub next: u64,
-    /// Releases that no server answered. Without its session, a hold would end with its lease.
+    /// Releases that no server answered. They are repeated, because the session would keep the holds.
     pub owed: Vec<Commands>,
     /// Why the last heartbeat failed, if it did.
     pub failure: Option<String>,
 }
 
-/// The session on one server.
+/// The session on one server, which heartbeats keep alive there.
 pub(crate) struct Heart {
-    /// The session's name there. No other node knows it: a lock that moves cannot be bound where nothing beats.
+    /// The session's id on this server. Other nodes have other ids, so that a lock that moves cannot be bound to a
+    /// session that gets no heartbeats there.
     pub id: String,
-    /// In a cluster, which server that is.
+    /// The node of a cluster. `None` outside a cluster.
     pub node: Option<ConnectionInfo>,
-    /// A session is a hold: its lease is its timeout, its renewals are the heartbeats. `None` before the first one.
+    /// The session seen as a hold: its lease is the timeout, its renewals are the heartbeats. `None` before the first
+    /// one.
     life: Option<(Validity, Heartbeat)>,
     /// When the next heartbeat is due.
     pub due: Instant,
     /// Whether the program has called `beat` since the last heartbeat.
     pub beaten: bool,
-    /// How often it was opened there. Locks that were granted before the last time must be bound again.
+    /// How often the session was opened on this server. Locks granted before the last opening must be bound again.
     pub openings: u64,
     pub wake: Arc<Notify>,
 }
@@ -55,18 +61,18 @@ pub(crate) struct Heart {
 /// The session's knowledge of a hold.
 pub(crate) struct Bound {
     pub hold: Arc<BoundHold>,
-    /// The heart that keeps it.
+    /// The key of the heart that keeps the hold.
     pub heart: String,
-    /// Until when the hold is certain although it must be bound again.
+    /// If the hold must be bound again: until when it is certain.
     pub unbound: Option<Instant>,
     pub cap: Cap,
     pub lost: watch::Sender<bool>,
 }
 
-/// When a hold ends whatever keeps it.
+/// When a hold ends even if it is renewed.
 #[derive(Clone, Copy)]
 pub(crate) enum Cap {
-    /// The hold was granted until then. The server is asked when a third of that time has passed.
+    /// The hold was granted until `granted_until`. The server is asked for the cap at `ask`, a third of the way.
     Unknown {
         granted_until: Instant,
         ask: Instant,
@@ -88,7 +94,7 @@ impl Bound {
 }
 
 impl Kept {
-    /// Returns until when the last of its servers has the session; `None` if there is none.
+    /// Returns until when at least one server certainly has the session; `None` if no server does.
     pub fn latest(&self) -> Option<Instant> {
         self.hearts.values().filter_map(|heart| heart.until()).max()
     }
@@ -127,7 +133,7 @@ impl Kept {
         Beat::IsDue
     }
 
-    /// Notes that a server has none of the bindings. The holds are certain only for as long as they were.
+    /// Records that a server has lost all bindings. The holds stay certain for as long as they were.
     pub fn unbind(&mut self, name: &str, now: Instant) {
         let Some(heart) = self.hearts.get_mut(name) else { return };
         heart.openings += 1;
@@ -137,7 +143,8 @@ impl Kept {
         }
     }
 
-    /// Returns the locks to bind again. `count`: how many bindings the server has, which had all the known ones.
+    /// Returns the locks to bind again. `known`: the locks that were bound before the heartbeat. `count`: how many
+    /// bindings the server had at the heartbeat; fewer than those of `known` mean that some are missing.
     pub fn to_bind(&self, name: &str, known: &[u64], count: u64) -> Vec<u64> {
         let there = self.of(name).filter(|(number, _)| known.binary_search(number).is_ok());
         let expected: usize = there.map(|(_, bound)| bound.hold.names.len()).sum();
@@ -147,8 +154,8 @@ impl Kept {
         self.of(name).filter(|(_, bound)| bound.unbound.is_some()).map(|(number, _)| number).collect()
     }
 
-    /// Notes that a round has ended. If something is left to do, the next one follows soon.
-    pub fn went(&mut self, name: &str, now: Instant) {
+    /// Records that a round has ended. If something is left to do, the next one follows soon.
+    pub fn round_ended(&mut self, name: &str, now: Instant) {
         let left = self.failure.is_some() || self.of(name).any(|(_, bound)| bound.unbound.is_some());
         if let Some(heart) = self.hearts.get_mut(name).filter(|_| left) {
             heart.failed(now);
@@ -208,7 +215,7 @@ impl Heart {
                 self.life = Some((life, beats));
             }
         }
-        self.plans(now);
+        self.plan(now);
     }
 
     /// A heartbeat has failed, or something is left to do after it.
@@ -216,14 +223,15 @@ impl Heart {
         match &mut self.life {
             Some((life, beats)) => {
                 beats.failed(now, life);
-                self.plans(now);
+                self.plan(now);
             }
             None => self.due = now + FIRST_PAUSE,
         }
         self.beaten = true;
     }
 
-    fn plans(&mut self, now: Instant) {
+    /// Sets when the next heartbeat is due.
+    fn plan(&mut self, now: Instant) {
         self.due = match self.life.as_ref().map(|(_, beats)| beats.duty()) {
             Some(Duty::Renew(at) | Duty::Again(at)) => at,
             Some(Duty::Check | Duty::Nothing) | None => now,
@@ -257,9 +265,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The id of the session on its server, sent with each request for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Ticket {
-    /// The session's name there.
     pub id: String,
+    /// The key of the session's heart.
     pub heart: String,
-    /// How often it had been opened there.
+    /// How often the session had been opened on the server.
     pub openings: u64,
 }

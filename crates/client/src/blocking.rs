@@ -44,7 +44,7 @@ impl Client {
         Self::new(crate::Client::open(url)?)
     }
 
-    /// Blocks instead of being awaited: a client with other options, or of a quorum. Starts a thread.
+    /// Wraps an asynchronous client, such as one with more options or one of a quorum. Starts a thread.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Client {
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
-    // Before the thread that releases it.
+    // Declared first, so that it is dropped before the thread that releases it.
     guard: crate::Guard,
     background: Arc<Background>,
 }
@@ -117,11 +117,11 @@ impl Guard {
         Ok(Self { guard, background: self.background.clone() })
     }
 
-    /// Does the same as [`crate::Guard::upgrade`], and waits for it.
+    /// Does the same as [`crate::Guard::upgrade`], and waits for the grant.
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Returns those of [`crate::Guard::upgrade`] and of the acquisition.
     pub fn upgrade(&self) -> Result<Self, Error> {
         let guard = self.background.handle.block_on(self.guard.upgrade()?.into_future())?;
         Ok(Self { guard, background: self.background.clone() })
@@ -131,7 +131,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The same. Then the lock is released.
+    /// Returns those of [`crate::Guard::downgrade`]. An error releases the lock.
     pub fn downgrade(self) -> Result<Self, Error> {
         let Self { guard, background } = self;
         let guard = background.handle.block_on(guard.downgrade())?;
@@ -152,7 +152,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The same.
+    /// Returns those of [`crate::Guard::release_after`].
     pub fn release_after(self, time: Duration) -> Result<(), Error> {
         let Self { guard, background } = self;
         background.handle.block_on(guard.release_after(time))
@@ -167,7 +167,7 @@ impl Deref for Guard {
     }
 }
 
-/// The thread that everything runs on. Ends with the last client and guard, when what they released is released.
+/// The thread that everything runs on. Ends after the last client and guard are dropped and their locks released.
 #[derive(Debug)]
 struct Background {
     handle: Handle,
@@ -203,6 +203,6 @@ impl Drop for Background {
     }
 }
 
-/// How long the end of the last client may take, and how often that is looked at.
+/// How long the thread waits for the last releases, and how often it checks whether they are done.
 const LAST_RELEASES: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(2);

@@ -40,7 +40,7 @@ impl ClientBuilder {
         }
     }
 
-    /// Speaks TLS with these certificates. The URL must be one of TLS (`rediss://`).
+    /// Connects over TLS, with these certificates. The URL must be one of TLS (`rediss://`).
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
@@ -52,13 +52,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Speaks TLS with the Sentinels by these certificates, whatever is spoken with the servers.
+    /// Connects to the Sentinels over TLS with these certificates, whether or not the servers use TLS.
     pub fn sentinel_tls(mut self, tls: Tls) -> Self {
         self.sentinel_security = Security::Tls(tls);
         self
     }
 
-    /// Speaks no TLS with the Sentinels, although the servers have it.
+    /// Connects to the Sentinels without TLS, even if the servers use it.
     pub fn sentinel_plain(mut self) -> Self {
         self.sentinel_security = Security::Plain;
         self
@@ -72,7 +72,7 @@ impl ClientBuilder {
 
     /// Asks for user and password before each new connection to a server, instead of taking them from the URL: for
     /// passwords that expire. If the provider fails, the connection counts as one that could not be made. Connections
-    /// that are open stay logged in. Sentinels are not concerned.
+    /// that are open stay logged in. The login of Sentinels is not affected.
     pub fn credentials<F, R>(mut self, provider: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -82,7 +82,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects when it is first needed.
+    /// Returns the client, which connects when it is first needed.
     ///
     /// # Errors
     ///
@@ -94,8 +94,8 @@ impl ClientBuilder {
             return Err(Error::Invalid("the name of a client has no blanks and no special characters".to_owned()));
         }
         let place = Place::parse(&url)?;
-        // The Sentinels may leave TLS, or enter it, by a setting of their own.
-        let place = place.sentinels_by(sentinel_login.as_ref(), &sentinel_security)?;
+        // The TLS setting of the Sentinels may differ from that of the servers.
+        let place = place.with_sentinel_settings(sentinel_login.as_ref(), &sentinel_security)?;
         let place = match &tls {
             Some(tls) => place.secured(tls, matches!(sentinel_security, Security::AsServers))?,
             None => place,

@@ -1,4 +1,4 @@
-//! Where locks are asked for.
+//! The client, which makes acquisitions and inspects locks.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::semaphore::Semaphore;
 use crate::server::Server;
 use crate::watch::Watch;
 
-/// Access to the locks of a server, of what Sentinel watches, or of a cluster. Cheap to clone; the clones share their
-/// connections.
+/// Access to the locks of a server, of the primary that Sentinel names, of a cluster, or of a quorum. Cheap to clone;
+/// the clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     backend: Backend,
 }
 
 impl Client {
-    /// Takes the servers, the login and the certificates of a client of the crate `redis`. Makes connections of its
-    /// own: the program's do not tell when they end, and a request that waits would hold them up.
+    /// Takes the servers, the login and the certificates of a client of the crate `redis`. Opens connections of its
+    /// own: those of the program do not report when they end, and a request that waits would block them.
     pub fn from_redis(client: &redis::Client) -> Self {
         Self::at(Place::of(client.get_connection_info()), Setup::default())
     }
@@ -33,7 +33,8 @@ impl Client {
     /// has open: requests that do not wait, renewals, releases, inspection. Waits, sessions and grants that replicas
     /// acknowledge still get connections of their own.
     ///
-    /// Send nothing over it that blocks, or renewals come late. When it breaks, one of its own takes its place.
+    /// Send no blocking command over that connection, or renewals come late. When it breaks, the client opens one of
+    /// its own.
     pub fn from_connection(client: &redis::Client, connection: MultiplexedConnection) -> Self {
         let place = Place::of(client.get_connection_info());
         Self { backend: Backend::Server(Arc::new(Server::with(place, connection))) }
@@ -94,8 +95,8 @@ impl Client {
     /// Reads the locks whose names match a pattern (`*`, `job:*`, as in `KEYS`), by name, each with its first hold and
     /// its first waiter. In a cluster, asks all nodes.
     ///
-    /// Goes through all the keys of the server by `SCAN`, which takes the longer the more keys of whatever type there
-    /// are; locks that come or go meanwhile may be missed.
+    /// Goes through all keys of the server by `SCAN`, so the time grows with the number of keys, of locks and of other
+    /// types. Locks that come or go meanwhile may be missed.
     ///
     /// # Errors
     ///
@@ -104,8 +105,8 @@ impl Client {
         self.backend.locks(pattern.as_ref()).await
     }
 
-    /// Watches who holds a lock: tells the present holders, and then each change of them, by push messages of the
-    /// server (`CLIENT TRACKING`). For observers of a leader, which need not poll. On a connection of its own.
+    /// Watches who holds a lock: reports the present holders, and then each change of them, by push messages of the
+    /// server (`CLIENT TRACKING`). Observers of a leader need not poll. Opens a connection of its own.
     ///
     /// Must be called inside a tokio runtime.
     ///
@@ -116,8 +117,8 @@ impl Client {
         self.backend.watch(name.as_ref())
     }
 
-    /// Takes a lock away from an owner, all its holds or the one with that token: for locks that nobody looks after any
-    /// more. The owner learns of it when it next renews. False if it had no such hold.
+    /// Takes a lock away from its owner: all holds of that owner, or the one with this token. For locks that were left
+    /// behind. The owner learns of it at its next renewal. False: the owner had no such hold.
     ///
     /// # Errors
     ///
@@ -137,7 +138,6 @@ impl Client {
         self.backend.cleanups().settled().await;
     }
 
-    /// Returns the backend.
     pub(crate) fn backend(&self) -> &Backend {
         &self.backend
     }

@@ -9,14 +9,14 @@ use redis::RedisError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A hold or a waiter of another owner did not leave in time. A server has said so, which may have gone
-    /// since.
+    /// The lock was not free in time: another owner holds it, or waits before this request. A server has said so, even
+    /// if no server answers any more.
     Contention,
-    /// No server answered. Whether the last command was executed is not known; what it may have taken is released in
-    /// the background, and lapses with its lease at the latest.
+    /// No server answered. The last command may or may not have been executed; if it was granted, the lock is released
+    /// in the background, and lapses with its lease at the latest.
     Unreachable(Cause),
-    /// No majority of the servers of a quorum answers: how many do, and why the others do not. A grant of theirs is
-    /// released in the background, and lapses with its lease at the latest.
+    /// No majority of the servers of a quorum answers. The text says how many do, and why the others do not. Their
+    /// grants are released in the background, and lapse with their lease at the latest.
     TooFew(String),
     /// Fewer replicas than asked for acknowledged the grant or the renewal in time. A grant has been released.
     #[non_exhaustive]
@@ -94,7 +94,7 @@ impl Cause {
         ["unknown command 'dlock.", "unknown command `dlock."].iter().any(|unknown| message.contains(unknown))
     }
 
-    /// Returns whether the connection ended, or the server ended the wait. Silence is neither.
+    /// Returns whether the connection ended, or the server ended the wait. A timeout is neither.
     pub(crate) fn is_end_of_connection(&self) -> bool {
         self.source.as_ref().is_some_and(|error| !error.is_timeout())
     }

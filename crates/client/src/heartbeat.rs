@@ -1,6 +1,6 @@
 //! When to renew a hold.
 //!
-//! Pure: the time is an argument. `tests/clients/histories` says what it answers.
+//! Pure: the time is an argument. The histories in `tests/clients/histories` define the answers.
 
 use std::time::{Duration, Instant};
 
@@ -9,28 +9,28 @@ use crate::validity::{State, Validity};
 /// The next thing to do for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// Renew it then.
+    /// Renew the hold at this time.
     Renew(Instant),
-    /// A renewal is on its way: without an answer by then, the next one is sent on another connection.
+    /// A renewal is on its way: without an answer by this time, the next one is sent on another connection.
     Again(Instant),
-    /// Ask the server how long it lasts: a cap made it shorter than what was asked for.
+    /// Ask the server how long the hold lasts: a cap made the lease shorter than what was asked for.
     Check,
-    /// Wait for its end.
+    /// Wait for the end of the hold.
     Nothing,
 }
 
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    /// The next renewal asks for this.
+    /// The lease that the next renewal asks for.
     pub wanted: Duration,
-    /// From 0.9 to 1: holds that began together drift apart.
+    /// A factor from 0.9 to 1, so that holds granted together are not renewed together.
     spread: f64,
     duty: Duty,
     is_capped: bool,
 }
 
 impl Heartbeat {
-    /// Begins to keep a hold that was granted by a command which was sent then.
+    /// Begins with a hold that was granted by a command sent at `sent`.
     pub fn granted(now: Instant, sent: Instant, wanted: Duration, spread: f64, validity: &Validity) -> Self {
         let mut new = Self { wanted, spread, duty: Duty::Nothing, is_capped: false };
         new.duty = Duty::Renew((sent + new.third(validity)).max(now));
@@ -41,7 +41,7 @@ impl Heartbeat {
         self.duty
     }
 
-    /// Makes the first renewal due no earlier than that.
+    /// Makes the first renewal due no earlier than `at`.
     pub fn not_before(&mut self, at: Instant) {
         if let Duty::Renew(due) = &mut self.duty {
             *due = (*due).max(at);
@@ -53,16 +53,16 @@ impl Heartbeat {
         self.set(Duty::Again((now + answer_within(self.lease(validity))).min(until(validity).unwrap_or(now))));
     }
 
-    /// Takes the answer to a renewal that was sent then.
+    /// Takes the answer to a renewal that was sent at `sent`.
     pub fn ok(&mut self, now: Instant, sent: Instant, validity: &Validity) {
         self.set(Duty::Renew((sent + self.third(validity)).max(now)));
     }
 
-    /// Takes the refusal of a renewal, or that it got no answer.
+    /// Records that a renewal was refused or got no answer.
     pub fn failed(&mut self, now: Instant, validity: &Validity) {
         let until = until(validity).unwrap_or(now);
         let left = until.saturating_duration_since(now);
-        // The first lease of a quorum is shorter.
+        // The first lease of a quorum is shorter than the wanted one.
         let pause = (self.lease(validity) / 30).min(left / 8).clamp(MIN_PAUSE, MAX_PAUSE);
         self.set(Duty::Renew((now + pause).min(until)));
     }
@@ -72,7 +72,7 @@ impl Heartbeat {
         (self.is_capped, self.duty) = (true, Duty::Check);
     }
 
-    /// The server said how long it lasts. A cap is the end, whatever is renewed.
+    /// The server said how long the hold lasts. A cap ends the hold even if it is renewed.
     pub fn looked(&mut self, now: Instant, validity: &Validity) {
         match self.duty {
             _ if self.is_capped => self.duty = Duty::Nothing,
@@ -87,7 +87,7 @@ impl Heartbeat {
         }
     }
 
-    /// Returns the lease to renew by: the server may have a shorter one than what is asked for.
+    /// Returns the lease that decides when to renew: the server may have a shorter one than what is asked for.
     pub fn lease(&self, validity: &Validity) -> Duration {
         self.wanted.min(validity.sure())
     }
@@ -106,10 +106,10 @@ fn until(validity: &Validity) -> Option<Instant> {
     if let State::Until(until) = validity.state() { Some(until) } else { None }
 }
 
-/// Between two attempts at a renewal.
+/// The pause between two attempts at a renewal, at least and at most.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
-/// For the answer to a renewal.
+/// How long the answer to a renewal may take, at least and at most.
 const SHORTEST_ANSWER: Duration = Duration::from_millis(50);
 const LONGEST_ANSWER: Duration = Duration::from_secs(2);

@@ -9,22 +9,22 @@ use crate::options::{Keep, Mode, Replicas, Terms, Upgrade, Upgrades};
 use crate::quorum::kept::Kept;
 use crate::session::Session;
 
-/// A lock that was got.
+/// A lock that was granted.
 pub(crate) struct Grant {
     pub token: u64,
-    /// The owner of the request which was granted. `None`: a quorum knows it.
+    /// The owner of the request that was granted. `None`: `kept` knows it.
     pub owner: Option<String>,
-    /// The number of its place, if it asked for one.
+    /// The number of its place in the semaphore, if the request asked for one.
     pub slot: Option<u32>,
-    /// Until when it is held if nothing is heard any more, by this process' monotonic clock.
+    /// Until when the lock is held if no further answer comes, by this process's monotonic clock.
     pub until: Instant,
     /// Whether a renewal got no answer: it may still be executed.
     pub is_renewal_open: bool,
     /// The connection that the hold is bound to, if it is a session.
     pub session: Option<Arc<Session>>,
-    /// The named session on its server.
+    /// The named session that the request was sent with.
     pub ticket: Option<Ticket>,
-    /// The quorum's part of it.
+    /// The hold on the servers of a quorum.
     pub kept: Option<Arc<Kept>>,
 }
 
@@ -39,11 +39,12 @@ pub(crate) struct Hold {
     pub keep: Keep,
     pub replicas: Option<Replicas>,
     pub session: Option<Arc<Session>>,
-    /// To a named session.
+    /// The binding to a named session.
     pub binding: Option<Binding>,
     pub kept: Option<Arc<Kept>>,
-    /// The upgrades of this hold, and the one that it is.
+    /// The upgrades of this hold.
     pub upgrades: Upgrades,
+    /// The upgrade that this hold is, if it is one.
     pub upgrade: Option<Arc<Upgrade>>,
 }
 

@@ -1,4 +1,4 @@
-//! Holders and waiters, for programs that look after locks.
+//! Holders and waiters, for programs that inspect locks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use redis::{ErrorKind, RedisError, Value, from_redis_value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockMode {
-    /// By nobody. A request waits for it, which waits for other locks as well.
+    /// By nobody. A request that waits for several locks waits for this one, too.
     Free,
     /// By one owner alone.
     Exclusive,
@@ -78,7 +78,7 @@ pub struct LockInfo {
     pub count: u64,
     /// The highest token of its holds. `None`: it is free.
     pub token: Option<u64>,
-    /// Until the last hold lapses.
+    /// The time until the last hold lapses.
     pub ttl: Duration,
     /// How many requests wait in the queue.
     pub waiters: u64,
@@ -100,18 +100,18 @@ pub struct HoldInfo {
     pub count: u64,
     /// The fencing token.
     pub token: u64,
-    /// Until it lapses.
+    /// The time until the hold lapses.
     pub ttl: Duration,
-    /// Since the grant. Taken from the token, which is the time of the grant in µs unless grants came faster than that,
-    /// the server's clock was set back, or a client lifted it.
+    /// The time since the grant. Taken from the token, which is the time of the grant in µs unless grants came faster
+    /// than that, the server's clock was set back, or a client raised the token.
     pub age: Duration,
-    /// The id of the connection that it is bound to.
+    /// The id of the connection that the hold is bound to.
     pub session: Option<i64>,
-    /// The id of the named session that it is bound to.
+    /// The id of the named session that the hold is bound to.
     pub named_session: Option<Vec<u8>>,
-    /// How long it can last at most, even if it is renewed, if it has a cap.
+    /// If the hold has a cap: how long it can last at most, even if it is renewed.
     pub cap: Option<Duration>,
-    /// The number of its place in a semaphore, if it has one.
+    /// The number of the hold's place in a semaphore, if it has one.
     pub slot: Option<u32>,
 }
 
@@ -123,15 +123,16 @@ pub struct WaiterInfo {
     pub owner: Vec<u8>,
     /// How it wants to hold the lock.
     pub mode: HoldMode,
-    /// For how long.
+    /// How long it has waited.
     pub waiting: Duration,
     /// The id of the connection that it waits on.
     pub client: i64,
-    /// The address of that connection. `None` if this user may not see it (`CLIENT LIST`), or the server is older.
+    /// The address of that connection. `None` if this user may not see it (`CLIENT LIST`), or the module is too old to
+    /// show it.
     pub addr: Option<String>,
     /// The name of that connection, if it has one and this user may see it.
     pub name: Option<Vec<u8>>,
-    /// How many entries it asks for.
+    /// How many permits it asks for; 1 for a lock.
     pub permits: u64,
     /// The limit of the semaphore, if it is one.
     pub limit: Option<u64>,
@@ -148,7 +149,7 @@ impl HoldInfo {
 }
 
 impl LockInfo {
-    /// Reads the reply to `DLOCK.INFO … FULL`, at this time of the server in µs.
+    /// Reads the reply to `DLOCK.INFO … FULL`. `now`: the server's time in µs.
     pub(crate) fn of(name: &[u8], reply: Value, now: u64) -> Result<Option<Self>, RedisError> {
         if reply == Value::Nil {
             return Ok(None);

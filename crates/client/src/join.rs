@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-/// Completes all of them. They are first polled in order: what they send goes in order.
+/// Completes all futures. They are first polled in order, so that their commands are sent in order.
 pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
@@ -24,8 +24,8 @@ pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) ->
     all.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// Returns the first success, else the last failure; `None` if there are no futures. Begins each as soon as the one
-/// before has failed, or has said nothing for a while: one that hangs does not hold up the others.
+/// Returns the first success, else the last failure; `None` if there are no futures. Begins each future as soon as the
+/// one before has failed or `pause` has passed, so that one that hangs does not hold up the others.
 pub(crate) async fn first_ok<F, T, E>(futures: Vec<F>, pause: Duration) -> Option<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,
@@ -71,7 +71,7 @@ mod tests {
     use super::first_ok;
 
     #[tokio::test]
-    async fn one_that_hangs_or_fails_holds_nobody_up() {
+    async fn a_future_that_hangs_or_fails_does_not_hold_up_the_next() {
         let began = Instant::now();
         let futures = (0..4).map(|number| async move {
             match number {

@@ -11,11 +11,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Client`] makes [`Acquire`]s, which become [`Guard`]s; an [`Error`] says why not. Must be used inside a tokio
-//! runtime with time and I/O enabled.
+//! A [`Client`] makes [`Acquire`]s; awaiting one returns a [`Guard`] or an [`Error`]. All of it must be used inside a
+//! tokio runtime with time and I/O enabled.
 //!
-//! Within: `options`, `attempt`, `validity`, `heartbeat`, `binding` and `limits` decide, without a socket, a clock or a
-//! thread; `profile` says how each connection is made; `server`, `guard` and `named` carry it out.
+//! Inside the crate, `options`, `attempt`, `validity`, `heartbeat`, `binding` and `limits` decide, without a socket, a
+//! clock or a thread. `profile` says how each connection is made. `server`, `guard`, `named` and `quorum` do the input
+//! and output.
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 
@@ -51,7 +52,6 @@ mod semaphore;
 mod server;
 mod session;
 mod survey;
-
 mod validity;
 mod watch;
 
@@ -70,7 +70,7 @@ pub use semaphore::Semaphore;
 pub use survey::{LogEntry, LogEvent, PerServer, ServerStats};
 pub use watch::Watch;
 
-// The examples of the guide are compiled.
+// The examples of these pages are compiled as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rust.md")]
 struct Guide;

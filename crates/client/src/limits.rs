@@ -1,4 +1,4 @@
-//! When an acquisition is over, whatever servers do. Pure: the time is an argument.
+//! When an acquisition ends, even if no server answers. Pure: the time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -42,19 +42,19 @@ impl Limits {
         self.outage
     }
 
-    /// Returns when an attempt has to end. The server's own answer to a wait that is over may come a moment later.
+    /// Returns when an attempt has to end: a moment after the wait is over, when the server's answer may still come.
     pub fn end(&self, heard: Instant) -> Option<Instant> {
         self.over(heard)?.checked_add(ANSWER)
     }
 
-    /// Returns replicas that have to acknowledge a grant with the time that is left for them: the server answers by the
-    /// end of the wait.
+    /// Cuts the timeout of replicas that have to acknowledge a grant to the rest of the wait, so that the server
+    /// answers by its end.
     pub fn cut(&self, replicas: Replicas, now: Instant) -> Replicas {
         let over = match self.wait {
             Wait::ForEver => None,
             Wait::Not | Wait::AtMost(_) => self.over(now),
         };
-        let left = over.map(|over| over.saturating_duration_since(now).saturating_sub(ENDS_LATE).max(LAST));
+        let left = over.map(|over| over.saturating_duration_since(now).saturating_sub(ENDS_LATE).max(SHORTEST));
         Replicas { timeout: left.map_or(replicas.timeout, |left| left.min(replicas.timeout)), ..replicas }
     }
 
@@ -66,7 +66,7 @@ impl Limits {
     }
 }
 
-/// For how long an acquisition without a limit looks for a server, unless set. A failover takes less.
+/// How long an acquisition that waits without a limit looks for a server, unless set. A failover takes less.
 const OUTAGE: Duration = Duration::from_secs(30);
 
 /// How long an acquisition that does not wait looks for an answer, unless set.
@@ -76,11 +76,11 @@ const TRY: Duration = Duration::from_secs(1);
 /// outcome within 250 ms: the rest is for the client itself.
 const ANSWER: Duration = Duration::from_millis(150);
 
-/// How late `WAIT` may end: a server looks for what is over ten times a second (`hz`).
+/// How late `WAIT` may end: a server checks for timeouts ten times a second (`hz`).
 const ENDS_LATE: Duration = Duration::from_millis(100);
 
-/// The time that replicas have at least to acknowledge a grant, even if the wait is nearly over.
-const LAST: Duration = Duration::from_millis(50);
+/// The shortest timeout of replicas that have to acknowledge a grant, even if the wait is nearly over.
+const SHORTEST: Duration = Duration::from_millis(50);
 
 /// Bounds of the time between two signs of life of a server, while a request waits there.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);

@@ -9,7 +9,7 @@ use crate::profile::Tls;
 use crate::quorum::builder::QuorumBuilder;
 
 impl Client {
-    /// Connects when it is first needed.
+    /// Returns a client, which connects when it is first needed.
     ///
     /// ```text
     /// redis://[user:password@]host[:port][,host[:port]…][/db]      a server, or any nodes of a cluster
@@ -27,7 +27,7 @@ impl Client {
         Self::builder(url).open()
     }
 
-    /// Connects over TLS, with these certificates.
+    /// Returns a client that connects over TLS, with these certificates.
     ///
     /// # Errors
     ///
@@ -46,8 +46,8 @@ impl Client {
     /// Begins a client of a quorum: a majority of these servers decides. They are independent primaries, none a replica
     /// of another. All clients name the same servers in the same order.
     ///
-    /// `longest_lease` is the longest lease that any client of these servers asks for, and the same for all clients. So
-    /// long a server counts as down after it was started, since it may have forgotten locks; see `docs/quorum.md`.
+    /// `longest_lease` is the longest lease that any client of these servers asks for, and the same for all clients. A
+    /// server counts as down for this time after its start, because it may have forgotten locks; see `docs/quorum.md`.
     pub fn quorum<U: Into<String>>(urls: impl IntoIterator<Item = U>, longest_lease: Duration) -> QuorumBuilder {
         QuorumBuilder::new(urls.into_iter().map(Into::into).collect(), longest_lease)
     }

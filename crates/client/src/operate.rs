@@ -79,7 +79,7 @@ impl Node {
         self.info.addr().to_string()
     }
 
-    /// Sends a command and waits for its reply no longer than `within`, with the time for a connection in it.
+    /// Sends a command and waits for its reply no longer than `within`, which includes the time to connect.
     ///
     /// # Errors
     ///

@@ -35,7 +35,7 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// Returns the rest of it after that time.
+    /// Returns the rest of the wait after `time`.
     pub fn after(self, time: Duration) -> Self {
         match self {
             Self::AtMost(wait) if wait > time => Self::AtMost(wait - time),
@@ -48,13 +48,13 @@ impl Wait {
 /// How the lease is kept alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// By this process, which renews.
+    /// By this process, which renews it.
     Renewal,
-    /// The server, for as long as a connection lives.
+    /// By the server, while a connection is open.
     Session,
-    /// The server, for as long as a named session lives.
+    /// By the server, while a named session is open.
     Named,
-    /// Nobody, unless it is renewed by hand.
+    /// By nobody, unless the program renews it.
     Nobody,
 }
 
@@ -65,11 +65,11 @@ pub(crate) struct Replicas {
     pub timeout: Duration,
 }
 
-/// An owner that reads has one exclusive hold at a time.
+/// The upgrades of a reader, of which one at a time exists.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Upgrades(Arc<Mutex<Weak<Upgrade>>>);
 
-/// From the beginning of an upgrade until its hold is released.
+/// An upgrade, from its beginning until its hold is released.
 #[derive(Debug, Default)]
 pub(crate) struct Upgrade {
     is_given_up: AtomicBool,
@@ -77,7 +77,8 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrades {
-    /// Waits until what was given up is released in the background, which is part of the wait.
+    /// Begins an upgrade. If the hold of an earlier one is being released in the background, waits for that first, as
+    /// part of the wait.
     pub async fn begin(&self, wait: Wait) -> Result<Arc<Upgrade>, Error> {
         let began = Instant::now();
         loop {
@@ -120,18 +121,19 @@ impl Upgrade {
     }
 }
 
-/// The terms of an acquisition. Its owner is used for no other, so whatever is sent late or twice concerns this one
-/// only; except that an owner may have a hold of each mode, to upgrade and downgrade.
+/// The terms of an acquisition. No other acquisition has its owner, so a late or repeated command affects this one
+/// only. The exception: to upgrade and downgrade, an owner may have one hold of each mode.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     /// The lock, or the locks that are taken together.
     pub names: Vec<Vec<u8>>,
     pub owner: String,
     pub naming: Naming,
-    /// Marks the request, so that a repeat gets the answer of the first. No other of its owner has the same.
+    /// The id of the request, so that a repeat gets the answer of the first copy. Other requests of the owner have
+    /// other ids.
     pub request: String,
     pub mode: Mode,
-    /// Whether it asks for the number of a place, with one permit of a semaphore.
+    /// Whether the request asks for the number of its place, with one permit of a semaphore.
     pub wants_slot: bool,
     pub lease: Duration,
     /// How long the lock is held at most, however often it is renewed.
@@ -145,8 +147,9 @@ pub(crate) struct Terms {
     /// How long an outage may take, if the wait has no limit.
     pub outage: Option<Duration>,
     pub replicas: Option<Replicas>,
-    /// The upgrades of the hold that is upgraded.
+    /// For an upgrade: the upgrades of the hold that is upgraded.
     pub upgrades: Option<Upgrades>,
+    /// The upgrade that has begun.
     pub upgrade: Option<Arc<Upgrade>>,
 }
 
@@ -172,13 +175,13 @@ impl Terms {
         }
     }
 
-    /// Begins a request of its own: no other request is a repeat of it.
+    /// Begins a request with a new owner, or with a new id for the owner of a hold. No other request is a repeat of it.
     pub fn begin(&mut self) {
         self.owner = self.naming.owner();
         self.request = if let Naming::OfHold(_) = self.naming { uuid() } else { "1".to_owned() };
     }
 
-    /// Returns the lease to begin with. A crash must not shorten the time that the lock stays at least.
+    /// Returns the first lease: at least `at_least`, so that the lock stays that long even after a crash.
     pub fn first_lease(&self) -> Duration {
         self.at_least.map_or(self.lease, |time| time.max(self.lease))
     }
@@ -188,14 +191,14 @@ impl Terms {
         self.names.first().map_or(&[], Vec::as_slice)
     }
 
-    /// Checks what the server would refuse, or what does not fit into a time.
+    /// Fails if the server would refuse the terms, or if they contradict each other.
     pub fn check(&self) -> Result<(), Error> {
         let invalid = |why: &str| Err(Error::Invalid(why.to_owned()));
         match self.mode {
             _ if matches!(&self.naming, Naming::Labeled(label) if label.len() > MAX_LABEL) => {
                 invalid("the label of an owner has at most 256 bytes")
             }
-            // A variable that is not set must not become a lock.
+            // An empty name is more likely a variable that is not set.
             _ if self.names.iter().any(Vec::is_empty) => invalid("the name of a lock is empty"),
             Mode::Permits { limit, permits } if permits == 0 || permits > limit => {
                 invalid("permits are 1 to the limit of the semaphore")
@@ -214,7 +217,7 @@ impl Terms {
     }
 }
 
-/// Cuts a lease to whole milliseconds: the client sends no more, so it counts on no more.
+/// Cuts a lease to whole milliseconds, which the client sends and counts on.
 pub(crate) fn whole_millis(lease: Duration) -> Result<Duration, Error> {
     if lease < Duration::from_millis(1) || lease > MAX_LEASE {
         return Err(Error::Invalid("a lease is 1 ms to 365 days".to_owned()));
@@ -222,8 +225,7 @@ pub(crate) fn whole_millis(lease: Duration) -> Result<Duration, Error> {
     Ok(lease - Duration::from_nanos(u64::from(lease.subsec_nanos()) % 1_000_000))
 }
 
-/// Does the same with the lease of a hold: both sides count whole milliseconds, so one of 2 ms is certain for no
-/// moment.
+/// Cuts the lease of a hold to whole milliseconds. Client and server both round, so a lease of 2 ms is never certain.
 pub(crate) fn certain_lease(lease: Duration) -> Result<Duration, Error> {
     let lease = whole_millis(lease)?;
     if lease <= ROUNDING {
@@ -237,16 +239,16 @@ pub(crate) fn up_to_millis(time: Duration) -> Duration {
     time + Duration::from_nanos((1_000_000 - u64::from(time.subsec_nanos()) % 1_000_000) % 1_000_000)
 }
 
-/// How often it is looked whether an upgrade is over.
+/// The time between two checks whether an upgrade is over.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The lease of those who name none, the same as the server's.
+/// The lease unless set, the same as the server's.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// The longest lease that a server grants.
 const MAX_LEASE: Duration = Duration::from_secs(365 * 86400);
 
-/// The longest label. With it, an owner is shorter than a server allows.
+/// The longest label. An owner with it is shorter than a server allows.
 const MAX_LABEL: usize = 256;
 
 /// The most locks that one request takes.

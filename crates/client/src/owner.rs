@@ -16,7 +16,7 @@ pub(crate) enum Naming {
 }
 
 impl Naming {
-    /// Returns an owner: another one each time, unless it is that of a hold.
+    /// Returns an owner: a new one each time, unless it is the owner of a hold.
     pub fn owner(&self) -> String {
         match self {
             Self::OfProcess => {
@@ -65,7 +65,7 @@ mod tests {
     use super::Naming;
 
     #[test]
-    fn an_owner_says_host_process_and_number_in_64_bytes_and_is_never_the_same() {
+    fn an_owner_names_host_process_and_number_in_64_bytes_and_is_never_used_twice() {
         let owner = Naming::default().owner();
         let parts: Vec<_> = owner.split(':').collect();
         let [host, process, number, random] = parts[..] else { panic!("{owner}") };
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_with_a_label_is_never_the_same() {
+    fn an_owner_with_a_label_is_never_used_twice() {
         let naming = Naming::Labeled("host:1".to_owned());
         let owner = naming.owner();
         let random = owner.strip_prefix("host:1:").expect("the label");

@@ -13,9 +13,9 @@ use crate::server::fault::Fault;
 use crate::server::link::Link;
 use crate::server::nodes::{Lane, Nodes};
 
-/// A connection to each server that it was needed for, over which commands of another program are passed on: see
-/// [`Client::relay`]. Follows Sentinels and the redirections of a cluster. Nobody else uses its connections, so a
-/// command may block, and what a server binds to the connection is bound to the relay.
+/// Passes on commands of another program: see [`Client::relay`]. Has one connection to each server that a command was
+/// sent to. Follows Sentinels and the redirections of a cluster. Nobody else uses its connections, so a command may
+/// block, and what a server binds to the connection is bound to the relay.
 pub struct Relay {
     nodes: Nodes,
 }
@@ -34,8 +34,8 @@ pub enum Unanswered {
     Later(Cause),
     /// Nothing was sent.
     NotSent(Cause),
-    /// Sent, and no answer came, or an agent said that it has none: it may have been executed. The connection is closed
-    /// in the first case.
+    /// The command was sent, and no answer came, or an agent said that it got none: it may have been executed. In the
+    /// first case, the connection is closed.
     Unknown(Cause),
 }
 
@@ -62,7 +62,7 @@ impl Client {
 
 impl Relay {
     /// Sends a command to the server of the key. Waits for its reply no longer than `within`; `None`: as long as it
-    /// takes. If this future is dropped, close the relay: the reply is unread.
+    /// takes. If this future is dropped, drop the relay, too: the reply is unread.
     ///
     /// # Errors
     ///

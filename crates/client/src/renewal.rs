@@ -10,12 +10,12 @@ pub(crate) enum Renewal {
     Executed,
     /// Executed, but a cap made the lease shorter: the server knows for how long.
     Capped,
-    /// Held until then, as a quorum counts.
+    /// Held until this time, as a quorum counts.
     Until(Instant),
-    /// Only asked: held for so long after the question was sent.
+    /// The server was only asked: the hold lasts this long after the question was sent.
     Left(Duration),
     /// Not held any more.
     Gone,
-    /// No usable answer: the hold is as it was, or renewed without our knowing.
+    /// No usable answer: the hold is as it was, or was renewed although no answer came.
     Failed(Fault),
 }

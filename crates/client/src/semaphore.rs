@@ -1,4 +1,4 @@
-//! Permits instead of locks.
+//! Semaphores.
 
 use std::fmt;
 
@@ -24,7 +24,8 @@ use crate::options::{Mode, Terms, Wait};
 /// behind.
 ///
 /// Each acquisition has its own owner, lease and token. A task that waits for more permits while it holds some may wait
-/// forever: take all of them by one [`acquire_many`](Semaphore::acquire_many). Not offered over a quorum, whose servers
+/// forever: take all of them with one [`acquire_many`](Semaphore::acquire_many). Not offered over a quorum, whose
+/// servers
 /// would admit more than the limit.
 #[derive(Clone)]
 pub struct Semaphore {
@@ -58,8 +59,8 @@ impl Semaphore {
         self.with(permits, Wait::ForEver)
     }
 
-    /// Takes one permit and the number of its place, waiting for as long as it takes: [`Guard::slot`] is the lowest of 0
-    /// to `limit` - 1 that nobody has. For pools of devices and for worker ids. The server needs a module that knows
+    /// Takes one permit and the number of its place, waiting for as long as it takes: [`Guard::slot`] is the lowest of
+    /// 0 to `limit` - 1 that nobody has. For pools of devices and for worker ids. The server needs a module that knows
     /// `SLOT`.
     ///
     /// The number is as safe as the permit. A program that stalls for longer than its lease loses both, and another one

@@ -4,13 +4,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::server::link::Link;
 
-/// A new connection takes the place of one that has ended, if the server still has the hold then.
+/// The connections of a session. A new one replaces one that has ended, if the server still has the hold.
 pub(crate) struct Session(Mutex<Links>);
 
 struct Links {
     bound: Link,
-    /// Connections on which a command that binds got no reply. It may still arrive, and moves the hold there: they stay
-    /// open for as long as the hold, or their end would release it.
+    /// Connections on which a command that binds the hold got no reply. The command may still arrive, and bind the hold
+    /// to its connection: they stay open as long as the hold, because their end would release it.
     unanswered: Vec<Link>,
 }
 
@@ -19,12 +19,12 @@ impl Session {
         Self(Mutex::new(Links { bound: link, unanswered: Vec::new() }))
     }
 
-    /// Returns the connection that it was bound to last.
+    /// Returns the connection that the hold was bound to last.
     pub fn link(&self) -> Link {
         self.links().bound.clone()
     }
 
-    /// Returns the connection, while it is open: the server keeps the hold alive.
+    /// Returns the connection while it is open, so that the server renews the hold.
     pub fn bound(&self) -> Option<Link> {
         Some(self.link()).filter(|link| !link.is_closed())
     }

@@ -1,4 +1,4 @@
-//! Locks, logs and statistics of all servers, for programs that look after locks.
+//! Locks, logs and statistics of all servers, for programs that inspect them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -188,7 +188,7 @@ pub struct ServerStats {
 
 impl Client {
     /// Returns the addresses that the client was opened with, without logins: `host:port`, separated by commas,
-    /// followed by the name that Sentinels know (`host:port/name`). Names servers that do not answer in messages.
+    /// followed by the name that Sentinels know (`host:port/name`). For messages about servers that do not answer.
     ///
     /// # Errors
     ///

@@ -1,15 +1,16 @@
 //! Until when a hold is certain.
 //!
-//! The server ends a lease by its own clock. This process knows only when it sent a command and when it read the answer.
-//! For this reason a lease counts from before its command was sent, and of several that the server may execute in any
-//! order, the shortest counts. Pure: the time is an argument. `tests/clients/histories` says what it answers.
+//! The server ends a lease by its own clock. This process knows only when it sent a command and when it read the
+//! answer. For this reason a lease counts from before its command was sent, and of several that the server may execute
+//! in any order, the shortest counts. Pure: the time is an argument. The histories in `tests/clients/histories` define
+//! the answers.
 
 use std::time::{Duration, Instant};
 
-/// The claim of a hold.
+/// Whether a hold is certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Held until then if nothing more is heard.
+    /// Held until this time if no further answer comes.
     Until(Instant),
     /// The server said so, or the time is over.
     Lost,
@@ -20,12 +21,12 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Validity {
     state: State,
-    /// The server has no shorter lease.
+    /// The lease that the server has at least.
     sure: Duration,
     /// Commands without an answer, and the shortest lease since the first of them was sent.
     open: usize,
     shortest: Duration,
-    /// The commands that set the lease so far.
+    /// How many commands that set the lease were sent so far.
     sent: u64,
 }
 
@@ -39,13 +40,15 @@ pub(crate) struct Command {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question {
     sent: Instant,
+    /// How many commands were sent before the question.
     before: u64,
-    /// A command was open, which the question may overtake.
+    /// Whether a command had no answer, which the question may overtake.
     was_open: bool,
 }
 
 impl Validity {
-    /// A hold that was granted until then. `open`: another command with this lease may still be executed.
+    /// Begins with a hold that was granted until `until`. `open`: another command with this lease may still be
+    /// executed.
     pub fn granted(until: Instant, lease: Duration, open: bool) -> Self {
         Self { state: State::Until(until), sure: lease, open: usize::from(open), shortest: lease, sent: 0 }
     }
@@ -85,7 +88,7 @@ impl Validity {
         self.ok_at_most(command, None);
     }
 
-    /// Does the same if the hold lasts no longer than until then, whatever its lease.
+    /// Does the same if the hold lasts at most until `most`, even with a longer lease.
     pub fn ok_at_most(&mut self, command: Command, most: Option<Instant>) {
         self.open = self.open.saturating_sub(1);
         self.sure = self.shortest;
@@ -98,7 +101,7 @@ impl Validity {
         self.open = self.open.saturating_sub(1);
     }
 
-    /// Notes a question that is about to be sent.
+    /// Records that a question is about to be sent.
     pub fn asks(&self, now: Instant) -> Question {
         Question { sent: now, before: self.sent, was_open: self.open > 0 }
     }
@@ -119,14 +122,14 @@ impl Validity {
         }
     }
 
-    /// The hold is given up: it claims nothing any more.
+    /// Records that the hold is released.
     pub fn release(&mut self) {
         if let State::Until(_) = self.state {
             self.state = State::Released;
         }
     }
 
-    /// An answer takes no time away.
+    /// Sets a later end. An answer does not shorten the time.
     fn extend_to(&mut self, new: Instant) {
         if let State::Until(until) = &mut self.state {
             *until = (*until).max(new);
@@ -134,7 +137,7 @@ impl Validity {
     }
 }
 
-/// Returns the end of a lease whose command was sent then. Both sides count whole milliseconds.
+/// Returns the certain end of a lease whose command was sent at `sent`. Client and server count whole milliseconds.
 pub(crate) fn end(sent: Instant, lease: Duration) -> Instant {
     let end = sent + lease;
     end.checked_sub(ROUNDING).unwrap_or(end)

@@ -27,9 +27,9 @@ use crate::server::fault::Fault;
 /// # Ok(()) }
 /// ```
 ///
-/// Only ten holders of a lock are told if it has more. Holders that come and go faster than they are read may be
-/// missed: the last state never is. A lease that ends without a waiter shows when the server removes the key, or at the
-/// latest when the time to live that was last seen has passed.
+/// At most ten holders of a lock are reported. Holders that come and go faster than they are read may be missed, but
+/// the last state is not. A lease that ends without a waiter shows when the server removes the key, or at the latest
+/// when the time to live that was last seen has passed.
 #[derive(Debug)]
 pub struct Watch {
     changes: Receiver<Result<Vec<HoldInfo>, Error>>,
@@ -45,8 +45,8 @@ impl Watch {
 
     /// Returns the present holders at first, then those after each change: none if the lock is free.
     ///
-    /// An [`Error::Unreachable`] is told once for each outage, and the watch goes on. Any other error is the last item.
-    /// May be dropped without losing a change.
+    /// An [`Error::Unreachable`] is returned once for each outage, and the watch goes on. Any other error is the last
+    /// item. Dropping the future loses no change.
     pub async fn next(&mut self) -> Option<Result<Vec<HoldInfo>, Error>> {
         self.changes.recv().await
     }
@@ -68,14 +68,14 @@ struct Observer {
     server: Arc<Server>,
     name: Vec<u8>,
     to: Sender<Result<Vec<HoldInfo>, Error>>,
-    /// Owner, mode and token of the holders that were told last.
+    /// Owner, mode and token of the holders that were reported last.
     last: Option<Vec<(Vec<u8>, HoldMode, u64)>>,
-    /// Whether an outage was told that has not ended.
+    /// Whether an outage that has not ended was reported.
     is_away: bool,
 }
 
 impl Observer {
-    /// Tells every change until nobody listens, or the server refuses.
+    /// Reports every change until nobody listens, or the server refuses.
     async fn run(mut self) {
         let mut pause = PAUSE;
         loop {
@@ -97,7 +97,7 @@ impl Observer {
         }
     }
 
-    /// Tells every change for as long as a connection lives.
+    /// Reports every change as long as a connection is open.
     async fn follow(&mut self) -> Result<(), Fault> {
         let mut observation = self.server.observe(&self.name).await?;
         loop {
@@ -113,9 +113,9 @@ impl Observer {
     }
 }
 
-/// Changes that wait to be read.
+/// How many changes may wait to be read.
 const CHANGES: usize = 16;
 
-/// Between two attempts to reach the server, at first and at most.
+/// The pause between two attempts to reach the server, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(500);

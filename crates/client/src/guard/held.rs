@@ -1,4 +1,4 @@
-//! A hold with what is known of it, shared by its guards and the task that keeps it.
+//! A hold and what is known of it, shared by its guards and the task that keeps it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,9 +28,9 @@ pub(super) struct Held {
     pub(super) hold: Hold,
     pub(super) state: watch::Sender<State>,
     pub(super) kept: Mutex<Kept>,
-    /// Until when it stays at least, even if it is released earlier.
+    /// Until when the server keeps the lock at least, even if it is released earlier.
     pub(super) stays_until: Mutex<Option<Instant>>,
-    /// Something else is due, or earlier.
+    /// Wakes the keeper when its duty has changed.
     pub(super) hurry: Notify,
     /// The guards that have not left.
     pub(super) entries: AtomicUsize,
@@ -52,12 +52,12 @@ impl Held {
         }
     }
 
-    /// Tells its named session that it is about to be released.
+    /// Takes the hold out of its named session, before a release.
     pub(super) fn leave_session(&self) {
         self.hold.binding.iter().for_each(Binding::leave);
     }
 
-    /// Has its named session release it, which would keep the hold.
+    /// Hands a release that failed to the named session, which would otherwise keep the hold.
     pub(super) fn release_later(&self) {
         self.hold.binding.iter().for_each(|binding| binding.owe(Server::releases(&self.hold)));
     }
@@ -73,6 +73,7 @@ impl Held {
         }
     }
 
+    /// Returns the state, with the loss of a hold whose lease has ended.
     pub(super) fn state_of(&self, state: State) -> State {
         match state {
             State::Until(until) if self.bound().is_none() && until <= Instant::now() => State::Lost,
@@ -80,12 +81,13 @@ impl Held {
         }
     }
 
-    /// Returns the connection of a session, while it is open: then the server keeps the hold alive.
+    /// Returns the connection of a session while it is open: the server then renews the hold.
     pub(super) fn bound(&self) -> Option<Link> {
         self.hold.session.as_ref()?.bound()
     }
 
-    /// Returns whether a session has lost its connection, and no other one is bound yet: the server may have ended it.
+    /// Returns whether a session has lost its connection, and is not bound to another one yet: the server may have
+    /// released the hold.
     pub(super) fn is_unbound(&self) -> bool {
         self.hold.session.is_some() && self.bound().is_none()
     }
@@ -94,7 +96,7 @@ impl Held {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is known at this moment, and tells whoever waits for it.
+    /// Changes what is known at this moment, and wakes the tasks that wait for a change.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Validity, Instant) -> R) -> R {
         self.update(|kept, now| change(&mut kept.validity, now))
     }
@@ -125,12 +127,12 @@ impl Held {
         self.kept().heartbeat.duty()
     }
 
-    /// Returns whether it is neither lost nor released.
+    /// Returns whether the hold is neither lost nor released.
     pub(super) fn is_kept(&self) -> bool {
         self.change(|validity, _| matches!(validity.state(), State::Until(_)))
     }
 
-    /// Notes a command with this lease that is about to be sent.
+    /// Records that a command with this lease is about to be sent.
     pub(super) fn sends(&self, lease: Duration) -> Command {
         self.update(|Kept { validity, heartbeat }, now| {
             let command = validity.sends(now, lease);
@@ -144,7 +146,7 @@ impl Held {
         self.update(|Kept { validity, heartbeat }, now| heartbeat.failed(now, validity));
     }
 
-    /// Notes what became of a command.
+    /// Records the result of a command.
     pub(super) fn answered(&self, command: Command, renewal: &Renewal) {
         self.update(|Kept { validity, heartbeat }, now| {
             let sent = command.sent;
@@ -153,7 +155,7 @@ impl Held {
                 Renewal::Until(until) => validity.ok_at_most(command, Some(*until)),
                 Renewal::Capped => {
                     validity.refused(command);
-                    // The connection of a session is looked after until its cap.
+                    // The keeper watches the connection of a session until the cap ends the hold.
                     if self.hold.session.is_none() {
                         return heartbeat.capped();
                     }
@@ -172,13 +174,13 @@ impl Held {
         });
     }
 
-    /// Returns until when it has to stay after its release, if that is in the future.
+    /// Returns until when the server must keep the lock after its release, if that is in the future.
     pub(super) fn stays_until(&self) -> Option<Instant> {
         let end = *self.stays_until.lock().unwrap_or_else(PoisonError::into_inner);
         end.filter(|end| *end > Instant::now())
     }
 
-    /// Returns until when it is held, as far as this process knows.
+    /// Returns until when the lock is held, as far as this process knows.
     pub(super) fn until(&self) -> Instant {
         match self.hold.binding.as_ref().map(|_| self.state()).unwrap_or(*self.state.borrow()) {
             State::Until(until) => until,
@@ -191,7 +193,7 @@ impl Held {
         if self.hold.session.is_some() && self.hold.replicas.is_none() {
             return self.look().await;
         }
-        // A renewal must not shorten the time that it stays at least.
+        // A renewal must not end before `stays_until`.
         let rest = self.stays_until().map(|end| up_to_millis(end.saturating_duration_since(Instant::now())));
         let lease = self.kept().heartbeat.wanted.max(rest.unwrap_or_default());
         let command = self.sends(lease);
@@ -200,7 +202,7 @@ impl Held {
         if matches!(renewal, Renewal::Capped) { self.look().await } else { renewal }
     }
 
-    /// Asks the server how long it lasts.
+    /// Asks the server how long the hold lasts.
     pub(super) async fn look(&self) -> Renewal {
         let sent = Instant::now();
         let question = self.kept().validity.asks(sent);
@@ -224,9 +226,10 @@ impl Held {
         answer_within(self.kept().validity.sure())
     }
 
-    /// Waits for an answer, but not beyond the end. The future has no type: they would nest too deep for the compiler.
+    /// Waits for an answer, but not beyond the end of the hold. The future is a `dyn`, because concrete types would
+    /// nest too deep for the compiler.
     pub(super) async fn in_time(&self, asking: Pin<Box<dyn Future<Output = Renewal> + Send + '_>>) -> Renewal {
-        // The server renews: however late this is asked, it is the connection that counts.
+        // While the connection is open, the server renews the hold: a late answer loses nothing.
         if self.bound().is_some() {
             return asking.await;
         }

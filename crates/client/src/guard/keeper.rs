@@ -23,7 +23,7 @@ pub(super) async fn keep(held: Arc<Held>) {
     let (mut is_silent, mut is_capped) = (false, false);
     while held.is_kept() {
         let Some(is_cut) = is_due(&held).await else { continue };
-        // A server that hangs keeps the connection of a session open. Another one may have taken its place.
+        // A server that hangs keeps the connection of a session open, although another primary may have replaced it.
         let session = held.hold.session.as_ref().filter(|_| is_cut || is_silent);
         // Boxed: large, and most guards are released before the first renewal.
         let renewal = match session {
@@ -45,12 +45,13 @@ pub(super) async fn keep(held: Arc<Held>) {
                 }
                 true
             }
-            // A primary has bound it just now: a cap ends it.
+            // A primary has just bound the hold, and says how long it lasts: a cap ends it.
             Renewal::Left(_) if session.is_some() => {
                 is_capped = true;
                 false
             }
-            // The server renews what is bound to its connections, unless it is a replica now.
+            // A primary renews the holds of its connections. Less than half of the lease is left, so the server is a
+            // replica now.
             Renewal::Left(left) if held.hold.session.is_some() && !is_capped && left < held.hold.lease / 2 => {
                 held.failed();
                 true
@@ -98,7 +99,7 @@ async fn expire(held: Arc<Held>) {
     }
 }
 
-/// Returns a factor from 0.9 to 1, by the owner: guards that began together drift apart.
+/// Returns a factor from 0.9 to 1 that depends on the owner, so that guards granted together are not renewed together.
 pub(super) fn spread(owner: &str) -> f64 {
     let sum: u32 = owner.bytes().map(u32::from).sum();
     0.9 + 0.1 * f64::from(sum % 64) / 63.0

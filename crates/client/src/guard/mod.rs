@@ -24,29 +24,29 @@ use crate::validity::{State, Validity};
 use held::{Held, Kept};
 
 /// A lock that is held, until it is released, dropped or lost: one lock, permits of a semaphore, or several locks that
-/// were acquired together. Threads and tasks may share it by reference; each acquisition has a guard of its own, and none
-/// changes another. It is not for a process that was forked, which has no runtime.
+/// were acquired together. Threads and tasks may share a guard by reference. Each acquisition has a guard of its own,
+/// and no guard changes another. A guard does not work in a forked process, which has no runtime.
 ///
 /// Several locks are renewed and released together, and the guard is lost as soon as one of them is. The others then
 /// stay held until the guard is dropped or released, or until their lease ends.
 ///
 /// A task of the tokio runtime that acquired it renews the lease when a third of it has passed, so the runtime must run
 /// for as long as the guard lives. Dropping the guard releases the lock in the background; if the runtime ends first,
-/// the lease does it.
+/// the lock lapses with its lease.
 ///
 /// A guard cannot stop work that goes on after the lock was [`lost`](Guard::lost). Give the [`token`](Guard::token) to
-/// whatever the lock protects, and let that refuse lower ones.
+/// whatever the lock protects, and let it refuse lower tokens.
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     held: Arc<Held>,
-    /// Whether it was the last guard of its hold, as soon as it has left.
+    /// `None` until the guard leaves its hold; then whether it was the last one.
     last: Option<bool>,
     released: bool,
 }
 
 impl Guard {
-    /// Begins to keep what was granted. Must run inside a tokio runtime.
+    /// Begins to keep a granted lock. Must run inside a tokio runtime.
     pub(crate) fn new(backend: Backend, terms: Terms, grant: Grant) -> Self {
         let Grant { token, owner, slot, until, is_renewal_open, session, ticket, kept } = grant;
         let owner = owner.or_else(|| kept.as_ref().map(|kept| kept.owner())).unwrap_or_else(|| terms.owner.clone());
@@ -64,7 +64,7 @@ impl Guard {
         }
         let (state, kept) = (watch::Sender::new(State::Until(until)), Mutex::new(Kept { validity, heartbeat }));
         let (entries, runtime, keeper) = (AtomicUsize::new(1), Handle::current(), OnceLock::new());
-        // The grant came before now.
+        // Counted from now, which is after the grant, so the time is not too short.
         let stays_until = Mutex::new(terms.at_least.map(|time| Instant::now() + time));
         let hurry = Notify::new();
         let held = Arc::new(Held { backend, hold, state, kept, stays_until, hurry, entries, runtime, keeper });
@@ -94,7 +94,7 @@ impl Guard {
         &self.held.entries
     }
 
-    /// Leaves. True: no other guard of the hold is left.
+    /// Takes the guard from its hold. Returns whether it was the last one.
     fn leave(&mut self) -> bool {
         *self.last.get_or_insert_with(|| self.held.entries.fetch_sub(1, Ordering::AcqRel) == 1)
     }
@@ -131,8 +131,8 @@ impl Guard {
         &self.held.hold.owner
     }
 
-    /// Returns how much longer the lock is held if no further answer of the server comes. Zero once it is lost, and while
-    /// the connection of a session is being replaced.
+    /// Returns how much longer the lock is held if no further answer of the server comes. Zero once it is lost, and
+    /// while the connection of a session is being replaced.
     ///
     /// By this machine's monotonic clock, counted from when the last successful renewal was *sent*, so it is never more
     /// than what the server has. That clock stands still while the machine is suspended.
@@ -148,8 +148,8 @@ impl Guard {
         !self.remaining().is_zero()
     }
 
-    /// Resolves as soon as the lock may be gone: the server said so, or its lease would have ended, of a session whose
-    /// connection broke and could not be replaced. Also once the guard is released or dropped.
+    /// Resolves as soon as the lock may be gone: the server said so, its lease would have ended, or the connection of
+    /// its session broke and could not be replaced. Resolves when the guard is released or dropped, too.
     ///
     /// The future does not borrow the guard, so it can be raced with the work:
     ///
@@ -174,7 +174,7 @@ impl Guard {
                     session.as_ref().and_then(Weak::upgrade).and_then(|session| Some(session.bound()?.closed()));
                 let until = binding.as_ref().map_or(until, WeakBinding::until);
                 let changed = state.changed();
-                // The keeper says when it is over. Should its runtime be gone, time does.
+                // The keeper reports the loss. If its runtime has ended, the timeout does.
                 let heard = match closed {
                     Some(closed) => tokio::select! {
                         changed = changed => changed.is_ok(),
@@ -193,19 +193,19 @@ impl Guard {
         }
     }
 
-    /// Renews the lease now and says whether the lock is held: for just before something that cannot be undone. One
-    /// round trip. A session is only looked at, the server renews it.
+    /// Renews the lease now and says whether the lock is held. Call it just before a step that cannot be undone. One
+    /// round trip. The lease of a session is only read, because the server renews it.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`], or [`Error::Unreachable`] if there was no answer: it may still be held, see
+    /// [`Error::Lost`], or [`Error::Unreachable`] if there was no answer: the lock may still be held, see
     /// [`remaining`](Guard::remaining).
     pub async fn renew(&self) -> Result<(), Error> {
         if self.held.state() == State::Lost {
             return Err(Error::Lost);
         }
         match self.held.renew().await {
-            // An answer that was read after the end revives nothing.
+            // An answer that arrives after the end of the lease does not revive the hold.
             Renewal::Executed | Renewal::Capped | Renewal::Until(_) | Renewal::Left(_) => match self.held.state() {
                 State::Until(_) => Ok(()),
                 State::Lost | State::Released => Err(Error::Lost),
@@ -215,7 +215,7 @@ impl Guard {
         }
     }
 
-    /// Renews the lease now, and makes it this long from now on; 3 ms to 365 days.
+    /// Renews now, with this lease from now on; 3 ms to 365 days.
     ///
     /// # Errors
     ///
@@ -233,8 +233,8 @@ impl Guard {
     }
 
     /// Releases the lock. The server grants it to the next in the queue before this returns, unless it [stays at
-    /// least](crate::Acquire::at_least) some time longer. With [other guards](Guard::enter) of the same hold, the last
-    /// one does that.
+    /// least](crate::Acquire::at_least) some time longer. With [other guards](Guard::enter) of the same hold, only the
+    /// last one releases it.
     ///
     /// Sent again if the connection breaks, for up to 5 s but not beyond the lease. If this future is dropped, or
     /// fails, the release goes on in the background.
@@ -271,14 +271,14 @@ impl Guard {
         outcome
     }
 
-    /// Gives the lock up, but leaves it to a lease that ends so long from now, and that nothing renews. Takes the place
+    /// Ends the guard, but the server holds the lock for this time from now, and nothing renews it. Replaces the time
     /// of [`at_least`](crate::Acquire::at_least); zero releases the lock at once.
     ///
     /// # Errors
     ///
     /// Returns those of [`release`](Guard::release): without an answer, the lock may end earlier, with the lease that
-    /// it had. [`Error::Refused`] if `dlock.max-lease` is shorter. [`Error::Invalid`] if the lock is one of a session
-    /// or of a quorum, and is released.
+    /// it had. [`Error::Refused`] if `dlock.max-lease` is shorter. [`Error::Invalid`] if the lock belongs to a session
+    /// or a quorum; it is then released at once.
     pub async fn release_after(self, time: Duration) -> Result<(), Error> {
         let Hold { session, binding, kept, .. } = &self.held.hold;
         if kept.is_some() {
@@ -316,7 +316,7 @@ impl Drop for Guard {
         self.held.backend.cleanups().spawn(&self.held.runtime, async move {
             let until = until.min(Instant::now() + cleanup::LIMIT * 4 / 5);
             if let Some(end) = held.stays_until() {
-                // Without an answer, it stays a lease longer at most.
+                // Without an answer, the lock lapses with its present lease.
                 _ = held.backend.stay(&held.hold, end, until).await;
                 return;
             }
@@ -327,7 +327,7 @@ impl Drop for Guard {
     }
 }
 
-/// How long a release is tried of what may be lost.
+/// How long the release of a lock that may be lost is tried.
 const ONCE: Duration = Duration::from_secs(1);
 
 /// How long a release is tried in the foreground.

@@ -1,4 +1,4 @@
-//! A hold of a session, as its guard sees it.
+//! A guard's reference to its hold in a session.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -25,7 +25,7 @@ impl Binding {
         self.session.until(self.number)
     }
 
-    /// Records that the lock is about to be released.
+    /// Takes the hold out of the session, before its release.
     pub fn leave(&self) {
         self.session.kept().bindings.remove(&self.number);
     }

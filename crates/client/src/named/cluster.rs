@@ -14,7 +14,7 @@ use crate::owner::uuid;
 use crate::server::fault::Fault;
 
 impl Inner {
-    /// Opens it on the first node that answers.
+    /// Opens the session on the first node that answers.
     pub(super) async fn open_in_cluster(self: &Arc<Self>, within: Duration) -> Result<(), Fault> {
         self.kept().in_cluster = true;
         let mut failed = Fault::Later("no node of the cluster has slots".into());
@@ -37,13 +37,13 @@ impl Inner {
         self.heart_at(node).await
     }
 
-    /// Returns the heart of a node, and opens the session there if it is not.
+    /// Returns the heart of a node, and opens the session there if it is not open.
     async fn heart_at(self: &Arc<Self>, node: ConnectionInfo) -> Result<String, Fault> {
         let name = node.addr().to_string();
         if self.beats_at(&name) {
             return Ok(name);
         }
-        // A task of its own: whoever asks may give up half-way, and what is opened must be kept alive.
+        // A task of its own: the caller may be dropped half-way, but a session that is open needs heartbeats.
         let opening = self.runtime.spawn(self.clone().open_at(node, name));
         opening.await.unwrap_or_else(|_| Err(Fault::NotSent("the runtime has ended".into())))
     }
@@ -78,7 +78,7 @@ impl Inner {
         self.kept().hearts.get(name).is_some_and(|heart| heart.until().is_some())
     }
 
-    /// Binds the locks of a node that does not answer, or is a replica now, where they are now.
+    /// Moves the locks of a node that does not answer, or is a replica now, to the node that has them now.
     pub(super) async fn leave_node(self: &Arc<Self>, name: &str) {
         let numbers: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
         // The first lock says whether another node has taken over.
@@ -88,7 +88,7 @@ impl Inner {
         }
     }
 
-    /// Binds locks where they are now, which a node has no more.
+    /// Binds locks that the node `from` does not have any more on the nodes that have them now.
     pub(super) async fn follow_all(self: &Arc<Self>, numbers: &[u64], from: &str) {
         for some in numbers.chunks(super::round::AT_ONCE) {
             join_all(some.iter().map(|number| self.follow(*number, from))).await;

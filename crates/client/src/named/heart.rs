@@ -1,4 +1,4 @@
-//! The clock of a session on each of its servers.
+//! The task that sends a session's heartbeats to one server.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns whether a heartbeat must be sent. Loses the locks that are not certain any more.
+    /// Returns whether a heartbeat must be sent. Marks the locks that are not certain any more as lost.
     fn is_due(&self, name: &str) -> bool {
         let now = Instant::now();
         let (late, beat) = {
@@ -40,8 +40,8 @@ impl Inner {
         beat == Beat::IsDue
     }
 
-    /// Gives a server up, because no heartbeat was confirmed in time. The locks of this server are lost; with the last
-    /// server, so is the session.
+    /// Drops a server, because no heartbeat was confirmed in time. The locks of this server are lost; with the last
+    /// server, the session is lost.
     fn stop(&self, name: &str) {
         let mut kept = self.kept();
         let others = kept.hearts.keys().any(|other| other != name);
@@ -54,10 +54,10 @@ impl Inner {
     }
 
     /// Records that a round has ended.
-    fn went(&self, name: &str, outcome: Result<(), Fault>) {
+    fn round_ended(&self, name: &str, outcome: Result<(), Fault>) {
         let mut kept = self.kept();
         kept.failure = outcome.err().map(|fault| fault.cause().to_string());
-        kept.went(name, Instant::now());
+        kept.round_ended(name, Instant::now());
     }
 
     /// Ends the session and loses its locks. False: it was not open.
@@ -107,7 +107,8 @@ async fn beat(session: Weak<Inner>, name: String, wake: Arc<Notify>) {
             && let Some(until) = session.until_of(&name)
         {
             let outcome = timeout_at(until.into(), session.round(&name, None)).await;
-            session.went(&name, outcome.unwrap_or_else(|_| Err(Fault::OutcomeUnknown("no reply in time".into()))));
+            session
+                .round_ended(&name, outcome.unwrap_or_else(|_| Err(Fault::OutcomeUnknown("no reply in time".into()))));
         }
     }
 }

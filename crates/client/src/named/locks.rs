@@ -12,12 +12,12 @@ use crate::server::Server;
 use crate::server::fault::Fault;
 
 impl Inner {
-    /// Returns whether it is a session on this server.
+    /// Returns whether this is a session of this server's client.
     pub fn is_of(&self, server: &Arc<Server>) -> bool {
         Arc::ptr_eq(server, &self.server)
     }
 
-    /// Fails if it is not open.
+    /// Fails if the session is not open.
     pub fn check(&self) -> Result<(), Error> {
         let phase = *self.phase.borrow();
         let kept = self.kept();
@@ -31,12 +31,13 @@ impl Inner {
         }
     }
 
-    /// Returns the lease of a lock.
+    /// Returns the lease of a lock: the one that was asked for, or a longer one if the timeout requires it.
     pub fn lease(&self, lease: Duration) -> Duration {
         lease.max(LEASES * self.timeout)
     }
 
-    /// Returns what a lock is acquired with. In a cluster, opens the session on the node that has the key, if it is not.
+    /// Returns the ticket to acquire a lock with. In a cluster, first opens the session on the node of the key if
+    /// necessary.
     pub async fn ticket(self: &Arc<Self>, key: &[u8], within: Duration) -> Result<Ticket, Fault> {
         let name = if self.kept().in_cluster { self.heart_of(key, within).await? } else { ONE_SERVER.to_owned() };
         let kept = self.kept();
@@ -44,13 +45,14 @@ impl Inner {
         Ok(Ticket { id: heart.id.clone(), openings: heart.openings, heart: name })
     }
 
-    /// Records that a server does not know the session. The next heartbeat, which opens it again, is due.
+    /// Records that a server does not know the session. The next heartbeat, which opens it again, is due at once.
     pub fn missing(&self) {
         let now = Instant::now();
         self.kept().hearts.values_mut().for_each(|heart| heart.hurry(now));
     }
 
-    /// Takes a lock that was granted with this ticket until then, if nothing more is heard. It is lost already if the session is.
+    /// Binds a lock that was granted with this ticket until `granted_until`. The lock is lost already if the session
+    /// is.
     pub fn join(self: &Arc<Self>, hold: BoundHold, ticket: Ticket, granted_until: Instant) -> Binding {
         let is_open = self.check().is_ok();
         let mut kept = self.kept();
@@ -75,7 +77,7 @@ impl Inner {
         Binding { session: self.clone(), number, lost: receiver }
     }
 
-    /// Adds releases that failed.
+    /// Adds releases that failed. Later rounds repeat them.
     pub fn owe(&self, releases: Commands) {
         if *self.phase.borrow() == Phase::Open {
             self.kept().owed.push(releases);
@@ -89,5 +91,5 @@ impl Inner {
 }
 
 /// The lease of each lock is at least this many times the session's timeout. The server renews it when a third has
-/// passed, so a hold that lost its session outlives the guard's belief in it.
+/// passed, so at least two timeouts remain when a session is lost: the hold ends after its guard is lost.
 const LEASES: u32 = 3;

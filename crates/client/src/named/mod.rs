@@ -25,7 +25,7 @@ use crate::server::fault::Fault;
 pub(crate) use binding::{Binding, WeakBinding};
 
 /// Keeps all locks that are acquired with it ([`Acquire::in_session`](crate::Acquire::in_session)) by one heartbeat,
-/// which takes whatever connection the client has. When the heartbeats end, for example because the process hangs, the
+/// which any connection of the client carries. When the heartbeats end, for example because the process hangs, the
 /// server frees all of its locks together.
 ///
 /// ```no_run
@@ -44,11 +44,11 @@ pub(crate) use binding::{Binding, WeakBinding};
 /// that opened it sends the heartbeats, whenever a third of the timeout has passed, so the runtime must run for as long
 /// as the session lives. The session is closed in the background when the last clone and the last guard are dropped.
 ///
-/// After a restart or a failover, the session opens itself again on the new server and binds its locks there. Those that
-/// the server has no more are lost. So are locks that were deleted, with the next heartbeat.
+/// After a restart or a failover, the session opens itself again on the new server and binds its locks there. Locks
+/// that the new server does not have are lost. Deleted locks are lost with the next heartbeat.
 ///
-/// In a cluster, each node that has locks of the session gets a heartbeat of its own. If a node fails for good, its locks
-/// are lost, and the session goes on with the others.
+/// In a cluster, each node that has locks of the session gets a heartbeat of its own. If a node fails for good, its
+/// locks are lost, and the session goes on with the others.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -61,7 +61,7 @@ pub(crate) struct Inner {
     manual: bool,
     kept: Mutex<Kept>,
     phase: watch::Sender<Phase>,
-    /// Opened one at a time.
+    /// Makes the session open on one node at a time.
     opening: tokio::sync::Mutex<()>,
     runtime: Handle,
 }
@@ -76,7 +76,7 @@ enum Phase {
 }
 
 impl Session {
-    /// Returns the name by which the server knows it, a UUID. In a cluster, other nodes know it by other names.
+    /// Returns the session's id on the server, a UUID. In a cluster, other nodes know the session by other ids.
     pub fn id(&self) -> &str {
         &self.inner.id
     }
@@ -91,9 +91,9 @@ impl Session {
         self.inner.check().is_ok()
     }
 
-    /// Resolves when the session is lost, or must be assumed lost: no heartbeat was confirmed within its timeout, counted
-    /// from when the last confirmed one was *sent*. All of its guards are lost with it, and it cannot be opened again.
-    /// Resolves when the session is closed, too.
+    /// Resolves when the session is lost, or must be assumed lost: no heartbeat was confirmed within its timeout,
+    /// counted from when the last confirmed one was *sent*. All of its guards are lost with it, and it cannot be opened
+    /// again. Resolves when the session is closed, too.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let (mut phase, inner) = (self.inner.phase.subscribe(), Arc::downgrade(&self.inner));
         async move {
@@ -107,15 +107,16 @@ impl Session {
         }
     }
 
-    /// Says that the program is alive: see [`open_manual`](Session::open_manual). Sends nothing itself and does not wait,
-    /// so call it often.
+    /// Says that the program is alive: see [`open_manual`](Session::open_manual). Sends nothing itself and does not
+    /// wait, so call it often.
     pub fn beat(&self) {
         for heart in self.inner.kept().hearts.values_mut() {
             heart.beat();
         }
     }
 
-    /// Ends it, and frees all of its locks with one command (in a cluster one for each node). A guard that was still held is lost.
+    /// Ends the session, and frees all of its locks with one command (in a cluster, one for each node). Guards that are
+    /// still held are lost.
     ///
     /// # Errors
     ///
@@ -127,8 +128,8 @@ impl Session {
             return Ok(());
         }
         let inner = &self.inner;
-        let names = inner.names();
-        let closing = names.iter().map(|(id, node)| async move {
+        let ids = inner.ids();
+        let closing = ids.iter().map(|(id, node)| async move {
             inner.repeat(|within| inner.server.close_session(id, node.as_ref(), within)).await
         });
         join_all(closing).await.into_iter().collect()
@@ -158,7 +159,7 @@ impl Inner {
         .await
     }
 
-    /// Repeats something for as long as a try may take, until a server answers.
+    /// Repeats `work` until a server answers, for `TRY` at most.
     async fn repeat<F>(&self, work: impl Fn(Duration) -> F) -> Result<(), Error>
     where
         F: Future<Output = Result<(), Fault>>,
@@ -179,13 +180,13 @@ impl Inner {
         }
     }
 
-    /// Returns by what name each server knows it.
-    fn names(&self) -> Vec<(String, Option<redis::ConnectionInfo>)> {
+    /// Returns the session's id on each server.
+    fn ids(&self) -> Vec<(String, Option<redis::ConnectionInfo>)> {
         self.kept().hearts.values().map(|heart| (heart.id.clone(), heart.node.clone())).collect()
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Nothing that is done with it panics half-way.
+        // No change of the state panics half-way.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -193,7 +194,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if *self.phase.borrow() == Phase::Open {
-            for (id, node) in self.names() {
+            for (id, node) in self.ids() {
                 let server = self.server.clone();
                 self.server.cleanups.spawn(&self.runtime, async move {
                     while server.close_session(&id, node.as_ref(), TRY).await.is_err() {
@@ -227,12 +228,12 @@ impl fmt::Debug for Session {
 const SHORTEST: Duration = Duration::from_millis(300);
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// For how long opening and closing look for a server, and how late its answer may come.
+/// How long opening and closing look for a server, and how late its answer may come.
 const TRY: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_millis(150);
 
-/// Between two attempts at that.
+/// The pause between two attempts to open or close.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The heart of a session that is not in a cluster.
+/// The key of the heart of a session that is not in a cluster.
 const ONE_SERVER: &str = "";

@@ -40,7 +40,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Sends a heartbeat. Returns it, and how many bindings the server has; `None`: the session is over.
+    /// Sends a heartbeat. Returns it with the number of bindings on the server; `None`: the session is over.
     async fn beat_once(&self, name: &str, within: Duration) -> Result<Option<(Command, u64)>, Fault> {
         let heart = self.kept().hearts.get(name).map(|heart| (heart.id.clone(), heart.node.clone(), heart.openings));
         let Some((id, node, openings)) = heart else { return Ok(None) };
@@ -70,12 +70,12 @@ impl Inner {
         Ok(Some((command, count.unwrap_or(0))))
     }
 
-    /// Notes a heartbeat that is about to be sent. `None`: the session has no such server any more.
+    /// Records that a heartbeat is about to be sent. `None`: the session has no such server any more.
     fn sends(&self, name: &str) -> Option<Command> {
         Some(self.kept().hearts.get_mut(name)?.sends(Instant::now(), self.timeout))
     }
 
-    /// Notes that a heartbeat was not executed.
+    /// Records that a heartbeat was not executed.
     fn refused(&self, name: &str, command: Command) {
         if let Some(heart) = self.kept().hearts.get_mut(name) {
             heart.refused(command);
@@ -91,7 +91,7 @@ impl Inner {
         self.server.heartbeat((id, node), self.timeout, option, within).await
     }
 
-    /// Notes that a heartbeat is confirmed. False: it is over.
+    /// Records that a heartbeat is confirmed. False: the session is over.
     fn confirmed(&self, name: &str, command: Command) -> bool {
         let phase = *self.phase.borrow();
         let mut kept = self.kept();
@@ -113,7 +113,7 @@ impl Inner {
         true
     }
 
-    /// Binds locks again. `count`: how many bindings the server has, which had all the known ones.
+    /// Binds locks again. `known` and `count`: see [`to_bind`](crate::binding::Kept::to_bind).
     async fn bind_again(self: &Arc<Self>, name: &str, known: &[u64], count: u64) {
         let again = self.kept().to_bind(name, known, count);
         for some in again.chunks(AT_ONCE) {
@@ -136,13 +136,13 @@ impl Inner {
                 self.bound(number, &replies);
             }
             if self.kept().in_cluster {
-                // A node with another name for the session has answered, or this one has been restarted.
+                // A node with another id for the session has answered, or this node has been restarted.
                 self.follow_all(&elsewhere, name).await;
             }
         }
     }
 
-    /// Asks for the ends of locks that are held for about as long as they were granted. Most locks are released before.
+    /// Asks for the caps of locks that have been held for a third of their lease. Most locks are released before.
     async fn learn_caps(&self, name: &str) {
         let now = Instant::now();
         let due = |bound: &Bound| matches!(bound.cap, Cap::Unknown { ask, .. } if ask <= now);
@@ -166,7 +166,7 @@ impl Inner {
         }
     }
 
-    /// Takes the replies to a binding. After a fault it is tried again, until the hold is not certain any more.
+    /// Takes the replies to a binding. After a fault, the lock is bound again until the hold is not certain any more.
     pub(super) fn bound(&self, number: u64, replies: &[Result<Value, Fault>]) {
         let is_gone = |reply: &Result<Value, Fault>| match reply {
             Ok(reply) => *reply == Value::Nil,

@@ -1,4 +1,4 @@
-//! Each new connection has these: the address, TLS, the login, the database and the name.
+//! The settings of each new connection: the address, TLS, the login, the database and the name.
 
 mod login;
 mod tls;
@@ -19,9 +19,9 @@ use url::{Target, Url};
 /// Where to begin to look for the server that has a lock.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// Servers of which any will do to begin with: one, or nodes of a cluster.
+    /// A server, or nodes of a cluster, of which any can be asked first.
     Nodes(Vec<ConnectionInfo>),
-    /// Sentinels, the name they know the primary by, and how to log in there (the address is theirs to say).
+    /// Sentinels, the name by which they know the primary, and the primary's settings. The Sentinels tell its address.
     Sentinels { sentinels: Vec<ConnectionInfo>, name: String, primary: Box<ConnectionInfo> },
 }
 
@@ -48,8 +48,8 @@ impl Place {
         }
     }
 
-    /// Returns the same servers, with these certificates. All of them must be servers to speak TLS with; the Sentinels
-    /// too, if they are meant.
+    /// Returns the same servers, with these certificates. All of them must have TLS addresses; with `with_sentinels`,
+    /// the Sentinels must, too.
     pub fn secured(self, tls: &Tls, with_sentinels: bool) -> Result<Self, Error> {
         let secured = |all: Vec<ConnectionInfo>| all.into_iter().map(|info| tls.secure(info)).collect::<Result<_, _>>();
         Ok(match self {
@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-/// The addresses as they were given, without logins.
+/// Shows the addresses as they were given, without logins.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (nodes, name) = match self {
@@ -82,8 +82,12 @@ impl Place {
         Self::Nodes(vec![prepared(info.clone())])
     }
 
-    /// Returns the same servers, with a login and a security of the Sentinels' own.
-    pub fn sentinels_by(self, login: Option<&(Option<String>, String)>, security: &Security) -> Result<Self, Error> {
+    /// Returns the same servers, with a login and TLS settings for the Sentinels.
+    pub fn with_sentinel_settings(
+        self,
+        login: Option<&(Option<String>, String)>,
+        security: &Security,
+    ) -> Result<Self, Error> {
         let (mut sentinels, name, primary) = match self {
             Self::Sentinels { sentinels, name, primary } => (sentinels, name, primary),
             place if login.is_none() && matches!(security, Security::AsServers) => return Ok(place),
@@ -98,7 +102,7 @@ impl Place {
                 *info = info.clone().set_redis_settings(settings);
             }
             if !matches!(security, Security::AsServers) {
-                *info = by_security(info, !matches!(security, Security::Plain))?;
+                *info = with_or_without_tls(info, !matches!(security, Security::Plain))?;
             }
             if let Security::Tls(tls) = security {
                 *info = tls.secure(info.clone())?;
@@ -108,7 +112,7 @@ impl Place {
     }
 }
 
-/// Whether Sentinels are spoken to over TLS.
+/// Whether connections to Sentinels use TLS.
 #[derive(Clone)]
 pub(crate) enum Security {
     AsServers,
@@ -117,7 +121,7 @@ pub(crate) enum Security {
 }
 
 /// Returns the same host, port and login, with or without TLS.
-fn by_security(old: &ConnectionInfo, tls: bool) -> Result<ConnectionInfo, Error> {
+fn with_or_without_tls(old: &ConnectionInfo, tls: bool) -> Result<ConnectionInfo, Error> {
     let (host, port) = match old.addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (host, port),
         _ => return Err(invalid("a Sentinel has a host and a port")),
@@ -143,8 +147,8 @@ fn address(host: &str, port: u16, tls: bool) -> ConnectionAddr {
     }
 }
 
-/// Returns how to connect: with RESP3, which tells the end of a connection, and without a timeout, since a reply may take
-/// as long as the wait. Keepalive notices a peer that is gone.
+/// Returns how to connect: with RESP3, which reports the end of a connection, and without a timeout, since a reply may
+/// take as long as the wait. Keepalive notices a peer that is gone.
 fn info(address: ConnectionAddr, login: RedisConnectionInfo) -> Result<ConnectionInfo, Error> {
     if !address.is_supported() {
         return Err(invalid(tls::NOT_BUILT_IN));
@@ -160,8 +164,9 @@ fn prepared(info: ConnectionInfo) -> ConnectionInfo {
     info.set_redis_settings(settings).set_tcp_settings(tcp)
 }
 
-/// Probes a connection after `idle` without anything, and closes it when three probes, `interval` apart, have got no
-/// answer. One with something under way is not probed: it is closed after the same time, not after a quarter of an hour.
+/// Sets keepalive: a connection without traffic is probed after `idle`, and closed when three probes, `interval` apart,
+/// have got no answer. While sent data is not acknowledged, TCP does not probe; the user timeout then closes the
+/// connection after the same time, not after a quarter of an hour.
 fn probed(tcp: TcpSettings, idle: Duration, interval: Duration) -> TcpSettings {
     let tcp = tcp.set_keepalive(TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(3));
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
@@ -169,7 +174,7 @@ fn probed(tcp: TcpSettings, idle: Duration, interval: Duration) -> TcpSettings {
     tcp
 }
 
-/// Returns the same address for a connection that is probed then.
+/// Returns the same settings with other times for keepalive.
 pub(crate) fn probed_after(info: ConnectionInfo, idle: Duration, interval: Duration) -> ConnectionInfo {
     let tcp = probed(info.tcp_settings().clone(), idle, interval);
     info.set_tcp_settings(tcp)
@@ -192,7 +197,7 @@ fn invalid(what: &str) -> Error {
     Error::Invalid(what.to_owned())
 }
 
-/// A connection on which nothing comes for so long is probed; it is given up after twice that.
+/// A connection without traffic is probed after this time, and closed after twice this time.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
@@ -217,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn one_server_several_nodes_and_sockets() {
+    fn a_url_names_one_server_several_nodes_or_a_socket() {
         assert_eq!(addresses("redis://localhost"), ["localhost:6379"]);
         assert_eq!(addresses("valkey://u:p@a:1,b:2,[::1]:3/"), ["a:1", "b:2", "::1:3"]);
         assert_eq!(addresses("unix:///run/redis.sock"), ["/run/redis.sock"]);
     }
 
     #[test]
-    fn sentinels_have_their_own_port_and_the_primary_its_login() {
+    fn sentinels_have_a_default_port_of_their_own_and_not_the_login_of_the_primary() {
         assert_eq!(addresses("redis-sentinel://a,b:7000,[::1]/main"), ["a:26379", "b:7000", "::1:26379"]);
         let url = "redis-sentinel://user:p%40ss@a/main/3";
         let Place::Sentinels { name, primary, sentinels } = Place::parse(url).expect(url) else { panic!("{url}") };
@@ -255,13 +260,15 @@ mod tests {
             assert!(matches!(Place::parse(url), Err(Error::Invalid(_))), "{url}");
         }
     }
+
     #[cfg(feature = "tls")]
     #[test]
-    fn sentinels_may_leave_tls_or_enter_it() {
+    fn the_tls_setting_of_sentinels_may_differ_from_that_of_the_primary() {
         let is_tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         let ways = |url: &str, security: Security| {
             let login = (Some("user".to_owned()), "secret".to_owned());
-            let place = Place::parse(url).and_then(|place| place.sentinels_by(Some(&login), &security)).expect(url);
+            let place = Place::parse(url).and_then(|place| place.with_sentinel_settings(Some(&login), &security));
+            let place = place.expect(url);
             let Place::Sentinels { sentinels, primary, .. } = place else { panic!("{url}") };
             assert_eq!(sentinels[0].redis_settings().password(), Some("secret"));
             assert_eq!(sentinels[0].addr().to_string(), "a:26379");

@@ -1,4 +1,4 @@
-//! The certificates to trust over TLS, and the own one.
+//! The certificates of TLS connections: the trusted authorities, and the client's own.
 
 use std::fmt;
 
@@ -26,20 +26,20 @@ impl Tls {
         Self::default()
     }
 
-    /// Trusts these certificate authorities, one or more, and none else.
+    /// Trusts these certificate authorities, one or more, and no others.
     pub fn ca(mut self, certificates: impl Into<Vec<u8>>) -> Self {
         self.ca = Some(certificates.into());
         self
     }
 
     /// Shows this certificate to servers that ask for one (`tls-auth-clients`), with the chain that leads to their
-    /// authority if there is one. The key is its own.
+    /// authority if there is one. `key` is its private key.
     pub fn identity(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.identity = Some((certificate.into(), key.into()));
         self
     }
 
-    /// Returns the same place, reached with these certificates.
+    /// Returns the same settings with these certificates.
     #[cfg(feature = "tls")]
     pub(crate) fn secure(&self, info: ConnectionInfo) -> Result<ConnectionInfo, Error> {
         use redis::{Client, ClientTlsConfig, TlsCertificates};
@@ -64,7 +64,7 @@ impl Tls {
     }
 }
 
-/// Keys are for nobody to see.
+/// Shows no keys.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()

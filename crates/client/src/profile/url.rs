@@ -1,4 +1,5 @@
-//! The meaning of a URL: every part of it is understood, or it is refused. `tests/clients/tables/urls.txt` is the table.
+//! The meaning of a URL: every part of it is understood, or it is refused. The table `tests/clients/tables/urls.txt`
+//! defines which.
 //!
 //! ```text
 //! redis://[user:password@]host[:port][,host[:port]…][/db]            a server; one or more nodes of a cluster
@@ -112,7 +113,7 @@ impl Query {
         let mut pairs = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (word, value) = pair.split_once('=').ok_or_else(|| format!("?{pair} has no value"))?;
-            // Some read it as a blank.
+            // Some parsers read + as a blank.
             if value.contains('+') {
                 return Err(format!("?{word}= has a +, which is %2B there"));
             }
@@ -138,7 +139,7 @@ impl Query {
     }
 }
 
-/// Returns user and password; those that are empty are none.
+/// Returns user and password; `None` for an empty one.
 fn login(text: &str) -> Result<(Option<String>, Option<String>), String> {
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     let given = |text: &str| decoded(text).map(|text| Some(text).filter(|text| !text.is_empty()));

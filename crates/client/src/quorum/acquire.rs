@@ -1,4 +1,4 @@
-//! How a quorum is asked for a lock, again and again.
+//! An acquisition of a lock from a quorum, in rounds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,33 +35,33 @@ impl Quorum {
         let protocol = if terms.keep == Keep::Nobody { protocol.without_renewal() } else { protocol };
         self.keep_time();
         let (mut terms, mut pause) = (Arc::new(terms.clone()), PAUSE);
-        let mut watch = Lookout::new(self.clone(), Limits::new(&terms, Instant::now()));
+        let mut lookout = Lookout::new(self.clone(), Limits::new(&terms, Instant::now()));
         loop {
             let mut attempt = Attempt::begin(self.clone(), protocol, &terms);
             let outcome = tokio::select! {
                 biased;
                 outcome = attempt.go(terms.name()) => outcome,
-                outcome = watch.look() => outcome,
+                outcome = lookout.look() => outcome,
             };
             if !matches!(outcome, Outcome::Held(_)) {
-                let _ = timeout_at(watch.end().into(), attempt.settle()).await;
+                let _ = timeout_at(lookout.end().into(), attempt.settle()).await;
             }
-            let left = watch.left();
+            let left = lookout.left();
             match outcome {
-                Outcome::Held(hold) => return Ok(attempt.arrive(hold)),
-                Outcome::Contended if watch.is_there(&attempt) => return Err(Error::Contention),
+                Outcome::Held(hold) => return Ok(attempt.into_grant(hold)),
+                Outcome::Contended if lookout.has_majority(&attempt) => return Err(Error::Contention),
                 // An outage counts as waiting.
                 Outcome::TooFew(_) | Outcome::Contended if !left.is_zero() => sleep(pause.min(left)).await,
                 Outcome::TooFew(_) | Outcome::Contended => {
-                    return Err(Error::TooFew(self.too_few(watch.answered.unwrap_or_else(|| attempt.answered()))));
+                    return Err(Error::TooFew(self.too_few(lookout.answered.unwrap_or_else(|| attempt.answered()))));
                 }
             }
             pause = (pause * 2).min(MAX_PAUSE);
-            // A call of the last round may arrive late, and must not touch the holds of this one.
+            // A call of the last round may arrive late, and must not affect the holds of the next one.
             let terms = Arc::make_mut(&mut terms);
             terms.begin();
             if let Wait::AtMost(_) = terms.wait {
-                terms.wait = Wait::AtMost(watch.left());
+                terms.wait = Wait::AtMost(lookout.left());
             }
         }
     }
@@ -76,13 +76,12 @@ impl Quorum {
     }
 }
 
-/// Returns when enough servers count, if it is only the young ones that are waited for.
+/// Returns in how long a majority counts, if enough of the missing servers are only too young.
 fn ready_in(answered: usize, majority: usize, mut young: Vec<Duration>) -> Option<Duration> {
     young.sort();
     young.get(majority.checked_sub(answered + 1)?).copied()
 }
 
-/// Between two rounds while too few servers answer, at first and at most.
+/// The pause between two rounds while too few servers answer, at first and at most.
 const PAUSE: Duration = Duration::from_millis(50);
-
 const MAX_PAUSE: Duration = Duration::from_millis(500);

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// For each server, when the last command was sent that it has answered, in µs. A server that does not count has not
 /// answered.
 ///
-/// A late answer says that the server was there when it was asked, no more.
+/// A late answer says only that the server was up when it was asked.
 pub(super) struct LastAnswers(Vec<AtomicU64>);
 
 impl LastAnswers {
@@ -20,7 +20,7 @@ impl LastAnswers {
         self.0.get(member).into_iter().for_each(|last| _ = last.fetch_max(sent, Ordering::Relaxed));
     }
 
-    /// Returns the servers that have not answered since, longest first.
+    /// Returns the servers that have not answered since then, the longest silent first.
     pub(super) fn silent_since(&self, since: Duration) -> Vec<usize> {
         let mut silent: Vec<_> = self.all().zip(0..).filter(|(last, _)| *last < since).collect();
         silent.sort_unstable();

@@ -1,4 +1,4 @@
-//! An acquisition of a quorum under way.
+//! A round of an acquisition from a quorum.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::kept::Kept;
 use crate::holding::Grant;
 use crate::options::{Terms, Wait};
 
-/// An acquisition under way. Dropped halfway, it gives everything back.
+/// A round of an acquisition. If it is dropped half-way, it releases what was granted.
 pub(super) struct Attempt {
     quorum: Arc<Quorum>,
     dispatch: Dispatch,
@@ -26,7 +26,7 @@ pub(super) struct Attempt {
     has_ended: bool,
 }
 
-/// The state of the request to enter.
+/// The state of a server's request to enter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     Unasked,
@@ -84,8 +84,8 @@ impl Attempt {
         }
     }
 
-    /// Waits a moment for what was granted to be released, because the process may end after this, and for the answers
-    /// that are still open, so that the error does not depend on which of them came first.
+    /// Waits a moment for the releases, because the process may end after this, and for the answers that are still
+    /// open, so that the error does not depend on which of them came first.
     pub(super) async fn settle(&mut self) {
         let end = Instant::now() + self.quorum.timeout() / 2;
         while (self.releases > 0 || self.entries.contains(&Entry::Open)) && self.next_answer(Some(end)).await.is_some()
@@ -110,7 +110,7 @@ impl Attempt {
         Some((call, answer))
     }
 
-    pub(super) fn arrive(mut self, hold: Hold) -> Grant {
+    pub(super) fn into_grant(mut self, hold: Hold) -> Grant {
         let (token, until) = (hold.token(), self.quorum.at(hold.valid_until()));
         let kept = Kept::new(self.quorum.clone(), self.dispatch.take(), hold, self.flights.take());
         Grant {
@@ -145,10 +145,10 @@ impl Attempt {
     }
 }
 
-/// After that the clocks may have been read again.
+/// After this time the clocks may have been read again, so the token to ask for is computed again.
 const STALE: Duration = Duration::from_secs(1);
 
-/// No clock overflows by a longer wait.
+/// The longest wait, which overflows no clock.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 86400);
 
 impl Drop for Attempt {

@@ -42,19 +42,19 @@ impl QuorumBuilder {
     }
 
     /// Declares that all servers keep their locks on disk: `appendonly yes` and `appendfsync always`. Then they count
-    /// as soon as they are up. A server without AOF is refused; that it syncs always is for you to know.
+    /// as soon as they are up. A server without AOF is refused; the client cannot check `appendfsync`.
     pub fn persistent(mut self) -> Self {
         self.keeping = Keeping::OnDisk;
         self
     }
 
-    /// Speaks TLS with all servers, with these certificates.
+    /// Connects to all servers over TLS, with these certificates.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Connects when it is first needed.
+    /// Returns the client, which connects when it is first needed.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Quorum {
     }
 }
 
-/// The URLs may have passwords.
+/// Shows no URLs, which may have passwords.
 impl fmt::Debug for QuorumBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("QuorumBuilder");

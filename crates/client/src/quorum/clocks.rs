@@ -1,4 +1,4 @@
-//! The servers' clocks, which the token to ask for is taken from.
+//! The servers' clocks, from which the client computes the token to ask for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::server::fault::Fault;
 pub(super) struct ServerClocks {
     began: Instant,
     clocks: Mutex<Clocks>,
-    /// When they are read again, in ms.
+    /// When the clocks are read again, in ms.
     due: AtomicU64,
 }
 
@@ -28,7 +28,7 @@ impl ServerClocks {
         self.clocks.lock().unwrap_or_else(PoisonError::into_inner).floor(self.began.elapsed())
     }
 
-    /// Returns whether they were last read some time ago; once, so that one client reads them.
+    /// Returns whether it is time to read the clocks: once per interval, so that only one task reads them.
     pub(super) fn are_due(&self) -> bool {
         let now = millis(self.began.elapsed());
         let due = self.due.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ impl ServerClocks {
     pub async fn read(&self, member: usize, wire: &Wire, within: Option<Duration>) -> Result<(), Fault> {
         let sent = self.began.elapsed();
         let reply = match wire.ask(&cmd("TIME"), within).await {
-            // Not allowed. Then the token of a majority has to be raised each time.
+            // `TIME` is not allowed. Each acquisition then raises the token on a majority.
             Err(Fault::Refused(_)) => return Ok(()),
             reply => reply?,
         };

@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Some locks that were held lately. It forgets, and may take one lock for another: that costs a round trip.
+/// Some locks that were held lately. The table may forget a lock, or take one for another, which costs a round trip.
 pub(super) struct Contended {
     began: Instant,
     hasher: RandomState,
@@ -37,7 +37,7 @@ impl Contended {
     }
 
     fn now(&self) -> u64 {
-        // 0 is never.
+        // An empty place has the time 0, which must not look like lately.
         (u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0) + 2 * LATELY_MS) & TIME
     }
 }
@@ -47,5 +47,5 @@ const PLACES: usize = 256;
 /// The bits of the time: 34 years.
 const TIME: u64 = (1 << 40) - 1;
 
-/// How long ago is lately.
+/// How long a lock counts as held lately.
 const LATELY_MS: u64 = 1000;

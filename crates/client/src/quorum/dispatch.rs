@@ -19,21 +19,21 @@ use crate::options::{Mode, Terms};
 use crate::quorum::wire::Wire;
 use crate::server::fault::Fault;
 
-/// The common part of all calls of an acquisition.
+/// Sends the calls of an acquisition.
 pub(super) struct Dispatch {
     quorum: Arc<Quorum>,
     terms: Arc<Terms>,
     /// The owner of each attempt.
     owners: Vec<String>,
-    /// The call that asked each server to enter last.
+    /// For each server, its last request to enter.
     entries: Vec<Option<Entered>>,
 }
 
-/// A request to enter, and how to come after it.
+/// The state of a request to enter, which says how to send a release behind it.
 enum Entered {
     /// Sent on this connection.
     Sent(Arc<Wire>),
-    /// Sent on that connection as soon as there is one.
+    /// Not sent yet: there is no connection. The channel gets the connection when the request is sent.
     Sending(watch::Receiver<Option<Arc<Wire>>>),
     /// Waits in a queue.
     Waiting(Wait),
@@ -49,6 +49,7 @@ struct Wait {
     end: oneshot::Sender<()>,
 }
 
+/// The request was released before it was sent.
 struct GivenUp;
 
 impl Dispatch {
@@ -57,13 +58,13 @@ impl Dispatch {
         Self { quorum, terms, owners, entries }
     }
 
-    /// Hands all over: this one sends nothing any more.
+    /// Moves everything out: `self` sends nothing any more.
     pub fn take(&mut self) -> Self {
         let (owners, entries) = (std::mem::take(&mut self.owners), std::mem::take(&mut self.entries));
         Self { quorum: self.quorum.clone(), terms: self.terms.clone(), owners, entries }
     }
 
-    /// Returns the owner of this attempt: a new one for each.
+    /// Returns the owner of this attempt. Each attempt has its own.
     pub fn owner(&mut self, attempt: u32) -> &str {
         let at = (attempt as usize).saturating_sub(1);
         while self.owners.len() <= at {
@@ -72,14 +73,14 @@ impl Dispatch {
         self.owners.get(at).map_or("", String::as_str)
     }
 
-    /// Returns whether this was sent to enter, and then a release that comes after it: a grant that is answered now has
-    /// ended.
+    /// Returns whether this call is a request to enter that a release on the same connection has followed: a grant that
+    /// arrives now has ended.
     pub fn has_released_behind(&self, call: &Call) -> bool {
         let entry = self.entries.get(call.to).and_then(Option::as_ref);
         matches!((call.ask, entry), (Ask::Enter(_), Some(Entered::Released)))
     }
 
-    /// Sends calls. Those to servers with a connection go at once, in the order of the calls.
+    /// Sends calls. Those to servers with an open connection are written at once, in order.
     pub fn send(&mut self, calls: impl IntoIterator<Item = Call>, flights: &mut Flights) {
         let mut last: Option<(Ask, u32, Arc<Cmd>)> = None;
         for call in calls {
@@ -98,7 +99,7 @@ impl Dispatch {
         }
     }
 
-    /// Sends a short command on the connection that all share.
+    /// Sends a short command on the shared connection.
     fn ask(&mut self, call: Call, command: Arc<Cmd>) -> Flight {
         let quorum = self.quorum.clone();
         let enters = matches!(call.ask, Ask::Enter(_) | Ask::Repair(_));
@@ -124,7 +125,7 @@ impl Dispatch {
         Flight { future: Box::pin(future), is_sent: false }
     }
 
-    /// A request that waits, on a connection of its own.
+    /// Sends a request that waits, on a connection of its own.
     fn queue(&mut self, call: Call, command: Arc<Cmd>, block: Option<Duration>) -> Flight {
         let mut command = Arc::unwrap_or_clone(command);
         // 0 waits forever. The time is rounded up, so that the server's wait ends no earlier than ours.
@@ -145,12 +146,12 @@ impl Dispatch {
         Flight { future: Box::pin(future), is_sent: false }
     }
 
-    /// Releases on the connection that asked to enter, so that it comes after that. Ends a wait.
+    /// Releases on the connection of the request to enter, so that the release is executed after it. Ends a wait.
     fn release(&mut self, call: Call, command: Arc<Cmd>) -> Flight {
         let entered = self.entries.get_mut(call.to).and_then(Option::take);
         let (quorum, lease) = (self.quorum.clone(), self.terms.lease);
         let shared = quorum.members.get(call.to).and_then(Member::open_shared);
-        let (way_out, entered) = match entered {
+        let (open_wire, entered) = match entered {
             Some(Entered::Sent(wire)) if !wire.is_closed() => {
                 self.entries.get_mut(call.to).into_iter().for_each(|entry| *entry = Some(Entered::Released));
                 (Some(wire), None)
@@ -158,9 +159,9 @@ impl Dispatch {
             Some(Entered::Sent(_) | Entered::Released) | None => (shared, None),
             entered => (None, entered),
         };
-        let is_sent = way_out.is_some();
+        let is_sent = open_wire.is_some();
         let future = async move {
-            let answer = match way_out {
+            let answer = match open_wire {
                 Some(wire) => ask_on(&quorum, &call, &command, &wire).await,
                 // Boxed: rare, and large.
                 None => Box::pin(release_behind(&quorum, &call, &command, entered)).await,
@@ -212,11 +213,11 @@ async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Wire) -> Res
         Ask::Release => false,
         Ask::Raise(_) | Ask::Renew | Ask::Repair(_) => quorum.is_young(call.to, wire)?,
         Ask::Enter(_) | Ask::Queue(..) | Ask::Ping => {
-            quorum.count(call.to, wire)?;
+            quorum.check_counts(call.to, wire)?;
             false
         }
     };
-    let within = Some(quorum.give_up());
+    let within = Some(quorum.longest_answer());
     let reply = match call.ask {
         Ask::Ping => Box::pin(quorum.clocks.read_with(call.to, wire, command, within)).await,
         _ => wire.ask(command, within).await,
@@ -224,8 +225,8 @@ async fn ask_on(quorum: &Quorum, call: &Call, command: &Cmd, wire: &Wire) -> Res
     if reply.is_ok() && !is_young && call.ask != Ask::Release {
         quorum.answers.note(call.to, call.sent);
     }
-    let is_silent = reply.is_err() && quorum.now() >= call.sent + quorum.give_up();
-    // Not now: it may no longer be a primary. The next connection asks for its role.
+    let is_silent = reply.is_err() && quorum.now() >= call.sent + quorum.longest_answer();
+    // With `Later`, the server may no longer be a primary. The next connection asks for its role.
     if is_silent || matches!(reply, Err(Fault::Later(_))) {
         member.forget(wire);
     }
@@ -248,14 +249,14 @@ async fn connect_and_ask(
     match once(asking.as_mut()).await {
         Poll::Ready(answer) => answer,
         Poll::Pending => {
-            // On its way: what is sent on this connection from now on comes after it.
+            // The command is written: what is sent on this connection from now on comes after it.
             sent.send_replace(Some(wire.clone()));
             asking.await
         }
     }
 }
 
-/// Sends the request that waits and notes its connection, in one step: who ends the wait finds it sent, or keeps it from
+/// Sends the request that waits and records its connection, in one step: a release finds it sent, or keeps it from
 /// being sent.
 async fn wait_in_queue(
     quorum: &Quorum,
@@ -265,7 +266,7 @@ async fn wait_in_queue(
 ) -> Result<Answer, Fault> {
     let member = quorum.member(call.to)?;
     let wire = member.own().await?;
-    quorum.count(call.to, &wire)?;
+    quorum.check_counts(call.to, &wire)?;
     let mut reply = pin!(wire.ask(command, None));
     let first = poll_fn(|context| {
         let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -280,8 +281,8 @@ async fn wait_in_queue(
         None => return Err(Fault::NotSent("given up before it was asked".into())),
     };
     let answer = answer(call, reply.map_err(|fault| member.failed(fault)))?;
-    // A later release does not end a wait. An owner that has released already may end one soon: no call waits on it
-    // then.
+    // A connection without a release so far is free for another call. Otherwise a late `CLIENT UNBLOCK` may reach it,
+    // so that no call must wait on it.
     if let Ok(sent) = sent.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
         *sent = None;
         member.park(wire.clone());
@@ -289,7 +290,7 @@ async fn wait_in_queue(
     Ok(answer)
 }
 
-/// Releases where the request to enter has not been answered, or its connection is not there any more.
+/// Releases behind a request to enter that waits or is not sent yet, or whose connection is closed.
 async fn release_behind(
     quorum: &Quorum,
     call: &Call,
@@ -317,12 +318,12 @@ async fn release_behind(
 
 /// Releases behind the request that waits, and ends its wait by `CLIENT UNBLOCK` or by closing its connection.
 async fn leave_queue(quorum: &Quorum, release: &Cmd, wait: Wait, other: Option<&Wire>) {
-    let within = Some(quorum.give_up());
+    let within = Some(quorum.longest_answer());
     let sent = std::mem::replace(&mut *wait.wire.lock().unwrap_or_else(PoisonError::into_inner), Err(GivenUp));
     if let Ok(Some(wire)) = sent {
         let mut behind = pin!(wire.ask(release, within));
         let _ = once(behind.as_mut()).await;
-        // A server that was restarted knows a different owner by that number.
+        // After a restart, another client may have this id.
         if let Some(other) = other.filter(|other| other.is_to_process_of(&wire)) {
             let _ = other.ask(cmd("CLIENT").arg("UNBLOCK").arg(wire.client_id), within).await;
         }
@@ -339,14 +340,14 @@ async fn insist(quorum: Arc<Quorum>, call: Call, release: Arc<Cmd>, lease: Durat
         sleep(pause).await;
         pause = (pause * 2).min(MAX_PAUSE);
         if let Ok(wire) = member.shared().await
-            && wire.ask(&release, Some(quorum.give_up())).await.is_ok()
+            && wire.ask(&release, Some(quorum.longest_answer())).await.is_ok()
         {
             return;
         }
     }
 }
 
-/// Polls once: what it sends is on its way then.
+/// Polls a future once, which writes its command.
 async fn once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
@@ -358,7 +359,7 @@ fn answer(call: &Call, reply: Result<Value, Fault>) -> Result<Answer, Fault> {
         }
         (Ask::Enter(_) | Ask::Queue(..) | Ask::Repair(_), Value::Nil) => Answer::Refused,
         (Ask::Raise(_) | Ask::Renew | Ask::Release, Value::Nil) => Answer::Gone,
-        // A cap cut it.
+        // A cap made the lease shorter than what was asked for.
         (Ask::Raise(_) | Ask::Renew, Value::Int(0)) => Answer::Failed,
         (Ask::Raise(_) | Ask::Renew | Ask::Release, Value::Int(_)) | (Ask::Ping, _) => Answer::Done,
         _ => Answer::Failed,
@@ -373,6 +374,6 @@ fn millis(duration: Duration) -> u64 {
 const ARGUMENTS: usize = 9;
 const REST: usize = 128;
 
-/// Between two attempts to release, at first and at most.
+/// The pause between two attempts to release, at first and at most.
 const PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_millis(400);

@@ -1,5 +1,4 @@
-//! Calls that are under way. The task that waits for an answer drives all of them, so that none needs a task of its
-//! own.
+//! Calls in flight. The task that waits for an answer polls all of them, so that no call needs a task of its own.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -14,55 +13,55 @@ use tokio::time::sleep_until;
 
 use super::Quorum;
 
-/// The result of a call.
+/// A call that is not in flight any more, with its result.
 pub(super) struct Landing {
     pub call: Call,
-    /// `None`: nobody wants to know.
+    /// `None`: the wait was ended, and there is no answer.
     pub answer: Option<Answer>,
-    /// A release that did not get through, to be tried again.
+    /// Repeats a release that got no answer.
     pub again: Option<Work>,
 }
 
-/// Something that goes on in the background.
+/// Work for the background.
 pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A call under way.
+/// A call in flight.
 pub(super) struct Flight {
     pub future: Pin<Box<dyn Future<Output = Landing> + Send>>,
-    /// Whether the first poll sends it, so that it needs nobody until its answer is wanted.
+    /// Whether the first poll sends the command, so that no poll is needed until the answer is wanted.
     pub is_sent: bool,
 }
 
-/// Calls under way. Dropped, it finishes them in the background.
+/// Calls in flight. When this is dropped, they are finished in the background.
 pub(super) struct Flights {
     quorum: Arc<Quorum>,
     runtime: Handle,
     open: Vec<Flight>,
-    /// Answers that came at once.
+    /// Results that nobody has taken yet, the last one first.
     landed: Vec<Landing>,
-    /// Finishes in the background already. If that ends with its runtime, so do the calls.
-    is_left: bool,
+    /// Whether this is in the background already. If its task ends with the runtime, so do the calls.
+    is_in_background: bool,
 }
 
 /// The event that ended a wait.
 pub(super) enum Next {
     Answer(Call, Answer),
-    /// The time has come.
+    /// The time is over.
     Time,
-    /// Nothing is under way.
+    /// Nothing is in flight.
     Nothing,
 }
 
 impl Flights {
-    /// Makes calls for this quorum. Must run inside a tokio runtime.
+    /// Begins without calls. Must run inside a tokio runtime.
     pub fn new(quorum: Arc<Quorum>) -> Self {
-        Self { quorum, runtime: Handle::current(), open: Vec::new(), landed: Vec::new(), is_left: false }
+        Self { quorum, runtime: Handle::current(), open: Vec::new(), landed: Vec::new(), is_in_background: false }
     }
 
-    /// Sends a call: what has a connection is written before this returns.
+    /// Sends a call. With an open connection, the command is written before this returns.
     pub fn launch(&mut self, mut flight: Flight) {
         let _runtime = self.runtime.enter();
-        // The next wait polls the call again. A task that has used up its budget may send nevertheless.
+        // The next wait polls the call again. `unconstrained` sends even if the task has used up its budget.
         let mut first = pin!(unconstrained(flight.future.as_mut()));
         match first.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(landing) => self.landed.insert(0, landing),
@@ -70,7 +69,7 @@ impl Flights {
         }
     }
 
-    /// Returns whether all that is under way has been sent.
+    /// Returns whether all calls in flight have been sent.
     pub fn are_sent(&self) -> bool {
         self.open.iter().all(|flight| flight.is_sent)
     }
@@ -79,13 +78,13 @@ impl Flights {
         self.open.is_empty() && self.landed.is_empty()
     }
 
-    /// Leaves all to another, so that dropping this one does nothing.
+    /// Moves all calls out, so that dropping `self` does nothing.
     pub fn take(&mut self) -> Self {
         let (open, landed) = (std::mem::take(&mut self.open), std::mem::take(&mut self.landed));
-        Self { quorum: self.quorum.clone(), runtime: self.runtime.clone(), open, landed, is_left: false }
+        Self { quorum: self.quorum.clone(), runtime: self.runtime.clone(), open, landed, is_in_background: false }
     }
 
-    /// Waits for the next answer, until then at most. Lost nothing if dropped.
+    /// Waits for the next answer, until `until` at most. Dropping the future loses no answer.
     pub async fn next(&mut self, until: Option<Instant>) -> Next {
         if let Some((call, answer)) = self.try_next().await {
             return Next::Answer(call, answer);
@@ -116,7 +115,7 @@ impl Flights {
     }
 
     fn poll_landed(&mut self, context: &mut Context<'_>) -> Option<Next> {
-        // No flight is polled again before all that has come is taken.
+        // No call is polled again before all results are taken.
         self.next_landed().or_else(|| {
             let landed = &mut self.landed;
             self.open.retain_mut(|flight| match flight.future.as_mut().poll(context) {
@@ -142,7 +141,7 @@ impl Flights {
         None
     }
 
-    /// Returns the next answer that has come already.
+    /// Returns the next answer if it is there already.
     pub async fn try_next(&mut self) -> Option<(Call, Answer)> {
         match poll_fn(|context| Poll::Ready(self.poll_landed(context))).await {
             Some(Next::Answer(call, answer)) => Some((call, answer)),
@@ -150,10 +149,10 @@ impl Flights {
         }
     }
 
-    /// Finishes all in the background.
+    /// Finishes all calls in the background.
     fn finish(&mut self) {
         let mut rest = self.take();
-        rest.is_left = true;
+        rest.is_in_background = true;
         let cleanup = self.quorum.cleanups.begin();
         self.runtime.spawn(async move {
             while let Next::Answer(..) = rest.next(None).await {}
@@ -165,7 +164,7 @@ impl Flights {
 impl Drop for Flights {
     fn drop(&mut self) {
         while self.next_landed().is_some() {}
-        if !self.is_left && !self.is_empty() {
+        if !self.is_in_background && !self.is_empty() {
             self.finish();
         }
     }

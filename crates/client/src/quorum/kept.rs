@@ -21,7 +21,7 @@ pub(crate) struct Kept {
 struct Inner {
     hold: Hold,
     dispatch: Dispatch,
-    /// Answers to the acquisition that nobody needs before the next call.
+    /// Calls of the acquisition, whose answers nobody needs before the next call.
     flights: Flights,
 }
 
@@ -37,7 +37,7 @@ impl Kept {
         kept
     }
 
-    /// Returns the owner of the hold: that of the attempt that got through.
+    /// Returns the owner of the hold: that of the attempt that was granted.
     pub fn owner(&self) -> String {
         let mut inner = self.inner();
         let attempt = inner.hold.attempt();
@@ -49,7 +49,7 @@ impl Kept {
         Some(self.quorum.at(self.inner().hold.renewal_due()?))
     }
 
-    /// Tries once to renew on all servers: done as soon as a majority has.
+    /// Tries once to renew on all servers. Succeeds as soon as a majority has renewed.
     pub async fn renew(self: &Arc<Self>) -> Renewal {
         let mut sent = Duration::ZERO;
         let mut flights = self.send(|hold, now, calls| {
@@ -80,7 +80,7 @@ impl Kept {
         }
     }
 
-    /// Gives it up on all servers.
+    /// Releases the hold on all servers.
     pub async fn release(self: &Arc<Self>) -> Result<(), Error> {
         self.note_answers_to_the_acquisition().await;
         let mut open = 0;
@@ -88,13 +88,13 @@ impl Kept {
             hold.release(now, calls);
             open = calls.len();
         });
-        let mut told = Told { open, ..Told::default() };
+        let mut answers = ReleaseAnswers { open, ..ReleaseAnswers::default() };
         let end = Instant::now() + self.quorum.timeout();
-        while !(self.inner().hold.has_left() && (told.open == 0 || told.is_clear(&self.quorum))) {
+        while !(self.inner().hold.has_left() && (answers.open == 0 || answers.is_certain(&self.quorum))) {
             match flights.next(Some(end)).await {
                 Next::Answer(call, answer) => {
                     if call.ask == Ask::Release {
-                        told.note(answer);
+                        answers.note(answer);
                     }
                     self.note(&call, answer, &mut flights);
                 }
@@ -103,10 +103,11 @@ impl Kept {
         }
         // Often the last one has answered, too, so that nothing is left to do in the background.
         while flights.try_next().await.is_some() {}
-        told.outcome(&self.quorum)
+        answers.outcome(&self.quorum)
     }
 
-    /// Releases first where it is known that the lock is held.
+    /// Records the answers to the acquisition that have come, so that the release goes first to servers that hold the
+    /// lock.
     async fn note_answers_to_the_acquisition(&self) {
         let mut flights = self.inner().flights.take();
         while let Some((call, answer)) = flights.try_next().await {
@@ -115,7 +116,7 @@ impl Kept {
         self.inner().flights = flights;
     }
 
-    /// Sends what the protocol says.
+    /// Sends the calls that the protocol makes in `say`.
     fn send(&self, say: impl FnOnce(&mut Hold, Duration, &mut Vec<Call>)) -> Flights {
         let mut inner = self.inner();
         let mut flights = inner.flights.take();
@@ -160,13 +161,13 @@ impl Kept {
 
 /// The servers' answers to a release.
 #[derive(Default)]
-struct Told {
+struct ReleaseAnswers {
     open: usize,
     done: usize,
     gone: usize,
 }
 
-impl Told {
+impl ReleaseAnswers {
     fn note(&mut self, answer: Answer) {
         self.open = self.open.saturating_sub(1);
         match answer {
@@ -176,15 +177,15 @@ impl Told {
         }
     }
 
-    /// Returns whether more answers would change nothing.
-    fn is_clear(&self, quorum: &Quorum) -> bool {
+    /// Returns whether the outcome is certain without more answers.
+    fn is_certain(&self, quorum: &Quorum) -> bool {
         self.done >= quorum.majority() || self.gone > quorum.members() - quorum.majority()
     }
 
     fn outcome(&self, quorum: &Quorum) -> Result<(), Error> {
         if self.done >= quorum.majority() {
             Ok(())
-        } else if self.is_clear(quorum) {
+        } else if self.is_certain(quorum) {
             Err(Error::Lost)
         } else {
             Err(Error::TooFew(quorum.troubles()))

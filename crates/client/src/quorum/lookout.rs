@@ -1,4 +1,4 @@
-//! Whether a majority is there while an acquisition waits, and when it is over.
+//! Watches whether a majority answers while an acquisition waits, and when its time is over.
 //!
 //! The protocol asks the server in whose queue it waits, which shows nothing about the others. Every answer of a server
 //! counts, no matter which task of this client asked: the lookout asks only when the last answers of a majority become
@@ -16,13 +16,14 @@ use super::member::Member;
 use crate::join::join_all;
 use crate::limits::Limits;
 
+/// The watch of one acquisition.
 pub(super) struct Lookout {
     quorum: Arc<Quorum>,
     limits: Limits,
     began: Instant,
     /// When the servers were last asked.
     asked: Option<Instant>,
-    /// How many there were then.
+    /// How many servers answered then.
     pub answered: Option<usize>,
 }
 
@@ -41,15 +42,15 @@ impl Lookout {
         self.limits.over(self.heard()).map_or(LONGEST_WAIT, |over| over.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns whether a majority was there when last asked: only then, a lock that this client does not get is held by
-    /// another one.
-    pub fn is_there(&self, attempt: &Attempt) -> bool {
+    /// Returns whether a majority answered when last asked. Only then is a refusal certain to mean that another owner
+    /// holds the lock.
+    pub fn has_majority(&self, attempt: &Attempt) -> bool {
         let silent = attempt.acquisition.suspects().count();
         let answered = self.answered.unwrap_or(self.quorum.members());
         answered.min(self.quorum.members() - silent) >= self.quorum.majority()
     }
 
-    /// Looks again and again whether a majority is there. Returns when the time is over.
+    /// Checks again and again whether a majority answers. Returns when the time is over.
     pub async fn look(&mut self) -> Outcome {
         loop {
             let (next, end, now) = (self.next(), self.end(), Instant::now());
@@ -83,7 +84,7 @@ impl Lookout {
         self.asked.map_or(next, |asked| next.max(asked + interval))
     }
 
-    /// Asks as many as a majority lacks; if they do not answer, the others, too.
+    /// Asks as many servers as a majority lacks; if they do not answer, the others, too.
     async fn ask(&mut self, most: Duration) {
         let quorum = self.quorum.clone();
         let since = quorum.now().saturating_sub(self.limits.interval());
@@ -110,7 +111,7 @@ async fn look_at(quorum: Arc<Quorum>, at: usize, within: Duration) {
     let asked = quorum.clone();
     // In the background: to connect may take longer than this waits, and a late answer counts.
     let asking = tokio::spawn(async move { asked.read_clock(at).await });
-    // A look that the limit cuts short shows nothing about the connection.
+    // A question that the limit cuts short shows nothing about the connection.
     if timeout(within, asking).await.is_err()
         && within >= quorum.timeout()
         && let (Some(member), Some(wire)) = (quorum.members.get(at), wire)

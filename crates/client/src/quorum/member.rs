@@ -15,9 +15,9 @@ use crate::profile::probed_after;
 use crate::server::fault::Fault;
 use crate::server::link::Link;
 
-/// A server that is asked on its own, whatever the others say.
+/// A server, which does not depend on the others.
 pub(super) struct Member {
-    /// The number of this server.
+    /// The index of this server.
     at: usize,
     clocks: Arc<ServerClocks>,
     info: ConnectionInfo,
@@ -33,19 +33,19 @@ pub(super) struct Member {
 
 #[derive(Default)]
 struct Known {
-    /// For all short commands.
+    /// The connection for all short commands.
     shared: Option<Arc<Wire>>,
     /// Connections that have waited in a queue, and are free.
     idle: Vec<Arc<Wire>>,
-    /// Why it did not answer, or does not count.
+    /// Why the server did not answer, or does not count.
     trouble: Option<Trouble>,
 }
 
 struct Trouble {
     why: String,
-    /// Nobody tries to connect before.
+    /// No attempt to connect is made before this time.
     until: Instant,
-    /// When it counts, if it is only too young.
+    /// When the server counts, if it is only too young.
     counts_at: Option<Instant>,
 }
 
@@ -82,12 +82,12 @@ impl Member {
         process != 0 && process == other.process.load(Ordering::Relaxed)
     }
 
-    /// Returns why it does not count.
+    /// Returns why the server does not count.
     pub fn trouble(&self) -> Option<String> {
         self.known().trouble.as_ref().map(|trouble| trouble.why.clone())
     }
 
-    /// Returns when it counts, if it is only too young.
+    /// Returns in how long the server counts, if it is only too young.
     pub fn counts_in(&self) -> Option<Duration> {
         self.known().trouble.as_ref()?.counts_at?.checked_duration_since(Instant::now())
     }
@@ -129,7 +129,7 @@ impl Member {
     }
 
     /// Checks that the server at the other end of this connection may count now.
-    pub fn count(&self, wire: &Wire) -> Result<(), Fault> {
+    pub fn check_counts(&self, wire: &Wire) -> Result<(), Fault> {
         let left = match standing(&wire.facts, self.keeping, self.longest_lease, wire.read.elapsed()) {
             Standing::Counts => {
                 self.known().trouble = None;
@@ -146,7 +146,7 @@ impl Member {
         Err(fault)
     }
 
-    /// Returns whether what this connection leads to will count, but is too young.
+    /// Returns whether the server at the other end of this connection will count, but is too young.
     pub fn is_young(&self, wire: &Wire) -> Result<bool, Fault> {
         match standing(&wire.facts, self.keeping, self.longest_lease, wire.read.elapsed()) {
             Standing::Counts => Ok(false),
@@ -165,12 +165,12 @@ impl Member {
         self.failed(Fault::Later(why.into()))
     }
 
-    /// Says that it is the same server as another member: it does not count twice.
-    pub fn is_twin_of(&self, other: &str) -> Fault {
+    /// Records that this is the same server as another member, which does not count twice.
+    pub fn twin_fault(&self, other: &str) -> Fault {
         self.failed(Fault::Refused(format!("is the same server as {other}").into()))
     }
 
-    /// Takes note of a fault.
+    /// Records a fault, and returns it.
     pub fn failed(&self, fault: Fault) -> Fault {
         let mut known = self.known();
         if let Fault::OutcomeUnknown(_) | Fault::NotSent(_) = &fault {
@@ -186,7 +186,7 @@ impl Member {
         fault
     }
 
-    /// Drops this connection: the next command takes another.
+    /// Drops this connection. The next command takes another one.
     pub fn forget(&self, wire: &Wire) {
         self.known().shared.take_if(|shared| shared.link.is(&wire.link));
     }
@@ -224,7 +224,7 @@ impl Member {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // Every change is one assignment: whoever panicked left nothing half-done.
+        // Every change is one assignment, so a panic leaves nothing half-done.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -255,17 +255,17 @@ fn hash(run_id: &str) -> u64 {
     hasher.finish().max(1)
 }
 
-/// When a connection without anything is probed, and how far its three probes are apart: a wait whose connection died
-/// without a word is over after 56 s. Each connection that waits costs two packets in 50 s. A thousand clients that wait
-/// ask with 1,057 packets a second, and 1,100 is the target.
+/// When a connection without traffic is probed, and the time between its three probes: a wait whose connection died
+/// silently is over after 56 s. Each connection that waits costs two packets in 50 s. A thousand clients that wait send
+/// 1,057 packets per second; the target is 1,100.
 const KEEPALIVE: Duration = Duration::from_secs(50);
 const PROBES: Duration = Duration::from_secs(2);
 
-/// Connections kept for those who wait next.
+/// How many idle connections are kept for the next waits.
 const MAX_IDLE: usize = 16;
 
 /// How long it may take to connect and ask, at least.
 const MIN_CONNECT: Duration = Duration::from_millis(500);
 
-/// After a failure to connect nobody tries again for so long.
+/// The pause after a failure to connect.
 const RECONNECT: Duration = Duration::from_millis(50);

@@ -57,8 +57,8 @@ impl Quorum {
         self.timeout
     }
 
-    /// Returns the time after which no call waits for an answer any more.
-    fn give_up(&self) -> Duration {
+    /// Returns how long a call waits for its answer at most.
+    fn longest_answer(&self) -> Duration {
         (self.timeout * 4).max(Duration::from_secs(1))
     }
 
@@ -75,34 +75,35 @@ impl Quorum {
     }
 
     /// Checks that the server at the other end of this connection may count.
-    fn count(&self, at: usize, wire: &Wire) -> Result<(), Fault> {
-        self.member(at)?.count(wire)?;
-        self.is_no_twin(at)
+    fn check_counts(&self, at: usize, wire: &Wire) -> Result<(), Fault> {
+        self.member(at)?.check_counts(wire)?;
+        self.check_is_no_twin(at)
     }
 
-    /// Returns whether it will count, but is too young.
+    /// Returns whether the server will count, but is too young.
     fn is_young(&self, at: usize, wire: &Wire) -> Result<bool, Fault> {
         let is_young = self.member(at)?.is_young(wire)?;
-        self.is_no_twin(at)?;
+        self.check_is_no_twin(at)?;
         Ok(is_young)
     }
 
-    fn is_no_twin(&self, at: usize) -> Result<(), Fault> {
+    /// Checks that no earlier member is the same server.
+    fn check_is_no_twin(&self, at: usize) -> Result<(), Fault> {
         let member = self.member(at)?;
         match self.members.iter().take(at).find(|other| other.is_same_process(member)) {
-            Some(twin) => Err(member.is_twin_of(&twin.address())),
+            Some(twin) => Err(member.twin_fault(&twin.address())),
             None => Ok(()),
         }
     }
 
-    /// Takes note of who answers.
+    /// Records whether a server answered.
     fn note(&self, call: &Call, answer: Answer) {
         if let Some(silent) = self.silent().get_mut(call.to) {
             *silent = answer == Answer::Failed;
         }
     }
 
-    /// Says what is wrong with the servers that do not count.
+    /// Returns what is wrong with the servers that do not count.
     fn troubles(&self) -> String {
         let trouble = |member: &Member| {
             let (address, why) = (member.address(), member.trouble()?);

@@ -19,9 +19,9 @@ impl Quorum {
     pub async fn read_clock(&self, at: usize) -> Result<(), Fault> {
         let member = self.member(at)?;
         let wire = member.shared().await?;
-        self.count(at, &wire)?;
+        self.check_counts(at, &wire)?;
         let sent = self.now();
-        let read = self.clocks.read(at, &wire, Some(self.give_up())).await;
+        let read = self.clocks.read(at, &wire, Some(self.longest_answer())).await;
         match read {
             Ok(()) => self.answers.note(at, sent),
             Err(_) => member.forget(&wire),

@@ -12,8 +12,9 @@ use crate::server::link::Link;
 pub(super) struct Wire {
     pub link: Link,
     pub facts: Facts,
+    /// When the facts were read.
     pub read: Instant,
-    /// By which `CLIENT UNBLOCK` knows it.
+    /// The id of the connection, for `CLIENT UNBLOCK`.
     pub client_id: i64,
 }
 
@@ -27,13 +28,12 @@ impl Wire {
         self.facts.run_id == other.facts.run_id
     }
 
-    /// Sends a command and waits for the reply as long as it takes.
+    /// Sends a command and waits for the reply; `None`: for as long as it takes.
     pub async fn ask(&self, command: &Cmd, within: Option<Duration>) -> Result<Value, Fault> {
         self.link.ask(command, within).await
     }
 
-    /// Sends two commands in one packet. Returns the reply to the first, unless it is an error, and whatever the other
-    /// one got.
+    /// Sends two commands in one packet. Returns both replies. Fails only if the first reply is an error.
     pub async fn ask_both(
         &self,
         command: &Cmd,

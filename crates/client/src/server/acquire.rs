@@ -8,9 +8,9 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 
 use super::Server;
-use super::at::At;
 use super::commands::{self, millis};
 use super::fault::Fault;
+use super::in_flight::InFlight;
 use super::link::Link;
 use super::nodes::{Lane, REPLY};
 use crate::attempt::{Attempt, Block, Cleanup, Next, Outcome};
@@ -36,10 +36,11 @@ struct Acquisition {
     heard: Instant,
     pause: Duration,
     /// The connection of the last request.
-    at: Arc<At>,
+    at: Arc<InFlight>,
     abandoned: Abandoned,
-    /// The connection that was given up last. Its request keeps its place in the queue until the repeat has it. Of a
-    /// session all of them: a request that arrives late binds the hold to its own.
+    /// Connections of requests that got no answer. Without a session only the last one: its request keeps its place in
+    /// the queue until the repeat has it. With a session all of them: a request that arrives late binds the hold to its
+    /// connection.
     left: Vec<Link>,
     got: Option<Got>,
     /// The last failure.
@@ -81,7 +82,7 @@ impl Server {
 impl Acquisition {
     fn new(server: Arc<Server>, terms: &Terms) -> Self {
         let now = Instant::now();
-        let (terms, at, limits) = (terms.clone(), Arc::new(At::default()), Limits::new(terms, now));
+        let (terms, at, limits) = (terms.clone(), Arc::new(InFlight::default()), Limits::new(terms, now));
         let abandoned = Abandoned {
             server: Some(server.clone()),
             terms: terms.clone(),
@@ -93,14 +94,14 @@ impl Acquisition {
         Self { server, terms, attempt, limits, heard: now, pause: PAUSE, at, abandoned, left, got, why }
     }
 
-    /// Sends a command, and tells the attempt what became of it.
+    /// Sends a command, and tells the attempt the result.
     async fn step(&mut self, next: Next) -> Result<(), Error> {
         if let Some(Err(ended)) = self.terms.named.as_ref().map(|session| session.check()) {
             self.abandoned.unless(self.attempt.cleanup());
             return Err(ended);
         }
         if let Next::Ask { fresh: true, .. } = next {
-            self.become_another();
+            self.change_owner();
         }
         let is_repeat = self.attempt.is_repeated();
         let began = Instant::now();
@@ -126,8 +127,9 @@ impl Acquisition {
         Ok(())
     }
 
-    /// The last grant is over. Its copies that come late must not meet the next request.
-    fn become_another(&mut self) {
+    /// Takes another owner, because the last grant is over. Late copies of its request must not affect the next
+    /// request.
+    fn change_owner(&mut self) {
         if self.attempt.has_old_copies() {
             self.server.undo_later(&self.terms, None, &self.abandoned.runtime);
         }
@@ -136,7 +138,7 @@ impl Acquisition {
         self.got = None;
     }
 
-    /// Sends what is next, until it is answered, its time is over or its server is gone.
+    /// Sends the next command, and waits until it is answered, its time is over or its server is gone.
     async fn send(&mut self, next: Next, is_repeat: bool) -> Answer {
         let Self { server, terms, limits, heard, at, got, .. } = self;
         let sending = async {
@@ -153,13 +155,13 @@ impl Acquisition {
         let gone = tokio::select! {
             biased;
             answer = Box::pin(sending) => return answer,
-            gone = server.look_after(terms, limits, heard, at) => gone,
+            gone = server.watch(terms, limits, heard, at) => gone,
         };
         match gone {
             Some(fault) => Answer::Failed { fault, is_left: true },
             None => {
                 if let Some(link) = at.link() {
-                    // The link may be dead without a word. The next request has a new one.
+                    // The connection may have died silently. The next request gets a new one.
                     server.nodes.forget(&link);
                 }
                 at.why(terms.replicas).map_or(Answer::TimeIsOver, |fault| Answer::Failed { fault, is_left: true })
@@ -167,7 +169,7 @@ impl Acquisition {
         }
     }
 
-    /// Takes the answer to a renewal that confirms.
+    /// Takes the answer to a renewal that should confirm the grant.
     async fn renewed(&mut self, renewal: Renewal, asked: Instant, number: u64, began: Instant) {
         let now = Instant::now();
         match renewal {
@@ -218,7 +220,7 @@ impl Acquisition {
             }
         }
         let at = self.at.take_link();
-        // A request that was answered does not wait there, and binds nothing later.
+        // A request that was answered does not wait on its connection, and binds nothing later.
         if let (true, Some(link)) = (fault.leaves_open(), at) {
             self.left.retain(|other| self.terms.keep == Keep::Session && !other.is_closed());
             self.left.push(link);
@@ -227,12 +229,12 @@ impl Acquisition {
         self.rest(began).await;
     }
 
-    /// Waits a little before the next command, after one that was sent then. An outage counts as waiting.
+    /// Waits a little before the next command, after one that was sent at `began`. An outage counts as waiting.
     async fn rest(&mut self, began: Instant) {
         if matches!(self.attempt.next(), Next::Over(..)) {
             return;
         }
-        // An attempt that was queued is not part of a row of failures.
+        // A command that waited in the queue is not part of a series of failures.
         if began.elapsed() > LASTED {
             self.pause = PAUSE;
         }
@@ -265,14 +267,14 @@ impl Acquisition {
 }
 
 impl Server {
-    /// Returns when the time is over (`None`), or the server of a request that waits does not answer any more, or
-    /// another one is in its place: one that hangs keeps its connections open.
-    async fn look_after(&self, terms: &Terms, limits: &Limits, heard: &mut Instant, at: &At) -> Option<Fault> {
+    /// Watches the server of a request that waits, because a server that hangs keeps its connections open. Returns when
+    /// the time is over (`None`), or when the server does not answer any more or another one has replaced it.
+    async fn watch(&self, terms: &Terms, limits: &Limits, heard: &mut Instant, at: &InFlight) -> Option<Fault> {
         let mut seen: Option<Link> = None;
         let interval = match terms.wait {
-            // The answer to the request says it.
+            // The answer to the request shows whether the server is up.
             Wait::Not => A_YEAR,
-            // A short wait is not worth many questions.
+            // A short wait is not worth many pings.
             Wait::AtMost(_) => limits.interval().max(INTERVAL),
             Wait::ForEver => limits.interval(),
         };
@@ -300,19 +302,26 @@ impl Server {
     }
 
     /// Asks for the lock once.
-    async fn ask_for(&self, terms: &Terms, limits: &Limits, block: Option<Block>, is_repeat: bool, at: &At) -> Answer {
+    async fn ask_for(
+        &self,
+        terms: &Terms,
+        limits: &Limits,
+        block: Option<Block>,
+        is_repeat: bool,
+        at: &InFlight,
+    ) -> Answer {
         let answered = self.ask_and_count(terms, limits, block, is_repeat, at).await;
         answered.unwrap_or_else(|(fault, is_left)| Answer::Failed { fault, is_left })
     }
 
-    /// The error says whether a grant may be left.
+    /// Asks for the lock once. The error says whether a grant may be left.
     async fn ask_and_count(
         &self,
         terms: &Terms,
         limits: &Limits,
         block: Option<Block>,
         is_repeat: bool,
-        at: &At,
+        at: &InFlight,
     ) -> Result<Answer, (Fault, bool)> {
         let shares = block.is_none() && terms.keep != Keep::Session && terms.replicas.is_none();
         let lane = if shares { Lane::Shared } else { Lane::Own };
@@ -324,7 +333,7 @@ impl Server {
         let answered = match (terms.replicas, block) {
             (Some(replicas), None) => self.ask_with(replicas, terms, limits, request, is_repeat, at).await,
             (Some(replicas), Some(_)) => self.wait_with(replicas, terms, limits, request, at).await,
-            // The server answers a request that waits when it wants.
+            // A request that waits is answered at any time.
             (None, block) => {
                 let within = if block.is_some() { None } else { Some(REPLY) };
                 self.nodes.call_at(terms.name(), &[request], lane, within, Duration::ZERO, at).await
@@ -374,8 +383,8 @@ impl Server {
         Ok(Answer::Got(Box::new(Got { hold, ticket })))
     }
 
-    /// Renews a hold that may have been granted long ago: in the queue nobody knows when the lease began. Returns when
-    /// the server was asked how long it lasts, if it was.
+    /// Renews a hold that may have been granted long ago: the client does not know when a request in the queue was
+    /// granted. Returns when the server was asked how long the hold lasts, if it was.
     async fn confirm(&self, hold: &Hold, lease: Duration, limits: &Limits) -> (Renewal, Instant) {
         let within = answer_within(lease);
         if hold.session.is_none() || hold.replicas.is_some() {
@@ -409,11 +418,11 @@ fn in_millis(block: Block) -> u64 {
     }
 }
 
-/// Dropped with its server: the outcome of the acquisition is unknown.
+/// Undoes an acquisition without a known outcome: if it is dropped with a server, what may be left there is released.
 struct Abandoned {
     server: Option<Arc<Server>>,
     terms: Terms,
-    at: Arc<At>,
+    at: Arc<InFlight>,
     runtime: Handle,
 }
 
@@ -436,18 +445,18 @@ impl Drop for Abandoned {
     }
 }
 
-/// Between two attempts, at first and at most.
+/// The pause between two attempts, at first and at most.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
-/// Before a key of another type is asked for again.
+/// The pause before a key of another type is asked for again.
 const FOREIGN: Duration = Duration::from_millis(100);
 
-/// An attempt that took so long was more than a failure.
+/// A command that took longer than this ends a series of failures.
 const LASTED: Duration = Duration::from_secs(5);
 
-/// Between two looks at the server of a wait that has an end, at least.
+/// The shortest time between two pings of the server of a wait that has an end.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A longer wait is one without a limit, for the server.
+/// A longer wait has no limit on the server.
 const A_YEAR: Duration = Duration::from_secs(365 * 86400);

@@ -1,4 +1,4 @@
-//! Looking at locks, and giving up what others hold.
+//! Inspection of locks, and the release of other owners' holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Server {
         Ok(by_name.collect::<BTreeMap<_, _>>().into_values().collect())
     }
 
-    /// Gives up an owner's hold: the one with that token, or all. False: there was none.
+    /// Releases an owner's hold: the one with that token, or all. False: there was none.
     pub async fn evict(&self, name: &[u8], owner: &[u8], token: Option<u64>) -> Result<bool, Error> {
         let mut release = cmd("DLOCK.RELEASE");
         release.arg(name).arg(owner).arg("ALL");

@@ -9,7 +9,7 @@ use crate::binding::{BoundHold, Ticket};
 use crate::holding::Hold;
 use crate::options::{Keep, Mode, Replicas, Terms};
 
-/// Acquires, waiting for that many milliseconds (0: without limit).
+/// Returns the request of an acquisition. `block`: how many milliseconds to wait in the queue (0: without limit).
 pub(super) fn acquire(terms: &Terms, ticket: Option<&Ticket>, block: Option<u64>) -> Cmd {
     let mut acquire = match terms.mode {
         Mode::Exclusive => on(terms, "DLOCK.ACQUIRE"),
@@ -62,7 +62,7 @@ fn side(mode: Mode) -> Option<&'static str> {
     }
 }
 
-/// Renews what the owner of an acquisition was granted, whatever its token: nothing else of this mode is the owner's.
+/// Renews what an acquisition was granted, without its token: the owner has no other hold of this mode.
 pub(super) fn confirm(terms: &Terms) -> impl Iterator<Item = Cmd> {
     terms.names.iter().map(|name| {
         let mut renew = cmd("DLOCK.RENEW");
@@ -103,7 +103,7 @@ pub(super) fn release(hold: &Hold, name: &[u8]) -> Cmd {
     release
 }
 
-/// Releases whatever the owner of an acquisition was granted.
+/// Releases what an acquisition was granted, without its token.
 pub(super) fn release_all(name: &[u8], terms: &Terms) -> Cmd {
     let mut release = cmd("DLOCK.RELEASE");
     release.arg(name).arg(&terms.owner).arg(side(terms.mode)).arg("ALL");

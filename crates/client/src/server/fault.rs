@@ -1,4 +1,4 @@
-//! Why a command brought no answer, and so what may be done next.
+//! Why a command has no usable answer, which decides what to do next.
 
 use redis::{ConnectionInfo, ErrorKind, RedisError, ServerErrorKind};
 
@@ -7,7 +7,7 @@ use crate::profile;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// The server said no for good. Nothing was changed.
+    /// The server refused for good. Nothing was changed.
     Refused(Cause),
     /// Not now, or not here: nothing was changed, and it is worth asking again.
     Later(Cause),
@@ -17,9 +17,9 @@ pub(crate) enum Fault {
     OutcomeUnknown(Cause),
     /// Too few replicas acknowledged a grant, which was released, or a renewal.
     TooFewReplicas { acknowledged: u32, wanted: u32 },
-    /// The slot lives at that node.
+    /// The slot is on another node.
     Moved(u16, Box<ConnectionInfo>),
-    /// For this command only, that node has the slot.
+    /// The slot is on another node, for this command only.
     Ask(Box<ConnectionInfo>),
 }
 
@@ -57,8 +57,8 @@ impl Fault {
         }
     }
 
-    /// Makes the fault of a command that of one ahead of it on the same connection, which was executed.
-    pub fn of_one_ahead(self) -> Self {
+    /// Turns the fault of a command into that of an earlier one on the same connection, which was executed.
+    pub fn of_earlier_command(self) -> Self {
         if let Self::Refused(_) = self { self } else { Self::OutcomeUnknown(self.cause()) }
     }
 
@@ -70,9 +70,9 @@ impl Fault {
         }
     }
 
-    /// Returns whether the command may have been executed: nothing came, or an agent has no answer of its servers. A
-    /// server that starts says `LOADING Redis is loading …`, with its own name, which an agent's text may quote further
-    /// on.
+    /// Returns whether the command may have been executed: no answer came, or an agent said `LOADING` because it has no
+    /// answer of its servers. A server that starts says `LOADING Redis is loading …`, with its own name; an agent may
+    /// quote that text further on.
     pub fn leaves_open(&self) -> bool {
         match self {
             Self::OutcomeUnknown(_) => true,
@@ -107,7 +107,7 @@ impl From<Fault> for Error {
 /// The errors without a code of their own that mean: not now, or not here. `WAIT` says so on a server that was demoted.
 const LATER: [&str; 2] = ["ERR max number of clients", "ERR WAIT cannot be used with replica"];
 
-/// Returns the slot, and the node with the login of the one that named it. It may leave out its own host.
+/// Returns the slot, and the node with the login of `from`. A redirection without a host means that of `from`.
 fn redirection(error: &RedisError, from: &ConnectionInfo) -> Option<(u16, ConnectionInfo)> {
     let (node, slot) = error.redirect_node()?;
     let (host, port) = node.rsplit_once(':')?;

@@ -1,4 +1,4 @@
-//! The commands on a hold: it is renewed, looked at, bound again and released.
+//! Renews a hold, asks how long it lasts, binds it again and releases it.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use tokio::time::{sleep, timeout_at};
 
 use super::Server;
 use super::acquire::PAUSE;
-use super::at::At;
 use super::commands;
 use super::fault::Fault;
+use super::in_flight::InFlight;
 use super::link::Link;
 use super::nodes::{Lane, REPLY};
 use crate::error::Error;
@@ -21,12 +21,12 @@ use crate::renewal::Renewal;
 use crate::session::Session;
 
 impl Server {
-    /// Renews once.
+    /// Tries once to renew.
     pub async fn renew(&self, hold: &Hold, lease: Duration, within: Duration) -> Renewal {
         self.renew_for(hold.replicas, hold, lease, within).await
     }
 
-    /// The same, with less time for the replicas.
+    /// Does the same with these replicas, which may have less time.
     pub(super) async fn renew_for(
         &self,
         replicas: Option<Replicas>,
@@ -44,7 +44,7 @@ impl Server {
         renewed(replies)
     }
 
-    /// Asks once how long a hold lasts: a session on its connection.
+    /// Asks once how long a hold lasts: that of a session on its connection.
     pub async fn look(&self, hold: &Hold, within: Duration) -> Renewal {
         let link = hold.session.as_ref().map(|session| session.link());
         let checks = hold.names.iter().map(|name| {
@@ -94,7 +94,7 @@ impl Server {
             all.push(commands::wait(replicas));
             rest += replicas.timeout;
         }
-        let at = At::default();
+        let at = InFlight::default();
         let bound = self.nodes.call_at(hold.name(), &all, Lane::Own, Some(REPLY), rest, &at).await;
         if let Err(Fault::OutcomeUnknown(_)) = bound {
             session.keep_open(at.take_link());
@@ -116,8 +116,8 @@ impl Server {
         }
     }
 
-    /// Gives the hold up. Of several locks, the first error is returned after all were tried.
-    /// `was_held`: it is certain that the server has the hold.
+    /// Releases the hold. Of several locks, tries all and returns the first error. `was_held`: the server certainly has
+    /// the hold.
     pub async fn release(&self, hold: &Hold, was_held: bool, until: Instant) -> Result<(), Error> {
         let releases = hold.names.iter().map(|name| self.release_one(hold, name, was_held, until));
         join_all(releases).await.into_iter().collect()
@@ -139,7 +139,7 @@ impl Server {
                 None => self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply),
             };
             match reply {
-                // A repeat that finds nothing finds what the first one has done, if there was something.
+                // If the lock was held, a repeat gets nil because the first release was executed.
                 Ok(Value::Nil) if !(is_repeat && was_held) => return Err(Error::Lost),
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_wrong_type() => return Err(Error::Lost),
@@ -151,8 +151,8 @@ impl Server {
         }
     }
 
-    /// Releases what an acquisition may have been granted without anybody hearing of it. Its last request was sent on
-    /// that connection, which ends.
+    /// Releases what an acquisition with an unknown outcome may have been granted. `at`: the connection of its last
+    /// request, which ends.
     pub(super) async fn undo(&self, terms: &Terms, at: Option<Link>) {
         tokio::join!(release_behind(terms, at), self.release_by_owner(terms));
     }
@@ -161,8 +161,8 @@ impl Server {
         join_all(terms.names.iter().map(|name| self.release_by_owner_one(terms, name))).await;
     }
 
-    /// Asks again if it finds nothing: what was sent before the connection ended may still be on its way when the first one
-    /// comes.
+    /// Releases again after a nil: a request that was sent before its connection ended may arrive after the first
+    /// release.
     async fn release_by_owner_one(&self, terms: &Terms, name: &[u8]) {
         let release = commands::release_all(name, terms);
         let mut stragglers = STRAGGLERS.into_iter();
@@ -178,8 +178,8 @@ impl Server {
     }
 }
 
-/// Sends the releases behind a request, and ends the connection: whenever the server executes the request, it executes
-/// them, too. Until it has heard of the end, it may grant the lock to this connection.
+/// Sends the releases behind a request, and ends the connection: if the server executes the request, it executes the
+/// releases, too. It may grant the lock to this connection until it notices the end.
 async fn release_behind(terms: &Terms, at: Option<Link>) {
     // The next upgrade of a reader has the same owner, and may be granted by then.
     let Some(link) = at.filter(|link| !link.is_closed() && terms.upgrade.is_none()) else { return };
@@ -224,7 +224,7 @@ fn left(replies: Result<Vec<Value>, Fault>) -> Renewal {
     Renewal::Left(shortest)
 }
 
-/// A key of another type is another program's: the hold is gone.
+/// Returns the renewal that got this fault. A key of another type belongs to another program: the hold is gone.
 fn failed(fault: Fault) -> Renewal {
     if fault.is_wrong_type() { Renewal::Gone } else { Renewal::Failed(fault) }
 }
@@ -241,5 +241,5 @@ fn acknowledged(mut replies: Vec<Value>, sent: usize, replicas: Replicas) -> Res
 /// How long a command on a connection that is about to end may take to be written.
 const WRITTEN: Duration = Duration::from_millis(10);
 
-/// How late a request may come that was sent just before its connection ended: on the same machine, and at most.
+/// How late a request that was sent just before its connection ended may arrive: on the same machine, and at most.
 const STRAGGLERS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];

@@ -1,4 +1,4 @@
-//! The state of a request under way, for a caller that ends it before its last answer.
+//! The state of a request in flight, for a caller that ends the request before its last answer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,17 +8,17 @@ use super::link::Link;
 use crate::options::Replicas;
 
 #[derive(Default)]
-pub(crate) struct At {
-    /// The connection on which it was sent, as soon as it has been.
+pub(crate) struct InFlight {
+    /// The connection of the request, once it has been sent.
     link: Mutex<Option<Link>>,
-    /// The first command was answered, and not with nil; other answers are to come.
+    /// Whether the first command has an answer other than nil, while later answers are open.
     has_begun: AtomicBool,
-    /// Why it fails, while the failure has something left to do.
+    /// Why the request fails, while it still has to be cleaned up.
     why: Mutex<Option<Fault>>,
 }
 
-impl At {
-    /// The request is sent on this connection now, and has no answer yet.
+impl InFlight {
+    /// Records that the request is sent on this connection now.
     pub fn sent(&self, link: &Link) {
         *locked(&self.link) = Some(link.clone());
         self.has_begun.store(false, Ordering::Release);
@@ -33,18 +33,18 @@ impl At {
         locked(&self.link).take()
     }
 
-    /// Where to note the first answer.
+    /// Returns the flag to set at the first answer.
     pub fn has_begun(&self) -> &AtomicBool {
         &self.has_begun
     }
 
-    /// Notes why it fails.
+    /// Records why the request fails.
     pub fn fails(&self, why: &Fault) {
         *locked(&self.why) = Some(why.clone());
     }
 
-    /// Returns why it has failed if its time is over now. A lock that was granted lacks the replicas that were to
-    /// acknowledge it, as far as is known.
+    /// Returns why the request fails if its time is over now. If the lock was granted, no replica is known to have
+    /// acknowledged it.
     pub fn why(&self, replicas: Option<Replicas>) -> Option<Fault> {
         let late = || {
             let Replicas { count: wanted, .. } = replicas.filter(|_| self.has_begun.load(Ordering::Acquire))?;
@@ -54,7 +54,7 @@ impl At {
     }
 }
 
-/// Every change replaces the value: whoever panicked left nothing half-done.
+/// Every change replaces the value, so a panic leaves nothing half-done.
 fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }

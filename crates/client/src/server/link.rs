@@ -14,8 +14,8 @@ use crate::error::Cause;
 use crate::join::join_all;
 use crate::profile::Setup;
 
-/// A connection. Closed when its last clone is dropped, even in the middle of a command: so a request that waits in
-/// the queue leaves it when nobody wants it any more.
+/// A connection. Closed when its last clone is dropped, even in the middle of a command, so that a request without a
+/// caller leaves the queue.
 #[derive(Clone)]
 pub(crate) struct Link {
     connection: MultiplexedConnection,
@@ -23,10 +23,10 @@ pub(crate) struct Link {
     closed: watch::Receiver<bool>,
     /// Changes when the server says that a tracked key has changed.
     touched: watch::Receiver<()>,
-    /// Commands whose replies were not read: given up, or under way.
+    /// The number of commands whose replies were not read: abandoned, or in flight.
     unread: Arc<AtomicUsize>,
-    /// Set for a connection that others opened: its end is not told, and a command that fails is the first sign.
-    _untold: Option<Arc<watch::Sender<bool>>>,
+    /// Set for a connection of the program, whose end is not reported: a command that fails is the first sign.
+    _unreported: Option<Arc<watch::Sender<bool>>>,
 }
 
 impl Link {
@@ -37,7 +37,7 @@ impl Link {
             .map_err(|error| Fault::NotSent(Cause::from(format!("no credentials: {error}")).at(info.addr())))?;
         let (end, closed) = watch::channel(false);
         let (touch, touched) = watch::channel(());
-        let told = move |push: PushInfo| {
+        let on_push = move |push: PushInfo| {
             match push.kind {
                 PushKind::Disconnection => _ = end.send_replace(true),
                 PushKind::Invalidate => touch.send_replace(()),
@@ -49,8 +49,8 @@ impl Link {
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(IN_ORDER)
-            .set_push_sender(told);
-        // A command behind a request that waits does not wait for its reply.
+            .set_push_sender(on_push);
+        // A command behind a request that waits must be sent before the reply to that request.
         let settings = info.tcp_settings().clone().set_nodelay(true);
         let info = info.set_tcp_settings(settings);
         let opened = async { Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await };
@@ -58,7 +58,7 @@ impl Link {
             Fault::OutcomeUnknown(cause) => Fault::NotSent(cause),
             fault => fault,
         })?;
-        let link = Self { connection, info, closed, touched, unread: Arc::default(), _untold: None };
+        let link = Self { connection, info, closed, touched, unread: Arc::default(), _unreported: None };
         if let Some(name) = &setup.client_name {
             link.ask(cmd("CLIENT").arg("SETNAME").arg(name), Some(CONNECT)).await?;
         }
@@ -68,14 +68,14 @@ impl Link {
     /// Wraps a connection of the program. Ignores pushes.
     pub fn of(connection: MultiplexedConnection, info: ConnectionInfo) -> Self {
         let ((end, closed), (_, touched)) = (watch::channel(false), watch::channel(()));
-        Self { connection, info, closed, touched, unread: Arc::default(), _untold: Some(Arc::new(end)) }
+        Self { connection, info, closed, touched, unread: Arc::default(), _unreported: Some(Arc::new(end)) }
     }
 
     pub fn info(&self) -> &ConnectionInfo {
         &self.info
     }
 
-    /// Returns where it leads, as the key of a table.
+    /// Returns the address as the key of a table.
     pub fn address(&self) -> String {
         self.info.addr().to_string()
     }
@@ -120,13 +120,13 @@ impl Link {
     /// Sends a command and returns its reply, waiting for it no longer than `within`.
     pub async fn ask(&self, cmd: &Cmd, within: Option<Duration>) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
-        // Pinned here, it is not moved any more. Almost every future of this crate has this one within.
+        // Pinned here, so that it is not moved: almost every future of this crate contains this one.
         let reply = pin!(connection.send_packed_command(cmd));
         self.read(reply, within).await?.extract_error().map_err(|error| self.fault(error))
     }
 
-    /// Returns the reply to a command that a node answers although it does not have the slot yet. Both are sent as one:
-    /// on a connection that is shared, no other command may come between.
+    /// Sends a command behind `ASKING`, which a node answers although it does not have the slot yet. Both are sent as
+    /// one: on a shared connection, no other command may come between.
     pub async fn ask_importing(&self, cmd: &Cmd, within: Option<Duration>) -> Result<Value, Fault> {
         let mut connection = self.connection.clone();
         let mut both = redis::pipe();
@@ -136,7 +136,7 @@ impl Link {
         reply.extract_error().map_err(|error| self.fault(error))
     }
 
-    /// Sends two commands as one. Returns the reply to the first, unless it is an error, and whatever the other one got.
+    /// Sends two commands as one. Returns both replies. Fails only if the first reply is an error.
     pub async fn ask_both(
         &self,
         command: &Cmd,
@@ -152,7 +152,7 @@ impl Link {
         Ok((reply, replies.next().unwrap_or(Value::Nil)))
     }
 
-    /// Reads a reply; no other function does. A dropped future leaves it unread, and so does a timeout.
+    /// Reads a reply, for all other functions. A dropped future or a timeout leaves the reply unread.
     async fn read<T>(
         &self,
         reply: impl Future<Output = Result<T, RedisError>>,
@@ -178,9 +178,9 @@ impl Link {
         Fault::OutcomeUnknown(format!("{}: no reply within {within:?}", self.info.addr()).into())
     }
 
-    /// Sends several commands at once. Returns the first reply alone if it is nil, which it may take `within` for;
-    /// otherwise all replies, for which the others may take `rest` longer. Sets `has_begun` when it has such a first one.
-    /// If one of the others has no answer, the outcome of all is unknown: the first was executed.
+    /// Sends several commands at once. The first reply may take `within`; if it is nil, returns it alone. Otherwise
+    /// sets `has_begun` and returns all replies, for which the others may take `rest` longer. If one of the others has
+    /// no answer, the outcome of all is unknown: the first was executed.
     pub async fn ask_all(
         &self,
         commands: &[Cmd],
@@ -193,7 +193,7 @@ impl Link {
         let mut others = pin!(join_all(others.iter().map(|command| self.ask(command, None))));
         let mut early = None;
         let first = loop {
-            // In this order, so that the first is sent first.
+            // The first command is polled first, so that it is sent first.
             tokio::select! {
                 biased;
                 reply = &mut first => break reply?,
@@ -211,13 +211,15 @@ impl Link {
                 Err(_) => return Err(self.silent(rest)),
             },
         };
-        std::iter::once(Ok(first)).chain(others.into_iter().map(|reply| reply.map_err(Fault::of_one_ahead))).collect()
+        std::iter::once(Ok(first))
+            .chain(others.into_iter().map(|reply| reply.map_err(Fault::of_earlier_command)))
+            .collect()
     }
 }
 
-/// How many commands a connection takes at their first poll, before it has written one. More would wait for room, and
-/// the release of one that was given up meanwhile would overtake it.
+/// How many commands a connection queues at their first poll. If the queue were full, a command would wait for room,
+/// and the release of an abandoned command could overtake it.
 const IN_ORDER: usize = 1 << 16;
 
-/// How long a connection may take to be made, with the handshake.
+/// How long connecting may take, with the handshake.
 const CONNECT: Duration = Duration::from_secs(2);

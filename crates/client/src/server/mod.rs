@@ -4,15 +4,15 @@
 //!
 //! - each acquisition has an owner of its own and a `REQUEST`, so the repeat of one that was granted gets its token,
 //!   and the repeat of one that waits takes its place;
-//! - each renewal and release names the `TOKEN`, so a late one finds nothing it could touch;
-//! - an acquisition that is given up with its outcome unknown is released by its owner.
+//! - each renewal and release names the `TOKEN`, so a late one affects no other hold;
+//! - an acquisition that is abandoned with an unknown outcome is released by the name of its owner.
 
 mod acquire;
 mod admin;
-mod at;
 mod commands;
 pub(crate) mod fault;
 mod hold;
+mod in_flight;
 pub(crate) mod link;
 pub(crate) mod nodes;
 mod observe;

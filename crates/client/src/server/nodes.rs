@@ -13,8 +13,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, Value, cmd};
 use tokio::time::timeout;
 
-use super::at::At;
 use super::fault::Fault;
+use super::in_flight::InFlight;
 use super::link::Link;
 use super::slot::slot;
 use crate::error::Cause;
@@ -35,7 +35,7 @@ pub(crate) struct Nodes {
     place: Place,
     setup: Setup,
     known: Mutex<Known>,
-    /// The connection of the program that short commands take.
+    /// A connection of the program, for short commands.
     given: Option<Link>,
 }
 
@@ -45,10 +45,10 @@ struct Known {
     given_db: Option<i64>,
     /// The server that answered last, or that Sentinel named.
     home: Option<ConnectionInfo>,
-    /// The nodes of a cluster that said to have a slot.
+    /// The node of each slot of a cluster, as far as it is known.
     slots: HashMap<u16, ConnectionInfo>,
     shared: HashMap<String, Link>,
-    /// Connections that waited once and are free.
+    /// Free connections that were used for a request that waits.
     idle: HashMap<String, Vec<Link>>,
 }
 
@@ -57,7 +57,7 @@ impl Nodes {
         Self { place, setup, known: Mutex::default(), given: None }
     }
 
-    /// Reaches the first node by this connection as long as it works.
+    /// Uses this connection to the first node as long as it works.
     pub fn with(place: Place, connection: MultiplexedConnection) -> Self {
         let mut nodes = Self::new(place, Setup::default());
         if let Place::Nodes(infos) = &nodes.place
@@ -75,7 +75,7 @@ impl Nodes {
         (&self.place, &self.setup)
     }
 
-    /// Sends a command to where the key lives, following redirections. Also returns the connection that answered.
+    /// Sends a command to the server of the key, following redirections. Returns the reply and its connection.
     pub async fn call(
         &self,
         key: &[u8],
@@ -97,10 +97,10 @@ impl Nodes {
         within: Option<Duration>,
         rest: Duration,
     ) -> Result<(Vec<Value>, Link), Fault> {
-        self.call_at(key, commands, lane, within, rest, &At::default()).await
+        self.call_at(key, commands, lane, within, rest, &InFlight::default()).await
     }
 
-    /// Does the same, and tells on which connection they were sent.
+    /// Does the same, and records the connection in `at`.
     pub async fn call_at(
         &self,
         key: &[u8],
@@ -108,7 +108,7 @@ impl Nodes {
         lane: Lane,
         within: Option<Duration>,
         rest: Duration,
-        at: &At,
+        at: &InFlight,
     ) -> Result<(Vec<Value>, Link), Fault> {
         let mut asked = None;
         for _ in 0..REDIRECTIONS {
@@ -144,7 +144,7 @@ impl Nodes {
         Err(Fault::Later("redirected again and again".into()))
     }
 
-    /// Sends a command to that node.
+    /// Sends a command to this node.
     pub async fn call_node(&self, node: &ConnectionInfo, command: &Cmd, within: Duration) -> Result<Value, Fault> {
         let asking = async {
             let link = self.link_to(node, Lane::Shared).await?;
@@ -163,7 +163,7 @@ impl Nodes {
         self.known().slots.get(&slot(key)).cloned()
     }
 
-    /// Notes which node has the key.
+    /// Records which node has the key.
     pub fn note(&self, key: &[u8], node: &ConnectionInfo) {
         self.known().slots.insert(slot(key), node.clone());
     }
@@ -191,7 +191,7 @@ impl Nodes {
         &self.place
     }
 
-    /// Returns where every primary is; of a cluster, all that have slots.
+    /// Returns the primary; of a cluster, all primaries that have slots.
     pub async fn primaries(&self) -> Result<Vec<ConnectionInfo>, Fault> {
         let link = self.link_for(b"", Lane::Shared).await?;
         let slots = match link.ask(cmd("CLUSTER").arg("SLOTS"), Some(REPLY)).await {
@@ -212,9 +212,9 @@ impl Nodes {
         Ok(primaries)
     }
 
-    /// Asks the server of a key whether it is there. Returns the connection on which it said so.
+    /// Pings the server of a key. Returns the connection on which it answered.
     pub async fn ping(&self, key: &[u8]) -> Result<Link, Fault> {
-        let at = At::default();
+        let at = InFlight::default();
         match self.call_at(key, &[cmd("PING")], Lane::Shared, Some(REPLY), Duration::ZERO, &at).await {
             Ok((_, link)) => Ok(link),
             // The server answers, even if with an error only.
@@ -223,12 +223,12 @@ impl Nodes {
         }
     }
 
-    /// Returns the shared connection to where the key lives, as far as that is known.
+    /// Returns the shared connection to the server of the key, as far as that is known.
     pub async fn link(&self, key: &[u8]) -> Result<Link, Fault> {
         self.link_for(key, Lane::Shared).await
     }
 
-    /// Returns a connection to that node.
+    /// Returns a connection to this node.
     pub async fn link_to(&self, node: &ConnectionInfo, lane: Lane) -> Result<Link, Fault> {
         let profile = match &self.given {
             Some(given) => Box::pin(self.profile_like(given, node, lane)).await?,
@@ -247,7 +247,7 @@ impl Nodes {
     }
 
     /// Returns how to connect to a node so that locks are the same as over the program's connection, which may have
-    /// selected another database or logged in as another user since it was made. `None`: as the client was told.
+    /// selected another database or logged in as another user since it was made. `None`: as the URL says.
     async fn profile_like(
         &self,
         given: &Link,
@@ -258,7 +258,7 @@ impl Nodes {
         if !given.is_closed() && (lane == Lane::Own || known.is_none()) {
             let said = match given.ask(cmd("CLIENT").arg("INFO"), Some(REPLY)).await {
                 Ok(reply) => redis::from_redis_value::<String>(reply).unwrap_or_default(),
-                // The user may not ask. Or the connection has ended, of which the next command tells.
+                // The user may not ask, or the connection has ended, which the next command reports.
                 Err(_) => String::new(),
             };
             let field = |name: &str| said.split_ascii_whitespace().find_map(|word| word.strip_prefix(name));
@@ -355,7 +355,7 @@ impl Nodes {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // Every change is one call on a table: whoever panicked left nothing half-done.
+        // Every change is one call on a table, so a panic leaves nothing half-done.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -404,13 +404,13 @@ fn primaries_of(slots: Value, from: &ConnectionInfo) -> Result<Vec<ConnectionInf
 /// How long a short command may take to be answered.
 pub(crate) const REPLY: Duration = Duration::from_secs(2);
 
-/// A server that is silent for this long does not hold up the question to the next.
+/// After this time without an answer, the next server is asked, too.
 const HANGS: Duration = Duration::from_millis(300);
 
 const REDIRECTIONS: u32 = 8;
 
-/// Free connections kept for each server.
+/// How many free connections are kept for each server.
 const MAX_IDLE: usize = 8;
 
-/// For replies that may be long.
+/// How long a command with a long reply may take to be answered.
 pub(super) const LONG: Duration = Duration::from_secs(10);

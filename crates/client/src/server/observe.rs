@@ -1,4 +1,4 @@
-//! Looks at one lock each time it changes.
+//! Reads one lock each time it changes.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::link::Link;
 use super::nodes::{Lane, REPLY};
 use crate::inspect::{HoldInfo, LockInfo};
 
-/// A connection on which the server tells of changes of a lock.
+/// A connection on which the server reports changes of a lock.
 pub(crate) struct Observation {
     link: Link,
     info: Cmd,
     name: Vec<u8>,
-    /// When the last hold that was seen lapses.
+    /// How long the last hold that was seen lasts.
     ttl: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Observation {
 
     /// Waits until there may be other holders.
     pub async fn changed(&mut self) -> Result<(), Fault> {
-        // The millisecond more is for what is left of the one that has begun.
+        // The time to live is cut to whole milliseconds, so the hold may last up to one more.
         let ends = if self.ttl.is_zero() { Duration::MAX } else { self.ttl + MILLISECOND };
         match timeout(ends, self.link.touched()).await {
             Ok(true) | Err(_) => Ok(()),

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 
 use super::Server;
-use super::at::At;
 use super::commands;
 use super::fault::Fault;
+use super::in_flight::InFlight;
 use super::link::Link;
 use super::nodes::{Lane, REPLY};
 use crate::limits::Limits;
@@ -22,11 +22,11 @@ impl Server {
         limits: &Limits,
         request: Cmd,
         is_repeat: bool,
-        at: &At,
+        at: &InFlight,
     ) -> Result<(Vec<Value>, Link), Fault> {
         let replicas = limits.cut(replicas, Instant::now());
         let mut all = vec![request];
-        // No server counts a repeat that is not executed as a write, and `WAIT` then waits for nothing.
+        // A repeat that is not executed is no write, and `WAIT` then waits for nothing. A renewal is a write.
         if is_repeat {
             all.extend(commands::confirm(terms));
         }
@@ -41,7 +41,7 @@ impl Server {
         terms: &Terms,
         limits: &Limits,
         request: Cmd,
-        at: &At,
+        at: &InFlight,
     ) -> Result<(Vec<Value>, Link), Fault> {
         let (mut replies, link) =
             self.nodes.call_at(terms.name(), &[request], Lane::Own, None, Duration::ZERO, at).await?;
@@ -50,8 +50,8 @@ impl Server {
             // Redis 7.0.0 to 7.0.11 does not count a grant to a blocked client as its write. A renewal is one.
             let all: Vec<_> = commands::confirm(terms).chain([commands::wait(replicas)]).collect();
             let acknowledged = link.ask_all(&all, Some(REPLY), replicas.timeout + REPLY, at.has_begun()).await;
-            // The request was executed, whatever became of the renewal.
-            let acknowledged = acknowledged.map_err(Fault::of_one_ahead);
+            // The request was executed, even if the renewal was not.
+            let acknowledged = acknowledged.map_err(Fault::of_earlier_command);
             if let Err(Fault::OutcomeUnknown(_)) = acknowledged {
                 self.nodes.forget(&link);
             }

@@ -53,7 +53,7 @@ impl Server {
         }
     }
 
-    /// Returns where every primary of the cluster is that has slots.
+    /// Returns all primaries of the cluster that have slots.
     pub async fn primaries(&self) -> Result<Vec<ConnectionInfo>, Fault> {
         self.nodes.primaries().await
     }
@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    /// Sends commands at once, and returns what became of each.
+    /// Sends commands at once, and returns the result of each.
     pub async fn call_each(&self, commands: &[(Vec<u8>, Cmd)], within: Duration) -> Vec<Result<Value, Fault>> {
         let asked = commands.iter().map(|(key, command)| async move {
             self.nodes.call(key, command, Lane::Shared, Some(within)).await.map(|(reply, _)| reply)
@@ -90,7 +90,7 @@ impl Server {
         join_all(asked).await
     }
 
-    /// Returns how long a hold lasts at most, whatever keeps it; `None` if there is no such end, or the user may not ask.
+    /// Returns how long a hold lasts at most even if it is renewed; `None` if it has no cap, or the user may not ask.
     pub async fn cap_of(&self, hold: &BoundHold, within: Duration) -> Result<Option<Duration>, Fault> {
         let name = hold.names.first().map_or(&[][..], Vec::as_slice);
         let mut info = cmd("DLOCK.INFO");

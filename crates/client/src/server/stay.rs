@@ -1,4 +1,4 @@
-//! A hold that stays for a while after its guard.
+//! Keeps a hold for a while after its guard.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use crate::join::join_all;
 use crate::options::up_to_millis;
 
 impl Server {
-    /// Sets the end of the hold to `end`. Tries again `until` then, but not for longer than the hold may last.
-    /// Tries all of several locks, and returns the first error.
+    /// Sets the end of the hold to `end`. Tries again until `until`. Of several locks, tries all and returns the first
+    /// error.
     pub async fn stay(&self, hold: &Hold, end: Instant, until: Instant) -> Result<(), Error> {
         join_all(hold.names.iter().map(|name| self.stay_one(hold, name, end, until))).await.into_iter().collect()
     }
@@ -30,7 +30,7 @@ impl Server {
     async fn stay_until(&self, hold: &Hold, name: &[u8], end: Instant, until: Instant) -> Result<(), Error> {
         loop {
             let rest = up_to_millis(end.saturating_duration_since(Instant::now()));
-            // A lease of zero is none.
+            // A lease of zero is invalid.
             let renew = commands::renew(hold, name, rest.max(Duration::from_millis(1)));
             match self.nodes.call(name, &renew, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply) {
                 // A repeat gets the same answer: unlike a release, a renewal leaves the hold.
