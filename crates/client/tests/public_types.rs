@@ -128,8 +128,8 @@ fn nothing_that_is_printed_shows_a_password() {
 }
 
 #[test]
-fn an_event_of_a_newer_server_keeps_its_name() {
-    for name in ["wait", "timeout", "hold", "lapse", "session-end", "delete", "flush", "deadlock"] {
+fn known_events_are_read_and_an_unknown_one_keeps_its_name() {
+    for name in ["wait", "timeout", "hold", "lapse", "cap", "session-end", "delete", "flush", "deadlock"] {
         let event = LogEvent::from(name);
         assert!(!matches!(event, LogEvent::Other(_)), "{name}");
         assert_eq!(event.to_string(), name);
@@ -138,7 +138,7 @@ fn an_event_of_a_newer_server_keeps_its_name() {
     assert_eq!(format!("{:>8}", LogEvent::from("eclipse")), " eclipse");
 }
 
-/// The error of the crate `redis` is behind ours, for programs that look at its kind.
+/// The source of an error is that of the crate `redis`, for programs that look at its kind.
 #[tokio::test]
 async fn an_error_leads_to_its_source() {
     // Port 1 is reserved, and nobody listens there.

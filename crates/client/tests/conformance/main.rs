@@ -1,6 +1,7 @@
 //! The conformance suite of all clients (`tests/conformance`), played against this one.
 //!
-//! Without arguments, starts the suite with itself as the adapter; `adapter` is the adapter.
+//! Without arguments, this program starts the suite with itself as the adapter. With the argument `adapter`, it is the
+//! adapter.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,10 +46,10 @@ struct Entry {
 
 type Locks = Arc<Mutex<HashMap<String, Entry>>>;
 
-/// The session of all locks that are named, and its client.
+/// The session of all locks with `named`, and its client.
 static NAMED: tokio::sync::Mutex<Option<(Client, Session)>> = tokio::sync::Mutex::const_new(None);
 
-/// The time of that session.
+/// The timeout of that session.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn adapter() {
@@ -77,7 +78,7 @@ async fn handle(locks: Locks, request: Value) {
             None => json!({"result": "lost"}),
         },
         Some("lost") => {
-            // Does not keep the guard: it may be released meanwhile.
+            // The future does not keep the guard, which may be released meanwhile.
             let lost = guard(&locks, &lock).map(|guard| guard.lost());
             if let Some(lost) = lost {
                 lost.await;
@@ -150,7 +151,7 @@ async fn acquire(locks: &Locks, lock: &str, request: &Value) -> Value {
 async fn release(locks: &Locks, lock: &str) -> Value {
     let guard = locks.lock().expect("a lock").get_mut(lock).and_then(|entry| entry.guard.take());
     let Some(mut guard) = guard else { return json!({"result": "failed"}) };
-    // A step that renews it may still have it.
+    // A step that extends the lock may still use the guard.
     let guard = loop {
         match Arc::try_unwrap(guard) {
             Ok(guard) => break guard,

@@ -12,7 +12,7 @@ use dlock_testkit::{Server, lock_info, soon};
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_waits_leaves_the_queue() {
+async fn a_waiting_acquisition_that_is_dropped_leaves_the_queue() {
     let (server, client) = server_and_client();
     let guard = in_time(client.acquire("job")).await.expect("a lock");
     for acquire in [client.acquire("job"), client.acquire("job").session(), client.acquire("job").wait(LONG)] {
@@ -25,7 +25,7 @@ async fn one_that_waits_leaves_the_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_was_granted_unheard_is_released() {
+async fn a_grant_whose_acquisition_was_dropped_before_the_answer_is_released() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = Client::open(&proxy.url()).expect("a URL");
@@ -39,7 +39,7 @@ async fn one_that_was_granted_unheard_is_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_failed_with_its_outcome_unknown_is_released() {
+async fn a_grant_of_an_acquisition_that_failed_without_an_answer_is_released() {
     let (server, client) = server_and_client();
     // Opens a connection on which the request can be sent.
     let both = [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await];
@@ -50,14 +50,14 @@ async fn one_that_failed_with_its_outcome_unknown_is_released() {
     let outcome = in_time(client.acquire("job").lease(LONG).wait(Duration::from_millis(50))).await;
     assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
     server.thaw();
-    // The server reads what was sent to it now, in whatever order, and is asked to forget it.
+    // The server now reads the request and its release, in any order.
     let mut watch = server.client();
     soon("both were executed", || watch.calls("dlock.release") >= 3);
     freed(&server, "job");
 }
 
 #[test]
-fn the_end_of_the_runtime_is_no_panic() {
+fn a_guard_that_outlives_its_runtime_does_not_panic() {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let acquire = client_of(&server).acquire("job").lease(Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! More than one guard for an owner: entered again, upgraded, downgraded.
+//! More guards for an owner that holds the lock already: re-entry, upgrade, downgrade.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ async fn the_only_reader_becomes_the_writer_and_goes_back_as_often_as_it_likes()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_to_be_upgraded_comes_first_and_a_second_one_is_told() {
+async fn an_upgrade_is_first_in_the_queue_and_a_second_one_is_refused_as_a_deadlock() {
     let (server, client) = server_and_client();
     let (first, second) = (reader(&client).await, reader(&client).await);
     let upgrading = in_queue(&server, first.upgrade().expect("a reader"));
@@ -88,7 +88,7 @@ async fn who_waits_to_be_upgraded_comes_first_and_a_second_one_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
+async fn an_upgrade_that_is_dropped_does_not_affect_its_reader() {
     let (server, client) = server_and_client();
     let (first, second) = (reader(&client).await, reader(&client).await);
     let upgrading = in_queue(&server, first.upgrade().expect("a reader"));
@@ -96,8 +96,8 @@ async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
     invalid(in_time(first.upgrade().expect("a reader")).await);
     upgrading.abort();
     server.left_waiting(0);
-    // Begins when the first one is cleared up, which must not touch the second, nor the holds that read. It counts as
-    // waiting.
+    // The upgrade begins when the first one is released in the background. The release must not affect this upgrade or
+    // the readers, and its time counts as waiting.
     let began = Stopwatch::start();
     contention(in_time(first.upgrade().expect("a reader").wait(Duration::from_millis(1200))).await);
     began.is_between(Duration::ZERO, Duration::from_millis(2000), "the wait of an upgrade");
@@ -113,9 +113,9 @@ async fn an_upgrade_that_is_given_up_leaves_the_reader_alone() {
     freed(&server, "doc");
 }
 
-/// The two upgrades have the same owner. The server hears late that the first one was given up.
+/// The two upgrades have the same owner. The server learns late that the first one was dropped.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_that_is_given_up_leaves_the_next_one_alone() {
+async fn an_upgrade_that_is_dropped_does_not_affect_the_next_one() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = Client::open(&proxy.url()).expect("a URL");
@@ -156,7 +156,7 @@ async fn a_writer_becomes_a_reader_and_no_other_writer_comes_between() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_reader_or_no_writer_is_neither_upgraded_nor_downgraded() {
+async fn only_a_reader_is_upgraded_and_only_a_writer_is_downgraded() {
     let (server, client) = server_and_client();
     let writer = in_time(client.write("doc")).await.expect("a lock");
     invalid(writer.upgrade().map(drop));

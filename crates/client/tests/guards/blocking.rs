@@ -29,7 +29,7 @@ fn a_lock_is_acquired_renewed_and_released() {
 }
 
 #[test]
-fn what_is_dropped_last_is_released() {
+fn a_guard_that_is_dropped_after_its_client_is_released() {
     let server = Server::start();
     let client = client_of(&server);
     let guard = client.lock(|client| client.acquire("job").lease(Duration::from_secs(600))).expect("a lock");
@@ -40,7 +40,7 @@ fn what_is_dropped_last_is_released() {
 }
 
 #[test]
-fn a_loss_is_told() {
+fn a_lost_lock_is_reported() {
     let server = Server::start();
     let client = client_of(&server);
     let guard = client.lock(|client| client.acquire("job").session()).expect("a lock");

@@ -1,4 +1,4 @@
-//! Replies that are lost: what is sent again is done once.
+//! Replies that are lost: a command that is sent again is executed once.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn behind_a_network() -> (Server, Proxy, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_whose_reply_is_lost_is_the_grant_that_is_got() {
+async fn the_repeat_of_a_granted_request_gets_the_first_grant() {
     let (server, proxy, client) = behind_a_network();
     for acquire in [client.acquire("job"), client.try_acquire("job"), client.read("job")] {
         proxy.keep_integers();
@@ -37,7 +37,7 @@ async fn a_grant_whose_reply_is_lost_is_the_grant_that_is_got() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_whose_reply_is_lost_is_a_release() {
+async fn a_release_whose_reply_is_lost_succeeds() {
     let (server, proxy, client) = behind_a_network();
     let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
     proxy.keep_integers();

@@ -1,4 +1,4 @@
-//! Waits that are given up in the moment of the grant: whoever comes next gets the lock.
+//! Waits that are dropped at the moment of the grant: the next owner gets the lock.
 
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use dlock_testkit::proxy::Proxy;
 
 use crate::{client_of, in_queue};
 
-/// Longer than the test: a hold that stays is not taken for one that has ended.
+/// Longer than the test, so that no hold ends with its lease.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// How long the next one waits. A busy machine needs a part of it, and a hold that stays all of it.
+/// How long the next owner waits. A busy machine needs a part of this time; if a hold is left, all of it passes.
 const NEXT_MS: u64 = 15_000;
 
-/// A wait that has a limit has this one.
+/// The limit of the waits that have one.
 const LIMIT: Duration = Duration::from_millis(60);
 
 /// The acquisitions that wait, each with the command of another owner that keeps it waiting.
@@ -38,7 +38,7 @@ fn offsets() -> impl Iterator<Item = (Duration, Duration)> {
     near.clone().map(before).chain(near.map(after)).chain((1000..6000).step_by(500).map(after))
 }
 
-/// Waits for that time, to a few microseconds.
+/// Waits for this time, to a few microseconds.
 async fn pass(time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
@@ -46,7 +46,7 @@ async fn pass(time: Duration) {
     }
 }
 
-/// Gives up waits around the moment of the grant, and has another owner acquire what they waited for.
+/// Drops waits around the moment of the grant, and lets another owner acquire the locks that they waited for.
 async fn the_next_one_gets_it(server: &Server, client: &Client) {
     let (mut other, mut next) = (server.client(), server.client());
     for (before, after) in offsets() {
@@ -75,13 +75,13 @@ async fn the_next_one_gets_it(server: &Server, client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_future_that_is_dropped_as_the_grant_comes() {
+async fn a_future_dropped_at_the_moment_of_the_grant_leaves_no_hold() {
     let server = Server::start();
     the_next_one_gets_it(&server, &client_of(&server)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_future_that_is_dropped_before_a_late_grant_is_heard() {
+async fn a_future_dropped_before_the_late_answer_of_its_grant_leaves_no_hold() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = Client::open(&proxy.url()).expect("a URL");
@@ -103,7 +103,7 @@ async fn a_grant_to_a_connection_whose_end_comes_late_is_released() {
         let waiting = in_queue(&server, acquire);
         waiting.abort();
         drop(waiting.await);
-        // The client has long given up cleaning up behind it.
+        // By now the client has ended its attempts to release the lock.
         tokio::time::sleep(Duration::from_millis(2500)).await;
         let name = held.split(' ').nth(1).expect("a name");
         other.int(format!("DLOCK.RELEASE {name} other"));
@@ -115,9 +115,9 @@ async fn a_grant_to_a_connection_whose_end_comes_late_is_released() {
     }
 }
 
-/// The limit of a wait, and the grant in the same moment; its answer comes when nobody waits for it any more.
+/// The limit of a wait ends at the moment of the grant. The answer comes when nobody waits for it any more.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_ends_as_the_grant_comes() {
+async fn a_wait_whose_limit_ends_at_the_moment_of_the_grant_leaves_no_hold() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let clients = [client_of(&server), Client::open(&proxy.url()).expect("a URL")];

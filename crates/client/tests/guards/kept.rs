@@ -74,7 +74,7 @@ async fn a_lease_that_nobody_renews_ends_and_is_extended_by_hand() {
     let mut watch = server.client();
     watch.pass_ms(600);
     assert!(guard.renew().await.is_ok(), "held by the new lease");
-    // A shorter one counts at once.
+    // A shorter lease counts at once.
     assert!(guard.extend(short).await.is_ok());
     assert!(guard.remaining() <= short);
     in_time(guard.lost()).await;
@@ -82,9 +82,9 @@ async fn a_lease_that_nobody_renews_ends_and_is_extended_by_hand() {
     assert!(matches!(outcome, Err(dlock_client::Error::Invalid(_))), "{outcome:?}");
 }
 
-/// The cap counts from the grant, also for one that has waited. Nothing renews beyond it, and the guard knows.
+/// The cap counts from the grant. No renewal extends the lock beyond it, and the guard knows.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_with_a_cap_is_lost_there_however_it_is_kept() {
+async fn a_lock_with_a_cap_is_lost_at_the_cap_however_it_is_renewed() {
     let (server, client) = server_and_client();
     let (lease, most) = (Duration::from_millis(900), Duration::from_millis(2200));
     let session = in_time(dlock_client::Session::open(&client, Duration::from_secs(3))).await.expect("a session");
@@ -108,7 +108,7 @@ async fn a_lock_with_a_cap_is_lost_there_however_it_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewal_that_the_operators_cap_cuts_is_no_full_lease() {
+async fn a_guard_counts_only_the_lease_that_the_operators_cap_leaves() {
     let (server, client) = server_and_client();
     server.client().ok("CONFIG SET dlock.max-hold 60000");
     let guard = in_time(client.acquire("job").lease(Duration::from_secs(50)).no_renewal()).await.expect("a lock");

@@ -1,4 +1,4 @@
-//! Copies of a request, and grants, that come late.
+//! Copies of a request, and grants, that arrive late.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use dlock_testkit::proxy::Proxy;
 
 use crate::{in_queue, in_time};
 
-/// The first copy of the request was on its way for long. It takes the place of the repeat, which gets nil.
+/// The first copy of the request arrives late. It takes the place of the repeat, which gets nil.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_nil_of_a_repeat_is_no_refusal_before_the_wait_is_over() {
     for is_limited in [true, false] {
@@ -25,7 +25,7 @@ async fn the_nil_of_a_repeat_is_no_refusal_before_the_wait_is_over() {
         proxy.cut();
         server.left_waiting(0);
         server.left_waiting(1);
-        // As if it had been on its way since then.
+        // Stands for the copy that was cut off.
         let mut late = server.client();
         late.send(format!("DLOCK.ACQUIRE job {owner} PX 30000 BLOCK 0 REQUEST 1"));
         late.gives_up();

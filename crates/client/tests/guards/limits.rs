@@ -1,4 +1,4 @@
-//! Waits end when they should, whatever the server does meanwhile.
+//! Waits end when they should, even if the server hangs or dies meanwhile.
 
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::{client_of, in_queue, in_time, is_held, server_and_client};
 const LIMIT: Duration = Duration::from_secs(1);
 /// How much later than its limit a wait may end.
 const LATE: Duration = Duration::from_millis(250);
-/// How long a try waits for an answer.
+/// How long an acquisition that does not wait looks for an answer.
 const TRY: Duration = Duration::from_secs(1);
 
 /// The acquisitions that wait on connections of each kind.
@@ -25,7 +25,7 @@ fn each(client: &Client) -> [Acquire; 4] {
     ]
 }
 
-/// No server answered, and that took this long: at most a quarter of a second longer.
+/// Fails unless no server answered, after this limit and at most a quarter of a second later.
 #[track_caller]
 fn unreachable_after(outcome: &Result<Guard, Error>, took: &Stopwatch, limit: Duration) {
     assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
@@ -170,7 +170,7 @@ async fn a_wait_keeps_its_place_when_the_server_hung_for_a_while() {
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let before = server.client().text("CLIENT LIST");
     server.freeze();
-    // Longer than it trusts in its connection: it is asked every 2 s, and has 2 s to answer.
+    // Longer than the client relies on its connection: it pings the server every 2 s, which has 2 s to answer.
     tokio::time::sleep(Duration::from_millis(4500)).await;
     server.thaw();
     let waits = |list: &str| {
@@ -190,7 +190,7 @@ async fn a_wait_keeps_its_place_when_the_server_hung_for_a_while() {
 }
 
 #[test]
-fn what_is_cleaned_up_in_the_background_is_given_up_after_a_few_seconds() {
+fn releases_in_the_background_end_after_a_few_seconds_without_an_answer() {
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
     let client = client_of(&server);

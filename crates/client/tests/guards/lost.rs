@@ -21,7 +21,7 @@ async fn a_deleted_lock_is_lost_with_the_next_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_asks_learns_of_the_loss_at_once() {
+async fn a_renewal_by_hand_reports_the_loss_at_once() {
     let (server, client) = server_and_client();
     let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
     server.client().int("DEL job");
@@ -33,7 +33,7 @@ async fn whoever_asks_learns_of_the_loss_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_finds_out_too() {
+async fn a_release_reports_that_the_key_was_overwritten() {
     let server = Server::start();
     let guard = in_time(client_of(&server).acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
     server.client().ok("SET job text");
@@ -41,9 +41,9 @@ async fn a_release_finds_out_too() {
     assert_eq!(server.client().text("GET job"), "text");
 }
 
-/// A program without dlock wrote over the key: the lock is gone, whatever one asks.
+/// A program without dlock has overwritten the key, so the lock is gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_whose_key_was_overwritten_is_lost_whatever_asks() {
+async fn a_lock_whose_key_was_overwritten_is_lost_for_every_operation() {
     let (server, client) = server_and_client();
     let session = in_time(dlock_client::Session::open(&client, Duration::from_secs(3))).await.expect("a session");
     let lease = Duration::from_secs(600);
@@ -94,7 +94,7 @@ async fn without_a_server_the_lock_is_lost_when_the_lease_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stands_still_has_the_lock_no_shorter_than_the_guard() {
+async fn a_frozen_server_has_the_lock_at_least_as_long_as_the_guard() {
     let server = Server::start();
     let guard = in_time(client_of(&server).acquire("job").lease(LEASE)).await.expect("a lock");
     let ends = server.client().end_of("job");

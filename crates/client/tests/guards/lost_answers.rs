@@ -1,4 +1,4 @@
-//! Renewals and releases whose answers do not come: a guard promises what is known.
+//! Renewals and releases whose answers do not come: a guard counts only on what is certain.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn extended(guard: &Guard, lease: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extension_without_an_answer_promises_nothing() {
+async fn after_an_extension_without_an_answer_the_shorter_lease_counts() {
     let (server, client) = server_and_client();
     for (before, asked) in [(SHORT, LONG), (LONG, SHORT)] {
         for acquire in each(&client, before) {
@@ -141,7 +141,7 @@ async fn a_lease_that_becomes_shorter_is_renewed_in_time() {
     }
 }
 
-/// An extension takes no more time than a renewal of the lease that is sure.
+/// An extension waits for its answer no longer than a renewal of the certain lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_on_a_dead_connection_leaves_time_for_renewals() {
     let server = Server::start();
@@ -177,7 +177,7 @@ async fn a_connection_that_owes_an_answer_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_without_an_answer_ends_in_time_and_goes_on_behind() {
+async fn a_release_without_an_answer_ends_in_time_and_goes_on_in_the_background() {
     let (server, client) = server_and_client();
     let limit = Duration::from_secs(5);
     for (lease, longest) in [(LONG, limit), (SHORT, SHORT)] {
@@ -218,7 +218,7 @@ async fn a_try_after_one_without_an_answer_has_a_new_connection() {
 
 /// The session of the lock has lost its connection, and the server has given the lock to another owner since.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_of_a_lost_lock_says_so_whatever_is_lost() {
+async fn a_release_of_a_lost_lock_reports_the_loss_even_if_an_answer_is_lost() {
     let server = Server::start();
     let network = Proxy::to(&server);
     let client = Client::open(&network.url()).expect("a URL");

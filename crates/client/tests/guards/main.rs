@@ -82,14 +82,14 @@ async fn in_time<F: IntoFuture>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future.into_future()).await.expect("in time")
 }
 
-/// Waits until the server has nobody in the lock.
+/// Waits until nobody holds the lock on the server.
 #[track_caller]
 fn freed(server: &Server, name: &str) {
     let mut client = server.client();
     dlock_testkit::soon("the lock is free", || lock_info(&mut client, name).is_none());
 }
 
-/// Fails if that resolves within a moment.
+/// Fails if the future resolves within a moment.
 async fn not_yet(future: impl Future<Output = ()>) {
     let early = tokio::time::timeout(Duration::from_millis(20), future).await;
     assert!(early.is_err(), "too early");
@@ -103,7 +103,7 @@ fn lost<T: std::fmt::Debug>(outcome: Result<T, Error>) {
     assert!(matches!(outcome, Err(Error::Lost)), "{outcome:?}");
 }
 
-/// Whether the server has exactly this hold.
+/// Fails unless the server has exactly this hold.
 #[track_caller]
 fn is_held(server: &Server, guard: &Guard) {
     let name = String::from_utf8_lossy(guard.name()).into_owned();

@@ -23,7 +23,7 @@ async fn locks(client: &Client, session: &Session, number: usize) -> Vec<Guard> 
     guards
 }
 
-/// How many holds the server has bound to it.
+/// Returns how many holds the server has bound to the session.
 fn bound(server: &Server, session: &Session) -> Option<usize> {
     match server.client().run(format!("DLOCK.SESSION {} LIST COUNT 0", session.id())) {
         Value::Array(holds) => Some(holds.len()),
@@ -31,7 +31,7 @@ fn bound(server: &Server, session: &Session) -> Option<usize> {
     }
 }
 
-/// No lock counts as held, though the server deletes the keys of many in pieces.
+/// Fails unless no lock counts as held, even if the server deletes the keys of many locks in pieces.
 fn are_free(server: &Server, number: usize) {
     let mut client = server.client();
     for number in 0..number {
@@ -267,7 +267,7 @@ async fn a_session_ends_with_its_last_clone_and_guard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_kinds_of_locks_use_it() {
+async fn all_kinds_of_locks_can_be_in_a_session() {
     let (server, client) = server_and_client();
     let session = open(&client, TIMEOUT).await;
     let permits = in_time(client.semaphore("pool", 5).acquire_many(3).in_session(&session)).await.expect("permits");
@@ -297,7 +297,7 @@ async fn a_session_accepts_only_what_it_can_keep() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_server_it_does_not_open() {
+async fn a_session_does_not_open_without_a_server_or_the_module() {
     let (server, client) = server_and_client();
     server.freeze();
     let began = Instant::now();
@@ -348,7 +348,7 @@ async fn a_lock_ends_at_the_operators_cap_and_the_others_go_on() {
     let began = Instant::now();
     in_time(capped.lost()).await;
     let end = (capped.token() / 1000) as i64 + cap;
-    // The clock is asked after that.
+    // The clock is read after the loss.
     assert!(watch.now() <= end + 100, "{} ms too late", watch.now() - end);
     assert!(began.elapsed() > lease && is_lost(&capped), "it was renewed: {:?}", began.elapsed());
     assert!(!is_lost(&goes_on) && session.is_open());

@@ -102,7 +102,7 @@ async fn a_session_begins_on_the_next_primary() {
     let client = client_of(&cluster.primaries.nodes[0]);
     let session = open(&client, LONG).await;
     let name = (0..).map(|number| format!("job:{number}")).find(|name| cluster.primaries.home_of(name) == 2).unwrap();
-    // The client takes the node for the primary still.
+    // The client still takes the node for the primary.
     in_time(client.try_acquire(&name)).await.unwrap().release().await.unwrap();
     let is_slave =
         |server: &Server| info_field(&mut server.client(), "replication", "role").as_deref() == Some("slave");
@@ -179,7 +179,7 @@ async fn a_node_that_fails_for_good_costs_its_own_locks_only() {
         } else {
             cluster.nodes[1].boot();
         }
-        // The session goes on there, under another name.
+        // The session goes on there, with another id.
         let again = lock(&client, &session, &names[1]).await;
         soon("it is bound", || session_of(&cluster.nodes[1], &names[1]).is_some());
         assert!(again.release().await.is_ok() && kept.release().await.is_ok());

@@ -53,7 +53,7 @@ async fn an_outage_is_over_with_the_wait_or_with_its_own_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_never_answers_does_not_prolong_the_wait_for_long() {
+async fn a_server_that_never_answers_extends_the_wait_by_seconds_at_most() {
     let (server, client) = server_and_client();
     server.freeze();
     let began = Instant::now();
@@ -63,7 +63,7 @@ async fn a_server_that_never_answers_does_not_prolong_the_wait_for_long() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_longest_times_are_times_like_others() {
+async fn the_longest_durations_are_accepted_except_as_a_lease() {
     let (server, client) = server_and_client();
     let guard = in_time(client.acquire("job").wait(Duration::MAX)).await.expect("a lock");
     let waiting = in_queue(&server, client.acquire("job").wait(Duration::MAX));

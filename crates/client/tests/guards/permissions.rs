@@ -45,7 +45,7 @@ fn users() -> ([Server; 2], [Client; 2]) {
     ([server, replica], clients)
 }
 
-/// Nothing was refused. The crate `redis` tells its name and version unasked, and needs no permission for that.
+/// Fails if something was refused. The crate `redis` sends its name and version, and goes on if that is denied.
 fn nothing_was_denied(server: &Server) {
     let log = format!("{:?}", server.client().run("ACL LOG"));
     let denied = log.match_indices("object").count() - log.match_indices("\"client|setinfo\"").count();
@@ -53,7 +53,7 @@ fn nothing_was_denied(server: &Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_of_the_page_locks() {
+async fn the_documented_permissions_suffice_for_locks() {
     let ([server, _replica], [client, _]) = users();
     for session in [false, true] {
         let with = |acquire: dlock_client::Acquire| if session { acquire.session() } else { acquire };
@@ -81,7 +81,7 @@ async fn a_user_of_the_page_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_of_the_page_watches() {
+async fn the_documented_permissions_suffice_for_a_watch() {
     let ([server, _replica], [locker, watcher]) = users();
     let mut watch = watcher.watch("job:1").expect("one server");
     assert_eq!(in_time(watch.next()).await.expect("more").expect("holders"), []);
@@ -92,7 +92,7 @@ async fn a_user_of_the_page_watches() {
     assert!(watcher.info("job:1").await.expect("a reply").is_none());
     assert_eq!(in_time(watch.next()).await.expect("more").expect("holders"), []);
     nothing_was_denied(&server);
-    // The other user lacks what it takes.
+    // The other user lacks a permission.
     let mut refused = locker.watch("job:1").expect("one server");
     let said = in_time(refused.next()).await;
     assert!(matches!(said, Some(Err(Error::Refused(_)))), "{said:?}");

@@ -37,7 +37,7 @@ async fn a_guard_follows_its_slot() {
     cluster.migrate("job", from, to);
     // The slot is still the old node's, the key is not: ASK.
     assert!(guard.renew().await.is_ok());
-    is_asked(&cluster.nodes[to], guard.token());
+    is_held_after_asking(&cluster.nodes[to], guard.token());
     cluster.end_move("job", to);
     assert!(guard.renew().await.is_ok());
     assert!(guard.release().await.is_ok());
@@ -46,7 +46,7 @@ async fn a_guard_follows_its_slot() {
 
 /// Fails unless a node that imports the slot of `job` has the hold: the node answers for the key after `ASKING`.
 #[track_caller]
-fn is_asked(node: &Server, token: u64) {
+fn is_held_after_asking(node: &Server, token: u64) {
     let mut client = node.client();
     client.ok("ASKING");
     assert_eq!(lock_info(&mut client, "job").expect("a lock").token as u64, token);

@@ -58,7 +58,7 @@ async fn a_panic_of_the_work_frees_the_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_that_is_dropped_where_no_runtime_is_frees_the_lock() {
+async fn a_guard_that_is_dropped_outside_a_runtime_frees_the_lock() {
     let (server, client) = server_and_client();
     for acquire in kinds(&client) {
         let guard = in_time(acquire).await.expect("a lock");
@@ -67,9 +67,9 @@ async fn a_guard_that_is_dropped_where_no_runtime_is_frees_the_lock() {
     }
 }
 
-/// Requests of a web server: most are given up while they wait, connections break, and the server stands still at times.
+/// Requests of a web server: most are dropped while they wait, connections break, and the server is stopped at times.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_on_one_client_takes_turns_whatever_is_given_up() {
+async fn many_tasks_on_one_client_take_turns_although_most_give_up() {
     let server = Server::start();
     let network = Arc::new(Proxy::to(&server));
     let client = Client::open(&network.url()).expect("a URL");

@@ -5,8 +5,9 @@ use std::time::Duration;
 use crate::{contention, in_queue, in_time, is_held, server_and_client};
 use dlock_testkit::replica::counter;
 use dlock_testkit::soon;
+
 #[tokio::test(flavor = "multi_thread")]
-async fn they_are_served_in_the_order_in_which_they_came() {
+async fn waiters_are_served_in_the_order_in_which_they_came() {
     let (server, client) = server_and_client();
     let first = in_time(client.acquire("job")).await.expect("a lock");
     let mut watch = server.client();
@@ -27,7 +28,7 @@ async fn they_are_served_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_is_a_try_and_one_command() {
+async fn a_wait_sends_a_try_and_one_command_that_waits() {
     let (server, client) = server_and_client();
     let first = in_time(client.acquire("job")).await.expect("a lock");
     let waiting = in_queue(&server, client.acquire("job").wait(Duration::from_secs(60)));

@@ -1,4 +1,4 @@
-//! Grants that replicas have.
+//! Grants that replicas must acknowledge.
 
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ fn pair() -> (Server, Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_enough_replicas_have_is_on_them_at_once_and_after_a_wait() {
+async fn an_acknowledged_grant_is_on_the_replica_with_and_without_a_wait() {
     let (primary, replica) = pair();
     let client = client_of(&primary);
     let at_once = in_time(client.try_acquire("job").replicas(1, LONG)).await.expect("a lock");
@@ -100,9 +100,9 @@ async fn a_wait_for_replicas_that_is_refused_ends_in_time_without_an_answer_to_t
     }
 }
 
-/// The server hangs as soon as it has granted the lock, or does not get the release.
+/// The server hangs as soon as it has granted the lock, or the release does not arrive.
 #[tokio::test(flavor = "multi_thread")]
-async fn too_few_replicas_are_the_reason_whatever_stays_unanswered_after_the_grant() {
+async fn too_few_replicas_are_the_error_even_if_an_answer_after_the_grant_is_missing() {
     let limit = Duration::from_secs(1);
     for (hangs, waits) in [(true, false), (true, true), (false, false), (false, true)] {
         let server = Server::start();
@@ -164,7 +164,7 @@ async fn only_acknowledged_renewals_count() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_follows_a_failure_gets_its_own_answers() {
+async fn commands_after_a_failure_get_their_own_answers() {
     let (primary, _replica) = pair();
     let client = client_of(&primary);
     primary.client().ok("SET text x");
@@ -194,7 +194,7 @@ fn requests(client: &mut dlock_testkit::Client) -> u64 {
         .sum()
 }
 
-/// A connection whose command was answered is of no use for a session: it is closed, or the next request takes it.
+/// A connection whose command was answered without a grant is closed, or the next request takes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_asks_again_and_again_keeps_few_connections() {
     let primary = Server::start();
@@ -224,7 +224,7 @@ async fn a_session_that_asks_again_and_again_keeps_few_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_dropped_half_way_leaves_its_replies_to_nobody() {
+async fn replies_to_a_dropped_acquisition_are_not_taken_for_others() {
     let (primary, _replica) = pair();
     let client = client_of(&primary);
     let names: Vec<String> = (0..8).map(|number| format!("held:{number}")).collect();
@@ -253,10 +253,10 @@ async fn what_is_dropped_half_way_leaves_its_replies_to_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_was_sent_away_with_more_on_its_way_is_closed() {
+async fn a_redirected_connection_with_an_open_reply_is_closed() {
     let (cluster, home, other) = Cluster::of_two("job");
     let client = Client::open(&format!("redis://127.0.0.1:{}", cluster.nodes[other].port())).expect("a URL");
-    // The first node sends the request away, and then waits for replicas that it does not have.
+    // The first node redirects the request, and then waits for replicas that it does not have.
     let waiting = tokio::spawn(client.acquire("job").replicas(2, Duration::from_secs(4)).into_future());
     soon("the lock is granted elsewhere", || !cluster.nodes[home].holders("job").is_empty());
     let here = (0..).map(|number| format!("other:{number}")).find(|key| cluster.home_of(key) == other).expect("a key");
@@ -268,7 +268,7 @@ async fn a_connection_that_was_sent_away_with_more_on_its_way_is_closed() {
     freed(&cluster.nodes[home], "job");
 }
 
-/// A grant of a wait is renewed, without its token. That renewal may come late, even if another copy was answered.
+/// A grant after a wait is renewed without its token. This renewal may arrive late, even if another copy was answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_of_a_grant_that_comes_late_is_counted() {
     let (primary, _replica) = pair();

@@ -8,7 +8,7 @@ use dlock_testkit::{Server, lock_info};
 use crate::{client_of, contention, freed, in_queue, in_time, lost, server_and_client};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_most_that_many_permits_are_taken_and_the_next_come_in_order() {
+async fn at_most_the_limit_is_taken_and_waiters_are_served_in_order() {
     let server = Server::start();
     let semaphore = client_of(&server).semaphore("pool", 2);
     let first = in_time(semaphore.acquire()).await.expect("a permit");

@@ -10,7 +10,7 @@ use dlock_testkit::{Server, soon};
 
 const LEASE: Duration = Duration::from_millis(900);
 
-/// The id of the connection that it is bound to.
+/// Returns the id of the connection that the lock is bound to.
 fn connection(server: &Server, guard: &Guard) -> i64 {
     let name = String::from_utf8_lossy(guard.name()).into_owned();
     server.client().session_of(&name, guard.owner(), "exclusive").expect("a session")
@@ -33,7 +33,7 @@ async fn the_server_keeps_the_lease_alive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_lost_when_its_connection_breaks() {
+async fn a_session_is_lost_when_its_connection_breaks() {
     let server = Server::start();
     let guard =
         in_time(client_of(&server).acquire("job").lease(Duration::from_secs(600)).session()).await.expect("a lock");
@@ -45,7 +45,7 @@ async fn it_is_lost_when_its_connection_breaks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_lost_when_it_was_deleted() {
+async fn a_session_is_lost_when_its_lock_was_deleted() {
     let server = Server::start();
     let guard = in_time(client_of(&server).acquire("job").lease(LEASE).session()).await.expect("a lock");
     server.client().int("DEL job");
@@ -54,7 +54,7 @@ async fn it_is_lost_when_it_was_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_lost_when_the_server_says_nothing_for_a_lease() {
+async fn a_session_is_lost_when_the_server_is_silent_for_a_lease() {
     let server = Server::start();
     let guard = in_time(client_of(&server).acquire("job").lease(LEASE).session()).await.expect("a lock");
     server.freeze();
@@ -76,7 +76,7 @@ async fn guards_do_not_share_a_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_waits_in_the_queue_like_any_other() {
+async fn a_session_waits_in_the_queue_like_any_other_request() {
     let (server, client) = server_and_client();
     let first = in_time(client.acquire("job")).await.expect("a lock");
     let waiting = client.acquire("job").session();
@@ -88,7 +88,7 @@ async fn it_waits_in_the_queue_like_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_connection_is_closed_with_it() {
+async fn the_connection_of_a_session_is_closed_with_its_guard() {
     let server = Server::start();
     let guard = in_time(client_of(&server).acquire("job").session()).await.expect("a lock");
     let id = connection(&server, &guard);
@@ -96,13 +96,13 @@ async fn its_connection_is_closed_with_it() {
     server.client().outlive_client(id);
 }
 
-/// A connection that breaks does not free the lock here, so that it can be bound again.
+/// Starts a server on which the end of a connection does not free its locks at once, so that they can be bound again.
 fn patient_server() -> Server {
     Server::conf("dlock.session-grace 5000")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_bound_again_when_its_connection_breaks() {
+async fn a_session_is_bound_again_when_its_connection_breaks() {
     for replicas in [0, 1] {
         let server = patient_server();
         let replica = server.replica();
@@ -129,7 +129,7 @@ async fn it_is_bound_again_when_its_connection_breaks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_locks_of_one_are_bound_again_after_a_failover() {
+async fn all_locks_of_a_session_are_bound_again_after_a_failover() {
     let (mut primary, replica) = Server::start().with_replica();
     let url = format!("redis://127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
     let client = dlock_client::Client::open(&url).expect("URLs");
@@ -142,7 +142,7 @@ async fn all_locks_of_one_are_bound_again_after_a_failover() {
     for name in ["one", "other"] {
         soon("it is bound", || watch.session_of(name, guard.owner(), "exclusive").is_some());
     }
-    // The answers that they are may still be on their way.
+    // The answers to the bindings may still be on their way.
     in_time(async { while guard.renew().await.is_err() {} }).await;
     assert!(guard.release().await.is_ok());
     freed(&replica, "one");
@@ -150,7 +150,7 @@ async fn all_locks_of_one_are_bound_again_after_a_failover() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_bound_elsewhere_when_its_server_hangs() {
+async fn a_session_is_bound_elsewhere_when_its_server_hangs() {
     let (primary, replica) = Server::start().with_replica();
     let url = format!("redis://127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
     let client = dlock_client::Client::open(&url).expect("URLs");
@@ -161,7 +161,7 @@ async fn it_is_bound_elsewhere_when_its_server_hangs() {
     replica.promote();
     let mut watch = replica.client();
     soon("it is bound there", || watch.session_of("job", guard.owner(), "exclusive").is_some());
-    // The answer that it is may still be on its way.
+    // The answer to the binding may still be on its way.
     in_time(async { while guard.renew().await.is_err() {} }).await;
     assert!(guard.release().await.is_ok());
     freed(&replica, "job");
@@ -169,7 +169,7 @@ async fn it_is_bound_elsewhere_when_its_server_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_cannot_be_bound_again_is_lost_when_its_lease_ends() {
+async fn a_session_that_cannot_be_bound_again_is_lost_when_its_lease_ends() {
     let mut server = patient_server();
     let guard = in_time(client_of(&server).acquire("job").lease(LEASE).session()).await.expect("a lock");
     let lost = guard.lost();
@@ -181,7 +181,7 @@ async fn one_that_cannot_be_bound_again_is_lost_when_its_lease_ends() {
     crate::lost(guard.renew().await);
 }
 
-/// Only the answer says whether the server has kept the lock for it.
+/// Until the new connection is bound, the guard does not know whether the server has kept the lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_claimed_while_its_connection_is_being_replaced() {
     let server = patient_server();
@@ -200,14 +200,14 @@ async fn nothing_is_claimed_while_its_connection_is_being_replaced() {
     assert!(guard.release().await.is_ok());
 }
 
-/// A command that was given up may arrive long after another connection has taken its place. It binds the lock to the
+/// An abandoned command may arrive long after the lock was bound to another connection. It binds the lock to the
 /// connection that it came on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_binding_that_arrives_late_does_not_release_the_lock() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     let client = Client::open(&proxy.url()).expect("a URL");
-    // Connections of their own, which are free then.
+    // Opens three connections for waits, which are free afterwards.
     let mut other = server.client();
     other.int("DLOCK.MACQUIRE 3 a b c other");
     let waits = ["a", "b", "c"].map(|name| in_queue(&server, client.acquire(name).wait(Duration::from_secs(30))));

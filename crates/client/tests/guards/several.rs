@@ -9,7 +9,7 @@ use dlock_testkit::{Server, lock_info, soon};
 use crate::{client_of, contention, freed, in_queue, in_time, lost, server_and_client};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_are_taken_with_one_token_or_none() {
+async fn several_locks_are_taken_with_one_token_or_not_at_all() {
     let (server, client) = server_and_client();
     let guard = in_time(client.acquire_all(["a", "b", "c"])).await.expect("the locks");
     assert_eq!(guard.names().collect::<Vec<_>>(), [b"a", b"b", b"c"]);
@@ -28,7 +28,7 @@ async fn all_are_taken_with_one_token_or_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_are_renewed_together_and_lost_if_one_of_them_is() {
+async fn several_locks_are_renewed_together_and_lost_if_one_of_them_is() {
     let (server, client) = server_and_client();
     let guard = in_time(client.acquire_all(["a", "b"]).lease(Duration::from_millis(1200))).await.expect("the locks");
     let mut watch = server.client();
@@ -42,7 +42,7 @@ async fn they_are_renewed_together_and_lost_if_one_of_them_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_gives_back_what_is_left_and_says_that_something_was_lost() {
+async fn a_release_frees_the_locks_that_are_left_and_reports_the_loss() {
     let server = Server::start();
     let guard = in_time(client_of(&server).acquire_all(["a", "b"])).await.expect("the locks");
     server.client().int("DEL a");
@@ -51,7 +51,7 @@ async fn a_release_gives_back_what_is_left_and_says_that_something_was_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_binds_all_of_them() {
+async fn a_session_binds_all_of_several_locks() {
     let server = Server::start();
     let guard = in_time(client_of(&server).acquire_all(["a", "b"]).session()).await.expect("the locks");
     let owner = guard.owner().to_owned();
@@ -75,7 +75,7 @@ async fn a_canceled_wait_leaves_all_queues() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_they_are_in_one_slot() {
+async fn in_a_cluster_several_locks_must_be_in_one_slot() {
     let cluster = Cluster::start(2);
     let client = client_of(&cluster.nodes[0]);
     let (one, other) = ("{x}1", "{x}2");

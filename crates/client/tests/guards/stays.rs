@@ -11,8 +11,8 @@ use crate::{contention, freed, in_time, lost, server_and_client};
 const LEAST: Duration = Duration::from_millis(2500);
 const LEASE: Duration = Duration::from_millis(600);
 
-/// Checks that the lock of a guard that is gone ends when it has to, by the server's clock: at least so long after the
-/// grant, and a moment later at most.
+/// Checks that the lock of a guard that is gone ends when it has to, by the server's clock: at least this time after
+/// the grant, and a moment later at most.
 #[track_caller]
 fn ends_in_time(server: &Server, name: &str, token: u64, least: Duration) {
     let mut watch = server.client();
@@ -26,7 +26,7 @@ fn ends_in_time(server: &Server, name: &str, token: u64, least: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_stays_at_least_so_long_however_its_guard_ends() {
+async fn a_lock_stays_for_the_least_time_however_its_guard_ends() {
     let (server, client) = server_and_client();
     for (name, drops) in [("released", false), ("dropped", true)] {
         let guard = in_time(client.acquire(name).lease(LEASE).at_least(LEAST)).await.expect("a lock");
@@ -45,7 +45,7 @@ async fn a_lock_stays_at_least_so_long_however_its_guard_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_crash_shortens_that_time_and_renewals_do_not_change_it() {
+async fn the_least_time_is_the_lease_from_the_grant_on_and_renewals_keep_its_end() {
     let (server, client) = server_and_client();
     let least = Duration::from_secs(600);
     let guard = in_time(client.acquire("job").lease(LEASE).at_least(least)).await.expect("a lock");
@@ -65,7 +65,7 @@ async fn no_crash_shortens_that_time_and_renewals_do_not_change_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_that_takes_longer_is_renewed_and_releases_at_once() {
+async fn a_lock_held_beyond_the_least_time_is_renewed_and_released_at_once() {
     let (server, client) = server_and_client();
     let least = Duration::from_millis(900);
     let guard = in_time(client.acquire("job").lease(LEASE).at_least(least)).await.expect("a lock");
@@ -78,7 +78,7 @@ async fn work_that_takes_longer_is_renewed_and_releases_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_kinds_of_locks_stay() {
+async fn all_kinds_of_locks_stay_for_the_least_time() {
     let (server, client) = server_and_client();
     let semaphore = client.semaphore("pool", 2);
     let permit = in_time(semaphore.acquire().lease(LEASE).at_least(LEAST)).await.expect("a permit");
@@ -101,7 +101,7 @@ async fn all_kinds_of_locks_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_says_at_its_end_how_long_the_lock_stays() {
+async fn release_after_sets_how_long_the_lock_stays() {
     let (server, client) = server_and_client();
     let guard = in_time(client.acquire("job").lease(LEASE)).await.expect("a lock");
     let began = server.client().now();
@@ -110,11 +110,11 @@ async fn a_guard_says_at_its_end_how_long_the_lock_stays() {
     assert!((2000..3500).contains(&stays), "{stays} ms");
     contention(in_time(client.try_acquire("job")).await);
     server.client().outlive("job");
-    // At once, whatever the acquisition asked for.
+    // Zero releases the lock at once, even after `at_least`.
     let guard = in_time(client.acquire("job").at_least(Duration::from_secs(600))).await.expect("a lock");
     assert!(guard.release_after(Duration::ZERO).await.is_ok());
     assert!(server.holders("job").is_empty());
-    // More than the server allows: it is refused, and the lease ends it.
+    // More than the server allows is refused, and the lock ends with its lease.
     let guard = in_time(client.acquire("job").lease(LEASE)).await.expect("a lock");
     server.client().ok("CONFIG SET dlock.max-lease 60000");
     let outcome = guard.release_after(Duration::from_secs(61)).await;
@@ -136,7 +136,7 @@ async fn a_lock_that_is_gone_does_not_come_back_to_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_that_waits_for_the_server_leaves_the_lock_to_its_lease() {
+async fn a_release_from_a_server_that_forgot_the_lock_reports_the_loss() {
     let (mut server, client) = server_and_client();
     let guard = in_time(client.acquire("job").at_least(Duration::from_secs(600))).await.expect("a lock");
     server.kill9();
@@ -147,7 +147,7 @@ async fn a_release_that_waits_for_the_server_leaves_the_lock_to_its_lease() {
     assert_eq!(lock_info(&mut server.client(), "job"), None);
 }
 
-/// The task that renews has to learn of it.
+/// The task that renews has to learn of the new lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_becomes_shorter_is_renewed_in_time() {
     let (server, client) = server_and_client();
@@ -160,7 +160,7 @@ async fn a_lease_that_becomes_shorter_is_renewed_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ends_with_a_session_or_has_a_cap_cannot_stay_longer() {
+async fn a_lock_of_a_session_or_with_a_shorter_cap_cannot_stay() {
     let (server, client) = server_and_client();
     let session = in_time(Session::open(&client, Duration::from_secs(5))).await.expect("a session");
     let least = Duration::from_secs(9);

@@ -9,7 +9,7 @@ use dlock_testkit::process::free_port;
 use dlock_testkit::{Server, Setup, lock_info};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_guard_is_what_the_server_has() {
+async fn a_guard_matches_the_hold_on_the_server() {
     let server = Server::start();
     let lease = Duration::from_secs(20);
     let guard = in_time(client_of(&server).acquire("job").lease(lease)).await.expect("a free lock");
@@ -117,7 +117,7 @@ async fn no_server_is_not_contention() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_says_against_it_is_told() {
+async fn the_error_of_a_server_without_the_module_says_so() {
     let plain = Setup::plain().start();
     let outcome = in_time(client_of(&plain).acquire("job")).await;
     let Err(error @ Error::Refused(_)) = outcome else { panic!("{outcome:?}") };
@@ -138,9 +138,9 @@ async fn databases_and_passwords_are_those_of_the_url() {
     assert_eq!(lock_info(&mut client, "job").expect("a lock").token as u64, guard.token());
 }
 
-/// A program of before has a lock of the same name: a string that it has set with `NX`. It is held, and has no queue.
+/// A program without dlock holds a lock of the same name: a string that was set with `NX`. Such a lock has no queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lock_of_an_old_program_is_held() {
+async fn a_lock_of_a_program_without_dlock_counts_as_held() {
     let (server, client) = server_and_client();
     let mut old = server.client();
     let kinds = || {
@@ -157,7 +157,7 @@ async fn the_lock_of_an_old_program_is_held() {
     }
     for acquire in kinds() {
         old.int("DEL text");
-        // As long as a dlock lock is held: then the key is overwritten, and free again.
+        // The request waits behind a lock of dlock. Then the key is overwritten, and deleted.
         old.int("DLOCK.ACQUIRE text before PX 600000");
         let waiting = in_queue(&server, acquire);
         old.ok("SET text 1");
@@ -172,7 +172,7 @@ async fn the_lock_of_an_old_program_is_held() {
     }
 }
 
-/// An acquisition without a limit would never end.
+/// Otherwise an acquisition without a limit would never end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_is_certain_for_no_moment_is_refused_at_once() {
     let (server, client) = server_and_client();

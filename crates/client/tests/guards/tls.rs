@@ -1,4 +1,4 @@
-//! The same over TLS.
+//! Locks over TLS.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn trusted() -> Option<(Server, Client)> {
     Some((server, client))
 }
 
-/// Why no lock can be got there.
+/// Returns why the server counts as unreachable.
 async fn refusal(client: &Client) -> String {
     match in_time(client.acquire("job").outage(Duration::from_secs(1))).await {
         Err(Error::Unreachable(why)) => why.to_string(),
@@ -40,7 +40,7 @@ async fn a_lock_is_taken_renewed_and_released() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_wait_are_served_and_leave_the_queue() {
+async fn waiters_are_served_and_leave_the_queue() {
     let Some((server, client)) = trusted() else { return };
     let first = in_time(client.acquire("job")).await.expect("a lock");
     let waiting = in_queue(&server, client.acquire("job"));
@@ -52,7 +52,7 @@ async fn those_who_wait_are_served_and_leave_the_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_breaks_is_connected_again() {
+async fn a_broken_connection_is_replaced() {
     let Some((server, client)) = trusted() else { return };
     let guard = in_time(client.acquire("job").lease(Duration::from_secs(600))).await.expect("a lock");
     let waiting = in_queue(&server, client.acquire("job"));
@@ -74,7 +74,7 @@ async fn a_session_ends_with_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_nobody_trusted_vouches_for_is_refused() {
+async fn a_server_with_an_untrusted_certificate_is_refused() {
     let authority = Authority::new();
     let Some((server, port)) = authority.server(HOST, ANYBODY) else { return };
     let url = format!("rediss://{HOST}:{port}");
@@ -110,7 +110,7 @@ async fn a_server_that_asks_for_a_certificate_is_shown_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_servers_of_a_quorum_too() {
+async fn a_quorum_locks_over_tls() {
     let authority = Authority::new();
     let conf = format!("{ANYBODY}\nappendonly yes\nappendfsync always");
     let Some((server, port)) = authority.server(HOST, &conf) else { return };
@@ -165,7 +165,7 @@ async fn sentinels_may_do_without_tls() {
 }
 
 #[test]
-fn what_is_no_certificate_or_no_url_for_one_is_refused_before_anything_is_sent() {
+fn unreadable_certificates_and_urls_without_tls_are_refused_before_anything_is_sent() {
     let authority = Authority::new();
     let [certificate, key] = authority.sign("worker");
     let good = Tls::new().ca(authority.pem());

@@ -18,7 +18,7 @@ async fn holds(watch: &mut Watch) -> Vec<HoldInfo> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_change_of_the_holder_is_told_and_nothing_is_asked_meanwhile() {
+async fn each_change_of_the_holder_is_reported_without_polling() {
     let (server, client) = server_and_client();
     let mut watch = client.watch("leader").expect("one server");
     assert!(next(&mut watch).await.is_empty());
@@ -40,7 +40,7 @@ async fn each_change_of_the_holder_is_told_and_nothing_is_asked_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_ends_is_told() {
+async fn the_end_of_a_lease_is_reported() {
     let server = Server::start();
     let mut watch = client_of(&server).watch("leader").expect("one server");
     assert!(next(&mut watch).await.is_empty());
@@ -50,7 +50,7 @@ async fn a_lease_that_ends_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_is_told_once_and_survived() {
+async fn an_outage_is_reported_once_and_survived() {
     let mut server = Server::start();
     let client = client_of(&server);
     let mut watch = client.watch("leader").expect("one server");
@@ -65,7 +65,7 @@ async fn an_outage_is_told_once_and_survived() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_ends_with_what_the_server_says_against_it() {
+async fn a_watch_ends_with_an_error_of_the_server() {
     let plain = Setup::plain().start();
     let mut watch = client_of(&plain).watch("leader").expect("one server");
     let outcome = in_time(watch.next()).await.expect("an error");
@@ -76,7 +76,7 @@ async fn a_watch_ends_with_what_the_server_says_against_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_follows_its_slot() {
+async fn a_watch_follows_the_slot_of_its_lock() {
     let cluster = Cluster::start(2);
     let from = cluster.home_of("leader");
     let client = client_of(&cluster.nodes[1 - from]);
@@ -94,7 +94,7 @@ async fn it_follows_its_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_connection_is_closed_with_it() {
+async fn the_connection_of_a_watch_is_closed_with_it() {
     let server = Server::start();
     let mut watch = client_of(&server).watch("leader").expect("one server");
     assert!(next(&mut watch).await.is_empty());

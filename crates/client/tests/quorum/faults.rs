@@ -1,5 +1,5 @@
-//! Many clients that pause, and servers that are killed, are stopped, and have their clocks set, all at random and within
-//! the assumptions of `docs/quorum.md`. `DLOCK_QUORUM_SECONDS` says for how long.
+//! Many clients that pause, and servers that are killed, are stopped, and have their clocks set, all at random and
+//! within the assumptions of `docs/quorum.md`. `DLOCK_QUORUM_SECONDS` says for how long.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ const BEHIND_US: i64 = 10_000_000;
 type Book = Arc<Mutex<Vec<Span>>>;
 
 #[test]
-fn twenty_clients_under_kills_pauses_and_clock_steps_never_overlap_and_all_get_on() {
+fn twenty_clients_under_kills_pauses_and_clock_steps_never_overlap_and_all_get_the_lock() {
     let seconds = std::env::var("DLOCK_QUORUM_SECONDS").map_or(12, |text| text.parse().expect("a number"));
     let mut random = seeded(9);
     let faulty = Faulty::start(random.number());
@@ -52,14 +52,14 @@ fn twenty_clients_under_kills_pauses_and_clock_steps_never_overlap_and_all_get_o
         let over = over.clone();
         move || faulty.go_on_until(&over)
     });
-    let came_to: Vec<_> =
+    let outcomes: Vec<_> =
         workers.into_iter().map(|worker| worker.join().expect("locks, or that there is none")).collect();
     over.store(true, Ordering::Relaxed);
     let faults = faults.join().expect("servers that start again");
     let book = book.lock().unwrap();
     let times = |number: usize| book.iter().filter(|span| span.hold.owner == number.to_string()).count();
     let entered: Vec<_> = (0..CLIENTS).map(times).collect();
-    let (errors, paused) = came_to.iter().fold((0, 0), |sum, one| (sum.0 + one.errors, sum.1 + one.pauses));
+    let (errors, paused) = outcomes.iter().fold((0, 0), |sum, one| (sum.0 + one.errors, sum.1 + one.pauses));
     eprintln!(
         "{faults:?} and {paused} pauses of clients in {seconds} s, {} times in, {errors} errors: {entered:?}",
         book.len()
@@ -83,19 +83,19 @@ struct Worker {
 
 /// How often a client failed to get the lock, and was paused.
 #[derive(Default)]
-struct CameTo {
+struct Outcome {
     errors: u64,
     pauses: u64,
 }
 
 impl Worker {
-    fn run(mut self, servers: &[String]) -> CameTo {
+    fn run(mut self, servers: &[String]) -> Outcome {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let (end, pauses) = (self.end, Random::seeded(self.random.number()));
         runtime.block_on(async {
             let pauser = tokio::spawn(pause_now_and_then(pauses, end));
             let errors = self.work(servers).await;
-            CameTo { errors, pauses: pauser.await.expect("pauses") }
+            Outcome { errors, pauses: pauser.await.expect("pauses") }
         })
     }
 
@@ -116,20 +116,20 @@ impl Worker {
         errors
     }
 
-    /// On a busy machine, some clients need more time, beside all others.
+    /// Returns whether every client has had the lock. On a busy machine, some need more time.
     fn all_were_in(&self) -> bool {
         let book = self.book.lock().unwrap();
         book.iter().map(|span| &span.hold.owner).collect::<BTreeSet<_>>().len() == CLIENTS
     }
 
-    /// Holds it for a moment, or now and then for longer than a lease, and writes down when it was certainly held.
+    /// Holds the lock for a moment, or now and then for longer than a lease, and records when it was certainly held.
     async fn hold(&mut self, guard: &Guard) {
         let long = LEASE.as_millis() as u64 * 2;
         let time = if self.random.one_in(50) { self.random.below(long) } else { 2 };
         let leave = Instant::now() + Duration::from_millis(time);
         let mut place = None;
         loop {
-            // Held afterwards, so held now.
+            // The time is read before the check: if the lock is held at the check, it was held at this time.
             let seen = Instant::now();
             if guard.remaining().is_zero() {
                 return;
@@ -153,7 +153,7 @@ impl Worker {
     }
 }
 
-/// Pauses everything of this thread.
+/// Pauses the whole thread now and then. Returns how often.
 async fn pause_now_and_then(mut random: Random, end: Instant) -> u64 {
     let mut pauses = 0;
     loop {
@@ -168,7 +168,7 @@ async fn pause_now_and_then(mut random: Random, end: Instant) -> u64 {
     }
 }
 
-/// Servers to which something happens.
+/// Servers with faults.
 struct Faulty {
     servers: Vec<Server>,
     clocks: Vec<SteppedClock>,
@@ -183,7 +183,7 @@ struct SteppedClock {
     _dir: TempDir,
 }
 
-/// How much has happened.
+/// How many faults there were.
 #[derive(Debug, Default)]
 struct Faults {
     kills: u64,
@@ -200,8 +200,8 @@ impl Faulty {
             SteppedClock { clock, forward: None, _dir: dir }
         };
         let clocks: Vec<SteppedClock> = (0..SERVERS).map(clock).collect();
-        // Redis 7.0 loses its token clock in a rewritten AOF. Then the clocks would have to differ by less than a restart
-        // takes.
+        // Redis 7.0 loses its token clock in a rewritten AOF. Then the clocks would have to differ by less than a
+        // restart takes.
         let conf = "appendonly yes\nappendfsync always\nauto-aof-rewrite-percentage 0";
         let servers = clocks.iter().map(|of| of.clock.give(Setup::new().conf(conf)).start()).collect();
         Self { servers, clocks, random: Random::seeded(seed), count: Faults::default() }
@@ -211,7 +211,7 @@ impl Faulty {
         &self.servers
     }
 
-    /// At most two of five are down or stopped at any time.
+    /// Causes faults until `over`. At most two of five servers are down or stopped at any time.
     fn go_on_until(mut self, over: &AtomicBool) -> Faults {
         while !over.load(Ordering::Relaxed) {
             let first = self.random.below(SERVERS as u64) as usize;
@@ -230,7 +230,7 @@ impl Faulty {
         self.count
     }
 
-    /// Kills or stops a server; whether it was killed.
+    /// Kills or stops a server. Returns whether it was killed.
     fn strike(&mut self, at: usize) -> bool {
         let kills = self.random.one_in(2);
         if kills {

@@ -67,15 +67,16 @@ async fn wait_until_they_count(urls: &[String]) {
     sleep(Duration::from_secs(1)).await;
 }
 
-/// Prints a line, returns the median.
+/// Prints a line, and returns the median.
 fn line(what: &str, servers: usize, took: &mut [Duration]) -> Duration {
     let (median, p99) = (median(took), took[took.len() * 99 / 100]);
     println!("{what:40}{servers:7}{:12}{:12}   of {}", median.as_micros(), p99.as_micros(), took.len());
     median
 }
 
-/// The same of rounds, each with what all contenders waited: the median of their medians. They get the lock one after
-/// the other, so the half of all together is in a gap, and what is at its edges is the worst fourth and the best fifth.
+/// Prints two lines for rounds, each with the waits of all contenders, and returns the median of the rounds' medians.
+/// The contenders get the lock one after the other, so the median of all waits would lie in the gap between the worst
+/// fourth and the best fifth.
 fn lines_of_rounds(what: &str, servers: usize, rounds: &[Vec<Duration>]) -> Duration {
     let mut medians: Vec<Duration> = rounds.iter().map(|round| median(&mut round.clone())).collect();
     line(&format!("{what}, all"), servers, &mut rounds.concat());
@@ -115,7 +116,7 @@ impl Taker for Quorum {
     }
 }
 
-/// All are asked at once, without the gate server.
+/// Asks all servers at once, without the queue of the gate server.
 struct WithoutWaiting(Client);
 
 impl Taker for WithoutWaiting {
@@ -143,16 +144,16 @@ impl Taker for Redlock {
 
     async fn acquire(&mut self, name: &str) -> (String, String) {
         let name = format!("redlock {name}");
-        let value = self.get(&name).await;
+        let value = self.lock(&name).await;
         (name, value)
     }
 
     async fn release(&mut self, (name, value): (String, String)) {
-        self.give_back(&name, &value).await;
+        self.unlock(&name, &value).await;
     }
 }
 
-/// Each client takes and releases a lock of its own, for two seconds. All are in a thread, whose time is told.
+/// Each client takes and releases a lock of its own, for two seconds. All run in one thread, whose CPU time is printed.
 fn pairs<T: Taker>(what: &str, servers: &[Server]) {
     let urls = urls(servers);
     let renewals = || servers.iter().map(|server| server.client().calls("dlock.renew")).sum::<i64>();
@@ -267,7 +268,7 @@ fn hold() {
     }
 }
 
-/// New clients, each with its connections and the stopping before its eyes: nobody has told it.
+/// New clients, each of which connects before the server stops, and has to find out by itself.
 async fn with_one_stopped(servers: &[Server], at: usize) -> Vec<Duration> {
     let mut took = Vec::new();
     for _ in 0..10 {
@@ -281,7 +282,7 @@ async fn with_one_stopped(servers: &[Server], at: usize) -> Vec<Duration> {
             guard.release().await.expect("held");
         }
         servers[at].thaw();
-        // The stopped one answers what it was sent before the next one stops.
+        // The stopped server answers the commands that it was sent, before it is stopped again.
         let mut watch = servers[at].client();
         dlock_testkit::soon("it is free there", || dlock_testkit::lock_info(&mut watch, "stopped").is_none());
     }

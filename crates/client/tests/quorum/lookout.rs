@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// How much later than it should something may be noticed.
 const LATE: Duration = Duration::from_millis(500);
 
-/// Clients, each with its own connections, that wait for a lock that is held, until they are asked for the first time.
+/// Returns clients, each with its own connections, that wait for a held lock and have pinged each server once.
 fn waiters(servers: &[Server], count: i64, timeout: Duration) -> Vec<JoinHandle<Result<Guard, Error>>> {
     let pings: Vec<i64> = servers.iter().map(|server| server.client().calls("ping")).collect();
     let client = |_| quorum(servers).server_timeout(timeout).open().expect("a quorum");

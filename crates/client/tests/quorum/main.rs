@@ -49,12 +49,12 @@ fn quorum(servers: &[Server]) -> QuorumBuilder {
     Client::quorum(urls(servers), LONGEST).persistent()
 }
 
-/// A client that is in no hurry.
+/// Returns a client with a long server timeout.
 fn client_of(servers: &[Server]) -> Client {
     quorum(servers).server_timeout(RELAXED).open().expect("a quorum")
 }
 
-/// Starts `count` servers, and a client that is in no hurry.
+/// Starts `count` servers, and a client with a long server timeout.
 fn servers_and_client(count: usize) -> (Vec<Server>, Client) {
     let servers = servers(count);
     let client = client_of(&servers);
@@ -66,7 +66,7 @@ async fn in_time<F: IntoFuture>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future.into_future()).await.expect("in time")
 }
 
-/// Waits until none of these servers has anybody in the lock.
+/// Waits until nobody holds the lock on any of these servers.
 #[track_caller]
 fn freed<'a>(servers: impl IntoIterator<Item = &'a Server>, name: &str) {
     for server in servers {

@@ -8,7 +8,7 @@ use crate::{client_of, freed, in_time, quorum, servers, servers_and_client};
 use dlock_testkit::{Stopwatch, lock_info, soon};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_held_on_all_with_the_highest_token_and_freed_on_all() {
+async fn a_lock_is_held_on_all_servers_with_its_token_on_a_majority_and_freed_on_all() {
     let (servers, client) = servers_and_client(3);
     let guard = in_time(client.acquire("job")).await.expect("a lock");
     for server in &servers {
@@ -53,7 +53,7 @@ async fn readers_share_and_a_writer_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_two_of_five_killed_it_still_locks() {
+async fn a_quorum_with_two_of_five_servers_killed_still_locks() {
     let mut servers = servers(5);
     let client = client_of(&servers);
     let before = in_time(client.acquire("job")).await.expect("a lock");
@@ -71,7 +71,7 @@ async fn with_two_of_five_killed_it_still_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_three_of_five_killed_it_says_so_in_time() {
+async fn an_acquisition_with_three_of_five_servers_killed_fails_in_time() {
     let mut servers = servers(5);
     let timeout = Duration::from_millis(500);
     let client = quorum(&servers).server_timeout(timeout).open().expect("a quorum");
@@ -87,7 +87,7 @@ async fn with_three_of_five_killed_it_says_so_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_two_of_five_stopped_it_takes_a_timeout_at_first_and_then_no_longer() {
+async fn with_two_of_five_servers_stopped_grants_are_fast_after_a_timeout() {
     let servers = servers(5);
     let timeout = Duration::from_secs(1);
     let client = quorum(&servers).server_timeout(timeout).open().expect("a quorum");
@@ -192,7 +192,7 @@ fn a_runtime_may_end_while_a_server_has_not_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_server_is_told_of_a_release_once() {
+async fn each_server_gets_a_release_once() {
     const PAIRS: i64 = 100;
     let (servers, client) = servers_and_client(3);
     let pair = async || in_time(client.acquire("job")).await.expect("a lock").release().await.expect("held");

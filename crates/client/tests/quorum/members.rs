@@ -28,7 +28,7 @@ async fn a_server_that_may_have_forgotten_locks_counts_when_every_lease_has_ende
             Err(error) => panic!("{error}"),
         }
     };
-    // Two forget it. They must not grant it to another client.
+    // Two servers forget the lock. They must not grant it to another client.
     servers[1..].iter_mut().for_each(Server::kill9);
     servers[1..].iter_mut().for_each(Server::boot);
     let other = Client::quorum(urls(&servers), longest).server_timeout(longest / 4).open().expect("a quorum");
@@ -38,7 +38,7 @@ async fn a_server_that_may_have_forgotten_locks_counts_when_every_lease_has_ende
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_and_promoted_ones_are_refused() {
+async fn replicas_and_promoted_replicas_are_refused() {
     let primary = Server::start();
     let replica = Setup::new().replica_of(&primary);
     replica.wait_synced(&primary);
@@ -52,7 +52,7 @@ async fn replicas_and_promoted_ones_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn persistent_ones_must_have_an_aof() {
+async fn servers_declared_persistent_must_have_an_aof() {
     let servers = [Server::start()];
     let client = quorum(&servers).server_timeout(RELAXED).open().expect("a quorum");
     too_few(in_time(client.try_acquire("job")).await, "has no AOF");
@@ -64,7 +64,7 @@ async fn one_server_under_two_names_counts_once() {
     let port = servers[0].port();
     let twice = [format!("redis://127.0.0.1:{port}"), format!("redis://localhost:{port}")];
     let client = Client::quorum(twice, crate::LONGEST).persistent().server_timeout(RELAXED).open().expect("a quorum");
-    // Whichever is asked first, the second is found out by the time both have said who they are.
+    // After both names have answered, the client knows that they are the same server.
     let _ = in_time(client.try_acquire("job")).await;
     too_few(in_time(client.try_acquire("other")).await, "is the same server as");
 }
@@ -86,7 +86,7 @@ async fn passwords_are_not_printed() {
 }
 
 #[test]
-fn what_cannot_be_a_quorum_is_refused() {
+fn urls_that_cannot_be_a_quorum_are_refused() {
     let open = |urls: &[&str]| Client::quorum(urls.iter().copied(), crate::LONGEST).open();
     for urls in [&[][..], &["redis://a,b"], &["redis-sentinel://a/main"], &["http://a"]] {
         assert!(matches!(open(urls), Err(Error::Invalid(_))), "{urls:?}");
@@ -95,7 +95,7 @@ fn what_cannot_be_a_quorum_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leases_and_keeping_that_a_quorum_cannot_give_are_refused() {
+async fn leases_and_sessions_that_a_quorum_cannot_give_are_refused() {
     let client = Client::quorum(["redis://127.0.0.1:1"], Duration::from_secs(2)).open().expect("a quorum");
     for acquire in [client.acquire("job"), client.acquire("job").lease(RELAXED).session()] {
         let outcome = in_time(acquire).await;
@@ -104,7 +104,7 @@ async fn leases_and_keeping_that_a_quorum_cannot_give_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fresh_servers_are_told_of_in_the_same_words_each_time_with_the_time_that_is_left() {
+async fn the_error_about_young_servers_is_the_same_each_time_and_says_when_they_count() {
     let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
     let without_numbers = |text: &str| text.replace(|c: char| c.is_ascii_digit(), "");
     let mut told = Vec::new();
@@ -140,7 +140,7 @@ async fn servers_that_are_down_are_named_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_gets_the_lock_when_fresh_servers_count() {
+async fn a_wait_is_granted_when_young_servers_begin_to_count() {
     let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
     let lease = Duration::from_secs(1);
     let client = Client::quorum(urls(&servers), lease).server_timeout(lease / 4).open().expect("a quorum");

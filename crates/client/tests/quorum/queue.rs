@@ -10,7 +10,7 @@ use dlock_testkit::replica::counter;
 use dlock_testkit::{Server, soon};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_are_served_in_the_order_in_which_they_came() {
+async fn waiters_are_served_in_the_order_in_which_they_came() {
     let servers = servers(3);
     let holder = in_time(client_of(&servers).acquire("job")).await.expect("a lock");
     let mut watch = servers[0].client();
@@ -27,8 +27,8 @@ async fn they_are_served_in_the_order_in_which_they_came() {
     let mut last = holder.token();
     holder.release().await.expect("held");
     for number in 0..8 {
-        let (who, token) = in_time(served.recv()).await.expect("somebody");
-        assert_eq!(who, number);
+        let (next, token) = in_time(served.recv()).await.expect("somebody");
+        assert_eq!(next, number);
         assert!(token > last);
         last = token;
     }
@@ -52,8 +52,9 @@ async fn a_waiting_client_sends_nothing_to_the_others_and_a_ping_now_and_then_to
     in_time(guard.release()).await.expect("held");
 }
 
-/// A request that the gate server has let in, and that waits for two of three to be left. Clients watch the servers.
-fn let_in_by_the_gate_server(servers: &[Server]) -> (JoinHandle<Result<Guard, Error>>, Vec<dlock_testkit::Client>) {
+/// Returns a request that the gate server has granted, and that waits for another owner to leave the two other servers.
+/// Returns a client of each server, too.
+fn granted_by_the_gate_server(servers: &[Server]) -> (JoinHandle<Result<Guard, Error>>, Vec<dlock_testkit::Client>) {
     let mut watch: Vec<_> = servers.iter().map(Server::client).collect();
     for server in &mut watch[1..] {
         assert!(server.int("DLOCK.ACQUIRE job leaving PX 60000") > 0);
@@ -64,23 +65,23 @@ fn let_in_by_the_gate_server(servers: &[Server]) -> (JoinHandle<Result<Guard, Er
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_let_in_waits_for_the_others_to_be_left() {
+async fn a_request_granted_by_the_gate_server_waits_for_a_majority() {
     let servers = servers(3);
-    let (waiting, mut watch) = let_in_by_the_gate_server(&servers);
+    let (waiting, mut watch) = granted_by_the_gate_server(&servers);
     watch[2].run("DLOCK.RELEASE job leaving");
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
     assert_eq!(watch[0].calls("dlock.acquire"), 1, "at the first attempt");
     assert_eq!(servers[2].holders("job"), [guard.owner()]);
-    // Where it still waits the release ends that.
+    // The release ends the wait on the second server, where another owner still holds the lock.
     in_time(guard.release()).await.expect("held");
     watch[1].run("DLOCK.RELEASE job leaving");
     freed(&servers, "job");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gives_up_in_the_other_queues_leaves_nothing() {
+async fn a_request_dropped_in_the_queues_of_the_other_servers_leaves_nothing() {
     let servers = servers(3);
-    let (waiting, mut watch) = let_in_by_the_gate_server(&servers);
+    let (waiting, mut watch) = granted_by_the_gate_server(&servers);
     waiting.abort();
     freed([&servers[0]], "job");
     soon("it has left the queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 0));

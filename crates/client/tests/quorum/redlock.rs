@@ -27,8 +27,8 @@ impl Redlock {
         Self { servers, lease, patience, random: seeded(seed.wrapping_add(77)) }
     }
 
-    /// Tries until it has the lock; the value it is held by.
-    pub async fn get(&mut self, key: &str) -> String {
+    /// Tries until it has the lock. Returns the value that the lock is held by.
+    pub async fn lock(&mut self, key: &str) -> String {
         loop {
             let value = self.random.number().to_string();
             let began = Instant::now();
@@ -38,19 +38,19 @@ impl Redlock {
             if granted > self.servers.len() / 2 && began.elapsed() < self.lease {
                 return value;
             }
-            self.give_back(key, &value).await;
+            self.unlock(key, &value).await;
             // 200 ms, more or less by up to 100.
             sleep(Duration::from_millis(100 + self.random.below(200))).await;
         }
     }
 
-    pub async fn give_back(&mut self, key: &str, value: &str) {
+    pub async fn unlock(&mut self, key: &str, value: &str) {
         let mut eval = cmd("EVAL");
         eval.arg(RELEASE).arg(1).arg(key).arg(value);
         self.ask_all(&eval).await;
     }
 
-    /// All in this task: to spawn one for each would cost more.
+    /// Asks all servers in this task, because a task for each would cost more.
     async fn ask_all(&self, command: &redis::Cmd) -> Vec<Option<Value>> {
         let ask = |mut server: MultiplexedConnection| async move {
             timeout(self.patience, server.send_packed_command(command)).await.ok()?.ok()

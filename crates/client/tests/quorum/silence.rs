@@ -1,4 +1,4 @@
-//! Connections that go dead without a word, as when a firewall forgets them, to servers that are well.
+//! Connections that die silently, as when a firewall forgets them, to servers that are well.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use dlock_testkit::{Server, soon};
 const TIMEOUT: Duration = Duration::from_millis(200);
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// As many other clients of a server as it has given numbers.
+/// How many clients wait on the new server: one of them has the id that the client's connection had on the old one.
 const OTHERS: usize = 64;
 
 /// Servers, a network before each, and a client.
@@ -30,7 +30,7 @@ fn forget(networks: &[Proxy]) {
     networks.iter().for_each(Proxy::forget_connections);
 }
 
-/// A client in the queue has asked all servers for the first time, and has had their answers.
+/// Waits until a client in the queue has asked all servers once, and has had their answers.
 async fn all_have_answered(servers: &[Server]) {
     for server in servers {
         soon("all have asked", || server.client().calls("ping") >= 1);
@@ -40,7 +40,7 @@ async fn all_have_answered(servers: &[Server]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_connections_to_those_that_are_not_waited_at_are_no_outage() {
+async fn dead_connections_to_servers_other_than_the_gate_server_are_no_outage() {
     let (servers, networks, client) = behind_networks();
     let holder = in_time(client_of(&servers).acquire("job")).await.expect("a lock");
     let mut waiting = tokio::spawn(client.acquire("job").outage(2 * LIMIT).into_future());
@@ -54,14 +54,14 @@ async fn dead_connections_to_those_that_are_not_waited_at_are_no_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gives_up_ends_nobody_elses_wait_at_another_process() {
+async fn a_dropped_wait_does_not_end_another_clients_wait_on_a_new_server_process() {
     let (mut servers, networks, client) = behind_networks();
     let holder = in_time(client_of(&servers).acquire("job")).await.expect("a lock");
     let waiting = tokio::spawn(client.acquire("job").into_future());
     servers[0].left_waiting(1);
     all_have_answered(&servers).await;
     let next = crate::servers(1).remove(0);
-    // A client among them has the number there that the client's connection had.
+    // The others include one with the id that the connection of the waiting client had on the old server.
     let mut others: Vec<_> = (0..OTHERS).map(|_| next.client()).collect();
     others.iter_mut().for_each(|other| other.send("BLPOP list 0"));
     let mut watch = next.client();
@@ -81,7 +81,7 @@ async fn who_gives_up_ends_nobody_elses_wait_at_another_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gave_up_late_does_not_end_the_next_wait_of_the_same_client() {
+async fn a_late_unblock_does_not_end_the_next_wait_of_the_same_client() {
     let servers = servers(3);
     let networks: Vec<_> = servers.iter().map(Proxy::to).collect();
     let client = Client::quorum(networks.iter().map(Proxy::url), LONGEST).persistent().server_timeout(3 * LIMIT);
