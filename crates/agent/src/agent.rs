@@ -64,11 +64,11 @@ impl Agent {
     }
 
     /// Listens and serves clients until `stop` resolves. Then it disconnects them, and releases what it holds, or
-    /// leaves it to its leases ([`Options::keep`]). Tells systemd when it is ready, if that started it.
+    /// leaves it to its leases ([`Options::keep`]). Notifies systemd when it is ready, if systemd started it.
     ///
     /// # Errors
     ///
-    /// The agent cannot listen there, or is not allowed to.
+    /// Returns the error of an address on which the agent cannot or may not listen.
     pub async fn run(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let shared = self.shared;
         let mut tasks = JoinSet::new();
@@ -76,7 +76,7 @@ impl Agent {
         let options = &shared.options;
         // Each client needs a file for its own connection, and others for connections to servers.
         crate::listen::allow_files(options.max_clients.saturating_mul(3), &shared.stats);
-        let listeners = Listener::open_all(&options.listen, options.who())?;
+        let listeners = Listener::open_all(&options.listen, options.access())?;
         let (to, mut incoming) = tokio::sync::mpsc::channel(16);
         for listener in &listeners {
             shared.stats.log(&format!("listens on {}", listener.address()));
@@ -96,7 +96,7 @@ impl Agent {
             tokio::select! {
                 () = &mut stop => break,
                 Some(new) = incoming.recv() => admit(&shared, new, &mut clients),
-                // A task that has ended takes no memory.
+                // Joined, so that a task that has ended takes no memory.
                 Some(_) = clients.join_next() => {}
             }
         }
@@ -135,7 +135,7 @@ fn admit(shared: &Arc<Shared>, new: Incoming, clients: &mut JoinSet<()>) {
     };
 }
 
-/// Ends all connections. Holds are released, or kept by the options.
+/// Ends all connections. Holds are released, or left to their leases ([`Options::keep`]).
 async fn disconnect(shared: &Shared, clients: &mut JoinSet<()>) {
     match &shared.locks {
         Locks::Quorum(quorum) if shared.options.keep => {
@@ -145,7 +145,7 @@ async fn disconnect(shared: &Shared, clients: &mut JoinSet<()>) {
         }
         Locks::Quorum(quorum) => {
             clients.shutdown().await;
-            quorum.give_up().await;
+            quorum.release_all().await;
         }
         Locks::Passed(_) => clients.shutdown().await,
     }

@@ -1,17 +1,17 @@
-//! The consequence of a request of a client.
+//! The answer to a client's request.
 
 use crate::resp::Reply;
 
-/// The consequence of a request.
+/// The answer to a request.
 pub(crate) enum Answer {
     Reply(Reply),
     /// The reply is the last one.
     Last(Reply),
-    /// Nothing, and the connection is closed.
+    /// No reply: the connection is closed.
     Close,
 }
 
-/// Whether the agent answers by itself.
+/// Whether the agent answers a request by itself.
 pub(crate) enum Greeted {
     Answer(Answer),
     /// The servers have to be asked.

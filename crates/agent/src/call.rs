@@ -100,7 +100,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads the words from this index on. A value, which may look like an option, is none.
+    /// Reads the words from this index on. A value is skipped, even if it looks like an option.
     fn of(request: &Request, spec: &Spec, begin: usize) -> Self {
         let mut options = Self::default();
         // The owner, and the limit of a semaphore.
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_looks_like_an_option_is_none() {
+    fn a_value_that_looks_like_an_option_is_not_read_as_one() {
         let found = call("dlock.acquire k o request block BLOCK 100 sessionid session");
         assert_eq!((found.block, found.block_at), (Some(Duration::from_millis(100)), Some(6)));
         assert!(found.is_repeatable && !found.binds);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_options_of_each_command() {
+    fn the_key_and_the_options_of_a_command_are_found() {
         assert_eq!(call("DLOCK.MACQUIRE 2 a b o BLOCK 0 SESSION").key, Some(b"a".to_vec()));
         assert_eq!(call("DLOCK.MACQUIRE 2 a b o BLOCK 0 SESSION").block, Some(Duration::ZERO));
         assert!(call("DLOCK.MACQUIRE 2 a b o BLOCK 0 SESSION").binds);

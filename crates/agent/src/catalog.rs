@@ -1,5 +1,5 @@
-//! The commands that the agent knows: what `COMMAND` says of them, and how many words they have. The core describes those
-//! for locks.
+//! The commands that the agent knows: what `COMMAND` says of them, and how many words they have. The core describes the
+//! commands for locks.
 
 use dlock_core::spec::{self, Keys, Spec};
 
@@ -80,12 +80,12 @@ impl Command {
     }
 
     fn docs(&self) -> (Reply, Reply) {
-        let docs = vec![("summary", Reply::bulk(self.told())), ("group", Reply::bulk("module"))];
+        let docs = vec![("summary", Reply::bulk(self.description())), ("group", Reply::bulk("module"))];
         (Reply::bulk(self.name.to_ascii_lowercase()), Reply::fields(docs))
     }
 
     /// Returns the summary, and what a quorum does not offer.
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         let limit = match self.name {
             "DLOCK.LOG" | "DLOCK.MACQUIRE" | "DLOCK.SACQUIRE" => " Not over a quorum.",
             "DLOCK.RACQUIRE" => " Over a quorum, only acquires.",
@@ -147,7 +147,7 @@ pub(crate) fn help() -> Reply {
     for command in all() {
         if let Some(spec) = command.spec {
             lines.push(Reply::Status(spec.syntax().into()));
-            lines.push(Reply::Status(format!("    {}", command.told()).into()));
+            lines.push(Reply::Status(format!("    {}", command.description()).into()));
         }
     }
     Reply::Array(lines)

@@ -14,7 +14,7 @@ use crate::hello::{BEFORE_LOGIN, GUESS, LOGIN};
 use crate::inbox::{Inbox, NoRequest};
 use crate::listen::ClientReader;
 use crate::pass::{Outcome, Upstream};
-use crate::quorum::{Anchor, What};
+use crate::quorum::{Anchor, AnchorId};
 use crate::resp::{Bounds, Protocol, Reply, Request};
 use crate::shared::{Locks, Shared};
 use crate::stats::Stats;
@@ -37,12 +37,12 @@ pub(crate) struct Connection {
 impl Connection {
     pub fn new(shared: Arc<Shared>, number: u64, address: String) -> Self {
         let is_logged_in = shared.options.login.is_none();
-        let anchor = Anchor::new(What::Connection(number));
+        let anchor = Anchor::new(AnchorId::Connection(number));
         let (protocol, name, upstream, stranger_since) = (Protocol::Resp2, None, None, Instant::now());
         Self { shared, number, address, protocol, is_logged_in, stranger_since, name, anchor, upstream }
     }
 
-    /// Answers until the client leaves, or has to.
+    /// Answers until the client leaves, or must be disconnected.
     pub async fn serve(mut self, reader: impl ClientReader, mut writer: impl AsyncWrite + Unpin) {
         let mut out = Vec::new();
         let mut inbox = Inbox::new(reader, self.bounds());
@@ -88,8 +88,8 @@ impl Connection {
             out.clear();
             out.shrink_to(KEPT);
             if inbox.has_more() {
-                // The others come first, or clients that send without a pause would be answered a hundred times in a
-                // turn.
+                // Other clients come first. Otherwise a client that sends without a pause would be answered a hundred
+                // times in a row.
                 tokio::task::yield_now().await;
             }
         }
@@ -118,7 +118,7 @@ impl Connection {
                         "EXISTS" => Some(quorum.exists(request).await),
                         "PING" => Some(quorum.ping().await.unwrap_or_else(|| self.pong(request))),
                         _ => {
-                            // The future is boxed without its type: otherwise futures nest too deep for the compiler.
+                            // A `dyn`, because concrete types would nest too deep for the compiler.
                             let answer: Pin<Box<dyn Future<Output = _> + Send + '_>> =
                                 Box::pin(quorum.answer(request, &self.anchor, inbox.closed()));
                             answer.await
@@ -134,7 +134,7 @@ impl Connection {
                         }
                     }
                     let Some(upstream) = &mut self.upstream else { return Answer::Close };
-                    // The future is boxed for the reason above.
+                    // A `dyn` here, too: concrete types would nest too deep for the compiler.
                     let answer: Pin<Box<dyn Future<Output = _> + Send + '_>> =
                         Box::pin(upstream.answer(request, inbox.closed()));
                     match answer.await {
@@ -200,7 +200,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// Ends the client's session, by whichever cause the connection ended.
+    /// Ends the client's session, however the connection ended.
     fn drop(&mut self) {
         if let Locks::Quorum(quorum) = &self.shared.locks {
             quorum.disconnect(&self.anchor);
@@ -215,5 +215,5 @@ impl Drop for Connection {
 /// How long a client may take to read a reply.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// The memory for replies that is kept.
+/// How many bytes of memory for replies are kept.
 const KEPT: usize = 4096;

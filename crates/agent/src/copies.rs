@@ -1,8 +1,9 @@
 //! Requests that wait, and which of several copies of one is the newest.
 //!
 //! A client repeats a request on another connection, and the agent repeats it on another connection to the server. The
-//! server gives a copy that comes the place of the one before, which gets nil: that is no refusal of the newest copy, so
-//! the agent repeats it. An older one ends with its nil, or the two would take each other's place forever.
+//! server gives the place in the queue to the copy that arrives last, and the copy before it gets nil. If the newest
+//! copy gets nil, an older one has arrived late: that is no refusal, so the agent repeats the newest. An older copy
+//! ends with its nil; otherwise the two would take each other's place forever.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,8 +15,10 @@ use crate::resp::Request;
 #[derive(Default)]
 pub(crate) struct Copies(Mutex<HashMap<Vec<Vec<u8>>, Known>>);
 
+/// The copies of one request.
 #[derive(Default)]
 struct Known {
+    /// The number of the newest copy.
     newest: u64,
     count: usize,
 }
@@ -30,12 +33,13 @@ pub(crate) struct Copy {
 }
 
 impl Copies {
-    /// Adds a request. `None`: it has no name that a copy of it would have, or does not wait.
+    /// Adds a request. `None`: it does not wait, or has no request id by which a copy could be told from another
+    /// request.
     pub fn enter(self: &Arc<Self>, request: &Request, call: &Call) -> Option<Copy> {
         if call.block.is_none() || !call.is_repeatable {
             return None;
         }
-        // A repeat waits only for what is left of the time.
+        // The time is left out: a repeat waits only for the rest of it.
         let others = request.words().iter().enumerate().filter(|(at, _)| call.block_at != Some(*at));
         let words: Vec<_> = others.map(|(_, word)| word.clone()).collect();
         let mut known = self.known();
@@ -84,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_a_repeat_whatever_is_left_of_its_time_and_makes_the_one_before_old() {
+    fn a_copy_with_less_time_left_is_a_repeat_and_the_newest() {
         let all = Arc::default();
         let first = enter(&all, "DLOCK.ACQUIRE k a REQUEST 1 BLOCK 900").unwrap();
         let other = enter(&all, "DLOCK.ACQUIRE k a REQUEST 2 BLOCK 900").unwrap();

@@ -28,7 +28,7 @@ where
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
-            // Such as too many open files: it passes.
+            // An error such as too many open files passes.
             Err(_) => {
                 sleep(Duration::from_millis(100)).await;
                 continue;
@@ -76,7 +76,7 @@ where
         stream.write_all(reply.as_bytes()).await?;
         stream.shutdown().await
     };
-    // A client that does not read is left.
+    // A client that does not read is dropped.
     let _ = timeout(READING, written).await;
 }
 
@@ -115,6 +115,6 @@ const REQUEST: Duration = Duration::from_secs(1);
 const READING: Duration = Duration::from_secs(5);
 /// How many connections without a request stay open.
 const SILENT: usize = 64;
-/// How many requests are under way.
+/// How many requests are answered at the same time.
 const ANSWERS: usize = 64;
 const MAX_HEAD: usize = 8192;

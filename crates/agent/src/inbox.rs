@@ -12,7 +12,7 @@ use crate::resp::{Bounds, ProtocolError, Request};
 pub(crate) struct Inbox<R> {
     reader: R,
     bytes: Vec<u8>,
-    /// How many of them were read.
+    /// How many of the bytes belong to requests that were returned.
     read: usize,
     pub bounds: Bounds,
 }
@@ -138,7 +138,7 @@ const REST: Duration = Duration::from_secs(30);
 /// How many bytes are read behind a request that is being carried out.
 const BEHIND: usize = 16 << 10;
 
-/// How often a client is looked at whose bytes stay in the socket: its end cannot be read.
+/// How often to check for the end of a client whose bytes stay in the socket, where the end cannot be read.
 const LOOK: Duration = Duration::from_millis(100);
 
 const CHUNK: usize = 4096;

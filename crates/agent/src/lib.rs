@@ -1,5 +1,5 @@
-//! The agent of dlock: locks over a quorum, Sentinel, a cluster or one server, for every client of Redis. And a server
-//! of locks in memory, which needs no Redis.
+//! The agent of dlock offers locks over a quorum, Sentinel, a cluster or one server to every client of Redis. Its
+//! `serve` is a server of locks in memory, which needs no Redis.
 //!
 //! [`Agent`] and [`Serve`] listen on Unix sockets or on loopback, speak RESP2 and RESP3, and offer the commands of the
 //! module.

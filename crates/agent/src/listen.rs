@@ -15,13 +15,13 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 use tokio::sync::mpsc::Sender;
 use tokio::time::sleep;
 
-use crate::options::{Listen, Who};
+use crate::options::{Access, Listen};
 use crate::stats::Stats;
 
-/// A socket that is listened on. Dropped, it is closed, and the file of a Unix socket removed.
+/// A listening socket. When this is dropped, the socket is closed, and the file of a Unix socket removed.
 pub(crate) struct Listener {
     socket: Arc<Socket>,
-    /// Removed when this is dropped.
+    /// The file of a Unix socket.
     path: Option<PathBuf>,
     shown: String,
 }
@@ -39,7 +39,8 @@ pub(crate) enum Incoming {
 
 /// The half of a client's connection on which requests come.
 pub(crate) trait ClientReader: AsyncRead + Unpin + Send {
-    /// Returns whether the client will send no more, even if bytes of it are unread. Waits while there is nothing to read.
+    /// Returns whether the client will send no more, even if bytes of it are unread. Waits while there is nothing to
+    /// read.
     fn has_hung_up(&self) -> impl Future<Output = bool> + Send;
 }
 
@@ -56,24 +57,24 @@ impl ClientReader for unix::OwnedReadHalf {
 }
 
 impl Listener {
-    /// Opens all of them, or none.
-    pub fn open_all(places: &[Listen], who: Who) -> io::Result<Vec<Self>> {
-        places.iter().map(|place| Self::open(place, who).map_err(|error| at(place, &error))).collect()
+    /// Opens all sockets, or none.
+    pub fn open_all(places: &[Listen], access: Access) -> io::Result<Vec<Self>> {
+        places.iter().map(|place| Self::open(place, access).map_err(|error| at(place, &error))).collect()
     }
 
-    fn open(place: &Listen, who: Who) -> io::Result<Self> {
+    fn open(place: &Listen, access: Access) -> io::Result<Self> {
         match place {
             Listen::Unix(path) => {
                 remove_stale(path)?;
-                // Nobody else may connect in the moment before its mode is set.
-                let before = umask(Mode::from_bits_truncate(!who.socket_mode & 0o777));
+                // The mask sets the mode from the beginning, so that nobody else can connect before.
+                let before = umask(Mode::from_bits_truncate(!access.socket_mode & 0o777));
                 let bound = UnixListener::bind(path);
                 umask(before);
                 let socket = Arc::new(Socket::Unix(bound?));
                 Ok(Self { socket, path: Some(path.clone()), shown: place.to_string() })
             }
             Listen::Tcp(address) => {
-                let is_allowed = who.is_remote && who.has_login;
+                let is_allowed = access.is_remote && access.has_login;
                 if !is_allowed && !address.ip().is_loopback() {
                     let why = "other machines could connect there: say so, and set a password";
                     return Err(io::Error::new(ErrorKind::PermissionDenied, why));
@@ -86,12 +87,12 @@ impl Listener {
         }
     }
 
-    /// Returns where clients connect.
+    /// Returns the address that clients connect to.
     pub fn address(&self) -> &str {
         &self.shown
     }
 
-    /// Returns its port, if it has one.
+    /// Returns the port; `None` for a Unix socket.
     pub fn port(&self) -> Option<u16> {
         match &*self.socket {
             Socket::Unix(_) => None,
@@ -117,7 +118,7 @@ impl Listener {
                             return;
                         }
                     }
-                    // Such as too many open files: it passes.
+                    // An error such as too many open files passes.
                     Err(_) => sleep(Duration::from_millis(100)).await,
                 }
             }
@@ -141,7 +142,7 @@ impl Incoming {
         }
     }
 
-    /// Says why, if it can be said at once, and closes the connection.
+    /// Sends the reason, if it can be written at once, and closes the connection.
     pub fn refuse(self, why: &[u8]) {
         let _ = match self {
             Self::Unix(stream) => stream.try_write(why),
@@ -150,7 +151,7 @@ impl Incoming {
     }
 }
 
-/// Removes the socket of an agent that was killed. One that is listened on stays.
+/// Removes the socket of an agent that was killed. A socket that a program listens on stays.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(file) if !file.file_type().is_socket() => {

@@ -1,9 +1,10 @@
-//! Tells systemd how the agent is.
+//! Notifies systemd of the agent's state.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Sends a line of state, if systemd waits for one (`Type=notify`). Nobody is told what goes wrong: it is not ours.
+/// Sends a line of state, if systemd waits for one (`Type=notify`). Errors are ignored: the agent works without
+/// systemd.
 pub(crate) fn tell(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let path = path.to_string_lossy();

@@ -15,7 +15,7 @@ pub enum Listen {
     Tcp(SocketAddr),
 }
 
-/// The user of the agent, besides those that the permissions of its socket let in.
+/// The user and the password that clients must log in with (`AUTH`), on Unix sockets, too.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     /// The name of the user.
@@ -50,19 +50,19 @@ pub struct Options {
     pub verbose: bool,
 }
 
-/// The clients that may connect.
+/// The conditions on which clients may connect.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Who {
+pub(crate) struct Access {
     /// The permissions of a Unix socket.
     pub socket_mode: u32,
-    /// Other machines, if there is a login.
+    /// Whether other machines may, if there is a login.
     pub is_remote: bool,
     pub has_login: bool,
 }
 
 impl Options {
-    /// Returns options to listen there; everything else is as it is unless set: sockets are for this user only, without
-    /// a login, for 4,096 clients and 20,000 locks.
+    /// Returns options to listen on these addresses. Unless set otherwise, sockets are for this user only, without a
+    /// login, for 4,096 clients and 20,000 locks.
     pub fn new(listen: Vec<Listen>) -> Self {
         Self {
             listen,
@@ -80,8 +80,8 @@ impl Options {
 }
 
 impl Options {
-    pub(crate) fn who(&self) -> Who {
-        Who { socket_mode: self.socket_mode, is_remote: self.remote, has_login: self.login.is_some() }
+    pub(crate) fn access(&self) -> Access {
+        Access { socket_mode: self.socket_mode, is_remote: self.remote, has_login: self.login.is_some() }
     }
 }
 
@@ -120,7 +120,7 @@ impl fmt::Debug for Login {
 }
 
 impl Login {
-    /// Compares without telling by the time it takes how much was right.
+    /// Compares in a time that does not depend on how much is right.
     pub(crate) fn is(&self, user: &[u8], password: &[u8]) -> bool {
         let same = |one: &[u8], other: &[u8]| {
             let differing = one.iter().zip(other.iter().cycle()).fold(0, |sum, (one, other)| sum | (one ^ other));
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_to_listen() {
+    fn an_address_to_listen_on_is_a_path_or_an_ip_address_with_a_port() {
         for (text, place) in [
             ("unix:/run/dlock.sock", "unix:/run/dlock.sock"),
             ("unix:///run/dlock.sock", "unix:/run/dlock.sock"),

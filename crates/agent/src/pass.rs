@@ -1,7 +1,8 @@
-//! Commands passed on to one server, to what Sentinel names, or to a cluster.
+//! Commands passed on to one server, to the primary that Sentinel names, or to a cluster.
 //!
-//! Each client has connections to servers of its own. So a command that waits holds up nobody else, and what a server
-//! binds to a connection (`SESSION`) is bound to the client: when either side of it ends, the other one does.
+//! Each client has its own connections to servers. A command that waits holds up nobody else, and what a server binds
+//! to a connection (`SESSION`) is bound to the client: when one of the two connections ends, the agent closes the
+//! other.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -19,8 +20,8 @@ use crate::stats::Stats;
 pub(crate) struct Pass {
     client: Client,
     stats: Arc<Stats>,
-    /// Asks the servers of requests that wait whether they are still there.
-    looks: Relay,
+    /// Connections for pings of servers on which requests wait.
+    pings: Relay,
     copies: Arc<Copies>,
     is_cluster: OnceLock<bool>,
 }
@@ -28,7 +29,7 @@ pub(crate) struct Pass {
 /// The connections of one client.
 pub(crate) struct Upstream {
     pass: Arc<Pass>,
-    /// The name of its connections.
+    /// The name of the connections.
     name: Option<String>,
     relay: Arc<Relay>,
     /// The last key: a command without one goes to the server that had the command before it.
@@ -37,7 +38,7 @@ pub(crate) struct Upstream {
     last: Option<RelayLink>,
     /// Whether the last write may have been executed by a copy on an earlier connection.
     is_written_before: bool,
-    /// The links that holds are bound to.
+    /// The connections that holds are bound to.
     bound: Vec<RelayLink>,
 }
 
@@ -52,9 +53,9 @@ pub(crate) enum Outcome {
 
 impl Pass {
     pub fn new(client: Client, stats: Arc<Stats>) -> Result<Self, Error> {
-        // A quorum cannot be passed on to.
-        let looks = client.relay(Some(NAME))?;
-        Ok(Self { client, stats, looks, copies: Arc::default(), is_cluster: OnceLock::new() })
+        // Fails for a quorum.
+        let pings = client.relay(Some(NAME))?;
+        Ok(Self { client, stats, pings, copies: Arc::default(), is_cluster: OnceLock::new() })
     }
 
     /// Returns the connections of a client with this name, none of which is open yet.
@@ -75,13 +76,13 @@ impl Pass {
         Ok(Arc::new(self.client.relay(name.or(Some(NAME)))?))
     }
 
-    /// Returns when the server of a request that waits does not answer any more, or another one is in its place: one that
-    /// hangs keeps its connections open.
-    async fn look_after(&self, relay: &Relay, key: &[u8]) -> Unanswered {
+    /// Watches the server of a request that waits, because a server that hangs keeps its connections open. Returns when
+    /// the server does not answer any more, or another one has replaced it.
+    async fn watch(&self, relay: &Relay, key: &[u8]) -> Unanswered {
         let mut seen: Option<RelayLink> = None;
         loop {
             sleep(LOOK).await;
-            let now = match self.looks.ask(key, &cmd("PING"), Some(SHORT)).await {
+            let now = match self.pings.ask(key, &cmd("PING"), Some(SHORT)).await {
                 Ok((_, link)) => link,
                 // The server answers, even if with an error only.
                 Err(Unanswered::Refused(_)) => continue,
@@ -110,7 +111,7 @@ impl Upstream {
             let mut passing = std::pin::pin!(self.pass_on(request, &call));
             tokio::select! {
                 biased;
-                // Otherwise it is carried out, as a server would.
+                // A command that does not wait is carried out even if the client is gone, as on a server.
                 () = gone, if is_waiting => return Outcome::Gone,
                 outcome = &mut passing => outcome,
             }
@@ -131,7 +132,7 @@ impl Upstream {
         }
     }
 
-    /// Waits until a connection ends to which holds are bound.
+    /// Waits until a connection that holds are bound to ends.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut closed: Vec<_> = self.bound.iter().map(|link| Box::pin(link.closed())).collect();
         std::future::poll_fn(move |context| {
@@ -140,15 +141,15 @@ impl Upstream {
         })
     }
 
-    /// Asks again until there is an answer, as long as that is safe, and the time is not over.
+    /// Sends the command again until there is an answer, as long as that is safe and the time is not over.
     async fn pass_on(&mut self, request: &Request, call: &Call) -> Result<Reply, Unanswered> {
         let began = Instant::now();
         let copy = self.pass.copies.enter(request, call);
         let is_old = || copy.as_ref().is_some_and(|copy| !copy.is_newest());
         // Whether it may have been executed.
         let mut is_open = false;
-        // Whether a copy of it may wait on the server, and whether the server has refused it since. The nil of a command
-        // that does not wait is its answer.
+        // Whether a copy of the command may wait on the server, and whether the server has refused one since. Without
+        // such a copy, nil is the answer.
         let (mut is_repeat, mut is_refused) = (copy.as_ref().is_some_and(|copy| copy.is_repeat), false);
         // `away`: the time since which no server is known to be there.
         let (mut away, mut pause) = (began, PAUSE);
@@ -160,8 +161,8 @@ impl Upstream {
                 (Some(_), Some(left)) => Some(left + SHORT),
                 (None, _) => Some(SHORT),
             };
-            let failed = match self.ask_and_look(&command, call, patience).await {
-                // A copy that came late has its place.
+            let failed = match self.ask_and_watch(&command, call, patience).await {
+                // A late copy has taken its place in the queue.
                 Ok(Reply::Nil) if is_repeat && !is_old() && call.left(began).is_none_or(|left| left > pause) => {
                     (is_refused, away) = (true, Instant::now());
                     sleep(pause).await;
@@ -174,12 +175,12 @@ impl Upstream {
                     }
                     return Ok(reply);
                 }
-                // The newer one looks for the server.
+                // The newer copy looks for the server.
                 Err(failed) if is_old() && !matches!(failed, Unanswered::Refused(_)) => return Ok(Reply::Nil),
                 Err(failed) => failed,
             };
             match &failed {
-                // A server that was demoted: the write may be there, and is the client's to repeat.
+                // The server was demoted. The client decides whether to repeat its write, which may be lost.
                 Unanswered::Later(_) if call.is_about_last => return Err(failed),
                 Unanswered::NotSent(_) | Unanswered::Later(_) => {}
                 Unanswered::Unknown(_) if call.is_repeatable => {
@@ -197,7 +198,7 @@ impl Upstream {
             if left.is_zero() {
                 return match failed {
                     _ if is_refused && call.left(began).is_some() => Ok(Reply::Nil),
-                    // The reply of the server would say that it was not executed.
+                    // The server's own error would say that the command was not executed.
                     Unanswered::Later(cause) if is_open => Err(Unanswered::NotSent(cause)),
                     failed => Err(failed),
                 };
@@ -207,8 +208,8 @@ impl Upstream {
         }
     }
 
-    /// Asks once, and looks after the server if the command waits.
-    async fn ask_and_look(
+    /// Asks once, and watches the server if the command waits.
+    async fn ask_and_watch(
         &mut self,
         command: &Cmd,
         call: &Call,
@@ -219,9 +220,9 @@ impl Upstream {
         let gone = tokio::select! {
             biased;
             answer = self.ask(command, call, patience) => return answer,
-            gone = pass.look_after(&relay, &key), if call.block.is_some() => gone,
+            gone = pass.watch(&relay, &key), if call.block.is_some() => gone,
         };
-        // A reply is unread.
+        // The old connections have an unread reply.
         if let Ok(relay) = pass.connections(self.name.as_deref()) {
             self.relay = relay;
         }
@@ -251,7 +252,7 @@ impl Upstream {
         Ok(reply.into())
     }
 
-    /// A session of a cluster is one of each of its primaries.
+    /// Sends a command to all primaries. A session in a cluster is one session on each of them.
     async fn ask_each(&self, command: &Cmd) -> Result<Reply, Unanswered> {
         let mut replies = Vec::new();
         for answer in self.relay.ask_each(command, SHORT).await? {
@@ -308,19 +309,19 @@ fn command(request: &Request, call: &Call, left: Option<Duration>) -> Cmd {
 /// The name of connections whose client has none.
 const NAME: &str = "dlock-agent";
 
-/// Between two looks at the server of a request that waits.
+/// The time between two pings of the server of a request that waits.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// How long a server may take to answer a short command.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// For how long a short command looks for a server. Clients give one try a second, and repeat it by themselves: the
-/// reason comes within it.
+/// How long a short command looks for a server. Clients allow one second for a try, and repeat it by themselves: the
+/// error comes within that second.
 const SEARCH: Duration = Duration::from_millis(850);
 
-/// For how long a request that waits looks for a server that is away.
+/// How long a request that waits looks for a server that is away.
 const OUTAGE: Duration = Duration::from_secs(30);
 
-/// Between two attempts, at first and at most.
+/// The pause between two attempts, at first and at most.
 const PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_millis(250);

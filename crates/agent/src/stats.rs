@@ -68,7 +68,7 @@ impl Stats {
         (self.log)(line);
     }
 
-    /// Returns the name, what it is and the value of each number. Names that end in `_total` are counters.
+    /// Returns the name, the help text and the value of each number. Names that end in `_total` are counters.
     pub fn numbers(&self, holds: usize, sessions: usize) -> Vec<(&'static str, &'static str, u64)> {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let size = |size: usize| u64::try_from(size).unwrap_or(u64::MAX);

@@ -43,8 +43,8 @@ fn wait_for(acquire: Acquire) -> JoinHandle<Result<Guard, Error>> {
     tokio::spawn(acquire.into_future())
 }
 
-/// The client looks after its server and repeats the request over the agent, which repeats it, too. Whichever copy is
-/// second at the server takes the place of the first, which gets nil.
+/// The client watches its server and repeats the request over the agent, which repeats it, too. The copy that reaches
+/// the server second takes the place of the first, which gets nil.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_through_the_agent_outlasts_a_moment_without_the_server() {
     let mut server = Server::conf("appendonly yes\nappendfsync always");
@@ -82,7 +82,7 @@ async fn a_wait_through_the_agent_outlasts_a_moment_without_the_server() {
     }
 }
 
-/// A copy that was on its way for long takes the place of the repeat that the agent sent.
+/// A copy of the agent's request that arrives late takes the place of the repeat that the agent sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_copy_of_the_agents_request_is_no_refusal() {
     let server = Server::start();
@@ -97,7 +97,7 @@ async fn a_late_copy_of_the_agents_request_is_no_refusal() {
     proxy.cut();
     server.left_waiting(0);
     server.left_waiting(1);
-    // As if it had been on its way since then.
+    // Stands for the copy that was cut off.
     let mut late = server.client();
     late.send("DLOCK.ACQUIRE k a BLOCK 0 REQUEST 1");
     assert!(waiter.poll(Duration::from_secs(1)).is_none(), "a reply before the release");

@@ -12,11 +12,11 @@ use tokio::time::sleep_until;
 use super::hold::{Hold, on_servers};
 use super::sessions::NO_SESSION;
 use super::{Quorum, malformed, not_offered, outage};
-use crate::quorum::hold::{Anchor, What};
+use crate::quorum::hold::{Anchor, AnchorId};
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
 
-/// An acquisition under way. Dropped, it leaves the queues and gives back what it was granted.
+/// An acquisition in progress. When it is dropped, it leaves the queues and releases what it was granted.
 pub(super) type Pending = Pin<Box<dyn Future<Output = Result<Guard, Error>> + Send>>;
 
 /// The request of a client.
@@ -34,7 +34,7 @@ pub(super) struct Wanted {
 }
 
 impl Quorum {
-    /// Answers a command that acquires one lock. `None`: the client is gone, as `gone` says, or will be.
+    /// Answers a command that acquires one lock. `None`: the client is gone, or its connection must be closed.
     pub async fn acquire(
         &self,
         command: Command,
@@ -88,7 +88,8 @@ impl Quorum {
             BindTo::Connection => Ok(Some(connection.clone())),
             BindTo::Named(id) => {
                 let (anchor, timeout) = self.sessions.find(id).ok_or_else(|| Reply::error(NO_SESSION))?;
-                // A heartbeat promises its time, and a renewal is late by a third of the lease at most.
+                // A heartbeat promises the session's time for each hold, which may have only two thirds of its lease
+                // left.
                 if lease < 2 * timeout {
                     return Err(not_offered("SESSIONID with a lease of less than twice the session's time"));
                 }
@@ -97,7 +98,7 @@ impl Quorum {
         }
     }
 
-    /// Answers by what the owner holds already.
+    /// Answers the request if its owner holds the lock already.
     fn own(&self, wanted: &Wanted) -> Option<Reply> {
         let hold = self.table.of(&wanted.key, &wanted.owner)?;
         if wanted.request.is_some() && hold.request == wanted.request {
@@ -128,7 +129,7 @@ impl Quorum {
         {
             return Some(reply);
         }
-        // The first request's time may have more left than the repeat has.
+        // An acquisition that was taken over may have more time left than the repeat.
         let limit = wanted.block.filter(|block| taken.is_some() && !block.is_zero());
         let mut pending = taken.unwrap_or_else(|| self.begin(&wanted));
         let mut place = self.waiting.join(&wanted);
@@ -147,7 +148,7 @@ impl Quorum {
         };
         drop(place);
         match outcome {
-            Ok(guard) => self.arrive(wanted, guard).await,
+            Ok(guard) => self.granted(wanted, guard).await,
             Err(Error::Contention) => {
                 Stats::count(&self.table.stats.refusals);
                 Some(Reply::Nil)
@@ -169,7 +170,7 @@ impl Quorum {
             Some(block) => acquire.wait(block),
         };
         let acquire = acquire.lease(on_servers(wanted.lease)).no_renewal();
-        // The servers show the waiters and the holders.
+        // The servers show this owner among waiters and holders.
         let acquire = match std::str::from_utf8(&wanted.owner.text()) {
             Ok(owner) if owner.len() <= MAX_LABEL => acquire.owner_label(owner),
             _ => acquire,
@@ -177,7 +178,8 @@ impl Quorum {
         acquire.into_future()
     }
 
-    async fn arrive(&self, wanted: Wanted, guard: Guard) -> Option<Reply> {
+    /// Keeps the lock that was granted, and returns the reply.
+    async fn granted(&self, wanted: Wanted, guard: Guard) -> Option<Reply> {
         let Wanted { key, owner, is_drawn, command, lease, request, anchor, .. } = wanted;
         let mode = if command == Command::Rlock { Mode::Shared } else { Mode::Exclusive };
         let hold = Arc::new(Hold::new(key, owner, mode, request, lease, guard));
@@ -224,9 +226,9 @@ async fn until(limit: Option<Instant>) {
 
 /// Returns the reply to a client whose session has ended. `None`: the session is the connection, so the client is gone.
 fn ended_reply(anchor: &Arc<Anchor>) -> Option<Reply> {
-    match anchor.what {
-        What::Connection(_) => None,
-        What::Named(_) => Some(Reply::error(NO_SESSION)),
+    match anchor.id {
+        AnchorId::Connection(_) => None,
+        AnchorId::Named(_) => Some(Reply::error(NO_SESSION)),
     }
 }
 

@@ -10,7 +10,7 @@ use dlock_core::{BindTo, Entries, Lease, LeaseChoice, RenewToken};
 use super::hold::{Hold, on_servers};
 use super::sessions::NO_SESSION;
 use super::{Quorum, malformed, not_offered, outage};
-use crate::quorum::hold::{Anchor, What};
+use crate::quorum::hold::{Anchor, AnchorId};
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
 
@@ -22,7 +22,7 @@ impl Quorum {
         };
         let key = request.word(1).unwrap_or_default();
         let Some(hold) = self.table.of(key, &said.owner) else {
-            // A repeat must not take nil for the success of the first.
+            // A repeat must not take nil for the success of the first release.
             return match self.table.unconfirmed_for(key, &said.owner) {
                 Some(left) => {
                     let ms = left.as_millis();
@@ -59,7 +59,7 @@ impl Quorum {
         if matches!(said.lease, LeaseChoice::Until(_)) {
             return Some(not_offered("EXAT and PXAT: its servers have clocks of their own"));
         }
-        // An unknown session is an error, whatever the owner holds.
+        // An unknown session is an error, even if the owner holds nothing.
         if let Err(reply) = self.anchor(&said.session, connection, Duration::MAX) {
             return Some(reply);
         }
@@ -84,9 +84,9 @@ impl Quorum {
             Err(error) => return Some(outage(&self.table.stats, &error)),
         }
         match anchor {
-            Some(anchor) if !anchor.bind(&hold) => match anchor.what {
-                What::Connection(_) => None,
-                What::Named(_) => Some(Reply::error(NO_SESSION)),
+            Some(anchor) if !anchor.bind(&hold) => match anchor.id {
+                AnchorId::Connection(_) => None,
+                AnchorId::Named(_) => Some(Reply::error(NO_SESSION)),
             },
             _ => Some(Reply::Integer(1)),
         }

@@ -1,7 +1,7 @@
 //! A lock that the agent holds for a client, for how long, and what it is bound to: a connection or a named session.
 //!
-//! The client's lease is kept here; that of the guard on the servers is a little longer, since their clocks and ours
-//! drift apart. Nothing that is said here counts on more than both.
+//! The client's lease is kept here. The lease of the guard on the servers is a little longer, because clocks drift. The
+//! shorter of the two counts.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -31,6 +31,7 @@ pub(crate) struct Hold {
     keeper: OnceLock<AbortHandle>,
 }
 
+/// The client's part of a hold.
 struct Keeping {
     /// The client's lease.
     lease: Duration,
@@ -78,13 +79,13 @@ impl Hold {
         }
     }
 
-    /// Returns how much longer the owner has it for sure. Zero: not at all.
+    /// Returns how much longer the owner certainly has the lock. Zero: not at all.
     pub fn remaining(&self) -> Duration {
         let keeping = self.keeping();
         if keeping.is_over {
             return Duration::ZERO;
         }
-        // Only `take` locks the guard for itself, and the hold is over by then.
+        // Only `take` locks the guard exclusively, and the hold is over by then.
         let Ok(guard) = self.guard.try_read() else { return Duration::ZERO };
         let left = guard.as_ref().map_or(Duration::ZERO, Guard::remaining);
         match keeping.anchor {
@@ -93,7 +94,7 @@ impl Hold {
         }
     }
 
-    /// Returns whether it is being released, or is known to be lost.
+    /// Returns whether the hold is being released, or is known to be lost.
     pub fn is_over(&self) -> bool {
         self.keeping().is_over
     }
@@ -114,7 +115,7 @@ impl Hold {
         self.keeping().anchor.as_ref().is_some_and(|bound| Arc::ptr_eq(bound, anchor))
     }
 
-    /// Binds it, for [`Anchor::bind`]. Returns what it was bound to before.
+    /// Binds the hold, for [`Anchor::bind`]. Returns the anchor before.
     pub fn bind(&self, anchor: Arc<Anchor>) -> Option<Arc<Anchor>> {
         let before = self.keeping().anchor.replace(anchor);
         self.changed.notify_one();
@@ -182,7 +183,7 @@ impl Hold {
         has_passed && !std::mem::replace(&mut keeping.is_over, true)
     }
 
-    /// Waits until the servers do not hold it any more.
+    /// Waits until the servers do not have the hold any more.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let lost = self.guard.try_read().ok().and_then(|guard| guard.as_ref().map(Guard::lost));
         async move {
@@ -192,12 +193,12 @@ impl Hold {
         }
     }
 
-    /// Sets the task that keeps it.
+    /// Sets the task that keeps the hold.
     pub fn kept_by(&self, keeper: AbortHandle) {
         let _ = self.keeper.set(keeper);
     }
 
-    /// Ends the task, and returns the guard.
+    /// Ends the task that keeps the hold, and returns the guard.
     pub async fn take(&self) -> Option<Guard> {
         if let Some(keeper) = self.keeper.get() {
             keeper.abort();
@@ -245,13 +246,13 @@ mod tests {
 
 /// A connection or a named session, and the holds that are bound to it.
 pub(crate) struct Anchor {
-    pub what: What,
+    pub id: AnchorId,
     bound: Mutex<Vec<Weak<Hold>>>,
     end: watch::Sender<Option<End>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum AnchorId {
     /// The number of a connection.
     Connection(u64),
     Named(SessionId),
@@ -262,14 +263,14 @@ pub(crate) enum What {
 pub(crate) enum End {
     /// The bound holds are released.
     Over,
-    /// A hold was lost, so the client must learn that the session has ended. The other holds live by their leases, and
-    /// the client may bind them again: as after a failover of a server.
+    /// A hold was lost, so the client must learn that the session has ended. The other holds last until their leases
+    /// end, and the client may bind them again, as after a failover of a server.
     Forgotten,
 }
 
 impl Anchor {
-    pub fn new(what: What) -> Arc<Self> {
-        Arc::new(Self { what, bound: Mutex::default(), end: watch::Sender::new(None) })
+    pub fn new(id: AnchorId) -> Arc<Self> {
+        Arc::new(Self { id, bound: Mutex::default(), end: watch::Sender::new(None) })
     }
 
     /// Binds the hold, unless the session has ended.
@@ -286,7 +287,7 @@ impl Anchor {
             // The hold may have been bound to this session earlier: its old entry would count twice.
             bound.retain(|other| other.as_ptr() != Arc::as_ptr(hold));
         }
-        // Holds that are gone make place for the next.
+        // Entries of holds that are gone are removed before the list grows.
         if bound.len() >= 16 && bound.len() == bound.capacity() {
             bound.retain(|hold| hold.strong_count() > 0);
         }

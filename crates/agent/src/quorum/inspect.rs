@@ -1,4 +1,4 @@
-//! `INFO`: the locks of this agent as it keeps them, others as a majority has them.
+//! `INFO`: the holds of this agent from its table, those of others as a majority of the servers has them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::Quorum;
 use super::hold::Hold;
 use super::members::{Seen, SeenHold, held, queue};
 use super::sessions::mode_name;
-use crate::quorum::hold::What;
+use crate::quorum::hold::AnchorId;
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
 
@@ -116,9 +116,9 @@ impl From<SeenHold> for Shown {
 
 impl From<&Hold> for Shown {
     fn from(hold: &Hold) -> Self {
-        let session = match hold.anchor().map(|anchor| anchor.what.clone()) {
-            Some(What::Connection(number)) => Reply::number(number),
-            Some(What::Named(id)) => Reply::bulk(id.as_bytes()),
+        let session = match hold.anchor().map(|anchor| anchor.id.clone()) {
+            Some(AnchorId::Connection(number)) => Reply::number(number),
+            Some(AnchorId::Named(id)) => Reply::bulk(id.as_bytes()),
             None => Reply::Nil,
         };
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_client::{Client, Error, Relay, Unanswered};
+use dlock_client::{Client, Error, Relay};
 use dlock_core::{Mode, Token};
 use redis::{Cmd, Value, cmd, from_redis_value};
 use tokio::sync::{Mutex, Semaphore, mpsc};
@@ -15,13 +15,14 @@ use crate::resp::Reply;
 /// Connections to the servers, for questions.
 pub(super) struct Members {
     relays: Vec<Arc<Relay>>,
-    /// The outcome of the last `PING`, and when. Locked while they are asked: those who wait meanwhile get the same answer.
+    /// The outcome of the last `PING`, and its time. Locked while the servers are asked: clients that wait meanwhile
+    /// get the same answer.
     heard: Mutex<Option<(Instant, Result<(), String>)>>,
-    /// Bounds how many looks go on at once: of a lock with thousands of waiters, each is a long reply of every server.
-    looks: Semaphore,
+    /// Bounds how many `INFO`s run at once: for a lock with thousands of waiters, every server sends a long reply.
+    infos: Semaphore,
 }
 
-/// The knowledge of one server of a lock.
+/// A lock as one server knows it.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub holds: Vec<SeenHold>,
@@ -43,7 +44,7 @@ impl Members {
     pub fn new(members: &[Client]) -> Result<Self, Error> {
         let relay = |member: &Client| Ok(Arc::new(member.relay(Some("dlock-agent"))?));
         let relays = members.iter().map(relay).collect::<Result<_, Error>>()?;
-        Ok(Self { relays, heard: Mutex::default(), looks: Semaphore::new(LOOKS) })
+        Ok(Self { relays, heard: Mutex::default(), infos: Semaphore::new(INFOS) })
     }
 
     pub fn majority(&self) -> usize {
@@ -69,11 +70,11 @@ impl Members {
         found
     }
 
-    /// Returns how many milliseconds the hold with this token lives on a majority. `None`: on a majority it does not.
+    /// Returns how many milliseconds the hold with this token lasts on a majority. `None`: a majority does not have it.
     ///
     /// # Errors
     ///
-    /// A majority says neither.
+    /// The text for the user: no majority agrees on either, and why.
     pub async fn check(&self, key: &[u8], token: Token) -> Result<Option<u64>, String> {
         let mut command = cmd("DLOCK.CHECK");
         command.arg(key).arg(token.get());
@@ -93,11 +94,11 @@ impl Members {
     ///
     /// # Errors
     ///
-    /// No majority has answered.
+    /// The text for the user: too few servers answer, and why.
     pub async fn look(&self, key: &[u8]) -> Result<Vec<Seen>, String> {
         let mut command = cmd("DLOCK.INFO");
         command.arg(key).arg("FULL").arg("COUNT").arg(0);
-        let _turn = self.looks.acquire().await;
+        let _turn = self.infos.acquire().await;
         let (mut answers, faults) = self.ask(command).await;
         if answers.len() < self.majority() {
             return Err(self.too_few(answers.len(), &faults));
@@ -124,7 +125,7 @@ impl Members {
         while let Ok(Some((at, answer))) = timeout_at(end, from.recv()).await {
             match answer {
                 Ok(reply) => answers.push((at, reply)),
-                Err(fault) => faults.push(told(&fault)),
+                Err(fault) => faults.push(fault.cause().message().to_owned()),
             }
             if answers.len() == self.majority() {
                 end = end.min(Instant::now() + MOMENT);
@@ -138,10 +139,6 @@ impl Members {
         let faults = faults.join("; ");
         format!("LOADING too few servers agree: {answered} of {members}, a majority is {majority}: {faults}")
     }
-}
-
-fn told(fault: &Unanswered) -> String {
-    fault.cause().message().to_owned()
 }
 
 fn seen(answer: Value) -> Seen {
@@ -194,22 +191,22 @@ pub(super) fn held(seen: &[Seen], majority: usize) -> Vec<SeenHold> {
     held
 }
 
-/// Returns the queue of the first server that has one: newcomers wait there.
+/// Returns the length and the queue of the first server that has a queue, in which new requests wait.
 pub(super) fn queue(seen: &mut [Seen]) -> (u64, Vec<Reply>) {
     let first = seen.iter_mut().find(|seen| seen.waiters > 0);
     first.map_or((0, Vec::new()), |seen| (seen.waiters, seen.queue.drain(..).map(Reply::from).collect()))
 }
 
-/// How long a server has to answer a question. Clients give one try a second: the reason comes within it.
+/// How long a server has to answer a question. Clients allow one second for a try: the error comes within that second.
 const PATIENCE: Duration = Duration::from_millis(850);
 
-/// How many looks go on at once.
-const LOOKS: usize = 4;
+/// How many `INFO`s run at once.
+const INFOS: usize = 4;
 
-/// For how long the outcome of a `PING` is good for other clients, too.
+/// How long the outcome of a `PING` is good for other clients, too.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// How long the others have when a majority has answered.
+/// How long the other servers have to answer when a majority has answered.
 const MOMENT: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

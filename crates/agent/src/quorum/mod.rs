@@ -1,7 +1,7 @@
 //! The commands of the module over a quorum.
 //!
-//! A client's owner is its own. The servers know another one, which is drawn for each attempt, so locks are found in a
-//! table here. The agent asks the servers for the locks of others.
+//! The servers do not know the owner that a client names, but one that is drawn for each attempt. For this reason the
+//! agent has a table of the locks of its clients. For other locks it asks the servers.
 
 mod acquire;
 mod commands;
@@ -21,7 +21,7 @@ use dlock_core::{Command, Lease};
 
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
-pub(crate) use hold::{Anchor, What};
+pub(crate) use hold::{Anchor, AnchorId};
 use members::Members;
 use sessions::Sessions;
 use table::Table;
@@ -46,7 +46,7 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if no lease is short enough.
+    /// [`Error::Invalid`] if `longest` is too short for any lease of a client.
     pub fn new(
         client: Client,
         members: &[Client],
@@ -102,8 +102,8 @@ impl Quorum {
         self.sessions.watch(&self.table).await;
     }
 
-    /// Gives up everything, and waits until the servers know.
-    pub async fn give_up(&self) {
+    /// Releases all locks, and waits until the servers know.
+    pub async fn release_all(&self) {
         let guards = self.table.clear().await;
         self.table.stats.log(&format!("gives up {} locks", guards.len()));
         // Each is released in the background.
@@ -112,7 +112,7 @@ impl Quorum {
         self.client.settled().await;
     }
 
-    /// Leaves everything to its lease.
+    /// Leaves all locks to their leases.
     pub async fn leave(&self) {
         let guards = self.table.clear().await;
         self.table.stats.log(&format!("leaves {} locks to their leases", guards.len()));
@@ -134,7 +134,8 @@ impl Quorum {
     }
 }
 
-/// How far ahead of the clock a token may be, in ms. No command of the agent takes one to lift tokens.
+/// How far ahead of the clock a token may be, in ms. No command of the agent raises tokens to one that the client
+/// names.
 const LEAD_MS: u64 = 10_000;
 
 /// The error that the client of `command` gets for its arguments.

@@ -1,4 +1,4 @@
-//! Named sessions: the agent's own, which live as long as their heartbeats.
+//! Named sessions, which the agent itself keeps open as long as their heartbeats come.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,7 +10,7 @@ use dlock_core::engine::OpenIf;
 use dlock_core::{Lease, Mode, SessionId};
 
 use super::table::Table;
-use crate::quorum::hold::{Anchor, What};
+use crate::quorum::hold::{Anchor, AnchorId};
 use crate::resp::Reply;
 
 /// The sessions that are open.
@@ -19,8 +19,9 @@ pub(crate) struct Sessions(Mutex<HashMap<SessionId, Open>>);
 
 struct Open {
     anchor: Arc<Anchor>,
-    /// The time that its last heartbeat gave it.
+    /// The timeout of its last heartbeat.
     timeout: Duration,
+    /// The rest of that timeout.
     left: Duration,
 }
 
@@ -29,7 +30,7 @@ impl Sessions {
         self.open().len()
     }
 
-    /// Returns a session that is open, and the time between its heartbeats.
+    /// Returns a session that is open, and its timeout.
     pub fn find(&self, id: &SessionId) -> Option<(Arc<Anchor>, Duration)> {
         let sessions = self.open();
         let open = sessions.get(id).filter(|open| !open.anchor.has_ended())?;
@@ -98,7 +99,7 @@ impl Sessions {
                 Reply::error("ERR max number of named sessions reached: dlock.max-sessions")
             }
             (Entry::Vacant(place), OpenIf::New | OpenIf::Any) => {
-                let anchor = Anchor::new(What::Named(place.key().clone()));
+                let anchor = Anchor::new(AnchorId::Named(place.key().clone()));
                 found.or_insert(Open { anchor, timeout, left: timeout });
                 Reply::Integer(0)
             }
@@ -115,22 +116,22 @@ impl Sessions {
         (!open.anchor.has_ended()).then_some(open.anchor)
     }
 
-    /// Ends sessions whose heartbeat is overdue, forever. A stall of the machine costs them 100 ms at most: heartbeats
-    /// that wait in the sockets are read first.
+    /// Ends sessions whose heartbeat is overdue, forever. A stall of the machine counts as 100 ms at most, so that
+    /// heartbeats that wait in the sockets are read before their sessions end.
     pub async fn watch(&self, table: &Table) {
         let mut last = Instant::now();
         loop {
             tokio::time::sleep(TURN).await;
             let passed = last.elapsed().min(MOST_A_TURN);
             last = Instant::now();
-            for anchor in self.pass(passed) {
+            for anchor in self.advance(passed) {
                 table.end(&anchor);
             }
         }
     }
 
-    /// Returns the sessions that are over.
-    fn pass(&self, time: Duration) -> Vec<Arc<Anchor>> {
+    /// Takes this time from all sessions. Removes and returns those that are over.
+    fn advance(&self, time: Duration) -> Vec<Arc<Anchor>> {
         let mut sessions = self.open();
         sessions.values_mut().for_each(|open| open.left = open.left.saturating_sub(time));
         sessions
@@ -166,7 +167,8 @@ const USER: &[u8] = b"default";
 /// The most sessions that are open.
 const MOST: usize = 10_000;
 
+/// The time between two checks for overdue heartbeats.
 const TURN: Duration = Duration::from_millis(50);
 
-/// How much of a session's time passes between two turns.
+/// How much of a session's time passes between two checks at most.
 const MOST_A_TURN: Duration = Duration::from_millis(100);

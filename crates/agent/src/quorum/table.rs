@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use super::hold::{Due, Hold, on_servers};
-use crate::quorum::hold::{Anchor, End, What};
+use crate::quorum::hold::{Anchor, AnchorId, End};
 use crate::stats::Stats;
 
 type Holds = HashMap<Vec<u8>, Vec<Arc<Hold>>>;
@@ -45,7 +45,7 @@ impl Table {
         self.holds().get(key)?.iter().find(|hold| hold.owner == *owner && hold.is_live()).cloned()
     }
 
-    /// Returns the hold with this token, also one that is over and still on the servers.
+    /// Returns the hold with this token, even one that is over and still on the servers.
     pub fn with(&self, key: &[u8], token: Token) -> Option<Arc<Hold>> {
         self.holds().get(key)?.iter().find(|hold| hold.token == token).cloned()
     }
@@ -208,8 +208,8 @@ async fn keep(table: Table, hold: Arc<Hold>) {
             }
             Due::End(_) if hold.finish_at_end() => {
                 Stats::count(&table.stats.lapses);
-                // The release runs in another task: `Hold::take` aborts this one. The hold stays in the table until then,
-                // since the servers have it longer than the client: `CHECK` must not ask them.
+                // The release runs in another task: `Hold::take` aborts this one. The hold stays in the table until
+                // then, since the servers have it longer than the client: `CHECK` must not ask them.
                 let releasing = table.clone();
                 table.spawn(async move {
                     let Some(guard) = hold.take().await else { return releasing.remove(&hold) };
@@ -233,9 +233,9 @@ async fn keep(table: Table, hold: Arc<Hold>) {
 }
 
 fn whose(anchor: &Anchor) -> String {
-    match &anchor.what {
-        What::Connection(number) => format!("connection {number}, which is closed"),
-        What::Named(id) => format!("session {}, which is forgotten", shown(id.as_bytes())),
+    match &anchor.id {
+        AnchorId::Connection(number) => format!("connection {number}, which is closed"),
+        AnchorId::Named(id) => format!("session {}, which is forgotten", shown(id.as_bytes())),
     }
 }
 

@@ -8,27 +8,27 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::acquire::{Pending, Wanted};
 
-/// Carries repeats to a waiting request. Each repeat is a channel for the acquisition that it takes over.
-type Line = mpsc::UnboundedSender<oneshot::Sender<Pending>>;
-type Lines = HashMap<Vec<u8>, Vec<Waiter>>;
+/// Sends repeats to a waiting request. Each repeat is a channel for the acquisition that it takes over.
+type ToRequest = mpsc::UnboundedSender<oneshot::Sender<Pending>>;
+type ByKey = HashMap<Vec<u8>, Vec<Waiter>>;
 
 /// Finds the requests. Cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct Waiting(Arc<Mutex<Lines>>);
+pub(super) struct Waiting(Arc<Mutex<ByKey>>);
 
 struct Waiter {
     owner: Owner,
     request: dlock_core::RequestId,
-    line: Line,
+    to: ToRequest,
 }
 
 /// The place of a request, until it is dropped.
 pub(super) struct Place {
     waiting: Waiting,
     key: Vec<u8>,
-    /// The request's own line, by which `drop` finds its entry, and the end where repeats arrive. `None`: the request
-    /// has no id or does not wait, so no repeat can take it over.
-    line: Option<(Line, mpsc::UnboundedReceiver<oneshot::Sender<Pending>>)>,
+    /// The sender of the request's entry, by which `drop` finds the entry, and the receiver of repeats. `None`: the
+    /// request has no id or does not wait, so no repeat can take it over.
+    channel: Option<(ToRequest, mpsc::UnboundedReceiver<oneshot::Sender<Pending>>)>,
 }
 
 impl Waiting {
@@ -36,29 +36,29 @@ impl Waiting {
     pub async fn take_over(&self, wanted: &Wanted) -> Option<Pending> {
         let (to, pending) = oneshot::channel();
         {
-            let lines = self.lines();
-            let waiters = lines.get(&wanted.key)?;
+            let by_key = self.by_key();
+            let waiters = by_key.get(&wanted.key)?;
             let first = waiters
                 .iter()
                 .rev()
                 .find(|waiter| waiter.owner == wanted.owner && wanted.request.as_ref() == Some(&waiter.request))?;
-            first.line.send(to).ok()?;
+            first.to.send(to).ok()?;
         }
         pending.await.ok()
     }
 
     /// Registers a request, so that its repeats find it.
     pub fn join(&self, wanted: &Wanted) -> Place {
-        let line = wanted.request.clone().filter(|_| wanted.block.is_some()).map(|request| {
-            let (line, repeats) = mpsc::unbounded_channel();
-            let waiter = Waiter { owner: wanted.owner.clone(), request, line: line.clone() };
-            self.lines().entry(wanted.key.clone()).or_default().push(waiter);
-            (line, repeats)
+        let channel = wanted.request.clone().filter(|_| wanted.block.is_some()).map(|request| {
+            let (to, repeats) = mpsc::unbounded_channel();
+            let waiter = Waiter { owner: wanted.owner.clone(), request, to: to.clone() };
+            self.by_key().entry(wanted.key.clone()).or_default().push(waiter);
+            (to, repeats)
         });
-        Place { waiting: self.clone(), key: wanted.key.clone(), line }
+        Place { waiting: self.clone(), key: wanted.key.clone(), channel }
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+    fn by_key(&self) -> MutexGuard<'_, ByKey> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,7 +66,7 @@ impl Waiting {
 impl Place {
     /// Waits for a repeat, and returns where it expects the acquisition.
     pub async fn repeated(&mut self) -> oneshot::Sender<Pending> {
-        let repeat = match &mut self.line {
+        let repeat = match &mut self.channel {
             Some((_, repeats)) => repeats.recv().await,
             None => None,
         };
@@ -79,12 +79,12 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some((line, _)) = &self.line else { return };
-        let mut lines = self.waiting.lines();
-        if let Some(waiters) = lines.get_mut(&self.key) {
-            waiters.retain(|waiter| !waiter.line.same_channel(line));
+        let Some((to, _)) = &self.channel else { return };
+        let mut by_key = self.waiting.by_key();
+        if let Some(waiters) = by_key.get_mut(&self.key) {
+            waiters.retain(|waiter| !waiter.to.same_channel(to));
             if waiters.is_empty() {
-                lines.remove(&self.key);
+                by_key.remove(&self.key);
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The protocol of Redis, as a server speaks it.
 //!
-//! Requests are parsed here and not by a crate. `redis-protocol` parses any value, nested as deep as a client likes by
-//! recursion, and a check of every length before it would be this parser; `respite` limits a word, but neither the number
-//! of words nor the request, and reads the socket by itself, where the agent looks for the client's end during a wait.
+//! Requests are parsed here and not by a crate. `redis-protocol` parses any value by recursion, nested as deep as a
+//! client likes, and checking every length beforehand would take this parser anyway. `respite` limits a word, but
+//! neither the number of words nor the request. It reads the socket by itself, where the agent looks for the client's
+//! end during a wait.
 
 mod reply;
 mod request;

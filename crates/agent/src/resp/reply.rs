@@ -135,7 +135,7 @@ fn list(to: &mut Vec<u8>, kind: u8, items: &[Reply], protocol: Protocol) {
     items.iter().for_each(|item| item.encode(protocol, to));
 }
 
-/// A text that has line ends in it would be two replies.
+/// Writes a line. Line ends in the text become blanks, because they would end the reply.
 fn line(to: &mut Vec<u8>, kind: u8, text: &str) {
     to.push(kind);
     to.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_of_the_protocol() {
+    fn a_reply_is_encoded_in_both_versions_of_the_protocol() {
         let reply = Reply::fields(vec![("a", Reply::Nil), ("b", Reply::Array(vec![Reply::Integer(-1), Reply::OK]))]);
         for (protocol, expected) in [
             (Protocol::Resp2, "*4\r\n$1\r\na\r\n$-1\r\n$1\r\nb\r\n*2\r\n:-1\r\n+OK\r\n"),

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_request_is_none() {
+    fn an_incomplete_request_is_none() {
         let whole = b"*2\r\n$4\r\nECHO\r\n$3\r\nabc\r\n";
         for end in 0..whole.len() {
             assert_eq!(parsed(&whole[..end]), Ok(None), "{end}");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_before_it_has_been_sent() {
+    fn a_malformed_or_too_large_request_is_refused_before_all_of_it_has_come() {
         for (bytes, error) in [
             (&b"*257\r\n"[..], ProtocolError::TooManyWords),
             (b"*2147483647\r\n", ProtocolError::TooManyWords),

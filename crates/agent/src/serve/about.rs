@@ -45,7 +45,7 @@ pub(super) fn role(_: &mut Server, call: &Call<'_>) -> Done {
     Ok(())
 }
 
-/// `WAIT numreplicas timeout`: nobody acknowledges, however long it would wait.
+/// `WAIT numreplicas timeout`: replies at once, because there are no replicas.
 pub(super) fn wait(_: &mut Server, call: &Call<'_>) -> Done {
     whole(call, 1)?;
     whole(call, 2)?;
@@ -143,7 +143,7 @@ fn set(server: &mut Server, call: &Call<'_>) -> Done {
             None => return Err(failed("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")),
         }
     }
-    // All, or none.
+    // Every value is valid here: all settings are set, or none.
     numbers.into_iter().for_each(|(which, value)| server.set(which, value));
     if let Some(events) = events {
         server.channels.flags = events;
@@ -215,7 +215,8 @@ fn fields(all: &[(&str, String)]) -> Fields {
     all.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 
-/// The age is never more than it is: a quorum waits by it until the locks are over that a server may have forgotten.
+/// Returns the section `Server`. The uptime leaves out what `DLOCK.CLOCK` added: a quorum relies on it to wait until
+/// locks that the server may have forgotten have ended.
 fn about_server(server: &Server) -> Fields {
     let ran: Duration = server.clock.ran();
     fields(&[

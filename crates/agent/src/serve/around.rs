@@ -1,4 +1,4 @@
-//! The parts of the server that the engine asks about: the clock, the user, and the keys that went.
+//! The parts of the server that the engine asks about: the clock, the user, and the keys that were removed.
 
 use std::rc::Rc;
 
@@ -9,7 +9,8 @@ use dlock_memory::{Gone, Surroundings};
 use super::client::Waiter;
 use super::clock::Clock;
 
-/// The surroundings of the keys. Keys that go while the engine works are noted, and the engine is told before it works again.
+/// The surroundings of the keys. Keys that are removed while the engine works are recorded, and the engine is told
+/// before it works again.
 #[derive(Debug)]
 pub(super) struct Around {
     pub clock: Rc<Clock>,
@@ -17,7 +18,7 @@ pub(super) struct Around {
     pub user: Rc<[u8]>,
     lost: Vec<Lost>,
     removed: Vec<(i32, Box<[u8]>)>,
-    /// Whether anybody hears events.
+    /// Whether events have subscribers.
     pub are_heard: bool,
     events: Vec<(i32, Box<[u8]>, &'static str)>,
 }
@@ -36,12 +37,12 @@ impl Around {
         }
     }
 
-    /// Returns whether the engine was not told of something.
+    /// Returns whether there is something to tell the engine.
     pub fn has_notes(&self) -> bool {
         !self.lost.is_empty() || !self.removed.is_empty()
     }
 
-    /// Takes the events of keys that went.
+    /// Takes the events of keys that were removed.
     pub fn take_events(&mut self) -> Vec<(i32, Box<[u8]>, &'static str)> {
         std::mem::take(&mut self.events)
     }

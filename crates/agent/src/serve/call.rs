@@ -25,7 +25,7 @@ pub(super) struct Call<'a> {
     /// The time of the command: in a transaction, that of its beginning.
     pub now: Now,
     pub is_in_transaction: bool,
-    /// In upper case.
+    /// The name of the command in upper case.
     pub name: &'static str,
 }
 

@@ -30,13 +30,13 @@ impl Channels {
         !self.channels.is_empty() || !self.patterns.is_empty()
     }
 
-    pub fn join(&mut self, client: &Rc<Client>, name: &[u8], is_pattern: bool) {
+    pub fn subscribe(&mut self, client: &Rc<Client>, name: &[u8], is_pattern: bool) {
         let (all, own) = self.side(client, is_pattern);
         all.entry(name.to_vec()).or_default().insert(client.id, client.clone());
         own.borrow_mut().insert(name.to_vec());
     }
 
-    pub fn part(&mut self, client: &Rc<Client>, name: &[u8], is_pattern: bool) {
+    pub fn unsubscribe(&mut self, client: &Rc<Client>, name: &[u8], is_pattern: bool) {
         let (all, own) = self.side(client, is_pattern);
         own.borrow_mut().remove(name);
         if let Some(subscribers) = all.get_mut(name) {
@@ -47,11 +47,11 @@ impl Channels {
         }
     }
 
-    /// Takes a client out everywhere.
+    /// Removes all subscriptions of a client.
     pub fn leave(&mut self, client: &Rc<Client>) {
         for is_pattern in [false, true] {
             let names: Vec<_> = self.side(client, is_pattern).1.borrow().iter().cloned().collect();
-            names.iter().for_each(|name| self.part(client, name, is_pattern));
+            names.iter().for_each(|name| self.unsubscribe(client, name, is_pattern));
         }
     }
 
@@ -87,6 +87,7 @@ impl Channels {
         }
     }
 
+    /// Returns the subscribers, and the client's own names, of channels or of patterns.
     #[allow(clippy::type_complexity, reason = "both sides at once")]
     fn side<'a>(
         &mut self,
@@ -101,7 +102,7 @@ impl Channels {
     }
 }
 
-/// Sends a message. A client that does not read its messages has to go.
+/// Sends a message. A client that does not read its messages is disconnected.
 fn deliver(client: &Rc<Client>, parts: &[&[u8]]) {
     if client.is_killed.get() {
         return;

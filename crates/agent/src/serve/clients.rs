@@ -71,7 +71,7 @@ fn unblock(server: &mut Server, call: &Call<'_>) -> Done {
         _ => return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".to_owned()),
     };
     let id = id_of(call.word(2)).ok_or("ERR value is not an integer or out of range")?;
-    let is_done = server::find(id).is_some_and(|client| server.give_up(&client, error));
+    let is_done = server::find(id).is_some_and(|client| server.end_wait(&client, error));
     call.out().integer(u64::from(is_done));
     Ok(())
 }
@@ -135,7 +135,7 @@ fn kill(server: &mut Server, call: &Call<'_>) -> Done {
     Ok(())
 }
 
-/// Ends a connection: its own once the reply is sent.
+/// Ends a connection: the caller's own once the reply is sent.
 fn end(server: &mut Server, call: &Call<'_>, client: &Rc<Client>) {
     if client.id == call.client.id {
         client.is_leaving.set(true);

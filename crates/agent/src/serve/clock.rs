@@ -22,7 +22,7 @@ impl Clock {
         Now::from_us(micros(since).saturating_add(self.ahead_us.get()))
     }
 
-    /// Returns the time since the start. It goes on while the machine's time is set.
+    /// Returns the time since the start, which does not change when the machine's time is set.
     pub fn uptime(&self) -> Uptime {
         Uptime::from_us(micros(self.began.elapsed()).saturating_add(self.ahead_us.get()))
     }
@@ -37,7 +37,7 @@ impl Clock {
         self.ahead_us.set(self.ahead_us.get().saturating_add(us));
     }
 
-    /// Returns how long it is until then.
+    /// Returns how long it is until `at`.
     pub fn until(&self, at: UnixMs) -> Duration {
         Duration::from_micros(at.get().saturating_mul(1000).saturating_sub(self.now().us()))
     }

@@ -38,7 +38,7 @@ const fn on_key(name: &'static str, arity: i32, flags: Flags, summary: &'static 
     Plain { name, arity, flags, keys: (1, if arity < 0 { -1 } else { 1 }), summary, run }
 }
 
-/// All of them.
+/// All commands of Redis that are offered.
 pub(super) const ALL: &[Plain] = &[
     plain("ACL", -2, FAST, "Tells who the user is.", about::acl),
     plain("AUTH", -2, FAST, "Logs in.", greeting::auth),

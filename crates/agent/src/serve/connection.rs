@@ -15,7 +15,7 @@ use crate::hello::{GUESS, LOGIN};
 use crate::resp::{Bounds, ProtocolError, Request};
 use crate::stats::Stats;
 
-/// The connection of a client. Dropped, it has ended.
+/// The connection of a client. When this is dropped, the connection has ended.
 pub(super) struct Connection {
     server: Rc<RefCell<Server>>,
     client: Rc<Client>,
@@ -35,7 +35,7 @@ impl Connection {
         Self { server, client, bytes: Vec::new(), read: 0, stuck: None }
     }
 
-    /// Serves the client until it leaves, or has to.
+    /// Serves the client until it leaves, or must be disconnected.
     pub async fn serve(mut self) {
         while self.turn().await.is_ok() {}
         self.client.flush();
@@ -79,7 +79,7 @@ impl Connection {
         self.wait().await
     }
 
-    /// Carries out what has been sent, up to a number. Returns whether there may be more.
+    /// Carries out requests that have come, `AT_ONCE` at most. Returns whether there may be more.
     fn run_some(&mut self) -> Result<bool, Ended> {
         for _ in 0..AT_ONCE {
             let client = &self.client;
@@ -149,7 +149,7 @@ impl Connection {
                 Ok(Err(_)) => Err(Ended),
                 Ok(Ok(ready)) if room == 0 && ready.is_read_closed() => Err(Ended),
                 Ok(Ok(ready)) if room > 0 && ready.is_readable() => {
-                    if self.client.stream.is_handshaking() { self.agree(room).await } else { self.receive(room) }
+                    if self.client.stream.is_handshaking() { self.handshake(room).await } else { self.receive(room) }
                 }
                 Ok(Ok(ready)) if ready.is_writable() => Ok(()),
                 Ok(Ok(_)) => {
@@ -162,7 +162,7 @@ impl Connection {
 
     /// Goes on with the TLS handshake. Handshakes cost much CPU time: one client at a time works on its own, and
     /// clients that have finished theirs have their turn in between.
-    async fn agree(&mut self, room: usize) -> Result<(), Ended> {
+    async fn handshake(&mut self, room: usize) -> Result<(), Ended> {
         let one_at_a_time = self.server.borrow().handshake.clone();
         let _turn = one_at_a_time.lock().await;
         tokio::task::yield_now().await;
@@ -244,7 +244,7 @@ const MOST_UNSENT: usize = 64 << 10;
 /// How many bytes are read behind a request that waits.
 const BEHIND: usize = 16 << 10;
 const CHUNK: usize = 16 << 10;
-/// How often a client is looked at whose bytes stay in the socket.
+/// How often to check a client whose bytes stay in the socket.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a client may leave a reply unread.
 const WRITE: Duration = Duration::from_secs(30);

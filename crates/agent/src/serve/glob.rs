@@ -1,7 +1,7 @@
 //! Patterns, as Redis has them.
 
-/// Returns whether a text matches: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a character that means itself. The steps have a
-/// limit: nobody else is served meanwhile.
+/// Returns whether a text matches: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a character that means itself. The number
+/// of steps is limited, because nobody else is served meanwhile.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     // `back` is the pattern behind the last star, and the text that the star has not taken. On a difference, the star
     // takes one byte more, and the comparison goes on from there.
@@ -26,7 +26,7 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
 }
 
 /// How many steps a comparison may take for each byte of the pattern and of the text. A pattern that needs more does
-/// not match: only patterns need more whose parts repeat what the text repeats.
+/// not match. Only patterns with repeated parts need more, on texts that repeat them, too.
 const MOST_STEPS: usize = 32;
 
 enum Step {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_no_time() {
+    fn a_pattern_with_repeated_parts_takes_a_limited_time() {
         let (pattern, text) = (b"*a".repeat(30), vec![b'a'; 3000]);
         assert!(matches(&pattern, &text));
         assert!(!matches(&[pattern, b"b".to_vec()].concat(), &text));

@@ -1,4 +1,4 @@
-//! Random histories of clients: each request has one reply, in its place, whatever ends its wait.
+//! Random histories of clients: each request gets one reply, in order, however its wait ends.
 //!
 //! The server and its clients run in one thread, over sockets. A history is repeated by `DLOCK_SEED`.
 
@@ -30,7 +30,7 @@ use crate::listen::Incoming;
 use crate::stats::Stats;
 
 #[test]
-fn each_request_has_one_reply_in_its_place() {
+fn each_request_gets_one_reply_in_order() {
     let first = std::env::var("DLOCK_SEED").map_or(58, |text| text.parse().expect("a number in DLOCK_SEED"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     (first..first + HISTORIES).for_each(|seed| runtime.block_on(play(seed)));
@@ -59,7 +59,7 @@ async fn play(seed: u64) {
     // The server ends.
     drop(local);
     world.peers.iter_mut().for_each(|peer| (peer.may_end, peer.is_deaf) = (true, false));
-    world.look();
+    world.check();
     assert!(world.peers.iter().all(|peer| peer.has_ended), "seed {seed}: a connection is left");
 }
 
@@ -75,13 +75,13 @@ struct World {
 struct Peer {
     stream: UnixStream,
     to_send: Vec<u8>,
-    came: Vec<u8>,
+    received: Vec<u8>,
     /// The requests of the client that have no reply yet.
     asked: VecDeque<Asked>,
     /// Whether its connection may end before all replies have come, and whether it has.
     may_end: bool,
     has_ended: bool,
-    /// Whether it reads nothing until the others have done.
+    /// Whether it reads nothing before the end of the history.
     is_deaf: bool,
 }
 
@@ -89,7 +89,7 @@ struct Peer {
 #[derive(Debug)]
 enum Asked {
     Echo(String),
-    /// The owner, and the keys, of a lock. The owner asks once.
+    /// The owner and the keys of a lock. Each owner asks once.
     Lock(String, &'static [&'static str]),
     Other,
 }
@@ -106,8 +106,8 @@ impl World {
             own.set_nonblocking(true).unwrap();
             other.set_nonblocking(true).unwrap();
             to.try_send(Incoming::Unix(tokio::net::UnixStream::from_std(other).unwrap())).ok().unwrap();
-            let (to_send, came, asked) = (Vec::new(), Vec::new(), VecDeque::new());
-            Peer { stream: own, to_send, came, asked, may_end: false, has_ended: false, is_deaf: false }
+            let (to_send, received, asked) = (Vec::new(), Vec::new(), VecDeque::new());
+            Peer { stream: own, to_send, received, asked, may_end: false, has_ended: false, is_deaf: false }
         });
         let peers = peers.collect();
         // The sender stays: new clients might come.
@@ -121,8 +121,7 @@ impl World {
         world
     }
 
-    /// A client sends some requests, reads for a while or not, or leaves; or time passes. Replies that have come are
-    /// looked at.
+    /// Lets a client send some requests, stop reading or leave, or lets time pass. Checks the replies that have come.
     fn step(&mut self, random: &mut Random) {
         let at = random.below(PEERS as u64) as usize;
         if random.one_in(5) {
@@ -145,13 +144,13 @@ impl World {
                 }
             }
         }
-        self.look();
+        self.check();
     }
 
     fn request(&mut self, at: usize, random: &mut Random) {
         let owner = 1 + random.below(self.owners + 1);
         let key = KEYS[random.below(2) as usize];
-        // The first one never waits: it ends the waits of others.
+        // The first client never waits: it ends the waits of others.
         let line = match random.below(if at == 0 { 12 } else { 32 }) {
             0..=2 => format!("DLOCK.CLOCK ADVANCE {}", random.pick(&TIMES)),
             3 | 4 => {
@@ -195,7 +194,7 @@ impl World {
         self.peers[at].ask(&format!("{words} {lease} {wait} {session}"), Asked::Lock(owner, keys));
     }
 
-    /// Has all waits end.
+    /// Ends all waits, and waits for all replies.
     async fn finish(&mut self) {
         let began = Instant::now();
         self.peers.iter_mut().for_each(|peer| peer.is_deaf = false);
@@ -207,7 +206,7 @@ impl World {
                 self.peers[0].ask("DLOCK.CLOCK ADVANCE 70000", Asked::Other);
                 (2..=PEERS).for_each(|id| self.peers[0].ask(&format!("CLIENT UNBLOCK {id}"), Asked::Other));
             }
-            self.look();
+            self.check();
             if began.elapsed() > Duration::from_secs(1) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -220,12 +219,12 @@ impl World {
         missing.map(|(at, peer)| format!("client {} misses replies to {:?}\n", at + 1, peer.asked)).collect()
     }
 
-    /// Looks at what has come.
-    fn look(&mut self) {
+    /// Checks the replies that have come.
+    fn check(&mut self) {
         for at in 0..PEERS {
             self.peers[at].exchange();
-            while let Some(length) = length(&self.peers[at].came) {
-                let reply: Vec<u8> = self.peers[at].came.drain(..length).collect();
+            while let Some(length) = length(&self.peers[at].received) {
+                let reply: Vec<u8> = self.peers[at].received.drain(..length).collect();
                 let shown = reply.escape_ascii().to_string();
                 let whose = format!("seed {}, client {}", self.seed, at + 1);
                 let Some(asked) = self.peers[at].asked.pop_front() else { panic!("{whose}: too many: {shown}") };
@@ -236,7 +235,7 @@ impl World {
         }
     }
 
-    /// Returns whether this may be the reply. An owner that is refused has nothing.
+    /// Returns whether this may be the reply. An owner that is refused must not hold a lock.
     fn is_reply(&self, asked: &Asked, reply: &[u8]) -> bool {
         match asked {
             Asked::Echo(text) => reply == format!("${}\r\n{text}\r\n", text.len()).as_bytes(),
@@ -263,7 +262,7 @@ impl Peer {
         self.asked.push_back(asked);
     }
 
-    /// Sends and reads what the socket takes and has.
+    /// Sends what the socket takes, and reads what it has.
     fn exchange(&mut self) {
         match self.stream.write(&self.to_send) {
             Ok(count) => drop(self.to_send.drain(..count)),
@@ -273,7 +272,7 @@ impl Peer {
         let mut chunk = [0; 16 << 10];
         while !self.is_deaf {
             match self.stream.read(&mut chunk) {
-                Ok(count @ 1..) => self.came.extend_from_slice(&chunk[..count]),
+                Ok(count @ 1..) => self.received.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Ok(0) | Err(_) => return self.has_ended = true,
             }
@@ -296,7 +295,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
 
 const PEERS: usize = 6;
 const KEYS: [&str; 2] = ["a", "b"];
-/// Milliseconds.
+/// How far the clock moves at once, in ms.
 const TIMES: [u64; 6] = [1, 999, 1000, 1001, 5000, 60_000];
-/// The server keeps fewer replies of 5 kB for a client that reads nothing.
+/// More replies of 5 kB than the server keeps for a client that reads nothing.
 const MANY: usize = 100;

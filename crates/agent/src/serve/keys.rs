@@ -34,7 +34,7 @@ pub(super) fn kind(server: &mut Server, call: &Call<'_>) -> Done {
     Ok(())
 }
 
-/// The name of the type.
+/// The type of a key with a lock.
 const LOCK: &str = "distrlock";
 
 /// `PTTL`, `TTL`, `PEXPIRETIME`, `EXPIRETIME`.
@@ -87,7 +87,7 @@ pub(super) fn scan(server: &mut Server, call: &Call<'_>) -> Done {
     }
     let db = call.client.db.get();
     let (mut found, mut left) = (Vec::new(), count.clamp(1, MOST_SCANNED));
-    // Places of other databases are passed over, as far as one call may look.
+    // Places of other databases are skipped, up to the number that one call may look at.
     let mut looks = count.saturating_mul(10).clamp(1, MOST_SCANNED);
     let mut bytes = 0;
     loop {
@@ -136,7 +136,7 @@ pub(super) fn flush(server: &mut Server, call: &Call<'_>) -> Done {
 }
 
 impl Server {
-    /// Returns whether there is a key. One that has expired goes.
+    /// Returns whether the key exists. Removes it if it has expired.
     fn is_there(&mut self, name: Name<'_>) -> bool {
         self.keys.expire(name);
         self.keys.exists(name)

@@ -31,7 +31,7 @@ pub(super) fn entry(name: &str) -> Option<(&'static Spec, Run<Server>)> {
     spec::find(name).map(|spec| (spec, run))
 }
 
-/// Acquires one lock: the commands differ in what they want of it.
+/// Acquires one lock, in the mode of the command.
 fn acquire(server: &mut Server, call: &Call<'_>) -> Done {
     let command = Command::acquiring(call.name).ok_or_else(|| call.malformed(&Malformed::Arity))?;
     let key = call.key();
@@ -124,7 +124,7 @@ fn renew(server: &mut Server, call: &Call<'_>) -> Done {
 fn check(server: &mut Server, call: &Call<'_>) -> Done {
     let args::Check { token } = args::Check::parse(call.after(2)).map_err(|what| call.malformed(&what))?;
     let name = call.name();
-    look_for(server, name);
+    expire_before_read(server, name);
     let Server { engine, keys, .. } = server;
     let end = keys.expiry(name).flatten().map(UnixMs::new);
     match engine.check(name, keys.lock(name), end, call.now, token) {
@@ -137,7 +137,7 @@ fn check(server: &mut Server, call: &Call<'_>) -> Done {
 fn info(server: &mut Server, call: &Call<'_>) -> Done {
     let args::Info(detail) = args::Info::parse(call.after(2)).map_err(|what| call.malformed(&what))?;
     let name = call.name();
-    look_for(server, name);
+    expire_before_read(server, name);
     let Server { engine, keys, .. } = server;
     let end = keys.expiry(name).flatten().map(UnixMs::new);
     match engine.inspect(name, keys.lock(name), end, call.now, &detail) {
@@ -148,7 +148,7 @@ fn info(server: &mut Server, call: &Call<'_>) -> Done {
 }
 
 /// Removes a key that is about to be read if it has expired.
-fn look_for(server: &mut Server, name: Name<'_>) {
+fn expire_before_read(server: &mut Server, name: Name<'_>) {
     server.keys.expire(name);
     server.catch_up();
 }
@@ -176,7 +176,7 @@ fn session(server: &mut Server, call: &Call<'_>) -> Done {
             return Ok(());
         }
         Args::ListAll(most) => {
-            // The one user may look after all sessions.
+            // The one user may see all sessions.
             let sessions = engine.list_sessions(None, most, uptime);
             let mut out = call.out();
             out.array(sessions.len());

@@ -1,17 +1,18 @@
-//! `dlock serve`: a server of locks in memory, with the engine of the module and the commands that clients of locks need.
+//! `dlock serve`: a server of locks in memory, with the engine of the module and the commands that clients of locks
+//! need.
 //!
 //! A single thread owns the engine, as in Redis, and serves all connections in turn.
 //!
 //! | file | knows |
 //! |---|---|
-//! | `server` | the engine, its keys and the clients; what is sent after a command, and what time brings |
+//! | `server` | the engine, its keys and the clients; what is sent after a command, and what is due at which time |
 //! | `around`, `clock` | what the engine asks of the server beside keys |
 //! | `connection`, `client`, `out` | a connection: what it sends, and what it is sent |
 //! | `stream`, `secure` | its socket, with TLS or without |
 //! | `call`, `run` | how a request is admitted and carried out |
 //! | `locks` | the commands of dlock |
 //! | `commands` | all other commands, and why there are no more |
-//! | `channels`, `glob` | who hears which events |
+//! | `channels`, `glob` | the subscribers of events |
 
 mod about;
 mod around;
@@ -52,7 +53,7 @@ pub use options::{Certificates, ServeOptions};
 
 use crate::listen::{Incoming, Listener, allow_files};
 use crate::notify;
-use crate::options::Who;
+use crate::options::Access;
 use crate::resp::{Protocol, Reply};
 use crate::stats::Stats;
 use client::Client;
@@ -74,20 +75,20 @@ impl Serve {
         Self { options, stats: Stats::new(Box::new(log)) }
     }
 
-    /// Listens and serves clients until `stop` resolves. `ready` gets the port, if there is one. Tells systemd when it is
-    /// ready, if that started it.
+    /// Listens and serves clients until `stop` resolves. `ready` gets the port, if there is one. Notifies systemd when
+    /// it is ready, if systemd started it.
     ///
     /// # Errors
     ///
-    /// The server cannot listen there, or is not allowed to.
+    /// Returns the error of an address on which the server cannot or may not listen.
     pub async fn run(self, stop: impl Future<Output = ()>, ready: impl FnOnce(Option<u16>)) -> io::Result<()> {
         let Self { options, stats } = self;
         let stats = Rc::new(stats);
         allow_files(options.max_clients, &stats);
-        let who =
-            Who { socket_mode: options.socket_mode, is_remote: options.remote, has_login: options.login.is_some() };
+        let access =
+            Access { socket_mode: options.socket_mode, is_remote: options.remote, has_login: options.login.is_some() };
         let authority = options.tls.as_ref().map(Authority::read).transpose()?;
-        let listeners = Listener::open_all(&options.listen, who)?;
+        let listeners = Listener::open_all(&options.listen, access)?;
         let port = listeners.iter().find_map(Listener::port);
         stats.log(about::MEMORY_ONLY);
         let (to, incoming) = mpsc::channel(128);
@@ -106,7 +107,7 @@ impl Serve {
     }
 }
 
-/// Admits clients, and does what is due, until it is to stop.
+/// Admits clients, and does what is due, until `stop` resolves.
 async fn drive(
     server: Rc<RefCell<Server>>,
     mut incoming: mpsc::Receiver<Incoming>,
@@ -156,7 +157,7 @@ fn admit(server: &Rc<RefCell<Server>>, new: Incoming, authority: Option<&Authori
     if state.options.verbose {
         state.stats.log(&format!("connection {id} from {}", new.address()));
     }
-    if let Some(line) = authority.and_then(Authority::look_again) {
+    if let Some(line) = authority.and_then(Authority::reload_if_changed) {
         state.stats.log(&line);
     }
     let address = new.address();

@@ -51,8 +51,8 @@ pub struct ServeOptions {
 }
 
 impl ServeOptions {
-    /// Returns options to listen there; everything else is as it is unless set: 10,000 clients, 1 GiB of memory, of which
-    /// 256 MiB for what waits for clients.
+    /// Returns options to listen on these addresses. Unless set otherwise, there may be 10,000 clients and 1 GiB of
+    /// memory, of which 256 MiB for requests and replies that wait.
     pub fn new(listen: Vec<Listen>) -> Self {
         Self {
             listen,

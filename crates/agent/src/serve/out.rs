@@ -23,7 +23,7 @@ impl Out {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
-    /// Notes that N more bytes were sent, and gives memory back.
+    /// Records that `count` more bytes were sent, and frees memory.
     pub fn has_sent(&mut self, count: usize) {
         self.sent += count;
         if self.sent >= self.bytes.len() {
@@ -74,7 +74,7 @@ impl Out {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Writes a line. Line ends in it would make it two.
+    /// Writes a line. Line ends in the text become blanks, because they would end the reply.
     fn text(&mut self, kind: u8, text: &str) {
         self.bytes.push(kind);
         self.bytes.extend(text.bytes().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }));
@@ -109,5 +109,5 @@ impl Writer for Out {
     }
 }
 
-/// The memory for replies that is kept.
+/// How many bytes of memory for replies are kept.
 const KEPT: usize = 4096;

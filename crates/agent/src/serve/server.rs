@@ -19,7 +19,7 @@ use super::options::ServeOptions;
 use crate::stats::Stats;
 
 thread_local! {
-    /// The clients, which the engine's log asks for by a function without arguments of its own.
+    /// The clients. The engine's log looks them up by a function that cannot refer to the server.
     static CLIENTS: RefCell<BTreeMap<u64, Rc<Client>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
@@ -123,7 +123,7 @@ impl Server {
         None
     }
 
-    /// Takes in that a connection has ended: its session ends, and it waits no more.
+    /// Records that a connection has ended: its session and its wait end.
     pub fn disconnect(&mut self, client: &Rc<Client>) {
         if CLIENTS.with_borrow(|clients| !clients.contains_key(&client.id)) {
             return;
@@ -137,7 +137,7 @@ impl Server {
         }
         self.engine.input(Input::ClientGone(ClientId(client.id)), self.clock.now());
         self.buffered -= client.counted.take();
-        // The log names the client, which is known until then.
+        // The client was known until here, because the log names it.
         CLIENTS.with_borrow_mut(|clients| clients.remove(&client.id));
         self.settle(0, &[]);
     }
@@ -224,7 +224,7 @@ impl Server {
 
     // Waiting.
 
-    /// Has a client wait. Its command gets no reply for now.
+    /// Makes a client wait. Its command gets no reply for now.
     pub fn wait(&mut self, waiter: Rc<Waiter>, limit_ms: u64) {
         if limit_ms > 0 {
             let ends_at = (self.clock.uptime().us() / 1000).saturating_add(limit_ms);
@@ -257,9 +257,9 @@ impl Server {
         client.woken.notify_one();
     }
 
-    /// Ends a wait with nil, or with an error. The caller settles. A request that has been granted in this turn waits no
-    /// more: its token is sent.
-    pub fn give_up(&mut self, client: &Rc<Client>, error: Option<&str>) -> bool {
+    /// Ends a wait with nil, or with an error. The caller must call `settle`. False: the client does not wait, for
+    /// example because its request was granted in this turn, and the token was sent.
+    pub fn end_wait(&mut self, client: &Rc<Client>, error: Option<&str>) -> bool {
         self.send(0, &[]);
         let Some(waiter) = client.waiter.take() else { return false };
         self.forget_end(&waiter);
@@ -289,7 +289,8 @@ impl Server {
         self.armed
     }
 
-    /// Does what is due. The timer was set for now, whatever the clock says: the engine looks.
+    /// Does what is due at the time of the timer. The engine ticks even if the clock says that nothing is due: it may
+    /// have been set back.
     pub fn timer_runs(&mut self) {
         if self.armed.take_if(|armed| *armed <= Instant::now()).is_some() {
             let Self { engine, keys, .. } = self;
@@ -305,7 +306,7 @@ impl Server {
         self.catch_up();
         while let Some(end) = self.ends.first().copied().filter(|(ends_at, _)| *ends_at <= uptime) {
             match find(end.1) {
-                Some(client) if self.give_up(&client, None) => {}
+                Some(client) if self.end_wait(&client, None) => {}
                 _ => _ = self.ends.remove(&end),
             }
         }
@@ -328,7 +329,7 @@ impl Server {
         [end, wake].into_iter().flatten().min()
     }
 
-    /// Has the timer run earlier if something is due before it would.
+    /// Sets the timer earlier if something is due before it.
     fn arm(&mut self) {
         let Some(idle) = self.idle_for() else { return };
         let at = Instant::now() + idle;
@@ -366,7 +367,7 @@ impl Server {
         self.turn();
     }
 
-    /// Returns when the lock's clock shows this.
+    /// Returns the present time by the server's clock.
     pub fn now_ms(&self) -> UnixMs {
         self.clock.now().ms()
     }
@@ -400,4 +401,5 @@ const LITTLE: usize = 128 << 10;
 /// How many places of keys are looked at, at least, in one search for expired ones.
 const FEW: usize = 200;
 
+/// The longest step of `advance` while named sessions are open.
 const SESSION_STEP_US: u64 = 100_000;

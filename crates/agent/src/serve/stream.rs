@@ -17,7 +17,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Returns the connection of a client. With certificates, one that has come by an address speaks TLS.
+    /// Returns the connection of a client. With certificates, TCP connections speak TLS.
     pub fn new(incoming: Incoming, authority: Option<&Authority>) -> io::Result<Self> {
         Ok(match (incoming, authority) {
             (Incoming::Unix(stream), _) => Self::Unix(stream),
@@ -73,12 +73,12 @@ impl Stream {
         matches!(self, Self::Tls(stream) if stream.has_read_ahead())
     }
 
-    /// Returns whether client and server have still to agree on keys.
+    /// Returns whether the TLS handshake has not finished yet.
     pub fn is_handshaking(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.is_handshaking())
     }
 
-    /// Says that no more will be sent.
+    /// Tells the client that no more will be sent.
     pub fn say_end(&self) {
         if let Self::Tls(stream) = self {
             stream.say_end();

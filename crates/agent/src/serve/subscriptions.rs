@@ -12,7 +12,7 @@ pub(super) fn subscribe(server: &mut Server, call: &Call<'_>) -> Done {
         if call.client.subscriptions() >= MOST {
             return Err(format!("ERR at most {MOST} subscriptions of a client"));
         }
-        server.channels.join(call.client, name, is_pattern);
+        server.channels.subscribe(call.client, name, is_pattern);
         tell(call, &kind, Some(name));
     }
     Ok(())
@@ -31,7 +31,7 @@ pub(super) fn unsubscribe(server: &mut Server, call: &Call<'_>) -> Done {
         tell(call, &kind, None);
     }
     for name in &names {
-        server.channels.part(call.client, name, is_pattern);
+        server.channels.unsubscribe(call.client, name, is_pattern);
         tell(call, &kind, Some(name));
     }
     Ok(())

@@ -13,7 +13,7 @@ pub(super) fn begin(_: &mut Server, call: &Call<'_>) -> Done {
     call.ok()
 }
 
-/// `EXEC` of a client that has begun none.
+/// `EXEC` without a transaction.
 pub(super) fn execute(_: &mut Server, _: &Call<'_>) -> Done {
     Err("ERR EXEC without MULTI".to_owned())
 }

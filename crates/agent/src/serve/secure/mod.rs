@@ -16,12 +16,12 @@ use tokio::net::TcpStream;
 
 use super::options::Certificates;
 
-/// The certificates of the server. Their files are read again when they have changed: a server that is started again has
-/// lost its locks.
+/// The certificates of the server. Their files are read again when they have changed, because a restart would lose the
+/// locks.
 pub(super) struct Authority {
     files: Certificates,
     config: RefCell<Arc<ServerConfig>>,
-    /// When the files were looked at, and when they had been written.
+    /// When the files were checked, and when they had been written by then.
     looked: Cell<Instant>,
     written: RefCell<Vec<Option<SystemTime>>>,
 }
@@ -40,8 +40,8 @@ impl Authority {
         Ok(Secured { socket, state: RefCell::new(state) })
     }
 
-    /// Takes in files that were replaced. Returns what to tell the operator.
-    pub fn look_again(&self) -> Option<String> {
+    /// Reads the files again if they were replaced. Returns a line for the log.
+    pub fn reload_if_changed(&self) -> Option<String> {
         if self.looked.get().elapsed() < LOOK {
             return None;
         }
@@ -133,7 +133,7 @@ impl Secured {
             }
         }
         let processed = state.tls.process_new_packets().map_err(|error| Error::new(ErrorKind::InvalidData, error));
-        // The handshake goes on, or says why it has failed. The socket may not take it yet.
+        // Sends the next part of the handshake, or why it has failed. The socket may not take it yet.
         match state.push(&self.socket) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
             _ => {}
@@ -172,7 +172,7 @@ impl Secured {
     pub fn say_end(&self) {
         let mut state = self.state.borrow_mut();
         state.tls.send_close_notify();
-        // The connection closes, whatever the socket takes of it.
+        // The connection closes even if the socket does not take all of it.
         let _ = state.push(&self.socket);
     }
 }
@@ -218,7 +218,7 @@ impl fmt::Debug for Secured {
     }
 }
 
-/// How often the files are looked at.
+/// How often the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
 /// How many bytes of a handshake a client may send. The client's certificate, with its chain, is among them.
 const MOST_HANDSHAKE: usize = 32 << 10;

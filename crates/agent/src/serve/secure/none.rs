@@ -23,7 +23,7 @@ impl Authority {
         match *self {}
     }
 
-    pub fn look_again(&self) -> Option<String> {
+    pub fn reload_if_changed(&self) -> Option<String> {
         match *self {}
     }
 }
