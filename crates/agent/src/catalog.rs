@@ -122,7 +122,7 @@ pub(crate) fn info(name: &str, arity: i64, flags: &[&'static str], (first, last)
     ])
 }
 
-/// Answers `COMMAND` with these words behind it.
+/// Answers `COMMAND` with these arguments.
 pub(crate) fn answer(words: &[Vec<u8>]) -> Reply {
     let upper = |word: &[u8]| String::from_utf8_lossy(word).to_ascii_uppercase();
     let names = |words: &[Vec<u8>]| words.iter().map(|word| find(&upper(word))).collect::<Vec<_>>();

@@ -90,7 +90,7 @@ impl<R: ClientReader> Inbox<R> {
         }
     }
 
-    /// Waits for the end of the connection while a request is carried out, and stores a little of what comes behind it.
+    /// Waits for the end of the connection while a request is carried out, and stores some of the bytes that follow it.
     /// The rest stays in the socket: a client that sends more than that has to wait, and takes no memory.
     pub async fn closed(&mut self) {
         self.compact();

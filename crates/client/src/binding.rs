@@ -82,7 +82,7 @@ pub(crate) enum Cap {
 }
 
 impl Bound {
-    /// Returns when the hold may be over, whatever its heart does.
+    /// Returns when the hold may be over even if heartbeats keep its session open.
     pub fn latest(&self) -> Option<Instant> {
         let cap = match self.cap {
             Cap::Unknown { granted_until, .. } => Some(granted_until),
@@ -114,7 +114,7 @@ impl Kept {
         latest.chain(due).chain(heart.until()).min()
     }
 
-    /// Returns the locks of a server that are not certain any more, whatever its heart does.
+    /// Returns the locks of a server that are not certain any more even if heartbeats keep the session open.
     pub fn late(&self, name: &str, now: Instant) -> Vec<u64> {
         let is_late = |bound: &Bound| bound.latest().is_some_and(|latest| now >= latest);
         self.of(name).filter(|(_, bound)| is_late(bound)).map(|(number, _)| number).collect()

@@ -38,7 +38,7 @@ enum Step {
     Differs,
 }
 
-/// Compares the next byte of the text with the pattern, and returns what is behind the part that was looked at.
+/// Compares the next byte of the text with the pattern. Returns the rest of the pattern, too.
 fn one<'p>(pattern: &'p [u8], text: &[u8]) -> (Step, &'p [u8]) {
     let found = |is_it: bool, rest: &'p [u8]| (if is_it { Step::Same } else { Step::Differs }, rest);
     match (pattern, text.first()) {
@@ -55,7 +55,7 @@ fn one<'p>(pattern: &'p [u8], text: &[u8]) -> (Step, &'p [u8]) {
     }
 }
 
-/// Returns whether a byte is in the class behind `[`, and what is behind the class.
+/// Returns whether a byte is in the class after `[`, and the rest of the pattern after the class.
 fn class(rest: &[u8], byte: u8) -> (bool, &[u8]) {
     let (is_not, mut rest) = match rest {
         [b'^', rest @ ..] => (true, rest),

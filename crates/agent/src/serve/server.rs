@@ -174,7 +174,7 @@ impl Server {
 
     // The engine.
 
-    /// Tells the engine what happened to keys without it: before it works.
+    /// Tells the engine what happened to keys without it. Must be called before the engine works.
     pub fn catch_up(&mut self) {
         if self.keys.has_notes() {
             let Self { engine, keys, .. } = self;

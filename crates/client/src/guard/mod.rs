@@ -35,7 +35,7 @@ use held::{Held, Kept};
 /// the lock lapses with its lease.
 ///
 /// A guard cannot stop work that goes on after the lock was [`lost`](Guard::lost). Give the [`token`](Guard::token) to
-/// whatever the lock protects, and let it refuse lower tokens.
+/// the resource that the lock protects, and let it refuse lower tokens.
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {

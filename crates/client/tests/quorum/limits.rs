@@ -1,4 +1,4 @@
-//! Waits for a majority end when they should, whatever the servers do meanwhile.
+//! Waits for a majority end when they should, even if servers hang or die meanwhile.
 
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};

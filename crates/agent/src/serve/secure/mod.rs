@@ -21,8 +21,9 @@ use super::options::Certificates;
 pub(super) struct Authority {
     files: Certificates,
     config: RefCell<Arc<ServerConfig>>,
-    /// When the files were checked, and when they had been written by then.
-    looked: Cell<Instant>,
+    /// When the files were last checked.
+    checked: Cell<Instant>,
+    /// The times at which the files had been written when they were last read.
     written: RefCell<Vec<Option<SystemTime>>>,
 }
 
@@ -30,7 +31,7 @@ impl Authority {
     pub fn read(files: &Certificates) -> io::Result<Self> {
         let written = RefCell::new(written(files));
         let config = RefCell::new(config(files)?);
-        Ok(Self { files: files.clone(), config, looked: Cell::new(Instant::now()), written })
+        Ok(Self { files: files.clone(), config, checked: Cell::new(Instant::now()), written })
     }
 
     /// Begins a connection.
@@ -42,10 +43,10 @@ impl Authority {
 
     /// Reads the files again if they were replaced. Returns a line for the log.
     pub fn reload_if_changed(&self) -> Option<String> {
-        if self.looked.get().elapsed() < LOOK {
+        if self.checked.get().elapsed() < LOOK {
             return None;
         }
-        self.looked.set(Instant::now());
+        self.checked.set(Instant::now());
         let written = written(&self.files);
         if written == *self.written.borrow() {
             return None;
