@@ -1,10 +1,10 @@
-//! Choices, made of a fuzzer's bytes.
+//! Choices that are made from a fuzzer's bytes.
 
-/// Bytes that are read from left to right. After the last there are zeros.
+/// Bytes that are read from left to right. After the last byte, all further bytes are 0.
 pub struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
-    /// Choices made of these.
+    /// Returns the choices that these bytes make.
     pub fn new(bytes: &'a [u8]) -> Bytes<'a> {
         Bytes(bytes)
     }
@@ -19,7 +19,7 @@ impl<'a> Bytes<'a> {
         *byte
     }
 
-    /// A number below `bound`, which is 256 at most.
+    /// Returns a number below `bound`, which is 256 at most.
     pub fn below(&mut self, bound: u16) -> usize {
         usize::from(u16::from(self.byte()) % bound)
     }

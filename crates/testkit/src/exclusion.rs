@@ -1,13 +1,14 @@
-//! The rules that hold for a lock under any contention: nobody is in beside an owner that excludes it, and tokens rise.
+//! The rules that every lock keeps under any contention: no two owners that exclude each other hold it at once, and
+//! tokens rise.
 //!
-//! A harness writes down from when to when each hold was certainly in force, as its client saw it, in any unit of time
-//! that is the same for all. At its end it has the spans checked.
+//! A harness records the span of time in which each hold was certainly in force, as its client saw it. The unit of time
+//! is the same for all spans. At its end, the harness passes the spans to [`violations`].
 
 use std::collections::BTreeMap;
 
 use dlock_core::Mode;
 
-/// A token and the hold that it stands for.
+/// A hold and its token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hold {
     pub token: u64,
@@ -16,7 +17,7 @@ pub struct Hold {
     pub mode: Mode,
 }
 
-/// A hold is in force from `from` until `until`.
+/// The time in which a hold is certainly in force, from `from` until `until`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub hold: Hold,
@@ -24,12 +25,12 @@ pub struct Span {
     pub until: u64,
 }
 
-/// Everything that is wrong. Empty if all is well.
+/// Returns a description of each violation, and none if all rules are kept.
 pub fn violations(spans: &[Span]) -> Vec<String> {
     [overlaps(spans), not_rising(spans)].concat()
 }
 
-/// Two owners in one lock at once, one of them exclusively.
+/// Returns a description of each pair of owners that exclude each other and held a lock at once.
 pub fn overlaps<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Vec<String> {
     let mut found = BTreeMap::new();
     for spans in by_key(spans) {
@@ -37,7 +38,7 @@ pub fn overlaps<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Vec<String> {
         for span in spans {
             open.retain(|other| span.from < other.until);
             for other in open.iter().filter(|other| conflict(span, other)) {
-                // Reported once for two holds, not for every reply that tells of them.
+                // Two holds may overlap in several spans, but are reported once.
                 found.entry((&other.hold, &span.hold)).or_insert_with(|| describe(other, span));
             }
             open.push(span);
@@ -46,11 +47,12 @@ pub fn overlaps<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Vec<String> {
     found.into_values().collect()
 }
 
-/// Holds that exclude each other come one after the other, in the order in which they were seen in force.
+/// Returns a description of each pair of holds that exclude each other and whose tokens do not rise, in the order in
+/// which the holds were seen in force.
 pub fn not_rising<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Vec<String> {
     let mut found = BTreeMap::new();
     for spans in by_key(spans) {
-        // Enough of those before: a token that went down would show against one of them.
+        // The last earlier spans are enough: a token that is too low shows against them, too.
         for (at, span) in spans.iter().enumerate() {
             for before in spans.iter().take(at).rev().take(LOOKED_BACK) {
                 if conflict(before, span) && before.hold.token >= span.hold.token {
@@ -72,7 +74,7 @@ pub fn conflict(a: &Span, b: &Span) -> bool {
     a.hold.owner != b.hold.owner && (a.hold.mode == Mode::Exclusive || b.hold.mode == Mode::Exclusive)
 }
 
-/// Returns the spans of each lock, by their beginnings.
+/// Returns the spans of each lock that are not empty, sorted by their beginnings.
 fn by_key<'a>(spans: impl IntoIterator<Item = &'a Span>) -> impl Iterator<Item = Vec<&'a Span>> {
     let mut by_key: BTreeMap<&str, Vec<&Span>> = BTreeMap::new();
     for span in spans.into_iter().filter(|span| span.from < span.until) {
@@ -99,6 +101,7 @@ fn describe(first: &Span, second: &Span) -> String {
     )
 }
 
+/// The number of earlier spans of a lock with which the token of a span is compared.
 const LOOKED_BACK: usize = 200;
 
 #[cfg(test)]
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_at_once_are_refused_if_one_excludes_the_other() {
+    fn overlapping_owners_are_a_violation_if_one_excludes_the_other() {
         let alice = span("alice", Mode::Exclusive, 1, 10, 20);
         let bob = |mode, from| span("bob", mode, 2, from, 30);
         assert_eq!(violations(&[alice.clone(), bob(Mode::Exclusive, 20)]), [""; 0]);
@@ -120,11 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_go_down_are_refused_unless_both_read() {
-        let (first, second) = (Mode::Shared, Mode::Exclusive);
+    fn falling_tokens_are_a_violation_unless_both_holds_are_shared() {
+        let (shared, exclusive) = (Mode::Shared, Mode::Exclusive);
         let of = |first, second| [span("alice", first, 5, 1, 2), span("bob", second, 4, 3, 4)];
-        assert_eq!(violations(&of(first, second)).len(), 1);
-        assert_eq!(violations(&of(second, first)).len(), 1);
-        assert_eq!(violations(&of(first, first)), [""; 0]);
+        assert_eq!(violations(&of(shared, exclusive)).len(), 1);
+        assert_eq!(violations(&of(exclusive, shared)).len(), 1);
+        assert_eq!(violations(&of(shared, shared)), [""; 0]);
     }
 }

@@ -1,7 +1,7 @@
-//! The keys of a server in the tests, and what they replicate.
+//! The keys of a server in memory, for tests, and their replication.
 //!
-//! A primary records what it replicates. [`MemoryKeyspace::replicate_to`] has another keyspace do the same, through the
-//! bytes that a replication link carries.
+//! A primary records the changes that it replicates. [`MemoryKeyspace::replicate_to`] applies them to another keyspace,
+//! as the bytes that a replication link carries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -16,69 +16,72 @@ use dlock_memory::{Gone, Keys, MemoryKey, Surroundings};
 /// A database and the name of a key.
 pub type KeyName = (i32, Vec<u8>);
 
-/// Returns the name, as the engine wants it.
+/// Returns the name in the form that the engine takes.
 pub fn name(key: &KeyName) -> Name<'_> {
     Name { db: key.0, key: &key.1 }
 }
 
-/// The keys of a server, its clock, and what a test wants of it.
+/// The keys of a server. Dereferences to [`Keys`], and through them to [`MemorySurroundings`].
 #[derive(Clone, Debug)]
 pub struct MemoryKeyspace {
-    keys: Keys<Around>,
+    keys: Keys<MemorySurroundings>,
 }
 
-/// The parts of the server that are no keys.
+/// The parts of a server besides its keys. A test sets how they behave.
 #[derive(Clone, Debug, Default)]
-pub struct Around {
+pub struct MemorySurroundings {
     now_us: u64,
-    /// How far the monotonic clock is ahead, in µs.
+    /// How far the monotonic clock is ahead of the clock, in µs.
     uptime_ahead_us: i64,
     /// How much time passes with every look at the clock, in µs.
     pub us_per_look: std::cell::Cell<u64>,
-    /// How much time passes with every key that is opened, in µs. A server's timers see the time pass.
+    /// How much time passes with every key that is opened, in µs.
     pub us_per_open: u64,
-    /// The time that looks at the clock have taken, and how many there were, since the clock was set.
+    /// The time that looks at the clock have taken since the clock was set.
     looked_us: std::cell::Cell<u64>,
+    /// The number of looks at the clock since it was set.
     looks: std::cell::Cell<u64>,
-    /// The permissions of timers for a key, where they are limited.
+    /// The permissions of timers for the keys where they are limited.
     pub permissions: BTreeMap<KeyName, Permission>,
-    /// The server refuses to open a key for change, at random, once in this many times on average.
+    /// Refuses to open a key at random, once in this many times on average.
     pub refuses: Option<std::num::NonZeroU64>,
-    /// The state of the generator of refusals.
-    refused: u64,
+    /// The state of the random generator of refusals.
+    refusal_state: u64,
     /// Whether the client of the running command may read only the keys that it names.
     pub is_blind: bool,
     /// The user of the running command.
     pub user: Option<Vec<u8>>,
-    /// Users that cannot log in.
+    /// The states of users that are not enabled.
     pub lost_users: BTreeMap<Vec<u8>, UserState>,
-    /// Whether the server removes nothing by its own clock: it is a replica, or loads a file.
+    /// Whether expired keys stay, as on a replica and while a file is loaded.
     pub keeps_expired: bool,
-    /// The `RELEASE` that runs: it may be replicated as it came.
+    /// The `RELEASE` that runs. It may be replicated verbatim.
     pub running: Option<RunningRelease>,
+    /// The changes that were replicated and not taken yet.
     stream: Vec<(KeyName, Replicated)>,
+    /// The locks that commands of the server removed and that were not taken yet.
     unlinked: Vec<KeyName>,
-    /// The keys that `WATCH` and `CLIENT TRACKING` heard of.
+    /// The keys whose changes were reported to `WATCH` and `CLIENT TRACKING`.
     pub modified: BTreeSet<KeyName>,
 }
 
-/// The words of a `RELEASE`.
+/// The arguments of a `RELEASE`.
 #[derive(Clone, Debug)]
 pub struct RunningRelease {
     /// The owner.
     pub owner: Owner,
     /// The mode, if the command names one.
     pub mode: Option<Mode>,
-    /// How many entries.
+    /// The number of entries to release.
     pub entries: Entries,
-    /// Only the hold with this token.
+    /// `TOKEN`: releases only the hold with this token.
     pub token: Option<Token>,
     /// `REQUEST`.
     pub request: Option<RequestId>,
 }
 
 impl RunningRelease {
-    /// Returns the request, as the engine wants it.
+    /// Returns the request in the form that the engine takes.
     pub fn request(&self) -> Release<'_> {
         let RunningRelease { owner, mode, entries, token, request } = self;
         Release { owner, mode: *mode, entries: *entries, token: *token, request: request.as_ref() }
@@ -90,13 +93,13 @@ impl RunningRelease {
 pub enum Replicated {
     /// The bytes of an effect.
     Effect(Vec<u8>),
-    /// A command as it came.
+    /// A verbatim command.
     Release(RunningRelease),
     /// The key was removed.
     Removed,
 }
 
-impl Around {
+impl MemorySurroundings {
     /// Sets the clock.
     pub fn set_now_us(&mut self, us: u64) {
         self.now_us = us;
@@ -104,7 +107,7 @@ impl Around {
         self.looks.set(0);
     }
 
-    /// Sets the monotonic clock, which goes on with the clock.
+    /// Sets the monotonic clock, which then advances with the clock.
     pub fn set_uptime_us(&mut self, us: u64) {
         self.uptime_ahead_us = us.cast_signed() - self.now_us.cast_signed();
     }
@@ -114,26 +117,27 @@ impl Around {
         self.now().ms().get()
     }
 
-    /// Returns what was replicated since the last call.
+    /// Takes the changes that were replicated since the last call.
     pub fn take_stream(&mut self) -> Vec<(KeyName, Replicated)> {
         std::mem::take(&mut self.stream)
     }
 
-    /// Returns what was replicated since `take_stream`.
+    /// Returns the changes that were replicated since the last call of `take_stream`.
     pub fn stream(&self) -> &[(KeyName, Replicated)] {
         &self.stream
     }
 
-    /// The locks that went by commands of the server since the last call. A module hears of them.
+    /// Takes the names of the locks that commands of the server have removed since the last call. A server reports them
+    /// to its modules.
     pub fn take_unlinked(&mut self) -> Vec<KeyName> {
         std::mem::take(&mut self.unlinked)
     }
 }
 
-impl Surroundings for Around {
+impl Surroundings for MemorySurroundings {
     fn now(&self) -> Now {
         self.looks.set(self.looks.get() + 1);
-        assert!(self.looks.get() < MOST_LOOKS, "the engine goes round and round");
+        assert!(self.looks.get() < MOST_LOOKS, "the engine loops without an end");
         self.looked_us.set(self.looked_us.get() + self.us_per_look.get());
         Now::from_us(self.now_us + self.looked_us.get())
     }
@@ -165,8 +169,9 @@ impl Surroundings for Around {
     fn refuses(&mut self) -> bool {
         self.refuses.is_some_and(|every| {
             // A linear congruential generator, whose upper bits are random enough.
-            self.refused = self.refused.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.refused >> 33).is_multiple_of(every.get())
+            self.refusal_state =
+                self.refusal_state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.refusal_state >> 33).is_multiple_of(every.get())
         })
     }
 
@@ -185,7 +190,7 @@ impl Surroundings for Around {
     }
 
     fn replicate_verbatim(&mut self, name: Name<'_>) {
-        // A replica replays by the effects that it gets, and replicates none.
+        // No command runs while a replica replays a `RELEASE`, and a replica replicates nothing.
         if let Some(release) = self.running.clone() {
             self.stream.push((owned(name), Replicated::Release(release)));
         }
@@ -209,52 +214,53 @@ fn owned(name: Name<'_>) -> KeyName {
     (name.db, name.key.to_vec())
 }
 
-/// The seed of the tables of keys: any, but always the same.
+/// The seed of the tables of keys. Any seed will do, but it must always be the same.
 const SEED: u64 = 7;
-/// How often the engine looks at the clock, while it stands still, before that is called a loop without end.
+/// The most looks of the engine at a clock that is not set meanwhile. More of them are taken for an endless loop.
 const MOST_LOOKS: u64 = 100_000;
 
 impl Default for MemoryKeyspace {
     fn default() -> MemoryKeyspace {
-        MemoryKeyspace { keys: Keys::new(Around::default(), SEED) }
+        MemoryKeyspace { keys: Keys::new(MemorySurroundings::default(), SEED) }
     }
 }
 
 impl Deref for MemoryKeyspace {
-    type Target = Keys<Around>;
+    type Target = Keys<MemorySurroundings>;
 
-    fn deref(&self) -> &Keys<Around> {
+    fn deref(&self) -> &Keys<MemorySurroundings> {
         &self.keys
     }
 }
 
 impl DerefMut for MemoryKeyspace {
-    fn deref_mut(&mut self) -> &mut Keys<Around> {
+    fn deref_mut(&mut self) -> &mut Keys<MemorySurroundings> {
         &mut self.keys
     }
 }
 
 impl MemoryKeyspace {
-    /// Returns a server without keys, at this time.
+    /// Returns a server without keys whose clock shows this time.
     pub fn at(ms: u64) -> MemoryKeyspace {
-        MemoryKeyspace { keys: Keys::new(Around { now_us: ms * 1000, ..Around::default() }, SEED) }
+        let around = MemorySurroundings { now_us: ms * 1000, ..MemorySurroundings::default() };
+        MemoryKeyspace { keys: Keys::new(around, SEED) }
     }
 
-    /// All names with a key, in order.
+    /// Returns the names of all keys, sorted.
     pub fn names(&self) -> Vec<KeyName> {
         let mut names: Vec<_> = self.keys.names().map(owned).collect();
         names.sort();
         names
     }
 
-    /// `RESTORE … REPLACE`, or what a dump file has. Returns the lock.
+    /// Sets a key from its bytes, as `RESTORE … REPLACE` and the loading of a dump file do. Returns the lock.
     pub fn restore(&mut self, key: &KeyName, bytes: &[u8], expiry: Option<u64>) -> Lock {
         let lock = decode_lock(bytes).expect("the bytes of a lock");
         self.keys.set_lock(key, lock.clone(), expiry);
         lock
     }
 
-    /// `DUMP`.
+    /// `DUMP`. Returns `None` without a lock.
     pub fn dump(&self, key: &KeyName) -> Option<Vec<u8>> {
         let lock = self.lock(key);
         let mut bytes = Vec::new();
@@ -272,22 +278,22 @@ impl MemoryKeyspace {
         }
     }
 
-    /// The server removes what has expired.
+    /// Removes all expired keys.
     pub fn expire_actively(&mut self) {
         self.keys.expire_some(0, usize::MAX);
     }
 
-    /// Has a replica do what this server replicated since the last call.
+    /// Applies the changes that were replicated since the last call to a replica.
     pub fn replicate_to(&mut self, replica: &mut MemoryKeyspace, memory: &mut Memory) {
         MemoryKeyspace::replay_on(self.take_stream(), replica, memory);
     }
 
-    /// Has a replica do what a primary replicated.
+    /// Applies the changes that a primary has replicated to a replica.
     pub fn replay_on(stream: Vec<(KeyName, Replicated)>, replica: &mut MemoryKeyspace, memory: &mut Memory) {
         for (key, what) in stream {
             let done = match what {
                 Replicated::Effect(bytes) => {
-                    let effect = decode_effect(&bytes).expect("what a primary encoded");
+                    let effect = decode_effect(&bytes).expect("an effect that a primary encoded");
                     replay(replica, name(&key), effect, memory)
                 }
                 Replicated::Release(release) => replay_release(replica, name(&key), &release.request(), memory),
@@ -302,13 +308,13 @@ impl MemoryKeyspace {
 }
 
 impl Keyspace for MemoryKeyspace {
-    type Key<'k> = MemoryKey<'k, Around>;
+    type Key<'k> = MemoryKey<'k, MemorySurroundings>;
 
-    fn open(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, Around>, NotOpen> {
+    fn open(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, MemorySurroundings>, NotOpen> {
         self.keys.open(name)
     }
 
-    fn open_at_last(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, Around>, NotOpen> {
+    fn open_at_last(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, MemorySurroundings>, NotOpen> {
         self.keys.open_at_last(name)
     }
 

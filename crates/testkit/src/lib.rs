@@ -1,14 +1,13 @@
-//! The shared part of the tests, the harnesses of `lab/` and the simulations. Every failure panics: in a test, it has
-//! failed.
+//! Code that the tests, the harnesses of `lab/` and the simulations share. Every failure panics, which fails the test.
 //!
-//! | module | what | feature |
+//! | module | contents | feature |
 //! |---|---|---|
-//! | `servers` | real servers, a client, ways to wait for things; all of it is here, too | `servers`, on by default |
+//! | `servers` | real servers, a client, waits for conditions; re-exported at the root | `servers`, on by default |
 //! | `histories` | random histories on the engine and on a model of it | `histories` |
 //! | `keyspace`, `memory_server` | the keys of a server, and a server, in memory | `histories` |
-//! | `exclusion` | what must hold of locks, whoever contended for them | `histories` |
-//! | [`client_histories`] | histories that the packages play, and the world that they come from | |
-//! | [`random`], [`bytes`] | choices that a seed repeats, or a fuzzer's bytes | |
+//! | `exclusion` | checks of exclusion and of the order of tokens | `histories` |
+//! | [`client_histories`] | histories that the packages play, and the simulation that generates them | |
+//! | [`random`], [`bytes`] | choices from a seed, or from a fuzzer's bytes | |
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! A server in memory: the engine of the core over keys in memory, with a clock, and the requests that wait.
+//! A server in memory: the engine of the core over keys in memory, with a clock and a table of waiting requests.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use dlock_core::{Binding, ClientId, Engine, Keyspace, Name, Reach, Renew, Reques
 
 use crate::keyspace::{KeyName, MemoryKeyspace, RunningRelease, name};
 
-/// A server. A request that may wait has a ticket, by which it is known from then on.
+/// A server. The caller gives each request that may wait a ticket, and refers to it by the ticket.
 #[derive(Clone, Debug)]
 pub struct MemoryServer {
     /// The engine, which decides.
@@ -16,6 +16,7 @@ pub struct MemoryServer {
     pub space: MemoryKeyspace,
     /// Whether the server is a primary or a replica.
     pub role: Role,
+    /// The waiting requests, by ticket.
     waiters: BTreeMap<u64, WaiterId>,
 }
 
@@ -30,7 +31,7 @@ pub enum Entry {
     Waits,
     /// The request waits in the place of the one with this ticket, which gets nil.
     TakesOver(u64),
-    /// The request may not wait.
+    /// The lock is not free, and the request may not wait.
     Refused,
 }
 
@@ -42,7 +43,7 @@ impl MemoryServer {
 
     // Commands.
 
-    /// Returns a request for one lock, or with `all` for several. It may wait if it has a ticket.
+    /// Runs a request for one lock, or with `all` for several. The request may wait if it has a ticket.
     pub fn enter(
         &mut self,
         client: u64,
@@ -72,7 +73,7 @@ impl MemoryServer {
         })
     }
 
-    /// `RELEASE`.
+    /// Runs a `RELEASE`.
     pub fn release(&mut self, client: u64, key: &KeyName, release: RunningRelease) -> Result<Left, Fault> {
         self.space.running = Some(release.clone());
         let call = Call { name: name(key), now: self.space.now(), client: ClientId(client) };
@@ -81,7 +82,7 @@ impl MemoryServer {
         left
     }
 
-    /// `RENEW`: how far it goes, if there was such a hold.
+    /// Runs a `RENEW`. Returns how far the hold was extended, or `None` if there is no such hold.
     pub fn renew(
         &mut self,
         client: u64,
@@ -100,44 +101,44 @@ impl MemoryServer {
         self.engine.wake_at().is_some_and(|at| at <= self.space.now().ms())
     }
 
-    /// The timer runs once.
+    /// Runs the timer once.
     pub fn tick(&mut self) {
         self.engine.tick(&mut self.space, self.role);
     }
 
-    /// The engine hears of something.
+    /// Tells the engine about an event.
     pub fn input(&mut self, input: Input<'_>) {
         self.engine.input(input, self.space.now());
     }
 
-    /// Tells the engine which locks went by commands of the server. Returns whether any did.
+    /// Tells the engine which locks commands of the server have removed. Returns whether there were any.
     pub fn hear_of_removals(&mut self) -> bool {
         let names = self.space.take_unlinked();
         names.iter().for_each(|key| self.input(Input::Removed(name(key))));
         !names.is_empty()
     }
 
-    /// The tickets of all that wait.
+    /// Returns the tickets of all waiting requests.
     pub fn tickets(&self) -> impl Iterator<Item = u64> {
         self.waiters.keys().copied()
     }
 
-    /// A request leaves its queues without an answer: whether it waited.
+    /// Removes a request from its queues without an answer. Returns whether it waited.
     pub fn abandon(&mut self, ticket: u64) -> bool {
         let Some(id) = self.waiters.remove(&ticket) else { return false };
         assert_eq!(self.engine.abandon(id), Some(ticket), "the engine does not know a waiter");
-        assert_eq!(self.engine.abandon(id), None, "it has left");
+        assert_eq!(self.engine.abandon(id), None, "the request has left its queues");
         true
     }
 
-    /// The wait of a request has run out: whether it waited.
+    /// Ends the wait of a request whose time limit has passed. Returns whether it waited.
     pub fn time_out(&mut self, ticket: u64) -> bool {
         let Some(id) = self.waiters.remove(&ticket) else { return false };
         self.engine.time_out(id, self.space.now());
         true
     }
 
-    /// Takes the outputs to send, as the module does. A request that is answered waits no longer.
+    /// Takes the outputs to send, as the module does. Answered requests no longer wait.
     pub fn take_outputs(&mut self) -> Vec<Output<u64>> {
         if let Some((index, event)) = self.engine.take_own_event() {
             assert!(self.engine.take_outputs().is_empty(), "there is more than {event:?} to send");

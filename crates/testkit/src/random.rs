@@ -1,27 +1,27 @@
-//! Choices that a seed repeats, for tests, fuzzers and simulations.
+//! Random choices that a seed repeats, for tests, fuzzers and simulations.
 //!
-//! A seed that once showed a failure has to show it again, so the numbers of a seed never change.
+//! A seed that once showed a failure must show it again, so the numbers of a seed never change.
 
 use std::ops::Range;
 
-/// Makes the choices of the seed in `DLOCK_SEED`, or of this one.
+/// Returns the choices of the seed in `DLOCK_SEED`, or else of `seed`. Prints the seed.
 pub fn seeded(seed: u64) -> Random {
     let seed = std::env::var("DLOCK_SEED").map_or(seed, |text| text.parse().expect("a number in DLOCK_SEED"));
     eprintln!("random operations of DLOCK_SEED={seed}");
     Random::seeded(seed)
 }
 
-/// Where the choices come from (SplitMix64).
+/// A random number generator (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Makes the choices of this seed.
+    /// Returns the choices of a seed.
     pub fn seeded(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// Choices that belong to a seed and to what they are for.
+    /// Returns the choices of a seed for a purpose. Each purpose gets other numbers.
     pub fn of(seed: u64, purpose: &str) -> Random {
         let mix = |state: u64, byte: u8| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let mut random = Random(purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, mix));
@@ -29,7 +29,7 @@ impl Random {
         random
     }
 
-    /// Draws any number.
+    /// Draws a number of 64 bits.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -38,12 +38,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Draws a number below `end`; 0 if there is none.
+    /// Draws a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.number() % end.max(1)
     }
 
-    /// Draws a number of a range; its start if it is empty.
+    /// Draws a number of a range, or its start if the range is empty.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.below(range.end.saturating_sub(range.start))
     }
@@ -53,22 +53,22 @@ impl Random {
         self.below(2 * most + 1).cast_signed() - most.cast_signed()
     }
 
-    /// Returns true in one of `many` draws.
+    /// Returns true in one of `many` draws on average.
     pub fn one_in(&mut self, many: u64) -> bool {
         self.below(many) == 0
     }
 
-    /// Returns true `times` times in a thousand.
+    /// Returns true in `times` of a thousand draws on average.
     pub fn permille(&mut self, times: u64) -> bool {
         self.below(1000) < times
     }
 
-    /// Draws one of these, of which there is one at least.
+    /// Draws an element. The slice must not be empty.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         self.pick_if_any(from).expect("something to pick from")
     }
 
-    /// Draws one of these. Takes a number even if there are none.
+    /// Draws an element, or `None` if the slice is empty. Uses up a number in either case.
     pub fn pick_if_any<T: Clone>(&mut self, from: &[T]) -> Option<T> {
         let at = self.below(from.len() as u64);
         from.get(usize::try_from(at).ok()?).cloned()
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn ranges_and_odds_keep_their_numbers() {
-        // How the simulation of the quorum makes its seed 7.
+        // The simulation of the quorum derives its random numbers from seed 7 like this.
         let mut random = Random::seeded(7_u64.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1));
         assert_eq!((random.within(200..1000), random.within(5..5)), (322, 5));
         assert_eq!((random.around_zero(200), random.around_zero(200)), (68, -50));

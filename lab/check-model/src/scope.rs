@@ -3,8 +3,8 @@
 use std::fmt;
 
 use dlock_core::Command;
-use dlock_core::engine::{OpenIf, Role};
-use dlock_testkit::histories::{ClientNo, History, How, KeyNo, Op, Permit, Somebody, Step, Who, World, plain};
+use dlock_core::engine::{OpenIf, Permission, Role};
+use dlock_testkit::histories::{ClientNo, History, How, KeyNo, Op, Somebody, Step, Who, World, plain};
 
 /// The steps between two states.
 #[derive(Clone, Debug)]
@@ -93,8 +93,9 @@ impl Scope {
             actions.push(Action(vec![Step { op: Op::Wait(0), then_tick: true }]));
         }
         if self.events.contains(&Event::RefuseWrites) && world.server().role == Role::Primary {
-            let permit = if refuses_writes { Permit::Full } else { Permit::ReleaseOnly };
-            let step = |key| Step { op: Op::Permit(key, permit), then_tick: then_tick && key + 1 == self.keys };
+            let permission = if refuses_writes { Permission::Full } else { Permission::ReleaseOnly };
+            let step =
+                |key| Step { op: Op::SetPermission(key, permission), then_tick: then_tick && key + 1 == self.keys };
             actions.push(Action((0..self.keys).map(step).collect()));
         }
         actions

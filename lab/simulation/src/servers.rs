@@ -349,7 +349,7 @@ impl Servers {
         if promoted.synced == place {
             promoted.synced.lineage = lineage;
         }
-        promoted.world.stand_up(&snapshot)?;
+        promoted.world.promote(&snapshot)?;
         for (slot, keys) in SLOTS.iter().enumerate() {
             for key in keys.iter().copied().filter(|_| self.moved[slot]) {
                 promoted.world.lose_slot(key);
@@ -366,7 +366,7 @@ impl Servers {
             self.former = None;
         }
         self.all[server].run += 1;
-        self.all[server].world.stand_down();
+        self.all[server].world.become_replica();
         self.all[server].world.take_replicated();
     }
 

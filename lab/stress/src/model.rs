@@ -145,12 +145,12 @@ impl Model {
 
     /// Runs a heartbeat of a named session.
     pub fn beat(&mut self, client: Client, session: SessionNo, only: OpenIf) -> Reply {
-        let reply = self.naive.may_keep(client, session, only);
+        let reply = self.naive.heartbeat_reply(client, session, only);
         if reply != naive::Reply::Number(1) {
             return plain(reply);
         }
         let holds = self.holds_of(client, session);
-        self.naive.keep(client, session, None, LONG_SESSION_MS);
+        self.naive.heartbeat(client, session, None, LONG_SESSION_MS);
         holds
     }
 

@@ -12,6 +12,7 @@ use crate::histories::values::{KEYS, KeyNo};
 use crate::keyspace::name;
 
 impl World {
+    /// Fails unless the engine, the model and the replica agree.
     pub(super) fn compare(&mut self) {
         self.sync_replica();
         self.audit();
@@ -41,7 +42,7 @@ impl World {
         self.reached.waiting = self.reached.waiting.max(gauges.waiters);
     }
 
-    /// The engine's own tables agree.
+    /// Fails unless the engine's own tables agree with each other.
     pub(super) fn audit(&self) {
         self.server.engine.audit().unwrap_or_else(|how| panic!("{how}: {:?}", self.naive));
     }
@@ -55,7 +56,8 @@ impl World {
         assert_eq!(stored, held::sorted(plain.collect()), "{key} {:?}", self.naive);
     }
 
-    /// The TTL of a key is its last deadline, unless a client changed it. While a request waits it may be longer.
+    /// Fails unless a key expires at its last deadline, or when a client has set it to. While a request waits, the key may
+    /// expire a little later.
     fn compare_expiry(&self, key: KeyNo) {
         let name = plain::key_name(key);
         let lock = self.server.space.lock(&name);
@@ -97,7 +99,7 @@ impl World {
         assert_eq!(shown.summary.entries, visible.iter().map(|hold| hold.count).sum::<u64>());
         assert_eq!(shown.summary.token.map(|token| token.get()), visible.iter().map(|hold| hold.token).max());
         assert_eq!(shown.ttl, visible.iter().map(|hold| end(hold) - ms).max().unwrap_or(0));
-        let holds = shown.holds.expect("all were asked for");
+        let holds = shown.holds.expect("the full detail has holds");
         assert!(holds.is_sorted_by_key(|shown| shown.hold.token));
         let mut holds: Vec<_> = holds
             .iter()
@@ -125,7 +127,7 @@ impl World {
         assert_eq!(shown.waiters, queue.len());
         let waiters: Vec<_> = shown
             .queue
-            .expect("it was asked for")
+            .expect("the full detail has the queue")
             .into_iter()
             .map(|waiter| {
                 let keys = waiter.keys;
@@ -156,7 +158,7 @@ impl World {
         assert_eq!(self.server.engine.check(name(&key_name), &lock, expiry, now, plain::token(7)), None);
     }
 
-    /// Returns the number of the session of a hold. Sessions of two users may have the same id.
+    /// Returns the model's number of the session of a hold. Sessions of two users may have the same id.
     fn number_of(&self, session: &ShownSession, hold: &dlock_core::Hold) -> u64 {
         match session {
             ShownSession::Connection(client) => client.0,
@@ -177,12 +179,13 @@ impl World {
         }
     }
 
-    /// The replica does what the primary has replicated so far.
+    /// Applies the changes that the primary has replicated so far to the replica.
     pub(super) fn drain(&mut self) {
         self.server.space.replicate_to(&mut self.replica, &mut self.replica_memory);
     }
 
-    /// The replica has what the primary has, but the grace for those that wait.
+    /// Fails unless the replica has the keys of the primary. On the primary, keys with waiters may expire up to
+    /// [`GRACE_MS`] later.
     pub(super) fn sync_replica(&mut self) {
         // The replicas of a deployment are servers of their own.
         if self.deployed.is_some() {
@@ -208,4 +211,5 @@ impl World {
     }
 }
 
+/// How much longer a key with waiters lives than its last lease, in ms.
 const GRACE_MS: u64 = 50;

@@ -1,5 +1,5 @@
-//! A world as one server of a deployment: its clock is set, it fails over, loads files and applies what another server
-//! has replicated. Each step of a primary is still held against the model.
+//! A world as a server of a deployment: its clock may be set, it fails over, loads files, and applies the changes that
+//! another server has replicated. Each step of a primary is still compared with the model.
 
 use dlock_core::engine::Permission;
 use dlock_core::engine::{Answer, Input, Role};
@@ -14,10 +14,11 @@ use crate::histories::values::{KEYS, KeyNo};
 use crate::histories::world::Deployed;
 use crate::keyspace::{KeyName, MemoryKeyspace, Replicated};
 
-/// The model's state after a change was replicated.
+/// The state of a primary's model after the changes that it has replicated so far.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     keys: Vec<Key>,
+    /// Holds that have lapsed and are still stored.
     lapsed: Vec<(KeyNo, Hold)>,
     /// The highest token that was replicated. A primary may have seen a higher one, of a grant that was lost.
     last_token: u64,
@@ -30,7 +31,7 @@ impl Default for Snapshot {
     }
 }
 
-/// The bytes of locks, when their keys expire, and the token clock: what a file or a full sync has.
+/// The contents of a file or a full sync: the bytes of locks, the expiry of their keys, and the token clock.
 #[derive(Clone, Debug, Default)]
 pub struct SavedKeys {
     keys: Vec<(KeyName, Vec<u8>, Option<u64>)>,
@@ -44,9 +45,9 @@ impl World {
         world.deployed = Some(Deployed::default());
         world.server.role = role;
         world.server.space.keeps_expired = role == Role::Replica;
-        // A session that was opened before a restart has another number.
+        // Sessions get other numbers than before a restart.
         (world.naive.openings, world.ran_at) = (uptime_us * 1000, uptime_us);
-        world.show(now_us, uptime_us);
+        world.set_server_clocks(now_us, uptime_us);
         world.naive.now_us = now_us;
         world
     }
@@ -61,31 +62,31 @@ impl World {
         self.server.role
     }
 
-    /// Returns when its timer is due, in µs of its clock.
+    /// Returns when the timer is due, in µs of the server's clock.
     pub fn wake_at_us(&self) -> Option<u64> {
         self.server.engine.wake_at().map(|at| at.get() * 1000)
     }
 
-    /// Returns the model of its locks.
+    /// Returns the model of the locks.
     pub fn model(&self) -> &Naive {
         &self.naive
     }
 
-    /// The highest token it has seen.
+    /// Returns the highest token that the server has seen.
     pub fn last_token(&self) -> u64 {
         self.server.engine.memory().tokens.last()
     }
 
-    fn show(&mut self, now_us: u64, uptime_us: u64) {
+    fn set_server_clocks(&mut self, now_us: u64, uptime_us: u64) {
         self.server.space.set_now_us(now_us);
         self.server.space.set_uptime_us(uptime_us);
         self.naive.uptime_ahead_us = uptime_us.cast_signed() - now_us.cast_signed();
     }
 
-    /// Sets its clock, forward or back, and its monotonic clock.
+    /// Sets the clock, forward or back, and the monotonic clock.
     pub fn set_clock(&mut self, now_us: u64, uptime_us: u64) {
         if self.server.role == Role::Replica {
-            self.show(now_us, uptime_us);
+            self.set_server_clocks(now_us, uptime_us);
             self.naive.now_us = now_us;
             return;
         }
@@ -96,7 +97,7 @@ impl World {
             let lapsed: Vec<_> = lapsed.map(|hold| (key, hold.clone())).collect();
             self.remember_lapsed(lapsed);
         }
-        self.show(now_us, uptime_us);
+        self.set_server_clocks(now_us, uptime_us);
         self.naive.advance(now_us);
         if now_us < before {
             let deployed = self.deployed.as_mut().expect("a deployed server");
@@ -111,19 +112,19 @@ impl World {
         self.deployed.as_mut().expect("a deployed server").lapsed.extend(lapsed);
     }
 
-    /// A session that has ended has ended, whatever the clock says now.
+    /// Lets holds whose sessions have ended end now: a clock that goes back does not revive a session.
     fn forget_ends(&mut self) {
         for hold in self.naive.keys.iter_mut().flat_map(|key| &mut key.holds) {
             hold.ended = hold.ended.map(|_| 0);
         }
     }
 
-    /// Holds that are stored are live if the clock says so.
+    /// Makes stored holds live again whose deadlines are in the future by the present clock.
     fn revive(&mut self) {
         let now = self.naive.now();
         for (key, mut hold) in self.take_lapsed() {
             if now < hold.deadline {
-                // A session forgets a hold that has reached its cap when the hold lapses.
+                // When a hold that has reached its cap lapses, its session forgets it.
                 hold.session = hold.session.filter(|_| hold.cap != Some(hold.deadline));
                 self.naive.keys[key].holds.push(hold);
             } else {
@@ -132,7 +133,7 @@ impl World {
         }
     }
 
-    /// The holds that have lapsed and are stored.
+    /// Takes the holds that have lapsed and are still stored.
     fn take_lapsed(&mut self) -> Vec<(KeyNo, Hold)> {
         let lapsed = std::mem::take(&mut self.deployed.as_mut().expect("a deployed server").lapsed);
         let kept = std::mem::replace(&mut self.server.space.keeps_expired, true);
@@ -141,6 +142,7 @@ impl World {
         stored
     }
 
+    /// Returns whether the server still stores a hold.
     fn stores(&self, key: KeyNo, hold: &Hold) -> bool {
         let same = |stored: &dlock_core::Hold| {
             stored.token.get() == hold.token && stored.mode == hold.mode && stored.deadline.get() == hold.deadline
@@ -156,18 +158,18 @@ impl World {
         self.unlinked();
     }
 
-    /// The time of a wait is over: whether it still waited.
+    /// Ends the wait of a request. Returns whether it still waited.
     pub fn give_up(&mut self, ticket: u64) -> bool {
         let at = self.naive.waiting.iter().position(|waiter| waiter.ticket == ticket);
         at.map(|at| self.abandon(at)).is_some()
     }
 
-    /// A connection ends.
+    /// Ends a connection.
     pub fn disconnect(&mut self, client: u64) {
         self.close_client(client);
     }
 
-    /// The server removes what has expired.
+    /// Removes all expired keys.
     pub fn expire_keys(&mut self) {
         self.server.space.expire_actively();
         self.unlinked();
@@ -181,21 +183,21 @@ impl World {
         }
     }
 
-    /// The ends of waits since the last call.
+    /// Takes the answers to waiters since the last call.
     pub fn take_answered(&mut self) -> Vec<(Request, Answer)> {
         std::mem::take(&mut self.deployed.as_mut().expect("a deployed server").answered)
     }
 
     // Replication.
 
-    /// Returns the changes that it has replicated since the last call.
+    /// Takes the changes that the server has replicated since the last call.
     pub fn take_replicated(&mut self) -> Vec<(KeyName, Replicated)> {
         self.server.space.take_stream()
     }
 
-    /// Does what a primary has replicated, after which the model of the primary knew this.
+    /// Applies the changes that a primary has replicated. `after` is the state of the primary's model after them.
     pub fn apply(&mut self, changes: &[(KeyName, Replicated)], after: &Snapshot) {
-        self.saw(after.last_token);
+        self.observe_token(after.last_token);
         let kept = std::mem::replace(&mut self.server.space.keeps_expired, true);
         MemoryKeyspace::replay_on(changes.to_vec(), &mut self.server.space, self.server.engine.memory_mut());
         self.server.space.keeps_expired = kept;
@@ -212,15 +214,15 @@ impl World {
         Snapshot { keys: self.naive.keys.clone(), lapsed, last_token }
     }
 
-    fn saw(&mut self, token: u64) {
+    fn observe_token(&mut self, token: u64) {
         self.naive.last_token = self.naive.last_token.max(token);
     }
 
-    fn saw_all(&mut self, lock: &Lock) {
-        lock.stored_holds().for_each(|hold| self.saw(hold.token.get()));
+    fn observe_tokens_of(&mut self, lock: &Lock) {
+        lock.stored_holds().for_each(|hold| self.observe_token(hold.token.get()));
     }
 
-    /// Returns what a file or a full sync has of it: the token clock only if the server saves it.
+    /// Returns the contents of a file or a full sync, with the token clock if the server saves it.
     pub fn save(&mut self, has_token_clock: bool) -> SavedKeys {
         let kept = std::mem::replace(&mut self.server.space.keeps_expired, true);
         let names = self.server.space.names();
@@ -233,16 +235,16 @@ impl World {
         SavedKeys { keys, last_token: if has_token_clock { self.last_token() } else { 0 } }
     }
 
-    /// Has these keys instead of its own.
+    /// Replaces all keys with these.
     pub fn load(&mut self, saved: &SavedKeys) {
         let kept = std::mem::replace(&mut self.server.space.keeps_expired, true);
         self.server.space.flush(None);
         for (name, bytes, expiry) in &saved.keys {
             let lock = self.server.space.restore(name, bytes, *expiry);
             self.server.engine.memory_mut().tokens.observe_all(lock.stored_holds());
-            self.saw_all(&lock);
+            self.observe_tokens_of(&lock);
         }
-        self.saw(saved.last_token);
+        self.observe_token(saved.last_token);
         if let Some(token) = Token::new(saved.last_token) {
             self.server.engine.memory_mut().tokens.observe(token);
         }
@@ -252,14 +254,14 @@ impl World {
         self.input(Input::Loaded);
     }
 
-    /// Returns whether it stores the same locks as another server.
+    /// Returns the first difference between the locks that this server and another store.
     pub fn differs_from(&self, other: &World) -> Option<String> {
         let holds = |world: &World, key| {
             let lock = world.server.space.lock(&plain::key_name(key));
             held::sorted(lock.stored_holds().map(held::hold).collect())
         };
         (0..KEYS.len()).find_map(|key| {
-            // A primary may look at a key that has expired and that it has not removed yet.
+            // The servers may remove an expired key at different times.
             if self.server.space.has_expired(&plain::key_name(key))
                 || other.server.space.has_expired(&plain::key_name(key))
             {
@@ -272,28 +274,28 @@ impl World {
 
     // Roles.
 
-    /// `CLIENT PAUSE`, `FAILOVER`: the server does nothing to its locks by itself.
+    /// Pauses writes, as `CLIENT PAUSE` and `FAILOVER` do: the server changes no locks by itself.
     pub fn hold_still(&mut self) {
         self.server.role = Role::HeldStill;
     }
 
-    /// The end of that.
+    /// Ends a pause.
     pub fn go_on(&mut self) {
         self.server.role = Role::Primary;
     }
 
-    /// The server becomes a replica. Those that wait get `UNBLOCKED`.
-    pub fn stand_down(&mut self) {
+    /// Makes the server a replica. Waiters get `UNBLOCKED`.
+    pub fn become_replica(&mut self) {
         self.demote();
         self.server.space.keeps_expired = true;
         self.deployed.as_mut().expect("a deployed server").lapsed.clear();
     }
 
-    /// The server becomes a primary. Its state is that of the model when it was replicated.
+    /// Makes the server a primary. Its model becomes the state that the former primary has replicated.
     ///
     /// # Errors
-    /// Says how the token clock differs from what it has seen.
-    pub fn stand_up(&mut self, snapshot: &Snapshot) -> Result<(), String> {
+    /// Returns how the token clock differs from the tokens that the server has seen.
+    pub fn promote(&mut self, snapshot: &Snapshot) -> Result<(), String> {
         self.server.space.keeps_expired = false;
         self.server.role = Role::Primary;
         self.naive.keys.clone_from(&snapshot.keys);
@@ -308,7 +310,7 @@ impl World {
         }
         deployed.inherited = (seen, snapshot.last_token);
         self.input(Input::RoleChanged);
-        // By its own clock, more or less of it has lapsed.
+        // By this server's clock, other holds may have lapsed than by the former primary's.
         self.revive();
         self.set_clock(self.naive.now_us, self.naive.uptime_us());
         Ok(())
@@ -316,19 +318,19 @@ impl World {
 
     // Slots.
 
-    /// The server does not serve this key: its slot is elsewhere. Those that wait for it are sent away.
+    /// Moves the slot of a key to another server. Waiters for the key get an error.
     pub fn lose_slot(&mut self, key: KeyNo) {
         self.server.space.permissions.insert(plain::key_name(key), Permission::Elsewhere);
         self.delete(key);
         self.unlinked();
     }
 
-    /// The server serves this key.
+    /// Lets the server serve a key.
     pub fn gain_slot(&mut self, key: KeyNo) {
         self.server.space.permissions.remove(&plain::key_name(key));
     }
 
-    /// Takes over a lock from another server, by `DUMP` and `RESTORE` with the TTL in ms.
+    /// Copies a lock from another server, as `DUMP` and `RESTORE` with the TTL in ms do.
     pub fn import(&mut self, from: &World, key: KeyNo) {
         let name = plain::key_name(key);
         let Some(bytes) = from.server.space.dump(&name) else { return };
@@ -336,19 +338,19 @@ impl World {
         let lock = self.server.space.restore(&name, &bytes, expiry);
         self.unlinked();
         self.server.engine.memory_mut().tokens.observe_all(lock.stored_holds());
-        self.saw_all(&lock);
+        self.observe_tokens_of(&lock);
         self.naive.keys[key] = from.naive.keys[key].clone();
         self.naive.unbind(key);
         self.input(Input::Restored(crate::keyspace::name(&name)));
-        let is_it = |(of, _): &&(KeyNo, Hold)| *of == key;
+        let is_of_key = |(of, _): &&(KeyNo, Hold)| *of == key;
         let lapsed = &from.deployed.as_ref().expect("a deployed server").lapsed;
-        let lapsed = lapsed.iter().filter(is_it).map(|(key, hold)| (*key, Hold { session: None, ..hold.clone() }));
+        let lapsed = lapsed.iter().filter(is_of_key).map(|(key, hold)| (*key, Hold { session: None, ..hold.clone() }));
         self.remember_lapsed(lapsed.collect());
         self.revive();
         self.set_clock(self.naive.now_us, self.naive.uptime_us());
     }
 
-    /// The last deadline that is stored in a key.
+    /// Returns the last deadline of the holds that are stored in a key.
     pub fn last_deadline(&self, key: KeyNo) -> Option<u64> {
         self.server.space.lock(&plain::key_name(key)).last_deadline().map(UnixMs::get)
     }

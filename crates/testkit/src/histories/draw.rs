@@ -1,18 +1,16 @@
-//! How histories are drawn: of the bytes of a fuzzer, or of a property test.
+//! Draws histories from the bytes of a fuzzer or of a property test.
 //!
-//! Every step is made of a few bytes, few of each kind, so that a change of a byte changes a step. The kept corpora of the
-//! fuzzer are such bytes: they lose their worth if another meaning is given to them.
+//! A step takes a few bytes, so that the change of a byte changes only that step. The kept corpora of the fuzzer are such
+//! bytes. They become worthless if the meaning of the bytes changes.
 
-use dlock_core::engine::OpenIf;
+use dlock_core::engine::{OpenIf, Permission};
 use dlock_core::{Entries, Mode};
 
 use super::how::How;
 use super::ops::{History, Op, Step};
 use crate::bytes::Bytes;
 use crate::histories::drawn::{key, lease};
-use crate::histories::values::{
-    CLIENTS, LONG_SESSION_MS, OWNERS, Permit, SHORT_SESSION_MS, Somebody, TokenPick, TokenRule,
-};
+use crate::histories::values::{CLIENTS, LONG_SESSION_MS, OWNERS, SHORT_SESSION_MS, Somebody, TokenPick, TokenRule};
 
 impl History {
     /// Reads the bytes as a history: first the settings, then the steps.
@@ -25,7 +23,7 @@ impl History {
         history
     }
 
-    /// The same with the bytes of each step apart, so that one step can be left out.
+    /// Reads a history from the bytes of its settings and of each step, so that a caller can leave out a step.
     pub fn of_frames<'a>(settings_of: &[u8], frames: impl IntoIterator<Item = &'a [u8]>) -> History {
         let mut history = settings(&mut Bytes::new(settings_of));
         history.steps.extend(frames.into_iter().map(|frame| step(&mut Bytes::new(frame))));
@@ -73,7 +71,10 @@ fn op(kind: u8, bytes: &mut Bytes) -> Op {
         57 => Op::Flush(bytes.pick(&[None, Some(0), Some(1)])),
         58 => bytes.pick(&[Op::Swap, Op::Reload, Op::ExpireActively]),
         59 => Op::Overwrite(key(bytes)),
-        60 => Op::Permit(key(bytes), bytes.pick(&[Permit::Full, Permit::ReleaseOnly, Permit::Elsewhere])),
+        60 => {
+            let permissions = [Permission::Full, Permission::ReleaseOnly, Permission::Elsewhere];
+            Op::SetPermission(key(bytes), bytes.pick(&permissions))
+        }
         61 => bytes.pick(&[Op::Demote, Op::Promote, Op::Promote]),
         62 => bytes.pick(&[Op::Blind(true), Op::Blind(false)]),
         _ => match bytes.below(3) {
@@ -107,14 +108,15 @@ fn renew(bytes: &mut Bytes) -> Op {
         key,
         who,
         mode,
-        lease: if binds { lease.long() } else { lease },
+        lease: if binds { lease.for_session() } else { lease },
         token,
         binds,
         named: named.filter(|_| binds),
     }
 }
 
-/// Draws a change of a named session. One has heartbeats that last long: the others never end in the same turn.
+/// Draws a heartbeat or an end of a named session. Only the timeouts of session 0 are short, so that no two sessions end
+/// in one turn of the timer.
 fn session(bytes: &mut Bytes) -> Op {
     let byte = bytes.below(256);
     let (client, session) = (byte % CLIENTS, (byte >> 2) & 1);
@@ -150,5 +152,5 @@ fn token_pick(bytes: &mut Bytes) -> TokenPick {
     }
 }
 
-/// A longer history is slower, and seldom worth more.
+/// The most steps of a history. Longer ones are slower and rarely find more.
 const MAX_STEPS: usize = 64;

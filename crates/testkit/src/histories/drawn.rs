@@ -1,10 +1,10 @@
-//! How a lock and a lease are drawn.
+//! Draws keys and leases.
 
 use super::values::{KEYS, KeyNo, Lease};
 use crate::bytes::Bytes;
 
 pub(super) fn key(bytes: &mut Bytes) -> KeyNo {
-    // Keys of the first database are met more often.
+    // The first keys are drawn more often, so that requests meet.
     bytes.pick(&[0, 0, 0, 1, 1, 2, 3]) % KEYS.len()
 }
 

@@ -1,4 +1,4 @@
-//! The core's holds, in the plain numbers of the model.
+//! Translates the core's holds into the plain numbers of the model.
 
 use dlock_core::Mode;
 
@@ -21,7 +21,7 @@ pub fn hold(hold: &dlock_core::Hold) -> Hold {
     }
 }
 
-/// In one order, whatever the tokens.
+/// Sorts holds, so that two lists of the same holds are equal.
 pub fn sorted(mut holds: Vec<Hold>) -> Vec<Hold> {
     holds.sort_by_key(|hold| (hold.token, hold.owner, hold.mode == Mode::Shared));
     holds

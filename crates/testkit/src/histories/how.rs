@@ -1,4 +1,5 @@
-//! A request: the command and its options. An option is a field here, and is drawn, written and given to the core here.
+//! The command and the options of a request for a lock. This file alone knows the options: it draws them, writes them as
+//! words, and translates them for the core.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +11,7 @@ use crate::histories::drawn::{key, lease};
 use crate::histories::values::{Asked, CLIENTS, ClientNo, KeyNo, Lease, OWNERS, SessionNo, Somebody};
 use crate::histories::word::{Words, lease_words, name_of, session_words, words};
 
-/// A request: the command and its options.
+/// The command and the options of a request for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct How {
     pub command: Command,
@@ -18,12 +19,12 @@ pub struct How {
     pub lease: Lease,
     /// `BLOCK`.
     pub blocks: bool,
-    /// `SESSION`, or `SESSIONID` if `named` says which.
+    /// `SESSION`, or `SESSIONID` with the session in `named`.
     pub binds: bool,
     pub named: Option<SessionNo>,
-    /// `MAXHOLD`, in ms: not shorter than the lease.
+    /// `MAXHOLD`, in ms. Not shorter than the lease.
     pub cap: Option<u64>,
-    /// `MINTOKEN`, or 0. In a history, it is this number of µs ahead of the clock.
+    /// `MINTOKEN`, or 0 without it. In a history, the number of µs by which it is ahead of the clock.
     pub min_token: u64,
     /// `REQUEST`.
     pub id: Option<u8>,
@@ -42,20 +43,20 @@ impl How {
         How { command, want, lease, blocks: false, binds: false, named: None, cap: None, min_token: 0, id: None }
     }
 
-    /// `SACQUIRE`. Never more permits than the limit.
+    /// Returns a `SACQUIRE` of this number of permits, or of `limit` permits if that is less.
     pub fn permits(permits: u32, limit: u32) -> How {
         let number = |number| NonZeroU32::new(number).expect("not zero");
         let want = Want::Permits { permits: number(permits.min(limit)), limit: number(limit) };
         How { want, ..How::new(Command::Sacquire) }
     }
 
-    /// `SACQUIRE … SLOT`.
+    /// Returns a `SACQUIRE … SLOT`.
     pub fn slot(limit: u32) -> How {
         let want = Want::Slot { limit: NonZeroU32::new(limit).expect("not zero") };
         How { want, ..How::new(Command::Sacquire) }
     }
 
-    /// The lease of a new hold, if the command names none: this one, or the cap if that is shorter.
+    /// Returns the lease of a new hold if the command gives none: `default`, or the cap if that is shorter.
     pub fn default_lease(&self, default: u64) -> u64 {
         self.cap.map_or(default, |cap| cap.min(default))
     }
@@ -65,8 +66,8 @@ impl How {
         self.id.map(|id| (self.command, id))
     }
 
-    /// Draws a request: the client, the owner or `None` for `*`, different keys of database 0, and the options. Each
-    /// option is drawn here only: a tool that plays requests in another way changes those it cannot play.
+    /// Draws a request: the client, the owner or `None` for `*`, different keys of database 0, and the options. A tool that
+    /// cannot play an option changes the drawn request.
     pub fn draw(bytes: &mut Bytes) -> (ClientNo, Option<Somebody>, Vec<KeyNo>, How) {
         let (keys, how) = match bytes.below(18) {
             0..=2 => (vec![key(bytes)], How::new(Command::Acquire)),
@@ -74,34 +75,33 @@ impl How {
             6..=9 => (vec![key(bytes)], How::new(Command::Rlock)),
             10..=13 => {
                 let (key, permits, limit) = (key(bytes), number(bytes, 3), number(bytes, 5));
-                // The numbers say it, too: with one byte more, the bytes of the corpus would become other histories.
+                // The numbers also decide about SLOT. Another byte would change the meaning of the kept corpora.
                 let is_slot = permits > 1 && limit <= 3;
                 (vec![key], if is_slot { How::slot(limit + 1) } else { How::permits(permits, limit) })
             }
             several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
         };
-        // A single byte says how: whether it waits, is bound, has an id, is of a drawn owner, has a MINTOKEN or a
-        // MAXHOLD.
+        // The bits of `flags` decide whether the request waits, is bound, has an id, a drawn owner, a MINTOKEN, a MAXHOLD.
         let (who, flags) = (bytes.below(16), bytes.byte());
-        // Some that hold the lock upgrade it.
+        // Some requests come from an owner that holds the lock, and upgrade it.
         let upgrades = how.command == Command::Racquire && who >= 8;
         let somebody = if upgrades { Somebody::Holder(who) } else { Somebody::Any(who % OWNERS) };
         let owner = (flags & 15 != 15).then_some(somebody);
         let binds = flags & 16 == 16 && !upgrades;
-        // The bits that are set in `who` do not change who it is.
+        // Sessions are chosen by bits of `who`, independently of the owner.
         let named = (binds && who & 4 == 4).then_some(who >> 3);
         let id = (flags & 32 == 32 && owner.is_some()).then_some(flags >> 7);
         let lease = lease(bytes);
-        let lease = if binds { lease.long() } else { lease };
+        let lease = if binds { lease.for_session() } else { lease };
         let is_plain = !matches!(how.command, Command::Sacquire | Command::Macquire);
         let min_token = if flags & 64 == 64 && is_plain { 5_000 } else { 0 };
-        // The bit that says which id it has means something else without one.
+        // Bit 7 chooses the id. Without an id it decides about MAXHOLD.
         let cap = (flags & 32 == 0 && flags & 128 == 128).then(|| cap(lease, binds, who));
         let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, named, cap, min_token, id, ..how };
         (who % CLIENTS, owner, keys, how)
     }
 
-    /// Returns the words of the command. `block` is how long it waits, in ms.
+    /// Returns the words of the command. `block` is the limit of its wait, in ms.
     pub(super) fn words(&self, keys: &[KeyNo], owner: &[u8], block: u64) -> Words {
         let mut line = words(&format!("DLOCK.{}", self.command.name()));
         if self.command == Command::Macquire {
@@ -114,7 +114,7 @@ impl How {
         }
         match self.want {
             Want::Slot { .. } => line.extend(words("Slot")),
-            // A single permit is what is left out.
+            // A single permit is the default.
             Want::Permits { permits, .. } if permits.get() > 1 => line.extend(words(&format!("PERMITS {permits}"))),
             Want::Permits { .. } | Want::ExclusiveOnce | Want::Exclusive | Want::Shared => {}
         }
@@ -135,7 +135,7 @@ impl How {
         line
     }
 
-    /// Returns the request with times that a history gives from now on.
+    /// Returns the request with its times counted from the present.
     pub(super) fn from(self, now_us: u64) -> How {
         How { min_token: if self.min_token == 0 { 0 } else { now_us + self.min_token }, ..self }
     }
@@ -151,7 +151,7 @@ impl How {
     }
 }
 
-/// A cap that this lease does not go beyond; one that is bound has 300 ms or more. Often it is the lease itself.
+/// Returns a cap that is not shorter than the lease, and often equals it. The cap of a bound hold is 300 ms or more.
 fn cap(lease: Lease, binds: bool, who: usize) -> u64 {
     let least = if binds { 300 } else { 10 };
     let given = match lease {
@@ -161,7 +161,7 @@ fn cap(lease: Lease, binds: bool, who: usize) -> u64 {
     given + (who as u64 / 2) * 25
 }
 
-/// From 1 to `most`.
+/// Draws a number from 1 to `most`.
 fn number(bytes: &mut Bytes, most: u16) -> u32 {
     u32::try_from(bytes.below(most)).unwrap_or(0) + 1
 }

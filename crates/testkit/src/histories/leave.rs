@@ -1,21 +1,22 @@
-//! The contract on releases, renewals, and changes without a command.
+//! The naive model of releases, renewals, and changes without a command.
 
 use dlock_core::{Entries, Mode};
 
 use super::naive::{Hold, Key, MIN_BOUND, Naive, Reply};
 use crate::histories::values::{Asked, KeyNo, Lease, SessionNo, Who};
 
-/// A `RELEASE`.
+/// The arguments of a `RELEASE`.
 #[derive(Clone, Copy, Debug)]
 pub struct Leave {
     pub owner: Who,
     pub mode: Option<Mode>,
     pub entries: Entries,
     pub token: Option<u64>,
+    /// `REQUEST`.
     pub asked: Option<Asked>,
 }
 
-/// A `RENEW`.
+/// The arguments of a `RENEW`.
 #[derive(Clone, Copy, Debug)]
 pub struct Renewal {
     pub client: u64,
@@ -27,6 +28,7 @@ pub struct Renewal {
     pub named: Option<SessionNo>,
 }
 
+/// The option `TOKEN` or `MINTOKEN` of a `RENEW`.
 #[derive(Clone, Copy, Debug)]
 pub enum Fence {
     Any,
@@ -48,7 +50,7 @@ impl Naive {
         let found: Vec<Hold> = found.into_iter().filter(|hold| token.is_none_or(|token| token == hold.token)).collect();
         let (left, request) = match (found.as_slice(), entries) {
             ([], _) => return Reply::Nil,
-            // A token names the hold, unless both have it. ALL ends both.
+            // An owner with holds in both modes must name the mode or a token that only one hold has. ALL ends both.
             ([_, _], Entries::All) if token.is_none() => (0, None),
             ([_, _], _) => return Reply::Ambiguous,
             ([hold], Entries::Some(entries)) if u64::from(entries.get()) > hold.count => return Reply::Nil,
@@ -83,7 +85,7 @@ impl Naive {
         }
         let (mut renewed, mut is_cut) = (Vec::new(), false);
         for hold in &found {
-            let (lease_ms, deadline) = lease.resolve(now, hold.lease).expect("it comes from now");
+            let (lease_ms, deadline) = lease.resolve(now, hold.lease).expect("an end in the future");
             if binds || hold.session.is_some() {
                 match lease {
                     Lease::Until(_) => return Reply::SessionAbsolute,
@@ -111,18 +113,19 @@ impl Naive {
         Reply::Number(u8::from(!is_cut))
     }
 
+    /// Returns the live holds of an owner in this mode, or in both.
     fn named(&self, key: KeyNo, owner: Who, mode: Option<Mode>) -> Vec<Hold> {
         let named = |hold: &&Hold| hold.owner == owner && mode.is_none_or(|mode| mode == hold.mode);
         self.live(key).filter(named).cloned().collect()
     }
 
-    /// An expiry that a client made earlier stands, but the key never outlives its last hold.
+    /// Keeps an early expiry that a client has set only if it is before the end of the last hold.
     pub fn keep_early(&mut self, key: KeyNo) {
         let last = self.keys[key].holds.iter().map(|hold| hold.deadline).max();
         self.keys[key].early = self.keys[key].early.filter(|early| last.is_some_and(|last| *early < last));
     }
 
-    /// A session ends: its holds count as released, or end with the grace.
+    /// Ends a session. Its holds end at once, or when the grace is over.
     pub fn end_session(&mut self, session: u64, grace: Option<u64>) {
         let now = self.now();
         for hold in self.keys.iter_mut().flat_map(|key| &mut key.holds) {
@@ -132,7 +135,7 @@ impl Naive {
         }
     }
 
-    /// Before a command of an owner: what its sessions left behind ends with the grace.
+    /// Prepares for a command of an owner: its holds whose sessions have ended get the end of the grace as their deadline.
     pub fn begin_command(&mut self, keys: &[KeyNo], owner: Who) {
         let now = self.now();
         for key in keys {
@@ -144,25 +147,25 @@ impl Naive {
         }
     }
 
-    /// The key is gone, or another has its name.
+    /// Clears a key that is gone or has been replaced.
     pub fn clear(&mut self, key: KeyNo) {
         self.keys[key] = Key::default();
     }
 
-    /// Nobody knows any more to which sessions the holds of a key were bound.
+    /// Unbinds the holds of a key from their sessions.
     pub fn unbind(&mut self, key: KeyNo) {
         for hold in &mut self.keys[key].holds {
             (hold.session, hold.ended) = (None, None);
         }
     }
 
-    /// Time goes on.
+    /// Sets the clock, and removes the holds that have ended.
     pub fn advance(&mut self, now_us: u64) {
         self.now_us = now_us;
         let now = self.now();
         for key in &mut self.keys {
             if key.early.is_some_and(|early| early < now) {
-                // The waiters are served at the latest when the next lease ends.
+                // Waiters may have to wait until the end of the next lease, when the server looks at the key.
                 key.unnoticed = key.holds.iter().map(|hold| hold.deadline).min();
                 key.holds.clear();
                 key.early = None;

@@ -1,24 +1,25 @@
-//! Random histories on the engine and on a model of it that is too simple to be wrong.
+//! Random histories that are played on the engine and on a simple model of it, the naive model. Both must agree.
 //!
-//! | file | knows |
+//! | file | contents |
 //! |---|---|
-//! | [`values`] | who, which lock, for how long: plain values |
-//! | [`ops`] | what can happen |
-//! | [`how`] | the options of a request: how they are drawn, written, and given to the core |
-//! | `draw`, `drawn` | how histories are drawn |
+//! | [`values`] | plain values: owners, keys, leases, tokens |
+//! | [`ops`] | the operations of a history |
+//! | [`how`] | the options of a request for a lock: drawn from bytes, written as words, translated for the core |
+//! | `draw`, `drawn` | histories from random bytes |
 //! | [`word`], [`words`] | operations as the words of commands |
-//! | `naive` | what the contract says of requests: lists, and loops over them |
-//! | `named` | the same of named sessions |
-//! | `leave` | the same of releases, renewals and of what happens without a command |
-//! | `served` | the model as a server that answers waiters by itself |
-//! | `world` | how a step runs on the engine and the model |
-//! | `world/commands` | how commands run |
-//! | `world/keys` | what the server does to keys |
-//! | `world/turn` | the end of a turn: the timer, the ends of waits, and what must be so then |
-//! | `compare` | that both agree after it, and a replica with them |
-//! | `deployed` | an engine and its model as one server of a deployment, which fails and is promoted |
-//! | `plain`, `held` | what the core says, in the plain numbers of the model |
-//! | `reached` | the states that a history reached |
+//! | `naive` | the model: requests for locks |
+//! | `named` | the model: named sessions |
+//! | `leave` | the model: releases, renewals, and changes without a command |
+//! | `served` | the model: grants to waiters, and changes to keys by commands of the server |
+//! | `world` | plays a step on the engine and the model |
+//! | `world/commands` | runs commands of locks |
+//! | `world/keys` | changes keys as the server does |
+//! | `world/sessions` | heartbeats and ends of named sessions |
+//! | `world/turn` | the end of a turn: runs the timer, ends waits, and checks that nothing is left to do |
+//! | `compare` | compares the engine, the model and a replica after a step |
+//! | `deployed` | an engine and its model as a server of a deployment, which fails and is promoted |
+//! | `plain`, `held` | translates the core's values into the plain numbers of the model, and back |
+//! | `reached` | counts the states that histories reach |
 
 mod compare;
 mod deployed;

@@ -1,4 +1,4 @@
-//! The contract on named sessions.
+//! The naive model of named sessions.
 
 use dlock_core::NamedId;
 use dlock_core::engine::OpenIf;
@@ -7,19 +7,19 @@ use super::naive::{Naive, Reply};
 use crate::histories::naive::Session;
 use crate::histories::values::{CLIENTS, SessionNo, User};
 
-/// How much session time passes at most between two turns of the timer, in µs: contract, section 4.
+/// The most session time that passes between two turns of the timer, in µs (section 4 of the contract).
 pub const MAX_STEP_US: u64 = 100_000;
-/// Above the numbers of clients.
+/// The first number of named sessions. The numbers of connections are lower.
 const NAMED: u64 = 1 << 63;
 
 impl Naive {
-    /// Returns the user of a client, by how the server numbers clients: one of those of a history has a user of its
-    /// own.
+    /// Returns the user of the client with this id. A history has two users if `has_users` is set.
     pub fn user_of(&self, client: u64) -> User {
         usize::from(self.has_users && client.is_multiple_of(CLIENTS as u64))
     }
 
-    /// Returns whether a session has not ended. Nobody waits without the connection.
+    /// Returns whether a session is open. The session of a connection always is, because the end of a connection ends its
+    /// waits.
     pub fn is_open(&self, number: u64) -> bool {
         number < NAMED || self.sessions.iter().any(|session| session.number == number)
     }
@@ -30,7 +30,7 @@ impl Naive {
         self.sessions.iter().find(|session| session.id == id && session.user == user)
     }
 
-    /// Returns the session that the holds of a request are bound to.
+    /// Returns the session that a command binds its holds to.
     pub(super) fn binding(&self, client: u64, binds: bool, named: Option<SessionNo>) -> Result<Option<u64>, Reply> {
         match named.map(|id| self.session(client, id)) {
             None => Ok(binds.then_some(client)),
@@ -39,8 +39,8 @@ impl Naive {
         }
     }
 
-    /// Returns the reply to a heartbeat: 1 if it opens or keeps the session.
-    pub fn may_keep(&self, client: u64, id: SessionNo, only: OpenIf) -> Reply {
+    /// Returns the reply to a heartbeat, which is 1 if the heartbeat opens or keeps the session.
+    pub fn heartbeat_reply(&self, client: u64, id: SessionNo, only: OpenIf) -> Reply {
         match (self.session(client, id), only) {
             (Some(_), OpenIf::New) => Reply::Nil,
             (None, OpenIf::Open) => Reply::NoSession,
@@ -48,11 +48,11 @@ impl Naive {
         }
     }
 
-    /// A heartbeat that opens or keeps a session.
-    pub fn keep(&mut self, client: u64, id: SessionNo, named: Option<NamedId>, timeout: u64) {
+    /// Opens or keeps a session by a heartbeat.
+    pub fn heartbeat(&mut self, client: u64, id: SessionNo, named: Option<NamedId>, timeout: u64) {
         let (now, turns_late, user) = (self.uptime_us(), 0, self.user_of(client));
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id && session.user == user) {
-            assert_eq!(session.named, named, "a heartbeat opened a session that is open");
+            assert_eq!(session.named, named, "a heartbeat has opened a session that was open already");
             (session.timeout, session.beat_at, session.passed, session.turns_late) = (timeout * 1000, now, 0, 0);
             return;
         }
@@ -62,7 +62,7 @@ impl Naive {
         self.sessions.push(Session { id, user, number, named, timeout, beat_at: now, passed: 0, turns_late });
     }
 
-    /// `CLOSE`: 1 if it ends the session.
+    /// Runs `CLOSE`. Returns 1 if it ends a session.
     pub fn close_session(&mut self, client: u64, id: SessionNo) -> Reply {
         match self.session(client, id).copied() {
             None => Reply::Nil,
@@ -73,7 +73,7 @@ impl Naive {
         }
     }
 
-    /// A named session ends.
+    /// Ends a named session.
     pub fn end_named(&mut self, number: u64, grace: Option<u64>) {
         self.sessions.retain(|session| session.number != number);
         self.end_session(number, grace);

@@ -1,44 +1,45 @@
-//! The vocabulary of operations: what can happen to the locks of a server. Every tool that plays histories uses it, and
-//! runs them in its own way.
+//! The operations on the locks of a server that a history may have. All tools that play histories share them, and each
+//! tool runs them in its own way.
 //!
-//! An option of a command that acquires is a field of [`How`], in a file of its own.
+//! The options of commands that acquire are in [`How`].
 
-use dlock_core::engine::OpenIf;
+use dlock_core::engine::{OpenIf, Permission};
 use dlock_core::{Entries, Mode};
 
 use super::how::How;
-use crate::histories::values::{ClientNo, KeyNo, Lease, Permit, SessionNo, Somebody, TokenPick, TokenRule};
+use crate::histories::values::{ClientNo, KeyNo, Lease, SessionNo, Somebody, TokenPick, TokenRule};
 
-/// The operator's settings, and the operations that follow.
+/// The settings of a server, and a sequence of operations.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// The lease of a new hold that names none, in ms.
+    /// The lease of a new hold if the command gives none, in ms.
     pub default_lease: u64,
     /// `dlock.session-grace`, in ms.
     pub grace: Option<u64>,
     /// `dlock.max-waiters`.
     pub max_waiters: Option<usize>,
-    /// The number of owners that hold the first lock shared when the history begins, bound to the clients in turn.
+    /// The number of owners that hold the first lock shared when the history begins. Their holds are bound to the clients
+    /// in turn.
     pub crowd: usize,
-    /// The operations, with the runs of the timer.
+    /// The operations and the runs of the timer.
     pub steps: Vec<Step>,
 }
 
 impl History {
-    /// A history without limits, without grace and without steps.
+    /// Returns a history without limits, grace and steps.
     pub const fn new(default_lease: u64) -> History {
         History { default_lease, grace: None, max_waiters: None, crowd: 0, steps: Vec::new() }
     }
 }
 
-/// Something happens, and perhaps the timer runs then.
+/// An operation, and whether the timer runs after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     pub op: Op,
     pub then_tick: bool,
 }
 
-/// Something that happens.
+/// An operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     /// Time passes, in µs.
@@ -46,14 +47,14 @@ pub enum Op {
     /// `ACQUIRE`, `RACQUIRE`, `RLOCK`, `WLOCK`, `SACQUIRE`, `MACQUIRE`.
     Enter {
         client: ClientNo,
-        /// `None`: `*`.
+        /// `None` stands for `*`: the server draws the owner.
         owner: Option<Somebody>,
         /// Different keys of one database.
         keys: Vec<KeyNo>,
-        /// The end of its lease counts from now.
+        /// The options. An end of a lease counts from the time of the operation.
         how: How,
     },
-    /// The last request that had an id comes again.
+    /// The last request with an id is sent again.
     Resend {
         client: ClientNo,
         block: bool,
@@ -71,52 +72,58 @@ pub enum Op {
         key: KeyNo,
         who: Somebody,
         mode: Option<Mode>,
-        /// The lease, which counts from now.
+        /// The lease. An end counts from the time of the operation.
         lease: Lease,
         token: TokenRule,
+        /// Whether the hold becomes bound to a session.
         binds: bool,
-        /// The session, if it is one with a name.
+        /// The named session that it becomes bound to. `None` stands for the session of the connection.
         named: Option<SessionNo>,
     },
-    /// The wait of the waiter with this number ends: `CLIENT UNBLOCK`, or its time is over.
+    /// The wait of the request at this place ends by `CLIENT UNBLOCK` or its time limit.
     Abandon(usize),
+    /// The connection of a client ends.
     ClientGone(ClientNo),
-    /// A heartbeat.
+    /// `DLOCK.SESSION`: a heartbeat.
     Beat {
         client: ClientNo,
         session: SessionNo,
         only: OpenIf,
-        /// When the session ends without another, in ms.
+        /// The time after which the session ends without another heartbeat, in ms.
         timeout: u64,
     },
     /// `DLOCK.SESSION … CLOSE`.
     Close(ClientNo, SessionNo),
-    /// The timer runs this many times, as often as it does for named sessions, and nothing else happens.
+    /// The timer runs this many times, at the interval that it has for named sessions, and nothing else happens.
     Idle(usize),
     /// `PEXPIRE`, in ms from now; 0 deletes.
     Expire(KeyNo, u64),
     Persist(KeyNo),
     Delete(KeyNo),
-    /// `SET`: another type.
+    /// `SET`: the key gets another type.
     Overwrite(KeyNo),
     Rename(KeyNo, KeyNo),
-    /// `DUMP` and `RESTORE … REPLACE`, with a TTL or none.
+    /// `DUMP` and `RESTORE … REPLACE`, with or without a TTL.
     Restore(KeyNo, KeyNo, Option<u64>),
+    /// `FLUSHDB` or `FLUSHALL`.
     Flush(Option<i32>),
+    /// `SWAPDB`.
     Swap,
+    /// The server saves its keys and loads them.
     Reload,
-    /// The server removes what has expired.
+    /// The server removes all expired keys.
     ExpireActively,
-    /// Changes what the server lets timers do to a key.
-    Permit(KeyNo, Permit),
+    /// Sets the permission of timers for a key.
+    SetPermission(KeyNo, Permission),
     /// The slot of a key moves to another node.
     MoveAway(KeyNo),
+    /// `CLIENT PAUSE`: the server writes nothing until `Resume`.
     Pause,
     Resume,
     Demote,
     Promote,
     /// The primary dies, and its replica takes over.
     FailOver,
-    /// From now on, clients may read every key, or only those that they name.
+    /// Sets whether clients may read only the keys that they name.
     Blind(bool),
 }

@@ -6,17 +6,18 @@ use crate::histories::values::User;
 use crate::histories::values::{Asked, KEYS, KeyNo, Lease, SessionNo, Who};
 use crate::keyspace::KeyName;
 
-/// Returns the owner with this number: some are UUIDs, which are stored in another form.
+/// Returns the owner with this number. Every third is a UUID, which is stored in another form.
 pub fn owner(who: Who) -> Owner {
     let text =
         if who.is_multiple_of(3) { format!("0f8fad5b-d9cb-469f-a165-{who:012}") } else { format!("client-{who}") };
-    Owner::new(text.as_bytes()).expect("a good owner")
+    Owner::new(text.as_bytes()).expect("a valid owner")
 }
 
+/// Returns the number of an owner.
 pub fn who(owner: &Owner) -> Who {
-    let text = String::from_utf8(owner.text().to_vec()).expect("made of text");
+    let text = String::from_utf8(owner.text().to_vec()).expect("an owner in UTF-8");
     let number = text.rsplit('-').next().expect("a number at the end");
-    number.parse().expect("an owner of this file")
+    number.parse().expect("an owner that `owner` has returned")
 }
 
 pub fn key_name(key: KeyNo) -> KeyName {

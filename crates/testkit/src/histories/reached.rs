@@ -1,4 +1,4 @@
-//! Counts the states that histories reach: proof that the drawn ones reach those that are hard.
+//! Counts the states that histories reach, to show that random histories reach the difficult ones.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::naive::{Reply, Request, Turn, Verdict};
 #[derive(Clone, Debug, Default)]
 pub struct Reached {
     pub times: BTreeMap<&'static str, u64>,
-    /// How many waited at most.
+    /// The most requests that waited at once.
     pub waiting: usize,
 }
 
@@ -53,7 +53,7 @@ impl Reached {
         });
     }
 
-    /// Counts how a granted request is told the number of its hold.
+    /// Counts the slot numbers in the answers to granted requests.
     pub fn slot(&mut self, told: Option<Option<u32>>) {
         self.count_if("number 0", told == Some(Some(0)));
         self.count_if("a higher number", told.flatten() > Some(0));

@@ -1,5 +1,4 @@
-//! The model as a server that goes on by itself: who is answered when something has changed, and what commands of the
-//! server do to keys.
+//! The naive model of answers to waiters after a change, and of changes to keys by commands of the server.
 
 use super::naive::{Counts, Key, Naive, Reply, Request, Turn};
 use crate::histories::values::{KEYS, KeyNo};
@@ -23,7 +22,7 @@ impl Naive {
         }
     }
 
-    /// Answers every waiter whose turn has come, as far as `may_look` allows, and returns them with their answers.
+    /// Answers every waiter whose turn has come and for which `may_look` returns true. Returns them with their answers.
     pub fn serve(&mut self, may_look: impl Fn(&Request) -> bool) -> Vec<(Request, Reply)> {
         let mut served = Vec::new();
         while let Some((at, answer)) = self.next_answer(&may_look) {
@@ -33,14 +32,14 @@ impl Naive {
                 Some(Turn::LeasePassed) => Reply::Nil,
                 Some(Turn::SessionLease) => Reply::SessionLease,
                 Some(Turn::NoSession) => Reply::NoSession,
-                Some(turn) => self.let_in(&waiter, turn).expect("its turn has come"),
+                Some(turn) => self.grant(&waiter, turn).expect("the turn is a grant"),
             };
             served.push((waiter, reply));
         }
         served
     }
 
-    /// The first waiter that is answered now, and its turn; no turn if its key has another type.
+    /// Returns the first waiter that is answered now, and its turn, or no turn if one of its keys has another type.
     fn next_answer(&self, may_look: impl Fn(&Request) -> bool) -> Option<(usize, Option<Turn>)> {
         let looked_at = self.waiting.iter().enumerate().filter(|(_, waiter)| may_look(waiter));
         looked_at.into_iter().find_map(|(at, waiter)| {
@@ -52,8 +51,8 @@ impl Naive {
         })
     }
 
-    /// Gives a waiter, which has left its queues, what its turn leads to; `None` if that is no grant.
-    pub fn let_in(&mut self, waiter: &Request, turn: Turn) -> Option<Reply> {
+    /// Grants the locks to a waiter that has left its queues. Returns `None` if its turn is not a grant.
+    pub fn grant(&mut self, waiter: &Request, turn: Turn) -> Option<Reply> {
         match turn {
             Turn::Enters(_) => Some(Reply::Granted(self.enter(waiter))),
             Turn::Recorded(token) => {
@@ -65,7 +64,7 @@ impl Naive {
         }
     }
 
-    /// The server releases the holds whose sessions have ended, or gives them their grace.
+    /// Removes the holds whose sessions have ended, or shortens them to their grace.
     pub fn settle_sessions(&mut self) {
         let now = self.now();
         for key in 0..KEYS.len() {
@@ -80,7 +79,7 @@ impl Naive {
         }
     }
 
-    /// `RENAME`, `MOVE`: the lock goes, the queue stays.
+    /// `RENAME`, `MOVE`: the lock moves, and its queue stays under the old name.
     pub fn rename(&mut self, from: KeyNo, to: KeyNo) {
         self.keys[to] = std::mem::take(&mut self.keys[from]);
         self.unbind(to);

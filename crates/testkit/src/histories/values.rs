@@ -1,53 +1,50 @@
-//! The plain values of histories: who, which lock, for how long.
+//! The plain values of histories: owners, keys, leases, tokens.
 
 use dlock_core::{Command, Mode};
 
 /// The number of a key: see [`KEYS`].
 pub type KeyNo = usize;
 
-/// The number of an owner.
+/// The number of an owner: see [`plain::owner`](super::plain::owner).
 pub type Who = usize;
 
-/// The number of a client. A client that is gone is followed by another with this number.
+/// The number of a client. When a client is gone, the next one gets its number.
 pub type ClientNo = usize;
 
-/// The number of a named session. The first ends soon without heartbeats, the second only when it is closed.
+/// The number of a named session. Session 0 ends soon without heartbeats, session 1 only when it is closed.
 pub type SessionNo = usize;
 
-/// A command that has an id.
+/// A command and the id of its `REQUEST`.
 pub type Asked = (Command, u8);
 
 /// Databases and names. `SWAPDB` exchanges the first three and the last three.
 pub const KEYS: [(i32, &str); 6] = [(0, "k0"), (0, "k1"), (0, "k2"), (1, "k0"), (1, "k1"), (1, "k2")];
 
-/// How many owners there are, beside those that the server draws.
+/// The number of owners, besides those that the server draws.
 pub const OWNERS: Who = 5;
 
-/// The timeouts of the two named sessions, in ms: the first may be longer.
+/// The shortest timeout of named session 0, in ms.
 pub const SHORT_SESSION_MS: u64 = 300;
 
+/// The timeout of named session 1, in ms.
 pub const LONG_SESSION_MS: u64 = 3_600_000;
 
 /// How many clients there are at a time.
 pub const CLIENTS: ClientNo = 4;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Permit {
-    Full,
-    ReleaseOnly,
-    Elsewhere,
-}
-
-/// The lease of a request. An end is a time; in a history, it is in ms from now.
+/// The lease of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
+    /// No option: the default of a new hold, or the present lease of a hold.
     Own,
+    /// `EX` or `PX`, in ms.
     For(u64),
+    /// `EXAT` or `PXAT`: the end, in ms. In a history, it counts from the time of the operation.
     Until(u64),
 }
 
 impl Lease {
-    /// Returns the lease and the deadline; `None` if it has passed.
+    /// Returns the lease and the deadline, or `None` if the deadline has passed.
     pub fn resolve(self, now: u64, own: u64) -> Option<(u64, u64)> {
         match self {
             Lease::Own => Some((own, now + own)),
@@ -56,9 +53,9 @@ impl Lease {
         }
     }
 
-    /// A lease that can stand beside `SESSION`.
+    /// Returns a lease like this one that is allowed with `SESSION`: neither short nor with an absolute end.
     #[must_use]
-    pub fn long(self) -> Lease {
+    pub fn for_session(self) -> Lease {
         match self {
             Lease::Own => Lease::Own,
             Lease::For(ms) => Lease::For(ms.max(300)),
@@ -67,30 +64,36 @@ impl Lease {
     }
 }
 
-/// An owner: found when the history is played, so that most release what they have, and some
-/// upgrade it.
+/// An owner, who may depend on the holds at the time of the operation. Most commands then come from owners that hold the
+/// lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Somebody {
-    /// The owner of some hold.
+    /// The owner of the hold with this number, modulo the number of holds of the key.
     Holder(usize),
+    /// A fixed owner, who may hold the lock or not.
     Any(Who),
 }
 
+/// The option `TOKEN` or `MINTOKEN` of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRule {
     Any,
+    /// `TOKEN`.
     Is(TokenPick),
-    /// At least the picked token and so much more.
+    /// `MINTOKEN`: the sum of the token and the number.
     AtLeast(TokenPick, u64),
 }
 
-/// The token that a command names.
+/// A token, which is looked up at the time of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenPick {
+    /// The token of the owner's hold in this mode.
     Mine(Mode),
+    /// The token of the hold with this number, modulo the number of holds of the key.
     Of(usize),
+    /// A token that no hold ever has.
     Never,
 }
 
-/// A user.
+/// The number of a user.
 pub type User = usize;

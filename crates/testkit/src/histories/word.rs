@@ -1,4 +1,4 @@
-//! The words of which commands are made.
+//! The words of options and keys.
 
 use super::values::{KEYS, KeyNo, Lease, SessionNo};
 
@@ -10,7 +10,7 @@ pub fn name_of(key: KeyNo) -> &'static str {
     KEYS.get(key).map_or("", |key| key.1)
 }
 
-/// Words, separated by blanks.
+/// Splits a text at blanks.
 pub fn words(text: &str) -> Words {
     text.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }

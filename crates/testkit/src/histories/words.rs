@@ -1,4 +1,4 @@
-//! Operations as the words of commands: what a client sends, and what a person reads.
+//! Operations as the words of commands, for servers and for people.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use super::ops::{Op, Step};
 use crate::histories::values::{KeyNo, SessionNo, Somebody, TokenPick, TokenRule};
 use crate::histories::word::{Words, lease_words, name_of, session_words, words};
 
-/// A request to enter. `owner` is its name, `block` how long it waits, in ms. Some words are in lower case, which a
-/// server must not mind.
+/// Returns the words of a command that acquires. `block` is the limit of its wait, in ms. Some words are in lower case,
+/// which servers accept.
 pub fn enter_words(request: &Request, owner: &[u8], block: u64) -> Words {
     request.how.words(&request.keys, if request.is_drawn { b"*" } else { owner }, block)
 }
@@ -61,7 +61,7 @@ pub fn beat_words(session: SessionNo, timeout: u64, only: OpenIf) -> Words {
     words(&format!("DLOCK.SESSION session-{session} PX {timeout} {only}"))
 }
 
-/// The end of a session.
+/// Returns the words that close a session.
 pub fn close_words(session: SessionNo) -> Words {
     words(&format!("DLOCK.SESSION session-{session} CLOSE"))
 }
@@ -74,7 +74,7 @@ fn mode_words(mode: Option<Mode>) -> Words {
     }
 }
 
-/// For people. A value that is only known when the history is played is described in words.
+/// Shows a step for people. Values that are only known when the history is played are described in words.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.op.fmt(f)?;
@@ -133,7 +133,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// Words that a server reads in either case in upper case.
+/// Writes a command. Words of letters only, which are case-insensitive, are shown in upper case.
 fn line(f: &mut fmt::Formatter<'_>, line: &Words) -> fmt::Result {
     let shown = line.iter().map(|word| {
         let word = word.escape_ascii().to_string();

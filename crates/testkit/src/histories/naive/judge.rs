@@ -1,4 +1,4 @@
-//! How the locks answer a request, whether it is a waiter's turn, and what a request gets.
+//! Decides whether holds allow a request and whether it is a waiter's turn, and grants locks.
 
 use dlock_core::{Mode, Want};
 
@@ -6,6 +6,7 @@ use super::{Hold, MIN_BOUND, Naive, Request, Turn, Verdict};
 use crate::histories::{How, KeyNo};
 
 impl Naive {
+    /// Returns whether the holds of the locks allow a request, without regard to waiters.
     pub fn judge(&self, request: &Request) -> Verdict {
         match request.keys.as_slice() {
             [key] => self.judge_one(request, *key),
@@ -57,7 +58,7 @@ impl Naive {
         };
         let records: Vec<u64> = keys.iter().filter_map(record).collect();
         if records.len() == keys.len() {
-            return Verdict::Recorded(records.into_iter().max().expect("one at least"));
+            return Verdict::Recorded(records.into_iter().max().expect("at least one key"));
         }
         if keys.iter().any(|key| self.live(*key).any(|hold| hold.owner == *owner)) {
             Verdict::Owned
@@ -68,7 +69,7 @@ impl Naive {
         }
     }
 
-    /// Returns whether the owner passes those that wait.
+    /// Returns whether a request overtakes the waiters, because its owner holds the lock.
     pub(super) fn may_overtake(&self, request: &Request, verdict: Verdict) -> bool {
         let [key] = *request.keys.as_slice() else { return false };
         let (owner, has) = (request.owner, |mode| self.mine(key, request.owner, mode).is_some());
@@ -81,6 +82,7 @@ impl Naive {
         }
     }
 
+    /// Returns whether a request for permits comes from the only holder, which would wait for itself.
     pub(super) fn is_only_holder_of_permits(&self, request: &Request) -> bool {
         let key = request.keys[0];
         let is_semaphore = matches!(request.how.want, Want::Permits { .. });
@@ -89,7 +91,7 @@ impl Naive {
         is_semaphore && has(Mode::Shared) && !has(Mode::Exclusive) && is_alone
     }
 
-    /// Returns how a waiter goes on if the server looks now.
+    /// Returns the outcome if the server serves a waiter now.
     pub fn turn(&self, waiter: &Request) -> Turn {
         if waiter.session.is_some_and(|session| !self.is_open(session)) {
             return Turn::NoSession;
@@ -120,7 +122,7 @@ impl Naive {
         }
     }
 
-    /// Gives the request what it asks for; the token.
+    /// Grants a request. Returns the token.
     pub fn enter(&mut self, request: &Request) -> u64 {
         let (now, fresh, mode) = (self.now(), self.fresh_token(&request.how), request.how.want.mode());
         let count = u64::from(request.how.want.entries());
@@ -167,12 +169,13 @@ impl Naive {
         token
     }
 
-    /// The lowest number that no live hold has.
+    /// Returns the lowest slot number that no live hold has.
     fn free_slot(&self, key: KeyNo) -> u32 {
-        (0..).find(|slot| self.live(key).all(|hold| hold.slot != Some(*slot))).expect("one is free")
+        (0..).find(|slot| self.live(key).all(|hold| hold.slot != Some(*slot))).expect("a free number")
     }
 
-    /// Returns the number that a granted request is told, if it asked for one.
+    /// Returns the slot number in the answer to a granted request. `None` if the request asks for no slot, `Some(None)` if
+    /// the hold has none.
     pub fn slot_answer(&self, request: &Request) -> Option<Option<u32>> {
         let Want::Slot { .. } = request.how.want else { return None };
         Some(self.mine(request.keys[0], request.owner, Mode::Shared)?.slot)

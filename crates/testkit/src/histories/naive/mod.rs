@@ -1,4 +1,4 @@
-//! The contract, written as simply as possible: lists, and loops over them.
+//! The naive model: the contract, written as simply as possible with lists and loops over them.
 
 use dlock_core::NamedId;
 use dlock_core::{Mode, Want};
@@ -18,23 +18,23 @@ pub struct Hold {
     pub deadline: u64,
     /// The latest time that the deadline can ever have.
     pub cap: Option<u64>,
-    /// The number of the permit, if it was asked for.
+    /// The number of the permit, if the request asked for one.
     pub slot: Option<u32>,
     pub token: u64,
     pub request: Option<Asked>,
-    /// The client it is bound to, or the named session.
+    /// The session that the hold is bound to: the id of a client, or the number of a named session.
     pub session: Option<u64>,
-    /// When it ends, because its session has: the server has not done so yet.
+    /// When the hold ends because its session has ended, until the server has written that end down.
     pub ended: Option<u64>,
 }
 
 impl Hold {
-    /// Returns when it ends.
+    /// Returns when the hold ends.
     pub fn end(&self) -> u64 {
         self.ended.unwrap_or(self.deadline)
     }
 
-    /// Returns this time, or the cap.
+    /// Returns this time, or the cap if that is earlier.
     pub fn up_to_cap(&self, time: u64) -> u64 {
         self.cap.map_or(time, |cap| cap.min(time))
     }
@@ -43,28 +43,30 @@ impl Hold {
 /// The state of a key.
 #[derive(Clone, Debug, Default)]
 pub struct Key {
-    /// Live ones.
+    /// The live holds.
     pub holds: Vec<Hold>,
-    /// A client has the key expire before its last deadline.
+    /// The expiry that a client has set, if it is before the last deadline.
     pub early: Option<u64>,
+    /// Whether the key has another type.
     pub is_other: bool,
-    /// The key's time ran out early, and the server has not noticed: until then at most.
+    /// Set if the key has expired early and the server may not have noticed: the time by which it has.
     pub unnoticed: Option<u64>,
 }
 
-/// A request that came, or waits.
+/// A request for one or several locks.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub ticket: u64,
     pub client: u64,
     pub owner: Who,
+    /// Whether the server draws the owner.
     pub is_drawn: bool,
     pub keys: Vec<KeyNo>,
     pub how: How,
-    /// When it began to wait, in µs.
+    /// When the request began to wait, in µs.
     pub since: u64,
     pub is_upgrade: bool,
-    /// The session that its holds are bound to, from its arrival on.
+    /// The session that its holds become bound to. Set when the request arrives.
     pub session: Option<u64>,
 }
 
@@ -80,7 +82,7 @@ pub enum Reply {
     Deadlock,
     SessionLease,
     SessionAbsolute,
-    /// No session has this id, or it is another user's.
+    /// The user has no session with this id.
     NoSession,
     TooManyWaiters,
     WrongType,
@@ -89,36 +91,41 @@ pub enum Reply {
     Number(u8),
 }
 
-/// Whether the locks let a request in, whoever waits.
+/// Whether the holds of the locks allow a request, without regard to waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// By a new hold, or more entries.
+    /// The request gets a new hold.
     Enters,
+    /// The request adds entries to the owner's hold.
     Again,
-    /// The owner's holds record the request: the highest token.
+    /// The owner's holds record this request. The number is their highest token.
     Recorded(u64),
-    /// Holds or waiters are in the way.
+    /// Holds of other owners exclude the request or leave too few permits.
     Held,
-    /// The owner itself is.
+    /// A hold of the same owner excludes the request.
     Owned,
+    /// The owner would have more permits than the limit.
     OverLimit,
 }
 
-/// How a waiter goes on.
+/// The outcome of serving a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
+    /// The request still waits.
     NotYet,
-    /// The lease of its hold, and whether it is a new one.
+    /// The request is granted: with `Verdict::Enters` a new hold, with `Verdict::Again` more entries.
     Enters(Verdict),
+    /// The owner's holds record this request.
     Recorded(u64),
+    /// The end of the lease has passed.
     LeasePassed,
-    /// The lease is too short by now for a session.
+    /// The rest of the lease is too short for a session.
     SessionLease,
     /// The session has ended.
     NoSession,
 }
 
-/// The counters of `INFO dlock`, as far as they do not depend on when a timer runs.
+/// The counters of `INFO dlock` that do not depend on when a timer runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub grants: u64,
@@ -134,14 +141,14 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 pub struct Naive {
     pub now_us: u64,
-    /// How far the monotonic clock is ahead, in µs.
+    /// How far the monotonic clock is ahead of the clock, in µs.
     pub uptime_ahead_us: i64,
     pub keys: Vec<Key>,
-    /// All that wait, in the order in which they came.
+    /// The waiting requests, in the order of their arrival.
     pub waiting: Vec<Request>,
     /// The named sessions that are open.
     pub sessions: Vec<Session>,
-    /// How often one was opened.
+    /// How often a named session was opened.
     pub openings: u64,
     /// Whether there is more than one user.
     pub has_users: bool,
@@ -163,11 +170,13 @@ impl Naive {
         self.now_us.saturating_add_signed(self.uptime_ahead_us)
     }
 
+    /// Returns the live holds of a key.
     pub fn live(&self, key: KeyNo) -> impl Iterator<Item = &Hold> {
         let now = self.now();
         self.keys[key].holds.iter().filter(move |hold| now < hold.end())
     }
 
+    /// Returns the live hold of an owner in this mode.
     pub fn mine(&self, key: KeyNo, owner: Who, mode: Mode) -> Option<&Hold> {
         self.live(key).find(|hold| hold.owner == owner && hold.mode == mode)
     }
@@ -185,7 +194,7 @@ impl Naive {
 
     // Commands.
 
-    /// A request comes.
+    /// Runs a request for locks.
     pub fn acquire(&mut self, mut request: Request) -> Reply {
         if request.keys.iter().any(|key| self.keys[*key].is_other) {
             return Reply::WrongType;
@@ -216,8 +225,8 @@ impl Naive {
             return Reply::SessionLease;
         }
         let has_queue = request.keys.iter().any(|key| !self.queue(*key).is_empty());
-        let is_let_in = matches!(verdict, Verdict::Enters | Verdict::Again);
-        if is_let_in && (!has_queue || self.may_overtake(&request, verdict)) {
+        let is_allowed = matches!(verdict, Verdict::Enters | Verdict::Again);
+        if is_allowed && (!has_queue || self.may_overtake(&request, verdict)) {
             return Reply::Granted(self.enter(&request));
         }
         if !request.how.blocks {
@@ -258,7 +267,8 @@ impl Naive {
         Reply::Waits
     }
 
-    /// The same request waits: this one takes its place, with its own arguments.
+    /// If a request with the same owner, keys and id waits, takes its place in the queues with the arguments of this one.
+    /// Returns the ticket of the request that waited.
     fn take_over(&mut self, request: &Request) -> Option<u64> {
         let same_keys = |waiter: &Request| {
             waiter.keys.len() == request.keys.len() && waiter.keys.iter().all(|key| request.keys.contains(key))
@@ -273,17 +283,19 @@ impl Naive {
         Some(std::mem::replace(&mut first.ticket, request.ticket))
     }
 
+    /// Binds the holds of a granted request to its session.
     pub(super) fn bind(&mut self, request: &Request) {
         if request.session.is_some() {
             for key in &request.keys {
                 let mine = |hold: &&mut Hold| hold.owner == request.owner && hold.mode == request.how.want.mode();
                 let hold = self.keys[*key].holds.iter_mut().filter(|hold| hold.ended.is_none()).find(mine);
-                hold.expect("it was granted").session = request.session;
+                hold.expect("a granted hold").session = request.session;
             }
         }
     }
 
-    /// The hold takes the place of the same owner's, and of every one that it excludes: those are none any more.
+    /// Adds a hold. It replaces the hold of the same owner and mode, and holds that it excludes. The latter must have
+    /// ended.
     fn put(&mut self, key: KeyNo, hold: Hold) {
         let now = self.now();
         let excludes = |old: &Hold| {
@@ -297,9 +309,9 @@ impl Naive {
         self.keys[key].holds.push(hold);
     }
 
-    /// Returns whether the request that came last waits for its own owner, through others.
+    /// Returns whether the request that arrived last waits for its own owner, through other owners.
     fn closes_a_cycle(&self) -> bool {
-        let origin = self.waiting.last().expect("it came");
+        let origin = self.waiting.last().expect("a waiter");
         let waits = |owner: Who| self.waiting.iter().filter(|waiter| waiter.owner == owner).collect::<Vec<_>>();
         if waits(origin.owner).len() > 1 {
             return false;
@@ -325,8 +337,8 @@ impl Naive {
         false
     }
 
-    /// The owners that a waiter waits for on one of its keys. Of those ahead, owners that wait more than once are left
-    /// out, and with them the holders that only they exclude.
+    /// Returns the owners that a waiter waits for on one of its keys: waiters ahead of it, and holders that it or they
+    /// exclude. Waiters ahead whose owners wait more than once are left out.
     fn waits_for(&self, waiter: &Request, key: KeyNo) -> Vec<Who> {
         let queue = self.queue(key);
         let ahead: Vec<&Request> = queue.into_iter().take_while(|other| other.ticket != waiter.ticket).collect();
@@ -346,25 +358,25 @@ impl Naive {
     }
 }
 
-/// The shortest lease of a hold that is bound.
+/// The shortest lease of a hold that is bound to a session, in ms.
 pub const MIN_BOUND: u64 = 300;
 
 /// A named session that is open.
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
     pub id: SessionNo,
-    /// The user that has opened it.
+    /// The user that has opened the session.
     pub user: User,
-    /// The number by which holds and waiters know it: another one for each opening.
+    /// The number by which holds and waiters refer to the session. Each opening gets a new number.
     pub number: u64,
     /// The engine's id, if it is known.
     pub named: Option<NamedId>,
-    /// How long it is open without a heartbeat, in µs.
+    /// How long the session stays open without a heartbeat, in µs.
     pub timeout: u64,
     /// When the last heartbeat came, in µs of the monotonic clock.
     pub beat_at: u64,
-    /// How much session time has passed since then at least, in µs.
+    /// The least session time that has passed since the last heartbeat, in µs.
     pub passed: u64,
-    /// How often the timer has run since it should have ended.
+    /// How often the timer has run since the session should have ended.
     pub turns_late: usize,
 }

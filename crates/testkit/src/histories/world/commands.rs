@@ -1,4 +1,4 @@
-//! The commands of a history, each on the engine and on the model.
+//! Runs the commands of locks on the engine and on the model.
 
 use dlock_core::engine::{Answer, Event, Fault, Grant, Left, SlotAnswer};
 use dlock_core::{BindTo, Binding, Change, Command, Reach, Renew, RenewToken, Request as CoreRequest, decode_effect};
@@ -14,13 +14,14 @@ use crate::keyspace::{KeyName, Replicated, RunningRelease};
 use crate::memory_server::Entry;
 
 impl World {
+    /// Returns whether commands on these keys run: their timers have all permissions.
     pub(super) fn may_run(&self, keys: &[KeyNo]) -> bool {
         keys.iter().all(|key| !self.server.space.permissions.contains_key(&plain::key_name(*key)))
     }
 
     pub(super) fn enter(&mut self, client: ClientNo, owner: Option<Somebody>, keys: Vec<KeyNo>, how: How) {
         let is_drawn = owner.is_none();
-        // Owners whose numbers are 3 apart are written in the same form.
+        // A step of 3 gives all drawn owners the same form: see `plain::owner`.
         self.drawn += 3 * usize::from(is_drawn);
         let request = Request {
             ticket: 0,
@@ -51,7 +52,7 @@ impl World {
         }
     }
 
-    /// A request to enter: its ticket and the reply; `None` if the server does not serve its keys.
+    /// Runs a request for locks. Returns its ticket and the reply, or `None` if the server does not serve its keys.
     pub fn request(&mut self, request: Request) -> Option<(u64, Reply)> {
         if !self.may_run(&request.keys) {
             return None;
@@ -75,7 +76,7 @@ impl World {
             Ok(Entry::Replayed(grant)) => Reply::Replayed(grant.token.get()),
             Ok(Entry::Waits) => Reply::Waits,
             Ok(Entry::TakesOver(first)) => {
-                assert_eq!(before.pop(), Some((*first, Answer::Nil)), "the first hears of it");
+                assert_eq!(before.pop(), Some((*first, Answer::Nil)), "the request that waited gets nil");
                 Reply::TakesOver(*first)
             }
             Ok(Entry::Refused) => Reply::Nil,
@@ -96,7 +97,7 @@ impl World {
         Some((ticket, reply))
     }
 
-    /// Runs a `RELEASE`.
+    /// Runs a `RELEASE`. Returns `None` if the server does not serve the key.
     pub fn release(&mut self, key: KeyNo, leave: Leave) -> Option<Reply> {
         if !self.may_run(&[key]) {
             return None;
@@ -111,7 +112,7 @@ impl World {
         };
         let stats = self.server.engine.stats();
         let left = self.server.release(0, &plain::key_name(key), running);
-        // The requests that waited before the release, and those that it lets in.
+        // The answers before the release, which the end of a session may cause, are checked before those after it.
         let now = self.server.engine.stats();
         let is_certain = now.replays == stats.replays || now.session_ends == stats.session_ends;
         let is_released = matches!(left, Ok(Left::Fully)) || (matches!(left, Ok(Left::Partly)) && is_certain);
@@ -133,7 +134,7 @@ impl World {
         Some(reply)
     }
 
-    /// Runs a `RENEW`.
+    /// Runs a `RENEW`. Returns `None` if the server does not serve the key.
     pub fn renew(&mut self, key: KeyNo, renewal: Renewal) -> Option<Reply> {
         if !self.may_run(&[key]) {
             return None;
@@ -166,7 +167,7 @@ impl World {
 }
 
 impl World {
-    /// The answer names the number of the hold, if the request asks for one.
+    /// Fails unless the answer has the slot number of the hold, if the request asks for one.
     pub(super) fn check_slot(&mut self, request: &Request, grant: Grant) {
         let told = match grant.slot {
             SlotAnswer::NotAsked => None,
@@ -189,8 +190,8 @@ impl World {
         }
     }
 
-    /// A request that is refused replicates nothing, unless something was due. `replicated`: how much was before, on a
-    /// server on which nothing was.
+    /// Fails if a refused request has replicated anything but the removal of ended holds. `replicated` is the result of
+    /// [`World::replicated_so_far`] before the request.
     fn check_refusal(&self, replicated: Option<usize>, reply: Reply) {
         let Some(replicated) = replicated else { return };
         if matches!(reply, Reply::Granted(_) | Reply::Replayed(_) | Reply::Waits | Reply::TakesOver(_)) {
@@ -205,7 +206,7 @@ impl World {
         assert!(new.iter().all(|(_, what)| is_sweep(what)), "{reply:?} replicated {new:?}");
     }
 
-    /// Returns how much was replicated, if nothing is due.
+    /// Returns the number of replicated changes, or `None` if the engine has work that is due.
     fn replicated_so_far(&self) -> Option<usize> {
         let has_ended = self.naive.keys.iter().any(|key| key.holds.iter().any(|hold| hold.ended.is_some()));
         (!self.server.is_due() && !has_ended).then(|| self.server.space.stream().len())
@@ -221,7 +222,7 @@ fn reply_of(fault: &Fault) -> Reply {
         Fault::SessionLease => Reply::SessionLease,
         Fault::SessionAbsolute => Reply::SessionAbsolute,
         Fault::NoSession(_) => Reply::NoSession,
-        // Histories draw nothing that leads to the rest.
+        // Histories have no operation that leads to other faults.
         rest => panic!("{rest:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! The server's own changes to keys, beside the commands of locks.
+//! Changes to keys by commands of the server.
 
 use dlock_core::UnixMs;
 use dlock_core::engine::{Input, Permission};
@@ -8,7 +8,7 @@ use crate::histories::held;
 use crate::histories::naive::Key;
 use crate::histories::ops::Op;
 use crate::histories::plain;
-use crate::histories::values::{KEYS, KeyNo, Permit};
+use crate::histories::values::{KEYS, KeyNo};
 
 impl World {
     pub(super) fn change_keys(&mut self, op: &Op) {
@@ -86,7 +86,7 @@ impl World {
                 self.input(Input::Loaded);
             }
             Op::ExpireActively => self.server.space.expire_actively(),
-            Op::Permit(key, permit) => self.permit(*key, *permit),
+            Op::SetPermission(key, permission) => self.set_permission(*key, *permission),
             _ => {}
         }
         self.unlinked();
@@ -135,16 +135,17 @@ impl World {
         self.overwritten.remove(&to);
     }
 
-    fn permit(&mut self, key: KeyNo, permit: Permit) {
+    fn set_permission(&mut self, key: KeyNo, permission: Permission) {
         let name = plain::key_name(key);
-        match permit {
-            Permit::Full => {
+        match permission {
+            Permission::Full => {
                 if self.server.space.permissions.remove(&name).is_some() {
                     self.wait(RETRY_US);
                 }
             }
-            Permit::ReleaseOnly => drop(self.server.space.permissions.insert(name, Permission::ReleaseOnly)),
-            Permit::Elsewhere => drop(self.server.space.permissions.insert(name, Permission::Elsewhere)),
+            Permission::ReleaseOnly | Permission::Elsewhere => {
+                self.server.space.permissions.insert(name, permission);
+            }
         }
     }
 }

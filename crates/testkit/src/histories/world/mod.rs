@@ -1,4 +1,4 @@
-//! Plays a history on the engine and on the model, and compares them after every step.
+//! Plays a history on the engine and on the naive model, and compares them after every step.
 
 mod commands;
 mod keys;
@@ -30,31 +30,31 @@ pub struct World {
     pub(super) replica_memory: Memory,
     pub(super) naive: Naive,
     pub(super) grace: Option<u64>,
-    /// The id of each client's connection. The next one has the next number that leaves the same client.
+    /// The id of each client's connection. The ids of a client differ by multiples of [`CLIENTS`].
     clients: [u64; CLIENTS],
-    /// The last ticket of a wait.
+    /// The last ticket.
     tickets: u64,
-    /// The last owner that the server made up.
+    /// The last owner that the server has drawn.
     drawn: Who,
-    /// The last request that had an id.
+    /// The last request with an id.
     sent: Option<Request>,
-    /// Keys whose TTL a client made longer, and that no effect has changed since.
+    /// Keys whose TTL a client has extended, and that no effect has changed since.
     pub(super) late: BTreeSet<KeyNo>,
-    /// Keys that a client had expire early, and that the timer has removed.
+    /// Keys that have expired early, and that the timer has removed.
     removed_by_timer: BTreeSet<KeyNo>,
     /// When the timer ran last, in µs of the monotonic clock.
     pub(super) ran_at: u64,
-    /// By when a refused renewal is tried again, for each key.
+    /// For each key, the time by which a refused renewal is tried again.
     retry_by: [u64; KEYS.len()],
-    /// The state of a server of a deployment, beside its locks.
+    /// The state of a server of a deployment, besides its locks.
     pub(super) deployed: Option<Deployed>,
-    /// Keys whose lock was overwritten: nobody may wait for them after the timer has run.
+    /// Keys whose lock was overwritten. They have no waiters after the timer has run.
     overwritten: BTreeSet<KeyNo>,
     pub(super) reached: Reached,
 }
 
 impl World {
-    /// Plays the history; panics where the engine and the model do not agree.
+    /// Plays a history. Panics if the engine and the model do not agree.
     pub fn play(history: &History) -> Reached {
         let mut world = World::begin(history);
         for step in &history.steps {
@@ -63,7 +63,7 @@ impl World {
         world.reached
     }
 
-    /// The world in which a history begins.
+    /// Returns the world in which a history begins.
     pub fn begin(history: &History) -> World {
         let mut world = World::new(history);
         world.gather(history.crowd);
@@ -98,6 +98,7 @@ impl World {
         }
     }
 
+    /// Lets a crowd of owners hold the first lock shared.
     fn gather(&mut self, crowd: usize) {
         for number in 0..crowd {
             let how = How { lease: Lease::For(500), binds: true, ..How::new(Command::Rlock) };
@@ -111,7 +112,7 @@ impl World {
         self.compare();
     }
 
-    /// Plays a step that was played before.
+    /// Plays a step without comparing, for a caller that has played the same step before.
     pub fn play_step(&mut self, step: &Step) {
         self.notice_expired();
         let is_up = self.server.role == Role::Primary;
@@ -166,6 +167,7 @@ impl World {
 
     // Time and clients.
 
+    /// Lets time pass.
     fn wait(&mut self, us: u64) {
         let now = self.naive.now_us + us;
         self.server.space.set_now_us(now);
@@ -173,7 +175,8 @@ impl World {
         self.notice_expired();
     }
 
-    /// Keys that have expired hold nothing, whatever the end of a session would have given to a hold.
+    /// Removes the holds of expired keys from the model. Only holds whose sessions have ended may have time left: the
+    /// grace that they would have got.
     pub(super) fn notice_expired(&mut self) {
         for key in 0..KEYS.len() {
             if self.server.space.has_expired(&plain::key_name(key)) {
@@ -186,7 +189,7 @@ impl World {
 
     fn become_primary(&mut self) {
         self.server.role = Role::Primary;
-        // Until then the timer does not try again.
+        // The timer tries again within this time.
         self.wait(RETRY_US);
     }
 
@@ -221,11 +224,11 @@ impl World {
     pub(super) fn abandon(&mut self, at: usize) {
         if at < self.naive.waiting.len() {
             let waiter = self.naive.waiting.remove(at);
-            assert!(self.server.abandon(waiter.ticket), "it waits");
+            assert!(self.server.abandon(waiter.ticket), "the request waits");
         }
     }
 
-    /// The primary dies. Its replica, which has everything, goes on with no client and no pause.
+    /// Replaces the primary with its replica, which has all changes, but no clients and no pause.
     fn fail_over(&mut self) {
         while !self.naive.waiting.is_empty() {
             self.abandon(0);
@@ -260,24 +263,24 @@ impl World {
         &self.server
     }
 
-    /// Returns the keys of its replica.
+    /// Returns the keys of the replica.
     pub fn replica(&self) -> &MemoryKeyspace {
         &self.replica
     }
 
-    /// Returns how the server numbers the client with this number now.
+    /// Returns the present id of a client's connection.
     pub fn client(&self, client: ClientNo) -> u64 {
         self.clients[client]
     }
 
-    /// Returns the states that it has reached so far.
+    /// Returns the states that the history has reached so far.
     pub fn reached(&self) -> &Reached {
         &self.reached
     }
 
-    // Choices that depend on what there is.
+    // Choices that depend on the present holds.
 
-    /// An end that counts from now, as a time.
+    /// Returns the lease with an absolute end.
     fn lease(&self, lease: Lease) -> Lease {
         match lease {
             Lease::Until(ms) => Lease::Until(self.naive.now() + ms),
@@ -285,6 +288,7 @@ impl World {
         }
     }
 
+    /// Returns the owner for a command.
     fn find(&self, key: KeyNo, somebody: Somebody) -> Who {
         let holds: Vec<_> = self.naive.live(key).collect();
         match somebody {
@@ -293,6 +297,7 @@ impl World {
         }
     }
 
+    /// Returns the token for a command.
     fn pick(&self, key: KeyNo, owner: Who, pick: TokenPick) -> u64 {
         let holds: Vec<_> = self.naive.live(key).collect();
         match pick {
@@ -304,20 +309,20 @@ impl World {
 }
 
 const BEGIN_MS: u64 = 1_000_000;
-/// How long the timer waits before it tries again what the server did not allow.
+/// How long the timer waits before it repeats work that the server has refused.
 const RETRY_US: u64 = 20_000;
 /// A token that no hold ever had.
 const NEVER: u64 = 7;
 
-/// The state of a server of a deployment, beside its locks.
+/// The state of a server of a deployment, besides its locks.
 #[derive(Clone, Debug, Default)]
 pub struct Deployed {
-    /// How the waits ended that the driver has not told the clients yet.
+    /// Answers to waiters that the driver has not passed on to the clients yet.
     pub(super) answered: Vec<(Request, Answer)>,
-    /// Holds that have lapsed, but are stored: a clock that goes back makes them live again.
+    /// Holds that have lapsed, but are still stored. A clock that goes back revives them.
     pub(super) lapsed: Vec<(KeyNo, Hold)>,
-    /// When it became a primary: the highest token that it had seen, and the highest that its stream had carried.
+    /// The highest token that the server had seen when it became a primary, and the highest that was replicated to it.
     pub(super) inherited: (u64, u64),
-    /// A clock that went back has put the timer for named sessions off until then, in ms.
+    /// The time until which the timer for named sessions may be late, because the clock was set back, in ms.
     pub(super) late_until: u64,
 }

@@ -13,7 +13,7 @@ use crate::histories::values::{ClientNo, KEYS, KeyNo, LONG_SESSION_MS, SHORT_SES
 
 /// How often the timer runs while a session is open, in µs.
 const BEAT_US: u64 = 50_000;
-/// After a stall the timer ends no session in the turn that comes first.
+/// The most runs of the timer after which a session must have ended. The first run after a stall ends no session.
 const TURNS_LATE: usize = 2;
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
         self.heartbeat(self.clients[client], id, only, timeout);
     }
 
-    /// Runs a heartbeat of the client that the server numbers so: 1 if it opens or keeps the session.
+    /// Runs a heartbeat of the client with this id. Returns 1 if the heartbeat opens or keeps the session.
     pub fn heartbeat(&mut self, client: u64, id: SessionNo, only: OpenIf, timeout: u64) -> Reply {
         let (session, user) = (plain::session(id), self.naive.user_of(client));
         let beat = Heartbeat { id: &session, user: plain::user(user), timeout: plain::lease(timeout), only };
@@ -39,10 +39,10 @@ impl World {
             Err(Fault::NoSession(_)) => Reply::NoSession,
             Err(fault) => panic!("{fault:?}"),
         };
-        assert_eq!(reply, self.naive.may_keep(client, id, only), "{id} {:?}", self.naive);
+        assert_eq!(reply, self.naive.heartbeat_reply(client, id, only), "{id} {:?}", self.naive);
         if reply == Reply::Number(1) {
-            let named = self.server.engine.look_up_session(&session, Some(plain::user(user))).expect("it is open");
-            self.naive.keep(client, id, Some(named), timeout);
+            let named = self.server.engine.look_up_session(&session, Some(plain::user(user))).expect("an open session");
+            self.naive.heartbeat(client, id, Some(named), timeout);
         }
         self.reached.count(match reply {
             Reply::Number(_) => "heartbeat",
@@ -52,7 +52,7 @@ impl World {
         reply
     }
 
-    /// Most clients open the session that they name.
+    /// Opens the session that a request names, unless it is open or the request may wait.
     pub(super) fn open_for(&mut self, client: ClientNo, how: &How) {
         if let Some(id) = how.named
             && self.naive.session(self.clients[client], id).is_none()
@@ -66,7 +66,7 @@ impl World {
         self.close_named(self.clients[client], id);
     }
 
-    /// `CLOSE` by the client that the server numbers so: 1 if it ends the session.
+    /// Runs `CLOSE` of the client with this id. Returns 1 if it ends the session.
     pub fn close_named(&mut self, client: u64, id: SessionNo) -> Reply {
         let (session, now) = (plain::session(id), self.server.space.now());
         let user = plain::user(self.naive.user_of(client));
@@ -82,7 +82,7 @@ impl World {
         reply
     }
 
-    /// The timer has run: which sessions have ended. Their time is over, and that of no others.
+    /// Returns the sessions that the timer has ended. Fails if one of them has ended early, or another one late.
     pub(super) fn sessions_ended(&mut self) -> Vec<u64> {
         let now = self.naive.uptime_us();
         let ran_at = std::mem::replace(&mut self.ran_at, now);
@@ -92,7 +92,7 @@ impl World {
             if open.ok() == session.named {
                 continue;
             }
-            assert_eq!(self.server.role, Role::Primary, "{session:?} ended on a server that does nothing");
+            assert_eq!(self.server.role, Role::Primary, "{session:?} ended on a server that is no primary");
             assert!(now >= session.beat_at + session.timeout, "{session:?} ended at {now}");
             ended.push(session.number);
         }
@@ -101,7 +101,7 @@ impl World {
         }
         for session in self.naive.sessions.iter_mut().filter(|session| !ended.contains(&session.number)) {
             session.passed += now.saturating_sub(ran_at.max(session.beat_at)).min(MAX_STEP_US);
-            // How much had passed of a step when a heartbeat came is not known.
+            // The heartbeat may have come at any moment of a step.
             if session.passed >= session.timeout + MAX_STEP_US {
                 session.turns_late += 1;
                 assert!(session.turns_late <= TURNS_LATE, "{session:?} has not ended at {now}");
@@ -117,12 +117,12 @@ impl World {
         self.reached.count_if("named session ended with a waiter", waits);
     }
 
-    /// `LIST` shows the holds that are bound to each session.
+    /// Fails unless the engine lists the open sessions, and the holds that are bound to each.
     pub(in crate::histories) fn compare_sessions(&mut self) {
         for session in self.naive.sessions.clone() {
             let (id, now) = (plain::session(session.id), self.server.space.now());
             let listed = self.server.engine.list_session(&id, plain::user(session.user), usize::MAX, now);
-            let listed = listed.expect("it is open");
+            let listed = listed.expect("an open session");
             let is_seen = |key: &KeyNo| self.naive.keys[*key].unnoticed.is_none();
             let mut listed: Vec<_> = listed
                 .iter()

@@ -1,4 +1,4 @@
-//! The end of a turn: the timer runs, waits end, and what is there then is held against the model.
+//! The end of a turn: runs the timer, ends waits, and compares the result with the model.
 
 use dlock_core::engine::{Answer, Event, Fault, Output, Permission, Role};
 
@@ -9,7 +9,7 @@ use crate::histories::plain;
 use crate::histories::values::{KEYS, KeyNo};
 
 impl World {
-    /// After a command, nobody waits for its keys who could have them, unless the timer runs in the same turn.
+    /// Ends a command. Fails if a waiter for its keys should have been granted, unless the timer is due in the same turn.
     pub(super) fn end_command(&mut self, keys: &[KeyNo]) {
         self.sync();
         self.audit();
@@ -23,6 +23,7 @@ impl World {
         self.check_wake_ups();
     }
 
+    /// Runs the timer until it is no longer due, and checks what it has done.
     pub(in crate::histories) fn tick(&mut self) {
         let due: Vec<_> = self.bound().into_iter().filter(|(_, hold)| self.may_be_extended(hold)).collect();
         let has_expired = |world: &World, key: &KeyNo| world.server.space.has_expired(&plain::key_name(*key));
@@ -35,7 +36,7 @@ impl World {
             assert!(none.is_empty());
             self.answers_and_ends(answers, ended);
             ticks += 1;
-            assert!(ticks < 50, "the timer has always something to do: {:?}", self.naive);
+            assert!(ticks < 50, "the timer is always due: {:?}", self.naive);
         }
         self.removed_by_timer.retain(|key| self.naive.keys[*key].unnoticed.is_some());
         self.removed_by_timer
@@ -50,12 +51,12 @@ impl World {
         }
     }
 
-    /// Returns whether the server lets a waiter in at all.
+    /// Returns whether the server may serve a waiter: it has the permission, and has noticed all changes.
     fn may_be_served(&self, waiter: &Request) -> bool {
         let may = |key: &KeyNo| {
             let (name, naive) = (plain::key_name(*key), &self.naive.keys[*key]);
-            // The server learns of an early expiry when it removes the key. A timer that removes it to extend a lease
-            // leaves the queue to the end of a lease.
+            // The server notices an early expiry when it removes the key. If the timer removes the key to extend a lease,
+            // the queue is served at the end of a lease.
             let is_left = self.server.space.has_expired(&name) || self.removed_by_timer.contains(key);
             let is_unnoticed = is_left && naive.unnoticed.is_some_and(|until| self.naive.now() < until);
             !self.server.space.permissions.contains_key(&name) && !naive.is_other && !is_unnoticed
@@ -63,6 +64,7 @@ impl World {
         waiter.keys.iter().all(may)
     }
 
+    /// Fails if the timer has left work undone.
     fn check_settled(&mut self) {
         for key in &self.naive.keys {
             assert!(key.holds.iter().all(|hold| hold.ended.is_none()), "not released: {:?}", self.naive);
@@ -80,7 +82,8 @@ impl World {
         }
     }
 
-    /// The timer is set for the end of each lease that a request waits for, and for each renewal of a bound hold.
+    /// Fails unless the timer is set for the end of each lease that a request waits for, for named sessions, and for each
+    /// renewal of a bound hold.
     fn check_wake_ups(&self) {
         let now = self.naive.now();
         let wakes = |at: u64| self.server.engine.wake_at().is_some_and(|wake| wake.get() <= at);
@@ -97,14 +100,14 @@ impl World {
                 assert!(wakes(at), "at {at}, not {:?}: {waiter:?} {:?}", self.server.engine.wake_at(), self.naive);
             }
         }
-        // After a clock that went back, the timer is set again when something happens.
+        // If the clock was set back, the timer is late until the next event.
         let late_until = self.deployed.as_ref().map_or(0, |deployed| deployed.late_until);
         let timer = (now + 50).max(late_until);
         assert!(self.naive.sessions.is_empty() || wakes(timer), "nothing looks at sessions: {:?}", self.naive);
         for (key, hold) in self.bound() {
             if self.may_run(&[key]) {
                 let third = hold.deadline - hold.lease + hold.lease / 3;
-                // A hold that has reached its cap is only forgotten when it ends.
+                // A hold that has reached its cap is not renewed. Its session forgets it when it ends.
                 let due = if hold.cap == Some(hold.deadline) { hold.deadline.max(late_until) } else { third };
                 let due = due.max(self.retry_by[key]);
                 assert!(wakes(due), "{hold:?} is due at {due}, not {:?}", self.server.engine.wake_at());
@@ -112,20 +115,21 @@ impl World {
         }
     }
 
+    /// Returns the live holds that are bound to sessions.
     fn bound(&self) -> Vec<(KeyNo, Hold)> {
         let holds =
             |key| self.naive.live(key).filter(|hold| hold.session.is_some()).map(move |hold| (key, hold.clone()));
         (0..KEYS.len()).flat_map(holds).collect()
     }
 
-    /// Returns whether the watchdog may extend the lease: a third of it has passed, or a little less.
+    /// Returns whether the watchdog may extend the lease: a third of it has passed, less a twelfth of that third.
     fn may_be_extended(&self, hold: &Hold) -> bool {
         let third = hold.lease / 3;
         hold.cap != Some(hold.deadline) && self.naive.now() >= hold.deadline - hold.lease + third - third / 12
     }
 
-    /// The watchdog extends leases when they are due. Some were due before the timer ran, and then it has let in a
-    /// request of the same owner.
+    /// Fails unless the watchdog has extended the leases that are due, and applies that to the model. `due` has the holds
+    /// that were due before the timer ran: it may have granted a request of the same owner since.
     fn follow_watchdog(&mut self, due: &[(KeyNo, Hold)]) {
         let now = self.naive.now();
         for (key, hold) in self.bound() {
@@ -142,22 +146,23 @@ impl World {
                 continue;
             }
             assert_eq!(deadline, full, "{hold:?} at {now}");
-            let is_it = |(at, due): &(KeyNo, Hold)| {
+            let is_same = |(at, due): &(KeyNo, Hold)| {
                 (*at, due.owner, due.mode, due.token) == (key, hold.owner, hold.mode, hold.token)
             };
-            assert!(self.may_be_extended(&hold) || due.iter().any(is_it), "{hold:?} was extended at {now}");
+            assert!(self.may_be_extended(&hold) || due.iter().any(is_same), "{hold:?} was extended at {now}");
             assert!(self.may_run(&[key]), "{hold:?} was extended without permission");
             self.reached.count("watchdog");
             self.reached.count_if("watchdog up to a cap", hold.cap == Some(deadline));
-            let is_it = |other: &&mut Hold| other.token == hold.token && other.mode == hold.mode;
-            let found = self.naive.keys[key].holds.iter_mut().filter(|other| other.owner == hold.owner).find(is_it);
-            found.expect("it is bound").deadline = deadline;
+            let is_same = |other: &&mut Hold| other.token == hold.token && other.mode == hold.mode;
+            let found = self.naive.keys[key].holds.iter_mut().filter(|other| other.owner == hold.owner).find(is_same);
+            found.expect("the bound hold").deadline = deadline;
             self.naive.keep_early(key);
             self.late.remove(&key);
         }
     }
 
-    /// Holds whose sessions have ended: has the engine released them, or given them their grace?
+    /// Updates the holds of the model whose sessions have ended: the engine may have released them, or shortened them to
+    /// their grace.
     fn sync(&mut self) {
         for key in 0..KEYS.len() {
             let lock = self.server.space.lock(&plain::key_name(key));
@@ -180,7 +185,7 @@ impl World {
         self.naive.advance(self.naive.now_us);
     }
 
-    /// A grace that the server could not write before the lease ended is none.
+    /// Removes the holds whose lease has ended before the server could write their grace.
     fn lose_graces(&mut self) {
         if self.server.role == Role::Primary {
             let now = self.naive.now();
@@ -191,7 +196,7 @@ impl World {
         }
     }
 
-    /// A renewal that the server did not permit is tried again after a quarter of what is left.
+    /// Records when refused renewals are tried again: after a quarter of the time that is left.
     fn note_refused_renewals(&mut self) {
         let now = self.naive.now();
         for (key, hold) in self.bound() {
@@ -202,8 +207,8 @@ impl World {
         }
     }
 
-    /// Takes the timer's answers in a turn in which these named sessions have ended. If there are several, one of them
-    /// may have freed a lock for a request of another.
+    /// Applies the timer's answers of a turn in which these named sessions have ended. If several have ended, the end of
+    /// a session may have freed a lock for a request that is bound to a session which ended after it.
     fn answers_and_ends(&mut self, answers: Answers, mut ended: Vec<u64>) {
         let session_of = |naive: &Naive, (ticket, answer): &(u64, Answer)| {
             let waiter = naive.waiting.iter().find(|waiter| waiter.ticket == *ticket)?;
@@ -223,15 +228,17 @@ impl World {
         ended.into_iter().for_each(|session| self.end_named(session));
     }
 
+    /// Applies answers to waiters to the model, and fails if they are wrong.
     pub(super) fn answers(&mut self, answers: Answers) {
         for (ticket, answer) in answers {
-            let at = self.naive.waiting.iter().position(|waiter| waiter.ticket == ticket).expect("it waits");
+            let at = self.naive.waiting.iter().position(|waiter| waiter.ticket == ticket).expect("a waiter");
             let waiter = self.naive.waiting[at].clone();
             if let Some(deployed) = &mut self.deployed {
                 deployed.answered.push((waiter.clone(), answer.clone()));
             }
-            let has = |permit| {
-                waiter.keys.iter().any(|key| self.server.space.permissions.get(&plain::key_name(*key)) == Some(&permit))
+            let has = |permission| {
+                let permissions = &self.server.space.permissions;
+                waiter.keys.iter().any(|key| permissions.get(&plain::key_name(*key)) == Some(&permission))
             };
             let turn = self.naive.turn(&waiter);
             match &answer {
@@ -251,7 +258,7 @@ impl World {
                     assert_eq!(owner.as_ref().map(plain::who), waiter.is_drawn.then_some(waiter.owner));
                     self.reached.served(&waiter, turn);
                     self.naive.waiting.remove(at);
-                    let Some(Reply::Granted(expected) | Reply::Replayed(expected)) = self.naive.let_in(&waiter, turn)
+                    let Some(Reply::Granted(expected) | Reply::Replayed(expected)) = self.naive.grant(&waiter, turn)
                     else {
                         panic!("{waiter:?} is granted, but {turn:?} {:?}", self.naive);
                     };
@@ -269,7 +276,8 @@ impl World {
 
 type Answers = Vec<(u64, Answer)>;
 
-/// The answers before and after the last event of this kind on the command's own key; without one, all are before.
+/// Splits answers into those before and those after the last event of this kind on a key of the command. Without such an
+/// event, all are before. Fails if a key that is not the command's has an event.
 pub(super) fn split(outputs: Vec<Output<u64>>, keys: usize, marker: Option<Event>) -> (Answers, Answers) {
     let is_marker = |output: &Output<u64>| matches!(output, Output::Own(_, event) if Some(*event) == marker);
     let cut = outputs.iter().rposition(is_marker).unwrap_or(outputs.len());
