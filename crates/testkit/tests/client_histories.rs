@@ -1,4 +1,5 @@
-//! The histories of clients: the reference keeps the invariant, defects do not, and all files say what it says.
+//! The histories of clients: the reference keeps the invariants, planted bugs violate them, and the reference gives the
+//! answers in all files.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test that panics has failed, which is what it is for")]
 
@@ -7,13 +8,13 @@ use dlock_testkit::client_histories::play::{Machine, all_of_repository, play, pl
 use dlock_testkit::client_histories::world::{Step, run};
 use dlock_testkit::client_histories::{attempt, attempt_world, generated, validity};
 
-/// Returns how many worlds are played: `DLOCK_CLIENT_WORLDS` or a few.
+/// Returns the number of simulations: `DLOCK_CLIENT_WORLDS` or 20,000.
 fn worlds() -> u64 {
     std::env::var("DLOCK_CLIENT_WORLDS").map_or(20_000, |text| text.parse().unwrap())
 }
 
-/// Returns the events of a hold, and what it answered.
-fn told(trace: &[Step]) -> String {
+/// Returns the events of a hold and its answers as text.
+fn text_of(trace: &[Step]) -> String {
     let line = |step: &Step| {
         format!("{} {} : {}\n", step.at, step.event.words().join(" "), validity::answers(&step.after).join(", "))
     };
@@ -21,19 +22,19 @@ fn told(trace: &[Step]) -> String {
 }
 
 #[test]
-fn no_guard_claims_a_moment_at_which_the_server_had_given_the_lock_to_another() {
+fn no_guard_claims_the_lock_while_another_client_has_it() {
     let began = std::time::Instant::now();
     for seed in 0..worlds() {
         let outcome = run(seed, None);
-        let told = || outcome.traces.iter().map(|trace| told(trace)).collect::<Vec<_>>().join("\n");
-        assert!(outcome.violation.is_none(), "seed {seed}: {:?}\n{}", outcome.violation, told());
+        let text = || outcome.traces.iter().map(|trace| text_of(trace)).collect::<Vec<_>>().join("\n");
+        assert!(outcome.violation.is_none(), "seed {seed}: {:?}\n{}", outcome.violation, text());
     }
     let per_second = worlds() as f64 / began.elapsed().as_secs_f64();
     eprintln!("{} worlds, {per_second:.0} per second", worlds());
 }
 
 #[test]
-fn every_planted_defect_is_found() {
+fn the_simulation_finds_every_planted_bug_of_a_hold() {
     for planted in Planted::OF_VALIDITY {
         let found = (0..worlds()).filter(|seed| run(*seed, Some(planted)).violation.is_some()).count();
         eprintln!("{planted:?}: in {found} of {} worlds", worlds());
@@ -42,7 +43,7 @@ fn every_planted_defect_is_found() {
 }
 
 #[test]
-fn no_acquisition_claims_refuses_or_leaves_what_it_must_not() {
+fn no_acquisition_violates_an_invariant() {
     for seed in 0..worlds() {
         let violation = attempt_world::run(seed, None).violation;
         assert!(violation.is_none(), "seed {seed}: {violation:?}");
@@ -50,7 +51,7 @@ fn no_acquisition_claims_refuses_or_leaves_what_it_must_not() {
 }
 
 #[test]
-fn every_planted_defect_of_an_acquisition_is_found() {
+fn the_simulation_finds_every_planted_bug_of_an_acquisition() {
     for planted in Planted::OF_ATTEMPT {
         let found = (0..worlds()).filter(|seed| attempt_world::run(*seed, Some(planted)).violation.is_some()).count();
         eprintln!("{planted:?}: in {found} of {} worlds", worlds());
@@ -59,7 +60,7 @@ fn every_planted_defect_of_an_acquisition_is_found() {
 }
 
 #[test]
-fn the_reference_answers_what_the_files_say() {
+fn the_reference_gives_the_answers_in_the_files() {
     let histories = all_of_repository();
     let count = play_all(&histories, "granted", || Box::new(validity::Player::default()));
     assert!(count >= 2000, "{count}");
@@ -67,15 +68,15 @@ fn the_reference_answers_what_the_files_say() {
     assert!(count >= 25, "{count}");
 }
 
-/// A defect that the invariants find is found by the files, too: so every package that plays them would notice it.
+/// Every package that plays the files would notice these bugs.
 #[test]
-fn the_files_find_every_planted_defect_of_one_hold_or_acquisition() {
+fn the_files_find_every_planted_bug_of_a_single_hold_or_acquisition() {
     let histories = all_of_repository();
     let failing = |new: &dyn Fn() -> Box<dyn Machine>, kind: &str| {
         let all = histories.iter().filter(|history| history.lines[0].words[0] == kind);
         all.filter(|history| play(history, new).is_err()).count()
     };
-    // A slot is shared by several holds, and a history has one.
+    // A shared slot shows only with several holds, and a history has one.
     for planted in Planted::OF_VALIDITY.into_iter().filter(|planted| *planted != Planted::SharedSlot) {
         let found = failing(&|| Box::new(validity::Player::with(planted)), "granted");
         eprintln!("{planted:?}: {found} histories");
@@ -89,7 +90,7 @@ fn the_files_find_every_planted_defect_of_one_hold_or_acquisition() {
 }
 
 #[test]
-fn the_generated_files_are_what_the_generator_writes() {
+fn the_generated_files_are_up_to_date() {
     let written = |name: &str| {
         let path = format!("{}/../../tests/clients/histories/{name}", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(path).unwrap()
@@ -97,6 +98,6 @@ fn the_generated_files_are_what_the_generator_writes() {
     assert!(
         written("generated-validity.txt") == generated::validity_file(generated::VALIDITIES)
             && written("generated-attempt.txt") == generated::attempt_file(generated::ATTEMPTS),
-        "make client-histories"
+        "out of date: run make client-histories"
     );
 }

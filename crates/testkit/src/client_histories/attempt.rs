@@ -1,4 +1,4 @@
-//! The reference for an acquisition.
+//! The reference for an acquisition: which command to send next, and its outcome.
 
 use std::fmt;
 
@@ -9,41 +9,56 @@ use super::text::Line;
 /// How long the caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// In ms.
+    /// At most this many ms.
     AtMost(i64),
+    /// Without a limit.
     None,
+    /// Not at all.
     Try,
 }
 
-/// An event of an acquisition.
+/// An event of an acquisition. The numbers are those of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// A command was sent.
     Sent(u32),
+    /// A request was granted.
     Granted(u32),
+    /// A request was answered with nil.
     Nil(u32),
+    /// A confirmation has renewed the grant.
     Ok(u32),
-    /// Executed, but a cap cut it: the ms that were left when it was sent.
+    /// A confirmation has renewed the grant up to its cap: for this many ms, counted from the sending.
     Left(u32, i64),
+    /// A confirmation was answered with nil: the grant has ended.
     Gone(u32),
+    /// The connection of a command has broken, or its answer takes too long.
     Cut(u32),
+    /// The server has not executed a command, which may be repeated.
     Refused(u32),
+    /// The server has answered with an error that ends the acquisition.
     Error(u32),
+    /// The limit has passed, or no server has answered for the time of `outage`.
     Over,
+    /// The caller cancels the acquisition.
     Cancel,
 }
 
 /// The next command, or the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
+    /// Ask for the lock without waiting, with a new owner if `fresh`.
     Try {
         fresh: bool,
     },
-    /// With the ms of `BLOCK`; 0 waits without a limit.
+    /// Ask for the lock with `BLOCK` in ms, where 0 waits without a limit. With a new owner if `fresh`.
     Wait {
         block: i64,
         fresh: bool,
     },
+    /// Confirm a grant by a renewal.
     Confirm,
+    /// The lock is held, at least until this time.
     Granted {
         until: i64,
     },
@@ -53,11 +68,13 @@ pub enum Answer {
     Failed(Cleanup),
 }
 
-/// The rest that may be left on a server.
+/// The cleanup that the client owes the server after the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleanup {
     None,
+    /// Requests that may still be executed.
     Leave,
+    /// A hold.
     Release,
 }
 
@@ -73,9 +90,9 @@ struct Command {
     number: u32,
     kind: Kind,
     sent: i64,
-    /// Sent, and without an answer.
+    /// Whether the command is unanswered.
     is_open: bool,
-    /// Whether it asks as an owner whose grant is over.
+    /// Whether the command has an owner whose grant has ended.
     is_old: bool,
 }
 
@@ -87,11 +104,13 @@ pub struct Attempt {
     outage: i64,
     began: i64,
     commands: Vec<Command>,
-    /// Until when what was granted is certain.
+    /// The time until which the grant is certain.
     grant: Option<i64>,
-    /// Whether it has been answered at all: then it waits.
+    /// Whether the server has answered a request. The next request then waits.
     is_answered: bool,
+    /// Whether the server has answered with nil.
     has_said_nil: bool,
+    /// The command that must be sent next.
     asked: Kind,
     answer: Answer,
     planted: Option<Planted>,
@@ -118,7 +137,7 @@ impl Attempt {
         self.answer
     }
 
-    /// Returns whether it has an outcome.
+    /// Returns whether the acquisition has an outcome.
     pub fn is_over(&self) -> bool {
         !matches!(self.answer, Answer::Try { .. } | Answer::Wait { .. } | Answer::Confirm)
     }
@@ -154,6 +173,7 @@ impl Attempt {
         self.answer
     }
 
+    /// Marks a command as answered, and returns it. Returns `None` if it was answered already or is unknown.
     fn close(&mut self, number: u32) -> Option<Command> {
         let command = self.commands.iter_mut().find(|command| command.number == number && command.is_open)?;
         command.is_open = false;
@@ -204,7 +224,8 @@ impl Attempt {
         if until > now { Answer::Granted { until } } else { self.confirms() }
     }
 
-    /// The grant is over. A copy of the same owner that comes late must not be taken for the next request's.
+    /// Handles the end of a grant. Answers to old copies must not be taken for answers to the next request, which has a
+    /// new owner.
     fn gone(&mut self, now: i64, number: u32) -> Answer {
         if self.close(number).is_none_or(|command| command.is_old) {
             return self.answer;
@@ -234,7 +255,7 @@ impl Attempt {
         self.asks(now, false)
     }
 
-    /// Sends again what got no answer.
+    /// Repeats a command that got no answer, if there is time.
     fn again(&mut self, now: i64) -> Answer {
         if !self.is_time_left(now) {
             return self.over(now);
@@ -349,7 +370,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Returns limit, lease and outage of the first line.
+/// Returns the limit, lease and outage in the first line of a history.
 pub fn asked(line: &Line) -> (Limit, i64, Option<i64>) {
     let number = |name| line.option(name).map(|value| value.parse().expect(name));
     let limit = match line.option("limit").expect("a limit") {
@@ -360,12 +381,12 @@ pub fn asked(line: &Line) -> (Limit, i64, Option<i64>) {
     (limit, number("lease").expect("a lease"), number("outage"))
 }
 
-/// The reference as a player wants it.
+/// The reference as a machine that plays histories.
 #[derive(Default)]
 pub struct Player(Option<Attempt>, Option<Planted>);
 
 impl Player {
-    /// With a defect.
+    /// Returns a player of the reference with a defect.
     pub fn with(planted: Planted) -> Self {
         Self(None, Some(planted))
     }

@@ -1,9 +1,9 @@
-//! A naive world of one acquisition: a lock that another holds at times, a queue, a network that delays and loses, a
-//! program that pauses. Nothing here knows the rules of an attempt. The invariants:
+//! A simulation of one acquisition: a lock that another client holds at times, a queue, a network that delays and loses
+//! messages, a program that pauses. It does not use the rules of an attempt. The invariants:
 //!
-//! - what was granted is not claimed for a moment at which the server had given the lock to another;
-//! - nobody ends a wait, so none is refused while it has time;
-//! - an acquisition that leaves nothing to clean up has left nothing on the server.
+//! - a granted acquisition does not claim the lock for a moment at which another client had it;
+//! - an acquisition is not refused while it has time, because nothing ends its wait early;
+//! - an acquisition that asks for no cleanup has left neither a hold nor a waiter on the server.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use super::attempt::{Answer, Attempt, Cleanup, Event, Limit};
 use super::planted::Planted;
 use crate::random::Random;
 
-/// How a world went.
+/// The outcome of a simulation.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub limit: Limit,
     pub lease: i64,
     /// The time of each event, the event, and the answer to it.
     pub trace: Vec<(i64, Event, Answer)>,
-    /// The invariant that it breaks, and how.
+    /// A description of the invariant that was violated, if any.
     pub violation: Option<String>,
 }
 
-/// Plays the world of this seed, with or without a defect in the program.
+/// Runs the simulation of this seed, with or without a defect in the program.
 pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
     let mut world = World::new(seed, planted);
     world.carry_out();
@@ -31,26 +31,34 @@ pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
     Outcome { limit, lease, trace, violation: world.violation() }
 }
 
+/// An event of the simulation.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
+    /// A command arrives at the server.
     Arrives(Order),
-    /// The server hears that the connection of a command has ended.
+    /// The server notices that the connection of this command has ended.
     Hears(u32),
+    /// The limit of a wait is reached.
     BlockEnds(u32),
+    /// The other client releases the lock.
     OtherLeaves,
+    /// The program handles an event.
     Handles(Event),
-    /// The program sends what is next.
+    /// The program sends its next command.
     Sends,
-    /// Nothing came in time.
+    /// The program has waited too long for the answer to this command.
     GivesUp(u32),
+    /// The time of the acquisition is over.
     IsOver,
 }
 
+/// A command on its way to the server.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     number: u32,
     owner: usize,
     kind: Kind,
+    /// How long the answer takes, in µs. `None` if it is lost.
     back: Option<i64>,
 }
 
@@ -76,9 +84,12 @@ struct World {
     sequence: u64,
     lease: i64,
     limit: Limit,
+    /// How far the server's clock is within a millisecond when the client's clock starts one, in µs.
     phase: i64,
+    /// The times in which the program is paused, in µs.
     pauses: Vec<(i64, i64)>,
     holder: Holder,
+    /// The end of the hold, in ms by the server's clock.
     deadline: i64,
     queue: Vec<Order>,
     /// When the server ended the hold of each owner, in µs.
@@ -88,7 +99,7 @@ struct World {
     next: u32,
     unanswered: Vec<u32>,
     trace: Vec<(i64, Event, Answer)>,
-    /// When it was over, and for which owner.
+    /// When the acquisition ended, for which owner, and with which answer.
     outcome: Option<(i64, usize, Answer)>,
 }
 
@@ -159,7 +170,7 @@ impl World {
         let mut steps = 0;
         while let Some(((at, sequence), happening)) = self.agenda.pop_first() {
             steps += 1;
-            assert!(steps < 20_000, "the world has an end");
+            assert!(steps < 20_000, "the simulation does not end");
             let is_of_program = matches!(
                 happening,
                 Happening::Handles(_) | Happening::Sends | Happening::GivesUp(_) | Happening::IsOver
@@ -190,7 +201,7 @@ impl World {
             Happening::OtherLeaves => self.serve(),
             Happening::Handles(event) => {
                 if let Event::Granted(number) | Event::Nil(number) | Event::Ok(number) | Event::Gone(number) = event {
-                    // The connection of the request was closed.
+                    // The program has closed the connection of the command.
                     if !self.unanswered.contains(&number) {
                         return;
                     }
@@ -262,7 +273,7 @@ impl World {
             Kind::Try | Kind::Wait(_) if self.holder == Holder::Nobody => self.grants(order),
             Kind::Try => self.replies(order, Event::Nil(number)),
             Kind::Wait(block) => {
-                // A repeat takes the place of the copy before.
+                // A repeated request takes the place of its earlier copy.
                 match self.queue.iter().position(|waiter| waiter.owner == owner) {
                     Some(at) => {
                         let before = std::mem::replace(&mut self.queue[at], order);
@@ -309,7 +320,7 @@ impl World {
         answer
     }
 
-    /// Sends what is next, after a pause.
+    /// Plans the sending of the next command, after a pause.
     fn carry_out(&mut self) {
         let pause = if self.random.one_in(2) { 0 } else { self.random.within(0..50_000).cast_signed() };
         self.plan(self.now + pause, Happening::Sends);
@@ -375,8 +386,9 @@ impl World {
     }
 }
 
-/// A hold that was there after the outcome, or a waiter.
+/// Returns a violation if an acquisition that asks for no cleanup has left a hold or a waiter after its outcome.
 fn is_left(cleanup: Cleanup, (holder, waits): (Holder, bool), at: i64, ended: &[Option<i64>]) -> Option<String> {
     let is_held = matches!(holder, Holder::Ours(_)) || ended.iter().flatten().any(|ended| *ended > at);
-    (cleanup == Cleanup::None && (is_held || waits)).then(|| format!("nothing to clean up, but {holder:?}, {waits}"))
+    (cleanup == Cleanup::None && (is_held || waits))
+        .then(|| format!("no cleanup, but the holder is {holder:?}, and a request waits: {waits}"))
 }

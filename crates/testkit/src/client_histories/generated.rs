@@ -1,4 +1,4 @@
-//! Histories of the world, written down for all packages.
+//! Writes histories of the simulations to files, which all packages play.
 
 use std::collections::HashMap;
 
@@ -60,8 +60,8 @@ fn attempts(count: usize) -> Vec<History> {
     histories
 }
 
-/// Returns whether packages may decide otherwise: after a grant that was over, and whether a renewal that confirms is
-/// sent once more when the time is over.
+/// Returns whether packages may differ from the reference in a history: after a grant that has ended, and when a
+/// confirmation is answered or cut after the time of the acquisition.
 fn is_left_to_packages(limit: Limit, trace: &[(i64, attempt::Event, attempt::Answer)]) -> bool {
     use attempt::{Answer, Event};
     let mut is_gone = false;
@@ -89,7 +89,7 @@ fn kind_of(event: &str, answer: &str) -> String {
     format!("{}:{}", first(event), first(answer))
 }
 
-/// Returns this many histories. Of one kind, those with the same events in the same order, there are only a few.
+/// Returns this many histories of validities, at most [`OF_A_KIND`] of them with the same sequence of events.
 fn validities(count: usize) -> Vec<History> {
     let mut histories = Vec::new();
     let mut known: HashMap<Vec<String>, usize> = HashMap::new();
@@ -115,7 +115,7 @@ fn validities(count: usize) -> Vec<History> {
     histories
 }
 
-/// Leaves out the events of a hold that is over, but one.
+/// Leaves out all events after the end of a hold, except for the first one.
 fn until_it_is_over(trace: &[Step]) -> &[Step] {
     let over = trace.iter().position(|step| !matches!(step.after.state(), State::Until(_)));
     over.map_or(trace, |at| &trace[..trace.len().min(at + 2)])
@@ -125,7 +125,7 @@ fn line_of(number: usize, step: &Step) -> Line {
     let mut expected = answers(&step.after);
     let is_told = match step.event {
         Event::Capped(_) => true,
-        // The cap is the end: what else comes then is nobody's rule.
+        // After a hold has reached its cap, there is no rule for its duties.
         _ if step.after.is_capped() => false,
         Event::Granted { .. } | Event::Sent { .. } | Event::Ok(_) | Event::Cut(_) | Event::Refused(_) => true,
         Event::Left(..) => matches!(step.after.duty(), Duty::Renew(_)),
@@ -137,15 +137,16 @@ fn line_of(number: usize, step: &Step) -> Line {
     Line { number, at: step.at, words: step.event.words(), expected }
 }
 
-/// The events of a history at most, and the histories of a kind.
+/// The most events of a history.
 const LONGEST: usize = 14;
+/// The most histories with the same sequence of events.
 const OF_A_KIND: usize = 3;
 
 const HEAD: &str =
     "# Written by `make client-histories`: what the reference answers in random worlds. See README.md.\n";
 
-/// The histories of an acquisition that the repository has.
+/// The number of histories of acquisitions in the repository.
 pub const ATTEMPTS: usize = 1000;
 
-/// The histories of a validity that the repository has.
+/// The number of histories of validities in the repository.
 pub const VALIDITIES: usize = 2000;

@@ -1,13 +1,14 @@
-//! Histories of a client: what the pure code of every package decides (`tests/clients/histories/README.md`).
+//! Histories of clients: events, and the decisions that the pure code of every package must make
+//! (`tests/clients/histories/README.md`).
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | `text` | the form of the files: reads and writes them |
-//! | `play` | plays histories on a machine of whatever package |
-//! | `validity`, `attempt` | the reference |
-//! | `planted` | the ways in which packages were wrong, put back |
-//! | `world`, `attempt_world` | a server with its own clock, a network that delays and loses, a program that pauses; the invariants |
-//! | `generated` | writes histories of that world down |
+//! | `text` | parser and writer of the files |
+//! | `play` | plays histories on the state machine of a package or the reference |
+//! | `validity`, `attempt` | the reference: the validity of a hold, and an acquisition |
+//! | `planted` | former bugs of packages, which can be planted in the reference |
+//! | `world`, `attempt_world` | simulations of a server with its own clock, a network that delays and loses messages, and a program that pauses, with their invariants |
+//! | `generated` | writes histories of the simulations to files |
 
 pub mod attempt;
 pub mod attempt_world;

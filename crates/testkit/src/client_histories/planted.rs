@@ -1,27 +1,27 @@
-//! The ways in which packages were wrong, put back into the reference one by one.
+//! Former bugs of packages, which a test plants in the reference one by one.
 
-/// A defect that the invariant must find.
+/// A bug that the invariants must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// A lease counts from when the answer is read.
+    /// A lease counts from when the answer is read, instead of when the command was sent.
     CountsFromReply,
-    /// A renewal without an answer is none any more, although it is shorter and may still come.
+    /// A renewal without an answer is forgotten, although it has a shorter lease and the server may still execute it.
     ForgetsOpen,
-    /// The answer to `CHECK` counts from when it is read.
+    /// The answer to `CHECK` counts from when it is read, instead of when the command was sent.
     CheckFromReply,
-    /// `CHECK` is believed although a shorter lease was open when it was sent.
+    /// The answer to `CHECK` counts, although a renewal with a shorter lease was unanswered when it was sent.
     CheckForgetsOpen,
-    /// An answer is taken for that to the last command.
+    /// An answer counts as the answer to the last command.
     LateAnswer,
-    /// A single state for several holds: a guard says what the newest one knows.
+    /// All holds share a single state, so that a guard reports the validity of the newest hold.
     SharedSlot,
-    /// The whole lease counts, although both sides count whole milliseconds.
+    /// The whole lease counts, although client and server count in whole milliseconds.
     CountsFractions,
-    /// A grant counts from the copy that was answered, although an earlier one may have been granted.
+    /// A grant counts from the copy of the request that was answered, although an earlier copy may have been granted.
     ForgetsCopy,
-    /// A copy without an answer is forgotten when the acquisition ends.
+    /// An unanswered copy of the request is not cleaned up when the acquisition ends.
     LeavesCopies,
-    /// The nil of a repeat ends the wait.
+    /// A nil ends the wait, although a copy of the request may have taken its place.
     BelievesNilOfRepeat,
 }
 

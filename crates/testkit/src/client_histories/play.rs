@@ -1,14 +1,15 @@
-//! Plays histories on a machine: the reference, or the pure code of a package.
+//! Plays histories on a state machine: the reference, or the pure code of a package.
 
 use super::text::{History, Line};
 
-/// Something that is told events and answers.
+/// A state machine that handles events.
 pub trait Machine {
-    /// Handles the event of a line at its time. Returns all that may be expected: `until 2998`, `renew 1000`, `lost`.
+    /// Handles the event of a line at its time. Returns all answers that a line may expect: `until 2998`, `renew 1000`,
+    /// `lost`.
     fn handle(&mut self, line: &Line) -> Vec<String>;
 }
 
-/// Plays a history on a machine that `new` makes. Returns how the answers differ from what is expected, if they do.
+/// Plays a history on a machine that `new` makes. Returns the first expected answer that is missing, as an error.
 pub fn play(history: &History, new: impl FnOnce() -> Box<dyn Machine>) -> Result<(), String> {
     let mut machine = new();
     for line in &history.lines {
@@ -22,8 +23,8 @@ pub fn play(history: &History, new: impl FnOnce() -> Box<dyn Machine>) -> Result
     Ok(())
 }
 
-/// Plays all histories of this kind (the first word of the first event). Returns how many there were. Panics with those
-/// that failed.
+/// Plays all histories of a kind, which is the first word of the first event. Returns how many there are. Panics with the
+/// histories that failed.
 #[track_caller]
 pub fn play_all(histories: &[History], kind: &str, new: impl Fn() -> Box<dyn Machine>) -> usize {
     let is_of_kind = |history: &&History| history.lines.first().is_some_and(|line| line.words[0] == kind);
@@ -33,7 +34,7 @@ pub fn play_all(histories: &[History], kind: &str, new: impl Fn() -> Box<dyn Mac
     all.len()
 }
 
-/// Returns all histories that the repository has.
+/// Returns the histories in `tests/clients/histories`.
 pub fn all_of_repository() -> Vec<History> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/clients/histories");
     let mut files: Vec<_> = std::fs::read_dir(folder).expect("the folder").map(|entry| entry.unwrap().path()).collect();

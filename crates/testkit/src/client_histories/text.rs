@@ -1,24 +1,24 @@
-//! The form of the files.
+//! The parser and the writer of files with histories.
 
 use std::fmt;
 
-/// A history, as a file has it.
+/// A history in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
     pub name: String,
     pub lines: Vec<Line>,
 }
 
-/// An event, and what must be answered.
+/// An event and the expected answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// In the file, for messages.
+    /// The number of the line in its file, for messages.
     pub number: usize,
-    /// In ms by the client's clock.
+    /// The time by the client's clock, in ms.
     pub at: i64,
     /// The event, split at blanks.
     pub words: Vec<String>,
-    /// Nothing is checked if there are none.
+    /// The expected answers. If there are none, nothing is checked.
     pub expected: Vec<String>,
 }
 

@@ -1,38 +1,53 @@
-//! Until when a hold is certain, and when to renew it: the reference.
+//! The reference for a hold: until when it is certainly held, and when to renew it.
 
 use super::planted::Planted;
 use super::play::Machine;
 use super::text::Line;
 
-/// An event of a hold. Times and leases in ms.
+/// An event of a hold. Times and leases are in ms. The numbers are those of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// The lock was granted. If `open`, an earlier copy of the request is unanswered.
     Granted { lease: i64, sent: i64, open: bool },
+    /// A renewal was sent.
     Sent { number: u32, lease: i64 },
+    /// A renewal was executed.
     Ok(u32),
+    /// The connection of a renewal has broken, or its answer takes too long.
     Cut(u32),
+    /// A renewal was executed, but only up to the cap.
     Capped(u32),
+    /// The server has not executed a renewal.
     Refused(u32),
+    /// A `CHECK` was sent.
     Asked(u32),
+    /// A `CHECK` was answered with the time that is left.
     Left(u32, i64),
+    /// A command was answered with nil.
     Nil(u32),
+    /// The caller looks at the state.
     Now,
+    /// The caller releases the lock.
     Release,
 }
 
-/// The claim of a hold.
+/// The state of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
+    /// The lock is certainly held until this time.
     Until(i64),
     Lost,
     Released,
 }
 
-/// The next duty of a hold.
+/// The next command of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
+    /// A renewal at this time.
     Renew(i64),
+    /// A renewal at this time, if the last one is not answered before.
     Again(i64),
+    /// A `CHECK` at once.
     Check,
     Nothing,
 }
@@ -48,19 +63,20 @@ struct Command {
 struct Question {
     number: u32,
     sent: i64,
-    /// Whether a command that sets the lease was open when it was sent, or was sent since.
+    /// Whether a renewal was unanswered when the `CHECK` was sent, or was sent since.
     is_blurred: bool,
 }
 
-/// The state of a hold.
+/// The state machine of a hold.
 #[derive(Clone, Debug)]
 pub struct Validity {
     state: State,
     duty: Duty,
-    /// The server has no shorter lease.
+    /// A lease that is not longer than the lease on the server.
     sure: i64,
-    /// The shortest of the current group of commands.
+    /// The shortest lease of the current group: renewals that were sent while another one of the group was unanswered.
     shortest: i64,
+    /// The lease that the next renewal asks for.
     wanted: i64,
     commands: Vec<Command>,
     questions: Vec<Question>,
@@ -68,13 +84,13 @@ pub struct Validity {
     planted: Option<Planted>,
 }
 
-/// Client and server count whole milliseconds.
+/// Returns by how much a lease may be shorter for the client, because client and server count in whole ms.
 fn rounding(planted: Option<Planted>) -> i64 {
     if planted == Some(Planted::CountsFractions) { 0 } else { 2 }
 }
 
 impl Validity {
-    /// A hold that was granted.
+    /// Returns a hold that was granted.
     pub fn granted(now: i64, lease: i64, sent: i64, open: bool, planted: Option<Planted>) -> Self {
         let sent_or_read = if planted == Some(Planted::CountsFromReply) { now } else { sent };
         let until = sent_or_read + lease - rounding(planted);
@@ -90,7 +106,7 @@ impl Validity {
             planted,
         };
         if open {
-            // No answer to it is ever read.
+            // The answer to the earlier copy is never read.
             new.commands.push(Command { number: 0, sent, is_open: true });
         }
         new.expire(now);
@@ -180,7 +196,7 @@ impl Validity {
         self.duty = Duty::Again((now + (self.lease() / 6).clamp(50, 2000)).min(until));
     }
 
-    /// Counts a command as answered. `None`: it was, or there is none.
+    /// Marks a command as answered, and returns when it was sent. Returns `None` if it was answered already or is unknown.
     fn close(&mut self, number: u32) -> Option<i64> {
         let command = self.commands.iter_mut().find(|command| command.number == number && command.is_open)?;
         command.is_open = false;
@@ -269,12 +285,12 @@ impl Event {
     }
 }
 
-/// The reference as a player wants it.
+/// The reference as a machine that plays histories.
 #[derive(Default)]
 pub struct Player(Option<Validity>, Option<Planted>);
 
 impl Player {
-    /// With a defect.
+    /// Returns a player of the reference with a defect.
     pub fn with(planted: Planted) -> Self {
         Self(None, Some(planted))
     }
@@ -294,7 +310,7 @@ impl Machine for Player {
     }
 }
 
-/// Returns all that may be expected of a hold.
+/// Returns the answers that a line may expect of a hold.
 pub fn answers(hold: &Validity) -> Vec<String> {
     let state = match hold.state() {
         State::Until(until) => format!("until {until}"),

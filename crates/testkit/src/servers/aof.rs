@@ -1,4 +1,4 @@
-//! The append-only file as a list of commands: what the server also sends to its replicas.
+//! The append-only file as a list of commands, which are also those that the server sends to its replicas.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::server::Server;
 
 impl Server {
-    /// Returns the commands that are in the append-only file: those of the base, if that is no RDB, and those after it.
+    /// Returns the commands in the append-only file: those of its base file, unless that is an RDB, and those after it.
     #[track_caller]
     pub fn aof(&self) -> Vec<Vec<Vec<u8>>> {
         let manifest = fs::read_to_string(self.path("appendonlydir/appendonly.aof.manifest")).expect("an AOF");
@@ -30,7 +30,7 @@ impl Server {
         self.path("appendonlydir").join(line.split(' ').nth(1).expect("file NAME"))
     }
 
-    /// Returns the size of that file.
+    /// Returns the size of the file that commands are appended to.
     #[track_caller]
     pub fn aof_size(&self) -> u64 {
         fs::metadata(self.aof_path()).expect("a file of the manifest").len()

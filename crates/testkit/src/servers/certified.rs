@@ -1,4 +1,4 @@
-//! A server that speaks TLS, and certificates, made on the spot.
+//! Servers with TLS, and certificates for them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use crate::process::free_port;
 use crate::{Server, Setup};
 
-/// A private certificate authority, and what it has signed, as files.
+/// A private certificate authority, and the files of the certificates that it has signed.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     files: tempfile::TempDir,
@@ -34,7 +34,8 @@ impl Authority {
         self.files.path().join(name)
     }
 
-    /// Makes a certificate for this name or address, and its key, which also become `NAME.crt` and `NAME.key`.
+    /// Makes a certificate for this name or address, and its key. Returns both, and writes them to `NAME.crt` and
+    /// `NAME.key`.
     pub fn sign(&self, name: &str) -> [String; 2] {
         let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
         params.distinguished_name.push(DnType::CommonName, name);
@@ -46,7 +47,7 @@ impl Authority {
         pair
     }
 
-    /// Returns a free port, and the configuration of a server that speaks TLS there with a certificate for that name.
+    /// Returns a free port, and the configuration of a server with TLS on that port and a certificate for this name.
     pub fn conf(&self, name: &str) -> (u16, String) {
         self.sign(name);
         let [ca, cert, key] =
@@ -61,8 +62,8 @@ impl Authority {
         (port, conf)
     }
 
-    /// Starts a server with a certificate of its own for that name, and the port where it speaks TLS. None, which is
-    /// said, if this server was built without.
+    /// Starts a server with a certificate for this name. Returns the server and its TLS port. If the server was built
+    /// without TLS, prints that and returns `None`.
     pub fn server(&self, name: &str, conf: &str) -> Option<(Server, u16)> {
         let (port, certificates) = self.conf(name);
         match Setup::new().conf(conf).conf(&certificates).try_start() {
@@ -76,5 +77,5 @@ impl Authority {
     }
 }
 
-/// The setting of a server that asks nobody for a certificate.
+/// The setting of a server that asks clients for no certificate.
 pub const ANYBODY: &str = "tls-auth-clients no";

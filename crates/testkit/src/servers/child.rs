@@ -1,12 +1,12 @@
-//! A client that is a process of its own, so that it can be killed or stopped.
+//! A client as a process, so that a test can kill or stop it.
 
 use std::process::{Child, Command, Stdio};
 
 use crate::process::{die_with_the_tests, signal, spawn};
 use crate::server::Server;
 
-/// Sends each command and waits for its reply, then keeps the connection open forever. The shell itself does all of it: a
-/// child of it would keep the connection, too. Arguments: port, commands.
+/// A script that sends each command and waits for its reply, then keeps the connection open. The shell starts no child,
+/// which would share the connection. Arguments: port, commands.
 const SCRIPT: &str = r#"
 exec 3<>"/dev/tcp/127.0.0.1/$1"
 for command in "${@:2}"; do
@@ -16,8 +16,9 @@ done
 while read -r <&3; do :; done
 "#;
 
-/// The same, then sends a command again and again. Arguments: port, that command, seconds between, the commands before.
-/// The first `read` of the loop gets nothing: it waits for the interval, or for the end of the connection.
+/// A script that sends each command and waits for its reply, then repeats another command at an interval. The first `read`
+/// of the loop waits for the interval, or for the end of the connection. Arguments: port, the command to repeat, the
+/// interval in seconds, the other commands.
 const BEATING: &str = r#"
 exec 3<>"/dev/tcp/127.0.0.1/$1"
 for command in "${@:4}"; do
@@ -39,7 +40,7 @@ impl ClientProcess {
         Self::spawn(&[&["-c", SCRIPT, "client", &server.port().to_string()], commands].concat())
     }
 
-    /// After the commands, it sends another one each `seconds`.
+    /// Starts a client that sends the commands, and then `beat` every `seconds`.
     pub fn start_beating(server: &Server, commands: &[&str], beat: &str, seconds: u64) -> Self {
         let (port, seconds) = (server.port().to_string(), seconds.to_string());
         Self::spawn(&[&["-c", BEATING, "client", &port, beat, &seconds], commands].concat())
@@ -53,12 +54,12 @@ impl ClientProcess {
         Self(spawn(command))
     }
 
-    /// Sends `kill -9`. The process may not be gone yet.
+    /// Sends `SIGKILL`, without waiting for the end of the process.
     pub fn kill9(&self) {
         signal(&self.0, libc::SIGKILL);
     }
 
-    /// Stops the process where it is (`SIGSTOP`).
+    /// Stops the process (`SIGSTOP`).
     pub fn freeze(&self) {
         signal(&self.0, libc::SIGSTOP);
     }

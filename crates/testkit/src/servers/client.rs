@@ -1,5 +1,5 @@
-//! A client that shows everything: values parsed by the `redis` crate, the exact bytes of a reply, pushes, and
-//! replies that have not come yet.
+//! A client that gives access to values parsed by the `redis` crate, the exact bytes of a reply, pushes, and the absence
+//! of a reply.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -13,7 +13,7 @@ use socket2::{Domain, Socket, TcpKeepalive, Type};
 use crate::wait::PATIENCE;
 use crate::wire::{bytes_of, error_text, frame_end, int_of, list_of, parse, text_of};
 
-/// Something that can be sent: `"DLOCK.ACQUIRE k a"` (split at blanks), `&["GET", "k"]`, byte strings, or a [`Cmd`].
+/// A command: `"DLOCK.ACQUIRE k a"` (split at blanks), `&["GET", "k"]`, byte strings, or a [`Cmd`].
 pub trait Request {
     fn packed(&self) -> Vec<u8>;
 }
@@ -67,7 +67,7 @@ impl<R: Request + ?Sized> Request for &R {
 /// A connection.
 pub struct Client {
     stream: TcpStream,
-    /// Received bytes, of which the first `taken` are handed out.
+    /// Received bytes, of which the first `taken` were returned to the caller.
     buffer: Vec<u8>,
     taken: usize,
     pushes: VecDeque<Value>,
@@ -78,8 +78,8 @@ impl Client {
         Self::over(TcpStream::connect(("127.0.0.1", port))?)
     }
 
-    /// Connects from this address, which may be any of 127.0.0.0/8. Keepalive finds out within seconds if the server
-    /// has forgotten the connection: of an end in a network that was cut, nobody was told.
+    /// Connects from this address, which may be any of 127.0.0.0/8. In a network that was cut, the server may have closed
+    /// the connection without the client's knowledge. Keepalive detects that within seconds.
     pub fn connect_from(address: Ipv4Addr, port: u16) -> std::io::Result<Self> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         let probe = Duration::from_secs(1);
@@ -105,23 +105,24 @@ impl Client {
         self.send_raw(&request.packed());
     }
 
+    /// Sends bytes without waiting for a reply.
     pub fn send_raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the server reads what is sent");
     }
 
-    /// Sends all, and reads nothing, to a server that may cut it off.
+    /// Sends all requests and reads nothing. Ignores errors, because the server may close the connection.
     pub fn send_all<R: Request>(&mut self, requests: &[R]) {
         let bytes: Vec<u8> = requests.iter().flat_map(Request::packed).collect();
         let _ = self.stream.write_all(&bytes);
     }
 
-    /// Says that nothing more will come, and stays to listen.
+    /// Closes the sending side of the connection. Replies can still be read.
     pub fn hang_up(&self) {
         self.stream.shutdown(Shutdown::Write).expect("an open connection");
     }
 
-    /// Goes without a word to the server, like a machine that loses its power. Takes the right to do so
-    /// (`CAP_NET_ADMIN`).
+    /// Closes the connection without sending anything to the server, like a machine that loses its power. Needs
+    /// `CAP_NET_ADMIN`.
     pub fn vanish(self) -> std::io::Result<()> {
         let on: libc::c_int = 1;
         let size = size_of_val(&on) as libc::socklen_t;
@@ -133,7 +134,7 @@ impl Client {
         if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
-    /// Returns the next reply, if it comes in time. Pushes are kept aside for [`Client::push`].
+    /// Returns the next reply, if it comes in time. Pushes are kept for [`Client::push`].
     pub fn poll(&mut self, wait: Duration) -> Option<Value> {
         let deadline = Instant::now() + wait;
         loop {
@@ -155,7 +156,7 @@ impl Client {
         }
     }
 
-    /// Waits until the other side closes the connection. Returns the replies that came before.
+    /// Waits until the server closes the connection. Returns the replies that came before.
     #[track_caller]
     pub fn closes(&mut self) -> Vec<Value> {
         let deadline = Instant::now() + PATIENCE;
@@ -180,26 +181,27 @@ impl Client {
         self.pushes.pop_front()
     }
 
-    /// Returns the pushes that were sent before now.
+    /// Returns all pushes that the server has sent so far.
     pub fn pushes(&mut self) -> Vec<Value> {
         self.run("PING");
         self.pushes.drain(..).collect()
     }
 
-    /// Returns the exact bytes of the reply.
+    /// Sends a request and returns the exact bytes of its reply.
     pub fn exact(&mut self, request: impl Request) -> Vec<u8> {
         self.send(request);
         self.expect_frame(Instant::now() + PATIENCE).expect("a reply in time")
     }
 
-    /// Returns the reply of a server that may refuse or go away: then nothing.
+    /// Sends a request and returns its reply, or `None` after an error of the server or of the connection.
     pub fn ask(&mut self, request: impl Request) -> Option<Value> {
         self.stream.write_all(&request.packed()).ok()?;
         let frame = self.frame(Instant::now() + PATIENCE).ok()??;
         Some(parse(&frame)).filter(|value| !matches!(value, Value::ServerError(_)))
     }
 
-    /// Returns the reply, an error as its whole text, or how the connection ended. No reply in time is an end, too.
+    /// Sends a request and returns its reply, with an error of the server as its text, or the error of the connection. A
+    /// missing reply is a `TimedOut` error.
     pub fn outcome(&mut self, request: impl Request) -> std::io::Result<Result<Value, String>> {
         self.outcome_within(PATIENCE, request)
     }
@@ -214,13 +216,14 @@ impl Client {
         })
     }
 
+    /// Sends a request and returns its reply, with an error of the server as its text.
     #[track_caller]
     pub fn attempt(&mut self, request: impl Request) -> Result<Value, String> {
         self.send(request);
         self.read()
     }
 
-    /// Sends all, then reads all.
+    /// Sends up to 256 requests at a time, then reads their replies.
     #[track_caller]
     pub fn pipeline<R: Request>(&mut self, requests: &[R]) -> Vec<Result<Value, String>> {
         let mut replies = Vec::with_capacity(requests.len());
@@ -232,6 +235,7 @@ impl Client {
         replies
     }
 
+    /// Sends a request and returns its reply, which must not be an error.
     #[track_caller]
     pub fn run(&mut self, request: impl Request) -> Value {
         let bytes = request.packed();
@@ -239,6 +243,7 @@ impl Client {
         self.read().unwrap_or_else(|error| panic!("{error}\nto {:?}", String::from_utf8_lossy(&bytes)))
     }
 
+    /// Sends a request and returns the error that it must cause.
     #[track_caller]
     pub fn error(&mut self, request: impl Request) -> String {
         let bytes = request.packed();
@@ -276,7 +281,7 @@ impl Client {
         assert_eq!(value, Value::Okay);
     }
 
-    /// Sends a command of a transaction.
+    /// Sends a command of a transaction, whose reply must be `QUEUED`.
     #[track_caller]
     pub fn queued(&mut self, request: impl Request) {
         assert_eq!(self.text(request), "QUEUED");
@@ -327,7 +332,7 @@ impl Client {
         self.frame(deadline).unwrap_or_else(|e| panic!("reading a reply: {e}"))
     }
 
-    /// Returns one whole frame off the wire, or none in time.
+    /// Returns the next whole frame, or `None` if it is not there in time.
     fn frame(&mut self, deadline: Instant) -> std::io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = frame_end(&self.buffer, self.taken) {
@@ -336,7 +341,7 @@ impl Client {
                 return Ok(Some(frame));
             }
             self.buffer.drain(..std::mem::take(&mut self.taken));
-            // After the time is over, only what has come already.
+            // After the deadline, reads only what has arrived already.
             let left = deadline.saturating_duration_since(Instant::now());
             self.stream.set_nonblocking(left.is_zero())?;
             self.stream.set_read_timeout(Some(left).filter(|left| !left.is_zero()))?;

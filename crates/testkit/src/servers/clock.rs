@@ -1,12 +1,12 @@
-//! Deadlines, between two looks at the server's clock.
+//! Deadlines of keys by the server's clock.
 
 use crate::client::{Client, Request};
 
-/// How far the time that a command works with may be from what `TIME` said just before or after it.
+/// How far the clock of a command may be from the answers to `TIME` just before and after it, in ms.
 const BLUR: i64 = 2;
 
 impl Client {
-    /// Runs a command that must answer an integer, and checks that it left the key with this much to live.
+    /// Runs a command that must answer an integer. Fails unless the key then expires in `left` ms.
     #[track_caller]
     pub fn leaves(&mut self, key: &str, left: i64, request: impl Request) -> i64 {
         let before = self.now();
@@ -18,18 +18,18 @@ impl Client {
         reply
     }
 
-    /// Returns when the key ends (unix ms).
+    /// Returns when the key expires (unix ms).
     #[track_caller]
     pub fn end_of(&mut self, key: &str) -> i64 {
         self.int(format!("PEXPIRETIME {key}"))
     }
 
-    /// Waits until the key's time is over. It may be over already.
+    /// Waits until the key has expired. It may have expired already.
     #[track_caller]
     pub fn outlive(&mut self, key: &str) {
         const GONE: i64 = -2;
         let end = self.end_of(key);
-        assert!(end > 0 || end == GONE, "{key} has no end");
+        assert!(end > 0 || end == GONE, "{key} never expires");
         self.pass(end);
     }
 }

@@ -6,7 +6,7 @@ use crate::server::{Server, Setup};
 use crate::wait::soon;
 use crate::wire::text_of;
 
-/// The settings that make a server a node.
+/// The settings of a cluster node.
 pub const CONF: &str = "cluster-enabled yes\ncluster-node-timeout 5000\ncluster-require-full-coverage no\n";
 
 pub struct Cluster {
@@ -14,6 +14,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Starts a cluster with this number of nodes.
     #[track_caller]
     pub fn start(size: usize) -> Self {
         let nodes: Vec<_> = (0..size).map(|_| Setup::new().conf(CONF).start()).collect();
@@ -35,7 +36,7 @@ impl Cluster {
         Self { nodes }
     }
 
-    /// Starts two nodes: the one that owns the key's slot, and the other.
+    /// Starts a cluster of two nodes. Returns the node that owns the key's slot, and then the other node.
     #[track_caller]
     pub fn of_two(key: &str) -> (Self, usize, usize) {
         let cluster = Self::start(2);
@@ -57,17 +58,19 @@ impl Cluster {
         self.client(node).text("CLUSTER MYID")
     }
 
-    /// Begins to move the key's slot: `IMPORTING` there, `MIGRATING` here.
+    /// Begins to move the key's slot: `IMPORTING` on the target, `MIGRATING` on the source.
     pub fn begin_move(&self, key: &str, from: usize, to: usize) {
         let slot = self.client(0).int(format!("CLUSTER KEYSLOT {key}"));
         self.client(to).ok(format!("CLUSTER SETSLOT {slot} IMPORTING {}", self.id(from)));
         self.client(from).ok(format!("CLUSTER SETSLOT {slot} MIGRATING {}", self.id(to)));
     }
 
+    /// Moves a key with `MIGRATE`.
     pub fn migrate(&self, key: &str, from: usize, to: usize) {
         self.client(from).ok(format!("MIGRATE 127.0.0.1 {} {key} 0 10000", self.nodes[to].port()));
     }
 
+    /// Ends the move of the key's slot: every node learns the new owner, the target first.
     pub fn end_move(&self, key: &str, to: usize) {
         let slot = self.client(0).int(format!("CLUSTER KEYSLOT {key}"));
         let id = self.id(to);
@@ -78,14 +81,14 @@ impl Cluster {
     }
 }
 
-/// Returns one field of `CLUSTER INFO`.
+/// Returns a field of `CLUSTER INFO`.
 #[track_caller]
 pub fn info_field_of_cluster(client: &mut Client, field: &str) -> Option<String> {
     let text = text_of(&client.run("CLUSTER INFO"));
     text.lines().find_map(|line| line.trim().strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
 }
 
-/// Returns whether the server runs as a part of a cluster.
+/// Returns whether the server is a cluster node.
 pub fn in_cluster(client: &mut Client) -> bool {
     info_field(client, "cluster", "cluster_enabled").as_deref() == Some("1")
 }

@@ -6,13 +6,14 @@ use crate::wait::soon;
 use crate::wire::{list_of, text_of};
 
 pub struct ReplicatedCluster {
-    /// The primaries, as they were at first.
+    /// The nodes that were primaries at the start.
     pub primaries: Cluster,
-    /// The replica of the primary with the same number.
+    /// The nodes that were replicas at the start, each of the primary with the same number.
     pub replicas: Vec<Server>,
 }
 
 impl ReplicatedCluster {
+    /// Starts a cluster with this number of primaries.
     #[track_caller]
     pub fn start(size: usize) -> Self {
         let primaries = Cluster::start(size);
@@ -34,17 +35,17 @@ impl ReplicatedCluster {
         }
         for node in whole.servers() {
             let replicas = || text_of(&node.client().run("CLUSTER NODES")).matches("slave ").count();
-            soon("everybody knows the replicas", || replicas() == size);
-            // Valkey 8.0 does not write down by itself to which shard a replica has gone, and does not start again from a
-            // file in which it is in another one than its primary.
+            soon("all nodes know the replicas", || replicas() == size);
+            // Valkey 8.0 does not save by itself that a replica has changed its shard. It refuses to start from a file in
+            // which a replica and its primary are in different shards.
             let shards = || list_of(&node.client().run("CLUSTER SHARDS")).len();
-            soon("and their shards", || shards() == size);
+            soon("all nodes know the shards of the replicas", || shards() == size);
             node.client().ok("CLUSTER SAVECONFIG");
         }
         whole
     }
 
-    /// Returns all of them, the primaries of the beginning first.
+    /// Returns all nodes, first those that were primaries at the start.
     pub fn servers(&self) -> impl Iterator<Item = &Server> {
         self.primaries.nodes.iter().chain(&self.replicas)
     }

@@ -1,5 +1,5 @@
-//! The harness of the conformance suite of all clients (`tests/conformance`), for tests that have no harness of their
-//! own: the program starts the suite with itself as the adapter.
+//! A harness for programs that run the conformance suite of all clients (`tests/conformance`). The program starts the
+//! suite with itself as the adapter.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::thread;
 use super::skip::skipped;
 use super::stopwatch::Stopwatch;
 
-/// How many scenarios are played at a time.
+/// The number of scenarios that are played at the same time.
 const AT_A_TIME: usize = 3;
 
 /// The suite, and the Python that runs it.
@@ -19,9 +19,9 @@ pub struct Suite {
     root: &'static str,
 }
 
-/// Runs the program: `adapter` is the adapter, and without arguments `play` plays the suite.
+/// Runs the program: as the adapter with the argument `adapter`, otherwise as a test that plays the suite by `play`.
 pub fn main(adapter: fn(), play: fn(&Suite)) {
-    // The arguments of `cargo test`: this program is one test, named conformance.
+    // With the arguments of `cargo test`, the program is a single test with the name `conformance`.
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).find(|argument| !argument.starts_with('-')) {
         Some("adapter") => adapter(),
@@ -53,8 +53,8 @@ impl Suite {
         format!("{}/tests/conformance/scenarios", self.root)
     }
 
-    /// Plays scenarios, a few at a time, since they mostly wait: each in a process of its own with servers of its own.
-    /// Returns those that failed.
+    /// Plays scenarios, each in a process of its own with servers of its own, and a few at the same time, because they
+    /// mostly wait. Returns the scenarios that failed.
     pub fn failed<'a>(&self, scenarios: &[&'a str], title: &str) -> Vec<&'a str> {
         let left = Mutex::new(scenarios.iter().copied());
         let next = || left.lock().expect("no panic").next();
@@ -65,8 +65,8 @@ impl Suite {
         })
     }
 
-    /// Plays a scenario, on `dlock serve` with DLOCK_THROUGH=serve. Returns whether it passed. After a failure while the
-    /// machine was late it is played again, twice at most.
+    /// Plays a scenario, on `dlock serve` if `DLOCK_THROUGH` is `serve`. Returns whether it passed. A scenario that failed
+    /// while the machine was late is repeated, at most twice.
     fn passes(&self, scenario: &str, title: &str) -> bool {
         let options = ["--only", scenario, "--title", title];
         for _ in 0..2 {
@@ -91,6 +91,6 @@ impl Suite {
         }
         suite.arg("--").arg(std::env::current_exe().expect("this program")).arg("adapter");
         suite.env("PYTHONDONTWRITEBYTECODE", "1");
-        suite.status().expect("it starts").success()
+        suite.status().expect("the suite starts").success()
     }
 }

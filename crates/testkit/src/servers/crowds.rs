@@ -1,19 +1,19 @@
-//! Locks, queues and sessions that a client makes large.
+//! Large locks, queues and sessions.
 
 use crate::client::Client;
 use crate::lock::lock_info;
 use crate::random::{Random, seeded};
 use crate::server::Server;
 
-/// Holds, locks.
+/// The number of holds of a large lock, and of locks of a large session.
 pub const MANY: usize = 100_000;
-/// The keys of requests for several locks.
+/// The number of keys of a request for several locks.
 pub const KEYS: usize = 64;
-/// With such requests.
+/// The number of clients with a request for several locks.
 pub const WAITERS: usize = 1000;
 
-/// Lets `waiters` owners read `k0` and wait for `k1`, which others read. A search from `k0` finds all of the others
-/// behind each of the first.
+/// Lets `waiters` owners hold `k0` shared and wait for `k1`, which 260 other owners hold shared. A deadlock search from
+/// `k0` finds all of these 260 owners behind each of the waiters. Owners have names of `bytes` bytes.
 pub fn crossing(server: &Server, waiters: usize, bytes: usize) -> Vec<Client> {
     const OTHERS: usize = 260;
     let mut client = server.client();
@@ -22,7 +22,7 @@ pub fn crossing(server: &Server, waiters: usize, bytes: usize) -> Vec<Client> {
     queue(server, waiters, |n| format!("DLOCK.WLOCK k1 {n:0bytes$} BLOCK 0"))
 }
 
-/// Clients that wait.
+/// Connects clients that send these requests and wait.
 pub fn queue(server: &Server, waiters: usize, request: impl Fn(usize) -> String) -> Vec<Client> {
     let mut clients: Vec<_> = (0..waiters).map(|_| server.client()).collect();
     clients.iter_mut().enumerate().for_each(|(n, client)| client.send(request(n)));
@@ -30,7 +30,7 @@ pub fn queue(server: &Server, waiters: usize, request: impl Fn(usize) -> String)
     clients
 }
 
-/// Starts [`MANY`] readers of `k`. Returns their connection, and one more.
+/// Sends [`MANY`] requests that each hold `k` shared. Returns their connection, and the connection of one more reader.
 pub fn readers(server: &Server, request: impl Fn(usize) -> String) -> (Client, Client) {
     let (mut session, mut client) = (server.client(), server.client());
     session.pour((0..MANY).map(request));
@@ -39,7 +39,8 @@ pub fn readers(server: &Server, request: impl Fn(usize) -> String) -> (Client, C
     (session, client)
 }
 
-/// Does the same, with leases that all end at the returned time: late enough for a machine as busy as this one.
+/// Lets [`MANY`] readers hold `k` with leases that all end at the returned time. Doubles the lease until the machine is
+/// fast enough to make them all.
 pub fn readers_until(server: &Server) -> (Client, i64) {
     let mut client = server.client();
     for seconds in [4, 8, 16, 32] {
@@ -51,17 +52,17 @@ pub fn readers_until(server: &Server) -> (Client, i64) {
             return (client, end);
         }
     }
-    panic!("100,000 commands take longer than half a minute");
+    panic!("{MANY} commands take longer than half a minute");
 }
 
-/// Opens a connection that holds [`MANY`] locks as long as it lives.
+/// Opens a connection whose session holds [`MANY`] locks.
 pub fn session_of_many(server: &Server) -> Client {
     let mut session = server.client();
     session.pour((0..MANY).map(|n| format!("DLOCK.ACQUIRE k{n} a PX 600000 SESSION")));
     session
 }
 
-/// Opens the named session `s`, to which [`MANY`] holds are bound: each by such a request.
+/// Opens the named session `s`, and binds [`MANY`] holds to it by these requests.
 pub fn named_session_of_many(server: &Server, request: impl Fn(usize) -> String) -> Client {
     let mut client = server.client();
     client.int("DLOCK.SESSION s PX 600000 NX");
@@ -70,7 +71,7 @@ pub fn named_session_of_many(server: &Server, request: impl Fn(usize) -> String)
     client
 }
 
-/// Lets a client hold [`KEYS`] locks, `k0` and so on, for which any number may wait.
+/// Lets a client hold [`KEYS`] locks, `k0` and so on. Removes the limit of waiters.
 pub fn several_held(server: &Server) -> Client {
     let mut client = server.client();
     client.ok("CONFIG SET dlock.max-waiters 0");
@@ -80,7 +81,7 @@ pub fn several_held(server: &Server) -> Client {
     client
 }
 
-/// Returns [`WAITERS`] clients, and the request of each to wait for all of these locks.
+/// Returns [`WAITERS`] clients, each with a request that waits for all locks of [`several_held`].
 pub fn waiters_for_all(server: &Server) -> Vec<(Client, String)> {
     let mut random = seeded(19);
     let request = |n| format!("DLOCK.MACQUIRE {KEYS} {} w{n} BLOCK 0 PX 600000", shuffled(&mut random));
@@ -88,7 +89,7 @@ pub fn waiters_for_all(server: &Server) -> Vec<(Client, String)> {
     requests.into_iter().map(|request| (server.client(), request)).collect()
 }
 
-/// Lets them join one after the other: the requests of a thousand clients at once are no single turn's work.
+/// Sends the requests of the clients one after the other, so that the server does not handle them all in one turn.
 pub fn join(server: &Server, waiters: &mut [(Client, String)]) {
     let mut watch = server.client();
     for (client, request) in &mut *waiters {
@@ -98,7 +99,7 @@ pub fn join(server: &Server, waiters: &mut [(Client, String)]) {
     server.left_waiting(waiters.len() as i64);
 }
 
-/// Returns all keys, in any order.
+/// Returns all keys in random order.
 fn shuffled(random: &mut Random) -> String {
     let mut left: Vec<usize> = (0..KEYS).collect();
     let keys = (0..KEYS).map(|_| format!("k{}", left.swap_remove(random.below(left.len() as u64) as usize)));

@@ -1,4 +1,4 @@
-//! Clients that send as fast as the server reads.
+//! Clients that send commands as fast as the server reads them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,32 +10,32 @@ use crate::client::Client;
 use crate::server::Server;
 use crate::turn::OnDrop;
 
-/// How many commands are sent at once: enough to fill the server's buffer for the connection.
+/// The number of commands that are sent at once: enough to fill the server's buffer for the connection.
 const BATCH: u64 = 200;
 
-/// How many locks are held under an attack.
+/// The number of locks that a session holds during an attack.
 pub const ATTACKED: usize = 20;
-/// How long an attack takes: enough for every lease to be extended several times.
+/// The duration of an attack, in which every lease must be extended several times.
 const ATTACK: Duration = Duration::from_secs(5);
 
-/// The effect of an attack on others.
+/// The effect of an attack on other clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// How many of the [`ATTACKED`] session locks were lost.
     pub lost: usize,
-    /// The longest that a `PING` took, by the clock on the wall.
+    /// The longest time that a `PING` took, as wall time.
     pub longest_ping: Duration,
 }
 
-/// Clients that send commands without reading any reply, until this is dropped.
+/// Clients that send commands without reading any reply, until the value is dropped.
 pub struct Flood {
     has_ended: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Lets `clients` clients send, each from a thread of its own, the result of `command` for the client's number and
-    /// the number of the command.
+    /// Starts clients that send commands, each from a thread of its own. `command` makes a command from the number of the
+    /// client and the number of the command.
     pub fn flood(&self, clients: u64, command: impl Fn(u64, u64) -> Vec<u8> + Copy + Send + 'static) -> Flood {
         let has_ended = Arc::new(AtomicBool::new(false));
         let begin = |client| {
@@ -48,7 +48,7 @@ impl Server {
 }
 
 impl Server {
-    /// Returns the longest time that a `PING` takes while this acts, by the clock on the wall.
+    /// Returns the longest time that a `PING` takes while `act` runs, as wall time.
     pub fn longest_ping(&self, act: impl FnOnce()) -> Duration {
         let (mut pinger, has_ended) = (self.client(), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -62,7 +62,7 @@ impl Server {
                 }
                 longest
             });
-            // A panic ends the PINGs, too: the scope waits for them.
+            // The guard ends the PINGs even after a panic, because the scope waits for their thread.
             let pinging_ends = OnDrop(|| has_ended.store(true, Ordering::Relaxed));
             act();
             drop(pinging_ends);
@@ -70,7 +70,8 @@ impl Server {
         })
     }
 
-    /// Holds [`ATTACKED`] locks by a session with this lease while others act.
+    /// Holds [`ATTACKED`] locks by a session with this lease during an attack, which `act` starts and the drop of its
+    /// result ends.
     pub fn sessions_under(&self, lease: Duration, act: impl FnOnce() -> Box<dyn Any>) -> Outcome {
         let [mut client, mut session] = [self.client(), self.client()];
         let acquire = |n| session.int(format!("DLOCK.ACQUIRE victim{n} v PX {} SESSION", lease.as_millis()));
@@ -103,7 +104,7 @@ impl Drop for Flood {
     fn drop(&mut self) {
         self.has_ended.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A client that the server has cut off panicked, and has said so.
+            // The thread panics, with a message, if the server has closed its connection.
             let _ = thread.join();
         }
     }

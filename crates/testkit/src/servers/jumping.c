@@ -1,6 +1,6 @@
-/* Preloaded into a server whose clock jumps: adds the number in the file $CHAOS_CLOCK (8 bytes, signed µs) to the
- * unix time. Monotonic clocks stay as they are. It neither allocates nor locks, since an allocator asks for the
- * time while it starts: libfaketime hangs there with the jemalloc of Debian's servers. */
+/* A library that is preloaded into a server, to make its clock jump. Adds the number in the file $CHAOS_CLOCK (8 bytes,
+ * signed µs) to the unix time. Monotonic clocks stay unchanged. The library neither allocates nor locks, because jemalloc
+ * asks for the time while it starts. (With the jemalloc of Debian's servers, libfaketime hangs for that reason.) */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -52,7 +52,7 @@ time_t time(time_t *result) {
     return now.tv_sec;
 }
 
-/* Valkey loads modules with RTLD_DEEPBIND, which would give them the clock of libc. */
+/* Removes RTLD_DEEPBIND, with which Valkey loads modules. They would use the clock of libc otherwise. */
 void *dlopen(const char *file, int mode) {
     void *(*next)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
     return next(file, mode & ~RTLD_DEEPBIND);

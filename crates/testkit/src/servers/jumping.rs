@@ -1,4 +1,4 @@
-//! A clock that jumps: a small library preloaded into the server, and the file that it reads its offset from.
+//! A clock that jumps: a small library that is preloaded into the server, and the file with the clock's offset.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ impl JumpingClock {
     /// Builds the library in `dir`.
     ///
     /// # Errors
-    /// As of [`shared_library`].
+    /// The library cannot be built ([`shared_library`]), or the file of the offset cannot be written.
     pub fn build(dir: &Path) -> io::Result<JumpingClock> {
         let (library, path) = (shared_library(dir, "jumping", SOURCE)?, dir.join("clock"));
         let file = File::create(&path)?;
@@ -28,17 +28,17 @@ impl JumpingClock {
         Ok(JumpingClock { library, path, file, offset: 0 })
     }
 
-    /// Has a server, once started, live by this clock.
+    /// Returns the setup of a server that uses this clock.
     pub fn give(&self, setup: Setup) -> Setup {
         setup.env("LD_PRELOAD", self.library.clone()).env("CHAOS_CLOCK", self.path.clone())
     }
 
-    /// Returns how far it is ahead, in µs.
+    /// Returns how far the clock is ahead of real time, in µs.
     pub fn offset(&self) -> i64 {
         self.offset
     }
 
-    /// Makes the clock jump, in µs.
+    /// Sets the clock forward, or back if `micros` is negative.
     ///
     /// # Errors
     /// The file of the offset cannot be written.

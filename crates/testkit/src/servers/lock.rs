@@ -1,4 +1,4 @@
-//! `DLOCK.INFO` as a value, and as strict as the contract about what it looks like.
+//! `DLOCK.INFO` as a value. Fails unless the reply has exactly the fields of the contract.
 
 use redis::Value;
 
@@ -10,7 +10,7 @@ pub struct Info {
     pub mode: String,
     pub holders: i64,
     pub count: i64,
-    /// The highest live one; 0 stands for the nil of a lock that nobody holds.
+    /// The highest token of a live hold, or 0 if the lock is not held.
     pub token: i64,
     pub ttl: i64,
     pub waiters: i64,
@@ -30,7 +30,7 @@ pub struct Hold {
     pub held: i64,
     /// Milliseconds to the cap, if there is one.
     pub cap: Option<i64>,
-    /// The number of the permit, if it was asked for.
+    /// The number of the permit, if the request asked for one.
     pub slot: Option<i64>,
 }
 
@@ -39,28 +39,29 @@ pub struct Hold {
 pub struct Queued {
     pub owner: Vec<u8>,
     pub mode: String,
-    /// For how long, in ms.
+    /// How long the request has waited, in ms.
     pub waiting: i64,
     /// The id of the client.
     pub client: i64,
-    /// How many entries it asks for.
+    /// How many entries the request asks for.
     pub permits: i64,
-    /// The limit; `None`: no limit.
+    /// The limit of permits, if there is one.
     pub limit: Option<i64>,
-    /// How many keys it waits for together.
+    /// How many keys the request waits for.
     pub keys: i64,
-    /// The address and the name of the client, if the user may see them.
+    /// The address of the client, if the user may see it.
     pub addr: Option<String>,
+    /// The name of the client, if the user may see it.
     pub name: Option<String>,
 }
 
-/// Sends `DLOCK.INFO` with these arguments ("k FULL COUNT 0"). `None`: no live hold and no waiter.
+/// Sends `DLOCK.INFO` with these arguments ("k FULL COUNT 0"). Returns `None` without a live hold and a waiter.
 #[track_caller]
 pub fn lock_info(client: &mut Client, arguments: &str) -> Option<Info> {
     info_reply(client, format!("DLOCK.INFO {arguments}"))
 }
 
-/// Returns the reply to a whole `DLOCK.INFO` command.
+/// Sends a complete `DLOCK.INFO` command. Returns its reply.
 #[track_caller]
 pub fn info_reply(client: &mut Client, request: impl Request) -> Option<Info> {
     match client.run(request) {
@@ -69,7 +70,7 @@ pub fn info_reply(client: &mut Client, request: impl Request) -> Option<Info> {
     }
 }
 
-/// Returns the one hold of an owner in one mode.
+/// Returns the hold of an owner in a mode, if there is one.
 #[track_caller]
 pub fn hold(client: &mut Client, key: &str, owner: &str, mode: &str) -> Option<Hold> {
     let holds = lock_info(client, &format!("{key} OWNER {owner}"))?.holds.expect("OWNER shows holds");
@@ -87,7 +88,7 @@ impl Info {
         let list = |at: usize| fields.get(at).map(|(_, value)| list_of(value));
         let mode = text_of(&fields[0].1);
         assert!(["exclusive", "shared", "both", "free"].contains(&mode.as_str()), "{mode}");
-        assert_eq!(fields[3].1 == Value::Nil, mode == "free", "a token, or nil if nobody holds it: {fields:?}");
+        assert_eq!(fields[3].1 == Value::Nil, mode == "free", "a token, or nil if the lock is free: {fields:?}");
         Self {
             token: if mode == "free" { 0 } else { int_of(&fields[3].1) },
             mode,
@@ -112,7 +113,7 @@ impl Hold {
     fn of(value: &Value) -> Self {
         let fields = fields_of(value);
         let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
-        // The previous release shows the first six (`make upgrade`).
+        // The previous release, which `make upgrade` runs, has only the first six fields.
         let all = ["owner", "mode", "count", "token", "ttl", "session", "held", "cap", "slot"];
         assert!(names == all || names == all[..6], "{names:?}");
         let later =
@@ -152,7 +153,7 @@ impl Queued {
     }
 }
 
-/// Returns the pairs of a map, also of one that is a flat array (RESP2).
+/// Returns the pairs of a map, which is a flat array in RESP2.
 #[track_caller]
 pub fn fields_of(value: &Value) -> Vec<(String, Value)> {
     let flat = list_of(value);

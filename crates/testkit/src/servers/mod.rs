@@ -1,7 +1,7 @@
-//! Real servers, a client that shows everything, and ways to wait for things.
+//! Real servers, a client that shows replies exactly, and waits for conditions.
 //!
-//! `DLOCK_SERVER` names the server (default: `redis-server` on the path), `DLOCK_MODULE` and `DLOCK_MODULE_HOOKS`
-//! the module and its debug build, with the hooks for tests.
+//! `DLOCK_SERVER` is the server's program (default: `redis-server` on the path), `DLOCK_MODULE` the module, and
+//! `DLOCK_MODULE_HOOKS` its debug build with the hooks for tests.
 
 pub mod aof;
 #[cfg(feature = "certificates")]
@@ -44,7 +44,7 @@ pub use stopwatch::Stopwatch;
 pub use wait::{eventually, soon};
 pub use wire::{bytes_of, int_of, list_of, text_of};
 
-/// Builds a request out of words of different kinds: `req!["DLOCK.ACQUIRE", key, b"\xff", "PX", 100]`.
+/// Builds a request from words of different types: `req!["DLOCK.ACQUIRE", key, b"\xff", "PX", 100]`.
 #[macro_export]
 macro_rules! req {
     ($name:expr $(, $word:expr)* $(,)?) => {{

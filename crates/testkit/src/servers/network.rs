@@ -1,4 +1,4 @@
-//! A network of its own, in which packets can be dropped: nobody is told, by no FIN and no RST.
+//! A network namespace in which a test can drop packets, so that neither side of a connection gets a FIN or RST.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -13,14 +13,15 @@ thread_local! {
     static ENTERED: RefCell<Option<File>> = const { RefCell::new(None) };
 }
 
-/// A network namespace with a loopback device (127.0.0.0/8) and nothing else. It ends with its threads and processes.
+/// A network namespace with only a loopback device (127.0.0.0/8). The kernel removes it with its last thread or process.
 pub struct Network(());
 
 impl Network {
     /// Moves the calling thread into a new network. The threads and servers that it starts are in it, too.
     ///
     /// # Errors
-    /// Without `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`, or the command `ip` of iproute2. The thread is then where it was.
+    /// The process lacks `CAP_SYS_ADMIN` or `CAP_NET_ADMIN`, or the command `ip` of iproute2 is missing. The thread then
+    /// stays in its network.
     pub fn enter() -> Result<Self> {
         let before = File::open(MINE)?;
         // SAFETY: changes nothing but the network of this thread.
@@ -34,7 +35,7 @@ impl Network {
 
     fn set_up() -> Result<()> {
         ip("link set lo up")?;
-        // The rule that finds local addresses makes room for rules before it.
+        // The rule for local addresses moves from 0 to 1, so that rules of `cut` come before it.
         ip("rule add pref 1 lookup local")?;
         ip("rule del pref 0")?;
         ENTERED.set(Some(File::open(MINE)?));
@@ -46,13 +47,13 @@ impl Network {
         BOTH_WAYS.iter().try_for_each(|way| ip(&format!("rule add pref 0 {way} {address} blackhole")))
     }
 
-    /// Lets packets through again. The kernel then repeats those that were dropped, as far as their connections live.
+    /// Lets packets through again. The kernel then sends the dropped packets of open connections again.
     pub fn heal(&self, address: Ipv4Addr) -> Result<()> {
         BOTH_WAYS.iter().try_for_each(|way| ip(&format!("rule del pref 0 {way} {address} blackhole")))
     }
 }
 
-/// Lets the process start in the network of the calling thread, whichever thread will start it.
+/// Lets a process start in the network of the calling thread, even if another thread starts it.
 pub(crate) fn enter_with(command: &mut Command) {
     let Some(network) = ENTERED.with_borrow(|network| network.as_ref().map(|file| file.try_clone().expect("a file")))
     else {

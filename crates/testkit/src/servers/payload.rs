@@ -1,11 +1,11 @@
-//! The payload of `DUMP`, taken apart: `type, value, RDB version (2 bytes), CRC64 (8 bytes)`.
+//! The parts of a payload of `DUMP`: `type, value, RDB version (2 bytes), CRC64 (8 bytes)`.
 
 /// Returns a dump's payload without its trailer.
 pub fn body(dump: &[u8]) -> Vec<u8> {
     dump[..dump.len() - 10].to_vec()
 }
 
-/// Makes a valid dump again, with the trailer of `like` and a correct checksum.
+/// Returns a valid payload with this body, the RDB version of `like` and a correct checksum.
 pub fn seal(body: &[u8], like: &[u8]) -> Vec<u8> {
     let mut dump = body.to_vec();
     dump.extend_from_slice(&like[like.len() - 10..like.len() - 8]);
@@ -21,9 +21,7 @@ pub fn crc64(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Replaces every place where a number is stored, whichever of the usual ways of storing it was taken: fixed,
-/// LEB128, or that with a sign (zigzag).
-/// Tells how many there were.
+/// Replaces every occurrence of a number in fixed-size, LEB128 or zigzag LEB128 encoding. Returns how many there were.
 pub fn replace_number(bytes: &mut [u8], old: u64, new: u64) -> usize {
     let ways: [fn(u64) -> Vec<u8>; 4] =
         [|n| n.to_le_bytes().to_vec(), |n| n.to_be_bytes().to_vec(), leb128, |n| leb128(n << 1)];

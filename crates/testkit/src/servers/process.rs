@@ -1,4 +1,4 @@
-//! The module, the server's binary, and the port that it is started on.
+//! The module, the server's program, its process and its port.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -12,11 +12,12 @@ use std::sync::{LazyLock, Mutex, mpsc};
 
 use crate::network;
 
-/// Returns the module as it is shipped.
+/// Returns the path of the release build of the module.
 pub fn module_path() -> PathBuf {
     built("DLOCK_MODULE", "target/release/libdlock.so")
 }
 
+/// Returns the path in an environment variable, or a default in the repository. Fails if there is no such file.
 pub fn built(variable: &str, default: &str) -> PathBuf {
     let path = match std::env::var_os(variable).filter(|path| !path.is_empty()) {
         Some(path) => PathBuf::from(path),
@@ -26,7 +27,7 @@ pub fn built(variable: &str, default: &str) -> PathBuf {
     path.canonicalize().expect("a path that exists")
 }
 
-/// Returns the server's binary: what `DLOCK_SERVER` names, or `redis-server`.
+/// Returns the server's program: the value of `DLOCK_SERVER`, or `redis-server`.
 pub fn server_program() -> PathBuf {
     let named = std::env::var_os("DLOCK_SERVER").filter(|name| !name.is_empty());
     named.map_or_else(|| PathBuf::from("redis-server"), PathBuf::from)
@@ -36,19 +37,19 @@ pub fn server_command(home: &Path) -> Command {
     command_of(&server_program(), &[], home)
 }
 
-/// Returns the command that starts this binary as a server, under the command `wrapper` unless that is empty.
+/// Returns the command that starts this program as a server, by the command `wrapper` unless that is empty.
 pub fn command_of(binary: &Path, wrapper: &[OsString], home: &Path) -> Command {
     let mut words = wrapper.iter().map(OsString::as_os_str).chain([binary.as_os_str()]);
     let mut command = Command::new(words.next().unwrap_or_default());
     command.args(words);
     let stderr = fs::File::create(home.join("stderr")).expect("a writable directory");
-    // An operator may have set this variable: the tests show that a panic is no worse with it.
+    // An operator may set this variable, so the tests run with it.
     command.env("RUST_BACKTRACE", "1");
     command.arg(home.join("redis.conf")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     die_with_the_tests(&mut command);
     hear_all_signals(&mut command);
-    // The process ignores the signal for a file over its limit: the write fails, as on a full disk, and the process
-    // goes on.
+    // The process ignores the signal for a file over its limit. The write then fails, as on a full disk, and the process
+    // continues.
     // SAFETY: `signal` is async-signal-safe.
     unsafe {
         command.pre_exec(|| match libc::signal(libc::SIGXFSZ, libc::SIG_IGN) {
@@ -59,14 +60,14 @@ pub fn command_of(binary: &Path, wrapper: &[OsString], home: &Path) -> Command {
     command
 }
 
-/// Returns the command of the same binary as a Sentinel, which keeps its state in its configuration file.
+/// Returns the command that starts the server's program as a Sentinel, which keeps its state in its configuration file.
 pub fn sentinel_command(home: &Path) -> Command {
     let mut command = server_command(home);
     command.arg("--sentinel");
     command
 }
 
-/// Lets the kernel kill the process when the one of the tests ends.
+/// Lets the kernel kill the process when the test process ends.
 pub fn die_with_the_tests(command: &mut Command) {
     // SAFETY: `prctl` is async-signal-safe and touches nothing of the parent.
     unsafe {
@@ -77,8 +78,8 @@ pub fn die_with_the_tests(command: &mut Command) {
     }
 }
 
-/// Lets the process begin with no signal ignored. A shell that starts the tests in the background, as a gate may, has
-/// them ignore `INT` and `QUIT`; the process would too, and no shell below it could trap them.
+/// Lets the process start without ignored signals. A shell that starts the tests in the background makes them ignore
+/// `INT` and `QUIT`. The process would inherit that, and no shell that it starts could trap these signals.
 pub fn hear_all_signals(command: &mut Command) {
     let hear = || {
         for number in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM, libc::SIGTSTP] {
@@ -95,18 +96,18 @@ pub fn hear_all_signals(command: &mut Command) {
     }
 }
 
-/// How a parent leaves the signal `CHLD` to the programs that it starts.
+/// The state of the signal `CHLD` that a program inherits from its parent.
 #[derive(Clone, Copy, Debug)]
 pub enum Children {
-    /// The process ignores the signal: the kernel then forgets the codes of children.
+    /// The process ignores the signal, so the kernel drops the exit codes of its children.
     Ignored,
-    /// The process has the kernel forget the codes by a flag.
+    /// The process has set `SA_NOCLDWAIT`, so the kernel drops the exit codes of its children.
     Forgotten,
     /// The process blocks the signal.
     Blocked,
 }
 
-/// Lets the process begin with `CHLD` as such a parent leaves it.
+/// Lets the process start with `CHLD` in this state.
 pub fn inherit_children(command: &mut Command, how: Children) {
     let prepare = move || {
         // SAFETY: all of these are async-signal-safe, and the structures are plain data of this frame.
@@ -134,7 +135,7 @@ pub fn inherit_children(command: &mut Command, how: Children) {
     }
 }
 
-/// Gives the process the orphans among its descendants, as if it were the first process of a container.
+/// Makes the process the new parent of orphans among its descendants, like the first process of a container.
 pub fn adopt_orphans(command: &mut Command) {
     // SAFETY: `prctl` is async-signal-safe and touches nothing of the parent.
     unsafe {
@@ -153,7 +154,7 @@ pub fn signal(child: &Child, signal: i32) {
     assert_eq!(done, 0, "signal {signal}");
 }
 
-/// Sets how large the files of a child may become.
+/// Limits the size of files that a child writes.
 pub fn limit_files(child: &Child, bytes: u64) {
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
     let pid = i32::try_from(child.id()).expect("a process id");
@@ -162,8 +163,8 @@ pub fn limit_files(child: &Child, bytes: u64) {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Starts a process from a thread that lives as long as the tests do: a death signal is tied to the parent's
-/// *thread*, and a test's thread ends before a server that several tests share.
+/// Starts a process from a thread that lives as long as the test process. A death signal is tied to the parent's
+/// *thread*, and the thread of a test ends before a server that several tests share.
 pub fn spawn(mut command: Command) -> Child {
     type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
     static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
@@ -178,12 +179,12 @@ pub fn spawn(mut command: Command) -> Child {
     network::enter_with(&mut command);
     let program = command.get_program().to_owned();
     let (reply, child) = mpsc::channel();
-    SPAWNER.send((command, reply)).expect("the spawner lives");
+    SPAWNER.send((command, reply)).expect("the spawner runs");
     let child = child.recv().expect("the spawner answers");
     child.unwrap_or_else(|e| panic!("cannot start {}: {e} (set DLOCK_SERVER)", program.display()))
 }
 
-/// Builds a shared library of C source in `dir`, with the C compiler that also links Rust programs.
+/// Builds a shared library from C source in `dir`, with the C compiler that also links Rust programs.
 ///
 /// # Errors
 /// A file cannot be written, or the compiler is missing or fails.
@@ -199,11 +200,11 @@ pub fn shared_library(dir: &Path, name: &str, code: &str) -> std::io::Result<Pat
     Ok(library)
 }
 
-/// Returns a port nobody listens on, outside of the range from which the system takes ports for outgoing connections,
-/// with room for the cluster bus (port + 10,000). No suite in any language takes the same port while this process holds
-/// its UDP socket, even if the server there is down. CONTRIBUTING.md has the rule.
+/// Returns a free port, outside of the range for outgoing connections and with room for the cluster bus (port + 10,000).
+/// No test suite takes the same port while this process holds its UDP socket, even while the server is down.
+/// CONTRIBUTING.md has the rule.
 pub fn free_port() -> u16 {
-    // Processes with adjacent ids begin far apart.
+    // Processes with adjacent ids start far apart.
     static NEXT: LazyLock<AtomicU16> =
         LazyLock::new(|| AtomicU16::new((std::process::id() % 10_000 * 97 % 10_000) as u16));
     static HELD: Mutex<VecDeque<UdpSocket>> = Mutex::new(VecDeque::new());
@@ -212,8 +213,7 @@ pub fn free_port() -> u16 {
         let at = ("127.0.0.1", port);
         if let (Ok(held), Ok(_)) = (UdpSocket::bind(at), TcpListener::bind(at)) {
             let mut all = HELD.lock().expect("no panic");
-            // The sockets of the last 50 ports are enough: a server that is up holds its port by itself, and open files
-            // are limited.
+            // Keeps the sockets of the last 50 ports only, since open files are limited. Running servers hold their ports.
             if all.len() == 50 {
                 all.pop_front();
             }

@@ -1,5 +1,5 @@
-//! A network between client and server that is slow, loses tokens and other integers on the way back, or goes dead
-//! without a word.
+//! A proxy between client and server that simulates network faults: slow replies, lost integers such as tokens, lost
+//! commands, and connections that go silent.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::Server;
 
-/// Forwards connections to a server. A test can keep back the replies that are integers, or what the present connections
-/// carry. The proxy reads what it keeps back, and does not pass it on. New connections are always made.
+/// Forwards connections to a server. A test can hold back replies that are integers, or the traffic of the present
+/// connections. The proxy reads the traffic that it holds back, and does not forward it. New connections always work.
 pub struct Proxy {
     port: u16,
     network: Arc<Network>,
@@ -26,27 +26,29 @@ struct Network {
 struct State {
     /// The port of the server that new connections lead to.
     target: u16,
+    /// Whether replies that are integers are held back.
     keeps_integers: bool,
-    /// Commands of the connections before this one are kept.
+    /// Commands on connections with lower numbers are held back.
     keeps_before: usize,
-    /// Commands with this word are kept.
+    /// Commands with this word are held back.
     keeps: Option<&'static str>,
-    /// How many commands with that word have come.
+    /// How many commands with the word in `keeps` have come.
     kept: usize,
-    /// The next connection that carries the first word is stranded: see [`Proxy::strand`].
+    /// The next connection with a command that contains the first word is stranded: see [`Proxy::strand`].
     strands: Option<(&'static str, &'static str)>,
-    /// Whether a connection is stranded: its commands have not arrived.
+    /// Whether a connection is stranded and its commands are not delivered yet.
     is_stranded: bool,
-    /// Everything of the connections before this one is kept, also their ends.
+    /// All traffic on connections with lower numbers is held back, including their ends.
     silent_before: usize,
-    /// The next command with the word has this reply in place of its own.
+    /// The next command with the first of these is answered with the second.
     says: Option<(&'static str, &'static str)>,
-    /// The connection whose next reply that is.
+    /// The connection whose next reply is replaced, and the replacement.
     lies_on: Option<(usize, &'static str)>,
-    /// How long replies take, and how long the server does not hear that the client has ended a connection.
+    /// The delay of replies.
     replies_take: Duration,
+    /// The delay after which the server learns that the client has closed a connection.
     ends_take: Duration,
-    /// How many connections were made. A connection's number is how many there were before it.
+    /// The number of connections so far. Connections are numbered from 0.
     made: usize,
     connections: Vec<TcpStream>,
 }
@@ -69,12 +71,12 @@ impl Proxy {
         proxy
     }
 
-    /// New connections lead to that server.
+    /// Forwards new connections to this server.
     pub fn lead_to(&self, server: &Server) {
         self.network.state.lock().expect("a lock").target = server.port();
     }
 
-    /// The present connections carry nothing any more, and nobody is told: as if a firewall had forgotten them.
+    /// Silences the present connections for good without closing them, like a firewall that has dropped their state.
     pub fn forget_connections(&self) {
         let mut state = self.network.state.lock().expect("a lock");
         state.silent_before = state.made;
@@ -84,57 +86,59 @@ impl Proxy {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Integers come no more from now on.
+    /// Holds back replies that are integers, until [`Proxy::cut`].
     pub fn keep_integers(&self) {
         self.network.state.lock().expect("a lock").keeps_integers = true;
     }
 
-    /// Commands on the present connections arrive no more from now on.
+    /// Holds back commands on the present connections, until [`Proxy::deliver`].
     pub fn keep_commands(&self) {
         let mut state = self.network.state.lock().expect("a lock");
         state.keeps_before = state.made;
     }
 
-    /// Commands with this word arrive no more from now on, and what follows them on their connections.
+    /// Holds back commands with this word, and all later commands on the same connections, until [`Proxy::deliver`].
     pub fn keep_from(&self, word: &'static str) {
         let mut state = self.network.state.lock().expect("a lock");
         (state.keeps, state.kept) = (Some(word), 0);
     }
 
-    /// Returns how many commands have come that are kept for their word.
+    /// Returns how many commands [`Proxy::keep_from`] has held back.
     pub fn kept(&self) -> usize {
         self.network.state.lock().expect("a lock").kept
     }
 
-    /// The next connection whose commands have these words breaks for the client behind the second one. They arrive when
-    /// they are delivered.
+    /// Strands the next connection that has a command with the word `from`: reads its commands up to one with the word
+    /// `to`, and closes the connection of the client. [`Proxy::deliver`] sends the commands to the server.
     pub fn strand(&self, from: &'static str, to: &'static str) {
         self.network.state.lock().expect("a lock").strands = Some((from, to));
     }
 
-    /// The next command with this word is executed, and has this reply, in the form of the protocol.
+    /// Replaces the reply to the next command with this word, which the server still executes. `reply` is in the form of
+    /// the protocol.
     pub fn say(&self, word: &'static str, reply: &'static str) {
         self.network.state.lock().expect("a lock").says = Some((word, reply));
     }
 
-    /// Each reply takes this long from now on.
+    /// Delays each reply by this time from now on.
     pub fn delay_replies(&self, time: Duration) {
         self.network.state.lock().expect("a lock").replies_take = time;
     }
 
-    /// The server hears so much later that a client has ended its connection. Commands before it arrive at once.
+    /// Delays the end of connections by this time on the way to the server. Commands arrive without delay.
     pub fn delay_ends(&self, time: Duration) {
         self.network.state.lock().expect("a lock").ends_take = time;
     }
 
-    /// Lets those commands arrive now, before the end of their connection if that has ended.
+    /// Delivers the commands that are held back. If the client has closed their connection, the server learns that after
+    /// them.
     pub fn deliver(&self) {
         let mut state = self.network.state.lock().expect("a lock");
         (state.keeps_before, state.keeps, state.is_stranded) = (0, None, false);
         self.network.changed.notify_all();
     }
 
-    /// Breaks all connections, with what is kept of them. New ones work.
+    /// Breaks all connections, and drops the traffic that is held back on them. New connections work.
     pub fn cut(&self) {
         let mut state = self.network.state.lock().expect("a lock");
         for connection in state.connections.drain(..) {
@@ -159,8 +163,8 @@ impl Network {
         thread::spawn(move || {
             let mut chunk = [0; 4096];
             while let Ok(length @ 1..) = from_client.read(&mut chunk) {
-                network.wait_until_it_arrives(number);
-                network.wait_until_it_is_not_kept(&chunk[..length]);
+                network.wait_while_commands_are_kept(number);
+                network.wait_while_word_is_kept(&chunk[..length]);
                 network.note_lie(number, &chunk[..length]);
                 if let Some(rest) = network.strands(&chunk[..length], &mut from_client) {
                     let _ = to_server.write_all(&rest);
@@ -170,7 +174,7 @@ impl Network {
                     break;
                 }
             }
-            network.wait_until_it_arrives(number);
+            network.wait_while_commands_are_kept(number);
             network.sleep(|state| state.ends_take);
             let _ = to_server.shutdown(Shutdown::Both);
         });
@@ -179,7 +183,7 @@ impl Network {
             let mut chunk = [0; 4096];
             while let Ok(length @ 1..) = from_server.read(&mut chunk) {
                 if chunk[0] == b':' {
-                    network.wait_until_integers_pass();
+                    network.wait_while_integers_are_kept();
                 }
                 network.wait_while_silent(number);
                 network.sleep(|state| state.replies_take);
@@ -198,14 +202,14 @@ impl Network {
         thread::sleep(time);
     }
 
-    /// Waits while a connection is silent. Nothing ends that.
+    /// Waits while a connection is silent, which has no end.
     fn wait_while_silent(&self, number: usize) {
         let state = self.state.lock().expect("a lock");
         let _is_heard = self.changed.wait_while(state, |state| number < state.silent_before).expect("a lock");
     }
 
-    /// Waits while the commands of a connection are kept, or it is silent.
-    fn wait_until_it_arrives(&self, number: usize) {
+    /// Waits while the commands of a connection are held back, or the connection is silent.
+    fn wait_while_commands_are_kept(&self, number: usize) {
         let state = self.state.lock().expect("a lock");
         let _arrives = self
             .changed
@@ -213,14 +217,15 @@ impl Network {
             .expect("a lock");
     }
 
-    /// Waits while commands with a word of these are kept.
-    fn wait_until_it_is_not_kept(&self, commands: &[u8]) {
+    /// Waits while commands are held back because of a word in them.
+    fn wait_while_word_is_kept(&self, commands: &[u8]) {
         let has = |word: &str| commands.windows(word.len()).any(|part| part == word.as_bytes());
         let mut state = self.state.lock().expect("a lock");
         state.kept += usize::from(state.keeps.is_some_and(has));
         let _passes = self.changed.wait_while(state, |state| state.keeps.is_some_and(has)).expect("a lock");
     }
 
+    /// Records that the next reply on a connection is replaced, if the commands contain the word for that.
     fn note_lie(&self, number: usize, commands: &[u8]) {
         let has = |word: &str| commands.windows(word.len()).any(|part| part == word.as_bytes());
         let mut state = self.state.lock().expect("a lock");
@@ -229,14 +234,14 @@ impl Network {
         }
     }
 
-    /// Returns what takes the place of the reply that has come.
+    /// Returns the replacement of a reply, if there is one.
     fn lie(&self, number: usize) -> Option<&'static str> {
         let mut state = self.state.lock().expect("a lock");
         state.lies_on.take_if(|(on, _)| *on == number).map(|(_, reply)| reply)
     }
 
-    /// Strands the connection if it is the next that carries the first word: reads up to the second word, ends the
-    /// connection of the client, waits until the commands are delivered, and returns them.
+    /// Strands the connection if its commands contain the first word: reads up to the second word, closes the connection
+    /// of the client, waits until the commands must be delivered, and returns them.
     fn strands(&self, commands: &[u8], client: &mut TcpStream) -> Option<Vec<u8>> {
         let has = |commands: &[u8], word: &str| commands.windows(word.len()).any(|part| part == word.as_bytes());
         let to = {
@@ -257,8 +262,8 @@ impl Network {
         Some(all)
     }
 
-    /// Waits while replies that are integers are kept.
-    fn wait_until_integers_pass(&self) {
+    /// Waits while replies that are integers are held back.
+    fn wait_while_integers_are_kept(&self) {
         let state = self.state.lock().expect("a lock");
         let _passes = self.changed.wait_while(state, |state| state.keeps_integers).expect("a lock");
     }

@@ -11,7 +11,7 @@ use crate::server::Server;
 use crate::wait::soon;
 use crate::wire::int_of;
 
-/// How long to look for a reply that must not come. The server has sent a wrong reply long before the look.
+/// How long to wait for a reply that must not come. A wrong reply would have arrived before.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// Waits until each waiter is granted its lock. Fails if a wait ends otherwise.
@@ -23,7 +23,7 @@ pub fn all_granted(waiters: &mut [Client]) {
 }
 
 impl Server {
-    /// Starts a client that sends this request and waits in the queue.
+    /// Connects a client that sends this request and waits in the queue.
     #[track_caller]
     pub fn waiter(&self, request: impl Request) -> Client {
         let mut client = self.client();
@@ -31,13 +31,13 @@ impl Server {
         client
     }
 
-    /// Starts a client for each of these requests, in this order.
+    /// Connects a client for each of these requests. They wait in the queue in this order.
     #[track_caller]
     pub fn waiters<R: Request>(&self, requests: impl IntoIterator<Item = R>) -> Vec<Client> {
         requests.into_iter().map(|request| self.waiter(request)).collect()
     }
 
-    /// Sends a request that waits in the queue.
+    /// Sends a request, and waits until it is in the queue.
     #[track_caller]
     pub fn enters_queue(&self, client: &mut Client, request: impl Request) {
         let mut watch = self.client();
@@ -63,13 +63,13 @@ impl Server {
         owners.collect::<Result<_, _>>().expect("readable owners")
     }
 
-    /// Returns how many wait on this server.
+    /// Returns how many requests wait on this server.
     #[track_caller]
     pub fn waiting(&self) -> i64 {
         counter(&mut self.client(), "waiters")
     }
 
-    /// Waits until all queues together have `waiters` waiters left.
+    /// Waits until this number of requests wait on this server.
     #[track_caller]
     pub fn left_waiting(&self, waiters: i64) {
         let mut watch = self.client();
@@ -78,19 +78,19 @@ impl Server {
 }
 
 impl Client {
-    /// Returns the token that this client waited for.
+    /// Waits for a grant. Returns its token.
     #[track_caller]
     pub fn granted(&mut self) -> i64 {
         int_of(&self.read().expect("a grant"))
     }
 
-    /// Fails unless the wait has ended without a grant.
+    /// Waits for a reply, which must be nil: the wait has ended without a grant.
     #[track_caller]
     pub fn gives_up(&mut self) {
         assert_eq!(self.read(), Ok(Value::Nil));
     }
 
-    /// Returns the error that ended the wait.
+    /// Waits for a reply, which must be an error, and returns it.
     #[track_caller]
     pub fn fails(&mut self) -> String {
         self.read().expect_err("an error")

@@ -6,7 +6,7 @@ use crate::wait::soon;
 use crate::wire::{int_of, list_of, text_of};
 
 impl Setup {
-    /// Starts a replica and waits until it has everything.
+    /// Starts a replica and waits until it is in sync.
     #[track_caller]
     pub fn replica_of(self, primary: &Server) -> Server {
         let replica = self.start();
@@ -26,21 +26,21 @@ impl Server {
     #[track_caller]
     pub fn with_replica(self) -> (Self, Self) {
         let replica = self.replica();
-        // The primary may see later that its replica has the data: until then it refuses a failover to it.
+        // The primary refuses a failover to the replica until it knows that the replica is online.
         let online = format!("port={},state=online", replica.port());
         let mut client = self.client();
         soon("the replica is online", || client.text("INFO replication").contains(&online));
         (self, replica)
     }
 
-    /// Becomes a replica and waits until it has everything.
+    /// Becomes a replica and waits until it is in sync.
     #[track_caller]
     pub fn follow(&self, primary: &Self) {
         self.client().ok(format!("REPLICAOF 127.0.0.1 {}", primary.port()));
         self.wait_synced(primary);
     }
 
-    /// Waits until this replica has got everything that the primary did until now.
+    /// Waits until this replica has received all changes that the primary has made until now.
     #[track_caller]
     pub fn wait_synced(&self, primary: &Self) {
         let (mut source, mut copy) = (primary.client(), self.client());
@@ -50,18 +50,19 @@ impl Server {
             if link.as_deref() != Some("up") {
                 return false;
             }
-            // Asked once the link is up: a primary that has just begun to replicate counts from there.
+            // The offset is read after the link is up, because a primary starts to count with its first replica.
             let goal = *goal.get_or_insert_with(|| number(&mut source, "master_repl_offset"));
             number(&mut copy, "slave_repl_offset") >= goal
         });
     }
 
-    /// Returns whether it says that it is a primary. One that is changed by others may close the connection instead.
+    /// Returns whether the server reports that it is a primary. A server that is just changing its role may close the
+    /// connection, which counts as false.
     pub fn is_primary(&self) -> bool {
         self.role().as_deref() == Some("master")
     }
 
-    /// Returns whether it says that it is a replica.
+    /// Returns whether the server reports that it is a replica.
     pub fn is_replica(&self) -> bool {
         self.role().as_deref() == Some("slave")
     }
@@ -71,7 +72,7 @@ impl Server {
         list_of(&reply).first().map(text_of)
     }
 
-    /// Waits until this number of keys is left.
+    /// Waits until the database has this number of keys.
     #[track_caller]
     pub fn keeps_only(&self, keys: i64) {
         let mut client = self.client();
@@ -89,7 +90,7 @@ fn number(client: &mut Client, field: &str) -> i64 {
     info_field(client, "replication", field).expect("a replication field").parse().expect("a number")
 }
 
-/// Returns one field of the server's `INFO`.
+/// Returns a field of the server's `INFO`.
 #[track_caller]
 pub fn info_field(client: &mut Client, section: &str, field: &str) -> Option<String> {
     let text = text_of(&client.run(format!("INFO {section}")));
@@ -106,7 +107,7 @@ impl Client {
     }
 }
 
-/// Returns one number of `INFO dlock`.
+/// Returns a number of `INFO dlock`.
 #[track_caller]
 pub fn counter(client: &mut Client, name: &str) -> i64 {
     let value = info_field(client, "dlock", &format!("dlock_{name}"));

@@ -1,4 +1,4 @@
-//! Sentinels: processes of the server's binary that watch a primary, and promote a replica when the primary is gone.
+//! Sentinels: processes of the server's program that monitor a primary, and promote a replica when the primary is down.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::wait::soon;
 use crate::wire::{list_of, text_of};
 
-/// The name by which the sentinels know the servers that they watch.
+/// The name by which the Sentinels know the primary and its replicas.
 pub const NAME: &str = "locks";
 
 /// Three Sentinels, two of which must agree, or a single one.
@@ -27,27 +27,27 @@ struct Sentinel {
 }
 
 impl Sentinels {
-    /// Watches a primary, and waits until its replicas are known and the sentinels know each other.
+    /// Starts three Sentinels for a primary, and waits until they know its replicas and each other.
     #[track_caller]
     pub fn watch(primary: &Server, replicas: usize) -> Self {
         Self::watch_at(primary.port(), replicas)
     }
 
-    /// Watches a primary that the Sentinels reach at this port, which may be that of a proxy.
+    /// Starts three Sentinels for a primary at this port, which may be the port of a proxy.
     #[track_caller]
     pub fn watch_at(primary: u16, replicas: usize) -> Self {
         let sentinels = Self((0..3).map(|_| Sentinel::start(primary, 2, "")).collect());
         for port in sentinels.ports() {
             let mut client = Client::connect(port).expect("a sentinel");
             let known = format!("slaves={replicas},sentinels=3");
-            soon("the sentinels know everybody", || {
+            soon("the sentinels know the replicas and each other", || {
                 info_field(&mut client, "sentinel", "master0").is_some_and(|field| field.contains(&known))
             });
         }
         sentinels
     }
 
-    /// Gives the Sentinels more time before a server that does not answer counts as down.
+    /// Raises the time after which the Sentinels count a silent server as down to 20 seconds.
     pub fn patient(&self) {
         for port in self.ports() {
             let mut client = Client::connect(port).expect("a sentinel");
@@ -61,7 +61,7 @@ impl Sentinels {
         Self(vec![Sentinel::start(primary.port(), 1, more)])
     }
 
-    /// Stops the processes where they are (`SIGSTOP`).
+    /// Stops the processes (`SIGSTOP`).
     pub fn freeze(&self) {
         self.0.iter().for_each(|sentinel| signal(&sentinel.child, libc::SIGSTOP));
     }
@@ -93,7 +93,7 @@ impl Sentinel {
         panic!("no free port");
     }
 
-    /// Starts the Sentinel, or returns the log of one that ended instead.
+    /// Starts a Sentinel. If it ends instead, returns its log.
     #[track_caller]
     fn try_start(primary: u16, quorum: usize, more: &str) -> Result<Self, String> {
         let home = tempfile::Builder::new().prefix("dlock-sentinel-").tempdir().expect("a temporary directory");
@@ -109,7 +109,7 @@ impl Sentinel {
         if ended { Err(sentinel.log()) } else { Ok(sentinel) }
     }
 
-    /// Returns whether our own Sentinel, not another one that took the port, answers.
+    /// Returns whether this Sentinel, and not another process on the port, answers.
     fn answers(&self) -> bool {
         let Ok(mut client) = Client::connect(self.port) else { return false };
         let Some(info) = client.ask("INFO server") else { return false };

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::process::{die_with_the_tests, hear_all_signals, signal, spawn};
 use crate::wait::soon;
 
-/// A server of locks in memory. Killed with the value.
+/// A process of `dlock serve`. Killed when the value is dropped.
 pub struct Serve {
     program: PathBuf,
     options: Vec<String>,
@@ -25,7 +25,7 @@ impl Serve {
         Self::at(program, options, 0)
     }
 
-    /// Starts it on this port: one that is started again needs a port that no other program gets meanwhile.
+    /// Starts the program on this port. A test that starts it again needs a port that no other program takes meanwhile.
     #[track_caller]
     pub fn at(program: &Path, options: &[&str], port: u16) -> Self {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
@@ -55,13 +55,13 @@ impl Serve {
         let _ = self.child.wait();
     }
 
-    /// Starts it again, at the same port, without a lock.
+    /// Starts the program again, on the same port and without locks.
     #[track_caller]
     pub fn boot(&mut self) {
         (self.child, _, self.log) = boot(&self.program, &self.options, self.port);
     }
 
-    /// Asks it to stop, and returns its exit code.
+    /// Sends `SIGTERM`, waits for the end of the process, and returns its exit code.
     #[track_caller]
     pub fn stop(&mut self) -> Option<i32> {
         signal(&self.child, libc::SIGTERM);
@@ -73,7 +73,7 @@ impl Serve {
         code.and_then(|code| code.code())
     }
 
-    /// Returns how much of its memory is resident, in bytes.
+    /// Returns the resident memory of the process, in bytes.
     pub fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("its status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");

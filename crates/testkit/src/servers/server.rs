@@ -15,7 +15,7 @@ use crate::replica::info_field;
 use crate::wait::{PATIENCE, eventually, soon};
 use crate::wire::{list_of, text_of};
 
-/// The settings of a server: with the module and nothing saved, until told otherwise.
+/// The settings of a server. By default it loads the module and saves nothing.
 #[derive(Clone)]
 pub struct Setup {
     program: PathBuf,
@@ -31,12 +31,12 @@ impl Setup {
         Self { module: Some(module_path()), ..Self::plain() }
     }
 
-    /// Takes another server and module than those of the environment.
+    /// Uses another server and module than those of the environment.
     pub fn of(program: PathBuf, module: PathBuf) -> Self {
         Self { program, module: Some(module), ..Self::plain() }
     }
 
-    /// Lines of `redis.conf`.
+    /// Adds lines to `redis.conf`.
     pub fn conf(mut self, lines: &str) -> Self {
         self.lines.extend(lines.lines().map(|line| line.trim().to_owned()));
         self
@@ -53,7 +53,7 @@ impl Setup {
         self
     }
 
-    /// Takes another server than that of the environment.
+    /// Uses another server than that of the environment.
     pub fn program(self, program: PathBuf) -> Self {
         Self { program, ..self }
     }
@@ -68,13 +68,13 @@ impl Setup {
         self
     }
 
-    /// Loads the module from the next start on.
+    /// Loads the module, for a setup that was without it.
     pub fn with_module(mut self) -> Self {
         self.module = Some(module_path());
         self
     }
 
-    /// Starts a server without the module.
+    /// Returns the settings of a server without the module.
     pub fn plain() -> Self {
         Self {
             program: server_program(),
@@ -86,7 +86,7 @@ impl Setup {
         }
     }
 
-    /// Takes the debug build, with the hooks for tests.
+    /// Uses the debug build of the module, with the hooks for tests.
     pub fn hooks(mut self) -> Self {
         self.module = Some(built("DLOCK_MODULE_HOOKS", "target/debug/libdlock.so"));
         self
@@ -97,7 +97,7 @@ impl Setup {
         self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 
-    /// Starts the server, or returns the log of one that ended instead.
+    /// Starts the server. If it ends instead, returns its log.
     pub fn try_start(self) -> Result<Server, String> {
         let home = tempfile::Builder::new().prefix("dlock-").tempdir().expect("a temporary directory");
         self.start_in(home)
@@ -119,13 +119,15 @@ impl Setup {
     }
 }
 
-/// A running server. Ends with the value, and with the test process at the latest.
+/// A server process. Killed when the value is dropped, or when the test process ends.
 pub struct Server {
     home: TempDir,
     port: u16,
     child: Option<Child>,
     setup: Setup,
+    /// A word that the log may contain.
     tolerated: Option<&'static str>,
+    /// Whether the directory stays and complaints in the log do not fail the test.
     is_kept: bool,
 }
 
@@ -135,7 +137,7 @@ impl Server {
         Setup::new().start()
     }
 
-    /// Adds lines of `redis.conf`.
+    /// Starts a server with these additional lines in `redis.conf`.
     #[track_caller]
     pub fn conf(lines: &str) -> Self {
         Setup::new().conf(lines).start()
@@ -158,14 +160,14 @@ impl Server {
         Client::connect(self.port).expect("the server accepts connections")
     }
 
-    /// Starts this server and a client of it.
+    /// Returns this server and a client.
     #[track_caller]
     pub fn with_client(self) -> (Self, Client) {
         let client = self.client();
         (self, client)
     }
 
-    /// Starts this server and several clients of it.
+    /// Returns this server and several clients.
     #[track_caller]
     pub fn with_clients<const N: usize>(self) -> (Self, [Client; N]) {
         let clients = std::array::from_fn(|_| self.client());
@@ -188,13 +190,15 @@ impl Server {
         eventually(PATIENCE, &format!("{text:?} in the log"), || self.log().contains(text));
     }
 
-    /// Accepts a complaint of the log with this word, which the test provokes.
+    /// Accepts complaints in the log with this word, which the test provokes.
     pub fn tolerate(&mut self, word: &'static str) {
         self.tolerated = Some(word);
     }
 
-    /// Returns the lines of the log about crashes and panics. A server that was killed while it wrote a transaction to its
-    /// AOF cuts the file behind the last whole command, and complains about the next transaction when it loads both.
+    /// Returns the lines of the log about crashes and panics.
+    ///
+    /// The complaint about nested `MULTI` is left out after an AOF was truncated: a server that was killed while it wrote a
+    /// transaction truncates the file after the last whole command, and then loads a `MULTI` without an `EXEC`.
     pub fn complaints(&self) -> Vec<String> {
         let log = self.log();
         let was_cut = log.contains("Truncating the AOF");
@@ -206,19 +210,19 @@ impl Server {
         log.lines().filter(is_bad).map(str::to_owned).collect()
     }
 
-    /// Leaves the directory behind, and what the log says to whoever looks into it.
+    /// Keeps the directory with the log after the test. The caller checks the log by itself.
     pub fn keep(&mut self) -> PathBuf {
         self.home.disable_cleanup(true);
         self.is_kept = true;
         self.home.path().to_owned()
     }
 
-    /// Changes what the next [`Server::boot`] starts.
+    /// Changes the settings for the next [`Server::boot`].
     pub fn reconfigure(&mut self, change: impl FnOnce(Setup) -> Setup) {
         self.setup = change(self.setup.clone());
     }
 
-    /// Kills it: `kill -9`.
+    /// Kills the process with `SIGKILL`.
     pub fn kill9(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("a process that can be killed");
@@ -226,7 +230,7 @@ impl Server {
         }
     }
 
-    /// Ends the server in an orderly way. It saves what its configuration says.
+    /// Ends the server with `SHUTDOWN`, which saves the keys if the server is configured to.
     #[track_caller]
     pub fn shutdown(&mut self) {
         self.client().send("SHUTDOWN");
@@ -243,10 +247,10 @@ impl Server {
             status = child.try_wait().expect("a process that can be waited for");
             status.is_some()
         });
-        status.expect("just seen")
+        status.expect("the status of the ended process")
     }
 
-    /// Starts a server that has ended, with the same directory and port.
+    /// Starts the server again after it has ended, with the same directory and port.
     #[track_caller]
     pub fn boot(&mut self) {
         let start = Instant::now();
@@ -257,7 +261,7 @@ impl Server {
         }
     }
 
-    /// Does the same as [`Server::boot`], or returns the log of a server that ended instead.
+    /// Does the same as [`Server::boot`]. If the server ends instead, returns its log.
     pub fn try_boot(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "the server runs");
         fs::write(self.path("redis.conf"), self.conf_file()).expect("a writable directory");
@@ -283,7 +287,7 @@ impl Server {
         }
     }
 
-    /// Kills it (`kill -9`), and starts it again.
+    /// Kills the server with `SIGKILL`, and starts it again.
     #[track_caller]
     pub fn crash(&mut self) {
         self.kill9();
@@ -296,7 +300,7 @@ impl Server {
         self.boot();
     }
 
-    /// Waits until no save or rewrite of the AOF is under way.
+    /// Waits until no save and no rewrite of the AOF is running. Fails if the last one has failed.
     #[track_caller]
     pub fn wait_saved(&self) {
         let mut client = self.client();
@@ -311,16 +315,17 @@ impl Server {
         }
     }
 
-    /// Stops the process where it is (`SIGSTOP`).
+    /// Stops the process (`SIGSTOP`).
     pub fn freeze(&self) {
         signal(self.child(), libc::SIGSTOP);
     }
 
+    /// Lets a stopped process continue (`SIGCONT`).
     pub fn thaw(&self) {
         signal(self.child(), libc::SIGCONT);
     }
 
-    /// Limits the size of files, like on a disk that is full, or lifts the limit.
+    /// Limits the size of files that the server writes, so that writes fail as on a full disk. `None` removes the limit.
     pub fn limit_files(&self, bytes: Option<u64>) {
         limit_files(self.child(), bytes.unwrap_or(libc::RLIM_INFINITY));
     }
@@ -338,7 +343,7 @@ impl Server {
         text + &self.setup.lines.join("\n") + "\n"
     }
 
-    /// Returns whether our own server (not another one that took the port) has loaded and answers.
+    /// Returns whether this server, and not another process on the port, has loaded its data and answers.
     fn answers(&self) -> bool {
         let Ok(mut client) = Client::connect(self.port) else { return false };
         let Some(dir) = client.ask("CONFIG GET dir") else { return false };

@@ -1,4 +1,4 @@
-//! Sessions that holds are bound to, and the end of a connection.
+//! Sessions of connections, and the end of a connection.
 
 use redis::Value;
 
@@ -7,11 +7,11 @@ use crate::lock::hold;
 use crate::wait::soon;
 use crate::wire::int_of;
 
-/// For how long the server is given to do what it does not do.
+/// The time in which the server handles the end of a connection, in ms.
 const TURNS_MS: i64 = 30;
 
 impl Client {
-    /// Returns the connection an owner's hold is bound to, if any. There must be a hold.
+    /// Returns the id of the connection that an owner's hold is bound to, if any. Fails without a hold.
     #[track_caller]
     pub fn session_of(&mut self, key: &str, owner: &str, mode: &str) -> Option<i64> {
         let hold = hold(self, key, owner, mode).unwrap_or_else(|| panic!("no {mode} hold of {owner} on {key}"));
@@ -21,14 +21,14 @@ impl Client {
         }
     }
 
-    /// Waits until another connection is closed and the server has done all that follows from it.
+    /// Waits until another connection is closed and the server has handled its end.
     #[track_caller]
     pub fn outlive_client(&mut self, id: i64) {
         soon("the connection is closed", || self.text(format!("CLIENT LIST ID {id}")).is_empty());
         self.pass_ms(TURNS_MS);
     }
 
-    /// Closes another connection, and waits until the server has done all that follows from it.
+    /// Closes another connection, and waits until the server has handled its end.
     #[track_caller]
     pub fn watch_close(&mut self, mut other: Self) {
         let id = other.id();

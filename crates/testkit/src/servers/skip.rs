@@ -1,11 +1,12 @@
-//! Tests that cannot run here.
+//! Tests that the machine or the server does not allow.
 
 use std::io::Write;
 
-/// Says why this test, or a part of it, is not run here, past what libtest captures; `.ci/run` repeats it at its end.
+/// Prints why a test, or a part of it, is skipped. Writes to the process's standard error, which libtest does not capture.
+/// `.ci/run` repeats the lines at its end.
 pub fn skipped(reason: &str) {
     let test = std::thread::current();
     let line = format!("skipped: {}: {reason}\n", test.name().unwrap_or("a test"));
-    // All at once, so that no other test's line gets into it.
+    // A single write, so that lines of other tests do not mix with it.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Everything a server stores, to compare it with another server's or with its own after a restart.
+//! The keys that a server stores, to compare them with those of another server, or with its own after a restart.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub type State = BTreeMap<(i64, Vec<u8>), (String, String, i64)>;
 #[track_caller]
 pub fn state(client: &mut Client) -> State {
     let mut state = State::new();
-    // A cluster has one database, and its replicas send those away who have not said so.
+    // A cluster has a single database, and its replicas redirect connections that have not sent READONLY.
     let databases = if in_cluster(client) { 1 } else { DATABASES };
     if databases == 1 {
         client.ok("READONLY");
@@ -66,8 +66,8 @@ pub fn assert_same(what: &str, expected: &State, found: &State) {
     assert!(differences.is_empty(), "{what}: {} of {} keys differ\n{shown}", differences.len(), expected.len());
 }
 
-/// Compares a primary and its replica in the same way, where a lock was renamed or moved while there was a waiter:
-/// under its new name, the primary may keep the key up to 50 ms longer.
+/// Compares a primary and its replica like [`assert_same`], after locks with waiters were renamed or moved. The primary may
+/// keep the key under its new name up to 50 ms longer.
 #[track_caller]
 pub fn assert_same_but_for_grace(what: &str, primary: &State, replica: &State) {
     const GRACE_MS: i64 = 50;

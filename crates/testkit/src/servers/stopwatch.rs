@@ -1,12 +1,12 @@
-//! Times that a busy machine does not extend.
+//! A stopwatch that leaves out the delays of a busy machine.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A time, and how late the machine lets this process run meanwhile: a limit of some milliseconds is for a machine that
-/// is not late.
+/// Measures a time, and how late the machine has run this process meanwhile. Limits of a few milliseconds hold only on a
+/// machine that is not late.
 #[derive(Debug)]
 pub struct Stopwatch {
     began: Instant,
@@ -22,33 +22,33 @@ impl Stopwatch {
         self.began.elapsed()
     }
 
-    /// Returns how late the machine was in all.
+    /// Returns how late the machine was in total since the start.
     pub fn stalled(&self) -> Duration {
         late() - self.late
     }
 
-    /// Returns whether the machine was late for more than a hundredth of the time: a failure then proves nothing. One
-    /// that runs nothing else is never late by a millisecond.
+    /// Returns whether the machine was late for more than a hundredth of the time, so that a failure proves nothing. An
+    /// idle machine is never late.
     pub fn was_late(&self) -> bool {
         self.stalled() * 100 > self.elapsed()
     }
 
-    /// Fails unless it is in between. The delays of the machine do not count.
+    /// Fails unless the elapsed time is between these two. The delays of the machine do not count.
     #[track_caller]
     pub fn is_between(&self, earliest: Duration, latest: Duration, what: &str) {
         let elapsed = self.elapsed();
         let is_late = || elapsed > latest + (late() - self.late) * HANDS;
         if is_late() {
-            // The thread that measures may be late itself, and count that only now.
+            // The measuring thread may be late itself, and add its last delay a moment later.
             thread::sleep(NAP * 10);
         }
         let is_in_time = elapsed >= earliest && !is_late();
         let late = late() - self.late;
-        assert!(is_in_time, "{what}: {elapsed:?} ({late:?} of the machine's), not {earliest:?} to {latest:?}");
+        assert!(is_in_time, "{what}: {elapsed:?} (delayed by {late:?}), not {earliest:?} to {latest:?}");
     }
 }
 
-/// Returns how late all sleeps of a thread have ended since the first call.
+/// Returns the sum of the delays by which a thread's sleeps have ended late since the first call.
 fn late() -> Duration {
     static LATE: OnceLock<&'static AtomicU64> = OnceLock::new();
     let late = LATE.get_or_init(|| {
@@ -71,5 +71,5 @@ fn late() -> Duration {
 /// The threads and processes that an operation passes through, each of which may be late.
 const HANDS: u32 = 3;
 const NAP: Duration = Duration::from_millis(10);
-/// How late a sleep ends on a machine that has nothing else to do.
+/// The delay by which a sleep ends on an idle machine at most.
 const USUAL: Duration = Duration::from_millis(1);

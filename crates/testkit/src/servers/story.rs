@@ -1,15 +1,16 @@
-//! Short stories about locks as text, one command per line:
+//! Test scripts ("stories") about locks, with a command and its expected reply per line:
 //!
 //! ```text
-//! ACQUIRE k a            -> t1      a new token, greater than all before
-//! RACQUIRE k a           -> t1      the same again
+//! ACQUIRE k a            -> t1      a new name: a token greater than all before
+//! RACQUIRE k a           -> t1      a known name: the same token
 //! RELEASE k a TOKEN t1   -> 0
 //! RLOCK k b              -> nil
 //! INFO k                 -> mode=exclusive count=1 token=t1
-//! RELEASE k a TOKEN 0    -> ! ERR   an error that begins so
+//! RELEASE k a TOKEN 0    -> ! ERR   an error that begins with this text
 //! ```
 //!
-//! The names of `DLOCK.` commands stand without the prefix (`INFO` is always `DLOCK.INFO`).
+//! The names of `DLOCK.` commands are written without the prefix (`INFO` is always `DLOCK.INFO`). A name of a token in a
+//! command stands for the token.
 
 use std::collections::HashMap;
 
@@ -22,13 +23,13 @@ use crate::server::Server;
 const COMMANDS: [&str; 10] =
     ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK", "SACQUIRE", "MACQUIRE", "RELEASE", "RENEW", "CHECK", "INFO"];
 
-/// Tells the story to a server of its own.
+/// Runs a story on a new server.
 #[track_caller]
 pub fn tell(text: &str) {
     story(&mut Server::start().client(), text);
 }
 
-/// Tells the story and checks every line. Returns the tokens by name.
+/// Runs a story and checks every reply. Returns the tokens by name.
 #[track_caller]
 pub fn story(client: &mut Client, text: &str) -> HashMap<String, i64> {
     let mut tokens = HashMap::new();

@@ -1,9 +1,12 @@
-//! How long the server is busy at a stretch.
+//! Measures how long the server is busy without a break.
 //!
-//! Tests share the machine, so no measure is wall time alone: a stretch counts by the CPU time that the server took in
-//! it, and by the wall time if that is less. The time that an answer waits for a thread that is late does not count: the
-//! server goes on with its next turns meanwhile. Nor does what the allocator's own threads do beside the server: they give
-//! freed pages back while it goes on. Callers repeat a measurement and take the least.
+//! Tests share the machine, so wall time alone is no measure. A period counts with the CPU time that the server took in
+//! it, or with the wall time if that is less. Left out are:
+//!
+//! - the time in which an answer waits for the thread that reads it, because the server already runs its next turns;
+//! - the time of the allocator's own threads, which return freed pages while the server runs.
+//!
+//! Callers repeat a measurement and take the least.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,7 +19,7 @@ use crate::client::{Client, Request};
 use crate::server::Server;
 use crate::wait::{PATIENCE, soon};
 
-/// The CPU time of a process, without the threads of its allocator where the kernel tells of these.
+/// The CPU time of a process, without the threads of its allocator if the kernel permits to measure them.
 struct CpuClock {
     process: libc::clockid_t,
     allocator: Vec<File>,
@@ -70,7 +73,7 @@ struct Attributes {
     more: [u64; 2],
 }
 
-/// The clock that tells the CPU time of a thread. The kernel's own events, which need rights, are excluded.
+/// A clock of the CPU time of a thread. Excludes the kernel and the hypervisor, whose events need privileges.
 static TASK_CLOCK: Attributes = Attributes {
     sort: 1,
     size: size_of::<Attributes>() as u32,
@@ -80,21 +83,21 @@ static TASK_CLOCK: Attributes = Attributes {
     more: [0; 2],
 };
 
-/// Returns a file that tells the CPU time of a thread from now on, in ns. The kernel may not permit it: then the thread
-/// counts as the others do.
+/// Returns a file from which the CPU time of a thread can be read, in ns, counted from now on. Returns `None` if the kernel
+/// does not permit it. The thread then counts like all others.
 fn thread_clock(thread: libc::pid_t) -> Option<File> {
     const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
     let (any_cpu, no_group): (libc::c_int, libc::c_int) = (-1, -1);
-    // SAFETY: the call reads the attributes, which tell their size.
+    // SAFETY: the call reads the attributes, which contain their size.
     let file = unsafe {
         libc::syscall(libc::SYS_perf_event_open, &raw const TASK_CLOCK, thread, any_cpu, no_group, CLOSE_ON_EXEC)
     };
     let file = libc::c_int::try_from(file).ok().filter(|file| *file >= 0)?;
-    // SAFETY: the call has opened the file, and nobody else has it.
+    // SAFETY: the call has opened the file, and nothing else owns it.
     Some(unsafe { File::from_raw_fd(file) })
 }
 
-/// A connection that knows when its answers arrived.
+/// A connection for which the kernel records when answers arrive.
 struct Pinger(TcpStream);
 
 impl Pinger {
@@ -102,14 +105,14 @@ impl Pinger {
         let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let (on, size): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
-        // SAFETY: the option is the one value. Without the option, answers arrive when they are read.
+        // SAFETY: the call reads the option's value only. If it fails, answers seem to arrive when they are read.
         unsafe {
             libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, (&raw const on).cast(), size)
         };
         Self(stream)
     }
 
-    /// Waits for the answer to a `PING`. Returns how long it was there before it was read.
+    /// Sends a `PING` and waits for its answer. Returns how long the answer lay unread.
     fn ping(&mut self) -> Duration {
         self.0.write_all(b"PING\r\n").expect("the server reads");
         let (mut left, mut late) = (b"+PONG\r\n".len(), Duration::ZERO);
@@ -121,7 +124,7 @@ impl Pinger {
         late
     }
 
-    /// Returns how many bytes have come, and when.
+    /// Returns how many bytes have arrived, and when.
     fn receive(&self) -> (usize, Option<Duration>) {
         let (mut bytes, mut control) = ([0_u8; 64], [0_u64; 16]);
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -148,7 +151,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970")
 }
 
-/// Does something when it is dropped, by a panic or without one.
+/// Calls a function when it is dropped, even by a panic.
 pub(super) struct OnDrop<F: Fn()>(pub F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
@@ -158,7 +161,7 @@ impl<F: Fn()> Drop for OnDrop<F> {
 }
 
 impl Server {
-    /// Measures the server while this acts: CPU time, or wall time if that is less.
+    /// Returns the time that the server is busy while `act` runs: its CPU time, or the wall time if that is less.
     #[track_caller]
     pub fn takes(&self, act: impl FnOnce()) -> Duration {
         let clock = CpuClock::of(self.pid());
@@ -167,7 +170,7 @@ impl Server {
         wall.elapsed().min(clock.since(cpu))
     }
 
-    /// Returns the longest time that a `PING` of another connection waits for the server while this acts.
+    /// Returns the longest time that a `PING` of another connection waits for the server while `act` runs.
     #[track_caller]
     pub fn longest_turn(&self, act: impl FnOnce()) -> Duration {
         let (mut pinger, clock) = (Pinger::to(self), CpuClock::of(self.pid()));
@@ -186,9 +189,9 @@ impl Server {
             });
             let another = || {
                 let before = pings.load(Ordering::Relaxed);
-                soon("it is asked", || pings.load(Ordering::Relaxed) > before + 1);
+                soon("a PING is answered", || pings.load(Ordering::Relaxed) > before + 1);
             };
-            // A panic ends the PINGs, too: the scope waits for them.
+            // The guard ends the PINGs even after a panic, because the scope waits for their thread.
             let pinging_ends = OnDrop(|| ended.store(true, Ordering::Relaxed));
             another();
             act();
@@ -200,7 +203,7 @@ impl Server {
 }
 
 impl Client {
-    /// Sends requests whose replies nobody needs, and waits until the server has done them all.
+    /// Sends requests without replies, and waits until the server has executed all of them.
     #[track_caller]
     pub fn pour<R: Request>(&mut self, requests: impl IntoIterator<Item = R>) {
         self.send("CLIENT REPLY OFF");
@@ -218,7 +221,7 @@ impl Client {
     }
 }
 
-/// Returns the least of three measurements: other processes of the machine only ever add to one.
+/// Returns the least of three measurements. Other processes of the machine can only make a measurement larger.
 #[track_caller]
 pub fn least_of_three(mut measure: impl FnMut() -> Duration) -> Duration {
     (0..3).map(|_| measure()).min().expect("three")
@@ -230,7 +233,7 @@ mod tests {
 
     const WORK: Duration = Duration::from_millis(30);
 
-    /// Works for so long, in a thread of this process with such a name. Returns how much of that the clock counts.
+    /// Works for [`WORK`] in a thread of this process with this name. Returns how much of that the clock counts.
     fn counted(name: &str) -> Duration {
         let (begin, clock_is_there) = std::sync::mpsc::channel::<()>();
         let worker = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -249,9 +252,9 @@ mod tests {
         clock.since(start)
     }
 
-    /// The pages that a large end frees are given back by the allocator, beside the server.
+    /// The allocator returns the pages of a large lock that ends in a thread of its own, while the server runs.
     #[test]
-    fn the_threads_of_the_allocator_are_not_the_server() {
+    fn the_threads_of_the_allocator_do_not_count() {
         let (own, allocators) = (least_of_three(|| counted("server")), least_of_three(|| counted(ALLOCATOR)));
         let may_ask = thread_clock(0).is_some();
         assert!(!may_ask || allocators < own / 2, "{allocators:?} of the allocator, {own:?} of another thread");

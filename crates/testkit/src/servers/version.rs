@@ -1,4 +1,4 @@
-//! The features of the server under test.
+//! The version and the features of the server under test.
 
 use crate::client::Client;
 use crate::replica::info_field;
@@ -21,7 +21,7 @@ impl Version {
         make(numbers.next().expect("a major"), numbers.next().expect("a minor"))
     }
 
-    /// Returns whether the server stores module data beside the keys only if there is any (`aux_save2`).
+    /// Returns whether the server has `aux_save2`, with which the module stores its token clock in RDB files.
     pub fn keeps_the_token_clock(self) -> bool {
         match self {
             Self::Redis(major, minor) => (major, minor) >= (7, 2),
@@ -29,7 +29,7 @@ impl Version {
         }
     }
 
-    /// Modules may add a category to the ACL.
+    /// Returns whether modules may add categories to the ACL.
     pub fn has_module_categories(self) -> bool {
         match self {
             Self::Redis(major, minor) => (major, minor) >= (7, 4),
@@ -37,7 +37,7 @@ impl Version {
         }
     }
 
-    /// Commands of modules may be in the server's own categories.
+    /// Returns whether commands of modules may be in the server's own ACL categories.
     pub fn puts_module_commands_in_categories(self) -> bool {
         match self {
             Self::Redis(major, minor) => (major, minor) >= (7, 2),
@@ -45,19 +45,21 @@ impl Version {
         }
     }
 
-    /// Redis 8.6 and later ask the allocator for the size of a place inside of an allocation, for module values with a TTL.
-    /// jemalloc answers; libc's answer is wrong, and may be a crash.
+    /// Returns whether the server measures module values correctly.
+    ///
+    /// For module values with a TTL, Redis 8.6 and later pass the allocator a pointer into an allocation to get its size.
+    /// jemalloc supports that. libc returns a wrong size, or crashes.
     pub fn measures_module_values(client: &mut Client) -> bool {
         let allocator = info_field(client, "memory", "mem_allocator").expect("an allocator");
         !matches!(Self::of(client), Self::Redis(8, 6..)) || allocator != "libc"
     }
 
-    /// Returns whether it has the atomic slot migration of Redis: `CLUSTER MIGRATION IMPORT`.
+    /// Returns whether the server has the atomic slot migration of Redis: `CLUSTER MIGRATION IMPORT`.
     pub fn imports_slots(self) -> bool {
         matches!(self, Self::Redis(major, minor) if (major, minor) >= (8, 4))
     }
 
-    /// Returns whether it has the atomic slot migration of Valkey: `CLUSTER MIGRATESLOTS`.
+    /// Returns whether the server has the atomic slot migration of Valkey: `CLUSTER MIGRATESLOTS`.
     pub fn migrates_slots(self) -> bool {
         self >= Self::Valkey(9, 0)
     }

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// The time for a condition when the test does not care: enough for a busy machine, and for a server under valgrind.
+/// The time limit of conditions that have no limit of their own: enough for a busy machine, and for a server under
+/// valgrind.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `condition` holds, and fails the test with `what` if it does not in time.
+/// Waits until `condition` holds. Fails the test with `what` if the deadline passes before.
 #[track_caller]
 pub fn eventually(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

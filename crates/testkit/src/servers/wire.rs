@@ -1,8 +1,8 @@
-//! Replies on the wire, and what their values say.
+//! Replies on the wire, and conversions of their values.
 
 use redis::Value;
 
-/// Returns where the frame that begins at `at` ends, once all of it is there.
+/// Returns the end of the frame that begins at `at`, or `None` if a part of it is missing.
 pub fn frame_end(buffer: &[u8], at: usize) -> Option<usize> {
     let rest = &buffer[at..];
     let line = rest.windows(2).position(|pair| pair == b"\r\n")?;
@@ -10,15 +10,15 @@ pub fn frame_end(buffer: &[u8], at: usize) -> Option<usize> {
     let after = at + line + 2;
     let many = |count: i64| (0..count).try_fold(after, |at, _| frame_end(buffer, at));
     match rest[0] {
-        // A string, a long error, a verbatim string: a number of bytes. A length of -1 is nil.
+        // A string, a long error or a verbatim string has a number of bytes. A length of -1 is nil.
         b'$' | b'!' | b'=' => match number().expect("a length") {
             n if n < 0 => Some(after),
             n => Some(after + n as usize + 2).filter(|end| *end <= buffer.len()),
         },
-        // An array, a set, a push message: a number of values. Maps have pairs.
+        // An array, a set or a push message has a number of values, and a map a number of pairs.
         b'*' | b'~' | b'>' => many(number().expect("a count")),
         b'%' => many(number().expect("a count") * 2),
-        // Attributes, and the value that they are about.
+        // Attributes are pairs, followed by the value that they belong to.
         b'|' => many(number().expect("a count") * 2 + 1),
         _ => Some(after),
     }

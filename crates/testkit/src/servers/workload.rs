@@ -1,4 +1,4 @@
-//! Thousands of random operations on one server, so that others can be compared with it.
+//! Thousands of random operations on a server, whose state is then compared with that of other servers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,22 +12,23 @@ use crate::req;
 
 pub const OPERATIONS: usize = 5000;
 const ROUNDS: usize = 10;
-/// Keys below this have many readers and now and then a writer, those above one owner in both modes.
+/// The number of keys with many readers and rarely a writer. The other keys have one owner in both modes.
 const CROWDED: u64 = 520;
 const KEYS: u64 = 700;
-/// Short leases end between two rounds.
+/// The longest of the short leases, in ms. They end between two rounds.
 const SHORT: u64 = 60;
-/// Readers with short leases at the end of each round.
+/// The number of readers with short leases at the end of each round.
 const VISITORS: usize = 50;
 
 struct Workload<'a> {
     client: &'a mut Client,
     random: Random,
-    /// Holds that were there when the round began: `(key, owner, token)`.
+    /// The holds at the start of the round: `(key, owner, token)`.
     known: Vec<(String, Vec<u8>, i64)>,
 }
 
-/// Runs the operations, waits until every short lease has ended, and checks that the state is one worth comparing.
+/// Runs the operations and waits until every short lease has ended. Fails if the state has too few holds or holds of too
+/// few kinds to be worth comparing.
 #[track_caller]
 pub fn random_operations(client: &mut Client, seed: u64) {
     let mut work = Workload { client, random: seeded(seed), known: Vec::new() };
@@ -58,7 +59,10 @@ pub fn random_operations(client: &mut Client, seed: u64) {
     let live = work.live();
     let holds: usize = live.values().map(|info| info.holds().len()).sum();
     let both = live.values().filter(|info| info.mode == "both").count();
-    eprintln!("{} keys, {holds} holds, {both} in both modes, {lapsed_beside_live} lapsed beside live ones", live.len());
+    eprintln!(
+        "{} keys, {holds} holds, {both} keys in both modes, {lapsed_beside_live} holds lapsed beside live ones",
+        live.len()
+    );
     assert!(live.len() >= 500 && holds >= 1000 && both >= 20 && lapsed_beside_live >= 100);
 }
 
@@ -96,7 +100,7 @@ impl Workload<'_> {
         format!("k{}", self.random.below(KEYS))
     }
 
-    /// Draws a key, an owner that may play there, and whether it writes.
+    /// Draws a key, an owner of that key, and whether the owner asks for an exclusive hold.
     fn player(&mut self) -> (String, Vec<u8>, bool) {
         let number = self.random.below(KEYS);
         if number >= CROWDED {
@@ -218,7 +222,7 @@ impl Workload<'_> {
         req!["EVAL", body, 1, key, owner, lease]
     }
 
-    /// Adds requests to other databases, and dumps under another name.
+    /// Adds requests that use other databases, or that restore a dump under another name.
     fn elsewhere(&mut self, requests: &mut Vec<Cmd>) {
         let key = self.key();
         match self.random.below(5) {

@@ -1,7 +1,7 @@
-//! A naive world: one lock on a server with a clock of its own, a network that delays, loses and reorders, a program that
-//! pauses and handles what has come in between later. Nothing here knows the rules of a validity.
+//! A simulation of holds: a lock on a server with a clock of its own, a network that delays, loses and reorders messages,
+//! a program that pauses and handles the events of that time later. It does not use the rules of a validity.
 //!
-//! The invariant: no guard claims a moment at which the server had given the lock to another.
+//! The invariant: no guard claims the lock for a moment at which another client had it.
 
 mod server;
 
@@ -11,12 +11,12 @@ use super::planted::Planted;
 use super::validity::{Duty, Event, State, Validity};
 use crate::random::Random;
 
-/// How a world went.
+/// The outcome of a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The events of each hold, and its answers after each: what a history has.
+    /// The events of each hold, and its state after each event.
     pub traces: Vec<Vec<Step>>,
-    /// A guard that claimed too much, if there was one.
+    /// A description of a guard that claimed too much, if any.
     pub violation: Option<String>,
 }
 
@@ -28,25 +28,25 @@ pub struct Step {
     pub after: Validity,
 }
 
-/// Plays the world of this seed, with or without a defect in the program.
+/// Runs the simulation of this seed, with or without a defect in the program.
 pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
     let mut world = World::new(seed, planted);
     world.play();
     world.finish()
 }
 
-/// Something that happens.
+/// An event of the simulation.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     /// The server executes a command.
     Executes(Order),
-    /// The other one releases the lock.
+    /// The other client releases the lock.
     OtherLeaves,
-    /// The program handles it, when it runs.
+    /// The program handles an event of a hold.
     Handles(usize, Event),
-    /// A grant is read.
+    /// The program reads a grant.
     Reads { hold: usize, sent: i64, open: bool },
-    /// The duty of a hold is due, unless it has changed since.
+    /// The duty of a hold is due, unless the hold has changed since.
     Due { hold: usize, change: u64 },
     /// The user does something with the guard.
     Acts(usize, Act),
@@ -62,11 +62,12 @@ enum Act {
     Releases,
 }
 
+/// A command on its way to the server.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     hold: usize,
     kind: Kind,
-    /// µs until the program could read the answer. `None`: it is lost.
+    /// How long the answer takes, in µs. `None` if it is lost.
     back: Option<i64>,
 }
 
@@ -105,20 +106,23 @@ enum Holder {
 #[derive(Clone, Debug, Default)]
 struct Guard {
     lease: i64,
-    /// The machine whose state it looks at.
+    /// The number of the machine that has the state of the hold.
     machine: Option<usize>,
     is_released: bool,
-    /// The request that was granted.
+    /// The number of the request that was granted.
     ask: u64,
-    /// When the server gave the lock to another, in µs.
+    /// When the other client got the lock, in µs.
     ended: Option<i64>,
-    /// The end of what it has claimed so far, and what it claims now from when on.
+    /// The last moment that the guard has claimed so far, in µs.
     claimed: i64,
+    /// The time that the guard claims now, in µs: since when, and until when.
     claims: Option<(i64, i64)>,
     next: u32,
+    /// The number of events so far.
     change: u64,
-    /// Commands without an answer or a cut, and what it has sent so far.
+    /// The commands that are neither answered nor cut.
     waits_for: Vec<u32>,
+    /// The number of commands that the hold has sent.
     sends: u32,
     trace: Vec<Step>,
 }
@@ -129,13 +133,14 @@ struct World {
     now: i64,
     agenda: BTreeMap<(i64, u64), Happening>,
     sequence: u64,
-    /// The lease that the world is about, in ms.
+    /// The lease that tasks ask for, in ms.
     lease: i64,
-    /// How far the server's clock is within its millisecond when the client's begins one, in µs.
+    /// How far the server's clock is within a millisecond when the client's clock starts one, in µs.
     phase: i64,
+    /// The times in which the program is paused, in µs.
     pauses: Vec<(i64, i64)>,
     holder: Holder,
-    /// In ms by the server's clock.
+    /// The end of the hold, in ms by the server's clock.
     deadline: i64,
     cap: Option<i64>,
     has_cap: bool,
@@ -143,7 +148,7 @@ struct World {
     machines: Vec<Option<Validity>>,
 }
 
-/// The commands that a hold sends: the world is about the events in between.
+/// The most commands that a hold sends.
 const MOST: u32 = 6;
 
 impl World {
@@ -219,11 +224,11 @@ impl World {
         let mut steps = 0;
         while let Some(((at, sequence), happening)) = self.agenda.pop_first() {
             steps += 1;
-            assert!(steps < 5000, "the world has an end");
+            assert!(steps < 5000, "the simulation does not end");
             let is_of_program = !matches!(happening, Happening::Executes(_) | Happening::OtherLeaves);
             let paused = self.pauses.iter().find(|(start, end)| is_of_program && (*start..*end).contains(&at));
             if let Some((_, end)) = paused {
-                // In the order in which it came.
+                // The sequence number keeps the order of arrival.
                 self.agenda.insert((*end, sequence), happening);
                 continue;
             }
@@ -253,7 +258,7 @@ impl World {
                     let waited = guard.waits_for.iter().position(|waiting| *waiting == number);
                     match waited {
                         Some(at) => _ = guard.waits_for.swap_remove(at),
-                        // The connection of the request was broken, and the request has been answered.
+                        // The connection breaks after the request was answered.
                         None if matches!(event, Event::Cut(_)) => return,
                         None => {}
                     }
@@ -275,7 +280,7 @@ impl World {
         let (there, back) = (self.way(), self.way());
         let (mut first, ask) = (there, self.sequence);
         if open {
-            // The first copy was cut, and both may arrive.
+            // The connection of a first copy has broken. Both copies may arrive.
             let copy = Order { hold: task, kind: Kind::AcquireAgain { ask }, back: None };
             let at = self.now + self.some(1500);
             self.plan(at, Happening::Executes(copy));
@@ -289,7 +294,7 @@ impl World {
         }
     }
 
-    /// A grant is read, and the guard made.
+    /// Makes the guard of a grant that the program reads.
     fn begins(&mut self, hold: usize, sent: i64, open: bool) {
         if self.guards[hold].machine.is_some() {
             return;
@@ -386,7 +391,7 @@ impl World {
         self.sends(hold, Kind::Check { number });
     }
 
-    /// Gives a command to the network: it may be lost on either way.
+    /// Sends a command, which may be lost, as may its answer.
     fn sends(&mut self, hold: usize, kind: Kind) {
         let (there, back) = (self.way(), self.way());
         let (is_lost, is_unanswered) = (self.random.one_in(8), self.random.one_in(8));
@@ -401,7 +406,7 @@ impl World {
         machine.is_some_and(|machine| matches!(machine.state(), State::Until(until) if self.client_ms() < until))
     }
 
-    /// Tells a hold of an event.
+    /// Passes an event to a hold.
     fn tells(&mut self, hold: usize, event: Event) {
         let now = self.client_ms();
         let Some(machine) = self.guards[hold].machine.and_then(|at| self.machines[at].as_mut()) else { return };
@@ -409,7 +414,7 @@ impl World {
         self.note(hold, event);
     }
 
-    /// Notes what guards claim from now on, and what is due.
+    /// Records the time that guards claim from now on, and plans the next duty of a hold.
     fn note(&mut self, hold: usize, event: Event) {
         let Some(at) = self.guards[hold].machine else { return };
         let Some(machine) = self.machines[at].clone() else { return };
@@ -454,7 +459,7 @@ impl World {
 }
 
 impl Guard {
-    /// Counts what it has claimed until now.
+    /// Adds the time that the guard has claimed until now.
     fn settle(&mut self, now: i64) {
         if let Some((from, until)) = self.claims {
             let end = until.min(now);

@@ -1,10 +1,10 @@
-//! The server of the world: it executes commands, and ends leases by its own clock.
+//! The server of the simulation, which executes commands, and ends leases by its own clock.
 
 use super::{Happening, Holder, Kind, Order, World};
 use crate::client_histories::validity::Event;
 
 impl World {
-    /// Ends the lease that is over, and gives the lock to the other one.
+    /// Ends a hold whose lease is over. The other client then gets the lock.
     pub(super) fn lapse(&mut self) {
         let end = self.deadline * 1000 - self.phase;
         if let Holder::Hold(hold) = self.holder
