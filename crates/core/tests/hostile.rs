@@ -1,4 +1,4 @@
-//! Findings of a hostile review: each test failed before its fix.
+//! Defects that a review by an attacker's eyes found: each test failed before its fix.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::num::NonZeroU32;
@@ -45,7 +45,7 @@ impl Server {
         self.engine.input(Input::ClientGone(ClientId(client)), now);
     }
 
-    /// Has the timer run for what is due now: who got which token meanwhile.
+    /// Runs the timer until nothing is due now. Returns the clients whose waits were granted.
     fn tick(&mut self) -> Vec<u64> {
         while self.engine.wake_at().is_some_and(|at| at <= self.keys.now().ms()) {
             self.engine.tick(&mut self.keys, Role::Primary);
@@ -53,14 +53,14 @@ impl Server {
         self.engine.take_outputs().into_iter().filter_map(granted).collect()
     }
 
-    /// Has the timer run once: who got in.
+    /// Runs the timer once, a millisecond later. Returns the clients whose waits were granted.
     fn turn(&mut self) -> Vec<u64> {
         self.pass();
         self.engine.tick(&mut self.keys, Role::Primary);
         self.engine.take_outputs().into_iter().filter_map(granted).collect()
     }
 
-    /// The owners of live holds.
+    /// Returns the owners and modes of the live holds.
     fn holds(&self, key: &str) -> Vec<(String, Mode)> {
         let show = |hold: &dlock_core::Hold| (String::from_utf8_lossy(&hold.owner.text()).into_owned(), hold.mode);
         self.keys.lock(&name(key)).live_holds(self.keys.now().ms()).map(show).collect()
@@ -82,7 +82,7 @@ fn owner(name: &str) -> Owner {
     Owner::new(name.as_bytes()).unwrap()
 }
 
-/// A key that expires under a look (the probe of a timer, a look without opening it) takes the bindings of its lock along.
+/// If a key expires while it is only looked at or asked about, the bindings of its lock are forgotten.
 #[test]
 fn bindings_of_a_key_that_expired_under_a_look_do_not_count_against_new_holders() {
     let mut server = Server::new();
@@ -103,7 +103,7 @@ fn bindings_of_a_key_that_expired_under_a_look_do_not_count_against_new_holders(
     assert_eq!(server.engine.gauges().sessions, 0);
 }
 
-/// The deadlock search looks at another key, and the server removes it: those that wait for it get in at once.
+/// The deadlock search looks at another key, which the server then removes: the waiters of that lock get in at once.
 #[test]
 fn a_queue_moves_when_the_search_of_another_request_has_its_key_expire() {
     let mut server = Server::new();
@@ -117,11 +117,11 @@ fn a_queue_moves_when_the_search_of_another_request_has_its_key_expire() {
     assert_eq!(server.tick(), [3]);
 }
 
-/// While many holds of an ended session are still to be released, the head of the queue may own one of them.
+/// The head of the queue may own one of the holds of an ended session that are not released yet.
 #[test]
 fn an_upgrade_does_not_push_a_reader_out_while_a_large_session_ends() {
     let mut server = Server::new();
-    // The first deadline is released last.
+    // The hold with the first deadline is released last.
     server.acquire("k", "o", Want::Shared, 20_000, 1, true);
     for number in 0..300 {
         server.acquire("k", &format!("x{number}"), Want::Shared, 60_000, 1, true);
@@ -135,7 +135,7 @@ fn an_upgrade_does_not_push_a_reader_out_while_a_large_session_ends() {
     assert_eq!(server.engine.gauges().sessions, 0);
 }
 
-/// More permits for an owner whose hold has ended with its session are a new hold, which stays.
+/// An owner whose hold has ended with its session gets the permits that it waits for as a new hold, which stays.
 #[test]
 fn permits_that_were_waited_for_outlive_the_session_of_the_permits_before() {
     let mut server = Server::new();
@@ -163,7 +163,8 @@ fn the_key_ends_at_the_same_time_on_a_replica_where_one_visit_makes_several_chan
     let (mut replica, mut memory) = (MemoryKeyspace::at(START), Memory::new());
     server.keys.replicate_to(&mut replica, &mut memory);
     replica.set_expiry(&name("k"), Some(START + 16_000));
-    // In one visit: the end of one session, after which the early end is none, and the renewal of the other.
+    // A visit releases the hold of one session, after which the TTL is not early any more, and extends the other
+    // hold.
     for renewal in 0..3 {
         server.at(5_000 * renewal);
         if renewal == 1 {
@@ -176,9 +177,9 @@ fn the_key_ends_at_the_same_time_on_a_replica_where_one_visit_makes_several_chan
     assert_eq!(server.holds("k"), [("b".to_owned(), Mode::Shared)]);
 }
 
-/// A client that only waits does not change a TTL that an operator has set: nothing of that is replicated.
+/// The TTL grace for waiters is not replicated, so a waiter must not change a TTL that a client has set.
 #[test]
-fn a_waiter_that_leaves_does_not_change_a_ttl_that_somebody_set() {
+fn a_waiter_that_leaves_does_not_change_a_ttl_that_a_client_set() {
     for expiry in [None, Some(START + 600_000), Some(START + 30_000)] {
         for is_set_before in [false, true] {
             let mut server = Server::new();
@@ -199,9 +200,9 @@ fn a_waiter_that_leaves_does_not_change_a_ttl_that_somebody_set() {
     }
 }
 
-/// The deadlock search takes one millisecond at most, also where everybody ahead waits for the next in the same queue.
+/// The deadlock search takes about a millisecond at most, even in a long queue.
 #[test]
-fn to_join_a_long_queue_of_readers_is_cheap() {
+fn joining_a_long_queue_of_readers_is_cheap() {
     let mut server = Server::new();
     server.acquire("k", "w", Want::ExclusiveOnce, 60_000, 1, false);
     let mut best = std::time::Duration::MAX;
@@ -217,7 +218,8 @@ fn to_join_a_long_queue_of_readers_is_cheap() {
 
 const READERS: u64 = 300;
 
-/// A writer holds `k`, [`READERS`] wait for it as clients 100 and on, and behind them another writer.
+/// Returns a server where the lease of a writer on `k` has just run out. [`READERS`] readers wait, as clients 100 and
+/// on, and behind them another writer.
 fn crowd() -> Server {
     let mut server = Server::new();
     server.acquire("k", "writer", Want::Exclusive, 1_000, 1, false);
@@ -263,7 +265,7 @@ fn a_flush_between_two_pieces_lets_the_rest_of_a_crowd_in() {
 }
 
 #[test]
-fn a_demotion_between_two_pieces_lets_nobody_else_in() {
+fn a_demotion_between_two_pieces_stops_the_grants() {
     let mut server = crowd();
     let entered = server.turn().len();
     let now = server.keys.now();
@@ -274,9 +276,9 @@ fn a_demotion_between_two_pieces_lets_nobody_else_in() {
     assert_eq!(server.holds("k").len(), entered);
 }
 
-/// The sessions of a flushed database are looked at a piece at a time. Meanwhile their owners come back.
+/// The records of a flushed database are looked at a piece at a time. Before that, the owners take the locks again.
 #[test]
-fn a_session_that_returns_right_after_a_flush_is_bound() {
+fn holds_that_are_granted_right_after_a_flush_are_bound() {
     let mut server = Server::new();
     for number in 0..READERS {
         server.acquire(&format!("k{number}"), "o", Want::ExclusiveOnce, 60_000, 1, true);

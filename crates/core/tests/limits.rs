@@ -1,4 +1,4 @@
-//! Where numbers end: counts, tokens and times at their limits.
+//! Counts, tokens and times at their limits.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
@@ -41,7 +41,7 @@ fn permits_are_counted_up_to_four_billion_over_all_owners() {
 }
 
 #[test]
-fn without_a_token_nobody_new_gets_in() {
+fn without_a_token_there_is_no_new_hold() {
     let (alice, bob) = (owner("alice"), owner("bob"));
     let acquire =
         |lock: &Lock, owner| lock.acquire(NOW, &request(owner, LeaseChoice::Own), Terms { fresh: None, ..TERMS });
@@ -51,7 +51,7 @@ fn without_a_token_nobody_new_gets_in() {
     assert!(matches!(acquire(&lock, &alice), Acquired::Granted(_, Entry::Again)), "it has a token");
 }
 
-/// A lock without a hold is as one whose holds have all lapsed, which is decided on in another way.
+/// The decision on an empty lock takes a shortcut. It must be the same as for a lock whose holds have all lapsed.
 #[test]
 fn an_empty_lock_decides_as_one_with_lapsed_holds() {
     let id = RequestId::new(Command::Acquire, b"r").map(Box::new);
@@ -106,7 +106,7 @@ fn a_deadline_is_never_after_the_last_time() {
 }
 
 #[test]
-fn an_absolute_lease_is_as_long_as_a_lease_may_be() {
+fn an_absolute_lease_is_not_longer_than_the_longest_lease() {
     let until = |ms| LeaseChoice::Until(UnixMs::new(NOW.get() + ms)).resolve(NOW, LEASE).map(|(lease, _)| lease.get());
     let longest = Lease::MAX.get();
     assert_eq!([until(0), until(1), until(longest), until(longest + 1)], [None, Some(1), Some(longest), None]);
@@ -122,7 +122,7 @@ fn a_hold_is_live_before_its_deadline() {
 }
 
 #[test]
-fn the_highest_token_can_be_had() {
+fn a_hold_may_have_the_highest_token() {
     let lock = held(hold("alice"));
     let token = RenewToken::AtLeast(Token::MAX);
     let request = Renew { owner: &owner("alice"), mode: None, lease: LeaseChoice::Own, token };
@@ -135,7 +135,7 @@ fn the_highest_token_can_be_had() {
 }
 
 #[test]
-fn the_token_clock_knows_every_hold_it_saw() {
+fn the_token_clock_advances_to_the_highest_token_of_many_holds() {
     let token = |n| Token::new(n).unwrap();
     let holds = [5, 9, 7].map(|n| Hold { token: token(n), ..hold("alice") });
     let mut tokens = TokenClock::new();

@@ -1,4 +1,4 @@
-//! `heap_bytes`, which `MEMORY USAGE` reports, against what the allocator gave.
+//! Compares `heap_bytes`, which `MEMORY USAGE` reports, with the bytes that were allocated.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
@@ -65,9 +65,9 @@ fn a_waiter_takes_at_most_500_bytes_of_a_long_queue() {
     assert!((80..=500).contains(&bytes), "{bytes} bytes a waiter");
 }
 
-/// Records, names and what is known of a session go with the last hold.
+/// The records, names and sessions of holds are freed with the last hold.
 #[test]
-fn an_engine_gives_back_what_it_knew_of_many_sessions() {
+fn an_engine_frees_the_memory_of_many_sessions() {
     let settings = Settings::new(Lease::new(30_000).unwrap());
     let (mut engine, mut space) = (Engine::<usize>::new(7, settings), MemoryKeyspace::at(1_000_000));
     let counted = measure(|| {
@@ -105,19 +105,19 @@ fn a_lock_with_one_hold_left_is_small_again() {
     let write = |name| put(Hold { mode: Mode::Exclusive, ..reader(name, UUID) });
     let cases = [
         ("enters again", vec![read(1), read(1)]),
-        ("is one of two that stays", vec![read(1), read(2), remove(1)]),
+        ("is left of two", vec![read(1), read(2), remove(1)]),
         ("comes after two others left", vec![read(1), read(2), remove(1), remove(2), read(3)]),
         ("gives up one of two modes", vec![read(1), write(1), Change::Remove { owner: owner(1, UUID), mode: SHARED }]),
-        ("takes the place of one it excludes", vec![read(1), write(2)]),
-        ("takes the place of many it excludes", vec![read(1), read(2), read(3), write(4)]),
-        ("takes the place of both modes of another", vec![read(1), write(1), write(2)]),
+        ("replaces one that it excludes", vec![read(1), write(2)]),
+        ("replaces many that it excludes", vec![read(1), read(2), read(3), write(4)]),
+        ("replaces both modes of another owner", vec![read(1), write(1), write(2)]),
     ];
     for (what, changes) in cases {
         let mut lock = Lock::default();
         for change in changes {
             lock.apply(Effect { clock: UnixMs::ZERO, change }, &mut Memory::new());
         }
-        assert_eq!((lock.stored(), lock.heap_bytes()), (1, 0), "the one that {what}");
+        assert_eq!((lock.stored(), lock.heap_bytes()), (1, 0), "the hold that {what}");
     }
 }
 
@@ -139,7 +139,7 @@ struct Heap {
     real: usize,
 }
 
-/// A lock that `came` readers have entered, and `left` of them have left.
+/// Returns the memory of a lock that `came` readers have entered, of which `left` have left.
 fn heap(came: u64, owner_len: usize, left: u64) -> Heap {
     let (mut lock, mut memory) = (Lock::default(), Memory::new());
     let mut apply = |change| lock.apply(Effect { clock: UnixMs::ZERO, change }, &mut memory);
@@ -164,7 +164,7 @@ fn reader(number: u64, owner_len: usize) -> Hold {
         mode: Mode::Shared,
         count: 1,
         lease: Lease::new(1000).unwrap(),
-        // In another order than the tokens.
+        // The order of deadlines is not that of tokens.
         deadline: UnixMs::new(1_000_000 + number * 7919 % 10_007),
         token: Token::new(number + 1).unwrap(),
         extras: None,

@@ -1,5 +1,5 @@
-//! Every public type keeps these promises: it can be sent to and shared with other threads, and printed. An [`Engine`]
-//! stays in one thread, that of its server: its parts share names without counting atomically.
+//! Every public type can be sent to other threads, shared with them, and printed. An [`Engine`] is an exception: it
+//! stays in the thread of its server, because its parts share names by `Rc`.
 
 #![allow(missing_docs, reason = "these are tests")]
 
@@ -78,7 +78,7 @@ fn every_public_type_is_shared_by_threads_and_printed() {
         Want,
     ];
     is_printed::<Engine<u64>>();
-    // A type that is added to the crate is added here. `Keyspace` is a trait.
+    // A type that is exported by the crate must be in the list. `Keyspace` is a trait.
     let exported = include_str!("../src/lib.rs").split(';').filter_map(|item| item.trim().strip_prefix("pub use "));
     let names = exported.flat_map(|path| path.split(|c: char| !c.is_alphanumeric()));
     let types =
@@ -87,7 +87,7 @@ fn every_public_type_is_shared_by_threads_and_printed() {
 }
 
 #[test]
-fn an_error_is_an_error() {
+fn error_types_implement_the_error_trait() {
     fn is_error<T: std::error::Error + Send + Sync + 'static>() {}
     is_error::<DecodeError>();
     is_error::<Fault>();

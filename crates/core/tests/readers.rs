@@ -11,8 +11,8 @@ use dlock_core::{
     RenewToken, Renewed, Request, Terms, UnixMs, Want,
 };
 
-/// A loop over 10,000 readers takes some 500 times as long as one over 20, a search in a tree about 3 times. The bound
-/// lies far from both, so that a busy machine does not matter.
+/// A loop over 10,000 readers takes some 500 times as long as a loop over 20, a search in a tree about 3 times. The
+/// bound is far from both, so that a busy machine does not matter.
 #[test]
 fn no_operation_is_linear_in_readers() {
     let (mut few, mut many) = (Crowd::of(20), Crowd::of(10_000));
@@ -22,7 +22,8 @@ fn no_operation_is_linear_in_readers() {
     }
 }
 
-/// All have numbers. A loop over their holds takes some 500 times as long; one over chunks of 64 numbers is short.
+/// All readers have numbers. A loop over 10,000 holds takes some 500 times as long as over 20; a loop over their chunks
+/// of 64 numbers is short.
 #[test]
 fn a_number_is_not_searched_for_among_all_readers() {
     let [few, many] = [20, 10_000].map(|readers| {
@@ -59,7 +60,7 @@ const OPERATIONS: [(&str, Operation); 8] = [
     }),
     ("the summary", |crowd, _| assert_eq!(crowd.lock.summary(NOW).holders, crowd.readers)),
     ("the last deadline", |crowd, _| assert!(crowd.lock.last_deadline() > Some(NOW))),
-    ("whether one has lapsed", |crowd, _| assert!(!crowd.lock.has_lapsed(NOW))),
+    ("whether a hold has lapsed", |crowd, _| assert!(!crowd.lock.has_lapsed(NOW))),
 ];
 
 struct Crowd {
@@ -75,7 +76,7 @@ impl Crowd {
         crowd
     }
 
-    /// The shortest of some rounds: what else the machine does only makes a round longer.
+    /// Returns the time of the shortest of some rounds: other work of the machine only makes a round longer.
     fn time(&mut self, operation: Operation) -> Duration {
         let mut round = || {
             let start = Instant::now();
@@ -86,7 +87,7 @@ impl Crowd {
     }
 
     fn enter(&mut self, number: u64) {
-        // Deadlines in another order than tokens.
+        // The order of deadlines is not that of tokens.
         let lease = LeaseChoice::For(Lease::new(1000 + number * 7919 % 10_007).unwrap());
         let request = Request::new(owner(number), Want::Shared, lease);
         let terms = Terms { default: LEASE, fresh: self.memory.tokens.next(1) };
@@ -96,7 +97,7 @@ impl Crowd {
         self.put(hold);
     }
 
-    /// A reader that asks for a number comes.
+    /// Enters a reader that asks for a number.
     fn number(&mut self, number: u64) {
         let request = Request::new(owner(number), Want::Slot { limit: NonZeroU32::MAX }, LeaseChoice::Own);
         let terms = Terms { default: LEASE, fresh: self.memory.tokens.next(1) };

@@ -1,4 +1,4 @@
-//! Sessions that end with more holds than one visit releases: what is not released yet counts as released.
+//! Sessions that end with more holds than one visit releases: the others count as released until a visit releases them.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -21,26 +21,26 @@ fn crowd() -> Server {
 }
 
 #[test]
-fn a_writer_gets_in_at_once_and_the_others_are_counted() {
+fn a_writer_gets_in_at_once_and_all_ended_holds_are_counted() {
     let mut server = crowd();
     server.disconnect(SESSION);
     server.events();
     assert!(is_granted(&server.acquire("lock", 500, 20, Want::Exclusive)));
-    assert!(server.events() > 0, "the release of those that were evicted is an event");
+    assert!(server.events() > 0, "the release of the ended holds is an event");
     server.tick();
     let stats = server.engine.stats();
     assert_eq!((stats.session_ends, stats.releases, stats.lapses), (100, 100, 0));
     assert_eq!(server.engine.gauges().sessions, 0);
-    // The first of them was held for 100 ms, the last for 1.
+    // The first hold was held for 100 ms, the last for 1.
     let held = [0, 500, 1000].map(|thousandths| server.engine.log().holds.percentile(thousandths));
     assert!((900..=1100).contains(&held[0]), "{held:?}");
     assert!((45_000..=55_000).contains(&held[1]), "{held:?}");
     assert!((99_000..=103_000).contains(&held[2]), "{held:?}");
 }
 
-/// The number of a hold that is not released yet is given away only with its release.
+/// The number of a hold that counts as released is given to another hold only after its release.
 #[test]
-fn the_lowest_numbers_are_given_away_in_order() {
+fn the_lowest_numbers_of_ended_sessions_are_given_in_order() {
     let limit = NonZeroU32::new(100).unwrap();
     let slot = |entered: Result<Entered, Fault>| match entered {
         Ok(Entered::Granted(Grant { slot: SlotAnswer::Number(slot), .. })) => slot as usize,
@@ -61,7 +61,7 @@ fn the_lowest_numbers_are_given_away_in_order() {
             numbers.push(slot as usize);
         }
     }
-    assert_eq!(numbers, (0..30).collect::<Vec<_>>(), "those that waited");
+    assert_eq!(numbers, (0..30).collect::<Vec<_>>(), "the numbers of the waiters");
     let mut server = Server::new();
     for reader in 0..MANY {
         server.acquire_bound("lock", reader, Want::Slot { limit }, SESSION + reader as u64 % 2).unwrap();
@@ -69,16 +69,16 @@ fn the_lowest_numbers_are_given_away_in_order() {
     (0..2).for_each(|client| server.disconnect(SESSION + client));
     for number in 0..MANY {
         let entered = server.acquire("lock", 300 + number, 20, Want::Slot { limit });
-        assert_eq!(slot(entered), number, "nobody is in the way");
+        assert_eq!(slot(entered), number, "all holds count as released");
     }
     server.tick();
     assert_eq!((server.engine.stats().session_ends, server.engine.stats().releases), (100, 100));
     assert_eq!(summary(&mut server, &Detail::Summary), (LockMode::Shared, 100, 100));
 }
 
-/// Even of more sessions than one search looks at.
+/// The sessions are more than one search looks at.
 #[test]
-fn the_lowest_number_of_thousands_of_ended_sessions_is_given_away() {
+fn the_lowest_number_of_thousands_of_ended_sessions_is_given() {
     const SESSIONS: usize = 3000;
     let limit = NonZeroU32::new(3000).unwrap();
     let mut server = Server::new();
@@ -94,14 +94,14 @@ fn the_lowest_number_of_thousands_of_ended_sessions_is_given_away() {
 }
 
 #[test]
-fn after_a_grace_none_of_them_counts_as_a_release() {
+fn holds_that_end_after_a_grace_do_not_count_as_releases() {
     let mut server = crowd();
     server.engine.settings_mut().session_grace = Lease::new(200);
     server.disconnect(SESSION);
     server.pass_ms(300);
     server.events();
     assert!(is_granted(&server.acquire("lock", 500, 20, Want::Exclusive)));
-    assert_eq!(server.events(), 0, "nobody was released");
+    assert_eq!(server.events(), 0, "no hold was released");
     server.tick();
     assert_eq!((server.engine.stats().session_ends, server.engine.stats().releases), (100, 0));
 }
@@ -118,14 +118,14 @@ fn a_request_for_several_locks_gets_in_at_once() {
 }
 
 #[test]
-fn info_does_not_show_them() {
+fn info_does_not_show_holds_of_ended_sessions() {
     let mut server = crowd();
     assert_eq!(summary(&mut server, &Detail::Summary), (LockMode::Shared, 100, 100));
     server.disconnect(SESSION);
     for detail in [Detail::Summary, Detail::Full(1000)] {
         assert_eq!(summary(&mut server, &detail), (LockMode::Free, 0, 0), "{detail:?}");
     }
-    // A hold that stays is shown alone, though 37 of the others are still stored.
+    // Only the hold that stays is shown, though 36 ended ones are still stored.
     assert!(is_granted(&server.acquire("lock", 500, 20, Want::Shared)));
     assert_eq!(stored(&server), 37);
     for detail in [Detail::Summary, Detail::Full(1000), Detail::Full(1), Detail::Full(0)] {
@@ -153,7 +153,7 @@ fn a_session_on_many_locks_ends_for_the_next_command_on_each() {
         assert!(is_granted(&server.acquire_bound(&format!("lock{number}"), number, Want::Exclusive, SESSION)));
     }
     server.disconnect(SESSION);
-    // The locks that no timer has visited yet go, too.
+    // The locks that no timer has visited yet are free, too.
     for number in (0..MANY).rev() {
         assert!(is_granted(&server.acquire_bound(&format!("lock{number}"), 500, Want::Exclusive, 1)), "{number}");
     }
@@ -202,9 +202,9 @@ fn several_locks_of_an_ended_session_are_taken_in_a_bounded_time() {
     server.engine.audit().unwrap();
 }
 
-/// Nor does one that waits settle all of them when its turn comes.
+/// A request for several locks that waits does not settle all ended holds at once when its turn comes.
 #[test]
-fn several_locks_of_an_ended_session_are_given_to_a_waiter_a_piece_at_a_time() {
+fn a_waiter_gets_several_locks_of_an_ended_session_after_some_ticks() {
     let mut server = Server::new();
     let keys = ["a", "b", "c"];
     for key in keys {
@@ -218,10 +218,9 @@ fn several_locks_of_an_ended_session_are_given_to_a_waiter_a_piece_at_a_time() {
     server.engine.audit().unwrap();
 }
 
-/// Many questions in a row about a lock of which most holds are those of ended sessions, few or many of them. The one that
-/// stays is among them.
+/// `INFO` many times in a row on a lock with one hold that stays among thousands of holds of ended sessions.
 #[test]
-fn questions_about_a_lock_of_ended_sessions_are_answered_from_sums() {
+fn info_on_a_lock_of_ended_sessions_uses_sums() {
     const READERS: usize = 20_000;
     for sessions in [1, 9, 5_000] {
         let mut server = Server::new();
@@ -243,13 +242,13 @@ fn questions_about_a_lock_of_ended_sessions_are_answered_from_sums() {
                 assert_eq!((shown.summary.holders, shown.summary.entries), (1, 1), "{sessions}");
                 assert!(shown.holds.is_none_or(|holds| holds.len() == 1), "{sessions}");
             });
-            // Two lists of all tokens are gone through in a third to a quarter of the time of a look at each hold.
+            // Comparing two lists of all tokens would take a third to a quarter of the time of a look at each hold.
             assert!(one < each / 10, "{sessions} sessions, {detail:?}: {one:?}, a look at each hold {each:?}");
         }
     }
 }
 
-/// How long this takes: other processes of the machine only ever add to it.
+/// Returns the shortest time of some runs: other processes of the machine only make a run longer.
 fn least(mut act: impl FnMut()) -> Duration {
     let time = |_| {
         let start = Instant::now();

@@ -10,7 +10,7 @@ fn a_key_that_expires_between_the_decision_to_wait_and_the_next_look_lets_the_wa
     assert!(is_granted(&server.acquire("lock", 1, 20, Want::Exclusive)));
     let soon = server.now_us / 1000 + 2;
     server.space.set_expiry(&(0, b"lock".to_vec()), Some(soon));
-    // The key is there when the request is refused, and gone when its queue is looked at.
+    // The key exists when the request is refused, and has expired when its queue is looked at.
     server.space.us_per_open = 1000;
     server.wait("lock", 2, 20, Want::Exclusive);
     assert!(!server.space.exists(&(0, b"lock".to_vec())), "the key has not expired");

@@ -1,4 +1,4 @@
-//! The watchdog extends a limited number of a client's leases per second, and no more are bound.
+//! The limit on a client's load: a hold is not bound if the watchdog would have to extend too many leases per second.
 
 use dlock_core::engine::{Entered, Fault, Heartbeat, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, OpenIf, UserState};
 use dlock_core::{BindTo, Keyspace, Lease, LeaseChoice, NamedId, Reach, Renew, RenewToken, Request, SessionId, Want};
@@ -17,7 +17,7 @@ fn bound(lease_ms: u64) -> Request {
     }
 }
 
-/// Requests follow each other too fast for a lease to end.
+/// Asks for a lock without letting time pass, so that no lease ends.
 fn acquire(server: &mut Server, key: &str, client: u64, ask: &Request) -> Result<Entered, Fault> {
     let call = server.call(key, client);
     server.engine.acquire(&mut server.space, call, ask, None::<fn(_)>)
@@ -45,7 +45,7 @@ fn one_hold_too_many_is_refused_and_costs_nobody_else_anything() {
 }
 
 #[test]
-fn room_comes_back_with_each_hold_that_ends() {
+fn holds_that_end_count_no_more() {
     let mut server = full();
     server.pass_ms(400);
     // The holds have lapsed, and the timer forgets them.
@@ -66,7 +66,7 @@ fn renew(server: &mut Server, key: &str, client: u64, lease_ms: u64, binds: bool
 }
 
 #[test]
-fn a_renewal_by_anybody_counts_for_the_session_that_has_the_hold() {
+fn a_renewal_by_any_client_counts_for_the_session_that_has_the_hold() {
     let mut server = full();
     assert_eq!(renew(&mut server, "k0", SESSION + 1, 300, false), Ok(Some(Reach::Asked)), "as it was");
     assert_eq!(renew(&mut server, "k0", SESSION + 1, 600, false), Ok(Some(Reach::Asked)));
@@ -113,7 +113,7 @@ fn open(server: &mut Server, id: &str, user: &[u8]) -> NamedId {
     server.engine.look_up_session(&id, Some(user)).unwrap()
 }
 
-/// A session costs one command: with a limit for each, one client could have any number of renewals.
+/// A client may open any number of sessions: with a limit for each, it could have any number of renewals.
 #[test]
 fn the_named_sessions_of_a_user_count_together() {
     let mut server = Server::new();
@@ -140,7 +140,7 @@ fn the_named_sessions_of_a_user_count_together() {
     server.engine.audit().unwrap();
 }
 
-/// A reply has a limit, whatever the keys are called.
+/// The length of a reply has a limit.
 #[test]
 fn a_list_of_holds_on_long_names_is_cut() {
     let mut server = Server::new();
@@ -156,9 +156,9 @@ fn a_list_of_holds_on_long_names_is_cut() {
     assert!((17..=18).contains(&listed.len()), "{}", listed.len());
 }
 
-/// A large lock is freed a piece at a time. Until then its holds count, and they are taken back once.
+/// A large lock is freed a piece at a time. Its holds count until they are freed, and are subtracted once.
 #[test]
-fn bindings_that_are_still_to_be_freed_are_taken_back_once() {
+fn bindings_that_are_freed_later_are_subtracted_once() {
     let mut server = Server::new();
     server.pass_ms(1);
     for n in 0..1000_u64 {
@@ -187,9 +187,9 @@ fn bindings_that_are_still_to_be_freed_are_taken_back_once() {
     assert_eq!(acquire(&mut server, "more", SESSION, &bound(300)), Err(Fault::SessionLoad));
 }
 
-/// Each is checked when it comes, when none of the others is granted yet.
+/// Each request is checked when it begins to wait. At that time, none of the others is granted, so it is checked again.
 #[test]
-fn requests_that_waited_for_one_session_keep_its_limit() {
+fn requests_that_waited_to_be_bound_to_one_session_keep_its_limit() {
     let mut server = Server::new();
     server.pass_ms(1);
     let named = open(&mut server, "s", b"user");

@@ -1,4 +1,4 @@
-//! The log's limits, and what it counts.
+//! The limits of the log, the entries that it keeps, and the times that it counts.
 
 use dlock_core::engine::{LogEvent, LogSettings, Lost};
 use dlock_core::{ClientId, Keyspace, Name, Want};
@@ -23,7 +23,7 @@ fn a_shorter_log_keeps_the_newest_entries() {
 }
 
 #[test]
-fn names_are_cut_and_nobody_is_named_for_a_cut_one() {
+fn names_are_cut_and_an_entry_with_a_cut_key_names_no_client() {
     let mut server = logging(100);
     let (key, longer) = ("k".repeat(CUT), "k".repeat(CUT + 1));
     assert!(is_granted(&server.acquire_bound(&key, 1, Want::Exclusive, 7)));
@@ -34,7 +34,7 @@ fn names_are_cut_and_nobody_is_named_for_a_cut_one() {
     server.disconnect(7);
     let entries: Vec<_> = server.engine.log().entries().collect();
     assert!(entries.iter().all(|entry| entry.key.as_deref() == Some(key.as_bytes()) && entry.db == Some(0)));
-    // Only a key whose whole name the log knows is sure to have a client.
+    // The bindings of a key are found only by its whole name.
     let clients: Vec<_> = entries.iter().map(|entry| (entry.event, entry.client.as_ref().map(|(id, _)| *id))).collect();
     let by_seven = (LogEvent::SessionEnd, Some(ClientId(7)));
     assert_eq!(clients, [by_seven, by_seven, (LogEvent::Delete, None), (LogEvent::Delete, None)]);
@@ -43,7 +43,7 @@ fn names_are_cut_and_nobody_is_named_for_a_cut_one() {
 }
 
 #[test]
-fn of_a_session_that_ends_16_holds_are_logged() {
+fn the_end_of_a_session_logs_16_holds_at_most() {
     let mut server = logging(100);
     for number in 0..20 {
         assert!(is_granted(&server.acquire_bound(&format!("lock{}", number / 2), number, Want::Shared, 7)));
@@ -53,7 +53,7 @@ fn of_a_session_that_ends_16_holds_are_logged() {
 }
 
 #[test]
-fn a_session_that_ends_with_the_lease_has_lost_the_hold_before() {
+fn a_session_that_ends_at_the_deadline_of_its_hold_logs_nothing() {
     let mut server = logging(100);
     assert!(is_granted(&server.acquire_bound("lock", 1, Want::Exclusive, 7)));
     server.pass_ms(60_000);
@@ -61,9 +61,9 @@ fn a_session_that_ends_with_the_lease_has_lost_the_hold_before() {
     assert_eq!(server.engine.log().entry_count(), 0);
 }
 
-/// A removed key: leases that had run out are counted, with how long they were held.
+/// When a key is removed, its lapsed holds are counted as lapses, and how long they were held is recorded.
 #[test]
-fn what_lapsed_before_a_key_went_is_counted() {
+fn holds_that_lapsed_before_a_key_was_removed_are_counted() {
     let mut server = logging(100);
     for owner in 1..=3 {
         assert!(is_granted(&server.acquire("lock", owner, 20, Want::Shared)));
@@ -75,7 +75,7 @@ fn what_lapsed_before_a_key_went_is_counted() {
     assert!((59_000..=61_000).contains(&(server.engine.log().holds.percentile(500) / 1000)));
     let events: Vec<LogEvent> = server.engine.log().entries().map(|entry| entry.event).collect();
     assert_eq!(events, [LogEvent::Delete, LogEvent::Lapse, LogEvent::Lapse]);
-    // Without one, nothing is counted.
+    // A key without a lapsed hold counts nothing.
     assert!(is_granted(&server.acquire("other", 1, 20, Want::Shared)));
     lose(&mut server, "other");
     assert_eq!(server.engine.stats().lapses, 2);
@@ -94,7 +94,7 @@ fn lose(server: &mut Server, key: &str) {
     server.engine.lose(&lost);
 }
 
-/// The keys in the log, newest first.
+/// Returns the keys in the log, newest first.
 fn logged(server: &Server) -> Vec<String> {
     let key = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
     server.engine.log().entries().map(|entry| entry.key.as_deref().map_or_else(String::new, key)).collect()
@@ -105,7 +105,7 @@ fn log(server: &mut Server, key: &str) {
     log_in(server, 0, key);
 }
 
-/// The same, with another database.
+/// Adds an entry about this key in a database.
 fn log_in(server: &mut Server, db: usize, key: &str) {
     let db = i32::try_from(db).unwrap();
     assert!(is_granted(&server.acquire(key, 1, 1, Want::Exclusive)));
@@ -116,7 +116,7 @@ fn log_in(server: &mut Server, db: usize, key: &str) {
 }
 
 #[test]
-fn a_log_about_keys_that_begin_alike_keeps_the_last_entries() {
+fn a_log_about_keys_with_one_prefix_keeps_the_newest_entries() {
     for max_len in [1, 2, 5, 128, 1000] {
         let mut server = logging(max_len);
         for number in 0..max_len * 2 + 3 {
@@ -144,7 +144,7 @@ fn no_tenant_pushes_the_entries_of_others_out() {
             let left = logged(&server);
             assert_eq!(left.len(), max_len);
             assert!(others.iter().all(|key| left.contains(key)), "{max_len}");
-            // The crowd keeps its last ones, and all stay in order.
+            // The crowd keeps its newest entries, and all entries stay in order.
             let ids: Vec<u64> = server.engine.log().entries().map(|entry| entry.id).collect();
             assert!(ids.is_sorted_by(|one, other| one > other));
             assert_eq!(left[0], flood(max_len * 3 - 1));

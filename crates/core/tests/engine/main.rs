@@ -1,4 +1,4 @@
-//! The engine with many locks, many holds and long names: what is too large for a scenario.
+//! The engine with many locks, many holds and long names, which are too large for a scenario.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use dlock_core::{
 };
 use dlock_testkit::keyspace::MemoryKeyspace;
 
-/// An engine with keys in memory. Each request comes 1 ms after the one before.
+/// An engine with keys in memory. Each request comes 1 ms after the previous one.
 struct Server {
     engine: Engine<()>,
     space: MemoryKeyspace,
@@ -53,7 +53,7 @@ impl Server {
         self.ask(key, client, &Request::new(owner, want, LeaseChoice::Own))
     }
 
-    /// The same, with `SESSION`, for a client.
+    /// Asks for a lock with `SESSION`, as this client.
     fn acquire_bound(&mut self, key: &str, owner: usize, want: Want, client: u64) -> Result<Entered, Fault> {
         let owner = Owner::new(owner.to_string().as_bytes()).unwrap();
         self.ask(
@@ -69,7 +69,7 @@ impl Server {
         self.engine.acquire(&mut self.space, call, ask, Some(|_| ()))
     }
 
-    /// Asks for several locks. The request may wait if it says so.
+    /// Asks for several locks.
     fn ask_all(&mut self, keys: &[&str], client: u64, ask: &Request, may_wait: bool) -> Result<Entered, Fault> {
         let names: Vec<Name<'_>> = keys.iter().map(|key| name(key)).collect();
         let call = self.call(keys[0], client);
@@ -86,29 +86,29 @@ impl Server {
         Call { name: name(key), now: self.space.now(), client: ClientId(client) }
     }
 
-    /// The timer runs once.
+    /// Runs the timer once.
     fn tick(&mut self) {
         self.engine.tick(&mut self.space, Role::Primary);
     }
 
-    /// The request waits.
+    /// Asks for a lock, and checks that the request waits.
     fn wait(&mut self, key: &str, owner: usize, owner_len: usize, want: Want) {
         assert!(matches!(self.acquire(key, owner, owner_len, want), Ok(Entered::Waiting(_))));
     }
 
-    /// The connection of a client ends. No timer runs.
+    /// Ends the connection of a client. No timer runs.
     fn disconnect(&mut self, client: u64) {
         let now = self.space.now();
         self.engine.input(Input::ClientGone(ClientId(client)), now);
     }
 
-    /// How many waiting requests were answered since this or the events were asked for.
+    /// Takes all outputs. Returns how many are answers to waiting requests.
     fn answers(&mut self) -> usize {
         let outputs = self.engine.take_outputs();
         outputs.iter().filter(|output| matches!(output, Output::Answer(..))).count()
     }
 
-    /// How many outputs that tell of a change were produced since this was asked last.
+    /// Takes all outputs. Returns how many are keyspace events, without those of the command's own keys.
     fn events(&mut self) -> usize {
         let outputs = self.engine.take_outputs();
         outputs.iter().filter(|output| matches!(output, Output::Event(..))).count()

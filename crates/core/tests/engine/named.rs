@@ -1,11 +1,11 @@
-//! Named sessions: when they end.
+//! Named sessions: when they end, and their list.
 
 use dlock_core::engine::{Heartbeat, OpenIf, UserState};
 use dlock_core::{Keyspace, Lease, SessionId};
 
 use crate::Server;
 
-/// A heartbeat of a session that ends `ms` later.
+/// Sends a heartbeat after which the session ends `ms` later.
 fn beat(server: &mut Server, id: &str, user: &[u8], ms: u64) {
     let (id, timeout) = (SessionId::new(id.as_bytes()).unwrap(), Lease::new(ms).unwrap());
     let times = (server.space.uptime(), server.space.now());
@@ -17,7 +17,7 @@ fn is_open(server: &Server, id: &str, user: &[u8]) -> bool {
     server.engine.look_up_session(&SessionId::new(id.as_bytes()).unwrap(), Some(user)).is_ok()
 }
 
-/// The heartbeats that came during the stall are read after the timer's turn.
+/// Heartbeats that arrived during the stall are read after the timer's turn.
 #[test]
 fn a_lost_user_ends_no_session_of_another_after_a_stall() {
     for state in [UserState::Enabled, UserState::Disabled, UserState::Unknown] {
@@ -50,9 +50,9 @@ fn a_lost_user_ends_no_session_of_another_after_a_stall() {
     }
 }
 
-/// `COUNT n` shows the first ones, whatever the order in which they were opened.
+/// `COUNT n` shows the first sessions by user and id, not those that were opened first.
 #[test]
-fn a_list_of_sessions_has_the_first_ones() {
+fn a_list_of_sessions_has_the_first_by_user_and_id() {
     let mut server = Server::new();
     server.pass_ms(1);
     for number in 0..200 {

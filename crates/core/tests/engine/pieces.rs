@@ -7,7 +7,7 @@ use dlock_core::{ClientId, Keyspace, Lease, LeaseChoice, Request, UnixMs, Want};
 
 use crate::{Server, is_granted, name, owner};
 
-/// A command answers requests in at most this number of places in queues.
+/// A command answers requests that take at most this number of places in queues.
 const PLACES: usize = 64;
 
 #[test]
@@ -25,7 +25,7 @@ fn a_command_answers_some_of_the_requests_for_several_locks_and_the_timer_the_ot
         let entered = server.ask_all(&["lock", &other], 2, &ask, true);
         assert!(matches!(entered, Ok(Entered::Waiting(_))), "{entered:?}");
     }
-    // The lease that they ask for has passed: each leaves without the locks.
+    // The lease that the requests ask for has passed, so each leaves without the locks.
     server.pass_ms(20_000);
     server.answers();
     assert!(server.release("lock", 1, &holder).is_ok());
@@ -41,7 +41,7 @@ fn a_command_answers_some_of_the_requests_for_several_locks_and_the_timer_the_ot
     assert_eq!(server.engine.gauges().waiters, 0);
 }
 
-/// Two ticks may come between a request and its reply: each does a millisecond's work, whatever it is.
+/// Two ticks may come between a request and its reply, so each works for a millisecond, whatever kind of work it does.
 #[test]
 fn a_tick_works_for_a_millisecond() {
     const US_PER_LOCK: u64 = 20;

@@ -1,4 +1,4 @@
-//! A server that refuses to open keys for change, now and then: nothing is granted, removed or forgotten by that.
+//! A server that refuses to open keys for change, now and then: that grants, removes and forgets nothing.
 
 use std::num::NonZeroU64;
 
@@ -8,12 +8,12 @@ use dlock_testkit::keyspace::KeyName;
 
 use crate::{Server, owner};
 
-/// A server of which the answers name the locks that were asked for.
+/// A server that refuses to open keys. A ticket has the keys of the request.
 struct Refusing {
     server: Server,
     engine: Engine<Vec<usize>>,
     seed: u64,
-    /// The connection that each client has now: an id is used once.
+    /// The id of the connection that each client has now: each connection gets a new one.
     connections: Vec<u64>,
     granted: usize,
     refused: usize,
@@ -45,7 +45,7 @@ impl Refusing {
         usize::try_from((self.seed >> 33) % below).unwrap()
     }
 
-    /// A grant is in every lock that it names.
+    /// Checks that every lock of a granted request has the hold.
     fn granted(&mut self, keys: &[usize], token: Token) {
         self.granted += 1;
         let now = self.server.space.now().ms();
@@ -162,7 +162,7 @@ fn a_key_that_does_not_open_now_is_neither_free_nor_gone() {
         let mut refusing = Refusing::new(seed);
         (0..100).for_each(|_| refusing.step());
         (granted, refused) = (granted + refusing.granted, refused + refusing.refused);
-        // Nobody stays behind once the server opens its keys again.
+        // No waiter and no session is left after the server opens its keys again and the clients leave.
         refusing.server.space.refuses = None;
         for _ in 0..300 {
             refusing.server.pass_ms(50);

@@ -1,4 +1,4 @@
-//! A key whose value goes, or comes from elsewhere, without a word: a slot that leaves, and comes back.
+//! A key whose value is removed or replaced without an event, as by a slot that leaves and comes back.
 
 use std::num::NonZeroU32;
 
@@ -16,9 +16,9 @@ const HOLDS: usize = 100;
 enum By {
     /// The same holds come back.
     TheSame,
-    /// A hold of another owner comes.
+    /// A hold of another owner takes their place.
     Another,
-    /// Nothing comes.
+    /// The key is gone.
     Nothing,
 }
 
@@ -26,7 +26,7 @@ fn key() -> KeyName {
     (0, b"lock".to_vec())
 }
 
-/// A lock with many readers of one session, which goes without a word, and what comes in its place.
+/// Returns a server where a lock with many readers of one session was replaced without an event.
 fn replaced(by: By) -> Server {
     let mut server = Server::new();
     for reader in 0..HOLDS {
@@ -55,9 +55,9 @@ fn info(server: &mut Server, detail: &Detail) -> Option<dlock_core::engine::Insp
 }
 
 #[test]
-fn the_end_of_a_session_releases_nothing_that_came_from_elsewhere() {
+fn the_end_of_a_session_does_not_release_holds_that_came_from_elsewhere() {
     for (by, left) in [(By::TheSame, HOLDS), (By::Another, 1)] {
-        // A command comes first, or the timer, or a reader.
+        // A command, the timer or `INFO` is the first to find the new value.
         for first in ["writer", "reader of nine", "timer", "info", "several", "end again"] {
             let mut server = replaced(by);
             server.disconnect(SESSION);
@@ -87,7 +87,7 @@ fn the_end_of_a_session_releases_nothing_that_came_from_elsewhere() {
 }
 
 #[test]
-fn what_is_bound_there_afterwards_is_bound() {
+fn a_hold_that_is_bound_after_the_replacement_stays_bound() {
     for by in [By::TheSame, By::Another, By::Nothing] {
         let mut server = replaced(by);
         assert!(is_granted(&server.acquire_bound("lock", 700, Want::Shared, 7)), "{by:?}");
@@ -104,7 +104,7 @@ fn what_is_bound_there_afterwards_is_bound() {
 }
 
 #[test]
-fn a_key_that_is_gone_is_forgotten_by_whoever_opens_it() {
+fn a_command_that_opens_a_key_that_is_gone_forgets_its_bindings() {
     let mut server = replaced(By::Nothing);
     assert!(is_granted(&server.acquire("lock", 600, 4, Want::Shared)));
     assert_eq!(server.engine.gauges().sessions, 0);
@@ -113,7 +113,7 @@ fn a_key_that_is_gone_is_forgotten_by_whoever_opens_it() {
 }
 
 #[test]
-fn a_slot_that_moves_takes_the_bindings_of_its_keys_only() {
+fn a_slot_that_moves_voids_the_bindings_of_its_keys_only() {
     let mut server = Server::new();
     // By CLUSTER KEYSLOT: 12182, 5061, 12182.
     for key in ["foo", "bar", "{foo}2"] {

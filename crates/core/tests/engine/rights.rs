@@ -39,7 +39,7 @@ impl Server {
         self.engine.release(&mut self.space, call, &release).unwrap();
     }
 
-    /// The clients that were answered, each with whether it has the lock. The others were told that they lack the rights.
+    /// Returns the clients that were answered: `true` for a grant, `false` for `NOPERM`.
     fn answers(&mut self) -> Vec<(u64, bool)> {
         let answers = self.engine.take_outputs().into_iter().filter_map(|output| match output {
             Output::Answer(client, Answer::Granted(..)) => Some((client, true)),
@@ -54,7 +54,7 @@ impl Server {
 }
 
 #[test]
-fn whoever_lost_its_rights_makes_room_in_the_same_turn() {
+fn a_waiter_without_rights_makes_room_in_the_same_turn() {
     let mut server = Server::new();
     assert!(matches!(server.ask(&["a"], 0, Want::Exclusive), Entered::Granted(_)));
     for (client, want) in
@@ -62,13 +62,13 @@ fn whoever_lost_its_rights_makes_room_in_the_same_turn() {
     {
         assert!(matches!(server.ask(&["a"], client, want), Entered::Waiting(_)));
     }
-    assert_eq!(server.answers(), [], "nobody is asked about its rights before its turn");
+    assert_eq!(server.answers(), [], "rights are checked only when a waiter's turn comes");
     server.release("a", 0);
     assert_eq!(server.answers(), [(1, false), (3, false), (2, true), (5, false), (4, true)]);
 }
 
 #[test]
-fn a_request_for_several_locks_makes_room_in_all_queues() {
+fn a_request_without_rights_for_several_locks_makes_room_in_all_queues() {
     let mut server = Server::new();
     assert!(matches!(server.ask(&["b"], 0, Want::Exclusive), Entered::Granted(_)));
     for (keys, client) in [(&["a", "b"][..], 1), (&["a"], 2), (&["b", "c"], 4), (&["c"], 6)] {

@@ -6,7 +6,7 @@ use dlock_core::engine::Entered;
 use crate::{Server, is_granted};
 
 #[test]
-fn a_change_that_info_shows_is_one_for_watch() {
+fn grants_signal_the_key_to_watch_and_waits_do_not() {
     let mut server = Server::new();
     assert!(is_granted(&server.acquire("lock", 1, 20, Want::Exclusive)));
     assert_eq!(std::mem::take(&mut server.space.modified).len(), 1, "a grant");

@@ -1,7 +1,7 @@
 //! Random histories on the engine and on a model that is too simple to be wrong (`dlock_testkit::histories`).
 //!
-//! A history that fails becomes a named test below, with the steps proptest shrank it to. `PROPTEST_CASES` says how
-//! many histories are drawn.
+//! A history that fails becomes a named test below, with the steps to which proptest shrank it. `PROPTEST_CASES` sets
+//! how many histories are drawn.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,18 +31,18 @@ proptest! {
     }
 }
 
-/// A history of a few owners that get in each other's way. The bytes of each step are apart, so that steps can be left
-/// out.
+/// Draws a history of a few owners that block each other. Each step has bytes of its own, so that proptest can leave
+/// steps out.
 fn history() -> impl Strategy<Value = History> {
     let step = || vec(any::<u8>(), STEP_BYTES);
     (vec(any::<u8>(), 4), prop_oneof![vec(step(), 1..40), vec(step(), 1..140)])
         .prop_map(|(settings, steps)| History::of_frames(&settings, steps.iter().map(Vec::as_slice)))
 }
 
-/// At least as many as a step is made of.
+/// The number of bytes of a step: at least as many as the longest one uses.
 const STEP_BYTES: usize = 12;
 
-/// The histories are worth nothing if they never come to the states that are hard.
+/// Histories that never reach the hard states would prove nothing.
 #[test]
 fn histories_reach_every_kind_of_state() {
     let mut runner = TestRunner::deterministic();
@@ -106,7 +106,7 @@ const HARD: [&str; 42] = [
 /// A request for several locks released a hold whose session had ended, and the engine still visited the lock when the
 /// lease of that hold was due to be extended.
 #[test]
-fn what_several_locks_release_is_not_extended_next() {
+fn a_hold_that_a_request_for_several_locks_released_is_not_extended() {
     let shared = How { binds: true, ..How::new(Command::Rlock) };
     let short = How { lease: Lease::For(300), ..shared };
     let several = How::new(Command::Macquire);
@@ -131,10 +131,10 @@ fn holds_of_a_lock_that_is_overwritten_count_for_no_named_session() {
     World::play(&History { crowd: 70, steps: steps.into(), ..History::new(500) });
 }
 
-/// A request for several locks that waited was served by what it had recorded before, and was told that it is granted,
-/// though leases so short cannot be bound to its session.
+/// A request for several locks that waited had holds from an earlier attempt. It was answered with a grant, though the
+/// leases of these holds are too short to be bound to its session.
 #[test]
-fn what_several_locks_recorded_is_refused_to_a_session_if_its_lease_is_short() {
+fn a_repeated_request_for_several_locks_does_not_bind_leases_that_are_too_short() {
     let shared = How::new(Command::Rlock);
     let several = How { blocks: true, id: Some(0), ..How::new(Command::Macquire) };
     let bound = How { lease: Lease::For(300), binds: true, ..several };

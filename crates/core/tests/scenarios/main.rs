@@ -1,6 +1,6 @@
-//! Tells the stories in this directory and checks that they go as written.
+//! Plays the scenarios in this directory, and checks their output.
 //!
-//! A story is a text file. It has comments and steps; a step is some commands, a line `----`, and what they say:
+//! A scenario is a text file with comments and steps. A step has some commands, a line `----`, and their output:
 //!
 //! ```text
 //! # Bob waits until Alice's lease has run out.
@@ -17,12 +17,11 @@
 //! t2
 //! ```
 //!
-//! Every command prints one line or more; `at` and `on` print none. `interpreter/mod.rs` has the list of commands. Times
-//! are
-//! milliseconds since the story began, tokens are named t1, t2, … in the order in which they were given.
+//! `interpreter/mod.rs` has the list of commands, and what each prints. Times are milliseconds since the scenario
+//! began. Tokens are named t1, t2, … in the order in which they were given.
 //!
-//! `UPDATE_SCENARIOS=1 cargo test -p dlock-core --test scenarios` rewrites what the commands say; read the difference
-//! before you keep it.
+//! `UPDATE_SCENARIOS=1 cargo test -p dlock-core --test scenarios` rewrites the output; read the difference before you
+//! keep it.
 
 #![allow(
     clippy::unwrap_used,
@@ -43,23 +42,23 @@ use interpreter::Interpreter;
 use script::Script;
 
 #[test]
-fn every_story_goes_as_written() {
-    let stories = stories();
-    assert!(stories.len() >= 30, "only {} stories found", stories.len());
-    let failures: Vec<String> = stories.iter().filter_map(|path| check(path).err()).collect();
+fn every_scenario_has_its_output() {
+    let scenarios = scenarios();
+    assert!(scenarios.len() >= 30, "only {} scenarios found", scenarios.len());
+    let failures: Vec<String> = scenarios.iter().filter_map(|path| check(path).err()).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
 #[test]
-fn a_story_that_goes_otherwise_fails() {
+fn a_scenario_with_another_output_fails() {
     let script = Script::parse("# Nobody is there.\nacquire alice\nacquire bob\n----\nt1\nt2\n").unwrap();
-    let told = script.tell(&mut Interpreter::default());
-    assert_eq!(told.to_string(), "# Nobody is there.\nacquire alice\nacquire bob\n----\nt1\nnil\n");
-    assert_eq!(script.difference(&told).unwrap(), "line 5: t1 | t2\n        is t1 | nil");
+    let played = script.play(&mut Interpreter::default());
+    assert_eq!(played.to_string(), "# Nobody is there.\nacquire alice\nacquire bob\n----\nt1\nnil\n");
+    assert_eq!(script.difference(&played).unwrap(), "line 5: t1 | t2\n        is t1 | nil");
 }
 
 #[test]
-fn a_step_without_its_end_is_no_story() {
+fn a_step_without_a_rule_is_an_error() {
     assert_eq!(Script::parse("acquire alice\n\n").unwrap_err(), "line 1: a step without ----");
 }
 
@@ -67,14 +66,14 @@ fn check(path: &Path) -> Result<(), String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
     let script = Script::parse(&text).map_err(|error| format!("{name}, {error}"))?;
-    let told = script.tell(&mut Interpreter::default());
+    let played = script.play(&mut Interpreter::default());
     if env::var_os("UPDATE_SCENARIOS").is_some() {
-        return fs::write(path, told.to_string()).map_err(|error| format!("{name}: {error}"));
+        return fs::write(path, played.to_string()).map_err(|error| format!("{name}: {error}"));
     }
-    script.difference(&told).map_or(Ok(()), |difference| Err(format!("{name}, {difference}")))
+    script.difference(&played).map_or(Ok(()), |difference| Err(format!("{name}, {difference}")))
 }
 
-fn stories() -> Vec<PathBuf> {
+fn scenarios() -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
     let entries = fs::read_dir(directory).expect("the directory of this file");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable directory").path()).collect();

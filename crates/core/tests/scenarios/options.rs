@@ -10,7 +10,7 @@ use dlock_core::{
 use crate::interpreter::time;
 use crate::tokens::TokenNames;
 
-/// The options of a command. Each command uses those it has.
+/// The options of all commands. Each command uses only its own.
 pub struct Options {
     pub lease: LeaseChoice,
     pub cap: Option<Lease>,
@@ -103,7 +103,7 @@ impl<'a> Words<'a> {
         u32::try_from(self.number()).ok().and_then(NonZeroU32::new).expect("a number in its range")
     }
 
-    /// `c2`.
+    /// Reads a client, such as `c2`.
     pub fn client(&mut self) -> ClientId {
         let word = self.word();
         let number = word.strip_prefix('c').and_then(|number| number.parse().ok());

@@ -1,10 +1,10 @@
-//! How a story is written down.
+//! The text of a scenario.
 
 use std::fmt;
 
 use crate::interpreter::Interpreter;
 
-/// A story: comments and steps in their order.
+/// A scenario: comments and steps in their order.
 #[derive(Debug)]
 pub struct Script(Vec<Part>);
 
@@ -41,9 +41,9 @@ impl Script {
         Ok(Script(parts))
     }
 
-    /// The same story as it goes on the interpreter.
-    pub fn tell(&self, interpreter: &mut Interpreter) -> Script {
-        let tell = |part: &Part| match part {
+    /// Plays the scenario. Returns it with the lines that the interpreter printed.
+    pub fn play(&self, interpreter: &mut Interpreter) -> Script {
+        let play = |part: &Part| match part {
             Part::Between(line) => Part::Between(line.clone()),
             Part::Step { line, commands, .. } => {
                 let said =
@@ -51,12 +51,12 @@ impl Script {
                 Part::Step { line: *line, commands: commands.clone(), says: said.collect() }
             }
         };
-        Script(self.0.iter().map(tell).collect())
+        Script(self.0.iter().map(play).collect())
     }
 
-    /// The first step that says something else in `told`, in words.
-    pub fn difference(&self, told: &Script) -> Option<String> {
-        self.0.iter().zip(&told.0).find_map(|parts| match parts {
+    /// Describes the first step whose output differs in `played`.
+    pub fn difference(&self, played: &Script) -> Option<String> {
+        self.0.iter().zip(&played.0).find_map(|parts| match parts {
             (Part::Step { line, says, .. }, Part::Step { says: said, .. }) if says != said => {
                 Some(format!("line {line}: {}\n        is {}", says.join(" | "), said.join(" | ")))
             }

@@ -1,10 +1,10 @@
-//! Names for fencing tokens, so that a story is the same at any time.
+//! Names for fencing tokens, so that the output of a scenario does not depend on their values.
 
 use std::collections::BTreeMap;
 
 use dlock_core::Token;
 
-/// The names that tokens have in a story: `t1`, `t2`, … as they are given, `t1+500` as the story calls them.
+/// The names of tokens in a scenario: `t1`, `t2`, … in the order of grants, and names such as `t1+500` in commands.
 #[derive(Default)]
 pub struct TokenNames {
     names: BTreeMap<Token, String>,
@@ -13,7 +13,7 @@ pub struct TokenNames {
 }
 
 impl TokenNames {
-    /// Names the token of a new hold. It has to be greater than every token that a hold had before.
+    /// Names the token of a new hold. Checks that it is greater than the tokens of all earlier holds.
     pub fn give(&mut self, token: Token) -> String {
         assert!(Some(token) > self.highest, "a new hold got {token:?} after {:?}", self.highest);
         self.highest = Some(token);
@@ -23,22 +23,22 @@ impl TokenNames {
         name
     }
 
-    /// The name of a token that a waiter got: new, or known.
+    /// Returns the name of a granted token, which gets one if it has none.
     pub fn name_or_give(&mut self, token: Token) -> String {
         if self.names.contains_key(&token) { self.name(token) } else { self.give(token) }
     }
 
-    /// A hold has this token at least.
-    pub fn lift(&mut self, token: Token) {
+    /// Records that a renewal has raised a token at least to this.
+    pub fn raise(&mut self, token: Token) {
         self.highest = self.highest.max(Some(token));
     }
 
-    /// The name of a token the story knows, else its number.
+    /// Returns the name of a token; its number if it has no name.
     pub fn name(&self, token: Token) -> String {
         self.names.get(&token).cloned().unwrap_or_else(|| token.get().to_string())
     }
 
-    /// The token called `t1`, or `t1+500`, so much later.
+    /// Returns the token with a name: `t1`, or `t1+500` for a token that is 500 higher.
     pub fn resolve(&mut self, word: &str) -> Token {
         let (name, more) = word.split_once('+').unwrap_or((word, "0"));
         let more: u64 = more.parse().unwrap_or_else(|_| panic!("{word}: no number after the +"));

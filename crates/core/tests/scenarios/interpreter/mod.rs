@@ -7,26 +7,26 @@
 //! | `tick` | the timer runs until it has nothing to do: a line for each waiter that gets an answer, or `nothing` |
 //! | `wake` | when the timer wants to run: `now`, a time, or `never` |
 //! | `acquire`, `racquire`, `rlock`, `wlock` `OWNER [option …]` | the token, nil or an error |
-//! | `sacquire OWNER LIMIT [option …]`, `macquire KEY,KEY OWNER [option …]` | the same |
-//! | the same with `BLOCK` | that it waits, and as whom: `w1`, `w2`, … |
+//! | `sacquire OWNER LIMIT [option …]`, `macquire KEY,KEY OWNER [option …]` | the token, nil or an error |
+//! | these commands with `BLOCK` | as without; if the request waits, its name: `w1`, `w2`, … |
 //! | `release OWNER [READ\|WRITE] [ALL\|PERMITS k] [TOKEN t] [REQUEST id]` | as `DLOCK.RELEASE` |
 //! | `renew OWNER [lease] [READ\|WRITE] [SESSION] [TOKEN t\|MINTOKEN t]` | as `DLOCK.RENEW` |
 //! | `check t`, `info [OWNER owner\|FULL]` | as `DLOCK.CHECK` and `DLOCK.INFO`, a line for each hold |
 //! | `queue` | a line for each waiter, the head first |
 //! | `stored` | a line for each hold, lapsed ones too |
 //! | `expire MS`, `persist`, `ttl`, `del`, `rename KEY`, `set`, `flush [DB]`, `swap A B` | as Redis |
-//! | `restore KEY [MS]` | `OK`: the key gets what `DUMP` says of another, with this TTL |
-//! | `evict` | the server removes what has expired |
+//! | `restore KEY [MS]` | `OK`: the key gets the value that `DUMP` returns for KEY, with this TTL |
+//! | `evict` | `OK`: the server removes the expired keys |
 //! | `leave w`, `time-out w`, `gone c` | a waiter leaves; its time is over; the connection of a client ends |
 //! | `pause`, `resume`, `demote`, `promote`, `reload`, `restart` | what happens to the server |
 //! | `permit full\|release-only\|elsewhere` | nothing: what the server lets timers do to the key |
 //! | `blind yes\|no` | nothing: whether clients may read only the keys that they name |
 //! | `max-waiters N`, `session-grace MS`, … | nothing: the operator sets `dlock.max-waiters`, `dlock.session-grace`, … |
 //! | `log` | a line for each entry, the newest first; then the log is empty |
-//! | `replicated`, `events`, `counts` | what was replicated and sent since it was last asked; counters above 0 |
+//! | `replicated`, `events`, `counts` | the effects and the events since the last such command; counters above 0 |
 //!
-//! Every command that lets waiters in prints a line for each of them behind its own. `BY c2` names the client; without
-//! it, it is `c1`. `lease` is `EX s`, `PX ms`, `EXAT s` or `PXAT ms`; none: 30 s.
+//! A command that grants waiting requests prints a line for each of them after its own. `BY c2` names the client; the
+//! default is `c1`. `lease` is `EX s`, `PX ms`, `EXAT s` or `PXAT ms`; the default is 30 s.
 
 mod keys;
 mod shown;
@@ -86,14 +86,14 @@ impl Default for Interpreter {
 }
 
 impl Interpreter {
-    /// Does what a line of a scenario says, and returns what it prints.
+    /// Runs a line of a scenario, and returns the lines that it prints.
     pub fn run(&mut self, line: &str) -> Vec<String> {
         let mut words = Words(line.split_whitespace());
         let command = words.word();
         let mut said = self.dispatch(command, &mut words);
         assert_eq!(words.next(), None, "left over in {line}");
         for key in self.space.take_unlinked() {
-            // As the module does: a lock without a record does not concern the engine.
+            // The module tells the engine only of locks that have a record, too.
             if self.engine.remembers(name(&key)) {
                 self.engine.input(Input::Removed(name(&key)), self.space.now());
             }
@@ -224,7 +224,7 @@ impl Interpreter {
         let session = if binds { BindTo::Connection } else { BindTo::Nothing };
         match self.engine.renew(&mut self.space, call, &request, session) {
             Ok(Some(reach)) => {
-                min_token.into_iter().for_each(|floor| self.names.lift(floor));
+                min_token.into_iter().for_each(|floor| self.names.raise(floor));
                 if reach == Reach::Asked { "1" } else { "0" }.to_owned()
             }
             Ok(None) => "nil".to_owned(),
@@ -232,7 +232,7 @@ impl Interpreter {
         }
     }
 
-    // The timer, waiters, clients, and what the operator sets.
+    // The timer, waiters, clients and settings.
 
     fn tick(&mut self) -> Vec<String> {
         let mut said = Vec::new();
@@ -243,7 +243,7 @@ impl Interpreter {
             self.engine.tick(&mut self.space, self.role);
             said.extend(self.answers());
         }
-        panic!("the timer has always something to do");
+        panic!("the timer never becomes idle");
     }
 
     fn leave(&mut self, waiter: &str) -> String {
@@ -296,13 +296,13 @@ impl Interpreter {
     }
 }
 
-/// `KEY`, or `DB/KEY`.
+/// Returns the key that a word (`KEY`, or `DB/KEY`) names.
 fn key_name(word: &str) -> KeyName {
     let (db, key) = word.split_once('/').unwrap_or(("0", word));
     (db.parse().expect("a database"), key.as_bytes().to_vec())
 }
 
-/// The time, in ms after a scenario began.
+/// Returns the time `ms` milliseconds after the scenario began.
 pub fn time(ms: u64) -> UnixMs {
     UnixMs::new(BEGIN_MS + ms)
 }

@@ -69,7 +69,7 @@ impl Interpreter {
         match self.engine.wake_at() {
             None => "never".to_owned(),
             Some(at) if at <= self.space.now().ms() => "now".to_owned(),
-            Some(at) => story_time(at).to_string(),
+            Some(at) => scenario_time(at).to_string(),
         }
     }
 
@@ -100,7 +100,7 @@ impl Interpreter {
         counts.map(|(name, count)| format!("{name}={count}")).collect::<Vec<_>>().join(" ")
     }
 
-    /// The token, and the number behind it if the request asks for one.
+    /// Returns the token, and the number behind it if the request asks for one.
     pub(super) fn granted(&mut self, grant: Grant) -> String {
         let token = self.names.name_or_give(grant.token);
         match grant.slot {
@@ -110,7 +110,7 @@ impl Interpreter {
         }
     }
 
-    /// A line for each waiter that gets an answer; events are kept for `events`.
+    /// Takes the outputs. Returns a line for each waiter that gets an answer, and keeps the events for `events`.
     pub(super) fn answers(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         for output in self.engine.take_outputs() {
@@ -134,7 +134,7 @@ impl Interpreter {
         said
     }
 
-    /// The replica does what the primary did, and has the same locks then.
+    /// Replays the changes of the primary on the replica, and checks that it has the same locks.
     pub(super) fn replicate(&mut self) {
         let stream = self.space.take_stream();
         for (key, what) in &stream {
@@ -160,17 +160,18 @@ impl Interpreter {
                     Expiry::Keep => "kept",
                     Expiry::Leave => "left",
                 };
-                format!("put {} until={} expiry={expiry}", self.describe(hold), story_time(hold.deadline))
+                format!("put {} until={} expiry={expiry}", self.describe(hold), scenario_time(hold.deadline))
             }
             Change::Remove { owner, mode } => format!("remove {} {}", text(owner), mode.map_or("both", name_of)),
             Change::Sweep => "sweep".to_owned(),
         };
-        format!("{}: {what}", story_time(effect.clock))
+        format!("{}: {what}", scenario_time(effect.clock))
     }
 
     pub(super) fn stored(&self) -> Vec<String> {
         let lapsed = |hold: &Hold| if hold.is_live(self.space.now().ms()) { "" } else { " lapsed" };
-        let line = |hold: &Hold| format!("{} until={}{}", self.describe(hold), story_time(hold.deadline), lapsed(hold));
+        let line =
+            |hold: &Hold| format!("{} until={}{}", self.describe(hold), scenario_time(hold.deadline), lapsed(hold));
         list("stored", self.space.lock(&self.key).stored_holds().map(line).collect())
     }
 
@@ -179,7 +180,7 @@ impl Interpreter {
         let request = hold.request().map_or(String::new(), |request| {
             format!(" request={:?}:{}", request.command(), request.id().escape_ascii()).to_lowercase()
         });
-        let cap = hold.cap().map_or(String::new(), |cap| format!(" cap={}", story_time(cap)));
+        let cap = hold.cap().map_or(String::new(), |cap| format!(" cap={}", scenario_time(cap)));
         let slot = hold.slot().map_or(String::new(), |slot| format!(" slot={slot}"));
         format!("{owner} {mode} count={} lease={} token={token}{request}{cap}{slot}", hold.count, hold.lease.get())
     }
@@ -197,7 +198,7 @@ impl Interpreter {
     }
 }
 
-fn story_time(time: UnixMs) -> u64 {
+fn scenario_time(time: UnixMs) -> u64 {
     time.get() - BEGIN_MS
 }
 
