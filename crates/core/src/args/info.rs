@@ -52,5 +52,5 @@ fn misplaced(word: &[u8], given: &[&'static str]) -> Malformed {
 }
 
 const DEFAULT_COUNT: usize = 10;
-/// The most holds that a list shows: to send one hold costs 3 µs, and meanwhile the server does nothing else.
+/// The most holds that a list shows: sending one hold takes 3 µs, during which the server does nothing else.
 const MOST_SHOWN: usize = 1000;

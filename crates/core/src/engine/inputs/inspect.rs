@@ -17,9 +17,9 @@ use crate::{ClientId, Hold, Lock, LockMode, Mode, Name, Now, Owner, SessionId, S
 pub enum Detail {
     /// The fields of every answer.
     Summary,
-    /// The same, and the holds of one owner.
+    /// The fields of every answer, and the holds of one owner.
     OfOwner(Owner),
-    /// The same, and all holds and waiters, at most this many of each.
+    /// The fields of every answer, and all holds and waiters, at most this many of each.
     Full(usize),
 }
 

@@ -3,7 +3,7 @@
 use slotmap::new_key_type;
 
 new_key_type! {
-    /// Identifies a waiter for as long as it waits, and nobody else afterwards.
+    /// Identifies a waiter. No later waiter gets the same id.
     pub struct WaiterId;
 }
 

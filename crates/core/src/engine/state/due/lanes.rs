@@ -1,4 +1,4 @@
-//! The kinds of work on locks. Each has its share of the timer's time, whatever the others have to do.
+//! The kinds of work on locks. Each has its share of the timer's time, however much work the others have.
 
 use crate::engine::state::due::turns::Turns;
 use crate::engine::state::ids::RecordId;

@@ -6,7 +6,7 @@
 //! # Implementation details
 //! Each client has an account of the time that its visits took. It may use [`SHARE_US`] in each round. Clients in the
 //! same round are served by urgency; those that have used their share are in a later round. A client without work is
-//! forgotten when its round is over, or when nobody has any: each charge looks at a few accounts, in turn.
+//! forgotten when its round is over, or when no client has work: each charge looks at a few accounts, in turn.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
