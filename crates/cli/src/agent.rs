@@ -98,16 +98,16 @@ impl AgentOptions {
     }
 }
 
-/// Where the password is that clients log in with.
+/// The user that clients log in as, and where its password is.
 pub struct Login<'a> {
     pub user: &'a str,
     pub file: Option<&'a Path>,
-    /// The variable of the environment, if there is no file.
+    /// The environment variable that has the password, if there is no file.
     pub variable: &'a str,
 }
 
 impl Login<'_> {
-    /// Returns the user; `None`: nobody logs in.
+    /// Reads the password. `None`: there is none, and clients do not log in.
     pub fn read(&self) -> Result<Option<dlock_agent::Login>, Error> {
         let password = match self.file {
             Some(file) => std::fs::read_to_string(file)
@@ -117,7 +117,7 @@ impl Login<'_> {
         };
         match password.as_deref().map(|password| password.trim_end_matches(['\r', '\n'])) {
             None => Ok(None),
-            // A file that was not filled must not open the door to everybody.
+            // An empty file is a mistake: to accept it would let every client in.
             Some("") => Err(Error::Invalid("the password for clients is empty".to_owned())),
             Some(password) => {
                 Ok(Some(dlock_agent::Login { user: self.user.to_owned(), password: password.to_owned() }))

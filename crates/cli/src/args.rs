@@ -34,9 +34,8 @@ pub enum Command {
     /// Run a command under a lock
     ///
     /// The command gets DLOCK_NAME, DLOCK_OWNER and DLOCK_TOKEN (the fencing token) in its environment, and the signals
-    /// that are sent to `dlock run`. The lock is kept by a lease that is renewed. When it cannot be renewed, the
-    /// command gets TERM, and KILL at least 1 s before the lease ends. When `dlock run` is killed, the command is
-    /// killed too.
+    /// that are sent to `dlock run`, which renews the lease of the lock. When it cannot, the command gets TERM, and
+    /// KILL at least 1 s before the lease ends. When `dlock run` is killed, the command is killed too.
     Run(Box<Run>),
     /// Acquire a lock and keep it after this command has ended
     ///
@@ -48,7 +47,7 @@ pub enum Command {
     Renew {
         #[command(flatten)]
         held: Held,
-        /// How long it stays from now on [default: its lease]
+        /// How long the lock stays from now on [default: its lease]
         #[arg(short, long, value_name = "TIME", value_parser = some_time)]
         lease: Option<Duration>,
     },
@@ -94,7 +93,7 @@ pub enum Command {
         /// Names of locks, with * and ? as in KEYS
         #[arg(default_value = "*")]
         pattern: OsString,
-        /// As what
+        /// The format of the output
         #[arg(short, long, value_enum, default_value_t = Drawing::Text)]
         format: Drawing,
     },
@@ -111,10 +110,11 @@ pub enum Command {
         #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = duration)]
         interval: Duration,
     },
-    /// Take a lock away from whoever holds it, after asking
+    /// Take a lock away from its holders, after asking
     ///
     /// Shows the holders first. Only they lose the lock, and the next waiter gets it. A former holder learns of it at
-    /// its next renewal. Until then, both may work as if they held the lock: the fencing token tells them apart.
+    /// its next renewal. Until then, it and the new holder may both work under the lock: the fencing token tells them
+    /// apart.
     #[command(before_help = help::BREAK_EXAMPLES, after_help = help::BREAK)]
     Break {
         /// The name of the lock
@@ -131,7 +131,7 @@ pub enum Command {
     ///
     /// For a primary that Sentinels watch, a node of a cluster, or a primary with replicas. Checks first that the
     /// replicas answer, have the module and do not lag. Then either the replica takes over, with every lock, or the
-    /// primary stays what it is.
+    /// primary stays the primary.
     #[command(before_help = help::FAILOVER_EXAMPLES, after_help = help::FAILOVER)]
     Failover(FailoverOptions),
     /// Take the module out of a server, or say what still needs it
@@ -154,7 +154,7 @@ pub enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Print the man page, or write all of them
+    /// Print the man page of dlock, or write the man pages of all subcommands
     #[command(before_help = help::MAN_EXAMPLES, after_help = help::PRINTED)]
     Man {
         /// Where to write dlock.1, dlock-run.1 and so on
@@ -167,8 +167,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_definition_of_the_options_is_valid() {
         crate::parse::command().debug_assert();
+    }
+
+    #[test]
+    fn words_after_the_lock_are_the_command_with_its_own_options() {
         let parsed = Cli::parse_from(["dlock", "run", "-s", "redis://x", "job", "--", "ls", "-l", "--help"]);
         let Command::Run(run) = parsed.command else { panic!("run") };
         assert_eq!(run.command, ["ls", "-l", "--help"]);

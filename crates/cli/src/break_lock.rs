@@ -1,4 +1,4 @@
-//! `dlock break`: taking a lock from its holders.
+//! `dlock break`: takes a lock from its holders.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -12,7 +12,7 @@ use crate::{exit, fail, list};
 
 pub async fn break_lock(client: &Client, name: &[u8], yes: bool, as_json: bool) -> Result<u8, Error> {
     let Some(lock) = client.info(name).await?.filter(|lock| lock.holders > 0) else {
-        print(&if as_json { told(name, &[], None) } else { format!("{} is free", shown(name)) });
+        print(&if as_json { json_report(name, &[], None) } else { format!("{} is free", shown(name)) });
         return Ok(0);
     };
     if !yes {
@@ -20,16 +20,16 @@ pub async fn break_lock(client: &Client, name: &[u8], yes: bool, as_json: bool) 
             return Ok(fail(exit::USAGE, "there is nobody to ask: --yes breaks it without asking"));
         }
         if !confirmed(&lock) {
-            return Ok(exit::NOT_GOT);
+            return Ok(exit::NEGATIVE);
         }
     }
     let (taken, next) = take(client, &lock).await?;
-    print(&if as_json { told(name, &taken, next.as_ref()) } else { sentence(&lock, &taken, next.as_ref()) });
+    print(&if as_json { json_report(name, &taken, next.as_ref()) } else { sentence(&lock, &taken, next.as_ref()) });
     Ok(0)
 }
 
-/// Takes a lock from those holders, by their tokens: an owner that got in meanwhile keeps it. Returns those who lost it,
-/// and the lock as it is then, if another owner has it.
+/// Takes a lock from the holders in `lock`. Each release names the token of the hold, so an owner that was granted the
+/// lock meanwhile keeps it. Returns the holds that were taken, and the lock as it is afterwards, unless it is free.
 pub async fn take<'a>(client: &Client, lock: &'a LockInfo) -> Result<(Vec<&'a HoldInfo>, Option<LockInfo>), Error> {
     let holds = Holds::of(client)?;
     let mut taken = Vec::new();
@@ -38,7 +38,7 @@ pub async fn take<'a>(client: &Client, lock: &'a LockInfo) -> Result<(Vec<&'a Ho
             taken.push(hold);
         }
     }
-    // The lock has been taken, even if nobody can be told who has it now.
+    // The lock has been taken, even if this look at its new holders fails.
     let next = client.info(&lock.name).await.ok().flatten().filter(|next| next.holders > 0);
     Ok((taken, next))
 }
@@ -54,14 +54,14 @@ pub fn sentence(lock: &LockInfo, taken: &[&HoldInfo], next: Option<&LockInfo>) -
     }
 }
 
-fn told(name: &[u8], taken: &[&HoldInfo], next: Option<&LockInfo>) -> String {
+fn json_report(name: &[u8], taken: &[&HoldInfo], next: Option<&LockInfo>) -> String {
     let hold = |hold: &HoldInfo| json!({"owner": text(&hold.owner), "token": hold.token, "held": hold.age.as_millis()});
     let taken: Vec<_> = taken.iter().map(|one| hold(one)).collect();
     let holders: Vec<_> = next.iter().flat_map(|next| &next.holds).map(hold).collect();
     json!({"name": text(name), "taken": taken, "holders": holders}).to_string()
 }
 
-/// Shows the lock and asks. On standard error, which is on the terminal if anything is.
+/// Shows the lock and asks for confirmation, on standard error: standard output may be a file.
 fn confirmed(lock: &LockInfo) -> bool {
     for line in list::describe(lock, usize::MAX) {
         say(&line);

@@ -1,4 +1,4 @@
-//! When a command has to go because its lock cannot be renewed.
+//! When `dlock run` ends a command whose lock cannot be renewed.
 //!
 //! ```text
 //! |-------------- lease, from when the last successful renewal was sent --------------|
@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long before the end of the lease the command is asked to end, and is killed.
+/// How long before the end of the lease the command gets TERM, and KILL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     term: Duration,
@@ -16,7 +16,7 @@ pub struct Deadline {
 
 impl Deadline {
     pub fn of(lease: Duration) -> Self {
-        // Killing takes a moment, on a busy machine too.
+        // A killed process needs a moment to end, above all on a busy machine.
         let kill = KILL + (lease / 20).clamp(Duration::from_millis(300), Duration::from_secs(5));
         Self { term: kill + lease.saturating_sub(kill) / 3, kill }
     }
@@ -36,10 +36,10 @@ fn before(end: Instant, margin: Duration) -> Instant {
     end.checked_sub(margin).unwrap_or(end)
 }
 
-/// The time before the end of the lease at which the command is dead.
+/// The command is dead this long before the lease ends.
 const KILL: Duration = Duration::from_secs(1);
 
-/// The shortest lease that leaves time for all of this.
+/// The shortest lease that leaves time for renewals, TERM and KILL.
 pub const MIN_LEASE: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Exit codes. Those of `sysexits.h` where it has one, like `flock`; those of a shell for a command that cannot run.
+//! Exit codes: those of `sysexits.h`, which `flock` uses too, and those of a shell for a command that cannot run.
 
 use std::process::ExitStatus;
 
 use dlock_client::Error;
 use std::os::unix::process::ExitStatusExt;
 
-/// The lock was not got, or what was asked for is not there.
-pub const NOT_GOT: u8 = 1;
+/// The answer is no: the lock was not acquired, is free or has another owner, or nothing was changed.
+pub const NEGATIVE: u8 = 1;
 /// The command line makes no sense (`EX_USAGE`).
 pub const USAGE: u8 = 64;
 /// No server answers, or it refuses (`EX_UNAVAILABLE`).
@@ -25,7 +25,7 @@ pub const NOT_FOUND: u8 = 127;
 /// Returns the code for an error.
 pub fn of(error: &Error) -> u8 {
     match error {
-        Error::Contention => NOT_GOT,
+        Error::Contention => NEGATIVE,
         Error::Lost => LOST,
         Error::Invalid(_) => USAGE,
         _ => UNAVAILABLE,

@@ -1,4 +1,4 @@
-//! The text format of Prometheus.
+//! Metrics in the text format of Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -47,18 +47,19 @@ impl Page {
     }
 }
 
-pub fn server_is_up(page: &mut Page, server: &str) {
+pub fn add_server(page: &mut Page, server: &str) {
     page.add("dlock_up", Kind::Gauge, UP, &[("server", server)], "1");
 }
 
-pub fn missing(page: &mut Page, server: &str, error: &Error) {
+/// Adds a server that does not answer.
+pub fn add_missing_server(page: &mut Page, server: &str, error: &Error) {
     page.add("dlock_up", Kind::Gauge, UP, &[("server", server)], "0");
     say(&format!("dlock: missing: {server}: {error}"));
 }
 
-/// Adds the fields of `INFO dlock`: times in seconds, percentiles by their quantiles, and fields that this program does
-/// not know as they are.
-pub fn stats_of(page: &mut Page, server: &str, stats: &ServerStats) {
+/// Adds the fields of `INFO dlock`: times in seconds, percentiles as quantiles, and unknown numbers as counters. Other
+/// text is left out.
+pub fn add_stats(page: &mut Page, server: &str, stats: &ServerStats) {
     for (field, value) in &stats.fields {
         let labels = [("server", server)];
         let help = format!("The field {field} of INFO dlock.");
@@ -84,9 +85,9 @@ pub fn stats_of(page: &mut Page, server: &str, stats: &ServerStats) {
         } else if let Some(name) = field.strip_suffix("_usec_max") {
             page.add(&format!("{name}_seconds_max"), Kind::Gauge, &help, &labels, &seconds(value));
         } else if value.parse::<f64>().is_ok() {
-            let is_now = NOW.contains(&field.as_str());
+            let is_gauge = GAUGES.contains(&field.as_str());
             let (name, kind) =
-                if is_now { (field.clone(), Kind::Gauge) } else { (format!("{field}_total"), Kind::Counter) };
+                if is_gauge { (field.clone(), Kind::Gauge) } else { (format!("{field}_total"), Kind::Counter) };
             page.add(&name, kind, &help, &labels, value);
         }
     }
@@ -97,7 +98,7 @@ pub fn stats_of(page: &mut Page, server: &str, stats: &ServerStats) {
 }
 
 /// Adds a contended lock: three series.
-pub fn lock_of(page: &mut Page, server: &str, lock: &LockInfo) {
+pub fn add_lock(page: &mut Page, server: &str, lock: &LockInfo) {
     let name = label(&lock.name);
     let labels = [("server", server), ("lock", name.as_str())];
     let longest = lock.queue.first().map(|waiter| waiter.waiting).unwrap_or_default();
@@ -108,7 +109,7 @@ pub fn lock_of(page: &mut Page, server: &str, lock: &LockInfo) {
     add("dlock_lock_hold_seconds", "For how long the oldest hold is held.", held.as_secs_f64().to_string());
 }
 
-/// Returns a name for a label. Of a long one, the end is a number that tells it from others: a page has 48 series.
+/// Returns the name of a lock as the value of a label. A long name is cut, and a hash keeps it distinct from others.
 fn label(name: &[u8]) -> String {
     let text = shown(name);
     match text.char_indices().nth(MAX_LABEL) {
@@ -121,7 +122,7 @@ fn label(name: &[u8]) -> String {
     }
 }
 
-/// The most characters of a name, without the number of a long one.
+/// The most characters of a name that are shown in front of its hash.
 const MAX_LABEL: usize = 500;
 
 /// Converts a number of microseconds.
@@ -135,15 +136,16 @@ fn escaped(value: &str) -> String {
 
 const UP: &str = "Whether the server answers.";
 
-/// The fields that go up and down.
-const NOW: [&str; 5] = ["dlock_waiters", "dlock_queues", "dlock_sessions", "dlock_named_sessions", "dlock_last_token"];
+/// The fields that are not counters: their values go up and down.
+const GAUGES: [&str; 5] =
+    ["dlock_waiters", "dlock_queues", "dlock_sessions", "dlock_named_sessions", "dlock_last_token"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn fields_become_metrics() {
+    fn fields_become_counters_gauges_and_quantiles() {
         let fields = [
             ("dlock_version", "0.1.0"),
             ("dlock_grants", "12"),
@@ -156,7 +158,7 @@ mod tests {
         let mut page = Page::default();
         let mut stats = ServerStats::default();
         (stats.fields, stats.max_waiters) = (fields, Some(10));
-        stats_of(&mut page, "a\"b", &stats);
+        add_stats(&mut page, "a\"b", &stats);
         let text = page.text();
         for line in [
             r#"dlock_build_info{server="a\"b",version="0.1.0"} 1"#,

@@ -1,8 +1,8 @@
 //! `dlock graph`: who waits for whom.
 //!
-//! Nodes are owners, which may hold locks on one server and wait on another. Everybody in a queue waits for the request
-//! ahead, and for the holders that the request excludes. A request for a permit waits for any holder, not for a
-//! particular one: such an edge is drawn, and is not part of a cycle.
+//! Nodes are owners, which may hold locks on one server and wait on another. Each waiter waits for the request ahead of
+//! it, and for the holders that its mode excludes. A request for a permit waits for any holder, not for a particular
+//! one: such an edge is drawn, and is not part of a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,17 +22,17 @@ pub struct Edge {
     pub lock: Vec<u8>,
     pub server: String,
     pub waiting: Duration,
-    /// Part of a circle in which everybody waits for the next.
+    /// Part of a cycle of owners that wait for each other.
     pub in_cycle: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// The other holds the lock.
+    /// The other owner holds the lock.
     Held,
-    /// The other holds permits: those of any holder will do.
+    /// The other owner holds permits. Those of any holder will do.
     Permits,
-    /// The other is ahead in the queue.
+    /// The other owner is ahead in the queue.
     Ahead,
 }
 
@@ -57,7 +57,7 @@ pub async fn graph(clients: &[Client], pattern: &[u8], drawing: Drawing) -> Resu
                 }
                 missing.extend(found.missing);
             }
-            // The other servers are still worth a look.
+            // The graph of the other servers is still useful.
             Err(error) if clients.len() > 1 => missing.push((client.place()?, error)),
             Err(error) => return Err(error),
         }
@@ -112,7 +112,7 @@ fn edges_of(server: &str, lock: &LockInfo) -> Vec<Edge> {
     edges
 }
 
-/// Marks the edges that are part of a cycle. Returns the owners of each, in their order around it.
+/// Marks the edges that are part of a cycle. Returns the owners of each cycle, in order.
 fn mark_cycles(edges: &mut [Edge]) -> Vec<Vec<Vec<u8>>> {
     let mut next: BTreeMap<&[u8], BTreeSet<&[u8]>> = BTreeMap::new();
     for edge in edges.iter().filter(|edge| edge.why != Why::Permits) {
@@ -122,8 +122,8 @@ fn mark_cycles(edges: &mut [Edge]) -> Vec<Vec<Vec<u8>>> {
         edges.iter().map(|edge| edge.why != Why::Permits && path(&next, &edge.to, &edge.from).is_some()).collect();
     let mut cycles: Vec<Vec<Vec<u8>>> = Vec::new();
     for (edge, _) in edges.iter().zip(&on_cycle).filter(|(_, is_on)| **is_on) {
-        let told = |cycle: &Vec<Vec<u8>>| cycle.contains(&edge.from) && cycle.contains(&edge.to);
-        if !cycles.iter().any(told) {
+        let has_edge = |cycle: &Vec<Vec<u8>>| cycle.contains(&edge.from) && cycle.contains(&edge.to);
+        if !cycles.iter().any(has_edge) {
             let back = path(&next, &edge.to, &edge.from).unwrap_or_default();
             cycles.push(std::iter::once(edge.from.clone()).chain(back).collect());
         }
@@ -160,8 +160,8 @@ fn path(next: &BTreeMap<&[u8], BTreeSet<&[u8]>>, from: &[u8], to: &[u8]) -> Opti
     None
 }
 
-/// Draws a tree for each lock that is waited for: its holders, and below them the queue. Owners that wait for each other
-/// in a circle are named pair by pair.
+/// Draws a tree for each lock that is waited for: its holders, and below them the queue. The owners of each cycle follow
+/// pair by pair.
 fn as_trees(locks: &[(String, LockInfo)], edges: &[Edge], cycles: &[Vec<Vec<u8>>]) -> Vec<String> {
     let waited: Vec<_> = locks.iter().filter(|(_, lock)| !lock.queue.is_empty()).collect();
     if waited.is_empty() {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_marked_and_told_once() {
+    fn a_cycle_is_marked_and_returned_once() {
         use Why::{Ahead, Held};
         let mut edges = [
             edge("a", "b", Held),
@@ -291,21 +291,21 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_of_anybody_is_no_part_of_a_cycle() {
+    fn a_wait_for_permits_is_not_part_of_a_cycle() {
         let mut edges = [edge("a", "b", Why::Permits), edge("b", "a", Why::Held)];
         assert!(mark_cycles(&mut edges).is_empty());
         assert!(edges.iter().all(|edge| !edge.in_cycle));
     }
 
     #[test]
-    fn names_do_not_break_a_picture() {
+    fn names_of_owners_are_escaped_in_dot_and_mermaid() {
         let edges = [edge("a\"]; x", "b\\", Why::Held)];
         assert!(as_dot(&edges)[2].starts_with(r#"  "a\"]; x" -> "b\\" [label="#), "{:?}", as_dot(&edges));
         assert_eq!(as_mermaid(&edges)[1], "  o0[\"a#34;#93;#59; x\"]");
     }
 }
 
-/// As what to print a graph.
+/// The format of a graph.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Drawing {
     /// Lines to read

@@ -1,4 +1,4 @@
-//! Texts of the help: the examples that it begins with, and the exit codes at its end.
+//! Texts of the help pages: examples at their beginning, exit codes at their end.
 
 /// The template of a help page that begins with examples.
 pub const EXAMPLES_FIRST: &str = "\
@@ -55,7 +55,7 @@ dlock renew and dlock release take the owner from DLOCK_OWNER, and refuse a lock
 under a lock for as long as it takes needs none of this: dlock run.
 
 Exit code: 0; 1 the lock was not acquired (another code with -E), 64 the command line is invalid, 69 no server answers or
-it returns an error, 74 nobody could be told the owner, and the lock was released.";
+it returns an error, 74 the output could not be written, and the lock was released.";
 
 pub const RENEW_EXAMPLES: &str = "\
 Examples:
@@ -109,7 +109,7 @@ Examples:
   dlock log --follow";
 
 pub const LOG: &str = "\
-Several servers (-s URL -s URL) are read one by one, as no quorum.
+Several servers (-s URL -s URL) are read one by one, not as a quorum.
 
 Exit code: 0; 64 the command line is invalid, 69 a server did not answer.";
 
@@ -166,7 +166,7 @@ Examples:
 pub const FAILOVER: &str = "\
 Ctrl-C undoes what was done, until a replica is being promoted. Then it is too late.
 
-Exit code: 0 the replica is the primary, 1 the old primary stays it (128 and the number of the signal if one ended it),
+Exit code: 0 the replica is the primary, 1 the old primary stays (128 and the number of the signal if one ended it),
 64 the command line is invalid, 69 a server did not answer; if it is not certain which server is the primary, the
 message says so.";
 

@@ -1,4 +1,4 @@
-//! Holds of other processes, by their owner and token: what `dlock` does to a lock that it does not keep itself.
+//! Renews and releases holds of other processes, by their owner and token.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use dlock_client::{Client, Error, Relay, Unanswered};
 use redis::{Cmd, Value, cmd};
 use tokio::time::{sleep, timeout};
 
-/// A way to the server of each lock.
+/// A connection to the server of each lock.
 pub struct Holds {
     relay: Relay,
     /// How long to look for a server that does not answer. Zero: one try.
@@ -16,7 +16,7 @@ pub struct Holds {
 /// The answer of a server.
 struct Answer {
     reply: Value,
-    /// An earlier command, of which no answer came, may have been executed.
+    /// The command was sent before and got no answer. The server may have executed it.
     is_repeat: bool,
 }
 
@@ -24,7 +24,7 @@ struct Answer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
     Whole,
-    /// The cap of the hold is earlier than what was asked for.
+    /// The cap of the hold is earlier than the deadline that was asked for.
     Cut,
     /// The hold is gone.
     Not,
@@ -40,7 +40,7 @@ impl Holds {
         Self { outage: limit, ..self }
     }
 
-    /// Renews an owner's holds, or the one with that token, for this time; without it for the lease of the hold.
+    /// Renews an owner's holds, or the one with the token of `hold`. Without a lease, each keeps its own.
     pub async fn renew(&self, hold: Hold<'_>, lease: Option<Duration>) -> Result<Renewed, Error> {
         let mut renew = hold.command("DLOCK.RENEW");
         if let Some(lease) = lease {
@@ -53,11 +53,11 @@ impl Holds {
         })
     }
 
-    /// Releases all of an owner's holds, or the one with that token. False: there was none.
+    /// Releases an owner's holds, or the one with the token of `hold`. False: there was none.
     pub async fn release(&self, hold: Hold<'_>) -> Result<bool, Error> {
         let mut release = hold.command("DLOCK.RELEASE");
         release.arg("ALL");
-        // Without the token, a repeat could release what the same owner has acquired since.
+        // Without the token, a repeat could release a hold that the same owner has acquired since.
         let answer = self.ask(hold, &hold.with_token(release), hold.token.is_some()).await?;
         Ok(answer.reply != Value::Nil || answer.is_repeat)
     }
@@ -83,7 +83,7 @@ impl Holds {
         loop {
             let failed = match self.ask_once(hold, command, self.outage.saturating_sub(began.elapsed())).await {
                 Ok(reply) => return Ok(Answer { reply, is_repeat }),
-                // The lock's place is taken by another program.
+                // Another program has overwritten the lock: the key has another type.
                 Err(Unanswered::Refused(cause)) if cause.code() == Some("WRONGTYPE") => {
                     return Ok(Answer { reply: Value::Nil, is_repeat });
                 }
@@ -109,7 +109,7 @@ impl Holds {
             return self.relay.ask(hold.name, command, Some(PATIENCE)).await.map(|(reply, _)| reply);
         }
         let asked = self.relay.ask(hold.name, command, Some(PATIENCE.min(left)));
-        // The way to a server takes its own time. Nothing is asked after that limit.
+        // To find the server takes time, too. This limit is for both.
         match timeout(left + ANSWER, asked).await {
             Ok(answer) => answer.map(|(reply, _)| reply),
             Err(_) => Err(Unanswered::Unknown(format!("no reply within {:?}", self.outage).into())),
@@ -143,11 +143,11 @@ impl Hold<'_> {
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Between two tries.
+/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How late the answer to the last try may come.
 const ANSWER: Duration = Duration::from_millis(100);
 
-/// How long it looks for a server in silence.
+/// How long to look for a server before a message says so.
 const NOTICE: Duration = Duration::from_secs(1);

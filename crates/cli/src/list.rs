@@ -17,7 +17,7 @@ pub async fn info(client: &Client, name: &[u8], format: Format) -> Result<u8, Er
         None => print(&format!("{} is free", shown(name))),
     }
     // A free lock may have a queue.
-    Ok(if lock.is_some_and(|lock| lock.holders > 0) { 0 } else { exit::NOT_GOT })
+    Ok(if lock.is_some_and(|lock| lock.holders > 0) { 0 } else { exit::NEGATIVE })
 }
 
 /// Lists the locks of all servers that answer.
@@ -28,7 +28,7 @@ pub async fn ls(client: &Client, pattern: &[u8], format: Format) -> Result<u8, E
         return Ok(exit::UNAVAILABLE);
     }
     let mut locks: Vec<_> = found.answers.into_iter().flat_map(|(_, locks)| locks).collect();
-    // A lock that moves may be met twice.
+    // Two nodes may report a lock whose slot moves between them.
     locks.sort_by(|one, other| one.name.cmp(&other.name));
     locks.dedup_by(|one, other| one.name == other.name);
     if format.table() {
@@ -40,7 +40,7 @@ pub async fn ls(client: &Client, pattern: &[u8], format: Format) -> Result<u8, E
     Ok(if found.missing.is_empty() { 0 } else { exit::UNAVAILABLE })
 }
 
-/// Describes a lock with all its holds and waiters, for people, in lines of this width.
+/// Describes a lock with all its holds and waiters, for people, in lines of at most this width.
 pub fn describe(lock: &LockInfo, most: usize) -> Vec<String> {
     let permits = if lock.count > lock.holders { format!(", {} entries", lock.count) } else { String::new() };
     let mut lines = vec![format!("{}: {}{permits}", shown(&lock.name), lock.mode)];
@@ -52,7 +52,7 @@ pub fn describe(lock: &LockInfo, most: usize) -> Vec<String> {
         ));
     }
     if !lock.holds.is_empty() {
-        // The last columns are there only if a hold has a cap or a number.
+        // The last columns are there only if a hold has a cap or a slot.
         let cap = column("CAP", lock.holds.iter().any(|hold| hold.cap.is_some()));
         let slot = column("SLOT", lock.holds.iter().any(|hold| hold.slot.is_some()));
         let heading =

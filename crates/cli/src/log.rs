@@ -58,12 +58,12 @@ pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> 
         seen.is_new(entry);
     }
     entries.retain(|(_, entry)| options.wants(entry));
-    // The newest last, where the prompt is.
+    // The newest entry is the last one, next to the prompt.
     entries.sort_by_key(|(_, entry)| (entry.time, entry.id));
     let shown = usize::try_from(options.count).unwrap_or(usize::MAX);
     entries.drain(..entries.len().saturating_sub(shown));
     if !is_seen && !missing.is_empty() {
-        // An empty log would be another answer.
+        // No server answered. An empty list would say that nothing happened.
     } else if people {
         let rows: Vec<_> = std::iter::once(HEADING.map(str::to_owned)).chain(entries.iter().map(row)).collect();
         columns(&rows).iter().for_each(|line| print(line));
@@ -88,7 +88,7 @@ pub async fn newest(client: &Client, count: u64, name: Option<&[u8]>) -> Result<
     Ok(entries.iter().map(row).collect())
 }
 
-/// Prints what is new, until it is ended.
+/// Prints new entries until a signal ends the process or nobody reads.
 async fn follow(clients: &[Client], options: &LogOptions, mut seen: Seen, people: bool) -> Result<u8, Error> {
     let mut was_missing = Vec::new();
     let mut reader = Reader::watch();
@@ -123,7 +123,7 @@ async fn follow(clients: &[Client], options: &LogOptions, mut seen: Seen, people
     Ok(0)
 }
 
-/// For each server the id that comes next, once an entry was seen. Ids begin at 0.
+/// The next id to expect from each server. Ids begin at 0.
 #[derive(Default)]
 struct Seen(HashMap<String, u64>);
 
@@ -136,8 +136,8 @@ impl Seen {
         is_new
     }
 
-    /// Returns what was missed: entries that were overwritten before they were read, and logs of a server that was
-    /// started again, which begin again.
+    /// Returns a message for each gap: entries that were overwritten before they were read, and servers that were
+    /// restarted, whose ids begin at 0 again.
     fn gaps(&mut self, entries: &[Entry]) -> Vec<String> {
         let mut ids: HashMap<&String, (u64, u64)> = HashMap::new();
         for (server, entry) in entries {
@@ -168,13 +168,13 @@ struct Read {
     is_seen: bool,
 }
 
-/// Reads the entries of all servers. Returns the servers that did not answer as well.
+/// Reads the entries of all servers, and notes which servers did not answer.
 async fn read(clients: &[Client], count: u64) -> Result<Read, Error> {
     let (mut entries, mut missing, mut is_seen) = (Vec::new(), Vec::new(), false);
     for client in clients {
         let answers = match client.log(count).await {
             Ok(answers) => answers,
-            // The other servers are still worth a look.
+            // The entries of the other servers are still useful.
             Err(error) if clients.len() > 1 => {
                 missing.push((client.place()?, error));
                 continue;
@@ -227,7 +227,7 @@ fn row((_, entry): &Entry) -> Row {
     ]
 }
 
-/// Formats a row by itself: the widths of the next ones are unknown.
+/// Formats a row with fixed widths, since the next rows are unknown.
 fn line(entry: &Entry) -> String {
     let cells = row(entry).into_iter().zip(WIDTHS).map(|(cell, width)| format!("{cell:<width$}"));
     cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
@@ -241,7 +241,7 @@ pub const COLUMNS: usize = 8;
 const HEADING: [&str; COLUMNS] = ["TIME (UTC)", "EVENT", "LOCK", "OWNER", "WAITED", "HELD", "TOKEN", "CLIENT"];
 const WIDTHS: [usize; COLUMNS] = [23, 11, 20, 20, 6, 6, 16, 0];
 
-/// How often to look for new entries, and at how many.
+/// How often to read new entries, and how many.
 const INTERVAL: Duration = Duration::from_millis(500);
 const NEWEST: u64 = 1000;
 
@@ -256,17 +256,17 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_new_once_and_gaps_are_told() {
+    fn entries_are_new_once_and_gaps_are_reported() {
         let mut seen = Seen::default();
         let mut new = |ids: std::ops::Range<u64>| {
             let entries = entries(ids);
             let gaps = seen.gaps(&entries);
             (entries.iter().filter(|entry| seen.is_new(entry)).count(), gaps)
         };
-        let told = |gap: &str| vec![gap.to_owned()];
+        let gap = |gap: &str| vec![gap.to_owned()];
         assert_eq!(new(0..2), (2, vec![]));
         assert_eq!(new(0..5), (3, vec![]));
-        assert_eq!(new(8..9), (1, told("s: 3 entries were overwritten before they were read")));
-        assert_eq!(new(0..3), (3, told("s was started again, its log is new")));
+        assert_eq!(new(8..9), (1, gap("s: 3 entries were overwritten before they were read")));
+        assert_eq!(new(0..3), (3, gap("s was started again, its log is new")));
     }
 }

@@ -16,7 +16,7 @@ mod log;
 mod manual;
 mod metrics;
 mod once;
-#[allow(unsafe_code, reason = "what runs before main, and between fork and exec")]
+#[allow(unsafe_code, reason = "code that runs before main, and between fork and exec")]
 mod os;
 mod output;
 mod parse;
@@ -45,19 +45,19 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
-    // On this thread alone: the command's death signal is bound to the thread that starts it.
+    // One thread runs everything: the command's parent-death signal is bound to the thread that starts it.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return ExitCode::from(fail(exit::UNAVAILABLE, &error.to_string())),
     };
     let code = runtime.block_on(dispatch(cli));
-    // Nothing that is left in the background is worth waiting for.
+    // Tasks that still run in the background are dropped.
     runtime.shutdown_background();
     ExitCode::from(output::finish(code))
 }
 
-/// Takes the part of the first process of a container, unless the subcommand does that itself.
-fn stand_first(command: &Command) -> std::io::Result<()> {
+/// Does the duties of a container's first process, reaping orphans and ending by signals, unless the subcommand does.
+fn act_as_first_process(command: &Command) -> std::io::Result<()> {
     match command {
         Command::Run(_) | Command::Acquire(_) => Ok(()),
         // The agent, the server and a hand-over have their own way to end by a signal.
@@ -67,7 +67,7 @@ fn stand_first(command: &Command) -> std::io::Result<()> {
 }
 
 async fn dispatch(cli: Cli) -> u8 {
-    if let Err(error) = stand_first(&cli.command) {
+    if let Err(error) = act_as_first_process(&cli.command) {
         return fail(exit::UNAVAILABLE, &error.to_string());
     }
     let outcome = match cli.command {
@@ -114,7 +114,7 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
         Command::Release(held) => steps::release(client, &held).await,
         Command::Break { name, yes, json } => break_lock::break_lock(client, bytes(&name), yes, json).await,
         Command::Failover(options) => failover::failover(client, &options).await,
-        // Done by `dispatch` itself.
+        // `dispatch` handles these itself.
         Command::Run(_)
         | Command::Acquire(_)
         | Command::Log(_)
@@ -128,7 +128,7 @@ async fn ask_server(client: &Client, command: Command) -> Result<u8, Error> {
     }
 }
 
-/// Says on standard error what went wrong.
+/// Prints an error, and returns the exit code.
 fn fail(code: u8, what: &str) -> u8 {
     output::say(&format!("dlock: {what}"));
     code

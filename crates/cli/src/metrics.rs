@@ -1,4 +1,4 @@
-//! `dlock metrics`: what servers count, and their most contended locks, for Prometheus.
+//! `dlock metrics`: the counters of servers, and their most contended locks, for Prometheus.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use dlock_client::{Client, Error, LockInfo, ServerStats};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-use crate::exposition::{Page, lock_of, missing, server_is_up, stats_of};
+use crate::exposition::{Page, add_lock, add_missing_server, add_server, add_stats};
 use crate::output::{print, say};
 use crate::{exit, fail};
 
@@ -62,15 +62,15 @@ impl Source {
         for client in &self.clients {
             let waiters = match client.server_stats().await {
                 Err(error) => {
-                    missing(&mut page, &client.place().unwrap_or_default(), &error);
+                    add_missing_server(&mut page, &client.place().unwrap_or_default(), &error);
                     continue;
                 }
                 Ok(found) => {
-                    found.missing.iter().for_each(|(server, error)| missing(&mut page, server, error));
-                    found.answers.iter().map(|(server, stats)| told(&mut page, server, stats)).sum::<u64>()
+                    found.missing.iter().for_each(|(server, error)| add_missing_server(&mut page, server, error));
+                    found.answers.iter().map(|(server, stats)| add_counters(&mut page, server, stats)).sum::<u64>()
                 }
             };
-            // Most of the time nobody waits, and the scan of all keys is saved.
+            // Without waiters no lock is contended, and a scan of all keys is expensive.
             if waiters == 0 || self.options.locks == 0 {
                 continue;
             }
@@ -83,15 +83,15 @@ impl Source {
         locks
             .iter()
             .take(self.options.locks.min(MAX_LOCKS))
-            .for_each(|(server, lock)| lock_of(&mut page, server, lock));
+            .for_each(|(server, lock)| add_lock(&mut page, server, lock));
         page.text()
     }
 }
 
-/// Adds what a server counts, and returns how many wait there.
-fn told(page: &mut Page, server: &str, stats: &ServerStats) -> u64 {
-    server_is_up(page, server);
-    stats_of(page, server, stats);
+/// Adds the counters of a server, and returns its number of waiters.
+fn add_counters(page: &mut Page, server: &str, stats: &ServerStats) -> u64 {
+    add_server(page, server);
+    add_stats(page, server, stats);
     let waiters = stats.fields.iter().find(|(name, _)| name == "dlock_waiters");
     waiters.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
 }
@@ -99,7 +99,7 @@ fn told(page: &mut Page, server: &str, stats: &ServerStats) -> u64 {
 async fn listen(address: SocketAddr, source: Source) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     say(&format!("dlock: metrics at http://{}/metrics", listener.local_addr()?));
-    // Serves one at a time: clients that ask at the same moment do not multiply the load on the servers.
+    // Makes one page at a time: clients that ask at the same moment do not multiply the load on the servers.
     let source = Arc::new(Mutex::new(source));
     let page = move || {
         let source = source.clone();
@@ -109,8 +109,8 @@ async fn listen(address: SocketAddr, source: Source) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Three series for each lock: 48 in total.
+/// The most locks on a page. Each has three series, 48 in total.
 pub const MAX_LOCKS: usize = 16;
 
-/// How long a page may take, with everything that the servers are asked for.
+/// How long a page may take, with all questions to the servers.
 const REQUEST: Duration = Duration::from_secs(30);

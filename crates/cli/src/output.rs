@@ -1,4 +1,4 @@
-//! Locks for people and for programs.
+//! Output for people and for programs: tables, JSON, times and names.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -18,20 +18,21 @@ use crate::os::closed_output;
 use crate::period::next_run;
 use crate::{exit, fail};
 
+/// How to print one thing.
 #[derive(Args)]
 pub struct Output {
-    /// JSON, also on a terminal (elsewhere it always is)
+    /// Print JSON on a terminal, too (elsewhere it always is)
     #[arg(long)]
     pub json: bool,
 }
 
-/// How to print several of something.
+/// How to print something that can be a table.
 #[derive(Args, Clone, Copy)]
 pub struct Format {
-    /// JSON, also on a terminal (elsewhere it always is)
+    /// Print JSON on a terminal, too (elsewhere it is the default)
     #[arg(long, conflicts_with = "table")]
     pub json: bool,
-    /// A table, also in a pipe
+    /// Print a table in a pipe, too
     #[arg(long)]
     pub table: bool,
 }
@@ -43,7 +44,7 @@ impl Format {
     }
 }
 
-/// Formats a lock as JSON. Times are in milliseconds; bytes that are no UTF-8 are spelled.
+/// Formats a lock as JSON. Times are in milliseconds; bytes that are not UTF-8 are escaped as in [`text`].
 pub fn lock(lock: &LockInfo) -> Value {
     json!({
         "name": text(&lock.name),
@@ -90,20 +91,20 @@ fn waiter(waiter: &WaiterInfo) -> Value {
 /// The first error of standard output.
 static BROKEN: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line. [`finish`] tells if that fails.
+/// Prints a line. [`finish`] reports an error.
 pub fn print(line: &str) {
-    // In JSON only: a terminal may obey the control characters that JSON allows.
-    match line.contains(is_late_control) {
+    // Only JSON has such characters here: it allows them, and a terminal may obey them.
+    match line.contains(is_del_or_c1) {
         false => write(|out| writeln!(out, "{line}")),
-        true => write(|out| writeln!(out, "{}", escaped(line))),
+        true => write(|out| writeln!(out, "{}", escaped_json(line))),
     }
 }
 
-/// Returns JSON in which no control character is left.
-fn escaped(json: &str) -> String {
+/// Escapes the control characters that JSON allows.
+fn escaped_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
-        if is_late_control(c) {
+        if is_del_or_c1(c) {
             let _ = fmt::Write::write_fmt(&mut text, format_args!("\\u{:04x}", u32::from(c)));
         } else {
             text.push(c);
@@ -112,7 +113,7 @@ fn escaped(json: &str) -> String {
     text
 }
 
-fn is_late_control(c: char) -> bool {
+fn is_del_or_c1(c: char) -> bool {
     matches!(c, '\u{7f}'..='\u{9f}')
 }
 
@@ -127,7 +128,7 @@ pub fn write(into: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) {
     }
 }
 
-/// Notes whether output was written.
+/// Keeps the first error of the output.
 pub fn check(written: io::Result<()>) {
     if let Err(error) = written {
         let _ = BROKEN.set(error);
@@ -139,8 +140,8 @@ pub fn is_broken() -> bool {
     BROKEN.get().is_some()
 }
 
-/// Returns the code to exit with instead of this one if the output was not written. A reader that has gone (`head`) is
-/// no failure.
+/// Returns the exit code: `code`, or another one if the output could not be written. A reader that has closed the pipe
+/// (`head`) is no failure.
 pub fn finish(code: u8) -> u8 {
     match BROKEN.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -150,7 +151,7 @@ pub fn finish(code: u8) -> u8 {
     }
 }
 
-/// Says something on standard error. Nobody may read it any more.
+/// Prints a line on standard error. An error is ignored: nobody may read standard error any more.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
@@ -159,11 +160,11 @@ pub fn say(line: &str) {
 pub struct Reader(oneshot::Receiver<()>);
 
 impl Reader {
-    /// Begins to watch whether the other end of a pipe is closed: a program that prints without end would notice only
-    /// when it has something to print.
+    /// Begins to watch whether the other end of the pipe is closed. Without this, a program that follows changes would
+    /// notice only when it prints the next one.
     pub fn watch() -> Self {
         let (gone, heard) = oneshot::channel();
-        // Ends with the process. Without a thread, the next line would tell.
+        // The thread ends with the process. If it cannot be started, the next line that is printed fails.
         let _ = thread::Builder::new().name("reader".to_owned()).spawn(move || {
             let out = io::stdout();
             let mut ends = [PollFd::new(out.as_fd(), PollFlags::empty())];
@@ -184,7 +185,7 @@ impl Reader {
     }
 }
 
-/// Says which servers did not answer.
+/// Prints which servers did not answer.
 pub fn complain(missing: &[(String, Error)]) {
     for (server, error) in missing {
         say(&format!("dlock: missing: {server}: {error}"));
@@ -196,13 +197,13 @@ pub fn for_people(json: bool) -> bool {
     !json && io::stdout().is_terminal()
 }
 
-/// Makes bytes safe for a terminal, which obeys nothing in the result, and for the eye, which sees all of it.
+/// Returns the bytes as text for people. Control characters and invisible characters are escaped, too.
 pub fn shown(bytes: &[u8]) -> String {
-    spelled(bytes, |c| !c.is_control() && !is_unseen(c))
+    escaped(bytes, |c| !c.is_control() && !is_invisible(c))
 }
 
-/// Returns whether a character is seen only by what it does to others: it hides, joins or turns them.
-fn is_unseen(c: char) -> bool {
+/// Returns whether a character is invisible. Many of these hide, join or reverse the characters beside them.
+fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
@@ -210,27 +211,27 @@ fn is_unseen(c: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns the bytes as text. Other bytes are other text.
+/// Returns the bytes as text. Different bytes are different texts.
 pub fn text(bytes: &[u8]) -> String {
-    spelled(bytes, |_| true)
+    escaped(bytes, |_| true)
 }
 
-/// Spells each byte that is not text, or not plain, as U+FFFD and two hexadecimal digits. U+FFFD itself is not plain, so
-/// that no two names are spelled alike.
-fn spelled(bytes: &[u8], is_plain: impl Fn(char) -> bool) -> String {
+/// Escapes each byte that is not UTF-8 or not plain as U+FFFD and two hexadecimal digits. U+FFFD itself is escaped, too,
+/// so that no two names become the same text.
+fn escaped(bytes: &[u8], is_plain: impl Fn(char) -> bool) -> String {
     let mut text = String::with_capacity(bytes.len());
-    let spell = |text: &mut String, bytes: &[u8]| {
+    let escape = |text: &mut String, bytes: &[u8]| {
         bytes.iter().for_each(|byte| _ = fmt::Write::write_fmt(text, format_args!("\u{fffd}{byte:02x}")));
     };
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             if c == '\u{fffd}' || !is_plain(c) {
-                spell(&mut text, c.encode_utf8(&mut [0; 4]).as_bytes());
+                escape(&mut text, c.encode_utf8(&mut [0; 4]).as_bytes());
             } else {
                 text.push(c);
             }
         }
-        spell(&mut text, chunk.invalid());
+        escape(&mut text, chunk.invalid());
     }
     text
 }
@@ -242,7 +243,7 @@ pub fn place(waiter: &WaiterInfo) -> String {
     [Some(waiter.client.to_string()), addr, name].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// Cuts a text to this length. The last character then says that there was more.
+/// Cuts a text to this length, with `…` as its last character.
 pub fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -282,13 +283,13 @@ pub fn moment(since_epoch: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02}.{millis:03}", seconds % 60)
 }
 
-/// Rows in columns: as wide as they need, two blanks between.
+/// Formats rows in columns that are as wide as they need, with two blanks between.
 pub fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     columns_within(rows, usize::MAX)
 }
 
-/// Rows in columns that fit into a width: those that do not fit into a line follow in the next one, below an indent. Columns
-/// that have no value are left out then.
+/// Formats rows in columns within a width. If they do not fit, columns without a value are left out, and the last ones
+/// follow in an indented line.
 pub fn columns_within<const N: usize>(rows: &[[String; N]], most: usize) -> Vec<String> {
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
     let wide = |column: usize| cells(column).map(|cell| cell.chars().count().min(WIDEST)).max().unwrap_or(0);
@@ -320,7 +321,7 @@ fn padded(cell: &str, width: usize) -> String {
     cell.chars().chain(std::iter::repeat_n(' ', missing)).collect()
 }
 
-/// Breaks a text into lines of this width, between words where it has some.
+/// Breaks a text into lines of this width, between words if possible.
 pub fn wrapped(text: &str, most: usize) -> Vec<String> {
     let (most, mut lines) = (most.max(1), Vec::new());
     let text: Vec<char> = text.chars().collect();
@@ -335,7 +336,7 @@ pub fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// A longer cell does not widen its column: names may have megabytes.
+/// The widest column. A longer cell sticks out: names may have megabytes.
 const WIDEST: usize = 200;
 
 const GAP: &str = "  ";
@@ -358,11 +359,11 @@ fn row(lock: &LockInfo) -> [String; 8] {
     [shown(&lock.name), mode, owner, age, time(lock.ttl), lock.waiters.to_string(), wait, permits]
 }
 
-/// The mode of a lock that stays although nobody holds it any more.
+/// The mode that is shown for a lock of `dlock run --once`.
 pub const ONCE: &str = "once";
 
-/// Returns how a lock is held, for a column: `once` is one of `dlock run --once`, whose TTL is the time until the next
-/// run.
+/// Returns the mode of a lock for a column: `once` for a lock of `dlock run --once`, whose TTL is the time until the
+/// next run.
 pub fn mode(lock: &LockInfo) -> String {
     if next_run(lock).is_some() { ONCE.to_owned() } else { lock.mode.to_string() }
 }
@@ -378,13 +379,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_as_exact_as_they_are_long() {
+    fn longer_times_have_larger_units() {
         let shown = [850, 12_340, 245_000, 11_220_000, 187_200_000].map(|ms| time(Duration::from_millis(ms)));
         assert_eq!(shown, ["850ms", "12.3s", "4m05s", "3h07m", "2d04h"]);
     }
 
     #[test]
-    fn moments_are_dates() {
+    fn a_moment_is_a_date_and_a_time_of_day() {
         for (seconds, date) in [
             (0, "1970-01-01 00:00:00.000"),
             (951_782_399, "2000-02-28 23:59:59.000"),
@@ -397,15 +398,15 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_move_the_cursor_and_stay_apart() {
+    fn control_and_invisible_characters_are_escaped_and_different_names_stay_different() {
         assert_eq!(shown(b"a\x1b[2J\n\xff"), "a\u{fffd}1b[2J\u{fffd}0a\u{fffd}ff");
         assert_eq!(text(b"a\n\xff"), "a\n\u{fffd}ff");
-        // Nor do they turn or hide what is beside them.
+        // U+202E reverses the characters beside it, and U+200B is invisible.
         assert_eq!(
             shown("a\u{202e}b\u{200b}".as_bytes()),
             "a\u{fffd}e2\u{fffd}80\u{fffd}aeb\u{fffd}e2\u{fffd}80\u{fffd}8b"
         );
-        assert_eq!(escaped("{\"name\":\"a\u{9b}2J\u{7f}é\"}"), r#"{"name":"a\u009b2J\u007fé"}"#);
+        assert_eq!(escaped_json("{\"name\":\"a\u{9b}2J\u{7f}é\"}"), r#"{"name":"a\u009b2J\u007fé"}"#);
         let names: [&[u8]; 5] =
             [b"\xff", b"\xfe", "\u{fffd}".as_bytes(), "\u{fffd}ff".as_bytes(), "\u{fffd}ef\u{fffd}bf".as_bytes()];
         let texts: std::collections::HashSet<_> = names.iter().map(|name| text(name)).collect();

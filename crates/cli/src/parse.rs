@@ -1,4 +1,4 @@
-//! The command line as it is read: which options each subcommand shows, and what is said about one that is refused.
+//! Parses the command line: which options the help of each subcommand shows, and hints for an invalid command line.
 
 use std::ffi::OsString;
 
@@ -26,7 +26,7 @@ pub fn command() -> clap::Command {
     })
 }
 
-/// Reads the command line. If there is nothing to do, or it is refused, returns the code to exit with.
+/// Parses the command line. Returns the exit code if it asks for help or the version, or is invalid.
 pub fn parse() -> Result<Cli, u8> {
     let parsed = command().try_get_matches();
     let error = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
@@ -37,7 +37,7 @@ pub fn parse() -> Result<Cli, u8> {
     let error = with_usage(without_wrong_tip(error));
     let written = error.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
     if !asked {
-        let hint = run::options::instead_of_flock(std::env::args_os()).or_else(|| what_a_name_is(&error));
+        let hint = run::options::flock_hint(std::env::args_os()).or_else(|| name_hint(&error));
         if let Some(hint) = hint {
             output::say(&format!("\n{hint}"));
         }
@@ -62,7 +62,7 @@ fn without_wrong_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Shows the usage of the subcommand as its help does: `clap` adds what the environment names, such as the server.
+/// Shows the usage as the help of the subcommand does: `clap` adds options that the environment sets, such as the server.
 fn with_usage(mut error: clap::Error) -> clap::Error {
     let mut command = command();
     command.build();
@@ -76,11 +76,11 @@ fn with_usage(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Says what a name is, if there is none.
-fn what_a_name_is(error: &clap::Error) -> Option<&'static str> {
+/// Explains the name of a lock, if it is missing.
+fn name_hint(error: &clap::Error) -> Option<&'static str> {
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return None };
     let is_missing = error.kind() == ErrorKind::MissingRequiredArgument && missing.iter().any(|arg| arg == "<NAME>");
     is_missing.then_some(
-        "NAME is the lock. Any name will do, if it is the same wherever it excludes: nothing makes it before.",
+        "NAME is the lock. Any name will do: use the same one on all machines. A lock need not be created first.",
     )
 }

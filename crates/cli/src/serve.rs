@@ -19,7 +19,7 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<Listen>,
 
-    /// Listen on this port of 127.0.0.1; 0: on one that is free
+    /// Listen on this port of 127.0.0.1; 0: on a free one
     #[arg(long, value_name = "PORT", conflicts_with = "listen")]
     port: Option<u16>,
 
@@ -63,7 +63,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     max_clients: usize,
 
-    /// From how many MB of memory on no more locks are granted
+    /// Refuse to grant more locks once the server uses this much memory
     #[arg(long, value_name = "MB", default_value_t = 1024)]
     max_memory: u64,
 
@@ -126,5 +126,5 @@ fn invalid(setting: &str, why: &str) -> Error {
     Error::Invalid(format!("--set {setting}: {why}"))
 }
 
-/// Beside a Redis on this machine.
+/// The default port: the one after that of Redis, which may run on the same machine.
 const PORT: u16 = 6380;

@@ -1,4 +1,4 @@
-//! The servers that are asked.
+//! The servers that the command line names.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Returns a client of them.
+    /// Returns a client of the server, or of the quorum.
     pub fn open(&self) -> Result<Client, Error> {
         let urls = self.urls()?;
         if let [server] = urls.as_slice() {
@@ -93,17 +93,17 @@ impl Servers {
         })
     }
 
-    /// Returns a client of each of them, even if they are a quorum.
+    /// Returns a client of each server, for subcommands that take several servers for no quorum.
     pub fn each(&self) -> Result<Vec<Client>, Error> {
         self.urls()?.into_iter().map(|server| self.one(server)).collect()
     }
 
-    /// Returns whether they are a quorum.
+    /// Returns whether several servers are named, which `run` and `agent` take for a quorum.
     pub fn are_several(&self) -> bool {
         self.urls().is_ok_and(|urls| urls.len() > 1)
     }
 
-    /// Returns the URLs. Files of environments leave blanks and ends of lines around them.
+    /// Returns the URLs, without the blanks and line ends that environment files leave around them.
     pub fn urls(&self) -> Result<Vec<&str>, Error> {
         let urls: Vec<_> = self.server.iter().flat_map(|text| text.split_whitespace()).collect();
         let wrong = |why: String| Err(Error::Invalid(why));
@@ -111,7 +111,7 @@ impl Servers {
             _ if self.server.iter().any(|text| text.trim().is_empty()) => {
                 wrong("the URL of the server is empty (-s, DLOCK_URL)".to_owned())
             }
-            // Without a login, which may be there.
+            // Leaves out the login, which may have a password.
             Some(word) => wrong(format!(
                 "{}: the URL of a server is redis://HOST:PORT (-s is the server; flock's -s is --shared here)",
                 word.rsplit('@').next().unwrap_or_default()
@@ -150,7 +150,7 @@ impl Servers {
     }
 }
 
-/// The heading of the options that only a quorum has. They are shown where a quorum may be named.
+/// The heading of the options that only a quorum has. Only the help of subcommands that take a quorum shows them.
 pub const QUORUM: &str = "Quorum";
 
 const URLS: &str = "\

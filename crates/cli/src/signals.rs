@@ -1,4 +1,4 @@
-//! Signals that are for the command, and signals that it got already.
+//! Which signals to pass on to the command, and which it has got already.
 //!
 //! The command stays in our process group, so that it can use the terminal. The kernel gives a signal of the terminal
 //! (`Ctrl-C`, `Ctrl-Z`) to both. A signal that `kill` sends to us does not reach the command, so we pass it on.
@@ -30,7 +30,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Makes signals wait to be read. Call it before there is another thread.
+    /// Blocks the signals, and reads them from now on. Call it before there is another thread.
     pub fn take() -> io::Result<Self> {
         let ignored = ignored();
         let ours: SigSet = HANDED_ON.into_iter().filter(|signal| ignored & (1 << (*signal as u32 - 1)) == 0).collect();
@@ -58,7 +58,7 @@ impl Signals {
     pub async fn next(&mut self) -> (Signal, From) {
         match self.queue.recv().await {
             Some(next) => next,
-            // Reading them never fails; should it, there are none.
+            // The thread that reads signals has failed, so there are none.
             None => std::future::pending().await,
         }
     }
@@ -68,7 +68,7 @@ impl Signals {
         while !matches!(self.next().await.0, Signal::SIGTERM | Signal::SIGINT) {}
     }
 
-    /// Does what the signal does to a process that handles none: ends this one, as whoever sent it expects.
+    /// Ends this process by the signal, as if it had no handler: its parent sees which signal it was.
     pub fn die_of(&self, signal: Signal) -> io::Result<()> {
         let mut only = SigSet::empty();
         only.add(signal);
@@ -77,14 +77,14 @@ impl Signals {
     }
 }
 
-/// Tells when a child has ended.
+/// Waits for children to end.
 ///
-/// A parent that ignores `CHLD` leaves that to the programs which it starts, and the kernel would forget how their
-/// children ended. So the signal is handled here, and is as usual in the command.
+/// A parent that ignores `CHLD` passes that on to this process, and the kernel would discard how children ended. A
+/// handler prevents that, and does not pass on to the command.
 pub struct Children(unix::Signal);
 
 impl Children {
-    /// Begins to hear of them. Call it before there is another thread.
+    /// Handles `CHLD` from now on. Call it before there is another thread.
     pub fn take() -> io::Result<Self> {
         let mut only = SigSet::empty();
         only.add(Signal::SIGCHLD);
@@ -100,8 +100,8 @@ impl Children {
     }
 }
 
-/// Waits for the children that have ended, but not for the command: the first process of a container is given the
-/// orphans of all others.
+/// Reaps the children that have ended, except the command. The first process of a container gets the orphans of all
+/// other processes as children.
 pub fn reap(command: Option<Pid>) {
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     while let Ok(status) = waitid(Id::All, look) {
@@ -110,8 +110,8 @@ pub fn reap(command: Option<Pid>) {
     }
 }
 
-/// Waits in the background for the children that this process has by no doing of its own: orphans, and those of the
-/// program that it took the place of.
+/// Reaps in the background the children that this process did not start: orphans, and children of the program that
+/// called `exec`.
 pub fn reap_in_background() -> io::Result<()> {
     let mut children = Children::take()?;
     tokio::spawn(async move {
@@ -123,7 +123,7 @@ pub fn reap_in_background() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a signal end the first process of a container, as it ends any other. The kernel does not.
+/// Lets signals end this process if it is the first one of a container, for which the kernel ignores them.
 pub fn end_as_first_process() -> io::Result<()> {
     if getpid().as_raw() != 1 {
         return Ok(());

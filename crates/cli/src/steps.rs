@@ -15,7 +15,7 @@ use crate::output::{self, for_people, millis, print, shown, text, time};
 use crate::servers::Servers;
 use crate::signals::{Children, Signals};
 use crate::values::{duration, lock_name, sure_lease};
-use crate::waiting::{Audience, Told, acquired, holders, label};
+use crate::waiting::{Audience, Reporter, acquired, holders, label};
 use crate::{exit, fail};
 
 /// `dlock acquire`.
@@ -40,7 +40,7 @@ pub struct AcquireOptions {
     no_wait: bool,
 
     /// The exit code if the lock was not acquired
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::NOT_GOT, help_heading = "Waiting")]
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::NEGATIVE, help_heading = "Waiting")]
     conflict_exit_code: u8,
 
     /// Print nothing if the lock was not acquired, and nothing while it waits
@@ -72,7 +72,7 @@ pub struct AcquireOptions {
     env: Option<Lines>,
 }
 
-/// For whom to print variables.
+/// The reader of the variables.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Lines {
     /// A shell that evaluates them
@@ -121,25 +121,25 @@ pub async fn acquire(servers: &Servers, options: AcquireOptions) -> Result<u8, E
         Err(error) => return Ok(fail(exit::UNAVAILABLE, &error.to_string())),
     };
     let label = options.owner_label();
-    let told = options.told(&client, &label);
-    let guard = match acquired(options.terms(&client, &label), &told, &mut signals, &mut children).await {
+    let reporter = options.reporter(&client, &label);
+    let guard = match acquired(options.terms(&client, &label), &reporter, &mut signals, &mut children).await {
         Ok(guard) => guard,
         Err(code) => return Ok(code),
     };
-    options.tell(&guard);
+    options.print_grant(&guard);
     if output::is_broken() {
-        // Nobody knows the owner.
+        // The output failed, so nobody knows the owner.
         let _ = guard.release().await;
-        return Ok(fail(exit::OUTPUT, &format!("{}: released, since nobody reads its owner", told.shown())));
+        return Ok(fail(exit::OUTPUT, &format!("{}: released, since nobody reads its owner", reporter.shown())));
     }
-    // Dropped, it would release the lock.
+    // The guard would release the lock when dropped.
     std::mem::forget(guard);
     Ok(0)
 }
 
 impl AcquireOptions {
-    /// Returns the beginning of the owner. In a file that a shell may read, too, it has no character that means something
-    /// there.
+    /// Returns the label of the owner. With `--env=file` it has no character that has a meaning for a shell, which may
+    /// read that file.
     fn owner_label(&self) -> String {
         let label = self.label.clone().unwrap_or_else(label);
         if self.env != Some(Lines::File) {
@@ -163,8 +163,8 @@ impl AcquireOptions {
         }
     }
 
-    fn told<'a>(&'a self, client: &'a Client, label: &'a str) -> Told<'a> {
-        Told {
+    fn reporter<'a>(&'a self, client: &'a Client, label: &'a str) -> Reporter<'a> {
+        Reporter {
             client,
             names: vec![self.name.as_bytes()],
             label,
@@ -177,12 +177,13 @@ impl AcquireOptions {
         }
     }
 
-    fn tell(&self, guard: &Guard) {
+    /// Prints the owner and the token.
+    fn print_grant(&self, guard: &Guard) {
         let (name, owner, token) = (self.name.as_bytes(), guard.owner(), guard.token().to_string());
         if let Some(lines) = self.env {
             let all = [("NAME", name), ("OWNER", owner.as_bytes()), ("TOKEN", token.as_bytes())];
             let all = all.map(|(variable, value)| lines.assignment(variable, value)).concat();
-            // As they are: a name that is spelled is another name.
+            // Written as bytes: an escaped name would be another name.
             output::write(|out| out.write_all(&all));
         } else if for_people(self.json) {
             print(&format!("{} is held for {}\nowner  {owner}\ntoken  {token}", shown(name), time(self.lease)));
@@ -195,11 +196,11 @@ impl AcquireOptions {
 
 /// Renews the hold of an owner. Exit code 1: there is none.
 pub async fn renew(client: &Client, held: &Held, lease: Option<Duration>) -> Result<u8, Error> {
-    let (owner, token) = held.whose()?;
+    let (owner, token) = held.owner_and_token()?;
     let hold = Hold { name: held.name.as_bytes(), owner: owner.as_bytes(), token };
     let renewed = Holds::of(client)?.outage(held.outage).renew(hold, lease).await?;
     if renewed == Renewed::Not {
-        return Ok(held.not_theirs(client, &owner, token).await);
+        return Ok(held.not_held(client, &owner, token).await);
     }
     let is_cut = renewed == Renewed::Cut;
     if held.json {
@@ -213,10 +214,10 @@ pub async fn renew(client: &Client, held: &Held, lease: Option<Duration>) -> Res
 
 /// Releases the hold of an owner. Exit code 1: there is none.
 pub async fn release(client: &Client, held: &Held) -> Result<u8, Error> {
-    let (owner, token) = held.whose()?;
+    let (owner, token) = held.owner_and_token()?;
     let hold = Hold { name: held.name.as_bytes(), owner: owner.as_bytes(), token };
     if !Holds::of(client)?.outage(held.outage).release(hold).await? {
-        return Ok(held.not_theirs(client, &owner, token).await);
+        return Ok(held.not_held(client, &owner, token).await);
     }
     if held.json {
         print(&json!({"name": text(hold.name), "owner": text(hold.owner), "released": true}).to_string());
@@ -227,8 +228,8 @@ pub async fn release(client: &Client, held: &Held) -> Result<u8, Error> {
 }
 
 impl Held {
-    /// Returns the owner, and the token that goes with it: one of the environment is the token of that owner.
-    fn whose(&self) -> Result<(OsString, Option<u64>), Error> {
+    /// Returns the owner and the token. The token in the environment belongs to the owner in the environment only.
+    fn owner_and_token(&self) -> Result<(OsString, Option<u64>), Error> {
         if let Some(owner) = &self.owner {
             return Ok((owner.clone(), self.token));
         }
@@ -246,8 +247,8 @@ impl Held {
         Ok((owner, token))
     }
 
-    /// Says that the owner does not hold it, and who does, if this user may look.
-    async fn not_theirs(&self, client: &Client, owner: &OsStr, token: Option<u64>) -> u8 {
+    /// Prints that the owner does not hold the lock, and who does, if this user may see it. Returns the exit code.
+    async fn not_held(&self, client: &Client, owner: &OsStr, token: Option<u64>) -> u8 {
         let token = token.map_or(String::new(), |token| format!(" with token {token}"));
         let now = match timeout(LOOK, client.info(self.name.as_bytes())).await {
             Ok(Ok(Some(lock))) if lock.holders > 0 => format!(", but by {}", holders(&lock)),
@@ -255,11 +256,11 @@ impl Held {
             Ok(Err(_)) | Err(_) => String::new(),
         };
         let (name, owner) = (shown(self.name.as_bytes()), shown(owner.as_bytes()));
-        fail(exit::NOT_GOT, &format!("{name} is not held by {owner}{token}{now}"))
+        fail(exit::NEGATIVE, &format!("{name} is not held by {owner}{token}{now}"))
     }
 }
 
-/// Returns whether a shell and a file of an environment read this byte as itself, without quotes.
+/// Returns whether this byte needs no quotes, neither in a shell nor in an environment file.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._:/@+,=%".contains(&byte)
 }

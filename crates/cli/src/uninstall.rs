@@ -1,4 +1,4 @@
-//! `dlock uninstall`: what still needs the module on a server, and the steps that end it.
+//! `dlock uninstall`: shows what still needs the module on a server, and removes it.
 //!
 //! A server without the module does not load a file that has a lock in it, or the token clock, which an RDB file has for
 //! a day after the last lock was taken. An AOF that was rewritten without an RDB preamble, when there were no locks, has
@@ -30,7 +30,7 @@ pub struct Options {
     #[arg(short, long)]
     yes: bool,
 
-    /// How long programs may go on to take locks
+    /// How long to wait for programs that still take locks
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     timeout: Duration,
 }
@@ -49,23 +49,23 @@ pub async fn uninstall(servers: &Servers, options: &Options) -> Result<u8, Error
     };
     found.describe(&node.address()).iter().for_each(|line| print(line));
     if options.check {
-        return Ok(exit::NOT_GOT);
+        return Ok(exit::NEGATIVE);
     }
-    // An error comes before anything is deleted.
+    // Fails before anything is deleted.
     let redis_cli = redis_cli(servers)?;
     if !options.yes {
         if !io::stdin().is_terminal() {
             return Ok(fail(exit::USAGE, "there is nobody to ask: --yes does it without asking"));
         }
         if !confirmed() {
-            return Ok(exit::NOT_GOT);
+            return Ok(exit::NEGATIVE);
         }
     }
-    if found.is_replica && !server.follows(options.timeout).await? {
-        return Ok(fail(exit::NOT_GOT, "this is a replica with locks: begin with its primary"));
+    if found.is_replica && !server.is_cleared(options.timeout).await? {
+        return Ok(fail(exit::NEGATIVE, "this is a replica with locks: begin with its primary"));
     }
     if let Err(why) = server.clear(&found, options.timeout).await? {
-        return Ok(fail(exit::NOT_GOT, &why));
+        return Ok(fail(exit::NEGATIVE, &why));
     }
     found.left_to_do(&redis_cli).iter().for_each(|line| print(line));
     Ok(0)
@@ -88,7 +88,7 @@ struct Found {
     is_replica: bool,
     has_aof: bool,
     has_preamble: bool,
-    /// The file that the server was started with, the file of its users, and that of the module.
+    /// The paths of the configuration file, of the ACL file and of the module.
     config: String,
     acl: String,
     module: String,
@@ -104,7 +104,7 @@ impl Server<'_> {
         Ok(found.get(name).cloned().unwrap_or_default())
     }
 
-    /// Looks at everything. `None`: there is no module.
+    /// Looks for everything that needs the module. `None`: the server does not have it.
     async fn look(&self) -> Result<Option<Found>, Error> {
         let modules: Vec<HashMap<String, redis::Value>> = self.ask(&["MODULE", "LIST"]).await?;
         let field = |module: &HashMap<String, redis::Value>, name: &str| {
@@ -135,12 +135,12 @@ impl Server<'_> {
         }))
     }
 
-    /// Reads what the module counts.
+    /// Reads the counters of the module.
     async fn numbers(&self) -> Result<Info, Error> {
         Ok(Info::of(&self.ask::<String>(&["INFO", "dlock"]).await?))
     }
 
-    /// Returns the databases that have locks, each with their number.
+    /// Returns the databases that have locks, and how many.
     async fn locked(&self, databases: &[u64]) -> Result<Vec<(u64, u64)>, Error> {
         let mut locked = Vec::new();
         for database in databases {
@@ -182,8 +182,8 @@ impl Server<'_> {
         Ok(deleted)
     }
 
-    /// Waits until a replica has received that its primary has no locks. False: the primary has some.
-    async fn follows(&self, patience: Duration) -> Result<bool, Error> {
+    /// Waits until a replica has no locks, since its primary has deleted them. False: it still has some.
+    async fn is_cleared(&self, patience: Duration) -> Result<bool, Error> {
         let end = Instant::now() + patience;
         loop {
             let is_clear = self.locked(&info(self.node).await?.databases()).await?.is_empty();
@@ -194,7 +194,7 @@ impl Server<'_> {
         }
     }
 
-    /// Deletes all locks and writes the AOF. The reason if that does not come to an end.
+    /// Deletes all locks and writes the AOF. Returns the reason if programs still take locks, or the AOF fails.
     async fn clear(&self, found: &Found, patience: Duration) -> Result<Result<(), String>, Error> {
         let end = Instant::now() + patience;
         let mut deleted = 0;
@@ -205,7 +205,7 @@ impl Server<'_> {
             let now = if found.is_replica { 0 } else { self.delete(&databases).await? };
             deleted += now;
             if now == 0 {
-                if let Err(why) = self.write().await? {
+                if let Err(why) = self.write_aof().await? {
                     return Ok(Err(why));
                 }
                 // A lock that was taken and released meanwhile is in the AOF, too.
@@ -230,9 +230,9 @@ impl Server<'_> {
     }
 
     /// Writes an AOF without an RDB preamble, and waits for it.
-    async fn write(&self) -> Result<Result<(), String>, Error> {
+    async fn write_aof(&self) -> Result<Result<(), String>, Error> {
         self.ask::<()>(&["CONFIG", "SET", "aof-use-rdb-preamble", "no"]).await?;
-        // Nobody knows how a rewrite that is under way began.
+        // A rewrite that is under way may have begun with a preamble.
         self.wait_for_rewrites().await?;
         if self.setting("appendonly").await? == "yes" {
             self.ask::<redis::Value>(&["BGREWRITEAOF"]).await?;
@@ -279,7 +279,7 @@ impl Found {
             lines.push(format!("  rules of users: {}", self.users.join(" ")));
         }
         lines.push(match (self.has_aof, self.has_preamble) {
-            // The server does not tell when that was.
+            // The server does not tell when it last rewrote the AOF.
             (true, false) => {
                 "  the AOF has what happened to locks since it was last rewritten, if anything did".to_owned()
             }
@@ -294,7 +294,7 @@ impl Found {
         lines
     }
 
-    /// Returns the lines for a person on the machine of the server, which that command asks.
+    /// Returns the steps that are left for a person on the machine of the server. `redis_cli` reaches the server.
     fn left_to_do(&self, redis_cli: &str) -> Vec<String> {
         let mut lines = vec!["left to do on its machine:".to_owned()];
         match (self.is_replica, self.replicas.is_empty()) {
@@ -337,7 +337,7 @@ impl Found {
     }
 }
 
-/// Returns the beginning of a command line that asks the same server as the same user. A password is asked for.
+/// Returns a `redis-cli` command for the same server and user, without a command of the server. It asks for the password.
 fn redis_cli(servers: &Servers) -> Result<String, Error> {
     let url = servers.urls()?.into_iter().next().unwrap_or_default();
     let info = url.into_connection_info().map_err(|_| Error::Invalid("the URL of the server".to_owned()))?;
@@ -398,7 +398,7 @@ const TYPE: &str = "distrlock";
 /// How many keys a step of a scan looks at.
 const PAGE: &str = "1000";
 
-/// Deletes the locks of a step of a scan. A script, since names need not be text.
+/// Deletes the locks of a step of a scan. A script does it, since names need not be text.
 const DELETE: &str = "\
 local page = redis.call('SCAN', ARGV[1], 'COUNT', 1000, 'TYPE', 'distrlock')
 for _, key in ipairs(page[2]) do redis.call('DEL', key) end

@@ -7,13 +7,13 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::deadline::MIN_LEASE;
 
-/// Returns the name of a lock: a variable of the shell that is not set must not become one.
+/// Reads the name of a lock, which must not be empty: a shell variable may not be set.
 pub fn lock_name() -> impl TypedValueParser<Value = OsString> {
     OsStringValueParser::new()
         .try_map(|name| if name.is_empty() { Err("the name of a lock is empty") } else { Ok(name) })
 }
 
-/// Reads the lease of a lock whose command is ended before it.
+/// Reads the lease of `dlock run`, which ends its command before the lease ends.
 pub fn lease(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         lease if lease < MIN_LEASE => {
@@ -23,12 +23,12 @@ pub fn lease(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads a lease that the server counts in milliseconds.
+/// Reads a lease of at least a millisecond, the server's unit.
 pub fn some_time(text: &str) -> Result<Duration, String> {
     at_least(text, Duration::from_millis(1))
 }
 
-/// Reads a lease that is certain when its grant has been read: of a shorter one, nothing is left.
+/// Reads a lease that has some time left when the client has read the grant.
 pub fn sure_lease(text: &str) -> Result<Duration, String> {
     at_least(text, SHORTEST_SURE)
 }
@@ -42,7 +42,7 @@ fn at_least(text: &str, least: Duration) -> Result<Duration, String> {
 
 /// Reads `1.5`, `500ms`, `30s`, `5m`, `2h`, `1d`, and times as they are printed: `1h30m`, `2m05s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    // Files of environments leave blanks behind.
+    // Environment files may leave blanks behind.
     let text = text.trim();
     let (mut rest, mut seconds, mut above) = (text, 0.0, f64::INFINITY);
     loop {
@@ -74,7 +74,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Clients end a lease up to 2 ms before the server does.
+/// The shortest lease that a client can use: clients end a lease up to 2 ms before the server does.
 const SHORTEST_SURE: Duration = Duration::from_millis(3);
 
 const A_YEAR: f64 = 365.0 * 86400.0;

@@ -1,4 +1,4 @@
-//! The way to a lock: the wait in the queue, what is told meanwhile, and who held it if it was refused.
+//! Acquires the lock of `dlock run` and `dlock acquire`: waits, handles signals, and prints who holds the lock.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -12,38 +12,38 @@ use crate::output::{moment, say, shown, time};
 use crate::signals::{Children, Signals, reap, stop};
 use crate::{exit, fail};
 
-/// An acquisition as a person sees it.
-pub struct Told<'a> {
+/// Prints whom an acquisition waits for, and why it fails.
+pub struct Reporter<'a> {
     pub client: &'a Client,
     pub names: Vec<&'a [u8]>,
-    /// The beginning of the owner.
+    /// The label of the owner.
     pub label: &'a str,
     /// The limit of a semaphore.
     pub limit: Option<u32>,
-    /// A refusal means that it has run.
+    /// With `--once`, a refusal means that the command has run in this period.
     pub is_once: bool,
     pub is_quiet: bool,
-    /// The readers of what it waits for.
+    /// The readers of messages during the wait.
     pub audience: Audience,
-    /// The code to exit with if it was refused.
+    /// The exit code after a refusal.
     pub conflict: u8,
-    /// How much longer replicas may make a release take.
+    /// How much longer a release may take because of replicas.
     pub replicas_take: Duration,
 }
 
-/// The readers of what is told during a wait.
+/// The readers of messages during a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
-    /// A person at a terminal. Cron would mail it.
+    /// A person at a terminal. Cron would mail messages.
     Terminal,
     /// The log of a pipeline, too.
     Everybody,
 }
 
-/// Acquires the lock. Returns the code to exit with if that fails.
+/// Acquires the lock. Returns the exit code if that fails.
 pub async fn acquired(
     acquire: Acquire,
-    told: &Told<'_>,
+    reporter: &Reporter<'_>,
     signals: &mut Signals,
     children: &mut Children,
 ) -> Result<Guard, u8> {
@@ -51,7 +51,7 @@ pub async fn acquired(
     let mut acquiring = acquire.into_future();
     let notice = async {
         sleep(NOTICE).await;
-        told.waits().await;
+        reporter.report_wait().await;
         std::future::pending::<()>().await;
     };
     tokio::pin!(notice);
@@ -60,7 +60,7 @@ pub async fn acquired(
             outcome = &mut acquiring => {
                 return match outcome {
                     Ok(guard) => Ok(guard),
-                    Err(error) => Err(told.failed(&error).await),
+                    Err(error) => Err(reporter.report_failure(&error).await),
                 };
             }
             () = &mut notice => continue,
@@ -76,7 +76,7 @@ pub async fn acquired(
             signal => {
                 // Leaves the queue, and releases what may have been granted.
                 drop(acquiring);
-                let _ = timeout(CLEANUP, told.client.settled()).await;
+                let _ = timeout(CLEANUP, reporter.client.settled()).await;
                 let _ = signals.die_of(signal);
                 return Err(128_u8.saturating_add(u8::try_from(signal as i32).unwrap_or(0)));
             }
@@ -84,24 +84,24 @@ pub async fn acquired(
     }
 }
 
-impl Told<'_> {
-    /// Says whom it waits for, and to everybody that it waits for itself.
-    async fn waits(&self) {
+impl Reporter<'_> {
+    /// Prints whom the acquisition waits for. Without a terminal, too, if the owner of its environment holds the lock.
+    async fn report_wait(&self) {
         let is_nested = self.is_nested();
         let is_heard = self.audience == Audience::Everybody || io::stderr().is_terminal();
         if self.is_quiet || !(is_nested || is_heard) {
             return;
         }
         let lock = self.look(NOTICE).await;
-        if is_nested && lock.as_ref().is_none_or(is_around) {
-            say(&format!("dlock: {}: waits for itself: {}", self.shown(), around()));
+        if is_nested && lock.as_ref().is_none_or(is_held_by_environment) {
+            say(&format!("dlock: {}: waits for itself: {}", self.shown(), held_by_environment()));
         } else if is_heard {
             let behind = lock.map_or_else(String::new, |lock| self.behind(&lock));
             say(&format!("dlock: waiting for {}{behind}", self.shown()));
         }
     }
 
-    /// Returns who is before this request.
+    /// Returns who holds the lock, and how many requests are ahead of this one.
     fn behind(&self, lock: &LockInfo) -> String {
         let mut text = String::new();
         if let Some(first) = lock.holds.first() {
@@ -116,10 +116,10 @@ impl Told<'_> {
         text
     }
 
-    /// Says why the lock was not acquired. Returns the code for it.
-    async fn failed(&self, error: &Error) -> u8 {
-        // The lock may have been granted without an answer. The end of this process would end the release.
-        let settled = timeout(BEHIND + self.replicas_take.min(MOST_BEHIND), self.client.settled()).await;
+    /// Prints why the lock was not acquired. Returns the exit code.
+    async fn report_failure(&self, error: &Error) -> u8 {
+        // The client releases a lock that may have been granted without a reply. The process must not end before that.
+        let settled = timeout(RELEASE + self.replicas_take.min(RELEASE_ON_REPLICAS), self.client.settled()).await;
         match error {
             Error::Contention if self.is_quiet => self.conflict,
             Error::Contention => {
@@ -143,7 +143,7 @@ impl Told<'_> {
                 format!("{HAS_RUN}: it began {age} ago ({began} UTC), as {who}; {next}")
             }
             _ if self.is_once => HAS_RUN.to_owned(),
-            (lock, _) if self.is_nested() && lock.is_none_or(is_around) => around(),
+            (lock, _) if self.is_nested() && lock.is_none_or(is_held_by_environment) => held_by_environment(),
             (Some(lock), Some(_)) if self.limit.is_some() && lock.holds.iter().all(is_permit) => {
                 format!("{} permits are taken, by {}", lock.count, holders(lock))
             }
@@ -154,7 +154,7 @@ impl Told<'_> {
         }
     }
 
-    /// Reads the lock, or that one of several which is held.
+    /// Reads the lock; of several locks, the first one that is held.
     async fn look(&self, patience: Duration) -> Option<LockInfo> {
         let looking = async {
             for name in &self.names {
@@ -169,7 +169,7 @@ impl Told<'_> {
         timeout(patience, looking).await.ok().flatten()
     }
 
-    /// Returns whether the environment has a lock of this name: of a `dlock run` around this one, or of a `dlock acquire`.
+    /// Returns whether the environment names this lock: a `dlock run` around this process or a `dlock acquire` set it.
     fn is_nested(&self) -> bool {
         let outer = std::env::var_os("DLOCK_NAME").unwrap_or_default();
         let outer = outer.as_encoded_bytes();
@@ -182,15 +182,16 @@ impl Told<'_> {
     }
 }
 
-/// Says that the lock is that of the environment. A variable does not tell which command has set it.
-fn around() -> String {
+/// Returns the message that the owner in the environment holds the lock. `dlock run` and `dlock acquire` set the same
+/// variable.
+fn held_by_environment() -> String {
     let outer = std::env::var_os("DLOCK_OWNER").unwrap_or_default();
     let outer = shown(outer.as_encoded_bytes());
     format!("the lock is held by {outer}, the owner of this environment (of the `dlock run` or `dlock acquire` around)")
 }
 
-/// Returns whether all holds, of those that are shown, are one's of the environment.
-fn is_around(lock: &LockInfo) -> bool {
+/// Returns whether the owner in the environment has all holds that were read.
+fn is_held_by_environment(lock: &LockInfo) -> bool {
     let outer = std::env::var_os("DLOCK_OWNER").unwrap_or_default();
     !lock.holds.is_empty() && lock.holds.iter().all(|hold| hold.owner == outer.as_encoded_bytes())
 }
@@ -209,7 +210,7 @@ pub fn holders(lock: &LockInfo) -> String {
     }
 }
 
-/// Returns the beginning of the owner: the name of the host and the id of this process.
+/// Returns the default label of an owner: the name of the host and the id of this process.
 pub fn label() -> String {
     let host = gethostname().unwrap_or_default();
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
@@ -219,10 +220,10 @@ pub fn label() -> String {
 
 pub const HAS_RUN: &str = "it has run in this period, or runs now";
 
-/// How long it waits in silence.
+/// How long to wait before a message says so.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// How long to ask who holds a lock that was refused: the end of this process may be 250 ms after the limit.
+/// How long to ask who holds the lock after a refusal: the process has to end within 250 ms after the limit of the wait.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The characters of a moment without its milliseconds.
@@ -231,10 +232,12 @@ pub const SECONDS: usize = "2026-11-22 07:05:21".len();
 /// The longest name that Linux gives a host.
 const MAX_HOST: usize = 64;
 
-/// How long the lock is released when nobody wants to wait for that: the end of this process is 100 ms away.
+/// How long a release may take after a signal or a loss: the process has to end within 100 ms.
 pub const CLEANUP: Duration = Duration::from_millis(60);
 
-/// How long this process waits for a release behind an acquisition that has failed. The limit of the wait is over, and
-/// the end of this process may be 250 ms after it. Replicas have their own time in addition.
-const BEHIND: Duration = Duration::from_millis(40);
-const MOST_BEHIND: Duration = Duration::from_secs(1);
+/// How long a release may take after an acquisition that has failed: the process has to end within 250 ms after the limit
+/// of the wait.
+const RELEASE: Duration = Duration::from_millis(40);
+
+/// How much longer it may take because of replicas.
+const RELEASE_ON_REPLICAS: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
-//! Where Sentinel does not coordinate a failover (Redis, Valkey 8): the old primary is made a replica first, with its
-//! writes paused until all replicas have them. From then on nobody grants, until Sentinel has promoted one of them.
+//! A failover that Sentinel does not coordinate (Redis, Valkey 8). Writes to the old primary are paused until all
+//! replicas have them. Then it becomes a replica, and no server grants a lock until Sentinel has promoted a replica.
 //!
-//! The old primary is made a replica of itself. It finds no primary there, and so keeps its data: a replica of a server
-//! that has less would replace them.
+//! The old primary becomes a replica of its own address. It finds no primary there, so it keeps its data. As a replica
+//! of a server that has less, it would lose the difference.
 //!
-//! A primary that is paused too long counts as down for Sentinel, since `CLIENT PAUSE` also holds back the messages
-//! that Sentinel publishes. So the pause takes half of that time at most.
+//! Sentinel takes a primary that is paused for too long as down, since `CLIENT PAUSE` also delays the messages that
+//! Sentinel publishes. The replicas have half of `down-after-milliseconds` at most to catch up.
 
 use std::time::{Duration, Instant};
 
@@ -32,10 +32,11 @@ pub async fn hand_over(watched: &Watched, timeout: Duration, steps: &mut Steps) 
     settled(watched, new, steps).await
 }
 
-/// Makes the primary a replica that has nothing more than the others. False: it had, and is the primary again.
+/// Makes the primary a replica whose data all other replicas have. False: a replica lacked some of it, and the old
+/// primary is the primary again.
 async fn demoted(watched: &Watched, limit: Duration, steps: &mut Steps) -> Result<bool, Stop> {
     let primary = &watched.primary.node;
-    // The pause ends by itself, should this process be gone.
+    // The pause ends by itself if this process dies.
     let (begin, pause) = (Instant::now(), (limit + MARGIN).as_millis().to_string());
     if let Err(error) = steps.send(primary, &["CLIENT", "PAUSE", &pause, "WRITE"]).await {
         return Err(Stop::Kept(format!("{error}; if the writes are paused, then for {pause} ms at most")));
@@ -53,7 +54,7 @@ async fn demoted(watched: &Watched, limit: Duration, steps: &mut Steps) -> Resul
         }
         Err(error) => return Err(lost(watched, &error, steps).await),
     }
-    // Whether the pause has lasted is decided now that nothing more can be written.
+    // The pause may have ended before the primary became a replica. The offsets tell, now that nothing is written.
     let mut nothing_more = async || {
         let Ok(old) = info(primary).await else { return false };
         for replica in &watched.replicas {
@@ -65,7 +66,7 @@ async fn demoted(watched: &Watched, limit: Duration, steps: &mut Steps) -> Resul
     };
     let checked = steps.until("the old primary has nothing that a replica lacks", CHECK, &mut nothing_more).await;
     if let Waited::Done = checked {
-        // Clients that were paused learn that it is a replica.
+        // Paused clients get the error that this server is a replica.
         if let Err(error) = steps.send(primary, &["CLIENT", "UNPAUSE"]).await {
             steps.say(&format!("{error}; the pause ends by itself after {pause} ms"));
         }
@@ -78,14 +79,14 @@ async fn demoted(watched: &Watched, limit: Duration, steps: &mut Steps) -> Resul
     }
 }
 
-/// Lets a Sentinel promote a replica. If none does, the old primary is the primary again.
+/// Lets a Sentinel promote a replica. If no Sentinel does, the old primary is the primary again.
 async fn promoted<'a>(watched: &'a Watched, steps: &mut Steps) -> Result<&'a Server, Stop> {
     let (mut why, mut ordered) = ("no Sentinel answers".to_owned(), Ordered::No);
     for sentinel in &watched.sentinels {
         let order = match names_the_old_one(watched, sentinel).await {
             None => continue,
             Some(true) => steps.send(sentinel, &["SENTINEL", "FAILOVER", &watched.name]).await,
-            // The process was suspended for so long that the Sentinels have promoted a replica by themselves.
+            // This process was suspended for so long that the Sentinels have promoted a replica by themselves.
             Some(false) => Ok(()),
         };
         match order {
@@ -98,7 +99,7 @@ async fn promoted<'a>(watched: &'a Watched, steps: &mut Steps) -> Result<&'a Ser
             Ok(()) => {}
         }
         ordered = Ordered::Yes;
-        early(watched, steps).await;
+        follow_early(watched, steps).await;
         match switched(watched, sentinel, steps).await? {
             Some(new) => return Ok(new),
             None => why = format!("Sentinel {} has given up", sentinel.address()),
@@ -108,9 +109,9 @@ async fn promoted<'a>(watched: &'a Watched, steps: &mut Steps) -> Result<&'a Ser
     Err(Stop::Kept(why))
 }
 
-/// Points the old primary at the replica that has been promoted, a second before Sentinel knows: with
-/// `min-replicas-to-write`, nobody gets in before.
-async fn early(watched: &Watched, steps: &mut Steps) {
+/// Lets the old primary follow the promoted replica a second before Sentinel notices the promotion. With
+/// `min-replicas-to-write`, the new primary accepts no write before a replica follows it.
+async fn follow_early(watched: &Watched, steps: &mut Steps) {
     let mut new = watched.replicas.first();
     let mut is_promoted = async || {
         for replica in &watched.replicas {
@@ -127,25 +128,25 @@ async fn early(watched: &Watched, steps: &mut Steps) {
     }
 }
 
-/// Does to the old primary what Sentinel does 10 seconds later: points it at the new one, keeps that in its
+/// Does to the old primary what Sentinel does 10 seconds later: lets it follow the new primary, saves that in its
 /// configuration, and closes the connections of clients, so that they ask Sentinel.
 async fn follow(watched: &Watched, new: &Server, steps: &Steps) {
     let old = &watched.primary;
-    // Nothing happens if it has been done.
+    // Has no effect if the old primary follows it already.
     try_to(old, &["REPLICAOF", &new.host, &new.port.to_string()], steps).await;
     try_to(old, &["CONFIG", "REWRITE"], steps).await;
     try_to(old, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"], steps).await;
     try_to(old, &["CLIENT", "KILL", "TYPE", "pubsub"], steps).await;
 }
 
-/// Sends what Sentinel does by itself if it fails.
+/// Sends a command that may fail: Sentinel does the same later.
 async fn try_to(server: &Server, command: &[&str], steps: &Steps) {
     if let Err(error) = steps.send(&server.node, command).await {
         steps.say(&error.to_string());
     }
 }
 
-/// Ends the pause of a primary that stays one.
+/// Ends the pause of the primary, which stays the primary. Returns `stop`.
 async fn unpaused(watched: &Watched, stop: Stop, steps: &Steps) -> Stop {
     if let Err(error) = steps.send(&watched.primary.node, &["CLIENT", "UNPAUSE"]).await {
         steps.say(&format!("{error}; the pause ends by itself"));
@@ -160,7 +161,7 @@ enum Ordered {
     No,
 }
 
-/// Makes the old primary the primary again. To be called only while no Sentinel promotes a replica.
+/// Makes the old primary the primary again. Call it only while no Sentinel promotes a replica.
 async fn take_back(watched: &Watched, ordered: Ordered, steps: &Steps) -> Result<(), Stop> {
     for replica in &watched.replicas {
         match info(&replica.node).await {
@@ -183,7 +184,8 @@ async fn take_back(watched: &Watched, ordered: Ordered, steps: &Steps) -> Result
     Ok(())
 }
 
-/// Handles a connection that ended when the primary was made a replica: looks whether it is one, and takes it back.
+/// Handles a connection that broke during `REPLICAOF`: looks whether the primary has become a replica, and if so makes
+/// it the primary again.
 async fn lost(watched: &Watched, error: &Error, steps: &Steps) -> Stop {
     steps.say(&format!("{error}; looking for what has become of it"));
     let (end, mut primary) = (Instant::now() + SEARCH, 0);
@@ -196,7 +198,7 @@ async fn lost(watched: &Watched, error: &Error, steps: &Steps) -> Stop {
             Ok(_) => primary += 1,
             Err(_) => primary = 0,
         }
-        // The primary is asked once more after a while: what was sent may be executed late.
+        // A primary is asked again for a second: the server may execute `REPLICAOF` late.
         if primary > 5 {
             return unpaused(watched, Stop::Kept(error.to_string()), steps).await;
         }
@@ -206,16 +208,16 @@ async fn lost(watched: &Watched, error: &Error, steps: &Steps) -> Stop {
     unclear(watched, &format!("{what}; then no server takes writes, until the Sentinels promote one"))
 }
 
-/// How much longer than needed the writes are paused.
+/// How much longer the pause lasts than the wait for the replicas.
 const MARGIN: Duration = Duration::from_secs(1);
 
-/// The primary sends something to its replicas (`PING`) while writes are paused, too. It may be on its way when it
-/// becomes a replica.
+/// How long the replicas may lack something after the primary has become a replica: even while writes are paused, it
+/// sends `PING` to them, which may be on its way.
 const CHECK: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 3;
 
-/// A promotion that takes longer than this gains nothing.
+/// How long to wait for a promotion. Later, Sentinel notices it as soon as this process does.
 const EARLY: Duration = Duration::from_secs(3);
 
-/// How long a primary is looked for that was lost.
+/// How long to look for a primary after its connection broke.
 const SEARCH: Duration = Duration::from_secs(15);

@@ -1,4 +1,4 @@
-//! A node of a cluster: `CLUSTER FAILOVER`, by which its nodes themselves coordinate it.
+//! Failover in a cluster: `CLUSTER FAILOVER`, which the nodes themselves coordinate.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub async fn hand_over(
     }
 }
 
-/// Returns the primary, and the replica to promote: the one that was named, or the node itself, or one of its replicas.
+/// Returns the primary and the replica to promote: the one of `--to`, or the node of the URL, or one of its replicas.
 async fn pair(operator: &Operator, node: &Node, options: &FailoverOptions) -> Result<(Server, Server), Stop> {
     let replica = match &options.to {
         Some((host, port)) => Server::at(operator, host, *port)?,
@@ -68,5 +68,5 @@ async fn pair(operator: &Operator, node: &Node, options: &FailoverOptions) -> Re
     Ok((primary, replica))
 }
 
-/// The nodes give an attempt 5 seconds. A second one before its end would begin again.
+/// How long to wait for the failover. The nodes give up after 5 seconds.
 const ATTEMPT: Duration = Duration::from_secs(8);

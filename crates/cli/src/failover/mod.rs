@@ -1,8 +1,7 @@
 //! `dlock failover`: hands a primary's work over to a replica, as planned, and grants no lock twice.
 //!
-//! The process may be killed at any moment: no step that it has to undo lets two servers grant. Writes are paused for a
-//! time that ends by itself, and a replica is promoted only when the old primary has become a replica that has nothing
-//! which the others lack.
+//! The process may be killed at any moment, and still no two servers grant: the pause of writes ends by itself, and a
+//! replica is promoted only after the old primary has become a replica and the other replicas have all its data.
 
 mod by_hand;
 mod cluster;
@@ -23,7 +22,7 @@ pub use server::{Info, info};
 use steps::Steps;
 use stop::Stop;
 
-/// Hands over. Its exit code.
+/// Hands over, and returns the exit code.
 pub async fn failover(client: &Client, options: &FailoverOptions) -> Result<u8, Error> {
     let operator = client.operator()?;
     let mut steps = match Steps::begin(options.dry_run) {
@@ -32,7 +31,7 @@ pub async fn failover(client: &Client, options: &FailoverOptions) -> Result<u8, 
     };
     let outcome = match operator.sentinels() {
         Some((name, sentinels)) => sentinel::hand_over(&operator, name, sentinels, options, &mut steps).await,
-        None => alone(&operator, options, &mut steps).await,
+        None => without_sentinel(&operator, options, &mut steps).await,
     };
     Ok(match outcome {
         Ok(_) if options.dry_run => 0,
@@ -41,14 +40,14 @@ pub async fn failover(client: &Client, options: &FailoverOptions) -> Result<u8, 
             steps.left_to_do().iter().for_each(|left| say(&format!("dlock: {left}")));
             0
         }
-        Err(stop) => code(stop),
+        Err(stop) => report(stop),
     })
 }
 
-/// Says why it stopped, and returns the exit code for that.
-fn code(stop: Stop) -> u8 {
+/// Prints why the failover stopped, and returns the exit code for that.
+fn report(stop: Stop) -> u8 {
     match stop {
-        Stop::Kept(why) => fail(exit::NOT_GOT, &format!("no failover: {why}")),
+        Stop::Kept(why) => fail(exit::NEGATIVE, &format!("no failover: {why}")),
         Stop::Failed(error) => fail(exit::of(&error), &format!("no failover: {error}")),
         Stop::Usage(why) => fail(exit::USAGE, &why),
         Stop::Ended(signal) => {
@@ -59,8 +58,8 @@ fn code(stop: Stop) -> u8 {
     }
 }
 
-/// Fails over without Sentinel: in a cluster, or of a primary with replicas.
-async fn alone(operator: &Operator, options: &FailoverOptions, steps: &mut Steps) -> Result<String, Stop> {
+/// Fails over without Sentinel: in a cluster, or from a primary to one of its replicas.
+async fn without_sentinel(operator: &Operator, options: &FailoverOptions, steps: &mut Steps) -> Result<String, Stop> {
     let nodes = operator.nodes();
     let mut missing = Error::Unreachable("no server".into());
     for node in &nodes {

@@ -10,7 +10,7 @@ use crate::values::duration;
 #[derive(Args)]
 pub struct FailoverOptions {
     /// The replica to promote (not with Sentinel, which chooses) [default: in a cluster the node of the URL if it is a
-    /// replica; otherwise the one that has most]
+    /// replica; otherwise the one that has received most]
     #[arg(long, value_name = "HOST:PORT", value_parser = super::server::address)]
     pub to: Option<(String, u16)>,
 

@@ -1,4 +1,4 @@
-//! A primary with replicas that nobody watches: `FAILOVER`, by which the servers themselves coordinate it.
+//! Failover of a primary without Sentinel or cluster: `FAILOVER`, which the servers themselves coordinate.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub async fn hand_over(
     finished(primary, &replica, options.timeout, steps).await
 }
 
-/// Waits until the primary has handed over, or its time is over. A signal changes nothing about it.
+/// Waits until the primary has handed over or given up. A signal does not end the wait.
 async fn finished(primary: &Node, replica: &Server, limit: Duration, steps: &mut Steps) -> Result<String, Stop> {
     loop {
         let mut has_handed_over = false;

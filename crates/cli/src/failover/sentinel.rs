@@ -1,4 +1,5 @@
-//! Servers that Sentinels watch. A Sentinel chooses the replica and promotes it: otherwise the Sentinels would undo it.
+//! Failover of servers that Sentinels watch. A Sentinel has to choose and promote the replica: the Sentinels undo any
+//! other promotion.
 
 use std::time::Duration;
 
@@ -109,11 +110,11 @@ async fn coordinator(watched: &Watched) -> Option<&Node> {
     None
 }
 
-/// Fails over by the primary, which pauses writes, waits for the replica and hands over.
+/// Lets the primary coordinate the failover: it pauses writes, waits for the replica and hands over.
 async fn coordinated(watched: &Watched, sentinel: &Node, steps: &mut Steps) -> Result<String, Stop> {
     match steps.send(sentinel, &["SENTINEL", "FAILOVER", &watched.name, "COORDINATED"]).await {
         Err(Error::Refused(why)) => return Err(Stop::Kept(format!("Sentinel refuses: {why}"))),
-        // The Sentinel may have got the order.
+        // The Sentinel may have received the command.
         Err(error) => steps.say(&error.to_string()),
         Ok(()) => {}
     }

@@ -1,4 +1,4 @@
-//! `INFO` of a server.
+//! The servers of a failover, and what their `INFO` says.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use dlock_client::{Error, Node, Operator};
 
 use super::stop::Stop;
 
-/// How long a command may take to be answered.
+/// How long a server may take to reply.
 pub const REPLY: Duration = Duration::from_secs(2);
 
 /// Fields of `INFO`.
@@ -81,7 +81,7 @@ impl Info {
     }
 }
 
-/// A server of a primary and its replicas, and how the others name it.
+/// A primary or a replica, with the address by which the other servers know it.
 pub struct Server {
     pub node: Node,
     pub host: String,
@@ -116,13 +116,13 @@ impl Server {
     }
 }
 
-/// Returns whether the server has the commands.
+/// Returns whether the server has the commands of the module.
 pub async fn has_module(node: &Node) -> Result<bool, Error> {
     let found: Vec<String> = node.ask(&["COMMAND", "LIST", "FILTERBY", "PATTERN", "dlock.acquire"], REPLY).await?;
     Ok(!found.is_empty())
 }
 
-/// Returns the replica that has the most writes.
+/// Returns the replica that has received most.
 pub async fn best(operator: &Operator, all: Vec<(String, u16)>) -> Result<Server, Stop> {
     let mut best: Option<(u64, Server)> = None;
     for (host, port) in all {

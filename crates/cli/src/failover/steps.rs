@@ -1,4 +1,4 @@
-//! The steps, one after the other: shown, taken unless it is a dry run, and left by a signal.
+//! The steps of a failover: printed, executed unless it is a dry run, and interrupted by a signal.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::stop::Stop;
 use crate::output::{print, say};
 use crate::signals::Signals;
 
-/// How long to wait before a condition is asked for again.
+/// The pause between two checks of a condition.
 const POLL: Duration = Duration::from_millis(20);
 
 const ALL_THERE: &str = "the replicas have everything";
@@ -21,11 +21,11 @@ pub struct Steps {
     dry_run: bool,
     begin: Instant,
     signals: Signals,
-    /// The old primary, if it has no module: it must not follow a server that has locks.
+    /// The address of the old primary, if it has no module: it cannot follow a server that has locks.
     bare: Option<String>,
 }
 
-/// Whether anything has been changed.
+/// Whether the failover still checks, or has begun to change something.
 pub enum Phase {
     Checks,
     Steps,
@@ -48,7 +48,7 @@ impl Steps {
         self.dry_run
     }
 
-    /// Looks whether the primary has the module. One that has none holds no locks, and hands over like any other.
+    /// Looks whether the primary has the module. Without it, a primary has no locks, and hands over like any other.
     pub async fn notes_module(&mut self, primary: &Node) -> Result<(), Error> {
         if !has_module(primary).await? {
             self.bare = Some(primary.address());
@@ -63,7 +63,7 @@ impl Steps {
         Some(format!("{address} has no dlock module: restart it with the module before the first lock is taken, {why}"))
     }
 
-    /// Tells the operator how far it has come.
+    /// Prints a step with the time since the beginning.
     pub fn say(&self, what: &str) {
         if !self.dry_run {
             say(&format!("{:7.3} s  {what}", self.begin.elapsed().as_secs_f64()));
@@ -81,7 +81,7 @@ impl Steps {
         node.ask::<()>(command, REPLY).await
     }
 
-    /// Waits until a condition holds, which is asked for again and again. In a dry run it is only printed.
+    /// Checks a condition again and again until it holds. A dry run only prints it.
     pub async fn until(&mut self, what: &str, limit: Duration, holds: impl AsyncFnMut() -> bool) -> Waited {
         if self.dry_run {
             print(&format!("# wait until {what}"));
@@ -105,8 +105,8 @@ impl Steps {
         }
     }
 
-    /// Waits until replicas have what a server has done until now; in a dry run, too, unless it has come to the steps.
-    /// The reason if they do not get there.
+    /// Waits until the replicas have everything that the server has written so far. A dry run waits in the phase of
+    /// checks only. Fails with the reason if a replica does not catch up.
     pub async fn caught_up(
         &mut self,
         phase: Phase,

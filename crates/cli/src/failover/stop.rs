@@ -1,19 +1,19 @@
-//! Why a hand-over ends without a new primary.
+//! Why a failover ends without a new primary.
 
 use dlock_client::Error;
 use nix::sys::signal::Signal;
 
-/// Why it did not come to a new primary.
+/// The end of a failover without a new primary, or without certainty about it.
 pub enum Stop {
-    /// The old primary is in charge, as before.
+    /// The old primary is still the primary, for this reason.
     Kept(String),
-    /// Nothing was changed, since this could not be found out.
+    /// A server did not answer, or refused a command.
     Failed(Error),
-    /// The command line does not go with the servers.
+    /// The command line does not fit the servers.
     Usage(String),
-    /// Ended by a signal, with the old primary in charge.
+    /// A signal ended the failover. The old primary is still the primary.
     Ended(Signal),
-    /// Nobody knows for sure which server is in charge: what is known, and what to do.
+    /// It is uncertain which server is the primary. The text says what is known, and what to do.
     Unclear(String),
 }
 

@@ -13,12 +13,12 @@ use super::stop::Stop;
 /// The servers that the Sentinels know, after the checks.
 pub struct Watched {
     pub name: String,
-    /// The Sentinels that answer. The first one gets the order.
+    /// The Sentinels that answer. The first one gets the command.
     pub sentinels: Vec<Node>,
     pub primary: Server,
-    /// All that Sentinel may promote.
+    /// The replicas that Sentinel may promote.
     pub replicas: Vec<Server>,
-    /// How long the Sentinels wait for a primary that does not answer.
+    /// How long the primary may be silent before a Sentinel takes it as down.
     pub down_after: Duration,
     /// How long a Sentinel tries to promote a replica.
     pub failover_timeout: Duration,
@@ -26,8 +26,8 @@ pub struct Watched {
 
 pub type Fields = HashMap<String, String>;
 
-/// Waits until a Sentinel names another primary, after one got the order. None: it has given up, and no Sentinel names
-/// another one.
+/// Waits until a Sentinel names another primary, after `ordered` got the command to fail over. `None`: that Sentinel has
+/// given up, and none names another primary.
 pub async fn switched<'a>(watched: &'a Watched, ordered: &Node, steps: &mut Steps) -> Result<Option<&'a Server>, Stop> {
     let old = (watched.primary.host.as_str(), watched.primary.port);
     let (mut new, mut idle) = (None, 0_u32);
@@ -84,7 +84,7 @@ pub async fn settled(watched: &Watched, new: &Server, steps: &mut Steps) -> Resu
                 return false;
             }
         }
-        // The primary that it follows may have another name there.
+        // The address of its primary is not compared: the old primary may know the new one by another.
         info(&watched.primary.node).await.is_ok_and(|old| old.follows())
     };
     match steps.until("all Sentinels name it, and the old primary follows it", SETTLE, &mut all_say_so).await {
@@ -110,9 +110,9 @@ pub fn field<'a>(state: &'a Fields, name: &str) -> &'a str {
     state.get(name).map_or("", String::as_str)
 }
 
-/// The number of times in a row that a Sentinel with an order must say that no failover is in progress: for 5 seconds,
-/// since an order whose reply was lost may be executed late.
+/// The number of times in a row that the Sentinel must say that no failover is in progress: for 5 seconds, since a
+/// command whose reply was lost may be executed late.
 const IDLE: u32 = 250;
 
-/// How long the others may take to hear of a new primary.
+/// How long the Sentinels and the old primary may take to learn of the new one.
 const SETTLE: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
-//! A lock that stays after its command: once in each period, or at least so long.
+//! `--once` and `--at-least`: a lock that stays after its command has ended.
 //!
-//! The lock is the memory of the run: it is held until a part of the period has passed since the grant. No clock of a
-//! machine is read, only the server's.
+//! With `--once`, the held lock records that the command has run. It stays until nine tenths of the period have passed
+//! since the grant, by the clock of the server. The clocks of machines do not matter.
 //!
 //! ```text
 //! |------------------------------- period -------------------------------|
@@ -47,12 +47,12 @@ impl Once {
         self.once.map(kept).or(self.at_least).filter(|time| !time.is_zero())
     }
 
-    /// Returns the lease to renew by: a process that dies must not keep the lock into the next period.
+    /// Returns the lease that is renewed. The lock of a process that dies must be free in the next period.
     pub fn lease(&self, lease: Duration) -> Duration {
         self.once.map_or(lease, |period| lease.min(kept(period).max(MIN_LEASE)))
     }
 
-    /// Refuses what a quorum does not do, before anything runs.
+    /// Refuses these options over a quorum, before anything runs.
     pub fn check(&self, servers: &Servers) -> Result<(), Error> {
         if self.stays().is_some() && servers.are_several() {
             let why = "--once and --at-least need one server: a quorum does not keep a lock after its release";
@@ -61,8 +61,8 @@ impl Once {
         Ok(())
     }
 
-    /// Adds it to an acquisition. A run that may be repeated does not keep its lock before it has succeeded: then the
-    /// lease to begin with only shows that the server allows it.
+    /// Adds these options to an acquisition. With `--retry-failed`, the lock stays only after a success: the first lease
+    /// is as long only to show that the server allows it.
     pub fn apply(&self, acquire: Acquire, lease: Duration) -> Acquire {
         match self.stays() {
             Some(time) if self.retry_failed => acquire.lease(time.max(lease)),
@@ -77,16 +77,16 @@ impl Once {
             return Ok(());
         }
         match guard.extend(lease).await {
-            // The server counts on a longer one, and the guard renews it.
+            // The server may still have the longer lease, and the guard goes on to renew the lock.
             Err(Error::Unreachable(_)) => Ok(()),
             outcome => outcome,
         }
     }
 
-    /// Gives the lock up after a command that ran, which began then.
+    /// Gives up the lock after the command, which began at `began`: at once, or when its time is over.
     pub async fn end(&self, guard: Guard, began: Instant, succeeded: bool) -> Result<(), Error> {
         let Some(time) = self.stays().filter(|_| self.retry_failed && succeeded) else { return guard.release().await };
-        // While no server answers, the lease is tried again: the success must not be forgotten.
+        // Renews the lock until a server answers: it must stay after a success.
         while let Err(Error::Unreachable(_)) = guard.renew().await {
             sleep(PAUSE).await;
         }
@@ -96,8 +96,8 @@ impl Once {
 
 /// Returns how long the lock of a run stays: nine tenths of the period.
 ///
-/// The rest is for starts that come earlier than the last one: clocks that differ, a busy machine, and the day of 23
-/// hours. All starts of one period must fall into that nine tenths, and they do by far.
+/// The last tenth is free for a next run that starts early, because clocks differ, the machine was busy or a day has 23
+/// hours. All machines must start within the nine tenths, which leaves them plenty of time.
 pub fn kept(period: Duration) -> Duration {
     period / 10 * 9
 }
@@ -109,10 +109,10 @@ fn period(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The shortest period. A start takes a moment.
+/// The shortest period: to start a command takes a moment.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Between two attempts to reach the server after the command.
+/// The pause between two attempts to reach the server after the command.
 const PAUSE: Duration = Duration::from_millis(200);
 
 #[cfg(test)]

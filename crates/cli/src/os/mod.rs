@@ -1,4 +1,4 @@
-//! Calls of the operating system at moments when no safe code can make them. The only unsafe code of the command.
+//! Code that runs before `main`, and between `fork` and `exec`. The only unsafe code of the command.
 
 pub mod closed_output;
 pub mod parent_death;

@@ -1,4 +1,4 @@
-//! A child that does not outlive us: what runs between `fork` and `exec`.
+//! Lets the kernel kill a child when this process dies: code that runs between `fork` and `exec`.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{getpid, getppid};
 use tokio::process::Command;
 
-/// Lets the kernel kill the command when this thread ends, and gives it the signal mask that we were started with. To
-/// be spawned from a thread that lives as long as the process.
+/// Lets the kernel kill the command when this thread ends, and gives it the signal mask that we were started with. Spawn
+/// the command from a thread that lives as long as the process.
 pub fn die_with_us(command: &mut Command, mask: SigSet) {
     let parent = getpid();
     let prepare = move || {
         set_pdeathsig(Signal::SIGKILL)?;
-        // Had the parent died before that call, nobody would send the signal.
+        // If the parent died before the call above, nobody sends the signal.
         if getppid() != parent {
             return Err(io::ErrorKind::Interrupted.into());
         }

@@ -26,7 +26,8 @@ pub fn of_this_process() -> Vec<Pid> {
     found
 }
 
-/// Reads the parent of a process that has not ended. The name before it may have any characters.
+/// Returns the parent of a process that has not ended, from `/proc/PID/stat`. The program's name in it may have brackets
+/// and blanks.
 fn parent(stat: &str) -> Option<i32> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_programs_do_not_matter() {
+    fn the_parent_is_found_behind_a_name_with_brackets_unless_the_process_has_ended() {
         assert_eq!(parent("17 (a) b) S 4 17 17 0"), Some(4));
         assert_eq!(parent("17 (sleep) Z 4 17 17 0"), None);
         assert_eq!(parent("17"), None);

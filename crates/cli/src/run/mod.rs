@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 
 use crate::os::parent_death::die_with_us;
 use crate::signals::{Children, Signals};
-use crate::waiting::{Audience, Told, acquired, label};
+use crate::waiting::{Audience, Reporter, acquired, label};
 use crate::{exit, fail};
 use options::Run;
 use supervisor::Supervisor;
@@ -26,8 +26,8 @@ pub async fn run(client: &Client, run: Run) -> u8 {
         Err(error) => return fail(exit::UNAVAILABLE, &error.to_string()),
     };
     let label = run.owner_label();
-    let told = run.told(client, &label);
-    let guard = match acquired(run.terms(client, &label), &told, &mut signals, &mut children).await {
+    let reporter = run.reporter(client, &label);
+    let guard = match acquired(run.terms(client, &label), &reporter, &mut signals, &mut children).await {
         Ok(guard) => guard,
         Err(code) => return code,
     };
@@ -45,13 +45,13 @@ pub async fn run(client: &Client, run: Run) -> u8 {
         Ok(child) => child,
         Err(error) => {
             let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::CANNOT_RUN };
-            // The command did not run, so it does not count.
+            // The command did not run, so --once does not count it.
             let _ = if run.once.stays().is_some() {
                 guard.release_after(Duration::ZERO).await
             } else {
                 guard.release().await
             };
-            return fail(code, &format!("{}: {error}", run.words().0.display()));
+            return fail(code, &format!("{}: {error}", run.program_and_arguments().0.display()));
         }
     };
     let mut supervisor = Supervisor::new(child, guard, began, &run);
@@ -65,7 +65,7 @@ pub async fn run(client: &Client, run: Run) -> u8 {
 }
 
 impl Run {
-    /// Returns the acquisition that the options describe, with everything but the lock.
+    /// Returns the acquisition, with all its options.
     fn terms(&self, client: &Client, label: &str) -> Acquire {
         let acquire = self.acquire(client).lease(self.lease).replicas(self.replicas, self.replicas_timeout);
         let acquire = match self.outage {
@@ -84,14 +84,14 @@ impl Run {
         }
     }
 
-    /// Returns the beginning of the owner.
+    /// Returns the label of the owner.
     fn owner_label(&self) -> String {
         let label = self.label.clone().unwrap_or_else(label);
         if self.once.once.is_some() { format!("{label}{}", crate::period::MARK) } else { label }
     }
 
-    fn told<'a>(&'a self, client: &'a Client, label: &'a str) -> Told<'a> {
-        Told {
+    fn reporter<'a>(&'a self, client: &'a Client, label: &'a str) -> Reporter<'a> {
+        Reporter {
             client,
             names: self.names().map(OsStrExt::as_bytes).collect(),
             label,
@@ -105,7 +105,7 @@ impl Run {
     }
 
     /// Returns the program to start, and its arguments.
-    fn words(&self) -> (OsString, Vec<OsString>) {
+    fn program_and_arguments(&self) -> (OsString, Vec<OsString>) {
         if let Some(line) = &self.line {
             let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
             return (shell.unwrap_or_else(|| "/bin/sh".into()), vec!["-c".into(), line.clone()]);
@@ -115,7 +115,7 @@ impl Run {
 }
 
 fn start(run: &Run, guard: &Guard, signals: &Signals) -> io::Result<Child> {
-    let (program, arguments) = run.words();
+    let (program, arguments) = run.program_and_arguments();
     let mut command = Command::new(program);
     command.args(arguments);
     let names: Vec<_> = guard.names().collect();
@@ -123,7 +123,7 @@ fn start(run: &Run, guard: &Guard, signals: &Signals) -> io::Result<Child> {
     command.env("DLOCK_OWNER", guard.owner()).env("DLOCK_TOKEN", guard.token().to_string());
     match guard.slot() {
         Some(slot) => command.env("DLOCK_SLOT", slot.to_string()),
-        // The variable of a run around this one.
+        // Another `dlock run` around this one may have set the variable.
         None => command.env_remove("DLOCK_SLOT"),
     };
     die_with_us(&mut command, signals.mask_before());

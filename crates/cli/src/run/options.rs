@@ -109,7 +109,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Completes what the definition of the options does not say.
+    /// Checks what the definition of the options cannot express, and returns the options with the lease to renew.
     pub fn checked(mut self) -> Result<Self, dlock_client::Error> {
         // `dlock run -- -name -- program`: the name ends with the second pair of dashes.
         if self.command.first().is_some_and(|word| word == "--") {
@@ -131,7 +131,7 @@ impl Run {
         Ok(self)
     }
 
-    /// Returns the acquisition that the options describe.
+    /// Returns the acquisition of the lock in its mode, without further options.
     pub fn acquire(&self, client: &Client) -> Acquire {
         let name = self.name.as_deref().unwrap_or_default().as_bytes();
         match self.limit {
@@ -158,15 +158,14 @@ impl Run {
         self.keys.iter().map(OsString::as_os_str).chain(name)
     }
 
-    /// Returns the locks, for messages.
+    /// Returns the names of the locks, for messages.
     pub fn shown(&self) -> String {
         self.names().map(|name| shown(name.as_bytes())).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// Returns what to use instead of an option of `flock` that means something else here, or nothing. For a command line
-/// that was refused.
-pub fn instead_of_flock(words: impl Iterator<Item = OsString>) -> Option<&'static str> {
+/// Returns a hint if an invalid command line has an option of `flock` that is missing or means something else here.
+pub fn flock_hint(words: impl Iterator<Item = OsString>) -> Option<&'static str> {
     let words: Vec<_> = words.skip_while(|word| word != "run").skip(1).take_while(|word| word != "--").collect();
     let is_server = |word: Option<&OsString>| word.is_some_and(|word| word.to_string_lossy().contains("://"));
     words.iter().enumerate().find_map(|(at, word)| {
@@ -189,7 +188,7 @@ dlock run [OPTIONS] NAME -- COMMAND…
 impl Run {
     /// Returns the exit code if the lock was not acquired.
     pub fn conflict(&self) -> u8 {
-        let usual = if self.once.once.is_some() { 0 } else { crate::exit::NOT_GOT };
+        let usual = if self.once.once.is_some() { 0 } else { crate::exit::NEGATIVE };
         self.conflict_exit_code.unwrap_or(usual)
     }
 }

@@ -1,4 +1,4 @@
-//! The command while it runs, its signals, and its lock.
+//! Watches the running command and its lock, and passes signals on.
 
 use std::collections::HashSet;
 use std::io;
@@ -28,9 +28,9 @@ pub struct Supervisor {
     /// When the lock was granted, or a little later.
     began: Instant,
     deadline: Deadline,
-    /// Until when the lock is held, as far as was last seen.
+    /// Until when the lock is held, by the last renewal that was seen.
     end: Instant,
-    /// When `--max-time` ends it, however often it is renewed, or a little later.
+    /// When `--max-time` ends the lock, however often it is renewed, or a little later.
     latest: Option<Instant>,
     ending: Ending,
     /// A signal asked the command to end now.
@@ -41,7 +41,7 @@ pub struct Supervisor {
 #[derive(Clone, Copy)]
 enum Ending {
     No,
-    /// The command got TERM, and gets KILL then.
+    /// The command got TERM, and gets KILL at this time.
     By(Instant),
     Killed,
 }
@@ -54,7 +54,7 @@ impl Supervisor {
         Self { child, guard, began, deadline, end, latest, ending: Ending::No, interrupted: false }
     }
 
-    /// Hands signals on and watches the lock, until the command has ended.
+    /// Passes signals on and watches the lock, until the command has ended.
     pub async fn watch(&mut self, signals: &mut Signals, children: &mut Children) -> io::Result<ExitStatus> {
         let lost = self.guard.lost();
         tokio::pin!(lost);
@@ -81,7 +81,7 @@ impl Supervisor {
         }
     }
 
-    /// Checks at a time when the lock should have been renewed, or the command should have ended.
+    /// Ends the command if the lock was not renewed in time, and kills it if it did not end in time.
     fn look(&mut self) {
         match self.ending {
             Ending::No => {
@@ -99,13 +99,13 @@ impl Supervisor {
         }
     }
 
-    /// Asks the command to end, with what it has started, and leaves it what time there is.
+    /// Sends TERM to the command and its descendants, and sets the time for KILL.
     fn end(&mut self, why: &str) {
         fail(0, &format!("{}: {why}, ending the command", shown(self.guard.name())));
-        // From now on, a process whose parent ends is still found below this one.
+        // From now on, a descendant whose parent ends becomes a child of this process.
         let _ = set_child_subreaper(true);
         self.signal_all(Signal::SIGTERM);
-        // Should it be stopped: a stopped process ends by nothing but KILL.
+        // A stopped process handles TERM only after CONT.
         self.signal_all(Signal::SIGCONT);
         self.ending = Ending::By(self.deadline.kill_at(self.end, Instant::now()));
         self.look();
@@ -118,10 +118,10 @@ impl Supervisor {
                 if from == From::Process {
                     self.signal(signal);
                 }
-                if self.stands_still() {
+                if self.has_stopped() {
                     stop();
                 }
-                // Continued. Nothing was renewed meanwhile: if that was for too long, the command must not go on.
+                // This process was continued. Nothing was renewed meanwhile, so the command may have to end.
                 self.look();
             }
             (Signal::SIGCONT, _) | (_, From::Process) => {
@@ -132,9 +132,9 @@ impl Supervisor {
         }
     }
 
-    /// Returns whether the command has stopped, for which it gets a moment. One that goes on, because it ignores the
-    /// signal or belongs to no job of a shell, has to have its lock kept.
-    fn stands_still(&self) -> bool {
+    /// Gives the command a moment to stop, and returns whether it has. The lock of a command that goes on, because it
+    /// ignores the signal or belongs to no job of a shell, must be renewed.
+    fn has_stopped(&self) -> bool {
         let Some(id) = self.id() else { return false };
         let look = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         (0..STOPPING.as_millis() / PAUSE.as_millis()).any(|_| {
@@ -161,15 +161,15 @@ impl Supervisor {
         }
     }
 
-    /// Waits for the processes that are left by a command which was ended because of its lock. They get KILL when the
-    /// command would have got it.
+    /// Waits for the descendants of a command that was ended because of its lock. They get KILL at the time that was set
+    /// for the command.
     pub async fn end_the_rest(&self) {
         let kill_at = match self.ending {
             Ending::No => return,
             Ending::By(kill) => kill,
             Ending::Killed => Instant::now(),
         };
-        let mut told = HashSet::new();
+        let mut signaled = HashSet::new();
         loop {
             reap(None);
             let left = descendants::of_this_process();
@@ -180,8 +180,8 @@ impl Supervisor {
             for process in left {
                 if now >= kill_at {
                     let _ = kill(process, Signal::SIGKILL);
-                } else if told.insert(process) {
-                    // Processes that were started meanwhile have not heard of it.
+                } else if signaled.insert(process) {
+                    // Processes that were started meanwhile have not got TERM.
                     let _ = kill(process, Signal::SIGTERM).and_then(|()| kill(process, Signal::SIGCONT));
                 }
             }
@@ -189,15 +189,15 @@ impl Supervisor {
         }
     }
 
-    /// Returns the command's id, which is its own until it is waited for.
+    /// Returns the process id of the command, unless the command has been waited for.
     fn id(&self) -> Option<Pid> {
         self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
     }
 
-    /// Gives the lock up although it is not known how the command ended: another part of the system has waited for it.
-    /// The code to exit with.
+    /// Gives up the lock if it is unknown how the command ended, since something else has waited for it. Returns the exit
+    /// code.
     pub async fn lost_sight(self, error: &io::Error, run: &Run) -> u8 {
-        // An id that is no child's any more may be another process.
+        // If the command is no child any more, another process may have its id.
         if let Some(id) = self.id().filter(|id| waitid(Id::Pid(*id), LOOK).is_ok()) {
             let _ = kill(id, Signal::SIGKILL);
         }
@@ -205,7 +205,7 @@ impl Supervisor {
         fail(exit::SYSTEM, &format!("{}: how the command ended is not known: {error}", run.shown()))
     }
 
-    /// Gives the lock up. The code to exit with.
+    /// Gives up the lock, and returns the exit code.
     pub async fn finish(self, status: ExitStatus, run: &Run) -> u8 {
         let is_lost = !matches!(self.ending, Ending::No);
         let releasing = run.once.end(self.guard, self.began, status.success() && !is_lost);
@@ -225,14 +225,13 @@ impl Supervisor {
                 let why = format!("the lock does not stay, so another run may follow in this period: {error}");
                 fail(exit::of_command(status), &format!("{}: {why}", run.shown()))
             }
-            // The lock was held to the end, and the lease ends it.
+            // The lock was held until the command ended. Its lease will end it.
             (Ending::No, Err(error)) => fail(exit::of_command(status), &format!("not released: {error}")),
         }
     }
 }
 
-/// Returns when the lease or `--max-time` ends. The clock is read first: whatever comes between makes it earlier, not
-/// later.
+/// Returns when the lease or `--max-time` ends. The clock is read first: a delay makes the result earlier, not later.
 fn end_of(guard: &Guard, latest: Option<Instant>) -> Instant {
     let now = Instant::now();
     let end = now + guard.remaining();
@@ -245,10 +244,10 @@ const LOOK: WaitPidFlag = WaitPidFlag::WEXITED.union(WaitPidFlag::WNOHANG).union
 /// The signals that are sent to end a process.
 const ENDS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
-/// By how much the end of the lock may seem to be before `--max-time` is over: the answer to the grant takes a moment.
+/// `--max-time` has ended a lock even if the lease seems to end this much earlier: the reply to the grant takes a moment.
 const NEAR: Duration = Duration::from_secs(1);
 
-/// How long a command may take to stop, and how often that is looked at.
+/// How long a command may take to stop, and how often to look.
 const STOPPING: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(5);
 

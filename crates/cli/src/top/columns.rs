@@ -16,13 +16,13 @@ const MODE: usize = 1;
 const OWNER: usize = 2;
 const PERMITS: usize = 7;
 
-/// A name and an owner get at least this, before a column is left out for them.
+/// The widths of a name and an owner for which other columns are left out.
 const ROOM: [usize; 2] = [24, 20];
 
-/// The narrowest owner.
+/// The narrowest name, owner or client.
 const NARROW: usize = 8;
 
-/// Returns the heading and a line for each lock. Owners are cut, and names; the number of waiters never is.
+/// Returns the heading and a line for each lock. Owners and names may be cut, the number of waiters never is.
 pub fn of_locks<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, width: usize) -> (String, Vec<String>) {
     let rows: Vec<_> = locks.into_iter().map(cells).collect();
     let mut widths = LEAST;
@@ -43,8 +43,7 @@ pub fn of_locks<'a>(locks: impl IntoIterator<Item = &'a LockInfo>, width: usize)
     (line(&HEADINGS.map(str::to_owned)), rows.iter().map(line).collect())
 }
 
-/// Makes the columns fit: leaves out those that matter least, or leaves the mode this width, and then cuts owners and
-/// names.
+/// Makes the columns fit: leaves out the permits, narrows the mode to the width `mode`, and then cuts owners and names.
 fn fit(widths: &mut [usize; 8], most: usize, mode: usize) {
     let room = widths[NAME].min(ROOM[0]) + widths[OWNER].min(ROOM[1]);
     if most.saturating_sub(others(widths)) < room {
@@ -85,9 +84,9 @@ fn cut_owner(owner: &str, most: usize) -> String {
     }
 }
 
-/// Returns the heading and the lines of the log, whose columns stay where they are whatever comes.
+/// Returns the heading and the lines of the log, in columns of fixed width.
 pub fn of_log(rows: &[Row], width: usize) -> Vec<String> {
-    // The time without its date, and no token.
+    // The time has no date, and the column of tokens is left out.
     const CLOCK: usize = "07:05:21.123".len();
     const FIXED: [usize; COLUMNS] = [CLOCK, 11, 0, 0, 6, 6, 0, 0];
     let gaps = 6 * GAP.len();

@@ -18,7 +18,7 @@ pub struct Data {
     pub missing: Vec<String>,
     pub log: Result<Vec<Row>, String>,
     pub opened: Option<Opened>,
-    /// When they came, by the clock of this machine.
+    /// When the answers came, by the clock of this machine.
     pub clock: String,
     servers: Vec<String>,
 }
@@ -37,7 +37,7 @@ pub struct Opened {
     pub log: Result<Vec<Row>, String>,
 }
 
-/// The questions to the servers, besides locks.
+/// What to ask the servers for, besides locks.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Look {
     pub log: bool,
@@ -96,7 +96,7 @@ impl Data {
         Self { locks, missing, clock, servers, ..Self::default() }
     }
 
-    /// Names the server, or counts several.
+    /// Returns the name of the server, or the number of several.
     pub fn servers(&self) -> String {
         match self.servers.as_slice() {
             [server] => server.clone(),
@@ -123,7 +123,7 @@ impl Lock {
         }
     }
 
-    /// Returns whether it has everything that the filter names: parts of its name, of its owner, of an address.
+    /// Returns whether the lock fits all words of the filter: parts of its name, of its first owner, of an address.
     pub fn matches(&self, filter: &str) -> bool {
         filter.split_whitespace().all(|word| match word.split_once(':') {
             Some(("owner", part)) => self.info.holds.iter().any(|hold| shown(&hold.owner).contains(part)),
@@ -133,14 +133,14 @@ impl Lock {
     }
 }
 
-/// The clock in a moment.
+/// The characters of a moment that are the time of day.
 const CLOCK: std::ops::Range<usize> = 11..19;
 
 /// How many entries of the log are read, which is more than a pane shows.
 const LOG: u64 = 20;
 
-/// How many are read to find those of one lock.
+/// How many entries are read to find those of one lock.
 const ALL: u64 = 1000;
 
-/// A request that waits for so long is shown in another color.
+/// A lock whose first request waits for at least this long is shown in red.
 const LONG: Duration = Duration::from_secs(60);

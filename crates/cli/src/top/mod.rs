@@ -1,4 +1,4 @@
-//! `dlock top`: locks on a terminal, drawn again and again.
+//! `dlock top`: shows locks on a terminal, and refreshes them.
 
 mod columns;
 mod data;
@@ -27,7 +27,7 @@ pub async fn top(client: &Client, pattern: &[u8], interval: Duration) -> Result<
         return Ok(fail(exit::USAGE, "this is no terminal: dlock ls prints the same as JSON"));
     }
     let interval = interval.max(MIN_INTERVAL);
-    // Before the screen is taken, so that a wrong URL is told where it can be read.
+    // Servers are asked before the screen is taken, so that an error stays readable.
     let data = Data::ask(client, pattern, &Look::default()).await?;
     let screen = match Screen::take() {
         Ok(screen) => screen,
@@ -83,7 +83,7 @@ enum Answer {
     Taken(String),
 }
 
-/// Asks the servers whenever it is told to, while the keys are still heard.
+/// Asks the servers in a task of its own, so that keys are handled meanwhile.
 fn ask_in_background(client: &Client, pattern: &[u8]) -> (Sender<Ask>, Receiver<Answer>) {
     let (client, pattern) = (client.clone(), pattern.to_vec());
     let (asks, mut asked) = channel(4);
@@ -132,7 +132,7 @@ fn handle(view: &mut View, event: &Event, screen: &Screen) -> Next {
     }
 }
 
-/// The terminal while it is ours. It gets back what it showed.
+/// The terminal in raw mode, with the alternate screen. The drop restores what it showed before.
 struct Screen;
 
 impl Screen {
@@ -161,7 +161,7 @@ impl Screen {
     }
 }
 
-/// Sets the look of what follows. With `NO_COLOR` in the environment, there are no colors.
+/// Sets the style of the text that follows. With `NO_COLOR` in the environment, there are no colors.
 fn style(out: &mut impl Write, style: Style) -> io::Result<()> {
     let color = match style {
         Style::Waited => Color::Yellow,
@@ -181,5 +181,5 @@ impl Drop for Screen {
     }
 }
 
-/// A faster one would be nothing but load.
+/// The shortest interval: a shorter one would only be load.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);

@@ -10,7 +10,7 @@ pub enum Style {
     Selected,
     /// Requests wait for this lock.
     Waited,
-    /// The requests have waited for long.
+    /// The first request has waited for long.
     Long,
     /// An error, or a question.
     Alert,

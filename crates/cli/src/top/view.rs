@@ -50,9 +50,9 @@ pub struct View {
     shows_help: bool,
     /// The row that is selected, among those that fit the filter.
     selected: usize,
-    /// The lock in it, which stays selected when rows move.
+    /// The lock in that row, which stays selected when rows move.
     follows: Option<Id>,
-    /// The first row that is shown, and how many are.
+    /// The first row that is shown, and how many rows fit the screen.
     offset: usize,
     page: usize,
     /// The lock that is opened.
@@ -72,7 +72,7 @@ pub struct Line {
 }
 
 impl View {
-    /// Takes new data, or the reason why there is none: then the old data stays.
+    /// Takes new data. An error is shown, and the old data stays.
     pub fn show(&mut self, data: Result<Data, Error>) {
         match data {
             Ok(data) => (self.data, self.error) = (data, None),
@@ -96,7 +96,7 @@ impl View {
         self.message = Some(message);
     }
 
-    /// Returns the questions whose answers it shows.
+    /// Returns what the screen needs, besides locks.
     pub fn look(&self) -> Look {
         Look { log: self.shows_log, addresses: self.filter.contains("addr:"), open: self.open.clone() }
     }
@@ -196,7 +196,7 @@ impl View {
     fn arrange(&mut self) {
         let locks = &mut self.data.locks;
         locks.sort_by(|one, other| one.info.name.cmp(&other.info.name));
-        // Sorting is stable, so that equal ones stay in the order of their names.
+        // Sorting is stable, so that equal locks stay in the order of their names.
         match self.sort {
             Sort::Name => {}
             Sort::Waiters => locks.sort_by_key(|lock| Reverse(lock.info.waiters)),
@@ -250,7 +250,7 @@ impl View {
         }
     }
 
-    /// Says why there is no row.
+    /// Returns why there is no row.
     fn nothing(&self) -> String {
         match (self.data.locks.len(), self.filter.as_str()) {
             (0, _) | (_, "") => "no locks".to_owned(),
@@ -276,7 +276,7 @@ impl View {
         lines
     }
 
-    /// Says what is shown, and as much of the rest as fits.
+    /// Returns the first line: the number of locks, and as much of servers, time and keys as fits.
     fn summary(&self, width: usize) -> Line {
         if let Some(error) = &self.error {
             return Line { text: format!("dlock top: {error} (q: quit)"), style: Style::Alert };
