@@ -160,8 +160,8 @@ fn path(next: &BTreeMap<&[u8], BTreeSet<&[u8]>>, from: &[u8], to: &[u8]) -> Opti
     None
 }
 
-/// Draws a tree for each lock that is waited for: its holders, and below them the queue. The owners of each cycle follow
-/// pair by pair.
+/// Draws a tree for each lock that is waited for: its holders, and below them the queue. The owners of each cycle
+/// follow pair by pair.
 fn as_trees(locks: &[(String, LockInfo)], edges: &[Edge], cycles: &[Vec<Vec<u8>>]) -> Vec<String> {
     let waited: Vec<_> = locks.iter().filter(|(_, lock)| !lock.queue.is_empty()).collect();
     if waited.is_empty() {

@@ -83,7 +83,7 @@ impl Holds {
         loop {
             let failed = match self.ask_once(hold, command, self.outage.saturating_sub(began.elapsed())).await {
                 Ok(reply) => return Ok(Answer { reply, is_repeat }),
-                // Another program has overwritten the lock: the key has another type.
+                // The key has another type: a program has overwritten the lock.
                 Err(Unanswered::Refused(cause)) if cause.code() == Some("WRONGTYPE") => {
                     return Ok(Answer { reply: Value::Nil, is_repeat });
                 }

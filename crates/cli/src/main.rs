@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
-    // One thread runs everything: the command's parent-death signal is bound to the thread that starts it.
+    // All code runs on one thread: the command's parent-death signal is bound to the thread that starts it.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return ExitCode::from(fail(exit::UNAVAILABLE, &error.to_string())),

@@ -216,8 +216,8 @@ pub fn text(bytes: &[u8]) -> String {
     escaped(bytes, |_| true)
 }
 
-/// Escapes each byte that is not UTF-8 or not plain as U+FFFD and two hexadecimal digits. U+FFFD itself is escaped, too,
-/// so that no two names become the same text.
+/// Escapes each byte that is not UTF-8 or not plain as U+FFFD and two hexadecimal digits. U+FFFD itself is escaped,
+/// too, so that no two names become the same text.
 fn escaped(bytes: &[u8], is_plain: impl Fn(char) -> bool) -> String {
     let mut text = String::with_capacity(bytes.len());
     let escape = |text: &mut String, bytes: &[u8]| {

@@ -62,7 +62,8 @@ fn without_wrong_tip(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Shows the usage as the help of the subcommand does: `clap` adds options that the environment sets, such as the server.
+/// Shows the usage as the help of the subcommand does: `clap` adds options that the environment sets, such as the
+/// server.
 fn with_usage(mut error: clap::Error) -> clap::Error {
     let mut command = command();
     command.build();

@@ -1,4 +1,4 @@
-//! Which signals to pass on to the command, and which it has got already.
+//! Signals to pass on to the command, and signals that it has got already.
 //!
 //! The command stays in our process group, so that it can use the terminal. The kernel gives a signal of the terminal
 //! (`Ctrl-C`, `Ctrl-Z`) to both. A signal that `kill` sends to us does not reach the command, so we pass it on.

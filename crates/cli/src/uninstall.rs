@@ -337,7 +337,8 @@ impl Found {
     }
 }
 
-/// Returns a `redis-cli` command for the same server and user, without a command of the server. It asks for the password.
+/// Returns a `redis-cli` command for the same server and user, without a command of the server. It asks for the
+/// password.
 fn redis_cli(servers: &Servers) -> Result<String, Error> {
     let url = servers.urls()?.into_iter().next().unwrap_or_default();
     let info = url.into_connection_info().map_err(|_| Error::Invalid("the URL of the server".to_owned()))?;

@@ -223,7 +223,8 @@ pub const HAS_RUN: &str = "it has run in this period, or runs now";
 /// How long to wait before a message says so.
 const NOTICE: Duration = Duration::from_secs(1);
 
-/// How long to ask who holds the lock after a refusal: the process has to end within 250 ms after the limit of the wait.
+/// How long to ask who holds the lock after a refusal: the process has to end within 250 ms after the limit of the
+/// wait.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The characters of a moment without its milliseconds.
@@ -235,8 +236,8 @@ const MAX_HOST: usize = 64;
 /// How long a release may take after a signal or a loss: the process has to end within 100 ms.
 pub const CLEANUP: Duration = Duration::from_millis(60);
 
-/// How long a release may take after an acquisition that has failed: the process has to end within 250 ms after the limit
-/// of the wait.
+/// How long a release may take after an acquisition that has failed: the process has to end within 250 ms after the
+/// limit of the wait.
 const RELEASE: Duration = Duration::from_millis(40);
 
 /// How much longer it may take because of replicas.

@@ -86,7 +86,7 @@ async fn promoted<'a>(watched: &'a Watched, steps: &mut Steps) -> Result<&'a Ser
         let order = match names_the_old_one(watched, sentinel).await {
             None => continue,
             Some(true) => steps.send(sentinel, &["SENTINEL", "FAILOVER", &watched.name]).await,
-            // This process was suspended for so long that the Sentinels have promoted a replica by themselves.
+            // The Sentinels have promoted a replica by themselves: this process was suspended for long.
             Some(false) => Ok(()),
         };
         match order {

@@ -13,7 +13,7 @@ pub enum Stop {
     Usage(String),
     /// A signal ended the failover. The old primary is still the primary.
     Ended(Signal),
-    /// It is uncertain which server is the primary. The text says what is known, and what to do.
+    /// Nobody knows for sure which server is the primary. The text says what is known, and what to do.
     Unclear(String),
 }
 

@@ -26,8 +26,8 @@ pub struct Watched {
 
 pub type Fields = HashMap<String, String>;
 
-/// Waits until a Sentinel names another primary, after `ordered` got the command to fail over. `None`: that Sentinel has
-/// given up, and none names another primary.
+/// Waits until a Sentinel names another primary, after `ordered` got the command to fail over. `None`: that Sentinel
+/// has given up, and none names another primary.
 pub async fn switched<'a>(watched: &'a Watched, ordered: &Node, steps: &mut Steps) -> Result<Option<&'a Server>, Stop> {
     let old = (watched.primary.host.as_str(), watched.primary.port);
     let (mut new, mut idle) = (None, 0_u32);

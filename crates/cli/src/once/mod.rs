@@ -61,8 +61,8 @@ impl Once {
         Ok(())
     }
 
-    /// Adds these options to an acquisition. With `--retry-failed`, the lock stays only after a success: the first lease
-    /// is as long only to show that the server allows it.
+    /// Adds these options to an acquisition. With `--retry-failed`, the lock stays only after a success: the first
+    /// lease is as long only to show that the server allows it.
     pub fn apply(&self, acquire: Acquire, lease: Duration) -> Acquire {
         match self.stays() {
             Some(time) if self.retry_failed => acquire.lease(time.max(lease)),

@@ -41,7 +41,7 @@ fn runs(week: &Week, stays: Duration, seed: u64) -> [u32; 7] {
         let start = |random: &mut Random| begin - week.skew + random.below(2 * week.skew + 1) + random.below(5000);
         let (first, last) = (begin - week.skew, begin + week.skew + 5000);
         let starts: Vec<u64> = match random.below(4) {
-            // One machine is up, the one whose clock is the fastest or the slowest.
+            // Only the machine whose clock is the fastest or the slowest is up.
             0 => vec![first],
             1 => vec![last],
             _ => (2..MACHINES).map(|_| start(&mut random)).chain([first, last]).collect(),

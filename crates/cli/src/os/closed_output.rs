@@ -11,8 +11,8 @@ pub fn was_closed() -> bool {
     WAS_CLOSED.load(Ordering::Relaxed)
 }
 
-// SAFETY: the loader calls the functions in this section once, before `main`, on the only thread. `look` has their type,
-// does not unwind, and needs nothing that the standard library sets up.
+// SAFETY: the loader calls the functions in this section once, before `main`, on the only thread. `look` has their
+// type, does not unwind, and needs nothing that the standard library sets up.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_THE_BEGINNING: extern "C" fn() = look;

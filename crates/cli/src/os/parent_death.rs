@@ -7,8 +7,8 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{getpid, getppid};
 use tokio::process::Command;
 
-/// Lets the kernel kill the command when this thread ends, and gives it the signal mask that we were started with. Spawn
-/// the command from a thread that lives as long as the process.
+/// Lets the kernel kill the command when this thread ends, and gives it the signal mask that we were started with.
+/// Spawn the command from a thread that lives as long as the process.
 pub fn die_with_us(command: &mut Command, mask: SigSet) {
     let parent = getpid();
     let prepare = move || {

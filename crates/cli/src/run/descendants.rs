@@ -26,8 +26,8 @@ pub fn of_this_process() -> Vec<Pid> {
     found
 }
 
-/// Returns the parent of a process that has not ended, from `/proc/PID/stat`. The program's name in it may have brackets
-/// and blanks.
+/// Returns the parent of a process that has not ended, from `/proc/PID/stat`. The program's name in it may have
+/// brackets and blanks.
 fn parent(stat: &str) -> Option<i32> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;

@@ -123,7 +123,7 @@ fn start(run: &Run, guard: &Guard, signals: &Signals) -> io::Result<Child> {
     command.env("DLOCK_OWNER", guard.owner()).env("DLOCK_TOKEN", guard.token().to_string());
     match guard.slot() {
         Some(slot) => command.env("DLOCK_SLOT", slot.to_string()),
-        // Another `dlock run` around this one may have set the variable.
+        // A `dlock run` around this one may have set the variable.
         None => command.env_remove("DLOCK_SLOT"),
     };
     die_with_us(&mut command, signals.mask_before());

@@ -121,7 +121,7 @@ impl Supervisor {
                 if self.has_stopped() {
                     stop();
                 }
-                // This process was continued. Nothing was renewed meanwhile, so the command may have to end.
+                // Nothing was renewed while this process was stopped, so the command may have to end.
                 self.look();
             }
             (Signal::SIGCONT, _) | (_, From::Process) => {
@@ -161,8 +161,8 @@ impl Supervisor {
         }
     }
 
-    /// Waits for the descendants of a command that was ended because of its lock. They get KILL at the time that was set
-    /// for the command.
+    /// Waits for the descendants of a command that was ended because of its lock. They get KILL at the time that was
+    /// set for the command.
     pub async fn end_the_rest(&self) {
         let kill_at = match self.ending {
             Ending::No => return,
@@ -194,8 +194,8 @@ impl Supervisor {
         self.child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
     }
 
-    /// Gives up the lock if it is unknown how the command ended, since something else has waited for it. Returns the exit
-    /// code.
+    /// Gives up the lock if it is unknown how the command ended, since something else has waited for it. Returns the
+    /// exit code.
     pub async fn lost_sight(self, error: &io::Error, run: &Run) -> u8 {
         // If the command is no child any more, another process may have its id.
         if let Some(id) = self.id().filter(|id| waitid(Id::Pid(*id), LOOK).is_ok()) {
@@ -244,7 +244,8 @@ const LOOK: WaitPidFlag = WaitPidFlag::WEXITED.union(WaitPidFlag::WNOHANG).union
 /// The signals that are sent to end a process.
 const ENDS: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
-/// `--max-time` has ended a lock even if the lease seems to end this much earlier: the reply to the grant takes a moment.
+/// `--max-time` has ended a lock even if the lease seems to end this much earlier: the reply to the grant takes a
+/// moment.
 const NEAR: Duration = Duration::from_secs(1);
 
 /// How long a command may take to stop, and how often to look.

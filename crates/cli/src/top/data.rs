@@ -37,7 +37,7 @@ pub struct Opened {
     pub log: Result<Vec<Row>, String>,
 }
 
-/// What to ask the servers for, besides locks.
+/// The answers of the servers that the screen needs, besides locks.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Look {
     pub log: bool,
