@@ -10,7 +10,7 @@ use dlock_testkit::{Client, Server};
 
 use crate::process::{Agent, queued};
 
-/// How often the two take turns, so that both get what the machine is worth.
+/// How often the Rust client and the agent take turns, so that both have the same machine.
 const ROUNDS: usize = 15;
 const PAIRS: usize = 200;
 const WAITERS: usize = 1000;
@@ -29,7 +29,7 @@ fn figures() {
     urls.iter().for_each(|url| options.extend(["-s".to_owned(), url.clone()]));
     let agent = Agent::start(&options.iter().map(String::as_str).collect::<Vec<_>>());
     let mut client = agent.client();
-    // The servers were started lately, and count after the longest lease.
+    // Servers that have just started count only after the longest lease.
     while client.outcome("DLOCK.ACQUIRE k a").unwrap().is_err() {
         sleep(Duration::from_millis(100));
     }
@@ -42,7 +42,7 @@ fn figures() {
     assert!(packets <= 1100.0, "packets a second of {WAITERS} waiters: {packets:.0}, at most 1,100");
 }
 
-/// Prints the medians of all rounds. Returns that of the Unix socket beside that of the Rust client.
+/// Prints the medians of all rounds. Returns the ratio of the Unix socket to the Rust client.
 fn latency(urls: &[String], mut unix: UnixStream, mut tcp: TcpStream) -> f64 {
     tcp.set_nodelay(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -100,8 +100,8 @@ fn middle(numbers: &mut [f64]) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// Prints what a thousand clients of the agent cost that wait for one lock. Returns the packets of all servers and clients
-/// a second: those of the loopback, so nothing else should use it.
+/// Prints what a thousand clients of the agent cost that wait for one lock. Returns the packets per second on the
+/// loopback interface, which nothing else should use.
 fn waiters(servers: &[Server], agent: &Agent, mut holder: Client) -> f64 {
     holder.int("DLOCK.ACQUIRE k a PX 2000 SESSION");
     let before = agent.memory();

@@ -1,5 +1,5 @@
 //! The agent, a client, one server and two servers are killed, each in the middle of an acquisition, a hold and a
-//! release. Nothing stays locked longer than a lease, nobody is in twice, tokens rise.
+//! release. No lock stays longer than a lease, no two clients hold it, and tokens rise.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use dlock_testkit::{Client, Server, Stopwatch, soon};
 
 use crate::process::{Agent, servers};
 
-/// The one that gets killed.
+/// The process that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Agent,
@@ -18,7 +18,7 @@ enum Victim {
     TwoServers,
 }
 
-/// During what.
+/// The request that the kill interrupts, or the hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum During {
     Acquire,
@@ -28,8 +28,7 @@ enum During {
 
 const LEASE: Duration = Duration::from_millis(2000);
 
-/// A second client acquires the lock after everything is as it was: at most a lease and what the drift adds later than
-/// the kill, plus what servers need to start.
+/// How much longer than a lease after the kill a second client may have to wait: clocks drift, and servers start.
 const SLACK: Duration = Duration::from_millis(2500);
 
 struct Scene {
@@ -38,7 +37,7 @@ struct Scene {
     /// The agent that nobody kills.
     other: Agent,
     last_token: i64,
-    /// How many kills came before the reply to what they were to interrupt.
+    /// How many kills came before the reply to the request that they were to interrupt.
     interrupted: usize,
 }
 
@@ -82,7 +81,7 @@ impl Scene {
         let took = watch.elapsed();
         assert!(took < LEASE + SLACK, "{victim:?} {during:?}: {took:?}");
         if let (During::Hold, Some(token), Victim::OneServer) = (during, token, victim) {
-            // A majority had it all the time, so nobody else before the lease.
+            // A majority had the hold all the time, so that nobody else got the lock before the lease ended.
             assert!(killed.elapsed() > LEASE - Duration::from_millis(400), "{token}: {:?}", killed.elapsed());
         }
         self.rises(next);
@@ -93,7 +92,7 @@ impl Scene {
         if let Some(token) = token.or(late).filter(|token| *token < next && victim != Victim::Agent) {
             let mut stranger = self.agent.client();
             let still = stranger.outcome(format!("DLOCK.CHECK k {token}")).unwrap();
-            assert!(!matches!(still, Ok(Value::Int(_))), "two hold it: {victim:?} {during:?}");
+            assert!(!matches!(still, Ok(Value::Int(_))), "two clients hold the lock: {victim:?} {during:?}");
         }
         if !is_free {
             assert_eq!(rival.int("DLOCK.RELEASE k b"), 1, "{victim:?} {during:?}");
@@ -134,7 +133,7 @@ impl Scene {
         }
         let token = match reply.or_else(|| client.poll(Duration::from_secs(30))) {
             Some(Value::Int(token)) => Some(token),
-            // Not granted, and so an error says.
+            // The lock was not granted, and an error says so.
             other => {
                 assert!(matches!(other, Some(Value::ServerError(_))), "{other:?}");
                 None
@@ -179,7 +178,7 @@ fn row(victim: Victim) {
         let before = scene.interrupted;
         for _ in 0..rounds {
             let pause = match during {
-                // Anywhere on the way, which takes some hundred µs.
+                // At any point of the request, which takes some hundred µs.
                 During::Acquire | During::Release => Duration::from_micros(random.below(800)),
                 During::Hold => Duration::from_millis(50),
             };
@@ -200,11 +199,11 @@ fn a_client_that_is_killed_leaves_its_locks_to_their_leases() {
 }
 
 #[test]
-fn one_server_that_is_killed_lets_nobody_in_twice() {
+fn a_kill_of_one_server_gives_no_two_clients_the_lock() {
     row(Victim::OneServer);
 }
 
 #[test]
-fn two_servers_that_are_killed_let_nobody_in_twice() {
+fn kills_of_two_servers_give_no_two_clients_the_lock() {
     row(Victim::TwoServers);
 }

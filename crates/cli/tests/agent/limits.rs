@@ -7,13 +7,13 @@ use dlock_testkit::{Client, Server, Stopwatch, bytes_of, soon, text_of};
 
 use crate::process::{Agent, MOMENT, queued, servers, trio, waiting};
 
-/// An agent that needs no servers: they are never asked.
+/// An agent without a server, for tests that need none.
 fn alone(options: &[&str]) -> Agent {
     Agent::start(&[&["-s", "redis://127.0.0.1:1"], options].concat())
 }
 
 #[test]
-fn a_request_that_is_too_large_or_none_ends_its_connection() {
+fn a_request_that_is_too_large_or_malformed_ends_its_connection() {
     let agent = alone(&[]);
     let mut other = agent.client();
     for bytes in [
@@ -138,7 +138,7 @@ fn a_stranger_has_to_log_in_and_may_send_little_before() {
 }
 
 #[test]
-fn a_silent_client_is_disconnected_if_that_was_asked_for() {
+fn with_idle_a_silent_client_is_disconnected() {
     let agent = alone(&["--idle", "200ms"]);
     let mut client = agent.client();
     assert_eq!(client.text("ECHO a"), "a");
@@ -155,7 +155,7 @@ fn a_thousand_clients_wait_for_some_kilobytes_each() {
     let mut waiters: Vec<Client> = (0..1000).map(|_| agent.client()).collect();
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.send(format!("DLOCK.ACQUIRE k w{at} BLOCK 0"));
-        // Servers that are asked for a thousand connections at once may all be taken for ones that are down.
+        // The agent may take servers for down that get a thousand connections at once.
         if at % 50 == 49 {
             queued(&servers, at + 1, "k");
         }
@@ -171,7 +171,7 @@ fn a_thousand_clients_wait_for_some_kilobytes_each() {
 }
 
 #[test]
-fn what_comes_behind_a_request_that_waits_stays_in_the_socket() {
+fn requests_behind_one_that_waits_stay_in_the_socket() {
     let server = Server::start();
     let agent = Agent::start(&["-s", &format!("redis://127.0.0.1:{}", server.port())]);
     let mut holder = agent.client();
@@ -189,11 +189,11 @@ fn what_comes_behind_a_request_that_waits_stays_in_the_socket() {
     let each = agent.memory().saturating_sub(before) / 200;
     eprintln!("{each} bytes for {} behind a request that waits", behind.len());
     assert!(each < 40 << 10, "{each}");
-    // The end of a client is noticed, although bytes of it are unread.
+    // The agent notices the end of a client, although it has not read all bytes of that client.
     let mut last = waiters.pop().expect("a client");
     drop(waiters);
     queued([&server], 1, "k");
-    // All of it is answered afterwards.
+    // All requests are answered afterwards.
     assert_eq!(holder.int("DLOCK.RELEASE k a"), 1);
     assert!(last.granted() > 0);
     for _ in 0..1500 {
@@ -214,11 +214,11 @@ fn a_stranger_has_ten_seconds_to_log_in_however_often_it_tries() {
             Ok(outcome) => assert!(outcome.unwrap_err().starts_with("WRONGPASS")),
             Err(_) => break,
         }
-        // No command begins the time again.
+        // No command restarts the ten seconds.
         if let Ok(reply) = stranger.outcome("RESET") {
             assert_eq!(text_of(&reply.unwrap()), "RESET");
         }
-        assert!(watch.elapsed() < Duration::from_secs(30), "it is still there");
+        assert!(watch.elapsed() < Duration::from_secs(30), "the client is still connected");
         std::thread::sleep(Duration::from_millis(200));
     }
     assert!(watch.elapsed() > Duration::from_secs(5), "{:?}", watch.elapsed());
@@ -226,7 +226,7 @@ fn a_stranger_has_ten_seconds_to_log_in_however_often_it_tries() {
 }
 
 #[test]
-fn a_client_that_does_not_read_gets_no_more_replies() {
+fn a_client_that_does_not_read_takes_bounded_memory_and_holds_up_nobody() {
     let (_servers, agent, mut other) = trio();
     let mut client = agent.client();
     let request = ["COMMAND"];
@@ -244,9 +244,9 @@ fn a_client_that_does_not_read_gets_no_more_replies() {
     assert!(grown < 32 << 20, "{grown}");
 }
 
-/// Each look is a long reply of every server, most of which nobody reads.
+/// Each `DLOCK.INFO FULL` takes a long reply of every server, most of which nobody reads.
 #[test]
-fn clients_that_look_at_a_lock_with_many_waiters_take_turns() {
+fn clients_that_read_a_lock_with_many_waiters_take_bounded_memory() {
     let (servers, agent, mut holder) = trio();
     holder.int("DLOCK.ACQUIRE k a SESSION");
     let mut waiters: Vec<Client> = (0..300).map(|_| agent.client()).collect();
@@ -266,7 +266,7 @@ fn clients_that_look_at_a_lock_with_many_waiters_take_turns() {
     }
     drop(floods);
     let grown = most.saturating_sub(before);
-    eprintln!("{grown} bytes for 400 clients that look");
+    eprintln!("{grown} bytes for 400 clients that read the lock");
     assert!(grown < 48 << 20, "{grown}");
 }
 
@@ -279,7 +279,7 @@ fn locks_over_the_limit_are_refused_until_there_is_room() {
         client.int(format!("DLOCK.ACQUIRE k{at} a PX 20000 REQUEST 1"));
     }
     assert!(client.error("DLOCK.ACQUIRE more a BLOCK 0").contains("--max-holds"));
-    // A repeat is no other lock.
+    // A repeated request does not count as another lock.
     client.int("DLOCK.ACQUIRE k3 a PX 20000 REQUEST 1");
     client.nil("DLOCK.RELEASE k3 b");
     assert_eq!(client.int("DLOCK.RELEASE k3 a"), 1);

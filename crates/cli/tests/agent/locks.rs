@@ -90,7 +90,7 @@ fn a_lease_ends_and_a_renewal_puts_it_off() {
     assert!(left <= 2000, "{left}");
     soon("it lapses", || {
         let asked = renewed.elapsed();
-        // An error says that servers are late.
+        // An error means that servers are late.
         let left = client.ask(format!("DLOCK.CHECK k {token}"));
         let is_held = matches!(left, Some(Value::Int(_)));
         assert!(!is_held || asked < Duration::from_millis(2000), "{asked:?}");
@@ -122,7 +122,7 @@ fn a_lease_that_has_passed_is_over_while_the_servers_still_hold_it() {
 }
 
 #[test]
-fn an_owner_may_be_drawn() {
+fn the_owner_asterisk_becomes_a_random_one() {
     let (_servers, _agent, mut client) = trio();
     let reply = list_of(&client.run("DLOCK.ACQUIRE k *"));
     let owner = String::from_utf8(bytes_of(&reply[0])).unwrap();
@@ -142,7 +142,7 @@ fn info_shows_own_holds_by_their_owners_and_others_by_a_majority() {
     assert_eq!((shown.token, shown.count), (token, 1));
     let info = lock_info(&mut client, "k FULL").expect("a lock");
     assert_eq!((info.mode.as_str(), info.token, info.waiters), ("exclusive", token, 1));
-    // The lock of a second agent.
+    // A second agent sees the lock of the first one.
     let other = Agent::over(&servers);
     let mut stranger = other.client();
     // The waiter is on one server, and a majority answers without that server if it is late.
@@ -235,7 +235,7 @@ fn an_outage_is_an_error_and_not_a_refusal() {
     }
     // The guard still has it: the lease has not passed yet.
     assert!(client.int(format!("DLOCK.CHECK held {token}")) > 0);
-    // A release that no majority confirms is none until the lease has passed, however often it is repeated.
+    // Without a majority, a release fails until the lease has passed, however often it is repeated.
     assert!(client.error("PING").starts_with("LOADING "));
     for _ in 0..3 {
         assert!(client.error("DLOCK.RELEASE held a").starts_with("LOADING "));
@@ -248,7 +248,7 @@ fn an_outage_is_an_error_and_not_a_refusal() {
 }
 
 #[test]
-fn clients_that_ask_at_once_whether_a_majority_answers_learn_together_that_none_does() {
+fn clients_that_ping_at_once_without_a_majority_get_their_errors_together() {
     let (servers, agent, mut client) = trio();
     assert_eq!(client.text("PING"), "PONG");
     servers[..2].iter().for_each(Server::freeze);
@@ -258,6 +258,6 @@ fn clients_that_ask_at_once_whether_a_majority_answers_learn_together_that_none_
     let mut clients: Vec<_> = (0..20).map(|_| agent.client()).collect();
     clients.iter_mut().for_each(|client| client.send("PING"));
     clients.iter_mut().for_each(|client| assert!(client.fails().starts_with("LOADING ")));
-    // Each of them ends after the other, a second each.
+    // The requests would take a second each, one after the other.
     assert!(watch.elapsed() < Duration::from_secs(8), "{:?}", watch.elapsed());
 }

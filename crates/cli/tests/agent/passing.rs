@@ -14,7 +14,7 @@ fn over(server: &Server) -> Agent {
 }
 
 #[test]
-fn every_command_of_the_module_is_passed_on() {
+fn commands_of_the_module_are_passed_on_with_their_replies_and_errors() {
     let server = Server::start();
     let agent = over(&server);
     let (mut client, mut direct) = (agent.client(), server.client());
@@ -92,7 +92,7 @@ fn a_request_that_waits_goes_on_waiting_after_a_restart_if_it_may_be_repeated() 
     other.send("DLOCK.ACQUIRE k c BLOCK 0");
     queued([&server], 2, "k");
     server.kill9();
-    // Nobody knows whether it was granted.
+    // The request without REQUEST is not repeated: nobody knows whether it was granted.
     assert_eq!(other.closes(), []);
     assert!(repeatable.poll(MOMENT).is_none());
     server.boot();
@@ -149,9 +149,9 @@ fn a_failover_by_sentinel_is_followed() {
 }
 
 #[test]
-fn keys_and_sessions_of_a_cluster_are_found() {
+fn locks_and_sessions_reach_the_nodes_of_a_cluster() {
     let cluster = Cluster::start(3);
-    let port = text_port(&mut cluster.client(0));
+    let port = tcp_port(&mut cluster.client(0));
     let agent = Agent::start(&["-s", &format!("redis://127.0.0.1:{port},127.0.0.1:{port}")]);
     let mut client = agent.client();
     let keys: Vec<_> = (0..20).map(|number| format!("k{number}")).collect();
@@ -167,7 +167,7 @@ fn keys_and_sessions_of_a_cluster_are_found() {
     for key in &keys {
         soon("it is free", || client.ask(format!("DLOCK.INFO {key}")) == Some(Value::Nil));
     }
-    // A hold of a connection is one on each server.
+    // A session that is a connection has a connection to each server.
     client.int("DLOCK.ACQUIRE k1 a SESSION");
     client.int("DLOCK.ACQUIRE k2 a SESSION");
     drop(client);
@@ -177,7 +177,7 @@ fn keys_and_sessions_of_a_cluster_are_found() {
     }
 }
 
-fn text_port(client: &mut Client) -> u16 {
+fn tcp_port(client: &mut Client) -> u16 {
     dlock_testkit::replica::info_field(client, "server", "tcp_port").expect("a port").parse().expect("a port")
 }
 
@@ -196,7 +196,7 @@ fn a_request_that_waits_leaves_a_server_that_hangs() {
     primary.freeze();
     soon("the replica is the primary", || replica.is_primary());
     queued([&replica], 1, "k");
-    // Nobody knows whether it was granted.
+    // The request without REQUEST is not repeated: nobody knows whether it was granted.
     assert_eq!(other.closes(), []);
     let mut direct = replica.client();
     assert_eq!(direct.int("DLOCK.RELEASE k a"), 1);
@@ -204,7 +204,7 @@ fn a_request_that_waits_leaves_a_server_that_hangs() {
 }
 
 #[test]
-fn replicas_are_not_said_to_have_a_write_of_a_connection_that_has_ended() {
+fn wait_confirms_no_write_of_a_connection_that_has_ended() {
     let server = Server::start();
     let agent = over(&server);
     let mut client = agent.client();
@@ -219,7 +219,7 @@ fn replicas_are_not_said_to_have_a_write_of_a_connection_that_has_ended() {
 
 /// The server hangs up on the connection that the lock is bound to, but the request that waits may be repeated.
 #[test]
-fn a_session_that_ends_is_told_even_while_its_client_waits() {
+fn the_end_of_a_session_closes_its_client_even_while_it_waits() {
     let server = Server::start();
     let agent = over(&server);
     let (mut client, mut holder, mut direct) = (agent.client(), agent.client(), server.client());

@@ -116,8 +116,7 @@ impl Agent {
         process::signal(&self.child, signal);
     }
 
-    /// Sends it this line without a pause over connections of their own, and reads what it says, until the value is
-    /// dropped.
+    /// Sends this line without a pause over several connections, and reads the replies, until the value is dropped.
     pub fn flooded(&self, connections: usize, line: &str) -> Vec<Flood> {
         (0..connections).map(|_| Flood::start(self.port, line)).collect()
     }
@@ -176,7 +175,7 @@ pub fn command() -> Command {
     command
 }
 
-/// Servers that keep their locks on disk, and so count at once.
+/// Servers that keep their locks on disk, and therefore count at once.
 pub fn servers(count: usize) -> Vec<Server> {
     let setup = Setup::new().conf("appendonly yes\nappendfsync always");
     (0..count).map(|_| setup.clone().start()).collect()
@@ -192,7 +191,7 @@ pub fn trio() -> (Vec<Server>, Agent, Client) {
     (servers, agent, client)
 }
 
-/// Waits until none of these servers has anybody in the lock.
+/// Waits until the lock is free on all of these servers.
 #[track_caller]
 pub fn freed<'a>(servers: impl IntoIterator<Item = &'a Server>, name: &str) {
     for server in servers {
@@ -218,5 +217,5 @@ pub fn queued<'a>(servers: impl IntoIterator<Item = &'a Server> + Clone, count: 
     soon("they are in the queue", || usize::try_from(queued()) == Ok(count));
 }
 
-/// A moment in which something would have happened.
+/// Long enough for an event that must not happen.
 pub const MOMENT: Duration = Duration::from_millis(100);

@@ -60,7 +60,7 @@ fn requests_may_be_pipelined_and_come_in_pieces() {
 
 /// As a shell script does: `printf … | nc`.
 #[test]
-fn a_client_that_only_says_that_it_sends_no_more_gets_its_replies() {
+fn a_client_that_closes_its_sending_side_gets_its_replies() {
     let (_servers, agent, mut client) = trio();
     client.int("DLOCK.ACQUIRE k a");
     let mut other = agent.client();

@@ -15,7 +15,7 @@ fn a_repeat_gets_the_answer_of_the_first() {
     let mut holder = agent.client();
     assert_eq!(holder.int("DLOCK.ACQUIRE k a REQUEST 1 SESSION"), token);
     drop(holder);
-    // The repeat has bound it.
+    // The repeat has bound the hold to its connection.
     assert!(client.int("DLOCK.ACQUIRE k b BLOCK 20000") > token);
 }
 

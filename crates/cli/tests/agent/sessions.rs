@@ -1,4 +1,4 @@
-//! Holds that are bound to a connection of the agent, or to a session of it.
+//! Holds that are bound to a connection of the agent, or to a named session.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn a_hold_can_be_bound_later_and_released_by_its_owner() {
     assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
     client.int("DLOCK.ACQUIRE k b PX 20000");
     drop(holder);
-    // The end of the session finds nothing of its own.
+    // The end of the session releases nothing, since its hold was released before.
     let mut other = agent.client();
     soon("it has ended", || other.text("INFO agent").contains("agent_connected_clients:2\r\n"));
     assert!(hold(&mut other, "k", "b", "exclusive").is_some());
@@ -86,7 +86,7 @@ fn closing_a_session_ends_its_holds_and_its_waits() {
     freed(&servers, "k");
 }
 
-/// A client counts on a session for as long as it was told. When a majority is gone, it must learn that in time.
+/// A client relies on a session for the time of its last heartbeat. Without a majority, it must learn that in time.
 #[test]
 fn a_heartbeat_promises_nothing_that_the_servers_do_not_hold() {
     let mut servers = servers(3);
@@ -114,8 +114,8 @@ fn a_heartbeat_promises_nothing_that_the_servers_do_not_hold() {
     soon("it is lost", || !matches!(client.outcome(format!("DLOCK.CHECK k {token}")).unwrap(), Ok(Value::Int(1..))));
 }
 
-/// The machine stalls for longer than the lease. The heartbeat that waited in the socket must not be told of a session
-/// that still has everything.
+/// The machine stalls for longer than the lease. The reply to the heartbeat that waited in the socket must say that the
+/// session has ended.
 #[test]
 fn a_heartbeat_that_outlasts_the_lease_finds_no_session() {
     let (servers, agent, mut client) = trio();
@@ -124,7 +124,7 @@ fn a_heartbeat_that_outlasts_the_lease_finds_no_session() {
     for round in 0..4 {
         client.int(format!("DLOCK.SESSION s{round} PX 300"));
         client.int(format!("DLOCK.ACQUIRE k{round} a SESSIONID s{round} PX 2000"));
-        // The agent is at work when it is stopped, so what it reads first is what has come meanwhile.
+        // The agent is busy when it is stopped, so that it reads the waiting requests first when it continues.
         let busy = agent.flooded(1, "ECHO a");
         agent.signal(libc::SIGSTOP);
         client.send(format!("DLOCK.SESSION s{round} PX 300 XX"));

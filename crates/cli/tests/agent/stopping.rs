@@ -11,7 +11,7 @@ use dlock_testkit::{Server, Stopwatch};
 use crate::process::{Agent, command, freed, queued, servers, trio};
 
 #[test]
-fn a_clean_stop_gives_up_what_is_held_and_what_waits() {
+fn a_stop_releases_all_locks_and_ends_all_waits() {
     let (servers, mut agent, mut client) = trio();
     let mut holder = agent.client();
     client.int("DLOCK.ACQUIRE one a PX 20000");
@@ -39,7 +39,7 @@ fn with_keep_locks_are_left_to_their_leases() {
     for name in ["one", "two"] {
         assert!(servers.iter().filter(|server| !server.holders(name).is_empty()).count() >= 2, "{name}");
     }
-    // A new agent knows nothing of them.
+    // A new agent does not know these locks.
     let next = Agent::over(&servers);
     next.client().nil("DLOCK.RELEASE one a");
     freed(&servers, "one");
@@ -47,12 +47,12 @@ fn with_keep_locks_are_left_to_their_leases() {
 }
 
 #[test]
-fn what_it_counts_is_on_a_page_for_prometheus() {
+fn counters_are_served_to_prometheus() {
     let servers = servers(3);
     let port = free_port();
     let agent = Agent::over_with(&servers, &["--metrics", &format!("127.0.0.1:{port}")]);
     agent.client().int("DLOCK.ACQUIRE k a PX 20000");
-    // Silent ones hold up nobody.
+    // Silent connections hold up nobody.
     let silent: Vec<_> = (0..10).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     let watch = Stopwatch::start();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -76,18 +76,18 @@ fn systemd_is_told_when_it_is_ready_and_when_it_stops() {
     let mut agent = command();
     agent.env("NOTIFY_SOCKET", &path).args(["--listen", &format!("127.0.0.1:{port}"), "-s", "redis://127.0.0.1:1"]);
     let mut agent = Agent::run(agent, port);
-    let told = || {
+    let state = || {
         let mut bytes = [0; 64];
         let count = socket.recv(&mut bytes).expect("a state");
         String::from_utf8_lossy(&bytes[..count]).into_owned()
     };
-    assert_eq!(told(), "READY=1");
+    assert_eq!(state(), "READY=1");
     assert_eq!(agent.stop(), Some(0));
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(state(), "STOPPING=1");
 }
 
 #[test]
-fn those_who_connect_and_say_nothing_do_not_hold_up_a_scrape() {
+fn silent_connections_do_not_hold_up_a_scrape() {
     let server = Server::start();
     let address = format!("127.0.0.1:{}", free_port());
     let url = format!("redis://127.0.0.1:{}", server.port());

@@ -1,7 +1,7 @@
 //! The conformance suite of all clients (`tests/conformance`), played against `dlock run`.
 //!
 //! Without arguments, starts the suite with itself as the adapter; `adapter` is the adapter. A lock is held by a process
-//! `dlock run NAME -- …` whose command ends with its input: it says its token, and is released by closing that.
+//! `dlock run NAME -- …` whose command prints the token, and ends with its input: closing the input releases the lock.
 
 #![allow(
     clippy::unwrap_used,
@@ -99,7 +99,7 @@ struct State {
     stdin: Option<ChildStdin>,
     is_granted: bool,
     is_canceled: bool,
-    /// The exit code, and what it said.
+    /// The exit code, and the text on standard error.
     ended: Option<(Option<i32>, String)>,
 }
 
@@ -118,7 +118,7 @@ impl Run {
 /// Reads requests. Starts all processes on this thread: they die with it.
 fn adapter() {
     let mut runs: HashMap<String, Arc<Run>> = HashMap::new();
-    // The earlier run of a letter goes on.
+    // The earlier run with a letter goes on.
     let mut before = Vec::new();
     let features = ["cancel", "outage", "leases", "slots"];
     say(&json!({"features": features}));
@@ -181,7 +181,7 @@ fn start(request: &Value) -> (Child, Arc<Run>) {
     (child, Arc::new(run))
 }
 
-/// Answers to the acquisition, and notes the end.
+/// Answers the request to acquire, and records the end of the process.
 fn follow(mut child: Child, run: &Run, id: &Value) {
     let mut words = String::new();
     let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -212,7 +212,7 @@ fn follow(mut child: Child, run: &Run, id: &Value) {
 
 fn cancel(run: &Run) -> Value {
     let mut state = run.state();
-    // Later, the signal would be one for the command.
+    // After the grant, `dlock run` would pass the signal on to its command.
     if !state.is_granted && state.ended.is_none() {
         state.is_canceled = true;
         kill(Pid::from_raw(run.id), Signal::SIGINT).expect("a process that has not been waited for");

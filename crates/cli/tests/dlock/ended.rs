@@ -24,7 +24,7 @@ fn when_the_server_dies_the_command_gets_term() {
     assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
     assert_eq!(notes.read("ended"), "TERM\n");
     assert!(outcome.stderr.contains("cannot be renewed"), "{}", outcome.stderr);
-    // Not at the first failure: a server may come back.
+    // The first failed renewal does not end the command: a server may come back.
     assert!(died.elapsed() > Duration::from_millis(200), "{:?}", died.elapsed());
 }
 
@@ -35,7 +35,7 @@ fn a_command_that_ignores_term_is_killed_a_second_before_the_lease_ends() {
     let mut watch = server.client();
     let first = watch.end_of("job");
     soon("it is renewed", || watch.end_of("job") > first);
-    // No renewal comes for a second now, so this is the end that counts.
+    // The next renewal is seconds away, so the lease ends at this time.
     let end = watch.end_of("job");
     server.freeze();
     soon("the command is gone", || !alive(pid));
@@ -46,9 +46,9 @@ fn a_command_that_ignores_term_is_killed_a_second_before_the_lease_ends() {
     assert_eq!(running.outcome().code, Some(75));
 }
 
-/// However often it is renewed. The command is gone before the lock is.
+/// The lock is renewed until then, and ends only after the command.
 #[test]
-fn a_command_is_ended_when_its_time_is_over() {
+fn max_time_ends_the_command_before_the_lock() {
     let (server, notes) = (Server::start(), Notes::new());
     let script = notes.script("trap '' TERM; while :; do sleep 0.02; done");
     let mut command = dlock(&server).with(["run", "--lease", "3s", "--max-time", "6s", "job", "--"]).with(script);
@@ -81,7 +81,7 @@ fn a_lock_that_was_taken_away_ends_the_command() {
 }
 
 #[test]
-fn a_command_that_ends_after_its_lock_is_told_by_the_exit_code() {
+fn a_command_that_ends_after_its_lock_was_lost_gives_exit_code_75() {
     let (server, notes) = (Server::start(), Notes::new());
     let go = notes.path("go").display().to_string();
     let (running, _) = start(&server, &notes, "600s", &format!("while [ ! -e {go} ]; do sleep 0.01; done"));
@@ -93,7 +93,7 @@ fn a_command_that_ends_after_its_lock_is_told_by_the_exit_code() {
 }
 
 #[test]
-fn a_server_that_is_away_for_less_than_that_does_no_harm() {
+fn a_server_that_is_away_for_a_moment_does_not_end_the_command() {
     let (server, notes) = (Server::start(), Notes::new());
     let (mut running, pid) = start(&server, &notes, "12s", "exec sleep 1000");
     let mut watch = server.client();
@@ -122,14 +122,14 @@ fn kill_9_of_dlock_run_ends_the_command_at_once_and_the_lock_within_a_lease() {
     assert!(watch.int("DLOCK.ACQUIRE job other PX 1000") > 0);
 }
 
-/// The same, with an output that a process which goes on does not keep open.
+/// Runs a shell script under the lock `job`, without pipes: a process that survives would keep them open.
 fn silent(server: &Server, notes: &Notes, script: &str) -> Running {
     let mut command = dlock(server).with(["run", "--lease", "4s", "job", "--"]).with(notes.script(script));
     command.stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null());
     Running::start(command)
 }
 
-/// Ends a run whose lock is gone, and checks that nothing of it goes on.
+/// Deletes the lock of a run, and checks that no process of the run goes on.
 #[track_caller]
 fn nothing_goes_on(script: &str, ignores_term: bool) {
     let (server, notes) = (Server::start(), Notes::new());
@@ -144,7 +144,7 @@ fn nothing_goes_on(script: &str, ignores_term: bool) {
 }
 
 #[test]
-fn what_the_command_has_started_ends_with_it() {
+fn descendants_of_the_command_end_with_it() {
     let below = "sh -c 'trap \"echo TERM > DONE; exit 0\" TERM; echo $$ > BELOW; while :; do sleep 0.02; done'";
     // In the foreground, in the background, and below a process that ends at once.
     nothing_goes_on(&format!("{below}; true"), false);
@@ -166,6 +166,6 @@ fn a_daemon_that_has_left_its_parents_stays() {
     soon("its parent has ended", || !alive(inner));
     server.client().int("DEL job");
     assert_eq!(running.outcome().code, Some(75));
-    assert!(alive(daemon), "it is not of this run any more");
+    assert!(alive(daemon), "it does not belong to the run any more");
     let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(daemon), nix::sys::signal::Signal::SIGKILL);
 }

@@ -1,4 +1,4 @@
-//! The options of `flock`, and command lines that look odd.
+//! The options of `flock`, names that begin with a dash, and runs inside runs.
 
 use crate::process::{Notes, Running, With, bare, dlock, outcome};
 use dlock_testkit::{Server, soon};

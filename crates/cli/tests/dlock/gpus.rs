@@ -28,7 +28,7 @@ fn jobs_of_all_machines_have_a_limit_and_each_a_device_of_its_machine() {
         )
     };
     let script = |machine: &str| notes.path(&format!("train-{machine}"));
-    // A script must not change when the first of its jobs runs.
+    // All scripts are written before a job runs one of them.
     for machine in ["a", "b", "c"] {
         std::fs::write(script(machine), format!("#!/bin/sh\n{}\n", train(machine))).expect("a file");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);

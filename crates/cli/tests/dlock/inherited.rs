@@ -1,4 +1,4 @@
-//! The inheritance of `dlock` from whoever starts it: signals, children, the environment.
+//! Signals, children and an environment that `dlock` inherits from its parent.
 
 use std::process::Stdio;
 
@@ -24,7 +24,7 @@ fn the_code_of_the_command_is_known_and_the_lock_released_whatever_a_parent_does
 }
 
 #[test]
-fn a_run_of_a_period_counts_by_its_code_whatever_a_parent_does_with_its_children() {
+fn with_retry_failed_a_failed_run_does_not_count_whatever_a_parent_does_with_its_children() {
     let server = Server::start();
     for how in WAYS {
         let mut command = dlock(&server);
@@ -36,7 +36,7 @@ fn a_run_of_a_period_counts_by_its_code_whatever_a_parent_does_with_its_children
 }
 
 #[test]
-fn the_command_may_wait_for_its_own_children() {
+fn the_command_does_not_inherit_an_ignored_sigchld() {
     let server = Server::start();
     for how in [Children::Ignored, Children::Forgotten] {
         let mut command = dlock(&server);
@@ -50,7 +50,7 @@ fn the_command_may_wait_for_its_own_children() {
 }
 
 #[test]
-fn the_first_process_of_a_container_waits_for_orphans() {
+fn orphans_are_reaped_while_the_command_runs() {
     let (server, notes) = (Server::start(), Notes::new());
     let mut command = dlock(&server);
     command
@@ -68,7 +68,7 @@ fn the_first_process_of_a_container_waits_for_orphans() {
 }
 
 #[test]
-fn those_that_serve_and_those_that_wait_leave_no_zombies_either() {
+fn subcommands_that_serve_or_wait_leave_no_zombies() {
     let server = Server::start();
     server.client().int("DLOCK.ACQUIRE job other PX 600000");
     let (agent, page) = (free_port(), free_port());
@@ -120,7 +120,7 @@ fn the_first_process_of_a_container_ends_by_a_signal() {
             skipped("unshare --pid is not permitted");
             return;
         };
-        // Handlers are there a moment later.
+        // The handlers may not be installed yet, so the signal is sent again.
         soon("it ends", || {
             let _ =
                 std::process::Command::new("kill").args(["-TERM", &first.to_string()]).stderr(Stdio::null()).status();
@@ -143,7 +143,7 @@ fn children(parent: u32) -> Vec<i32> {
 }
 
 #[test]
-fn blanks_around_the_server_name_no_other_one() {
+fn blanks_around_the_url_are_ignored_and_an_empty_url_is_refused() {
     let server = Server::start();
     let url = format!("redis://127.0.0.1:{}", server.port());
     for blanks in [" {} ", "{} ", "\t{}", "{}\n", "{}\r\n"] {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::process::{Notes, Running, With, dlock, outcome};
 use dlock_testkit::{Server, lock_info, soon};
 
-/// A run of `dlock run --limit 2`, whose command notes that it is in, and goes when it is told to.
+/// A `dlock run --limit 2`, whose command notes that it runs, and ends after [`go`].
 fn run(server: &Server, notes: &Notes, number: usize, lease: &str) -> Running {
     let path = |name: &str| notes.path(&format!("{name}{number}")).display().to_string();
     let script = format!(
@@ -68,7 +68,7 @@ fn kill_9_of_one_lets_the_next_in_within_its_lease() {
 }
 
 #[test]
-fn permits_are_what_a_command_counts_as() {
+fn a_command_takes_as_many_permits_as_it_names() {
     let (server, notes) = (Server::start(), Notes::new());
     let _heavy = Running::start(
         dlock(&server)
@@ -106,7 +106,7 @@ fn each_of_n_commands_has_a_number_of_its_own() {
     all.push(run(3));
     assert_eq!(notes.line("slot3"), "1");
     fs::write(&go, "").expect("a file");
-    // A run inside of another one, and one without a number.
+    // A run without `--slot` inside a run with it has no `DLOCK_SLOT`.
     let inner = dlock(&server).with(["run", "--limit", "3", "--slot", "a", "--", env!("CARGO_BIN_EXE_dlock")]);
     let inner = inner.with(["run", "b", "--", "sh", "-c", "echo ${DLOCK_SLOT-none}"]);
     assert_eq!(outcome(inner).stdout, "none\n");
@@ -119,10 +119,10 @@ fn several_locks_are_taken_together_or_not_at_all() {
     let script = notes.script(&format!("echo $DLOCK_NAME $DLOCK_TOKEN > {}; read x", notes.path("env").display()));
     command.args(["run", "-k", "a", "-k", "b", "--"]).args(script).stdin(std::process::Stdio::piped());
     let mut running = Running::start(command);
-    let told = notes.line("env");
+    let environment = notes.line("env");
     let mut client = server.client();
     let tokens = ["a", "b"].map(|name| lock_info(&mut client, name).expect("taken").token);
-    assert_eq!(told, format!("a b {}", tokens[0]));
+    assert_eq!(environment, format!("a b {}", tokens[0]));
     assert_eq!(tokens[0], tokens[1]);
     let refused = outcome(dlock(&server).with(["run", "--no-wait", "--lock", "c", "--lock", "b", "--", "true"]));
     assert_eq!(refused.code, Some(1));
@@ -134,7 +134,7 @@ fn several_locks_are_taken_together_or_not_at_all() {
 }
 
 #[test]
-fn options_that_do_not_go_together_are_mistakes() {
+fn options_that_exclude_each_other_are_refused() {
     let server = Server::start();
     for wrong in [
         &["--limit", "0", "pool", "--", "true"][..],
@@ -163,13 +163,13 @@ fn a_run_that_begins_while_the_server_is_away_gets_the_lock_when_it_is_back() {
     assert!(waiting.iter_mut().all(|running| !running.has_ended()));
     server.boot();
     let codes = waiting.map(|running| running.outcome().code);
-    // A command that does not wait may meet one of the others.
+    // The run that does not wait may find the lock held by one of the others.
     assert_eq!(codes[..2], [Some(0), Some(0)]);
     assert!([Some(0), Some(1)].contains(&codes[2]), "{:?}", codes[2]);
 }
 
 #[test]
-fn a_lock_that_too_few_replicas_have_is_not_got() {
+fn a_lock_that_too_few_replicas_have_is_not_acquired() {
     let (primary, replica) = Server::start().with_replica();
     let run = |replicas: &str, timeout: &str| {
         let options = ["--replicas", replicas, "--replicas-timeout", timeout];

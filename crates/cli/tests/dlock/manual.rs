@@ -103,7 +103,7 @@ fn the_page_has_every_command_option_and_exit_code() {
 }
 
 #[test]
-fn man_pages_are_there_for_all() {
+fn every_subcommand_has_a_man_page() {
     let notes = Notes::new();
     let page = text(&["man"]);
     assert!(page.contains(".TH dlock 1") && page.contains("DLOCK_URL"), "{page}");
@@ -138,14 +138,14 @@ pub fn events() -> Vec<String> {
 }
 
 #[test]
-fn the_pages_look_for_every_event_that_ends_a_hold_without_its_owner() {
+fn troubleshooting_explains_every_event_that_ends_a_hold_without_its_owner() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/troubleshooting.md");
     let page = std::fs::read_to_string(path).expect("a page");
     let commands: Vec<_> = page.lines().filter(|line| line.contains("--event lapse,")).collect();
     let section = page.split("## Two at once").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("a section");
     for event in events().iter().filter(|event| !["wait", "timeout", "hold", "deadlock"].contains(&event.as_str())) {
         let names = |line: &&&str| line.split([' ', ',']).any(|word| word == event);
-        // A single command follows the log for entries that were overwritten.
+        // At least two commands of the page name the event.
         assert!(commands.iter().filter(names).count() >= 2, "{event} in {commands:#?}");
         assert!(section.contains(&format!("\n| `{event}` |")), "what {event} means");
     }
@@ -172,7 +172,7 @@ fn every_subcommand_begins_with_examples_and_ends_with_its_exit_codes() {
 }
 
 #[test]
-fn a_refused_command_line_shows_the_usage_of_the_help_and_what_a_name_is() {
+fn a_refused_command_line_shows_the_usage_of_the_help_and_explains_the_name() {
     for command in ["info", "acquire", "renew", "release", "break", "watch"] {
         let mut line = bare().with([command]);
         line.env("DLOCK_URL", "redis://127.0.0.1:1").env("DLOCK_CACERT", "ca.pem");

@@ -90,7 +90,7 @@ fn the_unit_of_dlock_metrics_starts_what_the_page_names() {
     let words: Vec<_> = start.split_whitespace().map(|word| word.replace(":9122", &format!(":{port}"))).collect();
     let _metrics = Running::start(dlock(&server).with(words));
     soon("it answers", || get(port, "/metrics").is_some_and(|page| page.contains("dlock_up{")));
-    // The package installs the file that it reads, and the page names it.
+    // The package installs the environment file of the unit, and the page names it.
     let file = unit("dlock-metrics.service", "EnvironmentFile=").concat();
     let page = std::fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
     assert!(page.contains(&file) && page.contains("localhost:9122"), "{file}");
@@ -102,16 +102,16 @@ fn the_unit_of_dlock_metrics_starts_what_the_page_names() {
         // The binary and the man page of the package are not installed here.
         let mut verify = Command::new("systemd-analyze");
         verify.arg("verify").arg(root().join("packaging/systemd/dlock-metrics.service"));
-        let told = outcome(verify).stderr;
+        let stderr = outcome(verify).stderr;
         let is_known = |line: &&str| line.contains("Command /usr/bin/dlock is not") || line.contains("Command 'man ");
         let wrong: Vec<_> =
-            told.lines().filter(|line| line.contains("dlock-metrics")).filter(|line| !is_known(line)).collect();
-        assert!(wrong.is_empty(), "{told}");
+            stderr.lines().filter(|line| line.contains("dlock-metrics")).filter(|line| !is_known(line)).collect();
+        assert!(wrong.is_empty(), "{stderr}");
     }
 }
 
 #[test]
-fn the_page_has_each_alert_and_the_agent_each_number_that_they_need() {
+fn the_page_has_each_alert_and_the_agent_each_metric_that_the_rules_need() {
     let rules = std::fs::read_to_string(packaged("rules.yml")).expect("the rules");
     let page = std::fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
     for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
@@ -200,7 +200,7 @@ fn prometheus_sees_a_contended_lock_through_the_exporter_and_through_dlock_metri
             ("a percentile", "dlock:wait_seconds:p99{job='JOB'} > 0"),
         ] {
             let expression = expression.replace("JOB", job);
-            // Until a scrape has seen it, and the rates of the next ones.
+            // Events go on until scrapes have seen them, and there is a rate.
             soon(what, || {
                 client.error("DLOCK.ACQUIRE job bob BLOCK 0");
                 client.run("DLOCK.ACQUIRE short erin PX 20");

@@ -1,4 +1,4 @@
-//! Names that are not UTF-8 stay apart wherever they are printed.
+//! Names that are not UTF-8 stay distinct wherever they are printed.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use crate::process::{With, dlock, outcome};
 use dlock_testkit::redis::Cmd;
 use dlock_testkit::{Client, Server};
 
-/// Names that a lossy form makes one: bytes that are no UTF-8, and text that looks like what may stand for them.
+/// Names that a lossy conversion makes equal: bytes that are not UTF-8, and text that looks like their escapes.
 const NAMES: [&[u8]; 6] =
     [b"job\xff", b"job\xfe", "job\u{fffd}".as_bytes(), "job\u{fffd}ff".as_bytes(), b"job\\xff", b"job\n"];
 
@@ -37,7 +37,7 @@ fn each_name_has_a_series_of_its_own() {
 }
 
 #[test]
-fn each_name_is_another_one_in_json_and_in_tables() {
+fn names_stay_distinct_in_json_and_in_tables() {
     let (server, _waiters) = held();
     let list = outcome(dlock(&server).with(["ls", "--json"])).stdout;
     let list: serde_json::Value = serde_json::from_str(&list).expect("JSON");
@@ -56,7 +56,7 @@ fn each_name_is_another_one_in_json_and_in_tables() {
 }
 
 #[test]
-fn owners_that_are_not_text_are_other_nodes_of_a_graph() {
+fn owners_that_are_not_text_stay_distinct_in_a_graph() {
     let server = Server::start();
     for owner in [b"o\xff", b"o\xfe"] {
         server.client().int(request("DLOCK.RLOCK", b"doc", owner));
@@ -67,7 +67,7 @@ fn owners_that_are_not_text_are_other_nodes_of_a_graph() {
     assert_eq!(edges.len(), 2, "{dot}");
 }
 
-/// Names and owners that attack who looks at them.
+/// Names and owners that attack a terminal, or the person who reads it.
 const HOSTILE: [&str; 6] = [
     "\u{1b}]0;title\u{7}\u{1b}[2J",
     "\u{9b}31m",
@@ -78,7 +78,7 @@ const HOSTILE: [&str; 6] = [
 ];
 
 #[test]
-fn no_name_obeys_hides_or_breaks_a_table() {
+fn no_name_controls_the_terminal_hides_text_or_breaks_a_table() {
     let server = Server::start();
     let mut client = server.client();
     let huge = "n".repeat(1 << 20);
@@ -90,7 +90,7 @@ fn no_name_obeys_hides_or_breaks_a_table() {
     let is_bad =
         |c: char| c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{2028}".contains(c));
     let print = |arguments: &[&str], code| {
-        // Read while it is written: more than a pipe takes.
+        // The output is read while it is written, since a pipe does not take all of it.
         let done = dlock(&server).with(arguments).output().expect("dlock");
         let [stdout, stderr] = [done.stdout, done.stderr].map(|text| String::from_utf8(text).expect("readable output"));
         assert_eq!(done.status.code(), Some(code), "{stderr}");

@@ -15,7 +15,7 @@ fn run(server: &Server, arguments: &[&str]) -> Outcome {
     outcome(dlock(server).with(arguments))
 }
 
-/// A `dlock` of several servers.
+/// `dlock` with the URLs of several servers.
 fn of_several(servers: &[Server], arguments: &[&str]) -> Command {
     let mut command = bare();
     for server in servers {
@@ -25,7 +25,7 @@ fn of_several(servers: &[Server], arguments: &[&str]) -> Command {
     command
 }
 
-/// A `dlock` that goes on, and its output line by line.
+/// A `dlock` that runs on, and a reader of its lines.
 fn lines_of(mut command: Command) -> (Running, BufReader<std::process::ChildStdout>) {
     let mut running = Running::start({
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -64,7 +64,7 @@ fn info_shows_permits_and_the_number_of_locks() {
     assert_eq!(info["count"], 2);
     let queue = ["permits", "limit", "keys"].map(|field| [&info["queue"][0][field], &info["queue"][1][field]]);
     assert_eq!(queue, [[&2.into(), &1.into()], [&3.into(), &Value::Null], [&1.into(), &2.into()]]);
-    // A lock that nobody holds and a request waits for, since it waits for another lock too.
+    // A free lock has a waiter: the request waits for another lock, too.
     let free = run(&server, &["info", "free"]);
     let info: Value = serde_json::from_str(&free.stdout).expect("JSON");
     assert_eq!((free.code, &info["mode"], &info["token"]), (Some(1), &"free".into(), &Value::Null));
@@ -122,7 +122,7 @@ fn watch_prints_each_change_of_the_holder() {
     assert_eq!(next(&mut output)["holders"][0]["owner"], "bob");
     client.int("DEL leader");
     assert_eq!(next(&mut output)["state"], "free");
-    // Nobody waits, so nobody tells that the lease has ended.
+    // The server reports no end of a lease that nobody waits for.
     client.int("DLOCK.ACQUIRE leader carol PX 100");
     assert_eq!(next(&mut output)["holders"][0]["owner"], "carol");
     assert_eq!(next(&mut output)["state"], "free");
@@ -136,7 +136,7 @@ fn watch_prints_each_change_of_the_holder() {
 }
 
 #[test]
-fn watch_of_another_key_or_without_a_server_ends() {
+fn watch_ends_on_a_key_of_another_type_or_without_a_server() {
     let server = Server::start();
     server.client().ok("SET text x");
     let wrong = run(&server, &["watch", "text"]);
@@ -208,7 +208,7 @@ fn graph_marks_a_deadlock_across_servers() {
     assert_eq!(dot.matches("color=red").count(), 2, "{dot}");
     let mermaid = outcome(of_several(&servers, &["graph", "-f", "mermaid"])).stdout;
     assert!(mermaid.contains("linkStyle 0,1 stroke:red"), "{mermaid}");
-    // Without one of them the picture is not complete, which is said.
+    // Without one server the graph is not complete, and an error says so.
     servers[1].freeze();
     let half = outcome(of_several(&servers, &["graph"]));
     servers[1].thaw();
@@ -241,7 +241,7 @@ fn log_shows_what_happened_and_follows() {
 }
 
 #[test]
-fn log_finds_what_is_rare_behind_what_is_not() {
+fn log_finds_rare_events_behind_frequent_ones() {
     let (server, mut client) = Server::conf("dlock.log-hold 0").with_client();
     client.int("DLOCK.ACQUIRE gone alice");
     client.int("DEL gone");
@@ -257,7 +257,7 @@ fn log_finds_what_is_rare_behind_what_is_not() {
 }
 
 #[test]
-fn log_of_several_servers_is_one() {
+fn logs_of_several_servers_are_merged() {
     let servers = [0, 1].map(|_| Server::conf("dlock.log-hold 0"));
     for (server, owner) in servers.iter().zip(["a", "b"]) {
         let mut client = server.client();
@@ -325,7 +325,7 @@ fn metrics_are_served_for_prometheus() {
 }
 
 #[test]
-fn those_who_connect_and_say_nothing_do_not_hold_up_a_scrape() {
+fn silent_connections_do_not_hold_up_a_scrape() {
     let server = Server::start();
     let address = format!("127.0.0.1:{}", dlock_testkit::process::free_port());
     let _running = lines_of(dlock(&server).with(["metrics", "--listen", &address]));

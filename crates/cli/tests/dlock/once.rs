@@ -1,4 +1,4 @@
-//! Runs once in each period, and at least so long. `src/once/week.rs` has a week of them with clocks that differ.
+//! `dlock run --once` and `--at-least`. `src/once/week.rs` plays a week of runs with clocks that differ.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn a_run_that_is_skipped_says_when_it_ran_where_and_when_the_next_can() {
         assert!(said.contains(part), "{part} in {said}");
     }
     assert!(said.trim_end().ends_with("the next run can begin in 21h35m") || said.contains("in 21h36m"), "{said}");
-    // A run whose user may not look says what it knows.
+    // A user who may not read locks gets the message without details.
     server.client().ok("ACL SETUSER runner on >secret ~* +dlock.acquire +dlock.renew +dlock.release +ping");
     let url = format!("redis://runner:secret@127.0.0.1:{}", server.port());
     let skipped = outcome(bare().with(["run", "-s", &url, "--once", "1d", "report", "--", "true"]));
@@ -72,17 +72,17 @@ fn a_run_that_is_killed_keeps_its_lock_for_its_period_and_no_longer() {
 }
 
 #[test]
-fn five_machines_run_it_once_each_day() {
+fn five_machines_run_the_command_once_each_day() {
     let (server, notes) = (Server::start(), Notes::new());
     for day in 1..=7 {
         let machines: Vec<_> = (0..5).map(|_| run(&server, &notes, &["--once", "1d"], "true")).collect();
         let outcomes: Vec<_> = machines.into_iter().map(Running::outcome).collect();
         assert_eq!(ran(&notes), day);
         assert!(outcomes.iter().all(|outcome| outcome.code == Some(0)), "{outcomes:?}");
-        let told = outcomes.iter().filter(|outcome| outcome.stderr.contains("it has run in this period")).count();
-        assert_eq!(told, 4, "{outcomes:?}");
+        let skipped = outcomes.iter().filter(|outcome| outcome.stderr.contains("it has run in this period")).count();
+        assert_eq!(skipped, 4, "{outcomes:?}");
         assert!(DAY.contains(&left(&server)), "{} ms", left(&server));
-        // The night.
+        // The period is over.
         server.client().int("PEXPIRE report 1");
         server.client().outlive("report");
     }
@@ -126,7 +126,7 @@ fn a_command_that_fails_counts_unless_it_may_be_repeated() {
 }
 
 #[test]
-fn after_kill_9_it_counts_unless_it_may_be_repeated() {
+fn a_killed_run_counts_unless_it_may_be_repeated() {
     for (options, stays) in [(&["--once", "1d"][..], true), (&["--once", "1d", "--retry-failed"], false)] {
         let (server, notes) = (Server::start(), Notes::new());
         let script = notes.script("exec sleep 1000");
@@ -199,12 +199,12 @@ fn a_command_that_takes_longer_than_the_period_is_alone_and_frees_the_lock_at_it
 }
 
 #[test]
-fn what_did_not_run_does_not_count() {
+fn a_command_that_did_not_start_does_not_count() {
     let (server, notes) = (Server::start(), Notes::new());
     let failed = outcome(dlock(&server).with(["run", "--once", "1d", "report", "--", "/nowhere/at/all"]));
     assert_eq!(failed.code, Some(127));
     assert!(server.holders("report").is_empty());
-    // The server does not allow so long a lease: that shows before the command runs.
+    // The server does not allow a lease as long as the period, which is an error before the command runs.
     server.client().ok("CONFIG SET dlock.max-lease 3600000");
     for options in [&["--once", "1d"][..], &["--once", "1d", "--retry-failed"], &["--at-least", "2h"]] {
         let refused = done(&server, &notes, options, "true");
@@ -214,7 +214,7 @@ fn what_did_not_run_does_not_count() {
 }
 
 #[test]
-fn a_time_limit_ends_the_command_and_not_the_memory_of_it() {
+fn a_run_that_max_time_ends_counts_unless_it_may_be_repeated() {
     for (options, stays) in [(&[][..], true), (&["--retry-failed"], false)] {
         let (server, notes) = (Server::start(), Notes::new());
         let limited = ["--once", "1d", "--max-time", "3s", "--lease", "3s"];
@@ -227,7 +227,7 @@ fn a_time_limit_ends_the_command_and_not_the_memory_of_it() {
 }
 
 #[test]
-fn a_lock_is_kept_at_least_so_long() {
+fn at_least_keeps_the_lock_after_the_command() {
     let (server, notes) = (Server::start(), Notes::new());
     let least = ["--at-least", "14m"];
     assert_eq!(done(&server, &notes, &least, "true").code, Some(0));
@@ -235,7 +235,7 @@ fn a_lock_is_kept_at_least_so_long() {
     assert!((13..=14).contains(&minutes), "{minutes} min");
     let refused = done(&server, &notes, &["--no-wait", "--at-least", "14m"], "true");
     assert_eq!((refused.code, ran(&notes)), (Some(1), 1));
-    // Nobody has its owner, but an operator can take it away.
+    // No process knows the owner any more, but an operator can break the lock.
     assert_eq!(outcome(dlock(&server).with(["break", "--yes", "report"])).code, Some(0));
     assert_eq!(done(&server, &notes, &["--no-wait", "--at-least", "3s", "--limit", "2"], "exit 3").code, Some(3));
     // Only one of two permits is kept.
@@ -260,7 +260,7 @@ fn the_exit_code_and_the_message_of_a_run_that_is_skipped_can_be_chosen() {
 }
 
 #[test]
-fn options_that_do_not_go_with_a_period_are_mistakes() {
+fn options_that_once_and_at_least_exclude_are_refused() {
     for wrong in [
         &["--once", "1d", "--limit", "2"][..],
         &["--once", "1d", "--shared"],
@@ -281,16 +281,16 @@ fn options_that_do_not_go_with_a_period_are_mistakes() {
 }
 
 #[test]
-fn a_run_that_is_done_is_told_from_a_lock_that_is_stuck() {
+fn info_and_ls_show_the_lock_of_once_as_such() {
     let (server, notes) = (Server::start(), Notes::new());
     assert_eq!(done(&server, &notes, &["--once", "1d"], "true").code, Some(0));
     server.client().int("DLOCK.ACQUIRE other alice PX 600000");
     let info = outcome(dlock(&server).with(["info", "--table", "report"])).stdout;
-    let told = info.lines().nth(1).unwrap_or_default();
+    let line = info.lines().nth(1).unwrap_or_default();
     assert!(
-        told.starts_with("it has run in this period, or runs now (dlock run --once); the next run can begin at 20")
+        line.starts_with("it has run in this period, or runs now (dlock run --once); the next run can begin at 20")
     );
-    assert!(told.ends_with(" UTC"), "{info}");
+    assert!(line.ends_with(" UTC"), "{info}");
     let json = outcome(dlock(&server).with(["info", "report"])).stdout;
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let (next, now) = (json["next_run"].as_i64().expect("a time"), server.client().now());

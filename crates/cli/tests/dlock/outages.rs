@@ -1,4 +1,4 @@
-//! `dlock run` ends when it should, whatever the server does meanwhile.
+//! `dlock run`, `renew` and `release` end in time, even if the server is down or hangs.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn unreachable_after((outcome, took): (Outcome, Stopwatch), limit: Duration) {
     took.is_between(limit, limit + LATE, "a limit");
 }
 
-/// The best of a few: a busy machine proves nothing.
+/// Fails unless the best of five times is within the limit: a busy machine may delay the others.
 #[track_caller]
 fn within(limit: Duration, mut once: impl FnMut() -> Duration) {
     let times: Vec<_> = (0..5).map(|_| once()).collect();
@@ -61,7 +61,7 @@ fn a_limit_holds_when_the_server_goes_while_it_waits() {
                 server.kill9()
             }
             let (gone, outcome) = (Stopwatch::start(), running.outcome());
-            // The server had said that the lock is held, in a wait with a limit.
+            // With `--wait`, the lock is known to be held: the server had answered that.
             let code = if options[0] == "--wait" { 1 } else { 69 };
             assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
             let since = if options[0] == "--wait" { began } else { gone };
@@ -78,7 +78,7 @@ fn a_limit_holds_when_the_server_goes_while_it_waits() {
 }
 
 #[test]
-fn a_run_that_is_refused_was_refused_by_a_server() {
+fn a_held_lock_is_refused_within_its_limit() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE job other PX 600000");
     for option in [&["--no-wait"][..], &["--wait", "300ms"]] {
@@ -124,7 +124,7 @@ fn an_interrupted_wait_ends_at_once_whatever_the_server_does() {
 }
 
 #[test]
-fn an_interruption_at_any_point_leaves_nothing() {
+fn an_interruption_at_any_point_leaves_no_lock() {
     let server = Server::start();
     for number in 0..40 {
         let options = ["run", "--lease", "600s", "--no-wait", "job", "--", "sleep", "600"];
@@ -136,7 +136,7 @@ fn an_interruption_at_any_point_leaves_nothing() {
     }
 }
 
-/// Starts a run whose command ends at once by TERM, and notes then that it has.
+/// Starts a run whose command ends at once after TERM, and leaves a file `ended`.
 fn ends_by_term(server: &Server, notes: &Notes, lease: &str) -> Running {
     let ended = notes.path("ended").display().to_string();
     let on = notes.path("on").display().to_string();
@@ -167,7 +167,7 @@ fn after_a_loss_the_run_ends_with_its_command() {
 }
 
 #[test]
-fn an_interrupted_command_is_not_outlived_by_its_run() {
+fn a_run_ends_soon_after_its_interrupted_command() {
     for hangs in [false, true] {
         let (mut server, notes) = (Server::start(), Notes::new());
         let mut running = ends_by_term(&server, &notes, "600s");
@@ -182,7 +182,7 @@ fn an_interrupted_command_is_not_outlived_by_its_run() {
         began.is_between(Duration::ZERO, Duration::from_millis(500), "a signal");
         if hangs {
             server.thaw();
-            soon("what was sent was a release", || server.holders("job").is_empty());
+            soon("the run has sent a release", || server.holders("job").is_empty());
         }
     }
 }
@@ -203,7 +203,7 @@ fn a_run_that_fails_leaves_no_lock_behind() {
         let running = Running::start(command.with(["job", "--", "true"]));
         if replicas {
             soon("it is granted", || lock_info(&mut watch, "job").is_some());
-            // The command's time is over, and it waits for a replica, of which there is none.
+            // The time of `--wait` is over, and the run waits for a replica, of which there is none.
             std::thread::sleep(wait + Duration::from_secs(3));
             proxy.cut();
         } else {
@@ -212,13 +212,13 @@ fn a_run_that_fails_leaves_no_lock_behind() {
             watch.int("DLOCK.RELEASE job other");
         }
         let outcome = running.outcome();
-        // Without replicas, the server had said that the lock is held.
+        // Without replicas, the lock is known to be held: the server had answered that.
         assert_eq!(outcome.code, Some(if replicas { 69 } else { 1 }), "{}", outcome.stderr);
         soon(&format!("the lock is free, {replicas} replicas: {outcome:?}"), || lock_info(&mut watch, "job").is_none());
     }
 }
 
-/// A step of a pipeline does not end its lock because a server restarts.
+/// A step of a pipeline does not lose its lock because a server restarts.
 #[test]
 fn a_renewal_and_a_release_look_for_a_server_as_a_run_does() {
     let mut server = Setup::new().conf("appendonly yes\nappendfsync always").start();
@@ -289,9 +289,10 @@ fn a_release_whose_answer_is_lost_is_repeated_only_with_a_token() {
     }
 }
 
-/// An agent that has no answer says LOADING: the release may be done. A server that starts has done nothing.
+/// An agent without an answer of its servers replies LOADING: the release may have been executed. A server that starts
+/// has executed nothing.
 #[test]
-fn a_release_of_which_an_agent_has_no_answer_may_be_done() {
+fn a_release_that_an_agent_could_not_confirm_may_have_been_executed() {
     let (server, mut client) = Server::start().with_client();
     let proxy = Proxy::to(&server);
     for (reply, has_token, code) in [

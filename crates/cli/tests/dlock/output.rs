@@ -1,4 +1,4 @@
-//! Output that cannot be written is an error, and a reader that has gone is none.
+//! Output that cannot be written is an error, unless its reader has closed the pipe.
 
 use std::fs::OpenOptions;
 use std::process::{Command, Stdio};
@@ -77,7 +77,7 @@ fn a_pipe_that_nobody_reads_is_no_error() {
 }
 
 #[test]
-fn messages_that_cannot_be_written_change_no_code() {
+fn messages_that_cannot_be_written_change_no_exit_code() {
     let (server, _bob) = held();
     for stderr in [full, unread] {
         let code = |arguments: &[&str]| {
@@ -96,7 +96,7 @@ fn messages_that_cannot_be_written_change_no_code() {
 }
 
 #[test]
-fn a_command_that_is_ended_is_ended_although_nobody_can_be_told() {
+fn a_lost_lock_ends_the_command_even_if_no_message_can_be_written() {
     let server = Server::start();
     let mut command = dlock(&server);
     command.args(["run", "--lease", "3s", "job", "--", "sleep", "1000"]).stderr(full());

@@ -1,5 +1,5 @@
-//! The blocks of commands that no other test plays, on real servers: which those are, `tests/blocks.txt` says. Programs
-//! that the pages name, and that are nobody's here (`make`, `./deploy.sh`), are stand-ins that note their names.
+//! Plays the blocks of commands that `tests/blocks.txt` gives to this file, on real servers. Programs of the reader
+//! (`make`, `./deploy.sh`) are stand-ins that note their names.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -60,7 +60,7 @@ impl Machine {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
     }
 
-    /// Runs a block as a user of this machine types it, and checks that it ran what it names.
+    /// Runs a block as a user of this machine types it, and checks that it ran the programs that it names.
     #[track_caller]
     fn play(&self, block: &str) {
         let mut here = block
@@ -108,7 +108,7 @@ fn play(page: &str, machine: &Machine) {
 }
 
 #[test]
-fn the_pages_of_the_shell_run_what_they_name() {
+fn blocks_of_the_pages_run_the_programs_that_they_name() {
     let machine = Machine::new(vec![Server::start()]);
     for page in ["README.md", "docs/leader-election.md", "docs/troubleshooting.md", "docs/tutorial.md"] {
         play(page, &machine);
@@ -117,11 +117,11 @@ fn the_pages_of_the_shell_run_what_they_name() {
 }
 
 #[test]
-fn the_page_of_the_command_runs_what_it_names() {
+fn blocks_of_the_pages_of_the_command_run_the_programs_that_they_name() {
     // Servers that keep their locks on disk count from the start.
     let kept = Setup::new().conf("appendonly yes\nappendfsync always");
     let machine = Machine::new((0..3).map(|_| kept.clone().start()).collect());
-    // A run of a period keeps its lock, so it comes last.
+    // A run with `--once` keeps its lock, so docs/run.md comes last.
     for block in [blocks("docs/cli.md"), blocks("docs/run.md")].concat() {
         machine.play(&block.replace("--longest-lease", "--persistent --longest-lease"));
     }

@@ -7,7 +7,7 @@ use dlock_testkit::{Client, Server, list_of, soon, text_of};
 
 use crate::process::{Outcome, With, bare, outcome};
 
-/// The rules of the page for a subcommand, those for its options too.
+/// The rules of the page for a subcommand, with those for its options.
 fn rules(subcommand: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/permissions.md");
     let page = std::fs::read_to_string(path).expect("docs/permissions.md").replace("\\|", "|");
@@ -31,7 +31,7 @@ fn run(server: &Server, keys: &str, arguments: &[&str]) -> Outcome {
     done
 }
 
-/// The commands that were refused. The library tells its name and version unasked, and needs no permission for that. A
+/// The commands that were refused. The library sends its name and version, which may be refused without harm. A
 /// refused `CLUSTER SLOTS` says that the server is in no cluster.
 fn denied(admin: &mut Client) -> Vec<String> {
     let entries = list_of(&admin.run("ACL LOG"));
@@ -101,7 +101,7 @@ fn user_of(page: &str, user: &str) -> String {
     rules.unwrap_or_else(|| panic!("no user {user}")).to_owned()
 }
 
-/// Runs commands as a user of a page, and checks that nothing was refused: neither what they are for nor what they say.
+/// Runs commands as a user of a page, and checks that the server refused nothing, even of what they need for messages.
 #[track_caller]
 fn all_run(server: &Server, page: &str, user: &str, commands: &[(&[&str], i32)]) {
     let mut admin = server.client();
@@ -149,7 +149,7 @@ fn the_users_of_the_pages_of_production_may_do_what_the_pages_say() {
     }
 }
 
-/// An empty list would be a lie where nobody may look.
+/// An empty list would say that there are no locks.
 #[test]
 fn without_permissions_nothing_is_printed() {
     let (server, mut admin) = Server::start().with_client();

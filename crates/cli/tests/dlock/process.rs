@@ -10,14 +10,14 @@ use dlock_testkit::process::{die_with_the_tests, hear_all_signals, signal, spawn
 use dlock_testkit::wait::PATIENCE;
 use dlock_testkit::{Server, soon};
 
-/// The command, with this server as the one to use.
+/// `dlock` with the URL of this server.
 pub fn dlock(server: &Server) -> Command {
     let mut command = bare();
     command.env("DLOCK_URL", format!("redis://127.0.0.1:{}", server.port()));
     command
 }
 
-/// The command without a server named.
+/// `dlock` without a URL.
 pub fn bare() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
     command.env_remove("DLOCK_URL").stdin(Stdio::null());
@@ -122,7 +122,7 @@ impl Notes {
         self.read(name).trim().to_owned()
     }
 
-    /// A shell that notes its process id, and then does this.
+    /// A shell that notes its process id, and then runs the script `then`.
     pub fn script(&self, then: &str) -> [String; 3] {
         ["sh", "-c", &format!("echo $$ > {}; {then}", self.path("pid").display())].map(str::to_owned)
     }
@@ -134,7 +134,7 @@ impl Notes {
     }
 }
 
-/// Whether a process runs (or has ended and not been waited for by whoever has to).
+/// Whether a process runs. A zombie does not.
 pub fn alive(pid: i32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = state.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).unwrap_or("X").to_owned();

@@ -1,4 +1,4 @@
-//! The production pages are played on real servers, from machines without anything: their files and their commands.
+//! Plays the files and commands of the production pages on real servers, on machines that have nothing yet.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

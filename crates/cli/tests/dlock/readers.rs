@@ -1,4 +1,4 @@
-//! A reader of the output may go, and no output shows a password.
+//! A reader that closes its pipe, and passwords, which no output shows.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use crate::process::{Running, With, bare, dlock, outcome};
 use dlock_testkit::Server;
 use dlock_testkit::process::free_port;
 
-/// Reads the first line and goes. How long the command takes to end then.
+/// Reads the first line and closes the pipe. Returns how long the command takes to end after that.
 fn head(mut command: Command) -> Duration {
     command.stdout(Stdio::piped());
     let mut running = Running::start(command);
@@ -23,7 +23,7 @@ fn head(mut command: Command) -> Duration {
 }
 
 #[test]
-fn what_goes_on_for_ever_ends_when_its_reader_has_gone() {
+fn a_subcommand_that_follows_ends_when_its_reader_has_gone() {
     let (server, mut client) = Server::start().with_client();
     client.run("DLOCK.LOG RESET");
     client.int("DLOCK.ACQUIRE job owner PX 600000");
@@ -55,9 +55,9 @@ fn a_server_that_is_down_has_its_address_in_the_metrics_and_the_log() {
     }
     assert!(page.stderr.contains(&format!("missing: 127.0.0.1:{one}: ")), "{}", page.stderr);
     for arguments in [&["log"][..], &["graph"]] {
-        let told = of(arguments);
-        assert_eq!(told.code, Some(69), "{}", told.stderr);
-        assert!(told.stderr.contains(&format!("missing: localhost:{other}: ")), "{arguments:?}: {}", told.stderr);
+        let done = of(arguments);
+        assert_eq!(done.code, Some(69), "{}", done.stderr);
+        assert!(done.stderr.contains(&format!("missing: localhost:{other}: ")), "{arguments:?}: {}", done.stderr);
     }
     let mut cluster = bare();
     cluster.env("DLOCK_URL", format!("redis://u:s3cret@127.0.0.1:{one},127.0.0.1:{other}"));
@@ -93,8 +93,8 @@ fn no_message_has_a_password() {
         ] {
             let mut command = bare();
             command.env("DLOCK_URL", url).env("DLOCK_SENTINEL_PASSWORD", "s3cret");
-            let told = outcome(command.with(arguments));
-            assert!(!format!("{told:?}").contains("s3cret"), "{url} {arguments:?}: {told:?}");
+            let done = outcome(command.with(arguments));
+            assert!(!format!("{done:?}").contains("s3cret"), "{url} {arguments:?}: {done:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A command under a lock: what it gets, and what comes of it.
+//! `dlock run`: the environment and output of the command, and exit codes.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,18 @@ use dlock_testkit::process::free_port;
 use dlock_testkit::{Server, Setup, lock_info, soon};
 
 #[test]
-fn the_command_has_the_lock_and_is_told_who_it_is() {
+fn the_command_holds_the_lock_and_has_its_owner_and_token_in_the_environment() {
     let (server, notes) = (Server::start(), Notes::new());
     let mut command = dlock(&server);
     let script =
         notes.script(&format!("echo $DLOCK_NAME $DLOCK_OWNER $DLOCK_TOKEN > {}; read x", notes.path("env").display()));
     command.args(["run", "--lease", "20s", "job:1", "--"]).args(script).stdin(std::process::Stdio::piped());
     let mut running = Running::start(command);
-    let told = notes.line("env");
+    let environment = notes.line("env");
     let info = lock_info(&mut server.client(), "job:1 FULL").expect("a lock");
     let hold = &info.holds()[0];
     let owner = String::from_utf8(hold.owner.clone()).expect("readable");
-    assert_eq!(told, format!("job:1 {owner} {}", hold.token));
+    assert_eq!(environment, format!("job:1 {owner} {}", hold.token));
     let host = nix::unistd::gethostname().expect("a name").into_string().expect("readable");
     let random = owner.strip_prefix(&format!("{host}:{}:", running.child().id())).expect("this machine, that process");
     assert!(random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()), "{owner}");
@@ -79,7 +79,7 @@ fn shared_locks_are_held_together() {
 }
 
 #[test]
-fn what_cannot_be_run_is_told_as_a_shell_does() {
+fn a_program_that_cannot_be_run_gives_the_exit_code_of_a_shell() {
     let (server, notes) = (Server::start(), Notes::new());
     std::fs::write(notes.path("plain"), "no program").expect("a file");
     for (program, code) in [("/nowhere/at/all", 127), (notes.path("plain").to_str().expect("a path"), 126)] {

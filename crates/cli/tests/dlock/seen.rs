@@ -1,4 +1,4 @@
-//! Looking at locks and taking them away, for programs: JSON and exit codes.
+//! `dlock info`, `ls`, `release`, `break` and `log` for programs: JSON and exit codes.
 
 use crate::process::{With, bare, dlock, outcome};
 use dlock_testkit::{Server, lock_info};
@@ -12,7 +12,7 @@ fn json(server: &Server, arguments: &[&str]) -> (serde_json::Value, Option<i32>)
 }
 
 #[test]
-fn info_shows_everybody() {
+fn info_shows_all_holders_and_waiters() {
     let (server, mut client) = Server::start().with_client();
     let tokens = ["a", "b"].map(|owner| client.int(format!("DLOCK.RLOCK doc {owner} PX 600000")));
     let _writer = server.waiter("DLOCK.WLOCK doc w BLOCK 0");
@@ -78,7 +78,7 @@ fn release_names_the_owner() {
 }
 
 #[test]
-fn break_asks_or_is_told_not_to() {
+fn break_needs_a_terminal_or_yes() {
     let (server, mut client) = Server::start().with_client();
     for owner in ["a", "b"] {
         client.int(format!("DLOCK.RLOCK doc {owner} PX 600000"));
@@ -123,7 +123,7 @@ fn break_leaves_a_trace_with_the_client_that_did_it() {
     assert_eq!([&entry["event"], &entry["key"], &entry["owner"]], ["break", "job", "alice"], "{log}");
     assert_eq!(entry["token"], token);
     assert!(entry["addr"].as_str().is_some_and(|addr| addr.starts_with("127.0.0.1:")), "{log}");
-    // A release in the name of the owner is none.
+    // A release in the name of the owner leaves no event.
     client.int("DLOCK.ACQUIRE job alice PX 600000");
     assert_eq!(outcome(dlock(&server).with(["release", "job", "alice"])).code, Some(0));
     assert_eq!(json(&server, &["log", "--event", "break"]).0.as_array().map(Vec::len), Some(1));
@@ -143,7 +143,7 @@ fn other_keys_are_left_alone() {
 }
 
 #[test]
-fn the_server_is_that_of_the_option_before_that_of_the_environment() {
+fn the_server_of_the_option_wins_over_that_of_the_environment() {
     let server = Server::start();
     server.client().int("DLOCK.ACQUIRE job me PX 600000");
     let mut command = bare();

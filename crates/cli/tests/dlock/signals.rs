@@ -43,7 +43,7 @@ fn a_command_that_a_signal_ends_has_the_code_of_a_shell() {
 }
 
 #[test]
-fn one_that_waits_leaves_the_queue_and_dies_of_the_signal() {
+fn a_run_that_waits_leaves_the_queue_and_dies_of_the_signal() {
     let server = Server::start();
     server.client().int("DLOCK.ACQUIRE job holder PX 600000");
     for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -67,7 +67,7 @@ fn nohup_is_respected() {
     let pid = notes.pid();
     running.signal(libc::SIGHUP);
     running.signal(libc::SIGUSR1);
-    // The second one came through, so the first one did not.
+    // The command died of USR1, so it has ignored HUP.
     assert_eq!(running.outcome().code, Some(128 + libc::SIGUSR1));
     assert!(!alive(pid));
 }
@@ -84,7 +84,7 @@ fn stopped(pid: i32) -> bool {
 }
 
 #[test]
-fn stop_and_continue_are_for_both() {
+fn stop_and_continue_reach_the_run_and_its_command() {
     let (server, notes) = (Server::start(), Notes::new());
     let mut running = job(&server, &notes, "600s", "while :; do sleep 0.01; done");
     let pid = notes.pid();
@@ -112,7 +112,7 @@ fn a_command_that_does_not_stop_keeps_its_lock() {
 }
 
 #[test]
-fn a_command_is_not_continued_after_its_lease() {
+fn a_command_that_is_continued_after_its_lease_is_ended() {
     let (server, notes) = (Server::start(), Notes::new());
     let mut running = job(&server, &notes, "3s", "while :; do sleep 0.01; done");
     let pid = notes.pid();

@@ -21,7 +21,7 @@ fn json(server: &Server, arguments: &[&str]) -> Value {
     serde_json::from_str(&done.stdout).expect("JSON")
 }
 
-/// The outcome of a script of a shell in which `dlock` is this one.
+/// Runs a shell script that finds this `dlock` on its path.
 fn shell(server: &Server, script: &str) -> Outcome {
     let fields = dlock(server);
     let folder = Path::new(fields.get_program()).parent().expect("a folder").display().to_string();
@@ -46,7 +46,7 @@ fn a_lock_is_acquired_renewed_and_released_by_processes_of_their_own() {
     let renewed = json(&server, &["renew", "deploy", owner, "--token", &token, "--lease", "3h", "--json"]);
     assert_eq!((&renewed["renewed"], &renewed["name"]), (&true.into(), &"deploy".into()));
     assert!(client.int("PTTL deploy") > 7_200_000);
-    // Without a time, it has the lease that it was given last.
+    // Without `--lease`, the hold keeps the lease that it was given last.
     client.int("PEXPIRE deploy 600000");
     json(&server, &["renew", "deploy", owner, "--json"]);
     assert!(client.int("PTTL deploy") > 7_200_000);
@@ -57,7 +57,7 @@ fn a_lock_is_acquired_renewed_and_released_by_processes_of_their_own() {
 }
 
 #[test]
-fn what_is_not_theirs_is_refused() {
+fn a_renewal_or_release_by_another_owner_or_token_is_refused() {
     let (server, mut client) = Server::start().with_client();
     let lock = json(&server, &["acquire", "deploy", "--lease", "1h"]);
     let (owner, token) = (lock["owner"].as_str().expect("an owner"), lock["token"].as_u64().expect("a token"));
@@ -74,7 +74,7 @@ fn what_is_not_theirs_is_refused() {
         assert!(refused.stderr.contains(why), "{arguments:?}: {}", refused.stderr);
     }
     assert_eq!(server.holders("deploy"), [owner]);
-    // The lock of a former owner is another one's.
+    // The former owner has lost the lock to bob.
     client.int("DEL deploy");
     client.int("DLOCK.ACQUIRE deploy bob PX 600000");
     for command in ["renew", "release"] {
@@ -102,7 +102,7 @@ fn an_acquisition_waits_or_is_refused_and_names_the_holder() {
 }
 
 #[test]
-fn an_acquisition_that_is_ended_or_cannot_be_told_holds_nothing() {
+fn an_acquisition_that_is_interrupted_or_cannot_print_holds_nothing() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE deploy alice PX 600000");
     let mut waits = Running::start(dlock(&server).with(["acquire", "deploy", "--lease", "1h"]));
@@ -161,7 +161,7 @@ fn lines_of_a_file_are_read_alike_by_a_shell_and_by_a_runner() {
         let refused = run(&server, &["acquire", name, "--lease", "1h", "--env=file"]);
         assert_eq!(refused.code, Some(64), "{name}: {}", refused.stderr);
     }
-    // For shells of their own, a file of `--env` has the names in quotes.
+    // A file of `--env` is for shells only, and has values in quotes.
     let file = notes.path("shell").display().to_string();
     let done = shell(&server, &format!("dlock acquire 'it is' --lease 1h --label 'a b' --env > {file}"));
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -182,7 +182,7 @@ fn a_shell_reads_the_bytes_of_the_name() {
     }
 }
 
-/// The key is overwritten by another program: what was there is gone.
+/// The lock is gone: another program has overwritten its key.
 #[test]
 fn a_key_of_another_type_is_not_held() {
     let (server, mut client) = Server::start().with_client();
@@ -195,7 +195,7 @@ fn a_key_of_another_type_is_not_held() {
 }
 
 #[test]
-fn an_acquisition_with_a_closed_output_holds_nothing_and_one_into_the_void_does() {
+fn an_acquisition_with_a_closed_output_holds_nothing_and_one_into_dev_null_does() {
     let server = Server::start();
     let closed = shell(&server, "exec dlock acquire deploy --lease 1h >&-");
     assert_eq!(closed.code, Some(74), "{closed:?}");
@@ -219,7 +219,7 @@ fn an_acquisition_in_a_pipe_says_what_it_waits_for() {
 }
 
 #[test]
-fn a_refused_release_names_the_whole_owner_which_is_taken() {
+fn a_refused_renewal_or_release_names_the_whole_owner() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE deploy vm3:3352:8a19685554eee661 PX 600000");
     for command in ["renew", "release"] {
@@ -241,7 +241,7 @@ fn command_lines_that_name_too_little_are_refused() {
     for arguments in [
         &["acquire", "job"][..],
         &["acquire", "job", "--lease", "0"],
-        // Nothing is left of it when the grant has been read.
+        // No time of this lease is left when the client has read the grant.
         &["acquire", "job", "--lease", "1ms"],
         &["acquire", "job", "--lease", "2ms"],
         &["renew", "job", "alice", "--lease", "0"],
@@ -300,7 +300,7 @@ fn the_steps_of_the_page_for_github_actions_hold_one_lock() {
 fn terraform_plans_and_applies_under_one_lock_that_ends_with_the_script() {
     let (server, mut client) = Server::start().with_client();
     let notes = Notes::new();
-    // A stand-in that notes who has the lock.
+    // A stand-in that notes whether the lock is held.
     let log = notes.path("log").display().to_string();
     let terraform = format!("terraform() {{ dlock info terraform:prod >/dev/null; echo \"$1 $?\" >>'{log}'; }}\n");
     let script = |before_apply: &str| {

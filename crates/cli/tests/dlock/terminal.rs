@@ -1,4 +1,4 @@
-//! `dlock` on a terminal, which tmux is.
+//! `dlock` on a terminal, a pane of tmux.
 
 use std::process::Command;
 
@@ -36,7 +36,7 @@ impl Terminal {
         self.key("Enter");
     }
 
-    /// Types `dlock` and that.
+    /// Types `dlock` with these arguments.
     fn dlock(&self, arguments: &str) {
         self.enter(&format!("{} {arguments}", env!("CARGO_BIN_EXE_dlock")));
     }
@@ -120,7 +120,7 @@ fn top_goes_on_while_the_server_is_away() {
 }
 
 #[test]
-fn people_get_tables() {
+fn a_terminal_gets_tables() {
     let server = Server::start();
     server.client().int("DLOCK.ACQUIRE job alice PX 600000");
     let _bob = server.waiter("DLOCK.ACQUIRE job bob BLOCK 0");
@@ -165,7 +165,7 @@ fn ctrl_c_reaches_the_command_once() {
     let pid = notes.pid();
     terminal.key("C-c");
     soon("it came", || notes.read("log").starts_with("INT\n"));
-    // The next signal comes on the way that a second one would have taken.
+    // USR1 takes the way that a second INT would take: from `dlock run` to the command.
     let parent = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
     let parent: i32 = parent
         .rsplit(')')
@@ -300,7 +300,7 @@ fn top_sorts_scrolls_and_filters_10000_locks() {
 }
 
 #[test]
-fn a_run_says_whom_it_waits_for_and_nothing_where_nobody_looks() {
+fn a_run_says_whom_it_waits_for_on_a_terminal_only() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE deploy:x vm3:3352:8a19685554eee661 PX 600000");
     let _first = server.waiter("DLOCK.ACQUIRE deploy:x first BLOCK 0");
@@ -397,7 +397,7 @@ fn top_goes_back_by_escape_and_says_that_nothing_fits() {
     terminal.shows("the filter", |screen| screen.contains("only stock") && screen.contains("none of 1"));
     terminal.key("Escape");
     terminal.shows("all again", |screen| names(screen) == ["job"] && !screen.contains("only stock"));
-    // With nothing to go back from, it stays.
+    // Escape does nothing if nothing is open and there is no filter.
     terminal.key("Escape");
     client.int("DEL job");
     terminal.shows("that it goes on", |screen| screen.contains("no locks"));

@@ -16,7 +16,7 @@ fn dlock(port: u16) -> Command {
 }
 
 #[test]
-fn a_command_waits_and_runs_under_a_lock() {
+fn a_command_waits_and_runs_under_a_lock_over_tls() {
     let authority = Authority::new();
     let Some((server, port)) = authority.server(HOST, ANYBODY) else { return };
     let mut holder = server.client();
@@ -56,7 +56,7 @@ fn certificates_are_named_by_the_environment_too() {
 }
 
 #[test]
-fn a_server_that_is_not_trusted_counts_as_none() {
+fn a_server_that_is_not_trusted_is_unavailable() {
     let authority = Authority::new();
     let Some((_server, port)) = authority.server(HOST, ANYBODY) else { return };
     for command in [["run", "job", "--", "echo", "ran"].as_slice(), &["info", "job"]] {
@@ -76,7 +76,7 @@ fn certificates_that_make_no_sense_are_an_error_of_the_command_line() {
         ("rediss://localhost", "--cacert", &missing, "missing: No such file"),
         ("rediss://localhost", "--cacert", &empty, "no certificate"),
         ("rediss://localhost", "--cert", &ca, "--key"),
-        // Nothing is encrypted there, whatever whoever wrote this believes.
+        // The URL has no TLS, although the option asks for it.
         ("redis://localhost", "--cacert", &ca, "rediss://"),
     ];
     for (url, option, file, why) in cases {

@@ -1,5 +1,5 @@
-//! docs/troubleshooting.md: each command shows what the page shows, on a server with that trouble. So do the commands
-//! in docs/cli.md that show locks.
+//! Plays the commands of docs/troubleshooting.md on servers with that trouble, and the commands of docs/cli.md that
+//! show locks: they print what the page shows.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +35,7 @@ fn section_of(page: &str, heading: &str) -> Vec<Step> {
     steps
 }
 
-/// Runs the commands of a section. The page's servers are those.
+/// Runs the commands of a section on these servers, in the order of the page's ports.
 fn replay(steps: &[Step], servers: &[&Server]) {
     for step in steps {
         let with_ports = servers.iter().zip(6379..).fold(step.command.clone(), |command, (server, port)| {
@@ -117,7 +117,7 @@ fn two_at_once() {
     client.int("DLOCK.ACQUIRE report alice PX 200");
     let mut bob = server.waiter("DLOCK.ACQUIRE report bob PX 600000 BLOCK 0");
     bob.granted();
-    // The log has milliseconds.
+    // The log counts in milliseconds: the next event must not have the same time.
     let begin = client.now();
     client.pass(begin + 20);
     client.int("DEL report");

@@ -132,7 +132,7 @@ fn the_printed_lines_take_the_module_out_of_the_files() {
 }
 
 #[test]
-fn a_server_that_is_used_meanwhile_is_told() {
+fn uninstall_fails_while_a_program_still_takes_locks() {
     let server = used("");
     let port = server.port();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -145,11 +145,11 @@ fn a_server_that_is_used_meanwhile_is_told() {
         }
     });
     soon("it is busy", || !server.holders("busy:0").is_empty());
-    let told = run(&server, &["--yes", "--timeout", "1s"]);
+    let done = run(&server, &["--yes", "--timeout", "1s"]);
     stop.send(()).expect("a listener");
     busy.join().expect("no panic");
-    assert_eq!(told.code, Some(1), "{told:?}");
-    assert!(told.stderr.contains("a program still takes locks"), "{}", told.stderr);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.stderr.contains("a program still takes locks"), "{}", done.stderr);
 }
 
 #[test]
@@ -162,14 +162,14 @@ fn a_primary_and_its_replica_are_rid_of_the_module_one_after_the_other() {
         let done = run(server, &["--yes"]);
         assert_eq!(done.code, Some(0), "{done:?}");
     }
-    // The primary first: what it sends then has nothing of the module.
+    // The primary restarts first: then it sends nothing of the module to the replica.
     primary.client().send("SHUTDOWN NOW");
     primary.ended();
     primary.reconfigure(|setup| setup.without_module().conf("appendonly yes\naof-use-rdb-preamble no"));
     primary.boot();
     replica.wait_synced(&primary);
     let port = primary.port();
-    // A server that writes the AOF of what it has just received does not end.
+    // A server does not end while it writes the AOF after a full synchronization.
     soon("its AOF is written", || {
         let state = replica.client().text("INFO persistence");
         state.contains("aof_rewrite_in_progress:0") && state.contains("aof_rewrite_scheduled:0")
@@ -184,7 +184,7 @@ fn a_primary_and_its_replica_are_rid_of_the_module_one_after_the_other() {
 }
 
 #[test]
-fn replicas_are_told_and_follow_their_primary() {
+fn a_replica_is_cleared_after_its_primary() {
     let (primary, replica) = Server::start().with_replica();
     primary.client().int("DLOCK.ACQUIRE job alice PX 600000");
     soon("the replica has it", || replica.client().int("EXISTS job") == 1);
@@ -196,14 +196,14 @@ fn replicas_are_told_and_follow_their_primary() {
     let named = format!("127.0.0.1:{}", replica.port());
     assert!(done.stdout.contains(&named), "{}", done.stdout);
     assert!(done.stdout.contains("start the server before its replicas"), "{}", done.stdout);
-    // The replica waits for what its primary has deleted.
+    // The command waits until the replica has received the deletions of its primary.
     let done = run(&replica, &["--yes"]);
     assert_eq!((done.code, replica.client().int("EXISTS job")), (Some(0), 0), "{done:?}");
     assert!(done.stdout.contains("start the server after its primary"), "{}", done.stdout);
 }
 
 #[test]
-fn other_servers_and_urls_are_refused() {
+fn a_server_without_the_module_is_left_alone_and_urls_of_several_servers_are_refused() {
     let plain = Setup::plain().start();
     let none = run(&plain, &["--check"]);
     assert_eq!((none.code, none.stdout.contains("has no dlock module")), (Some(0), true), "{none:?}");

@@ -26,7 +26,7 @@ fn two_runs_of_one_name_come_one_after_the_other() {
 }
 
 #[test]
-fn twenty_that_wait_are_served_in_order() {
+fn twenty_runs_that_wait_are_served_in_order() {
     let (server, notes) = (Server::start(), Notes::new());
     let mut holder = server.client();
     holder.int("DLOCK.ACQUIRE job holder PX 600000");
@@ -47,7 +47,7 @@ fn twenty_that_wait_are_served_in_order() {
 }
 
 #[test]
-fn one_that_waits_sends_nothing() {
+fn a_run_that_waits_sends_nothing() {
     let (server, mut holder) = Server::start().with_client();
     holder.int("DLOCK.ACQUIRE job holder PX 600000");
     let running = Running::start(dlock(&server).with(["run", "--lease", "3s", "job", "--", "true"]));
@@ -63,7 +63,7 @@ fn one_that_waits_sends_nothing() {
     assert_eq!(running.outcome().code, Some(0));
 }
 
-/// From the release to the first byte that the command writes.
+/// Returns the time from the release to the first byte that the command writes.
 fn wake_up(server: &Server) -> Duration {
     let mut holder = server.client();
     holder.int("DLOCK.ACQUIRE job holder PX 600000");
@@ -85,7 +85,7 @@ fn a_command_runs_within_10_ms_of_the_release() {
     const ROUNDS: usize = 9;
     let server = Server::start();
     let mut best = Duration::MAX;
-    // A busy machine proves nothing: it gets more chances.
+    // A busy machine gets more chances.
     for _ in 0..8 {
         let mut times: Vec<_> = (0..ROUNDS).map(|_| wake_up(&server)).collect();
         times.sort();

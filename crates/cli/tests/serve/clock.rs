@@ -46,7 +46,7 @@ fn a_waiter_gets_in_when_the_lease_has_ended_and_gives_up_when_its_time_is_over(
 }
 
 #[test]
-fn what_is_kept_lives_on() {
+fn holds_of_live_sessions_are_renewed_as_the_clock_moves() {
     let (server, mut client) = moving();
     let mut holder = server.client();
     holder.int("DLOCK.ACQUIRE job a PX 1000 SESSION");
@@ -61,7 +61,7 @@ fn what_is_kept_lives_on() {
 }
 
 #[test]
-fn only_who_asks_for_it_gets_such_a_clock() {
+fn without_test_clock_the_clock_cannot_be_moved() {
     let server = serve(&[]);
     let error = server.client().error("DLOCK.CLOCK ADVANCE 1");
     assert!(error.contains("--test-clock"), "{error}");
@@ -69,7 +69,7 @@ fn only_who_asks_for_it_gets_such_a_clock() {
 
 /// The end of the writer's wait lets the reader in, whose time is over, too.
 #[test]
-fn who_gets_in_as_its_time_is_over_gets_its_token() {
+fn a_waiter_that_is_granted_as_its_time_is_over_gets_its_token() {
     let (server, mut client) = moving();
     client.int("DLOCK.RLOCK job a PX 3600000");
     let [mut writer, mut reader] = in_line(&server, ["DLOCK.WLOCK job b BLOCK 60000", "DLOCK.RLOCK job c BLOCK 60000"]);

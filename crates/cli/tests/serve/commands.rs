@@ -6,7 +6,7 @@ use dlock_testkit::{Client, int_of, text_of};
 use crate::process::{serve, waiting, with_clients};
 
 #[test]
-fn what_is_not_offered_says_why() {
+fn commands_that_are_not_offered_get_an_error_that_says_why() {
     let (_server, [mut client]) = with_clients();
     for (command, why) in [
         ("SET a b", "locks only"),
@@ -27,7 +27,7 @@ fn what_is_not_offered_says_why() {
 }
 
 #[test]
-fn events_are_heard() {
+fn keyspace_events_are_published() {
     let (server, [mut client, mut other]) = with_clients();
     let mut hears = server.client().resp3();
     hears.send("PSUBSCRIBE __keyspace@0__:*");
@@ -54,7 +54,7 @@ fn event_of(push: &Value) -> Option<String> {
 }
 
 #[test]
-fn a_client_that_hears_channels_of_resp2_sends_nothing_else() {
+fn a_subscriber_with_resp2_may_send_nothing_else() {
     let (_server, [mut client]) = with_clients();
     client.run("SUBSCRIBE a");
     assert!(client.error("DLOCK.ACQUIRE job a").contains("in this context"));
@@ -100,7 +100,7 @@ fn waiters_leave_with_their_connections_and_by_unblock() {
 }
 
 #[test]
-fn what_is_sent_behind_a_wait_comes_after_it() {
+fn requests_behind_a_wait_are_answered_after_it() {
     let (server, [mut client, mut other]) = with_clients();
     client.int("DLOCK.ACQUIRE job a PX 60000");
     other.send_all(&["DLOCK.ACQUIRE job b BLOCK 0", "PING"]);
@@ -159,7 +159,7 @@ fn a_password_is_asked_for() {
 }
 
 #[test]
-fn tools_find_their_way() {
+fn tools_find_commands_docs_and_clients() {
     let (_server, [mut client]) = with_clients();
     let count = client.int("COMMAND COUNT");
     let Value::Array(all) = client.run("COMMAND") else { panic!("no list") };

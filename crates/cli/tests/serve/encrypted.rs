@@ -14,7 +14,7 @@ use crate::process::serve;
 
 const HOST: &str = "127.0.0.1";
 
-/// Starts a server with a certificate, which asks clients for one if it is to.
+/// Starts a server with a certificate. If `asks`, the server asks clients for one, too.
 fn encrypted(authority: &Authority, asks: bool) -> Serve {
     let ca = authority.file("ca.pem").display().to_string();
     let options = ["--tls-ca", &ca];
@@ -53,7 +53,7 @@ fn a_client_locks_over_tls() {
     let authority = Authority::new();
     let server = encrypted(&authority, false);
     says(&dlock(&server, &authority, None, &["run", "job", "--", "echo", "ran"]), "ran\n");
-    // Replies of more than one message of TLS, and requests of several.
+    // Requests and replies take several records of TLS.
     let name = "k".repeat(50_000);
     says(&dlock(&server, &authority, None, &["run", &name, "--", "echo", "ran"]), "ran\n");
     let stranger = Authority::new();
@@ -115,7 +115,7 @@ fn a_crowd_of_handshakes_holds_up_nobody() {
         let said = ask(&mut watcher, "INFO clients\r\n", || {});
         said.contains(&format!("connected_clients:{count}\r\n"))
     };
-    // The machine may have the tests wait while the server goes on: a few times are enough.
+    // A busy machine may stop the test while the server goes on, so one success of ten is enough.
     let is_served_first = (0..10).any(|_| {
         let mut crowd: Vec<_> = (0..CROWD).map(|_| TcpStream::connect(&address).unwrap()).collect();
         soon("they are connected", || are_connected(CROWD + 2));
@@ -149,7 +149,7 @@ fn ask(client: &mut UnixStream, command: &str, between: impl FnOnce()) -> String
     String::from_utf8_lossy(&said[..count]).into_owned()
 }
 
-/// Returns what begins a handshake of TLS 1.2.
+/// Returns a ClientHello of TLS 1.2.
 fn hello() -> Vec<u8> {
     let extensions = [
         &[0, 10, 0, 4, 0, 2, 0, 29][..], // The group x25519.
@@ -163,14 +163,14 @@ fn hello() -> Vec<u8> {
 }
 
 #[test]
-fn who_does_not_finish_the_handshake_keeps_nobody_out() {
+fn clients_that_do_not_finish_the_handshake_keep_nobody_out() {
     let authority = Authority::new();
     let server = encrypted_with(&authority, &["--max-clients", "3"]);
     let mut silent: Vec<_> = (0..3).map(|_| TcpStream::connect((HOST, server.port())).unwrap()).collect();
     let began = Instant::now();
     says(&dlock(&server, &authority, None, &["run", "job", "--", "echo", "ran"]), "ran\n");
     silent.remove(0).read_to_end(&mut Vec::new()).expect("the oldest has gone");
-    // Less than a handshake may take.
+    // A handshake may take longer than that.
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }
 
@@ -188,7 +188,7 @@ fn a_new_certificate_is_taken_without_a_restart() {
 }
 
 #[test]
-fn certificates_that_make_no_sense_are_said() {
+fn invalid_certificates_are_refused_with_the_reason() {
     let authority = Authority::new();
     authority.sign(HOST);
     authority.sign("other");

@@ -9,7 +9,7 @@ use dlock_testkit::{Client, Serve, soon, text_of};
 
 use crate::process::{serve, with_clients};
 
-/// The bytes that the server may take more than when it was idle.
+/// How many bytes more than at idle the server may take.
 const MOST: u64 = 96 << 20;
 
 fn raw(server: &Serve) -> TcpStream {
@@ -28,7 +28,7 @@ fn others_are_served(server: &Serve) {
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn requests_that_are_too_large_or_malformed_are_refused() {
     let server = serve(&[]);
     for sent in [
         "*1\r\n$1073741824\r\n",
@@ -81,7 +81,7 @@ fn half_requests_of_many_are_bounded() {
 }
 
 #[test]
-fn more_clients_than_it_may_have_are_told() {
+fn clients_over_the_limit_are_refused() {
     let server = serve(&["--max-clients", "3"]);
     let held: Vec<_> = (0..3).map(|_| server.client()).collect();
     let mut said = String::new();
@@ -94,7 +94,7 @@ fn more_clients_than_it_may_have_are_told() {
 }
 
 #[test]
-fn who_does_not_log_in_keeps_nobody_out() {
+fn clients_that_do_not_log_in_keep_nobody_out() {
     let (_home, server) = with_password(&["--max-clients", "3"]);
     let mut silent: Vec<_> = (0..3).map(|_| raw(&server)).collect();
     let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
@@ -109,7 +109,7 @@ fn who_does_not_log_in_keeps_nobody_out() {
 }
 
 #[test]
-fn who_does_not_log_in_has_to_go_whatever_it_sends() {
+fn a_client_that_does_not_log_in_is_disconnected_whatever_it_sends() {
     let (_home, server) = with_password(&[]);
     let mut stranger = raw(&server);
     stranger.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -121,7 +121,7 @@ fn who_does_not_log_in_has_to_go_whatever_it_sends() {
 }
 
 #[test]
-fn a_subscriber_that_does_not_read_has_to_go() {
+fn a_subscriber_that_does_not_read_is_disconnected() {
     let server = serve(&[]);
     let mut deaf = server.client();
     deaf.run("PSUBSCRIBE *");
@@ -143,7 +143,7 @@ fn nothing_is_acquired_without_memory() {
 }
 
 #[test]
-fn what_a_killed_client_took_is_given_back() {
+fn the_memory_of_a_killed_client_is_freed() {
     let (server, [mut holder, mut killer]) = with_clients();
     holder.int("DLOCK.ACQUIRE job holder");
     let mut behind = server.client();
@@ -159,7 +159,7 @@ fn what_a_killed_client_took_is_given_back() {
 }
 
 #[test]
-fn what_a_client_hears_is_counted() {
+fn the_memory_of_subscriptions_is_counted() {
     let (server, [mut client]) = with_clients();
     let mut subscriber = server.client();
     for number in 0..10 {
@@ -205,7 +205,7 @@ fn the_replies_of_a_transaction_are_bounded() {
 }
 
 #[test]
-fn a_transaction_has_so_many_commands_at_most() {
+fn a_transaction_has_at_most_1000_commands() {
     let (_server, [mut client]) = with_clients();
     client.ok("MULTI");
     (0..1000).for_each(|_| client.queued("PING"));
@@ -214,7 +214,7 @@ fn a_transaction_has_so_many_commands_at_most() {
 }
 
 #[test]
-fn the_name_of_a_command_that_there_is_not_is_not_kept() {
+fn the_name_of_an_unknown_command_is_not_kept() {
     let (_server, [mut client, mut other]) = with_clients();
     let name = format!("x\nid=7 name={}", "x".repeat(100_000));
     assert!(other.error([name.as_str()]).starts_with("ERR unknown command"));
@@ -261,7 +261,7 @@ fn a_pattern_that_almost_matches_takes_no_time() {
 }
 
 #[test]
-fn each_guess_takes_its_time() {
+fn each_guess_of_a_password_takes_time() {
     let (_home, server) = with_password(&[]);
     let mut client = server.client();
     let began = Instant::now();

@@ -27,14 +27,14 @@ pub fn waiting(server: &Serve, count: u64) {
 }
 
 #[test]
-fn it_says_that_it_is_memory_only() {
+fn the_server_says_that_it_is_memory_only() {
     let server = serve(&[]);
     soon("it says so", || server.log().contains("memory only"));
     assert!(server.client().text("INFO server").contains("dlock_serve:memory only"));
 }
 
 #[test]
-fn it_ends_when_it_is_asked_to() {
+fn a_signal_ends_the_server() {
     let mut server = serve(&[]);
     assert_eq!(server.stop(), Some(0));
     soon("it says so", || server.log().contains("has stopped"));
@@ -65,7 +65,7 @@ fn a_unix_socket_is_for_those_who_may_open_it() {
 }
 
 #[test]
-fn what_it_is_started_with_is_checked() {
+fn options_are_checked_at_the_start() {
     for (options, says) in [
         (&["--set", "max-hold"][..], "NAME=VALUE"),
         (&["--set", "max-hold=-1"], "between 0 and"),

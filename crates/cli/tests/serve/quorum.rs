@@ -1,5 +1,5 @@
-//! A quorum of servers that remember nothing: they are killed and started again, and no two clients hold the lock. A
-//! member counts once it is older than the longest lease: its `run_id` and its age say that it was started again.
+//! A quorum of servers that lose their locks: they are killed and started again, and no two clients hold the lock. The
+//! `run_id` and the age of a server show a restart. After one, it counts when it is older than the longest lease.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,13 +26,13 @@ fn client(ports: &[u16]) -> Client {
 }
 
 #[tokio::test]
-async fn kills_of_three_let_nobody_in_twice() {
+async fn kills_of_three_servers_give_no_two_clients_the_lock() {
     chaos(3, Duration::from_secs(9), 58).await;
 }
 
 #[tokio::test]
 #[ignore = "minutes: make quorum-serve"]
-async fn kills_of_three_and_of_five_let_nobody_in_twice() {
+async fn kills_of_three_and_of_five_servers_give_no_two_clients_the_lock() {
     for seed in 0..3 {
         chaos(3, Duration::from_secs(60), seed).await;
         chaos(5, Duration::from_secs(60), seed).await;
@@ -72,7 +72,7 @@ async fn chaos(count: usize, time: Duration, seed: u64) {
     for worker in workers {
         worker.await.expect("a worker");
     }
-    let kills = kills.join().expect("the one that kills");
+    let kills = kills.join().expect("the thread that kills");
     let book = book.lock().unwrap();
     eprintln!("{count} servers, {kills} kills, {} locks", book.len());
     assert_eq!(violations(&book), [""; 0]);

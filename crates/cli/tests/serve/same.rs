@@ -171,7 +171,7 @@ const HISTORIES: &[&[&str]] = &[
     ],
 ];
 
-/// Returns what a server says to a history. Numbers that no two servers share are left out.
+/// Returns the replies of a server to a history, without numbers that differ between servers.
 fn said(port: u16, history: &[&str], is_resp3: bool) -> Vec<String> {
     let connect = || Client::connect(port).unwrap();
     let open = || if is_resp3 { connect().resp3() } else { connect() };
@@ -209,7 +209,7 @@ fn the_replies_are_those_of_the_module() {
     }
 }
 
-/// The error for a command that is not there says more here.
+/// Compares two replies. The error of `dlock serve` for an unknown command says more.
 fn same(ours: &str, theirs: &str) -> bool {
     match theirs.split_once("ERR unknown command ") {
         Some((before, _)) => ours.starts_with(before) && ours.contains("ERR unknown command "),

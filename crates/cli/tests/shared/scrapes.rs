@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How long Prometheus may wait beside any number of them. It gives up after 10 s.
+/// How long a scrape may take beside other connections. Prometheus gives up after 10 s.
 const SOON: Duration = Duration::from_secs(2);
 
 /// How long a connection without a request may stay open.
@@ -36,7 +36,7 @@ pub fn are_answered_beside_idle_connections(address: &str, path: &str) {
         scrape(address, path);
         drop(idle);
     }
-    // Some that begin a request, and some that never read the reply to theirs.
+    // Half of these connections begin a request, the others never read the reply to theirs.
     let mut slow: Vec<_> = (0..64).map(|_| connect(address)).collect();
     slow.iter_mut().step_by(2).for_each(|stream| stream.write_all(b"GET /met").expect("a reader"));
     slow.iter_mut().skip(1).step_by(2).for_each(|stream| {
@@ -45,7 +45,7 @@ pub fn are_answered_beside_idle_connections(address: &str, path: &str) {
     scrape(address, path);
     drop(slow);
     closes(connect(address), |_| {});
-    // A byte now and then is no request.
+    // Single bytes now and then do not keep a connection open.
     closes(connect(address), |stream| _ = stream.write_all(b"G"));
 }
 

@@ -1,10 +1,10 @@
-//! A way to a server, which can hold back everything that is sent.
+//! A proxy of a server that can hold back requests and replies.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-/// Whether to hold back what is sent.
+/// Decides whether to hold back a piece of a stream, and all that follows it.
 pub type Holds = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Opens a gate to a server, and returns its port. Requests that are held back never arrive, nor do later ones.
@@ -12,18 +12,18 @@ pub fn gate(server: u16, holds: impl Fn(&str) -> bool + Send + Sync + 'static) -
     open(server, Arc::new(holds), Arc::new(|_| false))
 }
 
-/// The same for what the server sends.
+/// Opens a gate that holds back what the server sends.
 pub fn gate_of_replies(server: u16, holds: impl Fn(&str) -> bool + Send + Sync + 'static) -> u16 {
     open(server, Arc::new(|_| false), Arc::new(holds))
 }
 
-/// The same for both.
+/// Opens a gate that holds back requests and replies.
 pub fn open(server: u16, holds_requests: Holds, holds_replies: Holds) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("an address").port();
     std::thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // A server that has gone lets nobody in.
+            // A server that has ended accepts no connection.
             let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
             let _ = (client.set_nodelay(true), server.set_nodelay(true));
             let (to_client, from_server) = (client.try_clone().expect("a copy"), server.try_clone().expect("a copy"));

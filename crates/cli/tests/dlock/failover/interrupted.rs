@@ -1,4 +1,4 @@
-//! A failover that is interrupted: whatever has been done is undone, ends by itself, or is finished by Sentinel.
+//! A failover that is interrupted: each step is undone, ends by itself, or is finished by Sentinel.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn is_coordinated(server: &Server) -> bool {
     Version::of(&mut server.client()) >= Version::Valkey(9, 0)
 }
 
-/// `dlock` that has come to a step.
+/// A `dlock failover` that has reached a step.
 struct Halted {
     running: Running,
     /// The messages of `dlock` so far.
@@ -59,12 +59,12 @@ fn write(server: &Server) -> Duration {
 }
 
 #[test]
-fn while_writes_are_paused_it_can_be_ended_in_any_way() {
+fn while_writes_are_paused_a_signal_a_timeout_or_a_kill_ends_the_failover() {
     let primary = Server::start();
     if is_coordinated(&primary) {
         return skipped("Sentinel of this server coordinates failovers itself");
     }
-    // Does not say how far it is, once writes are paused.
+    // The replica does not tell its offset once writes are paused.
     let replica = Server::start();
     let port = primary.port();
     let way = gate(replica.port(), move |request| {
@@ -86,7 +86,7 @@ fn while_writes_are_paused_it_can_be_ended_in_any_way() {
     assert!(said.contains("CLIENT UNPAUSE") && said.contains("ended by SIGINT"), "{said}");
     assert!(write(&primary) < Duration::from_secs(5), "not only when the pause is over");
 
-    // By the time it was given.
+    // By its timeout.
     again();
     let late = outcome(failover("1s"));
     assert_eq!(late.code, Some(1), "{late:?}");
@@ -103,7 +103,7 @@ fn while_writes_are_paused_it_can_be_ended_in_any_way() {
 }
 
 #[test]
-fn a_primary_that_is_lost_half_way_stays_the_primary() {
+fn a_primary_whose_connection_breaks_at_replicaof_stays_the_primary() {
     let primary = Server::start();
     if is_coordinated(&primary) {
         return skipped("Sentinel of this server coordinates failovers itself");
@@ -124,7 +124,7 @@ fn if_the_pause_ends_too_early_the_primary_keeps_what_it_has_granted() {
     if is_coordinated(&primary) {
         return skipped("Sentinel of this server coordinates failovers itself");
     }
-    // Arrives when writes have not been paused for half a second.
+    // `REPLICAOF` arrives half a second after the end of the pause.
     let was_sent = Arc::new(AtomicBool::new(false));
     let is_sent = was_sent.clone();
     let late = move |request: &str| {
@@ -134,7 +134,7 @@ fn if_the_pause_ends_too_early_the_primary_keeps_what_it_has_granted() {
         }
         false
     };
-    // Grants of that time do not come to the replica.
+    // The replica does not get the grants of that half second.
     let port = primary.port();
     let lost = move |stream: &str| stream.contains("DLOCK.APPLY") && was_sent.load(Ordering::Relaxed);
     let way = gate::open(port, Arc::new(late), Arc::new(lost));
@@ -151,7 +151,7 @@ fn if_the_pause_ends_too_early_the_primary_keeps_what_it_has_granted() {
     nothing_is_granted_twice(&load.end(replica.port(), port));
 }
 
-/// A URL of a single Sentinel, which never gets the order.
+/// `dlock failover` with a single Sentinel, which never gets the command to fail over.
 fn without_order(sentinels: &Sentinels) -> Command {
     let way = gate(sentinels.ports()[0], |request| request.contains("FAILOVER"));
     bare().with(["-s", &format!("redis-sentinel://127.0.0.1:{way}/locks"), "failover"])
@@ -175,7 +175,7 @@ fn if_sentinel_promotes_nobody_the_old_primary_is_the_primary_again() {
 
 #[test]
 #[ignore = "Sentinel takes half a minute; make failovers"]
-fn killed_with_no_primary_left_sentinel_promotes_one() {
+fn if_the_failover_is_killed_without_a_primary_sentinel_promotes_a_replica() {
     let (servers, sentinels) = watched(1);
     if is_coordinated(&servers[0]) {
         return skipped("Sentinel of this server coordinates failovers itself");

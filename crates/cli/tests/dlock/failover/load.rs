@@ -1,4 +1,4 @@
-//! Clients of every server that ask for the same fresh names while a primary gives way, and what they were granted.
+//! Clients of all servers that acquire the same new locks during a failover, and the grants that they get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +14,10 @@ use redis::Value;
 const CLIENTS: u64 = 3;
 /// How often each asks for another name.
 const PERIOD: Duration = Duration::from_millis(10);
-/// Longer than any test: whoever got a lock keeps it.
+/// Longer than any test: no lock lapses.
 const LEASE_MS: u64 = 600_000;
 
-/// How the names of a client end that asks Sentinel.
+/// The end of the names that the client acquires which asks Sentinel.
 const THROUGH: &str = "through-sentinel";
 
 struct Grant {
@@ -33,7 +33,8 @@ struct Field {
     tag: &'static str,
     is_over: AtomicBool,
     grants: Mutex<Vec<Grant>>,
-    told: Mutex<BTreeMap<String, (Instant, Instant)>>,
+    /// For each kind of refusal, when it came first and last.
+    refusals: Mutex<BTreeMap<String, (Instant, Instant)>>,
 }
 
 pub struct Load {
@@ -55,8 +56,8 @@ pub struct Figures {
     pub nobody_gets_in_for: Duration,
     /// The same of a client that finds the primary through Sentinel.
     pub sentinel_names_nobody_for: Duration,
-    /// First words of errors, and for how long they came.
-    pub told: BTreeMap<String, Duration>,
+    /// For how long each kind of refusal came: `nil`, `closed`, or the first word of an error.
+    pub refusals: BTreeMap<String, Duration>,
 }
 
 impl Load {
@@ -68,7 +69,7 @@ impl Load {
             tag,
             is_over: AtomicBool::new(false),
             grants: Mutex::default(),
-            told: Mutex::default(),
+            refusals: Mutex::default(),
         });
         let mut clients = Vec::new();
         for port in ports.iter().copied() {
@@ -82,14 +83,14 @@ impl Load {
         load
     }
 
-    /// A client more, which asks this Sentinel where the primary is.
+    /// Adds a client that asks this Sentinel where the primary is.
     pub fn through(mut self, sentinel: u16) -> Self {
         let field = self.field.clone();
         self.clients.push(std::thread::spawn(move || field.ask(|| Sentinels::primary(sentinel), THROUGH)));
         self
     }
 
-    /// Waits until anybody has been granted many locks more.
+    /// Waits until the clients have been granted 100 more locks.
     #[track_caller]
     pub fn goes_on(&self) {
         let count = || self.field.grants.lock().expect("no client has failed").len();
@@ -97,7 +98,7 @@ impl Load {
         soon("locks are granted", || count() > before + 100);
     }
 
-    /// Ends it. `old` has given way to `new`.
+    /// Ends the load, after `old` has handed over to `new`.
     #[track_caller]
     pub fn end(self, old: u16, new: u16) -> Figures {
         self.field.is_over.store(true, Ordering::Relaxed);
@@ -121,7 +122,7 @@ impl Load {
             old_grants_on_for: last.zip(first).map_or(Duration::ZERO, |(last, first)| last.duration_since(first)),
             nobody_gets_in_for: longest_gap(&grants, |_| true),
             sentinel_names_nobody_for: longest_gap(&grants, |name| name.ends_with(THROUGH)),
-            told: self.field.told(),
+            refusals: self.field.refusals(),
         }
     }
 }
@@ -137,7 +138,7 @@ fn longest_gap(grants: &[Grant], wanted: impl Fn(&str) -> bool) -> Duration {
 }
 
 impl Field {
-    /// Asks the server that is at this place for name after name.
+    /// Acquires name after name on the server whose port `place` returns.
     fn ask(&self, place: impl Fn() -> Option<u16>, number: &str) {
         let mut connection: Option<(u16, Client)> = None;
         let mut last = None;
@@ -159,26 +160,26 @@ impl Field {
                     let grant = Grant { port, name, token, at: Instant::now() };
                     self.grants.lock().expect("no client has failed").push(grant);
                 }
-                Ok(Ok(_)) => self.is_told("nil"),
+                Ok(Ok(_)) => self.note_refusal("nil"),
                 Ok(Err(error)) => {
-                    self.is_told(error.split(' ').next().expect("a word"));
+                    self.note_refusal(error.split(' ').next().expect("a word"));
                     connection = None;
                 }
                 Err(_) => {
-                    self.is_told("closed");
+                    self.note_refusal("closed");
                     connection = None;
                 }
             }
         }
     }
 
-    fn is_told(&self, what: &str) {
-        let (mut told, now) = (self.told.lock().expect("no client has failed"), Instant::now());
-        told.entry(what.to_owned()).or_insert((now, now)).1 = now;
+    fn note_refusal(&self, kind: &str) {
+        let (mut refusals, now) = (self.refusals.lock().expect("no client has failed"), Instant::now());
+        refusals.entry(kind.to_owned()).or_insert((now, now)).1 = now;
     }
 
-    fn told(&self) -> BTreeMap<String, Duration> {
-        let told = self.told.lock().expect("no client has failed");
-        told.iter().map(|(word, (first, last))| (word.clone(), *last - *first)).collect()
+    fn refusals(&self) -> BTreeMap<String, Duration> {
+        let refusals = self.refusals.lock().expect("no client has failed");
+        refusals.iter().map(|(kind, (first, last))| (kind.clone(), *last - *first)).collect()
     }
 }

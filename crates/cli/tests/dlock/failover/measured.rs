@@ -75,7 +75,7 @@ fn order(sentinels: &Sentinels) {
     sentinel.ok("SENTINEL FAILOVER locks");
 }
 
-/// Paused for a fixed time, with nobody to make the old primary a replica before its end.
+/// Pauses writes for a fixed time and orders a failover. The old primary may be a replica only after the pause.
 fn paused(servers: &[Server], sentinels: &Sentinels) {
     servers[0].client().ok("CLIENT PAUSE 15000 WRITE");
     servers[1..].iter().for_each(|replica| replica.wait_synced(&servers[0]));
@@ -92,7 +92,7 @@ pub fn print(server: &Server, procedure: &str, figures: &Figures) {
     let server = Version::of(&mut server.client());
     let seconds =
         |time: Duration| if time.is_zero() { "–".to_owned() } else { format!("{:.2} s", time.as_secs_f64()) };
-    let refused = figures.told.get("NOREPLICAS").copied().unwrap_or_default();
+    let refused = figures.refusals.get("NOREPLICAS").copied().unwrap_or_default();
     let times = [figures.old_grants_on_for, figures.nobody_gets_in_for, figures.sentinel_names_nobody_for, refused];
     let times = times.map(seconds).join(" | ");
     println!("| {server:?} | {procedure} | {} of {} | {} | {times} |", figures.twice, figures.locks, figures.lost);

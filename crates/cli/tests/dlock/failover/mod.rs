@@ -27,7 +27,7 @@ fn at(server: &Server, arguments: &[&str]) -> Command {
     bare().with(["-s", &format!("redis://127.0.0.1:{}", server.port())]).with(arguments)
 }
 
-/// A primary, two replicas, and the Sentinels that watch them.
+/// A primary, its replicas, and the Sentinels that watch them.
 fn watched(replicas: usize) -> (Vec<Server>, Sentinels) {
     let mut servers = vec![Server::start()];
     servers.extend((0..replicas).map(|_| servers[0].replica()).collect::<Vec<_>>());
@@ -47,7 +47,7 @@ fn promoted(done: &Outcome, servers: &[&Server]) -> usize {
 fn nothing_is_granted_twice(figures: &Figures) {
     assert_eq!((figures.twice, figures.lost), (0, 0), "{figures:?}");
     assert!(figures.locks > 100, "{figures:?}");
-    for word in figures.told.keys() {
+    for word in figures.refusals.keys() {
         assert!(["nil", "READONLY", "MOVED", "NOREPLICAS", "closed"].contains(&word.as_str()), "{word}");
     }
 }

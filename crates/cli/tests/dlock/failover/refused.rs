@@ -1,4 +1,4 @@
-//! Hand-overs that `dlock failover` does not begin.
+//! Failovers that `dlock failover` does not begin.
 
 use super::gate::gate_of_replies;
 use super::{at, of, watched};
@@ -36,14 +36,14 @@ fn a_dry_run_prints_every_command_and_sends_none() {
         assert_eq!(planned[1], format!("127.0.0.1:{old}> REPLICAOF 127.0.0.1 {old}"));
         assert_eq!(planned[3], format!("127.0.0.1:{sentinel}> SENTINEL FAILOVER locks"));
     }
-    // The same commands, not others.
+    // A failover sends the commands that the dry run has printed.
     let done = outcome(of(&sentinels, &["failover"]));
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(commands(&done.stderr), planned);
 }
 
 #[test]
-fn a_replica_that_is_missing_lags_or_lacks_the_module_stops_it() {
+fn a_replica_that_is_missing_lags_or_lacks_the_module_stops_the_failover() {
     let primary = Server::start();
     is_refused(&outcome(at(&primary, &["failover"])), 1, "no such replica", &primary);
     let replica = primary.replica();
@@ -55,7 +55,7 @@ fn a_replica_that_is_missing_lags_or_lacks_the_module_stops_it() {
     replica.client().ok("REPLICAOF 127.0.0.1 1");
     let named = format!("127.0.0.1:{}", replica.port());
     is_refused(&outcome(at(&primary, &["failover", "--to", &named])), 1, "no such replica", &primary);
-    // Connected, and without what the primary has done last.
+    // The replica is connected, and lacks the last write of the primary.
     let way = gate_of_replies(primary.port(), |stream| stream.contains("held-back"));
     replica.client().ok(format!("REPLICAOF 127.0.0.1 {way}"));
     replica.wait_synced(&primary);

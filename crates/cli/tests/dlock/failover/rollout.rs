@@ -16,8 +16,8 @@ fn without_the_module(conf: &str) -> Vec<Server> {
 /// Restarts the old primary with the module, as the command says, and takes a lock.
 #[track_caller]
 fn complete(servers: &mut [Server], new: usize, stderr: &str) {
-    let told = format!("127.0.0.1:{} has no dlock module: restart it with the module before", servers[0].port());
-    assert!(stderr.contains(&told), "{stderr}");
+    let advice = format!("127.0.0.1:{} has no dlock module: restart it with the module before", servers[0].port());
+    assert!(stderr.contains(&advice), "{stderr}");
     servers[0].shutdown();
     servers[0].reconfigure(Setup::with_module);
     servers[0].boot();
@@ -55,7 +55,7 @@ fn under_sentinel_the_module_comes_without_losing_writes() {
 }
 
 #[test]
-fn a_replica_without_the_module_stops_it_here_too() {
+fn a_primary_without_the_module_does_not_hand_over_to_a_replica_without_it() {
     let primary = Setup::plain().start();
     let replica = Setup::plain().replica_of(&primary);
     let refused = outcome(at(&primary, &["failover"]));
