@@ -5,10 +5,9 @@
 //! the start after that drops it, unless an `EXEC` follows, although clients had their replies.
 //!
 //! After such a cut, and before anything else is appended, the module therefore replicates two commands that do
-//! nothing: the
-//! server makes a transaction of them, and its `EXEC` ends the open one. They do not come with the first change, because
-//! Redis up to 8.2 and Valkey up to 8.1 leave out what the user `default` may not run in a transaction. If the file was not
-//! cut inside a transaction, they change nothing.
+//! nothing. The server makes a transaction of them, and its `EXEC` ends the open one. They are not sent together with
+//! the first change, because Redis up to 8.2 and Valkey up to 8.1 leave out what the user `default` may not run in a
+//! transaction. If the file was not cut inside a transaction, they change nothing.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,7 +25,7 @@ use crate::state::wake_now;
 enum Phase {
     /// The file is as it was written.
     Whole,
-    /// The server has cut it: the end of a turn has to end the transaction.
+    /// The server has cut the file: the end of a turn has to end the transaction.
     Cut,
     /// The transaction has ended: the timer has to end the calls at the end of each turn.
     Ended,
@@ -48,7 +47,7 @@ pub fn load_begins(context: &mut Context<'_>) {
     FILES.replace((folder, sizes));
 }
 
-/// Records that the server has cut a file that is smaller than before.
+/// Finds out whether the server has cut a file: then it is smaller than before.
 pub fn load_ends() {
     let (folder, before) = FILES.take();
     if before.is_empty() {
@@ -70,10 +69,12 @@ fn sizes_in(folder: &PathBuf) -> Sizes {
     entries.filter_map(|entry| Some((entry.file_name(), metadata(entry.path()).ok()?.len()))).collect()
 }
 
-/// Ends the transaction as soon as this server is a primary that is not held still: after a start in the first turn, before
-/// a client is served. (With I/O threads, a request that came during the load may be served first; so may others in the turn
-/// of a promotion, or when a pause ends.) What such a turn has changed before lies in the open transaction: it counts, unless
-/// the user `default` may not run it.
+/// Ends the transaction as soon as this server is a primary that is not held still: after a start, in the first turn
+/// and before a client is served.
+///
+/// With I/O threads, a request that came during the load may be served first, and so may requests in the turn of a
+/// promotion or of the end of a pause. Their changes lie in the open transaction, and count unless the user `default`
+/// may not run them.
 pub fn turn_ends(context: &mut Context<'_>) {
     let flags = context.flags();
     if PHASE.get() != Phase::Cut || !flags.is_primary() || flags.is_loading() || is_held_still() {

@@ -15,7 +15,7 @@ struct Known {
     addr: Box<[u8]>,
 }
 
-/// The clients that were looked up, each at the place that its id has: the server makes a system call for an address.
+/// The clients that were looked up, each at the place of its id: without this, each address costs a system call.
 /// Ids are not used again, and a connection keeps its address.
 static KNOWN: UnderLock<RefCell<Vec<Known>>> = UnderLock::new(RefCell::new(Vec::new()));
 

@@ -11,7 +11,7 @@ use crate::ffi::UnderLock;
 use crate::ffi::config::{Setting, load, register};
 use crate::ffi::context::Context;
 
-/// Each at its discriminant.
+/// The settings, each at its discriminant.
 static SETTINGS: UnderLock<[Setting; Which::ALL.len()]> = UnderLock::new(all());
 
 /// Returns the operator's settings, as the engine wants them.

@@ -1,4 +1,4 @@
-//! Every error a client can get, and its text. The first word is the code. The core words its own.
+//! Every error a client can get, and its text. The first word is the code. Errors of the core have their own texts.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ pub enum Error {
     Malformed(Malformed),
     /// The engine refuses.
     Fault(Fault),
-    /// A client sent it to a replica.
+    /// A client sent the command to a replica.
     ReadOnly,
     /// The running transaction or script has begun a pause of all writes.
     HeldStill,
@@ -26,13 +26,13 @@ pub enum Error {
     Effect(DecodeError),
     /// `SESSION` where there is no client connection.
     NoConnection,
-    /// `LOG` has no such subcommand: the text.
+    /// `LOG` has no such subcommand, with the text of the error.
     Subcommand(String),
-    /// The user may not see the log: it may not run this command.
+    /// The user may not read the log, since it may not run this command.
     NotForUser(&'static str),
     /// The user may not name the sessions of others.
     NotOperator,
-    /// The engine is at work.
+    /// The engine is at work, so that it cannot take a command.
     Busy,
 }
 

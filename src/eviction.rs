@@ -1,4 +1,5 @@
-//! Warns if the server may evict locks (an evicted lock is a freed lock), and if it frees a large one at once.
+//! Warns if the server may evict locks (an evicted lock is a freed lock), and if it frees large locks in the event
+//! loop.
 
 use redis_module::Context as ServerContext;
 use redis_module_macros::config_changed_event_handler;
@@ -29,7 +30,7 @@ pub fn warn_if_locks_can_be_evicted(context: &ServerContext) {
     }
 }
 
-/// Warns at load, and whenever the setting changes: the removal of an expired key with very many holds holds the server up.
+/// Warns at load, and whenever the setting changes: the removal of an expired key with many holds delays the server.
 pub fn warn_if_locks_are_freed_at_once(context: &ServerContext) {
     let setting = with_own(context, |context| context.setting(c"lazyfree-lazy-expire")).unwrap_or_default();
     if setting == b"no" {

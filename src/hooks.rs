@@ -1,5 +1,5 @@
-//! The server calls these functions beside commands: hooks, for keys that go and clients that leave, and the timer. A hook
-//! writes no key: it tells the engine. The timer lets the engine act, after the running command.
+//! Hooks, which the server calls when a key is removed or a client leaves, and the timer. A hook writes no key: it
+//! tells the engine. The timer lets the engine act, after the running command.
 
 use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Lock, Name, Token, TokenClock};
@@ -51,8 +51,8 @@ fn is_in_charge() -> bool {
     flags.is_primary() && !flags.is_loading()
 }
 
-/// Checks a lock that is restored, and lifts the token clock to the tokens of a lock. Only in a cluster can the module tell
-/// that a key moves.
+/// Checks a lock that is restored, and advances the token clock to the tokens of a lock. Only in a cluster can the
+/// module tell that a key moves.
 fn loaded(lock: &Lock, origin: Origin<'_>) -> Result<(), String> {
     if let Origin::Restored(key) = origin {
         let now = machine_time();
@@ -81,7 +81,8 @@ fn token_loaded(token: Token) {
     use_engine(|engine| engine.memory_mut().tokens.observe(token)).unwrap_or(());
 }
 
-/// Tells the engine of a flush: of a database too large to look at every key, it may know a lock.
+/// Logs a flush that removes locks. A database that is too large for a look at every key counts only if the engine
+/// knows a hold of a session in it.
 fn flushing(db: Option<i32>) {
     let now = machine_time();
     let knows_lock = || use_engine(|engine| engine.has_session_hold(db, now)).unwrap_or(false);

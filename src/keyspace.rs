@@ -1,4 +1,4 @@
-//! The server's keys, as the engine reaches them.
+//! The engine's access to the server's keys.
 
 use dlock_core::engine::{Keyspace, NotOpen, OpenKey, Permission, UserState, WrongType};
 use dlock_core::{Lock, Name, Now, Uptime};
@@ -8,27 +8,27 @@ use crate::ffi::context::{Context, Stopwatch, machine_time, uptime};
 use crate::ffi::key::{self, Access, Key};
 use crate::ffi::strings::KeyName;
 
-/// The keys of the server, as a command or the timer reaches them.
+/// The keys of the server, for a command or the timer.
 pub struct ServerKeys<'a, 'call> {
     context: &'a mut Context<'call>,
     /// The keys of the running command; none in the timer.
     own: &'a [KeyName<'a>],
     db: i32,
-    /// The name of the last key that is not among these.
+    /// The name of the last key that is not among the command's own.
     other: Option<KeyName<'static>>,
     /// The name of the command's user, if the engine has asked for it.
     user_name: Option<KeyName<'static>>,
     /// The client's user, once looked up.
     user: Option<Option<User>>,
-    /// The last look at a key removed it: it had expired.
+    /// The last access to a key removed it, because it had expired.
     has_removed: bool,
-    /// The server accepts writes: it was asked in this call. In a cluster, that depends on the key.
+    /// The server accepts writes, as it said in this call. In a cluster, that depends on the key.
     accepts_writes: bool,
 }
 
 impl<'a, 'call> ServerKeys<'a, 'call> {
-    /// Returns the keys as a command reaches them that names `own`, or as the timer does, which names none. The context
-    /// is in database `db`.
+    /// Returns the keys for a command that names the keys `own`, or for the timer, which names none. The context is in
+    /// database `db`.
     #[inline]
     pub fn new(context: &'a mut Context<'call>, db: i32, own: &'a [KeyName<'a>]) -> ServerKeys<'a, 'call> {
         ServerKeys {
@@ -43,13 +43,13 @@ impl<'a, 'call> ServerKeys<'a, 'call> {
         }
     }
 
-    /// Returns the name of the command's user, if the engine has asked for it: then the request waits.
+    /// Returns the name of the command's user, if the engine has asked for it: it does so for a request that waits.
     #[inline]
     pub fn into_user_name(self) -> Option<KeyName<'static>> {
         self.user_name
     }
 
-    /// Returns the server's string of a name, which a command brings along. The context is in its database then.
+    /// Returns the server's string of a name: the command's own string, or a new one. Selects the database of the name.
     #[inline]
     fn find<'s>(&'s mut self, name: Name<'_>) -> (&'s mut Context<'call>, &'s KeyName<'s>) {
         if name.db != self.db && self.context.select_db(name.db) {
@@ -97,7 +97,7 @@ impl Keyspace for ServerKeys<'_, '_> {
     }
 
     fn permission(&mut self, name: Name<'_>) -> Permission {
-        // The server has accepted a running command; in a cluster, only for the command's own keys.
+        // A running command is accepted by the server; in a cluster, only for the command's own keys.
         let is_known = self.accepts_writes || !self.own.is_empty();
         if is_known && !self.context.flags().is_cluster() {
             self.has_removed = false;
@@ -118,12 +118,12 @@ impl Keyspace for ServerKeys<'_, '_> {
         if self.own.is_empty() {
             return (true, 0);
         }
-        // The copies that are timed use the memory of the last name again: new memory for a long one takes longer than a
+        // The timed copies below reuse the memory of the last name. New memory for a long name takes longer than a
         // search for a deadlock may.
         self.other = None;
         let stopwatch = Stopwatch::start();
         let user = self.user.get_or_insert_with(|| User::of(self.context));
-        // Exactly what `INFO` would show: its rights may be those of one selector, and the key's those of another.
+        // Asks about the whole command: a user may have the right to `INFO` by one selector, and to the key by another.
         let may_read = user.as_ref().is_some_and(|user| user.may_run([b"DLOCK.INFO", name.key]));
         (may_read, stopwatch.ns())
     }

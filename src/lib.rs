@@ -1,8 +1,7 @@
 //! dlock: distributed locks as a native feature of Redis and Valkey.
 //!
-//! The file is the contents page: what the module registers when the server loads it. Everything that decides is in the
-//! crate `dlock-core`; here commands are parsed, keys opened, decisions carried out and replies written. See
-//! ARCHITECTURE.md.
+//! The file has what the module registers when the server loads it. All decisions are in the crate `dlock-core`; the
+//! module parses commands, opens keys, carries out decisions and writes replies. See ARCHITECTURE.md.
 
 mod answering;
 mod aof;
@@ -47,7 +46,7 @@ const fn number(digits: &str) -> i32 {
     number
 }
 
-/// Returns whether the module is loaded.
+/// Loads the module. Returns whether it could.
 fn load(context: &Context, arguments: &[RedisString]) -> bool {
     if let Some(function) = ffi::missing() {
         context.log_warning(&format!("dlock: this server is too old: it has no {function}"));

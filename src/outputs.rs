@@ -1,7 +1,7 @@
-//! Sends the events and replies of the engine after its work: meanwhile the server may call the module again.
+//! Sends the events and replies of the engine after its work, since the server may call the module again meanwhile.
 //!
-//! The order is: keyspace events, the command's own reply, the answers to those who waited. The server writes first to
-//! the client that was answered last, so a client that has waited comes before the one whose command let it in.
+//! The order is: keyspace events, the command's own reply, the answers to waiters. The server writes first to the
+//! client that was answered last: a waiter before the client whose command has let it in.
 
 use std::cell::RefMut;
 
@@ -36,7 +36,7 @@ pub fn begin(context: &mut Context<'_>, own: &[KeyName<'_>], engine: RefMut<'sta
 }
 
 impl Rest {
-    /// Replies with the error, if there is one, and answers those who waited.
+    /// Replies with the error, if there is one, and answers the waiters.
     #[inline(always)]
     pub fn finish(self, context: &Context<'_>, spec: &Spec, result: Result<(), Error>) {
         if let Err(error) = result {
@@ -45,7 +45,7 @@ impl Rest {
         self.send();
     }
 
-    /// Answers those who waited.
+    /// Answers the waiters.
     #[inline(always)]
     pub fn send(self) {
         if let Some(list) = self.0 {

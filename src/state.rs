@@ -2,7 +2,7 @@
 //!
 //! The engine is borrowed while it works. Meanwhile the server may call a hook (a key expires when it is opened, a
 //! client is freed): such calls go into an inbox, which is emptied before the engine works again. Nothing is sent while
-//! it is borrowed: to send something may call back.
+//! the engine is borrowed, because the server may call a hook while the module sends.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
@@ -24,7 +24,7 @@ pub type ServerEngine = Engine<Rc<Waiter>>;
 
 /// The engine's outputs, which the module has to send.
 pub enum Outputs {
-    /// An event on the key of the running command with this index, and nothing else: what nearly every command leads to.
+    /// An event on the key of the running command with this index, and nothing else. Nearly all commands lead to this.
     Own(usize, Event),
     /// A list, to be given back with [`recycle`].
     List(OutputList),
@@ -56,7 +56,7 @@ pub fn known_user() -> &'static KnownUser {
     &state.known_user
 }
 
-/// Counts or logs something that is over: now if the engine does not work, else before it works again.
+/// Counts or logs a past event: now if the engine does not work, else before it works again.
 pub fn count_or_log(what: impl FnOnce(&mut ServerEngine) + 'static) {
     match STATE.engine.try_borrow_mut() {
         Ok(mut engine) => what(engine.get_or_insert_with(new_engine)),
@@ -147,11 +147,10 @@ fn keep(outputs: OutputList) {
     }
 }
 
-/// Tells the engine what happened, after all that it was told before. Called by hooks: now if the engine does not work, else
-/// before it works again.
+/// Tells the engine of an event: now if the engine does not work, else before it works again. Events arrive in their
+/// order. Hooks call this.
 ///
-/// The engine gets the time that commands have: what happens within a transaction or script must not lie in the future
-/// of the
+/// The engine gets the time that commands have: an event in a transaction or script must not lie in the future of the
 /// commands that follow there.
 pub fn tell(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
     match STATE.engine.try_borrow_mut() {
@@ -184,8 +183,8 @@ fn keep_note(note: impl FnOnce(&mut ServerEngine, Now) + 'static) {
     STATE.has_notes.set(true);
 }
 
-/// Tells the engine what happened while it worked. If something was lost, by a panic or a broken invariant, looks at every
-/// client and every lock again.
+/// Tells the engine the events that came while it worked. If an event was lost, by a panic or a broken invariant, looks
+/// at every client and every lock again.
 #[inline(never)]
 fn catch_up(state: &State, engine: &mut ServerEngine) {
     state.has_notes.set(false);

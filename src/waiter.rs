@@ -1,4 +1,4 @@
-//! A client that waits, as the engine and the server's callbacks share it.
+//! A client that waits: the engine and the server's callbacks share it.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;

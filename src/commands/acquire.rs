@@ -28,7 +28,7 @@ use crate::state::{engine, known_user, use_engine};
 use crate::waiter::Waiter;
 use dlock_core::reply;
 
-/// The commands that acquire one lock: they differ in what they want of it.
+/// The commands that acquire one lock. They differ in mode, reentrancy and limit.
 macro_rules! acquiring {
     ($($(#[$doc:meta])* $name:ident: $spec:expr;)*) => {$(
         $(#[$doc])*
@@ -58,7 +58,7 @@ acquiring! {
     Sacquire: spec::SACQUIRE;
 }
 
-/// Acquires one lock. All commands share this code: each would have a copy of all that is inlined here.
+/// Acquires one lock. All commands share this function, which is not inlined: each copy would be large.
 #[inline(never)]
 fn enter_one(context: &mut Context<'_>, arguments: &Arguments<'_>, spec: &Spec, command: Which) -> Result<(), Error> {
     let (own, now) = ([arguments.key_to_acquire()?], now());
@@ -94,7 +94,7 @@ pub(super) fn enter(
     let db = context.db();
     let call = Call { name: Name { db, key: first.bytes() }, now, client };
     let mut waiter = None;
-    // The ticket of a request that waits is left here, too.
+    // A request that waits leaves its ticket in `waiter`, too.
     let wait = timeout_ms.map(|_| |id| Rc::clone(waiter.insert(Rc::new(Waiter::new(id)))));
     let mut keys = ServerKeys::new(context, db, own);
     let mut engine = engine()?;
@@ -140,7 +140,7 @@ fn begin_to_wait(
     (waiter, user): (Option<Rc<Waiter>>, Option<KeyName<'static>>),
 ) {
     match waiter {
-        // The waiter was let in while the events were sent.
+        // The waiter was answered while the events were sent.
         Some(waiter) if waiter.is_over() => waiter.answer(context),
         Some(waiter) => {
             let rights = user.and_then(|user| Rights::of(user, known_user(), context.db(), arguments, spec));

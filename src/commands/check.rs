@@ -13,7 +13,7 @@ use crate::ffi::key::{Access, Key};
 use crate::state::use_engine;
 use dlock_core::spec::{CHECK, Spec};
 
-/// Tells whether a fencing token is still good.
+/// Tells whether a fencing token is that of a live hold.
 pub struct Check;
 
 impl Command for Check {

@@ -42,7 +42,7 @@ impl Command for Info {
     }
 }
 
-/// Addresses and names of clients are shown to those to whom the server shows them. A module's call has no user.
+/// Returns whether the user may see the addresses and names of clients (`CLIENT LIST`). A module's call has no user.
 fn may_list_clients(context: &mut Context<'_>) -> bool {
     !context.has_user() || User::of(context).is_some_and(|user| user.may_run([b"CLIENT", b"LIST"]))
 }

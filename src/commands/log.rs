@@ -13,7 +13,7 @@ use crate::state::use_engine;
 use dlock_core::reply;
 use dlock_core::spec::{LOG, Spec};
 
-/// Shows long waits, leases that ran out, and locks that went.
+/// Shows long waits, leases that ran out, and locks that were removed.
 pub struct Log;
 
 impl Command for Log {
@@ -42,8 +42,8 @@ fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), (Erro
     show(context, log).map_err(|error| (error, command))
 }
 
-/// Checks that the user may run it. Where the server lets modules choose no categories, the rights are those of the server's
-/// own log; if an operator has taken that away, of another command for operators.
+/// Checks that the user may run the subcommand. On a server without ACL categories of modules, the user needs the right
+/// to the server's own log; if an operator has removed that command, to another command for operators.
 fn check_rights(context: &mut Context<'_>, subcommand: Subcommand) -> Result<(), Error> {
     if has_categories() || !context.has_user() {
         return Ok(());

@@ -6,7 +6,7 @@ use crate::ffi::context::Context;
 use crate::ffi::meddler::meddle_when_another_expires;
 use dlock_core::spec::{KeyUse, Keys, Spec};
 
-/// Has a command run when a key expires.
+/// Runs a command, or deletes a key, when another key expires.
 pub struct Meddle;
 
 impl Command for Meddle {

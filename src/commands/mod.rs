@@ -65,9 +65,9 @@ pub fn register_commands(context: &Context<'_>) -> Result<(), String> {
     COMMANDS.iter().chain(INTERNAL).try_for_each(|register| register(context))
 }
 
-/// Checks that a command may write here and now. The server puts off what clients send while it holds its data still, but
-/// not what follows in the transaction, the script or the module's call that begins a pause. There, an expired key looks
-/// empty and is still in the way: the server crashes, or has the key twice.
+/// Checks that a command may write now. While the server holds its data still, it delays commands of clients, but not
+/// those that follow in the transaction, the script or the module's call that began the pause. There, an expired key
+/// looks empty and still exists: a write would crash the server, or make the key twice.
 ///
 /// # Errors
 /// [`Error::ReadOnly`] or [`Error::HeldStill`].

@@ -56,7 +56,7 @@ impl Command for Panic {
     }
 }
 
-/// A client that waits for nothing.
+/// The ticket of a client that waits for no lock.
 struct Nobody(Cell<Option<Blocked>>);
 
 impl Ticket for Nobody {

@@ -15,7 +15,7 @@ use crate::outputs::begin;
 use crate::state::engine;
 use dlock_core::spec::{RELEASE, Spec};
 
-/// Gives back one entry, some, or all.
+/// Releases one entry of a hold, some, or all.
 pub struct Release;
 
 impl Command for Release {
@@ -37,7 +37,7 @@ impl Command for Release {
         }
         let mut engine = engine()?;
         let left = if is_effect {
-            // From a link or a file: the primary decided it by its own clock.
+            // The command comes from a link or a file: the primary has decided it by its own clock.
             let replayed = replay_release(&mut keys, name, &request, engine.memory_mut());
             replayed.map(|()| Left::Fully).map_err(Fault::from)
         } else {

@@ -38,7 +38,7 @@ impl Command for Session {
         }
         let user = user_name(context).ok_or(Fault::NoSession(NoSession::Userless))?;
         let own = user.bytes();
-        // A user that may close connections may look after the sessions of all.
+        // A user that may close connections may list and close the sessions of all users.
         let names_other = matches!(&args, Args::Close(_, Some(user)) | Args::List(_, Some(user), _) if **user != *own);
         let may_kill = (names_other || matches!(args, Args::ListAll(_))) && may_kill(context);
         if names_other && !may_kill {
