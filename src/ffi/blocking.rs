@@ -49,7 +49,7 @@ pub fn block<T: Ticket>(context: &mut Context<'_>, name: &KeyName<'_>, timeout_m
     unsafe {
         let client = api!(RedisModule_BlockClientOnKeys(
             context.raw,
-            // The reply callback: a command signalled the key.
+            // The reply callback, for a command that has signalled the key.
             Some(stay_blocked),
             // The timeout callback, which the server also calls for a client that the module unblocks.
             Some(answer::<T>),
@@ -65,7 +65,7 @@ pub fn block<T: Ticket>(context: &mut Context<'_>, name: &KeyName<'_>, timeout_m
     }
 }
 
-/// How this server's turns are known.
+/// How the module learns of the server's turns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turns {
     /// The module does not hear of turns: no client has waited yet, or this server lets it unblock clients at once.
@@ -145,7 +145,7 @@ impl Blocked {
     }
 }
 
-/// Answers nothing: the key was created again, which is no reason to.
+/// Answers nothing: that a key was created again ends no wait.
 extern "C" fn stay_blocked(
     _context: *mut raw::RedisModuleCtx,
     _arguments: *mut *mut raw::RedisModuleString,

@@ -30,7 +30,7 @@ pub fn address_of(id: u64) -> Option<Vec<u8>> {
     Some([open.as_bytes(), host, port.as_bytes()].concat())
 }
 
-/// Finds the clients that were connected before the module was loaded: the server tells of those that come after it.
+/// Finds the clients that were connected before the module was loaded: the server reports only later ones.
 pub fn find_connections(context: &mut Context<'_>) {
     let listed = context.client_list().unwrap_or_default();
     let lines = listed.split(|byte| *byte == b'\n');

@@ -25,7 +25,7 @@ pub enum Access {
     Peek,
     /// To be changed; the server has removed it if it had expired.
     Write,
-    /// The same, of a key that has to be open now.
+    /// To be changed, of a key that has to be open now: the module asks until the server opens it.
     WriteAtLast,
 }
 

@@ -64,7 +64,7 @@ unsafe extern "C" fn expired(
 /// it.
 static LAST: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
-/// Returns that reply; `None` as long as it runs.
+/// Returns the reply of the last command; `None` while that command runs.
 pub fn last_reply() -> Option<Vec<u8>> {
     LAST.lock().ok()?.clone()
 }
