@@ -1,10 +1,12 @@
 //! The engine's access to the server's keys.
 
+use std::time::Duration;
+
 use dlock_core::engine::{Keyspace, NotOpen, OpenKey, Permission, UserState, WrongType};
 use dlock_core::{Lock, Name, Now, Uptime};
 
 use crate::ffi::acl::{User, user_name, user_state};
-use crate::ffi::context::{Context, Stopwatch, machine_time, uptime};
+use crate::ffi::context::{Context, Stopwatch, machine_time, processor_time, uptime};
 use crate::ffi::key::{self, Access, Key};
 use crate::ffi::strings::KeyName;
 
@@ -143,5 +145,9 @@ impl Keyspace for ServerKeys<'_, '_> {
 
     fn uptime(&self) -> Uptime {
         uptime()
+    }
+
+    fn worked(&self) -> Duration {
+        processor_time()
     }
 }

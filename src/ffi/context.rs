@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_longlong};
 use std::marker::PhantomData;
 use std::ptr::null;
+use std::time::Duration;
 
 use dlock_core::engine::Permission;
 use dlock_core::reply::Writer;
@@ -105,6 +106,11 @@ fn clock_ns(id: libc::clockid_t) -> u64 {
     let time = clock(id);
     let (seconds, nanoseconds) = (time.tv_sec.max(0).cast_unsigned(), time.tv_nsec.max(0).cast_unsigned());
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
+}
+
+/// Returns the processor time of this thread.
+pub fn processor_time() -> Duration {
+    Duration::from_nanos(clock_ns(libc::CLOCK_THREAD_CPUTIME_ID))
 }
 
 /// Measures processor time of this thread: what other programs take on a busy machine does not count.

@@ -32,6 +32,7 @@
 //! # An engine over keys in memory
 //! ```
 //! use std::collections::BTreeMap;
+//! use std::time::Duration;
 //!
 //! use dlock_core::engine::*;
 //! use dlock_core::*;
@@ -72,6 +73,7 @@
 //!     fn user_state(&mut self, _: &[u8]) -> UserState { UserState::Enabled }
 //!     fn now(&self) -> Now { self.1 }
 //!     fn uptime(&self) -> Uptime { Uptime::from_us(self.1.us()) }
+//!     fn worked(&self) -> Duration { Duration::from_micros(self.1.us()) }
 //! }
 //!
 //! let now = Now::from_us(1_000_000);

@@ -1,6 +1,7 @@
 //! The keyspace: reads, the changes that commands of the server make, and access for the engine.
 
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use dlock_core::engine::{Keyspace, NotOpen, Permission, UserState, WrongType};
 use dlock_core::{Lock, Name, Now, UnixMs, Uptime};
@@ -284,5 +285,9 @@ impl<S: Surroundings> Keyspace for Keys<S> {
 
     fn uptime(&self) -> Uptime {
         self.around.uptime()
+    }
+
+    fn worked(&self) -> Duration {
+        self.around.worked()
     }
 }

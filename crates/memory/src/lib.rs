@@ -13,6 +13,8 @@ mod table;
 pub use keys::Keys;
 pub use open::MemoryKey;
 
+use std::time::Duration;
+
 use dlock_core::engine::{Permission, UserState};
 use dlock_core::{Effect, Lock, Name, Now, Uptime};
 
@@ -23,6 +25,11 @@ pub trait Surroundings {
 
     /// Returns the time of the machine's monotonic clock.
     fn uptime(&self) -> Uptime;
+
+    /// Returns for how long the server has worked. A server that does not know counts the time in which it did nothing, too.
+    fn worked(&self) -> Duration {
+        Duration::from_micros(self.uptime().us())
+    }
 
     /// Returns the name of the user whose command is running.
     fn user(&mut self) -> Option<Vec<u8>>;

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use dlock_core::engine::{Keyspace, NotOpen, Permission, UserState, WrongType, replay, replay_release};
 use dlock_core::{
@@ -37,6 +38,8 @@ pub struct MemorySurroundings {
     pub us_per_look: std::cell::Cell<u64>,
     /// How much time passes with every key that is opened, in µs.
     pub us_per_open: u64,
+    /// How much of the time the machine ran other programs, in µs.
+    pub others_us: u64,
     /// The time that looks at the clock have taken since the clock was set.
     looked_us: std::cell::Cell<u64>,
     /// The number of looks at the clock since it was set.
@@ -144,6 +147,10 @@ impl Surroundings for MemorySurroundings {
 
     fn uptime(&self) -> Uptime {
         Uptime::from_us((self.now_us + self.looked_us.get()).saturating_add_signed(self.uptime_ahead_us))
+    }
+
+    fn worked(&self) -> Duration {
+        Duration::from_micros((self.now_us + self.looked_us.get()).saturating_sub(self.others_us))
     }
 
     fn user(&mut self) -> Option<Vec<u8>> {
@@ -352,5 +359,9 @@ impl Keyspace for MemoryKeyspace {
 
     fn uptime(&self) -> Uptime {
         Keyspace::uptime(&self.keys)
+    }
+
+    fn worked(&self) -> Duration {
+        Keyspace::worked(&self.keys)
     }
 }

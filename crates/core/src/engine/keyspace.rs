@@ -1,5 +1,7 @@
 //! The server's keys, as the engine sees them, and an open lock.
 
+use std::time::Duration;
+
 use crate::{Applied, Bond, Effect, Expiry, Lock, Memory, Name, Now, UnixMs, Uptime};
 
 /// The keys of a server, its clock and its users.
@@ -54,6 +56,9 @@ pub trait Keyspace {
 
     /// Returns the time of the machine's monotonic clock, which does not jump when the machine's time is set.
     fn uptime(&self) -> Uptime;
+
+    /// Returns for how long the server has worked: time in which the machine ran other programs instead does not count.
+    fn worked(&self) -> Duration;
 }
 
 /// A key that is open for change. It is closed when dropped.

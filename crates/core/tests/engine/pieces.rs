@@ -72,6 +72,30 @@ fn a_tick_works_for_a_millisecond() {
     }
 }
 
+/// A server that is late because it worked gives a tick a fifth of that time. One that was late because the machine ran
+/// other programs has let no command pass by: its tick works for a millisecond.
+#[test]
+fn a_tick_gets_a_share_of_the_servers_work_and_not_of_the_time_that_other_programs_took() {
+    for (others_us, at_most) in [(0, 4000), (28_000, 1000)] {
+        let mut server = Server::new();
+        for (number, key) in keys().enumerate() {
+            assert!(is_granted(&server.acquire_bound(&key, number, Want::Exclusive, SESSION)));
+        }
+        server.disconnect(SESSION);
+        server.space.us_per_open = 20;
+        let took = |server: &mut Server| {
+            let start = server.space.now();
+            server.tick();
+            server.space.now().us() - start.us()
+        };
+        assert!(took(&mut server) <= 1020);
+        server.pass_ms(30);
+        server.space.others_us += others_us;
+        let took = took(&mut server);
+        assert!((at_most - 20..=at_most + 20).contains(&took), "{took} us after {others_us} us of other programs");
+    }
+}
+
 type Act<'a> = &'a dyn Fn(&mut Server);
 
 fn keys() -> impl Iterator<Item = String> {

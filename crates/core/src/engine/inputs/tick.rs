@@ -1,6 +1,7 @@
 //! The timer: it visits the locks that are due, and does the work that earlier turns left.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::engine::keyspace::{Keyspace, NotOpen, OpenKey, Permission};
 use crate::engine::state::budget::{
@@ -54,7 +55,9 @@ impl<T> Engine<T> {
             }
         }
         let mut now = start;
-        let mut tick = TickBudget::new(start, self.parts.backlog.behind_since);
+        let since =
+            self.parts.backlog.behind_since.map_or(Duration::ZERO, |since| space.worked().saturating_sub(since));
+        let mut tick = TickBudget::new(start, since);
         let waiting = self.parts.waiters.len();
         loop {
             let mut budget = Budget { should_yield: self.has_large_rests(), ..Budget::TURN };
@@ -69,7 +72,7 @@ impl<T> Engine<T> {
             let answers = waiting.saturating_sub(self.parts.waiters.len());
             if tick.is_over(now, budget) || answers >= ANSWERS_AT_ONCE {
                 self.parts.backlog.not_before = now.ms_later(1);
-                self.parts.backlog.behind_since = Some(now);
+                self.parts.backlog.behind_since = Some(space.worked());
                 return;
             }
         }

@@ -6,6 +6,7 @@ pub(crate) mod turns;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::engine::state::due::lanes::Lanes;
 use crate::engine::state::ids::RecordId;
@@ -33,8 +34,8 @@ pub(crate) struct Backlog {
     ttls: VecDeque<(i32, Rc<[u8]>)>,
     /// The timer has more to do, but not before this time.
     pub not_before: UnixMs,
-    /// When the last tick ended, if it has left something to do.
-    pub behind_since: Option<Now>,
+    /// How long the server had worked when the last tick ended, if it has left something to do.
+    pub behind_since: Option<Duration>,
 }
 
 impl Backlog {
