@@ -91,7 +91,7 @@ impl Stats {
             ("lapses_total", "Leases that ran out (quorum).", get(&self.lapses)),
             ("session_ends_total", "Locks released at the end of their session (quorum).", get(&self.session_ends)),
             ("lost_total", "Locks that the servers did not have any more (quorum).", get(&self.lost)),
-            ("reconnections_total", "Connections to servers that took the place of others.", get(&self.reconnections)),
+            ("reconnections_total", "Commands sent again because a server gave no reply.", get(&self.reconnections)),
         ]
     }
 
