@@ -109,25 +109,25 @@ func startCluster(t testing.TB) [2]*server {
 	return nodes
 }
 
-// The client still takes the former primary for the primary.
+// The client learned before the failover which node is the primary.
 func TestASessionBeginsOnTheNextPrimary(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t)
 	replica := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "15000")
 	replica.call("CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(nodes[0].port))
-	eventually(t, "it is known", func() bool {
+	eventually(t, "the node knows its primary", func() bool {
 		said, _ := replica.try("CLUSTER", "REPLICATE", nodes[0].call("CLUSTER", "MYID"))
 		return said == "+OK"
 	})
-	eventually(t, "it replicates", func() bool { return replica.info("replication", "master_link_status") == "up" })
+	eventually(t, "the replica is in sync", func() bool { return replica.info("replication", "master_link_status") == "up" })
 	client, err := dlock.NewCluster([]string{nodes[1].address()}, dlock.WithSession(12*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	// The client gets to know the nodes, and opens no session. Slot 3300 is on the first.
+	// The client learns which nodes there are, and opens no session. The slot of {b}, 3300, is on the first node.
 	release(t, acquire(t, client, "{b}", dlock.WithoutRenewal()))
-	eventually(t, "the one before replicates it", func() bool {
+	eventually(t, "the former primary is a replica", func() bool {
 		// A takeover with an epoch that is taken already is undone by the cluster.
 		if replica.info("replication", "role") == "slave" {
 			replica.call("CLUSTER", "FAILOVER", "TAKEOVER")

@@ -1,4 +1,4 @@
-"""The runner notices what it is there for."""
+"""Tests of the runner: every difference from the list of accepted ones is a fault."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ two
 
 
 class RunTests(unittest.TestCase):
-    """Results and lists in memory."""
+    """Lists of accepted differences, and results of suites, in temporary files."""
 
     def known(self, text: str = LIST, page: str = "# A heading\n") -> run.accepted.Accepted:
         """Reads a list beside a page."""
@@ -60,7 +60,7 @@ class RunTests(unittest.TestCase):
     def test_a_test_that_fails_with_one_of_its_parameters_has_failed(self) -> None:
         self.assertEqual(self.faults("passed\tthree", "passed\tone", "failed\tone", "failed\ttwo"), [])
 
-    def test_a_listed_test_that_does_not_run_is_a_fault_in_its_version_only(self) -> None:
+    def test_a_listed_test_that_does_not_run_is_a_fault_in_a_full_run_of_its_version_only(self) -> None:
         [fault] = self.faults("version\tsome 1", "passed\tthree", "failed\tone")
         self.assertIn("did not run: two", fault)
         self.assertEqual(self.faults("version\tsome 2", "passed\tthree", "failed\tone"), [])

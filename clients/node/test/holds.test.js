@@ -228,7 +228,7 @@ withEachClient(({ key, run, open, listen }) => {
     assert.equal(await lookAt(run, key('gone')), null);
   });
 
-  test('limits of a hold that cannot be meant are refused', async () => {
+  test('invalid limits of a hold are refused', async () => {
     const client = await open();
     const dlock = new DLock(client);
     const heard = await listen(key('refused'));

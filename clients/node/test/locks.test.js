@@ -229,7 +229,7 @@ withEachClient(({ key, run, open }) => {
     await lock.release();
   });
 
-  test('what cannot be meant is refused', async () => {
+  test('invalid options are refused', async () => {
     const dlock = new DLock(await open());
     for (const options of [{ lease: 0 }, { lease: 1.5 }, { wait: -1 }, { wait: NaN }, { mode: 'shared' }]) {
       await assert.rejects(dlock.acquire(key('bad'), options), RangeError);

@@ -46,7 +46,7 @@ withEachClient(({ open }) => {
     });
   }
 
-  test('a lease that a binding may still set is counted', async () => {
+  test('a lock claims no more than the lease that a binding may still set', async () => {
     const server = await start();
     const line = await wire(server.port);
     const dlock = new DLock(await open({ at: line.port }), { answer: ANSWER });
@@ -64,7 +64,7 @@ withEachClient(({ open }) => {
     await server.stop();
   });
 
-  test('a lease that the renewal behind a grant may still set is counted', async () => {
+  test('a lock claims no more than the lease that the renewal behind its grant may still set', async () => {
     const server = await start();
     const replica = await start({ options: ['--replicaof', '127.0.0.1', String(server.port)] });
     await until('it is replicated', async () => (await replica.run('INFO', 'replication')).includes('master_link_status:up'));

@@ -121,7 +121,7 @@ withEachClient(({ key, run, open }) => {
     await server.stop();
   });
 
-  test('what cannot be once is refused', async () => {
+  test('invalid periods and options of once are refused', async () => {
     const dlock = new DLock(await open());
     const once = (period, options) => dlock.once(key('refused'), period, options, () => {});
     for (const period of [999, 0, -1, 1.5, '1d', undefined]) await assert.rejects(once(period, {}), RangeError);

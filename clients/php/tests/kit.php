@@ -64,7 +64,10 @@ function until(string $what, callable $condition): void
     }
 }
 
-/** Runs a task in a process of its own. */
+/**
+ * Runs a task in a process of its own, which ends by a signal: SIGTERM if the task returns true, otherwise SIGKILL. A signal
+ * runs no destructors of the objects that the process has from its parent.
+ */
 function elsewhere(callable $task): int
 {
     $pid = pcntl_fork();
@@ -75,12 +78,13 @@ function elsewhere(callable $task): int
             fwrite(\STDERR, $e."\n");
             $isRight = false;
         }
-        posix_kill(getmypid(), $isRight ? \SIGTERM : \SIGKILL); // without destructors of the parent's objects
+        posix_kill(getmypid(), $isRight ? \SIGTERM : \SIGKILL);
     }
 
     return $pid;
 }
 
+/** Waits for the end of a process from `elsewhere`, and returns whether its task returned true. */
 function succeeds(int $pid): bool
 {
     pcntl_waitpid($pid, $status);
@@ -89,7 +93,7 @@ function succeeds(int $pid): bool
 }
 
 /**
- * Starts a server of its own with the module. A server of a cluster has all slots.
+ * Starts another server with the module. With `isCluster`, the server is a cluster of one node, with all slots.
  *
  * @return array{resource, int} the process and the port
  */
@@ -144,10 +148,10 @@ function reaches(Redis $redis, int $port): bool
 }
 
 /**
- * Carries out each task in a process of its own while a server hangs, and checks how long the tasks take. A task is prepared
- * with the port before, and is given its limit in seconds.
+ * Carries out each task in a process of its own while a server hangs, and checks that each task throws within its limit.
  *
- * @param list<array{callable, float}> $prepare functions that return the task, and its limit
+ * @param list<array{callable, float}> $prepare for each task a function that is called with the port before the server hangs
+ *                                              and returns the task, and the limit in seconds
  */
 function hanging(string $name, array $prepare, bool $isCluster = false): void
 {
@@ -179,8 +183,8 @@ function hanging(string $name, array $prepare, bool $isCluster = false): void
 }
 
 /**
- * Waits for a lock in a process whose handler of a signal throws, which comes during the wait, and with the grant. Nothing
- * stays held, and the connection is in step.
+ * Waits for a lock in a process whose signal handler throws. The signal comes once during the wait, and once with the grant.
+ * Checks that nothing stays held, and that the next command gets its own reply.
  *
  * @param callable(): (\Redis|\Predis\ClientInterface) $client
  */

@@ -2,7 +2,7 @@
 
 /**
  * The locks of Laravel's cache with Laravel's own code of Debian's packages, over phpredis and Predis, on the server of
- * DLOCK_TEST_HOST and DLOCK_TEST_PORT. The server at the socket DLOCK_TEST_PLAIN has no module. A cluster is at
+ * DLOCK_TEST_HOST and DLOCK_TEST_PORT. The server at the socket DLOCK_TEST_PLAIN has no module. A cluster of one node is at
  * DLOCK_TEST_CLUSTER.
  */
 

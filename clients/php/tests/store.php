@@ -3,7 +3,7 @@
 /**
  * The store with Symfony's own LockFactory and Lock, on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT. The servers at
  * the sockets DLOCK_TEST_SECOND and DLOCK_TEST_THIRD have the module, too; the one at DLOCK_TEST_PLAIN has not. A
- * cluster is at DLOCK_TEST_CLUSTER.
+ * cluster of one node is at DLOCK_TEST_CLUSTER.
  */
 
 declare(strict_types=1);
@@ -158,7 +158,7 @@ $tests = [
         unset($lock);
         check(!connected()->exists($name), 'it is free');
     },
-    'a key can go on in another process' => function (string $name) {
+    'an unserialized key holds the lock in another store' => function (string $name) {
         $key = new Key($name);
         (new LockFactory(store()))->createLockFromKey($key, 60, false)->acquire();
         $lock = (new LockFactory(store()))->createLockFromKey(unserialize(serialize($key)), 60);
@@ -210,22 +210,22 @@ $tests = [
         $lock->release();
         check(0 === holders($name), 'it is free');
         three()[0]->rawCommand('DLOCK.ACQUIRE', $name, 'somebody');
-        check($lock->acquire(), 'two of three');
+        check($lock->acquire(), 'two of three are enough');
         $lock->release();
         check(1 === holders($name), 'that of the other owner is left');
         three()[1]->rawCommand('DLOCK.ACQUIRE', $name, 'somebody');
-        check(!$lock->acquire(), 'one of three');
-        check(!three()[2]->exists($name), 'is given back');
+        check(!$lock->acquire(), 'one of three is not enough');
+        check(!three()[2]->exists($name), 'the lock on that one is given back');
         $clients = three();
         $clients[0]->close();
         $clients[0]->connect(getenv('DLOCK_TEST_PLAIN'));
         $lock = (new LockFactory(combined($clients)))->createLock($name.':2', 30);
         check($lock->acquire(), 'a server without the module is not counted');
         $lock->refresh(60);
-        check($lock->getRemainingLifetime() > 50, 'nor does it end the lock');
+        check($lock->getRemainingLifetime() > 50, 'a server without the module does not end the lock');
         $lock->release();
     },
-    'several servers: a key goes on in another process, also as a reader that becomes the writer' => function (string $name) {
+    'several servers: an unserialized key holds the locks in another process, also as a reader that becomes the writer' => function (string $name) {
         $key = new Key($name);
         (new LockFactory(combined(three())))->createLockFromKey($key, 60, false)->acquireRead();
         $text = serialize($key);
@@ -238,7 +238,7 @@ $tests = [
             $lock->release();
 
             return 0 === holders($name);
-        })), 'it has gone on');
+        })), 'the other process has had and released the lock');
         check(null === DlockStore::fencingToken($key), 'tokens of several servers have no order');
     },
     'a forked process has no part in the locks of its parent, and ends none' => function (string $name) {
@@ -264,7 +264,7 @@ $tests = [
         check([0, 0, 0] === [holders($name), holders("$name:r"), holders("$name:s")], 'the parent releases them');
     },
     'a handler of a signal that throws during a wait leaves nothing' => fn (string $name) => interrupted($name, 'connected'),
-    'two keys of one name, and one store for many keys, do not know each other' => function (string $name) {
+    'two keys of one name exclude each other, also in one store, and other names are free' => function (string $name) {
         $store = store();
         $keys = [new Key($name), new Key($name), new Key("$name:b")];
         [$a, $b, $c] = array_map(fn (Key $key) => (new LockFactory($store))->createLockFromKey($key, 30), $keys);
@@ -272,7 +272,7 @@ $tests = [
         $b->release();
         check($a->isAcquired() && $c->isAcquired(), 'a release changes no other');
     },
-    'a key goes on where the server has another address' => function (string $name) {
+    'an unserialized key holds the lock in a store that has another address of the server' => function (string $name) {
         $key = new Key($name);
         (new LockFactory(store()))->createLockFromKey($key, 60, false)->acquire();
         $redis = new Redis();
@@ -345,7 +345,7 @@ $tests = [
             $held->release();
         }
     },
-    'a wait whose grant is over when it is read goes on' => function (string $name) {
+    'a wait goes on if its grant has lapsed before the client reads it' => function (string $name) {
         $mine = (new LockFactory(store()))->createLock($name, 60);
         $mine->acquire();
         $waiting = elsewhere(function () use ($name) {
@@ -373,19 +373,19 @@ $tests = [
         connected()->rawCommand('CLIENT', 'PAUSE', 1000, 'WRITE');
         throws(LockAcquiringException::class, fn () => $lock->refresh(60));
         check($lock->getRemainingLifetime() < 5, 'as long as before');
-        connected()->del($name); // which waits for the end of the pause
+        connected()->del($name); // The call returns when the pause is over.
     },
-    'a lease that a refresh without an answer may still set is counted' => function (string $name) {
+    'after a refresh without an answer, the lock claims no more than the lease that the server may still set' => function (string $name) {
         $redis = connected();
         $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
         $lock = (new LockFactory(new DlockStore($redis, 60)))->createLock($name, 60);
         $lock->acquire();
         connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
         throws(LockAcquiringException::class, fn () => $lock->refresh(20));
-        check($lock->getRemainingLifetime() <= 20, 'it may be executed');
-        connected()->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
+        check($lock->getRemainingLifetime() <= 20, 'the refresh may have been executed');
+        connected()->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
         $lock->refresh(60);
-        check($lock->getRemainingLifetime() <= 20, 'at any time');
+        check($lock->getRemainingLifetime() <= 20, 'the refresh may still be executed');
         $lock->release();
     },
     'the end of a lock whose release got no answer is quiet' => function (string $name) {
@@ -397,7 +397,7 @@ $tests = [
         throws(LockReleasingException::class, fn () => $lock->release());
         check(!$lock->isAcquired(), 'nothing is claimed any more');
         unset($lock); // An exception of its destructor would end the program.
-        connected()->del($name); // which waits for the end of the pause
+        connected()->del($name); // The call returns when the pause is over.
     },
     'without an answer a lock is not claimed, and its end is quiet' => function (string $name) {
         $redis = connected();
@@ -407,7 +407,7 @@ $tests = [
         connected()->rawCommand('CLIENT', 'PAUSE', 1500, 'ALL');
         check(!$lock->isAcquired(), 'it may be lost');
         unset($lock);
-        connected()->del($name); // which waits for the end of the pause
+        connected()->del($name); // The call returns when the pause is over.
     },
     'a server that is a replica now, or pauses writes: nothing is claimed, and the end of a lock is quiet' => function (string $name) {
         [$server, $port] = started();
@@ -436,7 +436,7 @@ $tests = [
             }
         }
         $lock = (new LockFactory(new DlockStore(reached($port), 60)))->createLock("$name:again", 60);
-        check($lock->acquire() && $lock->isAcquired(), 'a primary is believed');
+        check($lock->acquire() && $lock->isAcquired(), 'a primary grants another lock');
         proc_terminate($server, SIGKILL);
     },
     'a release without an answer is repeated, and the lock is claimed no more' => function (string $name) {
@@ -449,8 +449,8 @@ $tests = [
             $lock->acquire();
             connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
             throws(LockReleasingException::class, fn () => $lock->release());
-            check($lock->isExpired(), 'nothing is certain');
-            connected()->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
+            check($lock->isExpired(), 'the lock claims nothing');
+            connected()->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
             check(1 === connected()->exists($name), 'nothing has released it');
             if ('another call' === $way) {
                 (new LockFactory($store))->createLock("$name:other")->acquire();
@@ -460,7 +460,7 @@ $tests = [
             check(0 === connected()->exists($name), "$way releases it");
         }
     },
-    'a release that is owed is repeated by the process that owes it, and not within a transaction' => function (string $name) {
+    'a release without an answer is repeated by its own process only, and not within a transaction' => function (string $name) {
         $redis = connected();
         $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
         $store = new DlockStore($redis, 60);
@@ -468,7 +468,7 @@ $tests = [
         $lock->acquire();
         connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
         throws(LockReleasingException::class, fn () => $lock->release());
-        connected()->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
+        connected()->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
         $redis->ping();
         $other = (new LockFactory($store))->createLock("$name:other");
         check(succeeds(elsewhere(function () use ($store) {
@@ -476,14 +476,14 @@ $tests = [
 
             return true;
         })), 'the other process ends');
-        check(1 === connected()->exists($name), 'the connection is that of this process');
+        check(1 === connected()->exists($name), 'the other process has released nothing');
         $redis->multi();
         throws(LockAcquiringException::class, fn () => $other->acquire());
         $redis->discard();
         $other->acquire();
         check(0 === connected()->exists($name), 'it is released');
     },
-    'a lock whose release may still be executed is another one when it is acquired again' => function (string $name) {
+    'a lock that is acquired again while its release may still be executed gets a new token' => function (string $name) {
         $redis = connected();
         $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
         $store = new DlockStore($redis, 60);
@@ -493,14 +493,14 @@ $tests = [
         $first = DlockStore::fencingToken($key);
         connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
         throws(LockReleasingException::class, fn () => $lock->release());
-        connected()->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
+        connected()->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
         throws(LockConflictedException::class, fn () => $lock->refresh());
         check($lock->acquire() && !$lock->isExpired(), 'it is acquired');
         check(DlockStore::fencingToken($key) > $first, 'with a token of its own');
         $lock->release();
         check(0 === connected()->exists($name), 'it is released');
     },
-    'a server that is gone is an error' => function (string $name) {
+    'a release on a server without the module is an error' => function (string $name) {
         $redis = connected();
         $store = new DlockStore($redis);
         $held = (new LockFactory($store))->createLock($name, 60, false);
@@ -515,9 +515,9 @@ $tests = [
         $lock = (new LockFactory(new DlockStore($redis)))->createLock($name);
         connected()->rawCommand('CLIENT', 'PAUSE', 1000, 'WRITE');
         throws(LockAcquiringException::class, fn () => $lock->acquire());
-        connected()->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
-        until('what was granted later is released', fn () => !connected()->exists($name));
-        check($lock->acquire() && $lock->isAcquired(), 'the connection is a new one');
+        connected()->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
+        until('the late grant is released', fn () => !connected()->exists($name));
+        check($lock->acquire() && $lock->isAcquired(), 'the next acquisition gets its own reply');
         $lock->release();
     },
     'a client that lost a reply stays in its database' => function (string $name) {
@@ -530,8 +530,8 @@ $tests = [
             $there->select(5);
             $there->rawCommand('CLIENT', 'PAUSE', 1000, 'WRITE');
             throws(LockAcquiringException::class, fn () => $lock->acquire());
-            $there->set("$name:after", '', ['EX' => 60]); // which waits for the end of the pause
-            until('what was granted later is released', fn () => !$there->exists($name));
+            $there->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
+            until('the late grant is released', fn () => !$there->exists($name));
             if ('the next lock' === $what) {
                 check($lock->acquire(), 'it is granted');
                 check(1 === $there->exists($name) && 0 === connected()->exists($name), 'in the database of the client');
@@ -549,13 +549,13 @@ $tests = [
         $lock = (new LockFactory(new DlockStore($redis)))->createLock($name);
         connected()->rawCommand('CLIENT', 'PAUSE', 1000, 'ALL');
         throws(RedisException::class, fn () => $redis->get($name));
-        $there->ping(); // which waits for the end of the pause
+        $there->ping(); // The call returns when the pause is over.
         check($lock->acquire(), 'it is granted');
         check(1 === $there->exists($name) && 0 === connected()->exists($name), 'in the database of the client');
         $lock->release();
         check(0 === $there->exists($name), 'it is released there');
     },
-    'a client whose server is away gets the errors of locks, and may connect again' => function (string $name) {
+    'a client whose server is down gets the exceptions of Symfony, and may connect again' => function (string $name) {
         [$server, $port] = started();
         $redis = new Redis();
         check(reaches($redis, $port), 'the server is there');
@@ -608,7 +608,7 @@ $tests = [
         check($lock->acquire(true), 'it is acquired');
         $lock->release();
     },
-    'a cluster: each lock is on the node of its name' => function (string $name) {
+    'a store works over a client of a cluster, with and without a prefix' => function (string $name) {
         [$host, $port] = explode(':', getenv('DLOCK_TEST_CLUSTER'));
         foreach (['', 'app:'] as $prefix) {
             $cluster = fn () => new RedisCluster(null, ["$host:$port"], 2, 2);
@@ -631,7 +631,7 @@ $tests = [
             $lock->refresh(100);
             check($lock->getRemainingLifetime() > 90 && DlockStore::fencingToken($key) > 0, 'it is refreshed');
             $there = $factory()->createLockFromKey(unserialize(serialize($key)), 60, false);
-            check($there->isAcquired(), 'its key goes on');
+            check($there->isAcquired(), 'its unserialized key holds it');
             $there->release();
             check(!$cluster()->exists($prefix.$name), 'it is free');
             $cluster()->set($prefix.$name, 'text');
@@ -639,7 +639,7 @@ $tests = [
             $cluster()->del($prefix.$name);
         }
     },
-    'a refresh for less time than is certain ends the lock' => function (string $name) {
+    'a refresh with a lease that is too short to rely on ends the lock' => function (string $name) {
         $key = new Key($name);
         store()->save($key);
         throws(LockExpiredException::class, fn () => store()->putOffExpiration($key, 1e-6));
@@ -647,7 +647,7 @@ $tests = [
         store()->save(new Key($name));
         throws(InvalidTtlException::class, fn () => store()->putOffExpiration($key, 0));
     },
-    'what cannot be a lock is refused' => function (string $name) {
+    'invalid arguments are refused' => function (string $name) {
         throws(InvalidTtlException::class, fn () => store(0));
         throws(InvalidTtlException::class, fn () => store(0.002));
         throws(InvalidArgumentException::class, fn () => store(1, 0));

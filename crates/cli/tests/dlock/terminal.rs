@@ -68,7 +68,7 @@ impl Drop for Terminal {
     }
 }
 
-/// The row of that lock, in words.
+/// The words in the row of a lock.
 fn row<'a>(screen: &'a str, name: &str) -> Option<Vec<&'a str>> {
     screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|words| words.first() == Some(&name))
 }

@@ -60,7 +60,7 @@ fn replay(steps: &[Step], servers: &[&Server]) {
     }
 }
 
-/// The lines in words, without what differs each time: times, tokens, addresses, client ids.
+/// The words of each line, with placeholders for all that differs between runs: times, tokens, addresses, client ids.
 fn timeless(text: &str) -> Vec<Vec<String>> {
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_address = |word: &str| word.starts_with("127.0.0.1:");
@@ -180,7 +180,7 @@ fn locks_are_shown_as_on_the_page_of_the_command() {
     let _waiter = run();
     server.left_waiting(2);
     let mut steps = section_of("cli.md", "Show locks");
-    // The page shows a terminal; and there need not be a `jq` here.
+    // The test needs no `jq`, and the page shows the tables of a terminal.
     steps.retain(|step| !step.command.contains('|'));
     steps.iter_mut().for_each(|step| step.command.push_str(" --table"));
     assert_eq!(steps.len(), 2);

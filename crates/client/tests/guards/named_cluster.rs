@@ -102,11 +102,11 @@ async fn a_session_begins_on_the_next_primary() {
     let client = client_of(&cluster.primaries.nodes[0]);
     let session = open(&client, LONG).await;
     let name = (0..).map(|number| format!("job:{number}")).find(|name| cluster.primaries.home_of(name) == 2).unwrap();
-    // The client still takes the node for the primary.
+    // The client learns before the failover which node is the primary.
     in_time(client.try_acquire(&name)).await.unwrap().release().await.unwrap();
     let is_slave =
         |server: &Server| info_field(&mut server.client(), "replication", "role").as_deref() == Some("slave");
-    soon("the one before replicates it", || {
+    soon("the former primary is a replica", || {
         // A takeover with an epoch that is taken already is undone by the cluster.
         if is_slave(&cluster.replicas[2]) {
             cluster.replicas[2].client().ok("CLUSTER FAILOVER TAKEOVER");

@@ -35,7 +35,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A server's time to answer where nothing is timed: long, since the machine may be busy.
 const RELAXED: Duration = Duration::from_secs(1);
 
-/// Servers that keep their locks on disk, and so count at once.
+/// Servers that keep their locks on disk: the quorum counts them at once, and not only after the longest lease.
 fn servers(count: usize) -> Vec<Server> {
     let setup = Setup::new().conf("appendonly yes\nappendfsync always");
     (0..count).map(|_| setup.clone().start()).collect()

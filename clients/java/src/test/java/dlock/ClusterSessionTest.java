@@ -136,7 +136,7 @@ final class ClusterSessionTest {
         }
     }
 
-    /** The client still takes the one before for the primary. */
+    /** The client learned before the failover which node is the primary. */
     @Test
     void a_session_begins_on_the_next_primary() throws Exception {
         try (TestCluster cluster = new TestCluster(); TestServer replica = cluster.replica();
@@ -150,7 +150,7 @@ final class ClusterSessionTest {
             }
             client.lock(name).acquire().release();
             replica.run("CLUSTER", "FAILOVER", "TAKEOVER");
-            soon("the one before replicates it", () ->
+            soon("the former primary is a replica", () ->
                     Words.text(((List<?>) cluster.second.run("ROLE")).get(0)).equals("slave"));
             Hold hold = client.lock(name).withLease(Lease.of(session)).tryAcquire(Duration.ZERO).orElseThrow();
             assertTrue(sessionOf(replica, name) != null);

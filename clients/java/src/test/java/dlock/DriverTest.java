@@ -164,7 +164,7 @@ final class DriverTest {
                 soon("the replica has the lock", () -> !replica.isFree("failover"));
                 replica.run("REPLICAOF", "NO", "ONE");
                 primary.run("REPLICAOF", "127.0.0.1", replica.port);
-                // Until the pool knows, the one before refuses.
+                // Until the pool leads to the new primary, the former one refuses.
                 assertThrows(DLockException.class, () -> over.lock("other").tryLock(300, TimeUnit.MILLISECONDS));
                 moved.leadTo(replica.port);
                 replica.untilWaiting("failover", 1);

@@ -178,7 +178,7 @@ final class HoldTimeTest {
     }
 
     @Test
-    void what_cannot_be_meant_is_refused() {
+    void invalid_limits_of_a_hold_are_refused() {
         DLock lock = client.lock("job");
         Session session = client.openSession(ms(3000));
         assertThrows(IllegalArgumentException.class, () -> lock.withMaxHold(Duration.ZERO));

@@ -389,7 +389,7 @@ final class LocksTest {
     }
 
     @Test
-    void arguments_that_cannot_be_meant_are_refused() {
+    void invalid_arguments_are_refused() {
         assertThrows(IllegalArgumentException.class, () -> Lease.session(Duration.ofMillis(299)));
         assertThrows(IllegalArgumentException.class, () -> Lease.fixed(Duration.ZERO));
         assertThrows(IllegalArgumentException.class, () -> Lease.renewed(Duration.ofSeconds(-1)));

@@ -140,7 +140,7 @@ final class OnceTest {
     }
 
     @Test
-    void what_cannot_be_once_is_refused() {
+    void invalid_periods_and_leases_of_once_are_refused() {
         DLock lock = client.lock("job");
         assertThrows(IllegalArgumentException.class, () -> lock.once(Duration.ofMillis(999), hold -> {}));
         DLock session = lock.withLease(Lease.session(MINUTE));

@@ -17,7 +17,7 @@ import org.junit.jupiter.api.RepeatedTest;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
 
-/** Servers for tests: which tests share one, and what it does. */
+/** Tests share the server of a static field, and may move its clock. */
 final class LockServerTest {
     @RegisterExtension
     static final LockServer shared = new LockServer();
@@ -40,22 +40,22 @@ final class LockServerTest {
     }
 
     @RepeatedTest(2)
-    void eachTestHasAServerOfItsOwn() {
+    void theInstanceFieldHasAServerBesideThatOfTheStaticField() {
         assertNotEquals(shared.port(), own.port());
         sharedPorts.add(shared.port());
     }
 
     @AfterAll
-    static void theClassHadOne() {
+    static void allTestsHadTheSameServerInTheStaticField() {
         assertEquals(1, sharedPorts.size());
         assertTrue(shared.url().endsWith(":" + sharedPorts.iterator().next()));
     }
 
-    /** The server of the class is there before and after. */
+    /** A nested class neither starts another server for the static field nor stops that server. */
     @Nested
     class Inside {
         @Test
-        void itIsTheSameServer() {
+        void recordsTheServerOfTheStaticField() {
             sharedPorts.add(shared.port());
         }
     }
