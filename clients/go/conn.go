@@ -29,7 +29,7 @@ type conn struct {
 
 // link carries commands and their replies: over a connection of the client's own (wire), or of another client's (lent).
 type link interface {
-	// start sends commands, whose replies are awaited until then. Zero: for as long as it takes.
+	// start sends commands, whose replies are awaited until the deadline. Zero: for as long as it takes.
 	start(commands []command, until time.Time) error
 	// next returns the next reply, if it comes until the deadline.
 	next() (any, error)

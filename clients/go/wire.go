@@ -12,6 +12,7 @@ type wire struct {
 	reader *bufio.Reader
 }
 
+// start only writes: the deadline of the connection limits the wait for the replies.
 func (w *wire) start(commands []command, _ time.Time) error {
 	var bytes []byte
 	for _, each := range commands {
@@ -23,6 +24,7 @@ func (w *wire) start(commands []command, _ time.Time) error {
 
 func (w *wire) next() (any, error) { return readReply(w.reader, 0) }
 
+// there waits for the first byte of the next reply.
 func (w *wire) there() error {
 	_, err := w.reader.Peek(1)
 	return broken(err)

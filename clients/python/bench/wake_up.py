@@ -48,7 +48,7 @@ def own_server(binary: str, module: str) -> Iterator[int]:
 
 
 def waits(client: Any, name: str, kind: type) -> bool:
-    """Returns whether the waiter is in the queue of the server. That of redis-py's own lock has none."""
+    """Returns whether the waiter is in the queue of the server. redis-py's own lock has no queue."""
     if kind is redis.lock.Lock:
         return True
     info: Any = client.execute_command("DLOCK.INFO", name)
@@ -105,7 +105,7 @@ def main() -> int:
 
 
 def compare(address: dict[str, Any], rounds: int, limit: float) -> int:
-    """Prints the figures. The exit code."""
+    """Prints the figures, and returns the exit code."""
     medians = {}
     for title, kind in (("redis-py Lock", redis.lock.Lock), ("DLock", redis_dlock.DLock)):
         figures = sorted(wake_ups(address, kind, rounds))

@@ -13,7 +13,8 @@ import redis.clients.jedis.params.SetParams;
 /**
  * Acquires and releases a lock again and again: what a pair costs the processor. Called by lab/packages/run.py with PORT
  * KIND PAIRS. {@code plain} is SET NX and a script that deletes, over Jedis; {@code lease} and {@code kept} use the same
- * Jedis, {@code own-lease} and {@code own-kept} the connections of the package.
+ * Jedis, {@code own-lease} and {@code own-kept} the connections of the package. Prints the processor's time and the
+ * elapsed time for all pairs, in µs.
  */
 final class Pairs {
     private static final String DELETE =

@@ -1,4 +1,4 @@
-"""A lock of asyncio from its grant on: how it is released, renewed and asked for."""
+"""A lock of asyncio from its grant on: how it is renewed and released, and what the server says of it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Held(LockBase[Line]):
         raise self._lost_before_entry(hold)
 
     async def _ask_until(self, hold: Hold[Line], until: float) -> int | None:
-        """Asks until when a hold lasts, and counts with that. Returns the ms that are left."""
+        """Asks the server how many ms of a hold are left, and corrects its validity. Returns the answer."""
         question = hold.validity.asks(time.monotonic())
         try:
             left = await self._left_now(hold, until)
@@ -141,7 +141,7 @@ class Held(LockBase[Line]):
                 if hold.entries <= entries:
                     self._release_later(hold)
                 raise
-            # The end of its connection releases a session in any case.
+            # The end of its connection releases a hold that is bound to it in any case.
             await self._let_go(hold)
             raise
         if self._still_entered(hold, reply, entries, stays):

@@ -120,7 +120,8 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         })
     }
 
-    /// Searches. Returns the cycle in words, if there is one, and the locks whose expired keys the server has removed.
+    /// Searches. Returns the description of the cycle, if there is one, and the locks whose expired keys the server has
+    /// removed.
     pub(super) fn run(mut self) -> (Option<String>, SmallVec<[RecordId; 1]>) {
         let closing = self.find_closing();
         let cycle = closing.map(|closing| {

@@ -114,8 +114,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Gives the place of a waiting request to the same request, which was sent again and keeps its own arguments. The
-    /// client that sent it first gets nil.
+    /// Gives the place of a waiting request to its repeat, whose arguments count from then on. The client that sent the
+    /// request before gets nil.
     fn take_over<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -173,21 +173,22 @@ impl<T> Engine<T> {
         Ok(Entered::Waiting(id))
     }
 
-    /// Returns whether this many of `max` places are free, and of the user's share of them: one user cannot take all
-    /// places.
+    /// Returns whether `wanted` places are free, both of the `max` places of all users and of the user's share of them.
+    /// The share keeps one user from taking all places.
     fn has_room(&self, max: usize, wanted: usize, user: Option<&[u8]>) -> bool {
         let of_user = user.map_or(0, |user| self.parts.waiters.places_of(user) + wanted);
         self.parts.waiters.places() + wanted <= max && of_user <= share(max)
     }
 
-    /// Returns the cycle of owners that a request which has just joined its queues closes, in words.
+    /// Searches for a cycle of waiting owners through a request that has just joined its queues. Returns the
+    /// description of the cycle.
     fn find_cycle<S: Keyspace>(&mut self, space: &mut S, id: WaiterId) -> Option<String> {
         let (cycle, removed) = Search::new(&self.registry, &mut self.parts.waiters, space, id)?.run();
         removed.into_iter().for_each(|id| self.forget_lock(id));
         cycle
     }
 
-    /// Takes out a request that has just joined: nothing has changed.
+    /// Takes a request that has just joined out of its queues again, as if it had never joined.
     fn undo_enqueue(&mut self, id: WaiterId) {
         let Some(waiter) = self.parts.waiters.remove(id) else { return };
         for record in &waiter.records {

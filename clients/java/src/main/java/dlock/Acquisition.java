@@ -197,7 +197,7 @@ final class Acquisition {
         if (grant == null || grant.unconfirmed == null && !its.isSession()) {
             at.giveBack();
         } else if (grant.unconfirmed != null) {
-            // The end of the connection releases a session.
+            // The end of the connection releases a hold that is bound to it.
             at.leave();
         }
         ended(grant, grant == null ? null : grant.token, refused, answer);

@@ -416,7 +416,7 @@ public final class Hold implements AutoCloseable {
             if (own != null && failed == null) {
                 own.giveBack();
             } else if (own != null) {
-                // The end of the connection releases a session.
+                // The end of the connection releases a hold that is bound to it.
                 own.leave();
             }
             binding.leaveOthers();
