@@ -63,8 +63,8 @@ impl Backend {
         }
     }
 
-    /// Releases the hold, and tries again until `until`, when it has lapsed. `was_held`: the hold is certain until now.
-    /// [`Error::Lost`]: the hold had ended.
+    /// Releases the hold, and tries again until `until`, when it has lapsed. `was_held`: the server certainly
+    /// had the hold before. [`Error::Lost`]: the hold had ended.
     pub async fn release(&self, hold: &Hold, was_held: bool, until: Instant) -> Result<(), Error> {
         match self {
             Self::Server(server) => server.release(hold, was_held, until).await,

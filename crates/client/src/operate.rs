@@ -51,7 +51,7 @@ impl Operator {
         }
     }
 
-    /// Returns the servers that the URL names. None with Sentinels.
+    /// Returns the servers that the URL names. Empty if the URL names Sentinels.
     pub fn nodes(&self) -> Vec<Node> {
         match &self.place {
             Place::Nodes(nodes) => nodes.iter().map(|info| Node::new(info.clone(), self.setup.clone())).collect(),

@@ -138,7 +138,7 @@ fn known_events_are_read_and_an_unknown_one_keeps_its_name() {
     assert_eq!(format!("{:>8}", LogEvent::from("eclipse")), " eclipse");
 }
 
-/// The source of an error is that of the crate `redis`, for programs that look at its kind.
+/// The source of an error is a `redis::RedisError`, so that programs can look at its kind.
 #[tokio::test]
 async fn an_error_leads_to_its_source() {
     // Port 1 is reserved, and nobody listens there.

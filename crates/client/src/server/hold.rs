@@ -26,7 +26,7 @@ impl Server {
         self.renew_for(hold.replicas, hold, lease, within).await
     }
 
-    /// Does the same with these replicas, which may have less time.
+    /// Tries once to renew, with `replicas` instead of the hold's own: their timeout may be cut to the rest of a wait.
     pub(super) async fn renew_for(
         &self,
         replicas: Option<Replicas>,
@@ -44,7 +44,7 @@ impl Server {
         renewed(replies)
     }
 
-    /// Asks once how long a hold lasts: that of a session on its connection.
+    /// Asks once how long a hold lasts. For the hold of a session, asks on the session's connection.
     pub async fn look(&self, hold: &Hold, within: Duration) -> Renewal {
         let link = hold.session.as_ref().map(|session| session.link());
         let checks = hold.names.iter().map(|name| {
@@ -64,7 +64,7 @@ impl Server {
         self.nodes.call(name, &renew, Lane::Shared, Some(within)).await.map(|(reply, _)| reply)
     }
 
-    /// Renews, and fails unless enough replicas have it.
+    /// Renews, and fails unless enough replicas have the renewal.
     async fn renew_with_replicas(
         &self,
         hold: &Hold,
@@ -116,8 +116,8 @@ impl Server {
         }
     }
 
-    /// Releases the hold. Of several locks, tries all and returns the first error. `was_held`: the server certainly has
-    /// the hold.
+    /// Releases the hold. Of several locks, tries all and returns the first error. `was_held`: the server certainly had
+    /// the hold before the first try.
     pub async fn release(&self, hold: &Hold, was_held: bool, until: Instant) -> Result<(), Error> {
         let releases = hold.names.iter().map(|name| self.release_one(hold, name, was_held, until));
         join_all(releases).await.into_iter().collect()
@@ -151,8 +151,8 @@ impl Server {
         }
     }
 
-    /// Releases what an acquisition with an unknown outcome may have been granted. `at`: the connection of its last
-    /// request, which ends.
+    /// Releases what an acquisition with an unknown outcome may have been granted. Ends `at`, the connection of
+    /// its last request.
     pub(super) async fn undo(&self, terms: &Terms, at: Option<Link>) {
         tokio::join!(release_behind(terms, at), self.release_by_owner(terms));
     }
@@ -181,7 +181,7 @@ impl Server {
 /// Sends the releases behind a request, and ends the connection: if the server executes the request, it executes the
 /// releases, too. It may grant the lock to this connection until it notices the end.
 async fn release_behind(terms: &Terms, at: Option<Link>) {
-    // The next upgrade of a reader has the same owner, and may be granted by then.
+    // An upgrade sends none: they might release the reader's next upgrade, which has the same owner.
     let Some(link) = at.filter(|link| !link.is_closed() && terms.upgrade.is_none()) else { return };
     let releases = terms.names.iter().map(|name| commands::release_all(name, terms));
     let link = &link;
@@ -224,12 +224,14 @@ fn left(replies: Result<Vec<Value>, Fault>) -> Renewal {
     Renewal::Left(shortest)
 }
 
-/// Returns the renewal that got this fault. A key of another type belongs to another program: the hold is gone.
+/// Returns the outcome of a renewal that got this fault. A key of another type belongs to another program: the hold is
+/// gone.
 fn failed(fault: Fault) -> Renewal {
     if fault.is_wrong_type() { Renewal::Gone } else { Renewal::Failed(fault) }
 }
 
-/// Returns the replies without that to `WAIT`, if enough replicas have the write.
+/// Removes the reply to `WAIT`, the last of the `sent` commands, and fails if too few replicas have the write. Does not
+/// fail if another reply is nil: then the hold is gone.
 fn acknowledged(mut replies: Vec<Value>, sent: usize, replicas: Replicas) -> Result<Vec<Value>, Fault> {
     let waited = if replies.len() == sent { replies.pop() } else { None };
     if let Some(waited) = waited.filter(|_| !replies.contains(&Value::Nil)) {

@@ -33,7 +33,7 @@ impl Server {
             // A lease of zero is invalid.
             let renew = commands::renew(hold, name, rest.max(Duration::from_millis(1)));
             match self.nodes.call(name, &renew, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply) {
-                // A repeat gets the same answer: unlike a release, a renewal leaves the hold.
+                // Even for a repeat, nil means that the hold is gone: a renewal does not end it, unlike a release.
                 Ok(Value::Nil) => return Err(Error::Lost),
                 Ok(_) => return Ok(()),
                 Err(fault) if fault.is_wrong_type() => return Err(Error::Lost),

@@ -96,8 +96,8 @@ async fn an_upgrade_that_is_dropped_does_not_affect_its_reader() {
     invalid(in_time(first.upgrade().expect("a reader")).await);
     upgrading.abort();
     server.left_waiting(0);
-    // The upgrade begins when the first one is released in the background. The release must not affect this upgrade or
-    // the readers, and its time counts as waiting.
+    // The next upgrade begins after the dropped one is released in the background, and its wait includes that time. The
+    // release must affect neither the next upgrade nor the readers.
     let began = Stopwatch::start();
     contention(in_time(first.upgrade().expect("a reader").wait(Duration::from_millis(1200))).await);
     began.is_between(Duration::ZERO, Duration::from_millis(2000), "the wait of an upgrade");

@@ -1,4 +1,4 @@
-//! A guard says that its lock is lost as soon as it may be, and never later than the server.
+//! A guard reports the loss of its lock as soon as the lock may be lost, and not after the hold ends on the server.
 
 use std::time::{Duration, Instant};
 
@@ -52,8 +52,9 @@ async fn a_lock_whose_key_was_overwritten_is_lost_for_every_operation() {
     for acquire in all {
         guards.push(in_time(acquire).await.expect("a lock"));
     }
-    guards.push(in_time(client.acquire("g").session()).await.expect("a lock"));
-    guards.push(in_time(client.acquire_all(["h", "i"]).lease(lease)).await.expect("locks"));
+    let [a, b, c, d, e, f] = guards.try_into().expect("six guards");
+    let bound = in_time(client.acquire("g").session()).await.expect("a lock");
+    let several = in_time(client.acquire_all(["h", "i"]).lease(lease)).await.expect("locks");
     let in_session = in_time(client.acquire("j").in_session(&session)).await.expect("a lock");
     let stays = in_time(client.acquire("k").at_least(lease)).await.expect("a lock");
     let reads = in_time(client.read("l").lease(lease)).await.expect("a lock");
@@ -61,16 +62,16 @@ async fn a_lock_whose_key_was_overwritten_is_lost_for_every_operation() {
     for name in ["a", "b", "c", "d", "e", "f", "g", "h", "j", "k", "l"] {
         other.ok(format!("SET {name} text"));
     }
-    lost(guards[0].renew().await);
-    assert!(!guards[0].is_held());
-    lost(guards[1].enter().await);
-    lost(guards[2].extend(lease).await);
-    assert!(!guards[2].is_held());
-    lost(guards.pop().expect("one").release().await);
-    lost(guards.pop().expect("one").renew().await);
-    lost(guards.pop().expect("one").release().await);
-    lost(guards.pop().expect("one").release_after(lease).await);
-    lost(guards.pop().expect("one").release_after(Duration::ZERO).await);
+    lost(a.renew().await);
+    assert!(!a.is_held());
+    lost(b.enter().await);
+    lost(c.extend(lease).await);
+    assert!(!c.is_held());
+    lost(several.release().await);
+    lost(bound.renew().await);
+    lost(f.release().await);
+    lost(e.release_after(lease).await);
+    lost(d.release_after(Duration::ZERO).await);
     in_time(in_session.lost()).await;
     assert!(!in_session.is_held());
     lost(in_session.release().await);
@@ -102,7 +103,7 @@ async fn a_frozen_server_has_the_lock_at_least_as_long_as_the_guard() {
     in_time(guard.lost()).await;
     let believed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     server.thaw();
-    // The lock may have been renewed once before the server stopped, but not seen by the look before.
+    // A renewal between `end_of` and the freeze may have moved the end by up to one lease.
     assert!((believed.as_millis() as i64) < ends + LEASE.as_millis() as i64);
     drop(guard);
     freed(&server, "job");

@@ -79,7 +79,7 @@ async fn a_wait_that_an_operator_ends_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_and_a_writer_wait_for_each_other() {
+async fn a_writer_waits_for_a_reader_and_a_later_reader_for_the_writer() {
     let (server, client) = server_and_client();
     let reader = in_time(client.read("doc")).await.expect("a lock");
     let writer = in_queue(&server, client.write("doc"));
