@@ -79,11 +79,11 @@ fn subcommands_that_serve_or_wait_leave_no_zombies() {
         "run job -- true".to_owned(),
         "acquire job --lease 1m".to_owned(),
     ] {
-        let fields = dlock(&server);
+        let template = dlock(&server);
         let mut command = std::process::Command::new("sh");
         // Children that ended before are waited for, too.
         command.args(["-c", &format!("true & sleep 0.3 & exec {binary} {arguments}")]);
-        command.envs(fields.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.envs(template.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut running = Running::start(command);
         let own = running.child().id();
@@ -102,10 +102,10 @@ fn the_first_process_of_a_container_ends_by_a_signal() {
         &["log", "--follow"],
         &["agent", "--listen", "127.0.0.1:0"],
     ] {
-        let fields = dlock(&server).with(arguments);
+        let template = dlock(&server).with(arguments);
         let mut command = std::process::Command::new("unshare");
-        command.args(["--pid", "--fork", "--kill-child"]).arg(fields.get_program()).args(fields.get_args());
-        command.envs(fields.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.args(["--pid", "--fork", "--kill-child"]).arg(template.get_program()).args(template.get_args());
+        command.envs(template.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut running = Running::start(command);
         let own = running.child().id();

@@ -134,7 +134,7 @@ fn several_locks_are_taken_together_or_not_at_all() {
 }
 
 #[test]
-fn options_that_exclude_each_other_are_refused() {
+fn invalid_options_are_refused() {
     let server = Server::start();
     for wrong in [
         &["--limit", "0", "pool", "--", "true"][..],

@@ -75,7 +75,7 @@ fn the_rules_pass_the_tests_of_prometheus() {
     }
 }
 
-/// The lines of a unit of systemd that begin with this.
+/// Returns the rest of each line of a systemd unit that begins with `begin`.
 fn unit(name: &str, begin: &str) -> Vec<String> {
     let unit = std::fs::read_to_string(root().join("packaging/systemd").join(name)).expect("a unit");
     unit.lines().filter_map(|line| line.strip_prefix(begin)).map(str::to_owned).collect()

@@ -7,7 +7,7 @@ use crate::process::{Notes, Outcome, Running, With, alive, bare, dlock, outcome}
 use dlock_testkit::{Server, soon};
 
 const HOUR: i64 = 3_600_000;
-/// How long the lock of `--once 1d` stays.
+/// How long the lock of `--once 1d` stays: nine tenths of a day are 21.6 hours.
 const DAY: std::ops::Range<i64> = 21 * HOUR..22 * HOUR;
 
 /// A run whose command notes that it ran.
@@ -55,6 +55,7 @@ fn a_run_that_is_skipped_says_when_it_ran_where_and_when_the_next_can() {
 #[test]
 fn a_run_that_is_killed_keeps_its_lock_for_its_period_and_no_longer() {
     let server = Server::start();
+    // The lock stays for at most nine tenths of the period, but no lease is shorter than 3 s.
     for (period, retry, most) in [("6s", false, 5400), ("6s", true, 5400), ("1s", false, 3000), ("20s", false, 18_000)]
     {
         let notes = Notes::new();
@@ -98,8 +99,8 @@ fn the_lock_stays_for_nine_tenths_of_the_period_from_the_start() {
         assert_eq!(done(&server, &notes, &["--once", "4s"], "true").code, Some(0));
         assert_eq!(ran(&notes), runs);
         let granted: i64 = notes.line("token").parse().expect("a token");
+        // A token is the time of its grant in µs. The client counts from the moment when it gets the reply.
         let stays = watch.end_of("report") - granted / 1000;
-        // The client counts from the reply to the grant.
         assert!((3599..3599 + 400).contains(&stays), "{stays} ms");
         watch.outlive("report");
     }

@@ -67,7 +67,7 @@ impl Machine {
             .replace("/usr/local/bin/", "")
             .replace("/usr/local/share/", "./")
             .replace("/etc/bash_completion.d/", "./completion-");
-        // The page leaves it to the reader to repeat this.
+        // docs/upgrade.md tells the reader to repeat this command until no rewrite runs.
         let look = "redis-cli INFO persistence | grep aof_rewrite_";
         here = here.replace(look, &format!("while {look} | grep :1; do sleep 0.02; done"));
         for (name, server) in ["a", "b", "c"].iter().zip(&self.servers) {
@@ -92,7 +92,7 @@ impl Machine {
     }
 }
 
-/// The client that belongs to the server.
+/// Returns the path of the client that comes with the server: `redis-cli` or `valkey-cli`.
 pub fn cli() -> String {
     let mut script = Command::new(root().join("scripts/server"));
     script.arg("cli").env("SERVER", std::env::var_os("DLOCK_SERVER").unwrap_or_default());
@@ -118,7 +118,7 @@ fn blocks_of_the_pages_run_the_programs_that_they_name() {
 
 #[test]
 fn blocks_of_the_pages_of_the_command_run_the_programs_that_they_name() {
-    // Servers that keep their locks on disk count from the start.
+    // A server counts as down for the longest lease after its start, unless it is declared persistent.
     let kept = Setup::new().conf("appendonly yes\nappendfsync always");
     let machine = Machine::new((0..3).map(|_| kept.clone().start()).collect());
     // A run with `--once` keeps its lock, so docs/run.md comes last.
@@ -138,7 +138,7 @@ fn a_server_without_replicas_keeps_its_locks_over_an_upgrade() {
     server.ended();
     let rewritten = fs::read_to_string(server.path("redis.conf")).expect("a file");
     assert!(rewritten.contains("\nappendonly yes"), "{rewritten}");
-    // The server is started from the lines of the test, and not from this file.
+    // The test starts the server with settings of its own, and not from the rewritten file.
     server.reconfigure(|setup| setup.conf("appendonly yes"));
     server.boot();
     assert_eq!(server.holders("job:1"), ["alice"]);

@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A program as `scripts/server` finds it, the server itself or what lies beside it.
+/// Returns the path that `scripts/server` prints for a server: its own, or with the argument `cli` that of its client.
 fn program(server: &OsStr, what: &[&str]) -> String {
     let mut script = Command::new(root().join("scripts/server"));
     script.args(what).env("SERVER", server);

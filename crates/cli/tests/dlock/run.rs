@@ -20,7 +20,7 @@ fn the_command_holds_the_lock_and_has_its_owner_and_token_in_the_environment() {
     let owner = String::from_utf8(hold.owner.clone()).expect("readable");
     assert_eq!(environment, format!("job:1 {owner} {}", hold.token));
     let host = nix::unistd::gethostname().expect("a name").into_string().expect("readable");
-    let random = owner.strip_prefix(&format!("{host}:{}:", running.child().id())).expect("this machine, that process");
+    let random = owner.strip_prefix(&format!("{host}:{}:", running.child().id())).expect("host and process id");
     assert!(random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit()), "{owner}");
     assert_eq!((hold.mode.as_str(), hold.session.clone()), ("exclusive", redis::Value::Nil), "a lease, no session");
     assert!((10_000..=20_000).contains(&hold.ttl), "{} ms", hold.ttl);
@@ -98,7 +98,7 @@ fn mistakes_and_missing_servers_have_codes_of_their_own() {
         let outcome = outcome(bare().with(wrong));
         assert_eq!(outcome.code, Some(64), "{wrong:?}: {}", outcome.stderr);
     }
-    // A variable that is not set is no lock.
+    // A shell variable that is not set gives an empty name.
     for unset in [&["run", "", "--", "true"][..], &["run", "-k", "a", "-k", "", "--", "true"], &["break", "-y", ""]] {
         let outcome = outcome(bare().with(unset));
         assert_eq!(outcome.code, Some(64), "{unset:?}: {}", outcome.stderr);

@@ -60,9 +60,9 @@ fn nohup_is_respected() {
     let (server, notes) = (Server::start(), Notes::new());
     let mut command = std::process::Command::new("sh");
     let script = "trap '' HUP; exec \"$0\" run job -- \"$@\"";
-    let fields = dlock(&server);
-    command.args(["-c", script]).arg(fields.get_program()).args(notes.script("exec sleep 1000"));
-    command.envs(fields.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let template = dlock(&server);
+    command.args(["-c", script]).arg(template.get_program()).args(notes.script("exec sleep 1000"));
+    command.envs(template.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut running = Running::start(command);
     let pid = notes.pid();
     running.signal(libc::SIGHUP);

@@ -13,7 +13,7 @@ fn run(server: &Server, arguments: &[&str]) -> Outcome {
     outcome(dlock(server).with(arguments))
 }
 
-/// Returns the output of `dlock` for programs.
+/// Runs `dlock` and returns the JSON that it prints.
 #[track_caller]
 fn json(server: &Server, arguments: &[&str]) -> Value {
     let done = run(server, arguments);
@@ -23,11 +23,11 @@ fn json(server: &Server, arguments: &[&str]) -> Value {
 
 /// Runs a shell script that finds this `dlock` on its path.
 fn shell(server: &Server, script: &str) -> Outcome {
-    let fields = dlock(server);
-    let folder = Path::new(fields.get_program()).parent().expect("a folder").display().to_string();
+    let template = dlock(server);
+    let folder = Path::new(template.get_program()).parent().expect("a folder").display().to_string();
     let mut command = Command::new("sh");
     command.args(["-c", script]).env_remove("DLOCK_OWNER").env_remove("DLOCK_TOKEN").stdin(Stdio::null());
-    command.envs(fields.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.envs(template.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.env("PATH", format!("{folder}:{}", std::env::var("PATH").unwrap_or_default()));
     outcome(command)
 }
@@ -136,7 +136,7 @@ fn the_environment_names_the_owner_to_the_next_step() {
     assert_eq!(done.code, Some(0), "{done:?}");
     let home = std::env::var("HOME").unwrap_or_default();
     assert!(done.stdout.starts_with(&format!("it's a {home}|o'brien:")) && done.stdout.ends_with("\n1\n"), "{done:?}");
-    // A token of the environment belongs to the owner of the environment.
+    // With an owner as an argument, `DLOCK_TOKEN` is ignored: that token belongs to `DLOCK_OWNER`.
     server.client().int("DLOCK.ACQUIRE job bob PX 600000");
     let done = shell(&server, "DLOCK_OWNER=alice DLOCK_TOKEN=5 dlock release job bob");
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -170,7 +170,7 @@ fn lines_of_a_file_are_read_alike_by_a_shell_and_by_a_runner() {
     assert_eq!(done.code, Some(0), "{done:?}");
 }
 
-/// A name may have any bytes, and a control character of a terminal or half a letter is part of it.
+/// A name may have any bytes, such as control characters or an incomplete UTF-8 sequence.
 #[test]
 fn a_shell_reads_the_bytes_of_the_name() {
     let server = Server::start();
@@ -236,7 +236,7 @@ fn a_refused_renewal_or_release_names_the_whole_owner() {
 }
 
 #[test]
-fn command_lines_that_name_too_little_are_refused() {
+fn invalid_command_lines_are_refused() {
     let server = Server::start();
     for arguments in [
         &["acquire", "job"][..],
@@ -258,7 +258,7 @@ fn command_lines_that_name_too_little_are_refused() {
     assert!(server.holders("job").is_empty());
 }
 
-/// The block of docs/steps.md in that language.
+/// The block of docs/steps.md that is fenced as `language`.
 fn recipe(language: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/steps.md");
     let text = std::fs::read_to_string(page).expect("a page");
@@ -286,6 +286,7 @@ fn the_steps_of_the_page_for_github_actions_hold_one_lock() {
     let steps = steps(&recipe("yaml"));
     assert!(steps.len() >= 4, "{steps:#?}");
     for (at, step) in steps.iter().enumerate() {
+        // The job's own scripts do nothing here.
         let step = step.replace("${{ github.run_id }}", "4711").replace("./", ": ");
         let environment = notes.read("env").lines().map(|line| format!("export '{line}'\n")).collect::<String>();
         let file = format!("GITHUB_ENV='{}'; set -e\n", notes.path("env").display());
