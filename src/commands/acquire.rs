@@ -3,7 +3,7 @@
 //! except `MINTOKEN`.
 //!
 //! Replies with the fencing token, or nil if the lock is held; with `BLOCK`, if the wait ran out. With owner `*` the
-//! server draws an owner and replies with owner and token. With `SLOT`, the number of the hold follows the token.
+//! server generates an owner and replies with owner and token. With `SLOT`, the number of the hold follows the token.
 
 use std::rc::Rc;
 

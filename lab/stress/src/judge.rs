@@ -256,7 +256,7 @@ pub fn accept(model: &mut Model, expected: &Reply, answer: &Value, floor: u64) -
         (Reply::Token(expected), Value::Int(token)) => return accept_token(model, *expected, *token, floor),
         (Reply::FreshOwner(who, expected), Value::Array(pair)) => {
             let [owner, Value::Int(token)] = pair.as_slice() else { return Err(format!("{pair:?}")) };
-            same("whether the owner is the one that was drawn", model.is_owner(*who, &bytes_of(owner)), true)?;
+            same("whether the owner is the one that was generated", model.is_owner(*who, &bytes_of(owner)), true)?;
             return accept_token(model, *expected, *token, floor);
         }
         (Reply::Numbered(expected, slot), Value::Array(parts)) => {

@@ -2,7 +2,7 @@
 //!
 //! Nothing of the module or of the core's decisions is in here. Leases are long: the model is told of holds that lapse
 //! ([`Model::lapse`]). The model makes up the token of a new hold, above [`UNKNOWN`], and the owner that the server
-//! draws, until the server shows the real ones.
+//! generates, until the server shows the real ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub type Client = u64;
 pub enum Reply {
     /// The token, or any new one if it is not known.
     Token(u64),
-    /// The same, and an owner that the server draws.
+    /// The same, and an owner that the server generates.
     FreshOwner(Who, u64),
     /// A token or an owner with a token, and the number of the hold, or nil.
     Numbered(Box<Reply>, Option<u32>),
@@ -56,7 +56,7 @@ pub struct Model {
     tokens: BTreeMap<u64, u64>,
     /// Every real token that was seen.
     pub seen: BTreeSet<u64>,
-    /// Owners that the server has drawn.
+    /// Owners that the server has generated.
     drawn: BTreeMap<Who, Vec<u8>>,
     /// Keys with a TTL that a client made longer, or with none.
     pub late: BTreeSet<KeyNo>,
@@ -399,7 +399,7 @@ impl Model {
         }
     }
 
-    /// Returns whether this is the owner, as far as that is known: one that the server has drawn is learned.
+    /// Returns whether this is the owner, as far as that is known: one that the server has generated is learned.
     pub fn is_owner(&mut self, who: Who, shown: &[u8]) -> bool {
         let is_known = |owner: Who| self.owner(owner).is_some_and(|owner| owner == shown);
         if self.owner(who).is_some() {
@@ -475,7 +475,7 @@ pub fn db_of(key: KeyNo) -> i32 {
     KEYS.get(key).map_or(0, |key| key.0)
 }
 
-/// How many owners there are, beside those that the server draws.
+/// How many owners there are, beside those that the server generates.
 pub const OWNERS: Who = 7;
 /// Tokens above this are made up: the server's count microseconds.
 pub const UNKNOWN: u64 = 1 << 62;

@@ -281,7 +281,7 @@ fn enter(random: &mut Random, situation: &Situation, who: usize, may_block: bool
         [_] => vec![key],
         several => several.iter().filter_map(|key| keys_of(who).get(*key).copied()).collect(),
     };
-    // The model needs a number of its own until the server says which owner it has drawn.
+    // The model needs a number of its own until the server says which owner it has generated.
     let owner = if is_drawn { usize::try_from(random.number() >> 8).unwrap_or(0) + OWNERS } else { owner };
     let how = How { blocks: how.blocks && may_block, ..playable(random, situation, how) };
     Call::Enter(Request {

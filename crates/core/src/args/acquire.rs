@@ -14,7 +14,7 @@ use crate::{BindTo, Command, Lease, LeaseChoice, Owner, RequestId, SessionId, To
 /// The arguments of the commands that acquire one lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquire {
-    /// The owner; `None`: the server draws one (`*`).
+    /// The owner; `None`: the server generates one (`*`).
     pub owner: Option<Owner>,
     /// The request's demand on the lock.
     pub want: Want,
@@ -28,7 +28,7 @@ pub struct Acquire {
     pub session: BindTo<SessionId>,
     /// `MINTOKEN`; at most `dlock.max-token-lead` ahead of the clock.
     pub min_token: Option<Token>,
-    /// `REQUEST`; never with an owner that the server draws.
+    /// `REQUEST`; never with an owner that the server generates.
     pub request: Option<RequestId>,
 }
 

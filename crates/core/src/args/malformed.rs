@@ -19,11 +19,11 @@ pub enum Malformed {
     Integer(&'static str),
     /// A lease that is not positive, has passed, or is beyond 64 bits.
     ExpireTime(&'static str, BadLease),
-    /// A lease longer than `dlock.max-lease`, which is this.
+    /// A lease longer than `dlock.max-lease`, and the value of that setting.
     LeaseTooLong(&'static str, Lease),
     /// `MAXHOLD` is out of range.
     Cap,
-    /// A lease longer than `MAXHOLD` or `dlock.max-hold`, which is this.
+    /// A lease longer than the cap, the source of the cap, and the cap.
     LeaseOverCap(&'static str, CapBy, Lease),
     /// `SESSION` with a cap that is too short for a hold that is bound.
     SessionCap(CapBy),
@@ -31,7 +31,7 @@ pub enum Malformed {
     Owner,
     /// A token out of range.
     Token(&'static str),
-    /// A `MINTOKEN` further ahead of the clock than it may be, which is this many ms.
+    /// A `MINTOKEN` further ahead of the clock than `dlock.max-token-lead`, and the value of that setting in ms.
     TokenAhead(u64),
     /// A number of log entries below -1.
     LogCount,
@@ -43,7 +43,7 @@ pub enum Malformed {
     NegativeTimeout,
     /// A request id of no bytes, or of too many.
     RequestId,
-    /// `REQUEST` with an owner that the server draws.
+    /// `REQUEST` with an owner that the server generates (`*`).
     RequestOfFreshOwner,
     /// A session id of no bytes, or of too many.
     SessionId,
@@ -116,7 +116,7 @@ impl fmt::Display for CapBy {
 pub struct Excerpt(Box<[u8]>);
 
 impl Excerpt {
-    /// The most bytes of the word.
+    /// The most bytes of the word that are kept.
     const MAX_LEN: usize = 32;
 
     /// Returns the beginning of this word.

@@ -47,7 +47,7 @@ pub enum Op {
     /// `ACQUIRE`, `RACQUIRE`, `RLOCK`, `WLOCK`, `SACQUIRE`, `MACQUIRE`.
     Enter {
         client: ClientNo,
-        /// `None` stands for `*`: the server draws the owner.
+        /// `None` stands for `*`: the server generates the owner.
         owner: Option<Somebody>,
         /// Different keys of one database.
         keys: Vec<KeyNo>,

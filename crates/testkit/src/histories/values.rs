@@ -20,7 +20,7 @@ pub type Asked = (Command, u8);
 /// Databases and names. `SWAPDB` exchanges the first three and the last three.
 pub const KEYS: [(i32, &str); 6] = [(0, "k0"), (0, "k1"), (0, "k2"), (1, "k0"), (1, "k1"), (1, "k2")];
 
-/// The number of owners, besides those that the server draws.
+/// The number of owners, besides those that the server generates.
 pub const OWNERS: Who = 5;
 
 /// The shortest timeout of named session 0, in ms.

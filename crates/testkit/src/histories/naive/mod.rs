@@ -59,7 +59,7 @@ pub struct Request {
     pub ticket: u64,
     pub client: u64,
     pub owner: Who,
-    /// Whether the server draws the owner.
+    /// Whether the server generates the owner.
     pub is_drawn: bool,
     pub keys: Vec<KeyNo>,
     pub how: How,

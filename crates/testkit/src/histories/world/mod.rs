@@ -34,7 +34,7 @@ pub struct World {
     clients: [u64; CLIENTS],
     /// The last ticket.
     tickets: u64,
-    /// The last owner that the server has drawn.
+    /// The last owner that the server has generated.
     drawn: Who,
     /// The last request with an id.
     sent: Option<Request>,
