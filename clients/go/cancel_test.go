@@ -12,7 +12,7 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// A place in the pool or at the gate may come at the moment of the cancellation.
+// A connection of the pool or a place at the gate of a lock may become free at the moment of the cancellation.
 func TestAPlaceThatComesWithTheCancellationIsGivenBack(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

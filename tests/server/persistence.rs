@@ -405,8 +405,7 @@ fn a_replica_ends_a_cut_transaction_after_its_promotion_and_a_pause() {
     }
 }
 
-/// Some servers tell two parts of the module of the end of a turn: that which ends the transaction, and that which
-/// answers clients.
+/// At the end of a turn, some servers call two parts of the module: one ends the transaction, one answers clients.
 #[test]
 fn a_client_that_waits_in_the_turn_of_a_promotion_leaves_the_end_of_a_cut_transaction() {
     let (mut server, mut client) = Server::conf(ALWAYS).with_client();

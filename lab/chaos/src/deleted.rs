@@ -109,5 +109,5 @@ const QUEUE_MS: u64 = 2000;
 const PATIENCE_MS: u64 = 60_000;
 /// How long a waiter may take to get what is free, on a busy machine and while faults last.
 const SERVED: Duration = Duration::from_secs(20);
-/// How often a lock is looked at after the session of the one before has ended.
+/// How often the new hold is checked after the session of the deleted hold has ended.
 const LOOKS: usize = 20;

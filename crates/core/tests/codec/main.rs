@@ -1,4 +1,4 @@
-//! The bytes of locks and effects: those of each version, and that decoding any bytes does no harm.
+//! The bytes of locks and effects in each version of the format. Decoding any bytes gives a valid value or an error.
 
 #![allow(
     clippy::unwrap_used,

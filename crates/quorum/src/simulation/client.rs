@@ -13,7 +13,9 @@ pub struct Client {
     /// The number of times that the client has crashed. A crash ends the client's process and starts another.
     pub process: u32,
     pub stopped_until: Real,
+    /// The number of the last acquisition that the client has begun.
     pub acquisition: u32,
+    /// When that acquisition began.
     pub began: Real,
     pub mode: Mode,
     pub terms: Terms,
@@ -85,7 +87,7 @@ impl Client {
         self.timer = None;
     }
 
-    /// Returns whether the client holds the lock as far as it knows, by its present clock.
+    /// Returns whether the client believes at `now` that it holds the lock.
     pub fn holds(&self, now: Real) -> bool {
         matches!(&self.state, State::Holding(hold, _) if hold.is_good(self.clock.read(now)))
     }

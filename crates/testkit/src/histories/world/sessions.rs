@@ -13,7 +13,8 @@ use crate::histories::values::{ClientNo, KEYS, KeyNo, LONG_SESSION_MS, SHORT_SES
 
 /// How often the timer runs while a session is open, in µs.
 const BEAT_US: u64 = 50_000;
-/// The most runs of the timer after which a session must have ended. The first run after a stall ends no session.
+/// The most runs of the timer after which a session whose time is over may still be open. The first run after a stall
+/// ends no session.
 const TURNS_LATE: usize = 2;
 
 impl World {
@@ -28,7 +29,8 @@ impl World {
         self.heartbeat(self.clients[client], id, only, timeout);
     }
 
-    /// Runs a heartbeat of the client with this id. Returns 1 if the heartbeat opens or keeps the session.
+    /// Sends a heartbeat for the session `id` as the client with the id `client`. Returns 1 if the heartbeat opens or
+    /// keeps the session.
     pub fn heartbeat(&mut self, client: u64, id: SessionNo, only: OpenIf, timeout: u64) -> Reply {
         let (session, user) = (plain::session(id), self.naive.user_of(client));
         let beat = Heartbeat { id: &session, user: plain::user(user), timeout: plain::lease(timeout), only };
@@ -66,7 +68,7 @@ impl World {
         self.close_named(self.clients[client], id);
     }
 
-    /// Runs `CLOSE` of the client with this id. Returns 1 if it ends the session.
+    /// Closes the session `id` as the client with the id `client`. Returns 1 if that ends the session.
     pub fn close_named(&mut self, client: u64, id: SessionNo) -> Reply {
         let (session, now) = (plain::session(id), self.server.space.now());
         let user = plain::user(self.naive.user_of(client));

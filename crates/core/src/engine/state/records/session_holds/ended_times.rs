@@ -1,7 +1,7 @@
 //! The deadlines of the holds of ended sessions, so that their sums are found without a look at each session.
 //!
-//! Sessions that end with a few holds share one set of deadlines. A session with many holds keeps its own: a lock
-//! cannot have many of these sessions.
+//! Sessions that end with a few holds share one set of deadlines. A session with many holds keeps its own set:
+//! each of these sessions has more than `A_FEW` of the lock's holds, so there are far fewer of them than holds.
 
 use hashbrown::HashSet;
 
