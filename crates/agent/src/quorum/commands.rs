@@ -105,6 +105,10 @@ impl Quorum {
                 ms => Reply::number(ms),
             };
         }
+        // The servers hold a lapsed lock for longer than the client may count on it.
+        if self.table.has_lapsed(key, said.token) {
+            return Reply::Nil;
+        }
         match self.members.check(key, said.token).await {
             Ok(left) => Reply::perhaps(left),
             Err(why) => {

@@ -1,6 +1,6 @@
 //! The locks that the agent holds, by name and owner, and the tasks that keep them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use crate::quorum::hold::{Anchor, AnchorId, End};
 use crate::stats::Stats;
 
 type Holds = HashMap<Vec<u8>, Vec<Arc<Hold>>>;
+type Lapsed = HashSet<(Vec<u8>, Token)>;
 type Unconfirmed = HashMap<(Vec<u8>, Owner), Instant>;
 
 /// Finds holds. Cheap to clone.
@@ -22,6 +23,8 @@ type Unconfirmed = HashMap<(Vec<u8>, Owner), Instant>;
 pub(crate) struct Table {
     holds: Arc<Mutex<Holds>>,
     count: Arc<AtomicUsize>,
+    /// The tokens of lapsed holds that may still be on the servers, whose lease is longer than the client's.
+    lapsed: Arc<Mutex<Lapsed>>,
     /// The locks whose release no majority has confirmed, and until when they may still be held.
     unconfirmed: Arc<Mutex<Unconfirmed>>,
     /// Releases that no client waits for.
@@ -34,6 +37,7 @@ impl Table {
         Self {
             holds: Arc::default(),
             count: Arc::default(),
+            lapsed: Arc::default(),
             unconfirmed: Arc::default(),
             releases: Arc::default(),
             stats,
@@ -45,9 +49,14 @@ impl Table {
         self.holds().get(key)?.iter().find(|hold| hold.owner == *owner && hold.is_live()).cloned()
     }
 
-    /// Returns the hold with this token, even one that is over and still on the servers.
+    /// Returns the hold with this token, even one that is over.
     pub fn with(&self, key: &[u8], token: Token) -> Option<Arc<Hold>> {
         self.holds().get(key)?.iter().find(|hold| hold.token == token).cloned()
+    }
+
+    /// Returns whether the hold with this token has lapsed and may still be on the servers.
+    pub fn has_lapsed(&self, key: &[u8], token: Token) -> bool {
+        self.lapsed().contains(&(key.to_vec(), token))
     }
 
     /// Returns all live holds of a lock.
@@ -90,6 +99,31 @@ impl Table {
         }
     }
 
+    /// Removes a hold whose lease has passed, and releases it in the background. Until the servers have released it or
+    /// their lease has ended, [`has_lapsed`](Self::has_lapsed) knows it.
+    fn lapse(&self, hold: Arc<Hold>) {
+        Stats::count(&self.stats.lapses);
+        let lapsed = (hold.key.clone(), hold.token);
+        self.lapsed().insert(lapsed.clone());
+        self.remove(&hold);
+        let table = self.clone();
+        self.spawn(async move {
+            if let Some(guard) = hold.take().await {
+                // The guard ends before the servers do, for their clocks drift.
+                let ends = Instant::now() + guard.remaining() + (on_servers(hold.longest) - hold.longest);
+                if !matches!(guard.release().await, Ok(()) | Err(Error::Lost)) {
+                    // An agent that stops waits for releases, not for this.
+                    tokio::spawn(async move {
+                        sleep_until(ends.into()).await;
+                        table.lapsed().remove(&lapsed);
+                    });
+                    return;
+                }
+            }
+            table.lapsed().remove(&lapsed);
+        });
+    }
+
     /// Releases a hold. [`Error::Lost`]: it was not held any more.
     pub async fn release(&self, hold: &Arc<Hold>) -> Result<(), Error> {
         if !hold.finish() {
@@ -115,6 +149,10 @@ impl Table {
     pub fn unconfirmed_for(&self, key: &[u8], owner: &Owner) -> Option<Duration> {
         let ends = *self.unconfirmed().get(&(key.to_vec(), owner.clone()))?;
         Some(ends.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    fn lapsed(&self) -> MutexGuard<'_, Lapsed> {
+        self.lapsed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn unconfirmed(&self) -> MutexGuard<'_, Unconfirmed> {
@@ -207,23 +245,8 @@ async fn keep(table: Table, hold: Arc<Hold>) {
                     };
             }
             Due::End(_) if hold.finish_at_end() => {
-                Stats::count(&table.stats.lapses);
-                // The release runs in another task: `Hold::take` aborts this one. The hold stays in the table until
-                // then, since the servers have it longer than the client: `CHECK` must not ask them.
-                let releasing = table.clone();
-                table.spawn(async move {
-                    let Some(guard) = hold.take().await else { return releasing.remove(&hold) };
-                    // The guard ends before the servers do, for their clocks drift.
-                    let ends = Instant::now() + guard.remaining() + (on_servers(hold.longest) - hold.longest);
-                    match guard.release().await {
-                        Ok(()) | Err(Error::Lost) => releasing.remove(&hold),
-                        // An agent that stops waits for releases, not for this.
-                        Err(_) => drop(tokio::spawn(async move {
-                            sleep_until(ends.into()).await;
-                            releasing.remove(&hold);
-                        })),
-                    }
-                });
+                // The release runs in another task: `Hold::take` aborts this one.
+                table.lapse(hold);
                 return;
             }
             // The hold was renewed or bound meanwhile.

@@ -286,3 +286,24 @@ fn locks_over_the_limit_are_refused_until_there_is_room() {
     client.int("DLOCK.ACQUIRE more a");
     assert!(client.error("DLOCK.ACQUIRE k3 a").contains("--max-holds"));
 }
+
+#[test]
+fn a_lapsed_lock_takes_no_room_even_if_the_servers_refuse_its_release() {
+    let servers = servers(3);
+    let agent = Agent::over_with(&servers, &["--max-holds", "2"]);
+    agent.has_majority();
+    let mut client = agent.client();
+    let tokens = ["k", "l"].map(|key| client.int(format!("DLOCK.ACQUIRE {key} a PX 29000")));
+    servers.iter().for_each(|server| server.client().ok("ACL SETUSER default -dlock.release"));
+    for key in ["k", "l"] {
+        assert_eq!(client.int(format!("DLOCK.RENEW {key} a PX 300")), 1);
+    }
+    let watch = Stopwatch::start();
+    soon("there is room", || matches!(client.outcome("DLOCK.ACQUIRE more a"), Ok(Ok(_))));
+    assert!(watch.elapsed() < Duration::from_secs(10), "{:?}", watch.elapsed());
+    // The servers still have the locks.
+    assert!(servers.iter().all(|server| !server.holders("k").is_empty()));
+    for (key, token) in ["k", "l"].iter().zip(tokens) {
+        client.nil(format!("DLOCK.CHECK {key} {token}"));
+    }
+}
