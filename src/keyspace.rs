@@ -6,7 +6,7 @@ use dlock_core::engine::{Keyspace, NotOpen, OpenKey, Permission, UserState, Wron
 use dlock_core::{Lock, Name, Now, Uptime};
 
 use crate::ffi::acl::{User, user_name, user_state};
-use crate::ffi::context::{Context, Stopwatch, machine_time, processor_time, uptime};
+use crate::ffi::context::{Context, Stopwatch, granted_time, machine_time, uptime};
 use crate::ffi::key::{self, Access, Key};
 use crate::ffi::strings::KeyName;
 
@@ -148,6 +148,6 @@ impl Keyspace for ServerKeys<'_, '_> {
     }
 
     fn worked(&self) -> Duration {
-        processor_time()
+        granted_time()
     }
 }

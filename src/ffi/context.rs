@@ -1,8 +1,10 @@
 //! The context of a call from the server: flags, time, replies, replication, events, log.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::ffi::{CStr, c_int, c_longlong};
+use std::fs::File;
 use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
 use std::ptr::null;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use dlock_core::{Now, Uptime};
 use redis_module::raw;
 
 use super::strings::{KeyName, c_string};
+use super::under_lock::UnderLock;
 
 /// The context of one call from the server. It lives as long as the call.
 pub struct Context<'call> {
@@ -108,9 +111,24 @@ fn clock_ns(id: libc::clockid_t) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-/// Returns the processor time of this thread.
-pub fn processor_time() -> Duration {
-    Duration::from_nanos(clock_ns(libc::CLOCK_THREAD_CPUTIME_ID))
+/// The system's account of the thread of the event loop: among others, how long it has waited for a processor. `None`: the
+/// system keeps none.
+static SCHEDULED: UnderLock<OnceCell<Option<File>>> = UnderLock::new(OnceCell::new());
+
+/// Returns the machine's monotonic clock without the time in which this thread, that of the event loop, could have run and
+/// the machine ran other programs. Time in which the thread waits for the disk counts. Where the system does not say how
+/// long the thread could have run, all time counts.
+pub fn granted_time() -> Duration {
+    Duration::from_nanos(clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(waited_for_a_processor().unwrap_or(0)))
+}
+
+/// Returns for how many ns this thread has waited for a processor, if the system knows.
+fn waited_for_a_processor() -> Option<u64> {
+    let file = SCHEDULED.get_or_init(|| File::open("/proc/thread-self/schedstat").ok()).as_ref()?;
+    let mut bytes = [0; 64];
+    let len = file.read_at(&mut bytes, 0).ok()?;
+    // The time on a processor, the time spent waiting for one, and how often it got one.
+    std::str::from_utf8(bytes.get(..len)?).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Measures processor time of this thread: what other programs take on a busy machine does not count.

@@ -1,11 +1,14 @@
 //! A session that has ended is over for the very next command: on the connection that ends it with `CLIENT KILL`, even
 //! in the same packet.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
 use redis::Value;
 
 use crate::support::replica::counter;
 use crate::support::state::{assert_same, state};
-use crate::support::{Client, Server, hold, lock_info};
+use crate::support::{Client, Server, eventually, hold, lock_info, soon};
 
 /// A session that holds `k` as `a`, the token of that hold, and a client that can end the session.
 struct Ending {
@@ -285,4 +288,38 @@ fn a_session_is_over_in_a_transaction_for_which_time_stands_still() {
     let Some(Ok(Value::Array(replies))) = replies.last() else { panic!("an array, not {replies:?}") };
     assert!(matches!(replies[3], Value::Int(59_000..=60_000)), "{replies:?}");
     assert_eq!(replies[4], Value::Nil);
+}
+
+/// The time in which the server waits (here it sleeps; usually for the disk) passes for its clients, so the timer gets its
+/// share: it ends the same locks in far fewer turns if each turn takes longer.
+#[test]
+fn a_server_that_waits_long_in_each_turn_does_more_in_each_tick() {
+    let (server, mut client) = Server::start().with_client();
+    let mut turns = |seconds: &str| {
+        let mut session = server.client();
+        let requests: Vec<_> = (0..20_000).map(|key| format!("DLOCK.ACQUIRE k{key} a PX 600000 SESSION")).collect();
+        requests.chunks(1000).for_each(|requests| drop(session.pipeline(requests)));
+        assert_eq!(counter(&mut client, "sessions"), 20_000);
+        let (turns, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            // Three clients: the server always finds a command of one of them.
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut sleeper = server.client();
+                    while !is_over.load(Ordering::Relaxed) {
+                        sleeper.ok(format!("DEBUG SLEEP {seconds}"));
+                        turns.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            soon("they sleep", || turns.load(Ordering::Relaxed) > 10);
+            drop(session);
+            let before = turns.load(Ordering::Relaxed);
+            eventually(Duration::from_secs(60), "all have ended", || counter(&mut client, "sessions") == 0);
+            is_over.store(true, Ordering::Relaxed);
+            turns.load(Ordering::Relaxed) - before
+        })
+    };
+    let (long, short) = (turns("0.02"), turns("0.002"));
+    assert!(long * 3 < short * 2, "{long} long turns, {short} short ones");
 }

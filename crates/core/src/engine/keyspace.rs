@@ -57,7 +57,8 @@ pub trait Keyspace {
     /// Returns the time of the machine's monotonic clock, which does not jump when the machine's time is set.
     fn uptime(&self) -> Uptime;
 
-    /// Returns for how long the server has worked: time in which the machine ran other programs instead does not count.
+    /// Returns for how long the server has worked, or waited for its disk or for something to do. Time in which it could
+    /// have worked and the machine ran other programs instead does not count.
     fn worked(&self) -> Duration;
 }
 

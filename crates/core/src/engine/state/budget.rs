@@ -36,7 +36,7 @@ pub(crate) const MOVED_AT_ONCE: usize = 32;
 /// for the next one as well: if the server's own work (1 ms for a table that shrinks) comes between, that tick is due
 /// before the reply is sent.
 pub(crate) const TICK_US: u64 = 1000;
-/// The part of a busy server's work that ticks may take while there is more to do than fits into one: one in this
+/// The part of a busy server's time that ticks may take while there is more to do than fits into one: one in this
 /// number.
 const BUSY_SHARE: u64 = 5;
 /// How long a tick may take at most, in µs.
@@ -59,8 +59,9 @@ pub(crate) struct TickBudget {
 
 impl TickBudget {
     /// Returns the budget of a tick that begins at `start`. A tick that goes on with what the last one left gets a share
-    /// of the server's work since then, `since`: the busier the server is with commands, the fewer ticks there are. While
-    /// the machine runs other programs, no command has its turn, so that time earns nothing.
+    /// of the server's time since then, `since`: the busier the server is with commands, and the longer it waits for its
+    /// disk in each turn, the fewer ticks there are. While the machine runs other programs, no command has its turn, so
+    /// that time earns nothing.
     pub(crate) fn new(start: Now, since: Duration) -> TickBudget {
         let since = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
         TickBudget { start, us: (since / BUSY_SHARE).clamp(TICK_US, MAX_TICK_US), steps: 0 }
