@@ -30,6 +30,9 @@ pub struct Log {
 pub(crate) const AT_ONCE: usize = 16;
 /// The most holds of which the time is measured when many lapse together.
 const SAMPLE: usize = 256;
+/// The most ended holds of a lock of which the time is measured: each is looked up, and one command may end those of 64
+/// locks.
+const ENDED_SAMPLE: usize = 32;
 
 impl Log {
     pub(crate) fn new() -> Log {
@@ -143,5 +146,5 @@ pub(crate) fn sample(lock: &Lock, now: UnixMs) -> Vec<u64> {
 
 /// Returns how long the first holds with these tokens were held until `until_us`, in µs.
 pub(crate) fn sample_of(tokens: impl Iterator<Item = Token>, until_us: u64) -> SmallVec<[u64; 1]> {
-    tokens.take(SAMPLE).map(|token| held_us(token, until_us)).collect()
+    tokens.take(ENDED_SAMPLE).map(|token| held_us(token, until_us)).collect()
 }
