@@ -36,8 +36,10 @@ module Dlock
         turn = pause(turn, failures) if @cause && !turn.over?
       end
       @hold = outcome(turn)
+      @wire = nil
+      @hold.keep(@openings)
       settle
-      done = true
+      @settled = done = true
       @hold
     ensure
       abandon unless done && before.equal?($!)
@@ -45,6 +47,7 @@ module Dlock
 
     # Ends the hold of a block, or lets its lock stay until the time `stays`. The block's exception wins.
     def finish(failure, stays)
+      abandon unless @settled # A second interrupt came before `run` could do it.
       return if @hold.nil? || @hold.ended?
 
       stays ? @hold.leave((stays - Dlock.now) / 1000.0) : @hold.release
@@ -117,12 +120,11 @@ module Dlock
     # Leaves a connection on which no reply came. The release that is sent behind a wait ends it some time later, as the
     # end of the connection ends its session: the next copy needs another owner.
     def leave(silent)
-      wire, @wire = @wire, nil
       if silent
-        @parted << wire
-        wire.part(*@names.release_all(@owner))
+        part
       else
-        wire.close
+        @wire.close
+        @wire = nil
       end
       return unless silent || @options.session
 
@@ -228,10 +230,13 @@ module Dlock
 
     # A session keeps its connection.
     def give_back
-      return if @options.session
+      give_wire unless @options.session
+    end
 
-      @client.give(@wire)
-      @wire = nil
+    # The client may lend the connection to others from now on, even if an interrupt comes between these steps.
+    def give_wire
+      wire, @wire = @wire, nil
+      @client.give(wire)
     end
 
     def pause(turn, failures)
@@ -244,10 +249,8 @@ module Dlock
 
     def outcome(turn)
       if turn.action == :granted
-        hold = Hold.new(@client, @names, @options, owner: @owner, token: @token, slot: @slot, sent: @attempt.since, wire: @wire,
-                                                   open: @open || @attempt.copies.any?, cap: @cap && turn.at, openings: @openings)
-        @wire = nil
-        return hold
+        return Hold.new(@client, @names, @options, owner: @owner, token: @token, slot: @slot, sent: @attempt.since, wire: @wire,
+                                                   open: @open || @attempt.copies.any?, cap: @cap && turn.at)
       end
       @debts << @owner unless turn.cleanup == :none
       case turn.action
@@ -257,23 +260,27 @@ module Dlock
       end
     end
 
-    # Gives up: the caller no longer waits, or there is an error.
+    # Gives up: the caller no longer waits, or there is an error. Another interrupt has to wait.
     def abandon
-      @debts << @owner if @hold || @attempt.canceled.cleanup != :none
-      @hold&.drop
-      @hold = nil
-      if @wire && !@wire.usable?
-        @parted << @wire
-        @wire.part(*@names.release_all(@owner))
-        @wire = nil
+      Thread.handle_interrupt(Object => :never) do
+        @debts << @owner if @hold || @attempt.canceled.cleanup != :none
+        @hold&.drop
+        @hold = nil
+        part if @wire && !@wire.usable?
+        settle
+        @settled = true
       end
-      settle
+    end
+
+    def part
+      wire, @wire = @wire, nil
+      @parted << wire
+      wire.part(*@names.release_all(@owner))
     end
 
     # Releases in the background what the owners of the acquisition may have been granted.
     def settle
-      @client.give(@wire) if @wire
-      @wire = nil
+      give_wire
       releases, parted, client, named = @debts.uniq.flat_map { |owner| @names.release_all(owner) }, @parted, @client, @options.named
       return parted.each(&:close) if releases.empty?
 

@@ -32,12 +32,13 @@ module Dlock
 
     private
 
-    # The thread stays with the parent, and so does what it has to do.
+    # The thread stays with the parent, and so does what it has to do. An interrupt may come between two of these lines:
+    # `@pid` is last, so that the next caller does all of them again.
     def forked
-      @pid = Process.pid
       @thread = nil
       @times.clear
       @wakes = Float::INFINITY
+      @pid = Process.pid
     end
 
     # The thread is ended as any other, whatever its creator defers.

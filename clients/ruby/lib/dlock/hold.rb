@@ -5,7 +5,7 @@ module Dlock
   class Hold
     attr_reader :owner, :token, :slot
 
-    def initialize(client, names, options, owner:, token:, slot:, sent:, wire:, open:, cap:, openings:)
+    def initialize(client, names, options, owner:, token:, slot:, sent:, wire:, open:, cap:)
       @client = client
       @names = names
       @options = options
@@ -22,7 +22,13 @@ module Dlock
       @heart = Heartbeat.new
       @heart.ok(@validity, Dlock.now, sent)
       limit(cap) if cap
-      @keeper = named ? named.keep(self, openings) : keeper(wire)
+    end
+
+    # Has the hold kept from now on, not before the acquisition knows it: an interrupt would leave it to nobody. `openings`:
+    # how often its named session was open when the lock was asked for.
+    def keep(openings)
+      @keeper = @options.named ? Session::Place.new(@options.named, self, openings) : keeper
+      @keeper&.start
     end
 
     def inspect = "#<Dlock::Hold #{name}, token #{@token}>"
@@ -198,8 +204,8 @@ module Dlock
 
     private
 
-    def keeper(wire)
-      Keeper.new(self, @client, wire).start if @options.renew || @options.session || @options.on_loss
+    def keeper
+      Keeper.new(self, @client, @wire) if @options.renew || @options.session || @options.on_loss
     end
 
     # A hold of a named session keeps at least its first lease, which outlasts the timeout of the session
@@ -304,10 +310,7 @@ module Dlock
       @woken, @waker = IO.pipe if wire
     end
 
-    def start
-      @wire ? go : rings
-      self
-    end
+    def start = @wire ? go : rings
 
     # The session of a connection may end at any time, so its thread begins at once.
     def go

@@ -97,7 +97,6 @@ module Dlock
         @life.openings != openings
       end
       hold.kept { |kept| kept.unbind(@life.until) } && missing if unbound
-      Place.new(self, hold)
     end
 
     def leave(hold) = @mutex.synchronize { @holds.delete(hold) }
@@ -110,7 +109,9 @@ module Dlock
     def wake = @mutex.synchronize { @changed.broadcast }
 
     # The part of a session that a hold knows.
-    Place = Struct.new(:session, :hold) do
+    Place = Struct.new(:session, :hold, :openings) do
+      def start = session.keep(hold, openings)
+
       def wake
         hold.ended? ? session.leave(hold) : session.wake
         hold.wake
