@@ -1,10 +1,10 @@
 //! Measures how long the server is busy without a break.
 //!
-//! Tests share the machine, so wall time alone is no measure. A period counts with the CPU time that the server took in
-//! it, or with the wall time if that is less. Left out are:
+//! Tests share the machine, so wall time alone is no measure. A period counts with the CPU time that the server's main
+//! thread took in it, or with the wall time if that is less. Left out are:
 //!
 //! - the time in which an answer waits for the thread that reads it, because the server already runs its next turns;
-//! - the time of the allocator's own threads, which return freed pages while the server runs.
+//! - the time of other threads of the server, which free memory while it runs.
 //!
 //! Callers repeat a measurement and take the least.
 
@@ -19,14 +19,11 @@ use crate::client::{Client, Request};
 use crate::server::Server;
 use crate::wait::{PATIENCE, soon};
 
-/// The CPU time of a process, without the threads of its allocator if the kernel permits to measure them.
+/// The CPU time of the main thread of a process, or of all its threads if the kernel does not permit to measure one.
 struct CpuClock {
     process: libc::clockid_t,
-    allocator: Vec<File>,
+    main: Option<File>,
 }
-
-/// The name of jemalloc's threads.
-const ALLOCATOR: &str = "jemalloc_bg_thd";
 
 impl CpuClock {
     fn of(pid: u32) -> Self {
@@ -34,27 +31,20 @@ impl CpuClock {
         // SAFETY: the call writes the one value it is given.
         let error = unsafe { libc::clock_getcpuclockid(pid.cast_signed(), &raw mut process) };
         assert_eq!(error, 0, "the CPU clock of a process");
-        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the threads of a process");
-        let is_allocator = |name: &str| name.trim_end() == ALLOCATOR;
-        let allocator = threads
-            .flatten()
-            .filter(|thread| std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| is_allocator(&name)))
-            .filter_map(|thread| thread_clock(thread.file_name().to_str()?.parse().ok()?))
-            .collect();
-        Self { process, allocator }
+        Self { process, main: thread_clock(pid.cast_signed()) }
     }
 
     fn now(&self) -> Duration {
+        if let Some(mut main) = self.main.as_ref() {
+            let mut ns = [0; 8];
+            main.read_exact(&mut ns).expect("the CPU time of a thread");
+            return Duration::from_nanos(u64::from_ne_bytes(ns));
+        }
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the call writes the one structure it is given.
         let done = unsafe { libc::clock_gettime(self.process, &raw mut time) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-        let others = self.allocator.iter().map(|mut thread| {
-            let mut ns = [0; 8];
-            thread.read_exact(&mut ns).expect("the CPU time of a thread");
-            Duration::from_nanos(u64::from_ne_bytes(ns))
-        });
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32).saturating_sub(others.sum())
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
     fn since(&self, start: Duration) -> Duration {
@@ -84,7 +74,7 @@ static TASK_CLOCK: Attributes = Attributes {
 };
 
 /// Returns a file from which the CPU time of a thread can be read, in ns, counted from now on. Returns `None` if the kernel
-/// does not permit it. The thread then counts like all others.
+/// does not permit it.
 fn thread_clock(thread: libc::pid_t) -> Option<File> {
     const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
     let (any_cpu, no_group): (libc::c_int, libc::c_int) = (-1, -1);
@@ -229,34 +219,34 @@ pub fn least_of_three(mut measure: impl FnMut() -> Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     const WORK: Duration = Duration::from_millis(30);
 
-    /// Works for [`WORK`] in a thread of this process with this name. Returns how much of that the clock counts.
-    fn counted(name: &str) -> Duration {
-        let (begin, clock_is_there) = std::sync::mpsc::channel::<()>();
-        let worker = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            clock_is_there.recv().expect("the clock");
+    /// Returns what the clock of a process counts while `work` runs, at least.
+    fn counted(pid: u32, work: impl Fn()) -> Duration {
+        let clock = CpuClock::of(pid);
+        least_of_three(|| {
+            let start = clock.now();
+            work();
+            clock.since(start)
+        })
+    }
+
+    /// The server frees a large lock that has ended in a thread of its own, and the allocator returns its pages in
+    /// another one.
+    #[test]
+    fn only_the_main_thread_counts() {
+        let main_thread_waits = counted(std::process::id(), || {
             let start = Instant::now();
             while start.elapsed() < WORK {}
         });
-        let worker = worker.expect("a thread");
-        let task = || std::fs::read_dir("/proc/self/task").expect("own threads").flatten();
-        let named = |path: std::path::PathBuf| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
-        soon("the thread has its name", || task().any(|thread| named(thread.path()).trim_end() == name));
-        let clock = CpuClock::of(std::process::id());
-        let start = clock.now();
-        begin.send(()).expect("the worker waits");
-        worker.join().expect("the work");
-        clock.since(start)
-    }
-
-    /// The allocator returns the pages of a large lock that ends in a thread of its own, while the server runs.
-    #[test]
-    fn the_threads_of_the_allocator_do_not_count() {
-        let (own, allocators) = (least_of_three(|| counted("server")), least_of_three(|| counted(ALLOCATOR)));
-        let may_ask = thread_clock(0).is_some();
-        assert!(!may_ask || allocators < own / 2, "{allocators:?} of the allocator, {own:?} of another thread");
+        let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
+        let main_thread_works = counted(busy.id(), || std::thread::sleep(WORK));
+        busy.kill().and_then(|()| busy.wait()).expect("the end of the shell");
+        assert!(main_thread_works > Duration::ZERO);
+        assert!(thread_clock(0).is_none() || main_thread_waits < WORK / 2, "{main_thread_waits:?}");
     }
 }
