@@ -81,6 +81,8 @@ block() {
 php -d error_reporting=E_ALL -d display_errors=stderr "$home/readme.php" | grep -E '^the fencing token is [0-9]{16}$'
 php -d error_reporting=E_ALL -d display_errors=stderr clients/php/tests/replies.php
 php -d error_reporting=E_ALL -d display_errors=stderr clients/php/tests/store.php
+# Laravel 8 is older than PHP 8.2.
+php -d error_reporting='E_ALL & ~E_DEPRECATED' -d display_errors=stderr clients/php/tests/interrupts.php
 
 # Laravel's locks, with Laravel's own code where it is installed.
 if php -r 'foreach (["Bus", "Cache", "Console", "Queue", "Redis"] as $part) require "Illuminate/$part/autoload.php";

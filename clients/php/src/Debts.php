@@ -4,11 +4,16 @@ declare(strict_types=1);
 
 namespace Dlock;
 
-/** Releases that got no answer, which are repeated. */
+/**
+ * Releases that got no answer, which are repeated. A release is owed before the command that needs it is sent: a handler of
+ * a signal may throw between any two statements, also of those that clean up.
+ */
 final class Debts
 {
-    /** @var list<array{key: string, arguments: list<string|int>, until: float}> */
+    /** @var array<int, array{key: string, arguments: list<string|int>, until: float}> */
     private array $owed = [];
+
+    private int $last = 0;
 
     /** The process that owes them: a forked one must not use its connection. */
     private int $process = 0;
@@ -20,11 +25,25 @@ final class Debts
     /**
      * @param list<string|int> $arguments
      * @param float            $until     when the lease is over
+     *
+     * @return int its number, for `settle`
      */
-    public function owe(string $key, array $arguments, float $until): void
+    public function owe(string $key, array $arguments, float $until): int
     {
-        $this->owed[] = ['key' => $key, 'arguments' => $arguments, 'until' => $until];
         $this->process = getmypid();
+        $this->owed[++$this->last] = ['key' => $key, 'arguments' => $arguments, 'until' => $until];
+
+        return $this->last;
+    }
+
+    /** Says that a release is not needed any more, or only until then. */
+    public function settle(int $number, float $until = 0): void
+    {
+        if ($until > 0 && isset($this->owed[$number])) {
+            $this->owed[$number]['until'] = $until;
+        } else {
+            unset($this->owed[$number]);
+        }
     }
 
     /** Sends again what is owed, until a server does not answer. */
@@ -39,14 +58,15 @@ final class Debts
     {
         try {
             while ($this->owed) {
-                ['key' => $key, 'arguments' => $arguments, 'until' => $until] = $this->owed[0];
+                $first = array_key_first($this->owed);
+                ['key' => $key, 'arguments' => $arguments, 'until' => $until] = $this->owed[$first];
                 if ($until > microtime(true)) {
                     $this->driver->call('DLOCK.RELEASE', $key, $arguments);
                 }
-                array_shift($this->owed);
+                unset($this->owed[$first]);
             }
         } catch (ServerError) {
-            array_shift($this->owed); // The server refuses it: then its lease ends it.
+            unset($this->owed[$first]); // The server refuses it: then its lease ends it.
         } catch (\Exception) {
             // The next call tries again.
         }

@@ -159,18 +159,19 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     private function release(Key $key): void
     {
-        $hold = $release = null;
+        $hold = $debt = null;
         try {
             $hold = $this->hold($key);
             if (null !== $hold) {
                 $release = [$hold['owner'], $hold['mode'], 'ALL', 'TOKEN', $hold['token']];
+                $debt = $this->debts->owe((string) $key, $release, $hold['until'] ?? microtime(true) + $this->initialTtl);
                 $this->call('DLOCK.RELEASE', $key, $release);
+                $this->debts->settle($debt);
                 $this->forget($key);
             }
         } catch (\Exception $e) {
-            if (null !== $release && !$e instanceof LockStorageException) {
-                $this->leave($key, $hold);
-                $this->debts->owe((string) $key, $release, $hold['until'] ?? microtime(true) + $this->initialTtl);
+            if (null !== $debt) {
+                $e instanceof LockStorageException ? $this->debts->settle($debt) : $this->leave($key, $hold);
             }
             throw new LockReleasingException(sprintf('the lock "%s" was not released, and ends with its lease', $key), 0, $e);
         }
@@ -206,19 +207,33 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         }
         $state = self::state($key);
         $owner = $isLeft ? Driver::newOwner() : $state['owner'] ?? Driver::newOwner();
+        $debt = $this->debts->owe((string) $key, [$owner, $mode, 'ALL'], \INF);
+        $former = null;
         try {
             $this->remember($key, $owner, $waits ? $this->wait($key, $owner, $mode) : $this->grant($key, $owner, $mode, []));
+            if (null !== $before) {
+                // A reader that becomes the writer, or the other way round, has both for a moment.
+                $release = [$owner, $before['mode'], 'TOKEN', $before['token']];
+                $former = $this->debts->owe((string) $key, $release, microtime(true) + $this->initialTtl);
+            }
         } catch (LockStorageException|LockConflictedException $e) {
+            $this->debts->settle($debt);
             throw $e;
         } catch (\Throwable $e) {
             // A handler of a signal throws: the lock may have been granted.
-            $this->giveUp($key, $owner, $mode);
-            self::restore($key, $state);
+            try {
+                null === $former || $this->debts->settle($former);
+                $this->debts->settle($debt, microtime(true) + $this->initialTtl);
+                $this->debts->repay();
+            } finally {
+                self::restore($key, $state);
+            }
             throw $e;
         }
-        if (null !== $before) {
-            // A reader that becomes the writer, or the other way round, has both for a moment.
-            $this->call('DLOCK.RELEASE', $key, [$owner, $before['mode'], 'TOKEN', $before['token']]);
+        $this->debts->settle($debt);
+        if (null !== $former) {
+            $this->call('DLOCK.RELEASE', $key, $release);
+            $this->debts->settle($former);
         }
         $this->checkNotExpired($key);
     }

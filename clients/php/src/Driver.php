@@ -24,8 +24,8 @@ abstract class Driver
     /** When the limit of the caller is over; null: nobody has called. */
     private ?float $ends = null;
 
-    /** The client's own limit for a reply, in seconds. */
-    private float $usual = \INF;
+    /** The client's own limit for a reply, in seconds, until the client has it again; null: the client has it. */
+    private ?float $usual = null;
 
     /** @throws \InvalidArgumentException a client that is not understood */
     final public static function of(object $client): self
@@ -84,7 +84,7 @@ abstract class Driver
      */
     final public function promptly(callable $work, float $most = \INF): mixed
     {
-        return $this->within(min($most, $this->limit()), $work);
+        return $this->within(min($most, $this->usual ?? $this->limit()), $work);
     }
 
     /**
@@ -175,13 +175,29 @@ abstract class Driver
         if (null !== $this->ends) {
             return $work();
         }
-        $this->usual = $this->limit();
-        $this->ends = self::now() + $seconds;
         try {
+            $this->usual ??= $this->limit();
+            $this->ends = self::now() + $seconds;
+
             return $work();
         } finally {
-            $this->ends = null;
+            try {
+                $this->ends = null;
+                $this->restore();
+            } catch (\Throwable $e) { // A handler of a signal throws. If another one does, the next call restores it.
+                $this->ends = null;
+                $this->restore();
+                throw $e;
+            }
+        }
+    }
+
+    /** Gives the client its own limit again. */
+    private function restore(): void
+    {
+        if (null !== $this->usual) {
             $this->setLimit($this->usual);
+            $this->usual = null;
         }
     }
 }

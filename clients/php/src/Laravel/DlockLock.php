@@ -61,35 +61,39 @@ final class DlockLock extends Lock
      */
     public function block($seconds, $callback = null)
     {
-        $ends = Driver::now() + $seconds;
-        if (!$this->driver->patiently((float) $seconds, fn () => $this->waits($ends))) {
-            throw new LockTimeoutException();
-        }
+        $blocks = function () use ($seconds) {
+            $ends = Driver::now() + $seconds;
 
-        return \is_callable($callback) ? $this->under($callback) : true;
+            return $this->driver->patiently((float) $seconds, fn () => $this->waits($ends)) ?: throw new LockTimeoutException();
+        };
+
+        return \is_callable($callback) ? $this->under($blocks, $callback) : $blocks();
     }
 
     /** @param callable|null $callback */
     public function get($callback = null)
     {
-        $isAcquired = $this->acquire();
-
-        return $isAcquired && \is_callable($callback) ? $this->under($callback) : $isAcquired;
+        return \is_callable($callback) ? $this->under(fn () => $this->acquire(), $callback) : $this->acquire();
     }
 
     /** False: this owner does not have the lock any more. */
     public function release(): bool
     {
         $words = [$this->owner, 'ALL', ...(null === $this->token ? [] : ['TOKEN', $this->token])];
-        $this->token = null;
+        $debt = $this->owe();
         try {
-            return \is_int($this->driver->call('DLOCK.RELEASE', $this->name, $words));
+            $this->token = null;
+            $released = $this->driver->call('DLOCK.RELEASE', $this->name, $words);
         } catch (ServerError $e) {
+            $this->debts->settle($debt);
             throw $e;
-        } catch (\Exception $e) {
-            $this->owe();
+        } catch (\Throwable $e) {
+            $this->leaveOwner();
             throw $e;
         }
+        $this->debts->settle($debt);
+
+        return \is_int($released);
     }
 
     /**
@@ -125,22 +129,29 @@ final class DlockLock extends Lock
     }
 
     /** The exception of the callback wins over that of the release. A child that the callback has forked releases nothing. */
-    private function under(callable $callback): mixed
+    private function under(callable $acquire, callable $callback): mixed
     {
         $process = getmypid();
+        $before = $this->token;
         try {
+            if (!$acquire()) {
+                return false;
+            }
             $result = $callback();
+            $process === getmypid() && $this->release();
+
+            return $result;
         } catch (\Throwable $e) {
-            try {
-                $process === getmypid() && $this->release();
-            } catch (\Exception) {
-                // The release is owed, or the lease ends the lock.
+            // A handler of a signal may throw once more, before the release is owed.
+            while (!\in_array($this->token, [null, $before], true) && $process === getmypid()) {
+                try {
+                    $this->release();
+                } catch (\Throwable) {
+                    // The release is owed, or the lease ends the lock.
+                }
             }
             throw $e;
         }
-        $process === getmypid() && $this->release();
-
-        return $result;
     }
 
     private function waits(float $ends): bool
@@ -168,13 +179,16 @@ final class DlockLock extends Lock
             return true;
         }
         $token = $this->token;
+        $debt = $this->owe();
         try {
-            if ($this->refresh()) {
-                return true;
-            }
-        } catch (\Exception $e) {
+            $isHeld = $this->refresh();
+        } catch (\Throwable $e) {
             $this->giveUp();
             throw $e;
+        }
+        $this->debts->settle($debt);
+        if ($isHeld) {
+            return true;
         }
         $this->driver->call('DLOCK.RELEASE', $this->name, [$this->owner, 'ALL', 'TOKEN', $token]); // a cap has cut it
         $this->token = null;
@@ -192,34 +206,44 @@ final class DlockLock extends Lock
         $this->debts->repay();
         $lease = 1000 * ($this->seconds ?: self::LONGEST);
         $words = [$this->owner, 'PX', $lease, 'REQUEST', bin2hex(random_bytes(8)), ...$block];
+        $debt = $this->owe();
         try {
             $token = $this->driver->call('DLOCK.ACQUIRE', $this->name, $words, [] !== $block);
+            if (\is_int($token)) {
+                $this->token = $token;
+            }
         } catch (ServerError $e) {
+            $this->debts->settle($debt);
+
             // The owner has the lock already, which Laravel's locks refuse.
             return str_starts_with($e->getMessage(), 'DEADLOCK ') ? null : throw $e;
-        } catch (\Exception $e) {
+        } catch (\Throwable $e) {
             // The lock may have been granted nevertheless.
             $this->giveUp();
             throw $e;
         }
-        if (\is_int($token)) {
-            $this->token = $token;
-        }
+        $this->debts->settle($debt);
 
         return $token;
     }
 
+    /** Releases all that is owed. */
     private function giveUp(): void
     {
         $this->token = null;
-        $this->owe();
+        $this->leaveOwner();
         $this->debts->repay();
     }
 
-    /** Remembers a release that got no answer. It may come late, so the next acquisition has another owner. */
-    private function owe(): void
+    /** Remembers the release of what the owner has. Returns its number. */
+    private function owe(): int
     {
-        $this->debts->owe($this->name, [$this->owner, 'ALL'], \INF);
+        return $this->debts->owe($this->name, [$this->owner, 'ALL'], \INF);
+    }
+
+    /** A release that got no answer may come late, so the next acquisition has another owner. */
+    private function leaveOwner(): void
+    {
         if ($this->isOurs) {
             $this->owner = Driver::newOwner();
         }
