@@ -7,6 +7,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
@@ -272,8 +273,32 @@ final class Core implements AutoCloseable {
         try {
             executor.execute(guarded);
         } catch (RejectedExecutionException e) {
-            // The client is closed, and the task reports that.
-            new Thread(guarded, "dlock-closed").start();
+            // The client is closed, and the task reports that, or there is no thread at present.
+            tellAlone(guarded);
         }
+    }
+
+    private void tellAlone(Runnable guarded) {
+        try {
+            new Thread(guarded, "dlock-closed").start();
+        } catch (Error e) {
+            schedule(() -> tellAlone(guarded), TimeUnit.MILLISECONDS.toNanos(LONGEST_PAUSE_MILLIS));
+        }
+    }
+
+    /**
+     * Returns the executor, which rejects a task where the other one throws anything else: a machine may have no room for a
+     * thread at times ({@link OutOfMemoryError}).
+     */
+    static Executor rejecting(Executor other) {
+        return task -> {
+            try {
+                other.execute(task);
+            } catch (RejectedExecutionException e) {
+                throw e;
+            } catch (RuntimeException | Error e) {
+                throw new RejectedExecutionException(e);
+            }
+        };
     }
 }

@@ -301,7 +301,7 @@ public final class DLockClient implements AutoCloseable {
         public DLockClient connect() {
             Executor given = options.executor;
             ExecutorService own = given == null ? Executors.newCachedThreadPool(Builder::daemon) : null;
-            Executor runs = given == null ? own : given;
+            Executor runs = Core.rejecting(given == null ? own : given);
             DLockClient client = null;
             try {
                 Backend backend = options.driver == null

@@ -54,7 +54,7 @@ final class Loop implements AutoCloseable {
             while (!closed) {
                 selector.select();
                 for (Runnable task; (task = tasks.poll()) != null; ) {
-                    task.run();
+                    Core.guarded(task);
                 }
                 for (SelectionKey key : selector.selectedKeys()) {
                     ready(key);
@@ -74,7 +74,7 @@ final class Loop implements AutoCloseable {
             connection.ready(key);
         } catch (IOException | RuntimeException | Error e) {
             // A failure ends only the connection on which it happened.
-            connection.fail(e instanceof CancelledKeyException ? new IOException("closed") : e);
+            Core.guarded(() -> connection.fail(e instanceof CancelledKeyException ? new IOException("closed") : e));
         }
     }
 

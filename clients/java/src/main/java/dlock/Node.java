@@ -257,7 +257,9 @@ final class Node {
             });
             return Futures.within(limited, timeoutMillis, address + " cannot be reached");
         } catch (RejectedExecutionException e) {
-            return CompletableFuture.failedFuture(new Unanswered("the client is closed", e));
+            Throwable cause = e.getCause();
+            String why = cause == null ? "the client is closed" : address + " cannot be reached: " + cause;
+            return CompletableFuture.failedFuture(new Unanswered(why, e));
         }
     }
 }

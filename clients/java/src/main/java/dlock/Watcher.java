@@ -93,11 +93,11 @@ public final class Watcher implements AutoCloseable {
             found(Optional.ofNullable(Holder.of(reply)));
             long left = Holder.millisLeft(reply);
             long millis = left == 0 ? HEARTBEAT_MILLIS : Math.min(HEARTBEAT_MILLIS, left + 1);
-            changed.completeOnTimeout(null, millis, TimeUnit.MILLISECONDS).thenRunAsync(() -> {
+            changed.completeOnTimeout(null, millis, TimeUnit.MILLISECONDS).thenRun(() -> core.tell(() -> {
                 if (!isOver()) {
                     ask(at);
                 }
-            }, core.executor);
+            }));
             at.whenEnded(() -> changed.complete(null));
         });
     }

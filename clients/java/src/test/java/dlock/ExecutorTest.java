@@ -1,0 +1,117 @@
+package dlock;
+
+import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.Queue;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** A machine has no room for a thread at times, so an executor throws. The client goes on afterwards. */
+final class ExecutorTest {
+    private static TestServer server;
+
+    private final AtomicInteger failing = new AtomicInteger();
+    private final ExecutorService threads = Executors.newCachedThreadPool();
+    private DLockClient client;
+
+    @BeforeAll
+    static void start() {
+        server = TestServer.start("--dlock.session-grace", "20000");
+    }
+
+    @AfterAll
+    static void stop() {
+        server.close();
+    }
+
+    @BeforeEach
+    void connect() {
+        client = DLockClient.builder().url(server.url()).executor(this::execute).connect();
+        client.lock("warm").withLock(() -> {});
+    }
+
+    @AfterEach
+    void end() {
+        client.close();
+        threads.shutdown();
+    }
+
+    private void execute(Runnable task) {
+        if (failing.getAndUpdate(left -> Math.max(0, left - 1)) > 0) {
+            throw new InternalError("no room for a thread"); // JUnit itself ends with an OutOfMemoryError.
+        }
+        threads.execute(task);
+    }
+
+    private void failed() {
+        soon("the executor has failed", () -> failing.get() == 0);
+    }
+
+    @Test
+    void a_connection_that_is_not_made_again_at_once_costs_no_other_lock() throws Exception {
+        Hold hold = client.lock("bound").withLease(Lease.session(Duration.ofSeconds(20))).acquire();
+        failing.set(1);
+        server.run("CLIENT", "KILL", "ID", server.each("bound", "holds", "session").get(0));
+        failed();
+        assertTrue(client.lock("other").tryAcquire(Duration.ofSeconds(5)).isPresent());
+        soon("it is bound again", hold::isHeld);
+        hold.release();
+    }
+
+    @Test
+    void a_future_completes_after_its_grant() throws Exception {
+        failing.set(1);
+        client.lock("async").acquireAsync().get(5, TimeUnit.SECONDS).release();
+        failed();
+        assertTrue(server.isFree("async"));
+    }
+
+    @Test
+    void a_wait_goes_on_when_its_connection_has_ended() throws Exception {
+        Hold first = client.lock("waited").acquire();
+        CompletableFuture<Hold> next = client.lock("waited").acquireAsync();
+        soon("it waits", () -> client.lock("waited").getQueueLength() == 1);
+        failing.set(1);
+        server.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+        failed();
+        first.release();
+        next.get(10, TimeUnit.SECONDS).release();
+    }
+
+    @Test
+    void a_watch_goes_on() throws Exception {
+        Queue<Boolean> told = new ConcurrentLinkedQueue<>();
+        try (Watcher watch = client.watch("watched", holder -> told.add(holder.isPresent()))) {
+            soon("the beginning", () -> told.size() == 1);
+            failing.set(1);
+            Hold hold = client.lock("watched").acquire();
+            failed();
+            soon("the grant", () -> told.size() == 2);
+            hold.release();
+            soon("the release", () -> told.size() == 3);
+        }
+    }
+
+    @Test
+    void a_loss_is_told() throws Exception {
+        Hold hold = client.lock("lost").acquire();
+        CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+        hold.onLost(lost::complete);
+        server.run("DEL", "lost");
+        failing.set(1);
+        hold.check();
+        failed();
+        lost.get(5, TimeUnit.SECONDS);
+    }
+}
