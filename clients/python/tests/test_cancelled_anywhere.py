@@ -18,8 +18,9 @@ from redis_dlock.async_watch import Watch
 from redis_dlock.observed import Holder
 
 
-async def cancelled_at(number: int, work: Coroutine[Any, Any, None]) -> bool:
-    """Cancels the work as the event loop gets its n-th step; returns False if the work ended before."""
+async def cancelled_at(number: int, work: Coroutine[Any, Any, None], again: int = 0) -> bool:
+    """Cancels the work as the event loop gets its n-th step; returns False if the work ended before. `again`: cancels it
+    once more that number of steps later, if it still cleans up."""
     loop, task, left, asked = asyncio.get_running_loop(), asyncio.ensure_future(work), number, False
     call_soon = loop.call_soon
 
@@ -29,6 +30,8 @@ async def cancelled_at(number: int, work: Coroutine[Any, Any, None]) -> bool:
         left -= 1
         if left == 0:
             asked = task.cancel()
+        if again and left == -again:
+            task.cancel()
         return handle
 
     setattr(loop, "call_soon", counted)  # noqa: B010 - mypy lets no method be assigned to
@@ -58,6 +61,36 @@ async def test_a_watch_ends(client: redis.Redis) -> None:
             client.delete("job")
             steps += 1
     assert steps > 50
+
+
+@pytest.mark.parametrize(
+    "settings", [{"timeout": 600}, {"timeout": 600, "auto_renewal": True}, {}, None],
+    ids=["lease", "renewed", "connection", "session"],
+)
+async def test_a_lock_that_is_cancelled_twice_is_free(client: redis.Redis, settings: dict[str, Any] | None) -> None:
+    steps = 0
+    lost: list[Exception] = []
+
+    async def work(its: Any, settings: dict[str, Any]) -> None:
+        async with redis_dlock.asyncio.DLock(its, "job", on_lost=lost.append, **settings):
+            pass
+
+    async with redis.asyncio.Redis(**address()) as other, redis_dlock.asyncio.Session(other) as session:
+        while True:
+            async with redis.asyncio.Redis(**address(), max_connections=2) as its:
+                client_of, its_settings = (other, {"session": session}) if settings is None else (its, settings)
+                number, again = steps + 1, 1 + steps % 7
+                cancelled = await cancelled_at(number, work(client_of, its_settings), again)
+                said = f"cancelled at step {number}, and {again} later"
+                await asyncio.to_thread(soon, f"the lock is free: {said}", lambda: not info(client, "job"))
+                async with redis_dlock.asyncio.DLock(client_of, "next", timeout=60, auto_renewal=True) as lock:
+                    assert lock.remaining > 0
+                await asyncio.wait_for(work(client_of, its_settings), PATIENCE)
+                assert not lost and not session._bindings, said
+                if not cancelled:
+                    break
+                steps += 1
+    assert steps > 5
 
 
 class Enough(Exception):

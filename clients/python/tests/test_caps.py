@@ -171,7 +171,7 @@ def test_a_round_that_is_late_binds_and_asks_for_caps(monkeypatch: pytest.Monkey
 
     beat()
     caps = [Cap([("INFO",)], "exclusive", 7, math.inf, now[0] + 9) for _ in range(2)]
-    unbound, plain = (Binding(session, "job", lambda _: [("RENEW",)], cap, "job", None) for cap in caps)
+    unbound, plain = (Binding(session, "job", lambda _: [("RENEW",)], cap, "job", None, 0) for cap in caps)
     session._bindings |= {unbound, plain}
     unbound.unbound = now[0] + 3
     while now[0] < 1008:

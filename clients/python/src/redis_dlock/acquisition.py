@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -48,6 +49,11 @@ class Debt:
     unanswered: bool
     # Connections on which it may still be executed.
     talks: list[Any]
+    _begun: threading.Lock = field(default_factory=threading.Lock)
+
+    def begins(self) -> bool:
+        """Returns True once. An interrupt may have had the clean-up started twice."""
+        return self._begun.acquire(blocking=False)
 
     def reads(self, replies: list[Any]) -> None:
         """Takes replies to acquiring commands that still came."""
@@ -105,6 +111,8 @@ class Acquisition:
     # The connections of a session for which another one has been sent. Their command may still arrive, and then it moves
     # the hold to its connection: they stay open for as long as the hold, or their end would release it.
     late: list[Any] = field(default_factory=list)
+    # The debt that an interrupt has left without a clean-up.
+    debt: Debt | None = None
 
     def __post_init__(self) -> None:
         known = [each / 1000 for each in (self.lease, self.max_hold) if each is not None]
@@ -229,8 +237,8 @@ class Acquisition:
 
     def owes(self) -> Debt | None:
         """Returns what it may have on the server, and forgets it."""
-        debt = Debt(self.token, self.unanswered, [*self.talks, *self.parts()])
-        self.talks = []
+        debt = Debt(self.token, self.unanswered, [*self.talks, *self.late])
+        self.talks, self.late = [], []
         self.token, self.unanswered = None, False
         return debt if debt.token is not None or debt.unanswered or debt.talks else None
 

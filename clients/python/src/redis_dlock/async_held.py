@@ -15,7 +15,7 @@ from .async_talk import Line
 from .async_wire import Wire
 from .base import LockBase, least
 from .binding import Binding
-from .commands import milliseconds, rest_of
+from .commands import Command, milliseconds, rest_of
 from .holds import Hold
 from .limits import LATE
 from .options import check_lease
@@ -42,12 +42,11 @@ class Held(LockBase[Line]):
         """Acquiring failed: whatever it has got already is given back."""
         hold = self.local.find(attempt.owner, attempt.token) if attempt.token is not None else None
         if hold is not None:
-            self.local.forget(hold)
             await self._let_go(hold)
+            self.local.forget(hold)
         await self._wire.give_up(attempt)
 
-    async def _enter(self, hold: Hold[Line]) -> bool:
-        attempt = self._entry(hold)
+    async def _enter(self, hold: Hold[Line], attempt: Acquisition) -> bool:
         try:
             await self._wire.acquire(attempt)
         except ResponseError as error:
@@ -108,6 +107,34 @@ class Held(LockBase[Line]):
         """
         await self._give_back(1)
 
+    async def _goes_on_releasing(self, hold: Hold[Line] | None, entries: int) -> None:
+        """A release at the end of a block was interrupted: it goes on in the background. `entries`: as they were before."""
+        if hold is None:
+            if self._is_of_parent() or (hold := self._hold) is None:
+                return
+            entries = hold.entries
+        commands: list[Command] = []
+        if hold.entries == entries and self.local.remembers(hold):
+            number = self._released(hold)
+            commands = self._release(hold, number, self._stays(hold, number))
+            self._still_entered(hold, 0 if number < entries else None, number, stays=False)
+        if not self.local.remembers(hold):
+            await self._let_go(hold)
+        if commands:
+            await self._wire.tell(commands)
+
+    def _released(self, hold: Hold[Line]) -> int:
+        """Returns the number of entries that a release gives back."""
+        return 1
+
+    async def _ends_with(self, failure: BaseException) -> None:
+        """Releases the lock if it is held. The failure counts, which came after the grant."""
+        if self.local.hold is not None:
+            await self.__aexit__(None, failure, None)
+
+    async def __aexit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        raise NotImplementedError
+
     async def release_after(self, seconds: float) -> None:
         """Releases the lock, but leaves it to a lease that ends this many seconds from now, and that nothing renews. Takes
         the place of `at_least`; 0 releases it at once.
@@ -165,6 +192,7 @@ class Held(LockBase[Line]):
             self._release_later(hold)
         for line in hold.connections():
             await line.close()
+        hold.unbinds()
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Adds seconds to what is left of the timeout, or makes these seconds what is left."""

@@ -35,11 +35,18 @@ class DLock(Held, Lock):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        hold, entries = None, 0
         try:
-            if not self._is_of_parent():
-                await self.release()
+            if self._is_of_parent():
+                return
+            hold = self._to_release()
+            entries = hold.entries
+            await self.release()
         except Exception as error:  # noqa: BLE001 - `_exit` raises it, unless the body has failed
             self._exit(value, error)
+        except BaseException:
+            await self._goes_on_releasing(hold, entries)
+            raise
 
     async def acquire(
         self,
@@ -53,7 +60,14 @@ class DLock(Held, Lock):
         cancelled wait, the request has left the queue, and the lock is not held.
         """
         if (hold := self._again()) is not None:
-            return await self._enter(hold)
+            attempt, entries = self._entry(hold), hold.entries
+            try:
+                return await self._enter(hold, attempt)
+            except BaseException:
+                # The server must not count an entry that the caller does not have.
+                hold.entries = entries
+                await in_background(self._wire.give_up(attempt))
+                raise
         attempt = self._attempt(blocking, blocking_timeout, token)
         try:
             while True:
@@ -89,7 +103,9 @@ class DLock(Held, Lock):
             if hold.token is None:
                 raise self._error("The token is not known, because the owner was set by hand")
             if self._named is not None:
-                hold.watch = self._join(hold, hold.home, hold.token)
+                # The binding is kept before the session has it, so that whatever lets go of the hold ends it.
+                hold.watch = self._binding(hold, hold.token)
+                hold.watch.start()
             else:
                 kind = LeaseWatch if hold.connection is None and self._replicas is None else Watch
                 hold.watch = kind(self._wire, hold, self._terms(hold, hold.token), self.on_lost)

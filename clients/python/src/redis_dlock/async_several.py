@@ -12,9 +12,11 @@ from redis.exceptions import LockError
 
 from . import redis_py
 from .async_lock import DLock
+from .async_talk import Line
 from .async_wire import Wire
 from .commands import Name, Target
 from .errors import attach
+from .holds import Hold
 from .options import check_names
 from .permits import Permits, is_full
 
@@ -44,6 +46,9 @@ class Permit(DLock):
     async def release(self) -> None:
         """Releases all of the permits that are left."""
         await self._give_back(self._to_release().entries)
+
+    def _released(self, hold: Hold[Line]) -> int:
+        return hold.entries
 
     async def give_back(self, number: int) -> None:
         """Releases some of the permits. The others keep the lease and the token."""
@@ -92,10 +97,22 @@ class DSemaphore:
         if not blocking and timeout is not None:
             raise ValueError("a try has no timeout")
         permit = self.permit(permits)
-        if not await permit.acquire(blocking=blocking, blocking_timeout=timeout):
-            return False
-        self._taken.add(permit, permits)
-        return True
+        try:
+            if not await permit.acquire(blocking=blocking, blocking_timeout=timeout):
+                return False
+            self._taken.add(permit, permits)
+            return True
+        except BaseException as error:
+            try:
+                await self._undo(permit, error)
+            except BaseException:  # An interrupt came once more.
+                await self._undo(permit, error)
+            raise
+
+    async def _undo(self, permit: Permit, error: BaseException) -> None:
+        """Gives back a permit that nobody gets: an interrupt came after the grant."""
+        await permit._ends_with(error)
+        self._taken.forget(permit)
 
     async def locked(self) -> bool:
         """Returns whether it would have to wait for a permit."""
@@ -116,10 +133,17 @@ class DSemaphore:
 
     async def __aenter__(self) -> Permit:
         permit = self.permit()
-        if not await permit.acquire():
-            raise LockError("Unable to acquire lock within the time specified")
-        self._taken.add(permit, 1)
-        return permit
+        try:
+            if not await permit.acquire():
+                raise LockError("Unable to acquire lock within the time specified")
+            self._taken.add(permit, 1)
+            return permit
+        except BaseException as error:
+            try:
+                await self._undo(permit, error)
+            except BaseException:  # An interrupt came once more.
+                await self._undo(permit, error)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from . import redis_py, runs
 from .async_lock import DLock
-from .errors import attach, logger
+from .errors import logger
 from .runs import Names, Refused
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,8 +44,10 @@ def locked(
         @functools.wraps(function)
         async def run(*args: Any, **kwargs: Any) -> Any:
             lock = _lock(redis, runs.name_of(name, args, kwargs), timeout, settings)
-            if await lock.acquire():
-                return await _run(lock, functools.partial(function, *args, **kwargs), lock.release)
+            began, result = await _run(lock, lock.acquire, functools.partial(function, *args, **kwargs))
+            if began is not None:
+                await _done(lock, lock.release)
+                return result
             if otherwise is Refused:
                 raise lock._not_acquired()
             return otherwise
@@ -86,13 +88,12 @@ def once(
             keeps = {} if retry_failed else {"at_least": stays}
             lock = _lock(redis, runs.name_of(name, args, kwargs), timeout, {**settings, **keeps})
             lock._begins_with = stays
-            if not await lock.acquire(blocking=blocking_timeout is not None, blocking_timeout=blocking_timeout):
+            acquire = functools.partial(lock.acquire, blocking=blocking_timeout is not None, blocking_timeout=blocking_timeout)
+            began, result = await _run(lock, acquire, functools.partial(function, *args, **kwargs), shortens=retry_failed)
+            if began is None:
                 return otherwise
-            ends = time.monotonic() + stays
-            if retry_failed:
-                await _shorten(lock)
-            done = functools.partial(_stay, lock, ends) if retry_failed else lock.release
-            return await _run(lock, functools.partial(function, *args, **kwargs), done)
+            await _done(lock, functools.partial(_stay, lock, began + stays) if retry_failed else lock.release)
+            return result
 
         return run  # type: ignore[return-value]
 
@@ -104,24 +105,35 @@ def _lock(redis: Any, name: Any, timeout: float, settings: dict[str, Any]) -> DL
     return DLock(runs.client_of(redis), name, timeout=timeout, **told)
 
 
-async def _run(lock: DLock, function: Callable[[], Awaitable[Any]], done: Callable[[], Awaitable[None]]) -> Any:
-    """Returns the result of the function. `done` releases the lock after a success."""
-    outer = runs.RUNNING.set(lock)
+async def _run(
+    lock: DLock, acquire: Callable[[], Awaitable[bool]], function: Callable[[], Awaitable[Any]], *, shortens: bool = False
+) -> tuple[float | None, Any]:
+    """Returns when the lock was granted, and the result of the function; None if it was not. After a failure, releases it."""
     try:
-        result = await function()
+        if not await acquire():
+            return None, None
+        began = time.monotonic()
+        if shortens:
+            await _shorten(lock)
+        outer = runs.RUNNING.set(lock)
+        try:
+            return began, await function()
+        finally:
+            runs.RUNNING.reset(outer)
     except BaseException as failure:
         try:
-            await lock.release()
-        except Exception as error:  # noqa: BLE001 - that of the function counts
-            attach(failure, error, f"The release of {lock._printed()} failed")
+            await lock._ends_with(failure)
+        except BaseException:  # An interrupt.
+            await lock._ends_with(failure)
         raise
-    finally:
-        runs.RUNNING.reset(outer)
+
+
+async def _done(lock: DLock, release: Callable[[], Awaitable[None]]) -> None:
+    """Releases the lock after a success."""
     try:
-        await done()
+        await release()
     except _UNANSWERED as error:
         logger.warning("%s was not released: %s", lock._printed(), error)
-    return result
 
 
 async def _shorten(lock: DLock) -> None:
@@ -130,9 +142,6 @@ async def _shorten(lock: DLock) -> None:
         await lock.reacquire()
     except redis_py.LOST:
         pass  # The renewals shorten it.
-    except BaseException:
-        await lock.release()
-        raise
 
 
 async def _stay(lock: DLock, ends: float) -> None:

@@ -91,7 +91,8 @@ class Way:
 
         if hold.connection is not None and hold.connection.is_open():
             try:
-                return await on(hold.connection, min(until, time.monotonic() + STEP)), repeated
+                step = min(until, time.monotonic() + STEP)
+                return await in_time(on(hold.connection, step), step), repeated
             except redis_py.LOST:
                 pass  # A second copy of the commands follows on another connection.
         return await self._repeat(on, until), repeated

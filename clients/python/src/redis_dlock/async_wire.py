@@ -13,6 +13,7 @@ from . import redis_py
 from .acquisition import Acquisition, Debt, Replicas
 from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start
 from .async_way import Way, in_time
+from .commands import Command
 from .errors import ReplicasError
 from .limits import STEP, UNNEEDED
 
@@ -76,6 +77,10 @@ class Wire(Way):
         """Leaves no hold behind, as far as the server can be reached."""
         if not attempt.abandoned:
             await self._give_up(attempt)
+
+    async def tell(self, commands: list[Command]) -> None:
+        """Sends commands, whatever becomes of them. The caller sees only the first moments of that."""
+        await in_background(self.ask(commands, redis_py.latest()))
 
     async def _give_up(self, attempt: Acquisition, seconds: float = redis_py.CLEANING) -> None:
         line, attempt.connection = attempt.connection, None

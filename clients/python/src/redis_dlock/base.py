@@ -288,13 +288,15 @@ class LockBase(Scripts, Generic[C]):
             latest=since + self.max_hold - MARGIN if named and self.max_hold is not None else math.inf,
             entries=self._target.permits,
             slot=attempt.slot,
-            late=attempt.parts(),
+            late=list(attempt.late),
             home=attempt.home,
             openings=attempt.openings,
             # Counted from now, which is late enough: the grant came before.
             stays_until=time.monotonic() + self.at_least if self.at_least else -math.inf,
         )
-        return hold, self.local.add(hold, alone=self.mode != "read")
+        replaced = self.local.add(hold, alone=self.mode != "read")
+        attempt.late = []
+        return hold, replaced
 
     def _entered(self, hold: Hold[C]) -> bool:
         """Takes a re-entry into the memory. Returns whether the server must be asked how long it lasts: a cap may have cut
@@ -404,13 +406,12 @@ class LockBase(Scripts, Generic[C]):
             hold.stays_until, self._replicas, error,
         )
 
-    def _join(self, hold: Hold[C], home: SessionBase, token: int) -> Binding:
+    def _binding(self, hold: Hold[C], token: int) -> Binding:
+        """Returns the binding of a hold to its named session, which does not know of it yet."""
         bind = functools.partial(self._target.bind, hold.owner, token)
         asks = self._target.ask(hold.owner)
         cap = Cap(asks, self.mode, token, hold.latest, hold.earliest)
-        binding = Binding(home, self._target.names[0], bind, cap, self._printed(), self.on_lost)
-        home.join(binding, hold.openings)
-        return binding
+        return Binding(hold.home, self._target.names[0], bind, cap, self._printed(), self.on_lost, hold.openings)
 
     def _is_of_parent(self) -> bool:
         """Returns whether a forked child leaves the block of its parent, which goes on in there and releases the lock."""

@@ -34,6 +34,8 @@ class Home(Protocol):
 
     def missing(self) -> None: ...
 
+    def join(self, binding: Binding, openings: int) -> None: ...
+
     def owe(self, owed: Owed) -> None: ...
 
 
@@ -79,9 +81,10 @@ class Binding:
 
     def __init__(
         self, session: Home, key: Name, bind: Callable[[str], list[Command]], cap: Cap, name: str,
-        on_lost: Callable[..., Any] | None,
+        on_lost: Callable[..., Any] | None, openings: int,
     ) -> None:
-        """`bind` makes the commands that bind it to the session of an id."""
+        """`bind` makes the commands that bind it to the session of an id. `openings`: how often that had been opened before
+        the hold was acquired."""
         self.lost = session._signal()
         self.key = key
         self.bind = bind(session.id)
@@ -92,6 +95,8 @@ class Binding:
         self._session = session
         self._binds = bind
         self._name = name
+        # The number is gone when the session keeps the hold.
+        self._openings: int | None = openings
         self._ended = self._stopped = False
 
     def until(self) -> float:
@@ -115,7 +120,10 @@ class Binding:
         self._ended = True
 
     def start(self) -> None:
-        """The session does the work."""
+        """Has the session do the work, unless it does. Raises `LockError` if that is not open."""
+        if self._openings is not None:
+            self._session.join(self, self._openings)
+            self._openings = None
 
     def stop(self) -> bool:
         """The lock is about to be released. Returns whether it was not before."""

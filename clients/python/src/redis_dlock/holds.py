@@ -103,11 +103,13 @@ class Hold(Generic[C]):
             self.watch.look_now()
 
     def connections(self) -> list[C]:
-        """Returns the connections that it may be bound to, and forgets them."""
+        """Returns the connections that it may be bound to."""
         bound: list[C] = [] if self.connection is None else [self.connection]
-        all_of_them = [*bound, *self.late]
+        return [*bound, *self.late]
+
+    def unbinds(self) -> None:
+        """Forgets its connections, which are closed."""
         self.connection, self.late = None, []
-        return all_of_them
 
     def forked(self) -> bool:
         """Returns whether the process acquired it that this one was forked from."""
@@ -184,8 +186,8 @@ class _Memory(Generic[C]):
 
     def find(self, owner: bytes, token: int | None) -> Hold[C] | None:
         """Returns the hold of this grant."""
-        found = (each.hold for each in list(self._entries) if each.hold.owner == owner and each.hold.token == token)
-        return next(found, None)
+        found = [each.hold for each in list(self._entries) if each.hold.owner == owner and each.hold.token == token]
+        return found[0] if found else None
 
     def add(self, hold: Hold[C], *, alone: bool) -> list[Hold[C]]:
         """Remembers a hold of the caller. Returns those that it replaces. `alone`: none of the caller's can be left."""
@@ -198,6 +200,10 @@ class _Memory(Generic[C]):
         for each in old:
             self._drop(each)
         return [each.hold for each in old]
+
+    def remembers(self, hold: Hold[C]) -> bool:
+        """Returns whether this hold is not forgotten."""
+        return any([each.hold is hold for each in list(self._entries)])
 
     def forget(self, hold: Hold[C]) -> None:
         """Forgets this hold, and no other one."""

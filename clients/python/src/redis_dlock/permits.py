@@ -36,6 +36,11 @@ class Permits(Generic[P]):
         with self._lock:
             self._all.append((self._caller(), permit, number))
 
+    def forget(self, permit: P) -> None:
+        """Forgets an acquisition that was interrupted."""
+        with self._lock:
+            self._all = [each for each in self._all if each[1] is not permit]
+
     def take(self, number: int) -> list[tuple[P, int]]:
         """Forgets that many, and returns how many of which acquisition. Raises `LockError` if there are fewer."""
         if number < 1:

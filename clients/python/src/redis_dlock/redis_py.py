@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 import queue
 import re
 import select
@@ -156,7 +157,8 @@ class Crowd:
     leaves connections to the rest of the program. One that finds no room waits on its own connection from the start."""
 
     # Sets, because one step adds to them or removes from them: no lock is needed that an interrupt could leave locked.
-    _present: weakref.WeakKeyDictionary[Any, set[Crowd]] = weakref.WeakKeyDictionary()
+    # Nothing else keeps an acquisition that an interrupt ended between its step into the crowd and the block.
+    _present: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Crowd]] = weakref.WeakKeyDictionary()
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -168,11 +170,16 @@ class Crowd:
 
     def __enter__(self) -> None:
         if lends(self._pool):
-            self._present.setdefault(self._pool, set()).add(self)
+            self._present.setdefault(self._pool, weakref.WeakSet()).add(self)
 
     def __exit__(self, *failure: object) -> None:
         if lends(self._pool):
-            self._present.get(self._pool, set()).discard(self)
+            self._present.get(self._pool, weakref.WeakSet()).discard(self)
+
+
+if hasattr(os, "register_at_fork"):
+    # The acquisitions of other threads do not go on in a child.
+    os.register_at_fork(after_in_child=Crowd._present.clear)
 
 
 def check_client(client: Any, *, asyncio: bool) -> None:

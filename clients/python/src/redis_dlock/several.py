@@ -14,9 +14,11 @@ from redis.exceptions import LockError
 
 from . import redis_py
 from .sync import DLock
+from .talk import Line
 from .sync_wire import Wire
 from .commands import Name, Target
 from .errors import attach
+from .holds import Hold
 from .options import check_names
 from .permits import Permits, is_full
 
@@ -46,6 +48,9 @@ class Permit(DLock):
     def release(self) -> None:
         """Releases all of the permits that are left."""
         self._give_back(self._to_release().entries)
+
+    def _released(self, hold: Hold[Line]) -> int:
+        return hold.entries
 
     def give_back(self, number: int) -> None:
         """Releases some of the permits. The others keep the lease and the token."""
@@ -94,10 +99,22 @@ class DSemaphore:
         if not blocking and timeout is not None:
             raise ValueError("a try has no timeout")
         permit = self.permit(permits)
-        if not permit.acquire(blocking=blocking, blocking_timeout=timeout):
-            return False
-        self._taken.add(permit, permits)
-        return True
+        try:
+            if not permit.acquire(blocking=blocking, blocking_timeout=timeout):
+                return False
+            self._taken.add(permit, permits)
+            return True
+        except BaseException as error:
+            try:
+                self._undo(permit, error)
+            except BaseException:  # An interrupt came once more.
+                self._undo(permit, error)
+            raise
+
+    def _undo(self, permit: Permit, error: BaseException) -> None:
+        """Gives back a permit that nobody gets: an interrupt came after the grant."""
+        permit._ends_with(error)
+        self._taken.forget(permit)
 
     def locked(self) -> bool:
         """Returns whether it would have to wait for a permit."""
@@ -118,10 +135,17 @@ class DSemaphore:
 
     def __enter__(self) -> Permit:
         permit = self.permit()
-        if not permit.acquire():
-            raise LockError("Unable to acquire lock within the time specified")
-        self._taken.add(permit, 1)
-        return permit
+        try:
+            if not permit.acquire():
+                raise LockError("Unable to acquire lock within the time specified")
+            self._taken.add(permit, 1)
+            return permit
+        except BaseException as error:
+            try:
+                self._undo(permit, error)
+            except BaseException:  # An interrupt came once more.
+                self._undo(permit, error)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None

@@ -33,11 +33,18 @@ class DLock(Held, Lock):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        hold, entries = None, 0
         try:
-            if not self._is_of_parent():
-                self.release()
+            if self._is_of_parent():
+                return
+            hold = self._to_release()
+            entries = hold.entries
+            self.release()
         except Exception as error:  # noqa: BLE001 - `_exit` raises it, unless the body has failed
             self._exit(value, error)
+        except BaseException:
+            self._goes_on_releasing(hold, entries)
+            raise
 
     def acquire(
         self,
@@ -56,7 +63,17 @@ class DLock(Held, Lock):
         connection and another command.
         """
         if (hold := self._again()) is not None:
-            return self._enter(hold)
+            attempt, entries = self._entry(hold), hold.entries
+            try:
+                return self._enter(hold, attempt)
+            except BaseException:
+                # The server must not count an entry that the caller does not have.
+                hold.entries = entries
+                try:
+                    self._wire.give_up(attempt)
+                except BaseException:  # An interrupt came once more.
+                    self._wire.give_up(attempt)
+                raise
         attempt = self._attempt(blocking, blocking_timeout, token)
         pause = self.sleep if sleep is None else sleep
         try:
@@ -74,7 +91,10 @@ class DLock(Held, Lock):
             self._keep(attempt)
             return True
         except BaseException:
-            self._forget(attempt)
+            try:
+                self._forget(attempt)
+            except BaseException:  # An interrupt came once more.
+                self._forget(attempt)
             raise
 
     # Losing
@@ -94,7 +114,7 @@ class DLock(Held, Lock):
                 raise self._error("The token is not known, because the owner was set by hand")
             # The watch is kept before it starts, so that whatever lets go of the hold stops it.
             if self._named is not None:
-                hold.watch = self._join(hold, hold.home, hold.token)
+                hold.watch = self._binding(hold, hold.token)
             else:
                 kind = LeaseWatch if hold.connection is None and self._replicas is None else Watch
                 hold.watch = kind(self._wire, hold, self._terms(hold, hold.token), self.on_lost)

@@ -79,8 +79,10 @@ class Heart:
             pass  # The thread will wake in any case.
 
     def __del__(self) -> None:
-        self._wakes.close()
-        self._waker.close()
+        # An interrupt may have come before it had them.
+        for end in self.__dict__.get("_wakes"), self.__dict__.get("_waker"):
+            if end is not None:
+                end.close()
 
     def _run(self) -> None:
         try:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -51,7 +52,13 @@ class Session(SessionBase):
         """
         ends = time.monotonic() + TRY
         self._may_open()
-        self._repeat(lambda: self._begin(ends + LATE), ends)
+        try:
+            self._repeat(lambda: self._begin(ends + LATE), ends)
+        except BaseException:
+            if self._not_open is None:
+                # An interrupt: the server forgets a session without heartbeats.
+                self._closed()
+            raise
         return self
 
     def _begin(self, until: float) -> None:
@@ -183,7 +190,7 @@ class ClusterSession(Session):
         """Begins it. It is opened at a server with the first lock there."""
         self._may_open()
         self._homes = Homes(self)
-        self._gates: dict[str, threading.Lock] = {}
+        self._gates: dict[str, threading.RLock] = {}
         self._not_open = None
         return self
 
@@ -222,15 +229,17 @@ class ClusterSession(Session):
         """Returns the session on the server of a key, which it opens with its first lock."""
         self.check()
         node = self.redis.get_node_from_key(name)
-        gate = self._gates.setdefault(node.name, threading.Lock())
-        if not gate.acquire(timeout=max(0.0, until - time.monotonic())):
-            raise redis_py.Unreachable(ConnectionError("the session was not opened in time"))
+        gate = self._gates.setdefault(node.name, threading.RLock())
         try:
+            # In the block, because an interrupt may come right after it.
+            if not gate.acquire(timeout=max(0.0, until - time.monotonic())):
+                raise redis_py.Unreachable(ConnectionError("the session was not opened in time"))
             home = self._homes.found(node.name) or self._opened(node, until)
         except redis_py.LOST as error:
             raise redis_py.Unreachable(error) from error
         finally:
-            gate.release()
+            with suppress(RuntimeError):  # The lock is not ours: it was not acquired.
+                gate.release()
         return home
 
     def _opened(self, node: Any, until: float) -> Session:

@@ -81,13 +81,13 @@ class Watch:
     def start(self) -> None:
         """Starts the thread, unless it was. If the interpreter begins none any more, nothing renews the hold: it ends
         with its lease, or with the connection of its session."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
+        # A thread without an identity was interrupted before it began.
+        if self._thread is None or self._thread.ident is None:
+            self._thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
             try:
-                begin(thread)
+                begin(self._thread)
             except RuntimeError:
-                return
-            self._thread = thread
+                self._thread = None
 
     @property
     def is_lost(self) -> bool:
@@ -132,6 +132,8 @@ class Watch:
             pass  # The watch has ended.
 
     def _run(self) -> None:
+        if self._thread is not threading.current_thread():
+            return  # Only one of two threads that began at once goes on.
         wakes, self._waker = socket.socketpair()
         try:
             self._watch(wakes)

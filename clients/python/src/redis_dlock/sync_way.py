@@ -5,6 +5,7 @@ Commands use the client's pool, or a connection beside it. Nothing waits for a s
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from collections.abc import Callable
@@ -26,6 +27,11 @@ from .talk import Line, Talk
 # Pools that still make a connection that nobody waits for any more. No other is asked for meanwhile: a client without a
 # `socket_timeout` waits as long as the server hangs.
 _stuck: weakref.WeakKeyDictionary[Any, Work[Any]] = weakref.WeakKeyDictionary()
+
+
+if hasattr(os, "register_at_fork"):
+    # Nothing goes on in a child.
+    os.register_at_fork(after_in_child=_stuck.clear)
 
 
 def _is_stuck(pool: Any) -> bool:

@@ -27,7 +27,7 @@ from .talk import Line, Talk
 # The pause between two looks at a connection that waits, while the server is asked whether it still answers.
 _PROBING = 0.05
 # The cleanups of acquisitions that were given up.
-_clearings: weakref.WeakSet[Work[None]] = weakref.WeakSet()
+_clearings: weakref.WeakSet[Work[Any]] = weakref.WeakSet()
 
 
 @atexit.register
@@ -77,16 +77,29 @@ class Wire(Way):
     def give_up(self, attempt: Acquisition, seen: float = redis_py.CLEANING_SEEN) -> None:
         """Leaves no hold behind, as far as the server can be reached. The caller sees only the first moments of that:
         it neither waits for a server that does not answer, nor goes on before one that does has released the lock."""
-        line, attempt.connection = attempt.connection, None
-        if line is not None:
-            line.close()
-        if (debt := attempt.owes()) is not None:
+        # After an interrupt at any place, a second call does the rest.
+        if attempt.connection is not None:
+            attempt.connection.close()
+            attempt.connection = None
+        if attempt.debt is None:
+            attempt.debt = attempt.owes()
+        if (debt := attempt.debt) is not None:
             clearing = Work(lambda: self._clear(attempt, debt))
             _clearings.add(clearing)
             clearing.start()
+            attempt.debt = None
             clearing.wait(time.monotonic() + seen)
 
+    def tell(self, commands: list[Command]) -> None:
+        """Sends commands, whatever becomes of them. The caller sees only the first moments of that."""
+        telling = Work(lambda: self.ask(commands, redis_py.latest()))
+        _clearings.add(telling)
+        telling.start()
+        telling.wait(time.monotonic() + redis_py.CLEANING_SEEN)
+
     def _clear(self, attempt: Acquisition, debt: Debt) -> None:
+        if not debt.begins():
+            return
         until = time.monotonic() + redis_py.CLEANING
         for talk in debt.talks:
             debt.reads(talk.end(until))

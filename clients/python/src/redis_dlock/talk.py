@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from redis.backoff import NoBackoff
@@ -150,22 +151,24 @@ class Line(Talk):
     def exchange(self, *commands: Command, within: float = redis_py.ANSWER) -> list[Any]:
         """Returns the replies, in order."""
         until = time.monotonic() + within
-        if not self.busy.acquire(timeout=max(0.0, within)):
-            raise TimeoutError("an earlier reply has not come")
         try:
+            # In the block, because an interrupt may come right after it.
+            if not self.busy.acquire(timeout=max(0.0, within)):
+                raise TimeoutError("an earlier reply has not come")
             if self.closed:  # redis-py would connect again.
                 raise ConnectionError("the connection was closed")
             if self.owes:
                 raise TimeoutError("an earlier reply has not come")
             return super().exchange(*commands, within=until - time.monotonic())
         finally:
-            self.busy.release()
+            with suppress(RuntimeError):  # The lock is not ours: it was not acquired.
+                self.busy.release()
 
     def is_open(self) -> bool:
         """Returns whether the connection has not ended, as far as is known."""
-        if not self.busy.acquire(blocking=False):
-            return True  # A different thread waits for a reply.
         try:
+            if not self.busy.acquire(blocking=False):
+                return True  # A different thread waits for a reply.
             if getattr(self.connection, "_sock", None) is None:
                 return False
             self.connection.can_read(timeout=0)
@@ -173,7 +176,8 @@ class Line(Talk):
         except (*redis_py.LOST, ValueError):  # A socket that is closed meanwhile has no number.
             return False
         finally:
-            self.busy.release()
+            with suppress(RuntimeError):  # The lock is not ours: it was not acquired.
+                self.busy.release()
 
     def done(self) -> None:
         """Closes it."""

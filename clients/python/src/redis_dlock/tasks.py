@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 
 from . import redis_py, runs
 from .sync import DLock
-from .errors import attach, logger
+from .errors import logger
 from .runs import Names, Refused
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,8 +45,10 @@ def locked(
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
             lock = _lock(redis, runs.name_of(name, args, kwargs), timeout, settings)
-            if lock.acquire():
-                return _run(lock, functools.partial(function, *args, **kwargs), lock.release)
+            began, result = _run(lock, lock.acquire, functools.partial(function, *args, **kwargs))
+            if began is not None:
+                _done(lock, lock.release)
+                return result
             if otherwise is Refused:
                 raise lock._not_acquired()
             return otherwise
@@ -87,13 +89,12 @@ def once(
             keeps = {} if retry_failed else {"at_least": stays}
             lock = _lock(redis, runs.name_of(name, args, kwargs), timeout, {**settings, **keeps})
             lock._begins_with = stays
-            if not lock.acquire(blocking=blocking_timeout is not None, blocking_timeout=blocking_timeout):
+            acquire = functools.partial(lock.acquire, blocking=blocking_timeout is not None, blocking_timeout=blocking_timeout)
+            began, result = _run(lock, acquire, functools.partial(function, *args, **kwargs), shortens=retry_failed)
+            if began is None:
                 return otherwise
-            ends = time.monotonic() + stays
-            if retry_failed:
-                _shorten(lock)
-            done = functools.partial(_stay, lock, ends) if retry_failed else lock.release
-            return _run(lock, functools.partial(function, *args, **kwargs), done)
+            _done(lock, functools.partial(_stay, lock, began + stays) if retry_failed else lock.release)
+            return result
 
         return run  # type: ignore[return-value]
 
@@ -105,24 +106,35 @@ def _lock(redis: Any, name: Any, timeout: float, settings: dict[str, Any]) -> DL
     return DLock(runs.client_of(redis), name, timeout=timeout, **told)
 
 
-def _run(lock: DLock, function: Callable[[], Any], done: Callable[[], None]) -> Any:
-    """Returns the result of the function. `done` releases the lock after a success."""
-    outer = runs.RUNNING.set(lock)
+def _run(
+    lock: DLock, acquire: Callable[[], bool], function: Callable[[], Any], *, shortens: bool = False
+) -> tuple[float | None, Any]:
+    """Returns when the lock was granted, and the result of the function; None if it was not. After a failure, releases it."""
     try:
-        result = function()
+        if not acquire():
+            return None, None
+        began = time.monotonic()
+        if shortens:
+            _shorten(lock)
+        outer = runs.RUNNING.set(lock)
+        try:
+            return began, function()
+        finally:
+            runs.RUNNING.reset(outer)
     except BaseException as failure:
         try:
-            lock.release()
-        except Exception as error:  # noqa: BLE001 - that of the function counts
-            attach(failure, error, f"The release of {lock._printed()} failed")
+            lock._ends_with(failure)
+        except BaseException:  # An interrupt.
+            lock._ends_with(failure)
         raise
-    finally:
-        runs.RUNNING.reset(outer)
+
+
+def _done(lock: DLock, release: Callable[[], None]) -> None:
+    """Releases the lock after a success."""
     try:
-        done()
+        release()
     except _UNANSWERED as error:
         logger.warning("%s was not released: %s", lock._printed(), error)
-    return result
 
 
 def _shorten(lock: DLock) -> None:
@@ -131,9 +143,6 @@ def _shorten(lock: DLock) -> None:
         lock.reacquire()
     except redis_py.LOST:
         pass  # The renewals shorten it.
-    except BaseException:
-        lock.release()
-        raise
 
 
 def _stay(lock: DLock, ends: float) -> None:
