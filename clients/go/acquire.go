@@ -65,7 +65,7 @@ type acquisition struct {
 	cap time.Time
 	// The session that the grant is bound to, as far as the server has said.
 	under *opening
-	// The last failure.
+	// The last failure; errOver before the first one.
 	cause error
 	// The server's last answer, if the key has another type.
 	foreign error
@@ -88,6 +88,7 @@ func newAcquisition(ctx context.Context, c *Client, t target, terms terms) *acqu
 	return &acquisition{
 		attempt: newAttempt(now, limitsFrom(now, terms, deadline), terms.lease),
 		client:  c, target: t, terms: terms, ctx: ctx, owner: newOwner(terms.label), request: "1",
+		cause: errOver,
 	}
 }
 
@@ -143,12 +144,13 @@ func (a *acquisition) outcome(last turn) (*Lock, error) {
 		a.debts = append(a.debts, a.owner)
 	}
 	name := a.target.name
-	if a.cause == nil {
-		a.cause = errOver
-	}
 	switch last.do {
 	case endsGranted:
-		return a.held()
+		lock, err := a.held()
+		if err != nil {
+			a.debts = append(a.debts, a.owner)
+		}
+		return lock, err
 	case endsRefused:
 		return nil, &failure{ErrNotGranted, name, a.whyNot()}
 	case endsCanceled:

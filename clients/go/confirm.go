@@ -110,7 +110,6 @@ func (a *acquisition) held() (*Lock, error) {
 		err = &failure{&outage{a.cause, limitOf(a.ctx)}, a.target.name, nil}
 	}
 	if err != nil {
-		a.debts = append(a.debts, a.owner)
 		return nil, err
 	}
 	return l, nil

@@ -33,7 +33,8 @@ func (l *Lock) HandOver() error {
 // [Lock.HandOver] or has ended. This client renews it from now on, with the lease of the options, and releases it. It is one
 // hold still: its token stays the same.
 //
-// The error is [ErrLost] if the server has no such hold. A lock that a session keeps needs a client with a session.
+// The error is [ErrLost] if the server has no such hold. A lock that a session keeps needs a client with a session. A lock
+// that was not resumed is not released: it stays for its lease, or ends with the session that keeps it.
 func (c *Client) Resume(ctx context.Context, name, owner string, token int64, options ...Option) (*Lock, error) {
 	terms, err := c.terms(options)
 	if err != nil {

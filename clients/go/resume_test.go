@@ -3,6 +3,7 @@ package dlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,4 +136,70 @@ func TestWhatCannotBeResumedIsRefused(t *testing.T) {
 	if _, err := nowhere.Resume(canceled, "job", lock.Owner(), lock.Token()); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
+}
+
+// tardy is a connection whose replies to renewals come after the shortest lease.
+type tardy struct{ dlock.Conn }
+
+func (t tardy) Do(ctx context.Context, commands ...[]string) ([]any, error) {
+	replies, err := t.Conn.Do(ctx, commands...)
+	if commands[0][0] == "DLOCK.RENEW" {
+		time.Sleep(400 * time.Millisecond)
+	}
+	return replies, err
+}
+
+func TestALeaseThatIsOverWhenItsAnswerComesIsNotResumed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	lock := acquire(t, newClient(t, s.address(), dlock.WithoutSession()), "job")
+	if err := lock.HandOver(); err != nil {
+		t.Fatal(err)
+	}
+	wired := dlock.Wired(s.address())
+	client, err := dlock.Over(func(ctx context.Context) (dlock.Conn, error) {
+		c, err := wired(ctx)
+		return tardy{c}, err
+	}, dlock.WithoutSession())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), 350*time.Millisecond)
+	defer cancel()
+	_, err = client.Resume(ctx, "job", lock.Owner(), lock.Token(), dlock.WithLease(300*time.Millisecond))
+	if !errors.Is(err, dlock.ErrUnreachable) || !strings.Contains(err.Error(), "the time is over") {
+		t.Fatalf("the error is %v", err)
+	}
+}
+
+func TestAHoldStaysIfTheClientIsClosedBeforeItIsResumed(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	lock := acquire(t, newClient(t, s.address(), dlock.WithoutSession()), "job")
+	if err := lock.HandOver(); err != nil {
+		t.Fatal(err)
+	}
+	wired, isAsked := dlock.Wired(s.address()), make(chan struct{})
+	client, err := dlock.Over(func(ctx context.Context) (dlock.Conn, error) {
+		close(isAsked)
+		c, err := wired(ctx)
+		return tardy{c}, err
+	}, dlock.WithoutSession())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-isAsked
+		client.Close()
+	}()
+	ctx := context.Background()
+	if _, err := client.Resume(ctx, "job", lock.Owner(), lock.Token()); !errors.Is(err, dlock.ErrClosed) {
+		t.Fatalf("the error is %v", err)
+	}
+	next, err := newClient(t, s.address(), dlock.WithoutSession()).Resume(ctx, "job", lock.Owner(), lock.Token())
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, next)
 }
