@@ -302,9 +302,10 @@ public final class DLockClient implements AutoCloseable {
             Executor given = options.executor;
             ExecutorService own = given == null ? Executors.newCachedThreadPool(Builder::daemon) : null;
             Executor runs = Core.rejecting(given == null ? own : given);
+            Backend backend = null;
             DLockClient client = null;
             try {
-                Backend backend = options.driver == null
+                backend = options.driver == null
                         ? servers(runs) : new DriverBackend(options.driver, options.driversWaitMillis());
                 Owners owners = options.owners(
                         Builder::host, ProcessHandle.current().pid(), new SecureRandom().nextLong());
@@ -314,6 +315,9 @@ public final class DLockClient implements AutoCloseable {
                 client = new DLockClient(core, options.lease, own);
                 return client;
             } finally {
+                if (client == null && backend != null) {
+                    backend.close();
+                }
                 if (client == null && own != null) {
                     own.shutdown();
                 }

@@ -26,7 +26,12 @@ final class Loop implements AutoCloseable {
         }
         Thread thread = new Thread(this::run, "dlock-io");
         thread.setDaemon(true);
-        thread.start();
+        try {
+            thread.start();
+        } catch (Error e) {
+            timer.shutdown();
+            throw e;
+        }
     }
 
     /** Runs a task on the loop's thread. */

@@ -47,21 +47,22 @@ final class Timer {
     /** The longest sleep. */
     private static final long LONGEST = Long.MAX_VALUE / 4;
 
-    private final String name;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
 
     // Guarded by the lock.
     private final TreeSet<Task> tasks = new TreeSet<>();
     private long number;
-    private boolean isStarted;
     private boolean isSleeping;
     /** When the thread goes on by itself, while it sleeps. */
     private long wakes;
     private volatile boolean isOver;
 
+    /** Starts the thread: where a system has no room for one, nothing was sent that a task has to follow. */
     Timer(String name) {
-        this.name = name;
+        Thread thread = new Thread(this::run, name);
+        thread.setDaemon(true);
+        thread.start();
     }
 
     /** Runs the task after this time, unless it is shut down by then. */
@@ -87,13 +88,7 @@ final class Timer {
                 return task;
             }
             tasks.add(task);
-            if (!isStarted) {
-                Thread thread = new Thread(this::run, name);
-                thread.setDaemon(true);
-                // A system without room for a thread is asked again for the next task.
-                thread.start();
-                isStarted = true;
-            } else if (isSleeping && at - wakes < 0) {
+            if (isSleeping && at - wakes < 0) {
                 changed.signal();
             }
             return task;

@@ -103,6 +103,26 @@ final class ExecutorTest {
         }
     }
 
+    /** A caller who gets an error has no hold, and nobody else has one for it. */
+    @Test
+    void the_first_lock_needs_no_further_thread() {
+        try (DLockClient fresh = DLockClient.builder().url(server.url()).executor(this::execute).connect()) {
+            InheritableThreadLocal<Boolean> none = new InheritableThreadLocal<>() {
+                @Override
+                protected Boolean childValue(Boolean parent) {
+                    throw new InternalError("no room for a thread");
+                }
+            };
+            none.set(true);
+            try {
+                fresh.lock("first").withLock(() -> {});
+            } finally {
+                none.remove();
+            }
+        }
+        assertTrue(server.isFree("first"));
+    }
+
     @Test
     void a_loss_is_told() throws Exception {
         Hold hold = client.lock("lost").acquire();
