@@ -67,7 +67,10 @@ final class Debts
             }
         } catch (ServerError) {
             unset($this->owed[$first]); // The server refuses it: then its lease ends it.
-        } catch (\Exception) {
+        } catch (\Exception $e) {
+            if (!Driver::isUnanswered($e)) {
+                throw $e; // A handler of a signal throws.
+            }
             // The next call tries again.
         }
     }

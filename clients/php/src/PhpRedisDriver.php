@@ -66,7 +66,7 @@ final class PhpRedisDriver extends Driver
             $this->redis->close();
             try {
                 $this->select();
-            } catch (\Exception) {
+            } catch (ServerError|\RedisException) {
                 // The next command of a store tries again.
             }
             throw $e;

@@ -83,5 +83,40 @@ foreach ($rows as [$row, $reply, $expected]) {
     posix_kill($pid, \SIGKILL);
     pcntl_waitpid($pid, $status);
 }
+/** A driver that a signal interrupts at its first command: the handler throws. */
+$driver = new class() extends Driver {
+    public int $calls = 0;
+
+    public function isBusy(): bool
+    {
+        return false;
+    }
+
+    public function server(): string
+    {
+        return '';
+    }
+
+    protected function send(string $command, string $key, array $arguments, bool $waits): mixed
+    {
+        return 1 === ++$this->calls ? throw new DomainException('the signal') : 1;
+    }
+
+    protected function limit(): float
+    {
+        return 1;
+    }
+
+    protected function setLimit(float $seconds): void
+    {
+    }
+};
+$debts = new Dlock\Debts($driver);
+$debts->owe('job', ['owner', 'ALL'], \INF);
+throws(DomainException::class, fn () => $debts->repay());
+$debts->repay();
+$debts->repay();
+check(2 === $driver->calls, 'what is owed after an exception of a handler is sent once more');
+
 echo $failed ? '' : "ok: an error of a server means what the table says\n";
 exit($failed ? 1 : 0);
