@@ -1,9 +1,11 @@
 //! The handshake of each new connection: name and login.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use redis::ConnectionInfo;
 
@@ -50,11 +52,23 @@ impl Setup {
     /// Returns the same server, with the user and the password of the provider.
     pub async fn log_in(&self, info: ConnectionInfo) -> Result<ConnectionInfo, BoxError> {
         let Some(provider) = &self.provider else { return Ok(info) };
-        let Credentials { user, password } = provider().await?;
+        let Credentials { user, password } = provided(&**provider).await?;
         let mut settings = info.redis_settings().clone().set_password(password);
         if let Some(user) = user {
             settings = settings.set_username(user);
         }
         Ok(info.set_redis_settings(settings))
     }
+}
+
+/// Asks the provider. Makes a panic an error, which is retried: the task that asks may keep holds.
+async fn provided(provider: &(dyn Fn() -> Provided + Send + Sync)) -> Result<Credentials, BoxError> {
+    let panicked = |_| BoxError::from("the provider panicked");
+    // A future that panicked is not polled again. The provider is called again, as if by another thread.
+    let mut asked = catch_unwind(AssertUnwindSafe(provider)).map_err(panicked)?;
+    poll_fn(|context| {
+        catch_unwind(AssertUnwindSafe(|| asked.as_mut().poll(context)))
+            .unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic))))
+    })
+    .await
 }

@@ -50,6 +50,29 @@ async fn credentials_are_asked_for_before_each_connection() {
     assert!(why.message().contains("no credentials: no more"), "{why}");
 }
 
+/// The hold is renewed by a task, which the panic must not end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_panics_once_costs_no_lock() {
+    let (server, mut admin) = Server::start().with_client();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let client = Client::builder(&url(&server)).credentials(move || {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        assert_ne!(number, 1, "a provider that panics at once");
+        async move {
+            assert_ne!(number, 2, "a provider that panics later");
+            Ok(Credentials::new(None, ""))
+        }
+    });
+    let client = client.open().expect("a client");
+    let lease = std::time::Duration::from_secs(3);
+    let guard = in_time(client.acquire("job").lease(lease)).await.expect("a lock");
+    admin.run("CLIENT KILL TYPE normal SKIPME yes");
+    dlock_testkit::soon("it is asked again", || asked.load(Ordering::Relaxed) > 3);
+    tokio::time::sleep(lease).await;
+    in_time(guard.release()).await.expect("held");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_the_crate_redis_says_where_to_connect() {
     let server = Server::start();
