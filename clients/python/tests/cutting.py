@@ -21,6 +21,7 @@ class CuttingProxy:
         self._server: tuple[str, int] = (where["host"], port or where["port"])
         self._cut: bytes | None = None
         self._said: tuple[bytes, bytes] | None = None
+        self._times = 0
         self.cuts = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         host, port = self._listener.getsockname()
@@ -30,9 +31,9 @@ class CuttingProxy:
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def cut(self, command: str) -> None:
-        """The next reply to this command is lost."""
-        self._cut = command.encode()
+    def cut(self, command: str, times: int = 1) -> None:
+        """The next replies to this command are lost, that number of times."""
+        self._cut, self._times = command.encode(), times
 
     def say(self, command: str, reply: str) -> None:
         """The next command of that name is executed, and this is its reply."""
@@ -76,8 +77,8 @@ class CuttingProxy:
             while command := client.recv(65536):
                 upstream.sendall(command)
                 reply = upstream.recv(65536)
-                if self._cut is not None and self._cut in command:
-                    self._cut = None
+                if self._times and self._cut is not None and self._cut in command:
+                    self._times -= 1
                     self.cuts += 1
                     break
                 if self._said is not None and self._said[0] in command:

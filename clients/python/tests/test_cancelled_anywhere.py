@@ -64,16 +64,19 @@ async def test_a_watch_ends(client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"timeout": 600}, {"timeout": 600, "auto_renewal": True}, {}, None],
-    ids=["lease", "renewed", "connection", "session"],
+    "settings",
+    [{"timeout": 600}, {"timeout": 600, "auto_renewal": True}, {}, None, {"timeout": 600, "reentrant": True}],
+    ids=["lease", "renewed", "connection", "session", "reentrant"],
 )
 async def test_a_lock_that_is_cancelled_twice_is_free(client: redis.Redis, settings: dict[str, Any] | None) -> None:
     steps = 0
     lost: list[Exception] = []
 
     async def work(its: Any, settings: dict[str, Any]) -> None:
-        async with redis_dlock.asyncio.DLock(its, "job", on_lost=lost.append, **settings):
-            pass
+        async with redis_dlock.asyncio.DLock(its, "job", on_lost=lost.append, **settings) as lock:
+            if lock.reentrant:
+                async with lock:
+                    pass
 
     async with redis.asyncio.Redis(**address()) as other, redis_dlock.asyncio.Session(other) as session:
         while True:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import redis
-from redis.exceptions import ConnectionError, LockNotOwnedError
+from redis.exceptions import ConnectionError, LockNotOwnedError, TimeoutError
 
 import redis_dlock
 from cutting import CuttingProxy
 from kit import Kit, address, command, info, soon, waiters
+from redis_dlock import redis_py
 
 
 @pytest.fixture
@@ -110,6 +112,38 @@ async def test_entries_are_counted_once_whatever_is_lost(
     proxy.cut("DLOCK.RELEASE")
     await lock.release()
     assert proxy.cuts == 6
+    assert not client.exists("job")
+
+
+@pytest.mark.parametrize("then", ["released", "entered", "given up"])
+async def test_an_entry_without_an_answer_does_not_outlast_the_lock(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    lock = kit.extra("job", client=client_by_proxy, timeout=600, reentrant=True)
+    assert await lock.acquire()
+    if then == "given up":
+        monkeypatch.setattr(redis_py, "CLEANING", 0.1)
+    proxy.cut("DLOCK.RACQUIRE", times=1_000_000)
+    with pytest.raises((ConnectionError, TimeoutError)):
+        await lock.acquire()
+    assert info(client, "job")["count"] == 2
+    if then == "given up":
+        await asyncio.sleep(0.3)
+        assert info(client, "job")["count"] == 2, "the undo has failed"
+    else:
+        # The undo goes on when the next call begins, and succeeds during that.
+        threading.Timer(0.3, proxy.cut, ["DLOCK.RACQUIRE", 0]).start()
+    if then == "entered":
+        while True:
+            # An entry waits for the undo for 1 s at most.
+            with suppress(TimeoutError):
+                assert await lock.acquire()
+                break
+        assert info(client, "job")["count"] == 2
+        await lock.release()
+        assert info(client, "job")["count"] == 1
+    await lock.release()
+    await asyncio.sleep(0.1)
     assert not client.exists("job")
 
 

@@ -49,11 +49,17 @@ class Debt:
     unanswered: bool
     # Connections on which it may still be executed.
     talks: list[Any]
+    # Set when its clean-up has ended, in threads.
+    ended: threading.Event = field(default_factory=threading.Event)
     _begun: threading.Lock = field(default_factory=threading.Lock)
 
     def begins(self) -> bool:
         """Returns True once. An interrupt may have had the clean-up started twice."""
         return self._begun.acquire(blocking=False)
+
+    def is_paid(self) -> bool:
+        """Returns whether the server has nothing of it any more."""
+        return self.token is None and not self.unanswered
 
     def reads(self, replies: list[Any]) -> None:
         """Takes replies to acquiring commands that still came."""
@@ -113,6 +119,10 @@ class Acquisition:
     late: list[Any] = field(default_factory=list)
     # The debt that an interrupt has left without a clean-up.
     debt: Debt | None = None
+    # The debt when the attempt was given up.
+    owed: Debt | None = None
+    # The task of asyncio that cleans up after the attempt.
+    clearing: Any = None
 
     def __post_init__(self) -> None:
         known = [each / 1000 for each in (self.lease, self.max_hold) if each is not None]
@@ -240,7 +250,11 @@ class Acquisition:
         debt = Debt(self.token, self.unanswered, [*self.talks, *self.late])
         self.talks, self.late = [], []
         self.token, self.unanswered = None, False
-        return debt if debt.token is not None or debt.unanswered or debt.talks else None
+        # No call follows: an interrupt in it would lose the debt.
+        if debt.token is None and not debt.unanswered and not debt.talks:
+            return None
+        self.owed = debt
+        return debt
 
     def enters(self, home: Any) -> None:
         """The next command goes to the server of this session."""

@@ -121,7 +121,7 @@ class Held(LockBase[Line]):
         if not self.local.remembers(hold):
             await self._let_go(hold)
         if commands:
-            await self._wire.tell(commands)
+            await self._wire.tell(commands, hold)
 
     def _released(self, hold: Hold[Line]) -> int:
         """Returns the number of entries that a release gives back."""
@@ -147,14 +147,17 @@ class Held(LockBase[Line]):
 
     async def _give_back(self, entries: int) -> None:
         hold = self._to_release()
-        stays = self._stays(hold, entries)
+        stays, until = self._stays(hold, entries), redis_py.latest()
         commands = self._release(hold, entries, stays)
         if hold.watch is not None and hold.entries <= entries:
             hold.watch.stop()
         if hold.entries <= entries:
             hold.validity.release(time.monotonic())
         try:
-            replies, repeated = await self._wire.release(commands, hold, redis_py.latest())
+            if hold.undoing is not None:
+                await self._wire.undone(hold, until)
+                commands = self._release(hold, entries, stays)
+            replies, repeated = await self._wire.release(commands, hold, until)
             reply = least(replies)
         except ResponseError as error:
             hold.release_sent = False

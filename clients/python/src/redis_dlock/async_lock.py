@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import Literal, TypeVar
 
 from redis.asyncio.lock import Lock
-from redis.exceptions import LockNotOwnedError, ResponseError
+from redis.exceptions import LockNotOwnedError, ResponseError, TimeoutError
 
 from .async_held import Held
-from .async_talk import Line, in_background
+from .async_talk import Line, in_background, start
 from .async_watch import LeaseWatch, Watch
 from .binding import Binding
 from .holds import Hold, PerTask, PerThread, Shared, task
@@ -61,12 +61,16 @@ class DLock(Held, Lock):
         """
         if (hold := self._again()) is not None:
             attempt, entries = self._entry(hold), hold.entries
+            if not await self._wire.undone(hold, attempt.limits.gives_up()):
+                raise TimeoutError("no reply in time")
             try:
                 return await self._enter(hold, attempt)
             except BaseException:
                 # The server must not count an entry that the caller does not have.
-                hold.entries = entries
-                await in_background(self._wire.give_up(attempt))
+                hold.entries, hold.undoing = entries, attempt
+                if attempt.clearing is None:
+                    attempt.clearing = start(self._wire.give_up(attempt))
+                await in_background(attempt.clearing)
                 raise
         attempt = self._attempt(blocking, blocking_timeout, token)
         try:

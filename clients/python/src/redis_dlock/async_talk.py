@@ -200,9 +200,9 @@ async def replies(futures: list[asyncio.Future[Any]], until: float) -> list[Any]
     return [each.result() for each in futures]
 
 
-def start(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+def start(work: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> asyncio.Task[Any]:
     """Returns a task that goes on if nobody keeps it."""
-    task = asyncio.ensure_future(work)
+    task: asyncio.Task[Any] = asyncio.ensure_future(work)
     _background.add(task)
     task.add_done_callback(_forget)
     return task
@@ -215,7 +215,7 @@ def _forget(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-async def in_background(work: Coroutine[Any, Any, Any], seen: float = redis_py.CLEANING_SEEN) -> None:
+async def in_background(work: Coroutine[Any, Any, Any] | asyncio.Task[Any], seen: float = redis_py.CLEANING_SEEN) -> None:
     """Waits for the first moments of work, which goes on afterwards, and if the caller is cancelled once more. An event
     loop that ends sees a little more of it."""
     task = start(work)

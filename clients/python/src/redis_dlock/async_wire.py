@@ -15,6 +15,7 @@ from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start
 from .async_way import Way, in_time
 from .commands import Command
 from .errors import ReplicasError
+from .holds import Hold
 from .limits import STEP, UNNEEDED
 
 Reply = asyncio.Future[Any]
@@ -37,9 +38,9 @@ class Wire(Way):
             work.result()
         except BaseException as error:
             attempt.abandoned = True
-            clearing = self._abandon(attempt, work)
+            attempt.clearing = start(self._abandon(attempt, work))
             lost = isinstance(error, redis_py.LOST)
-            await in_background(clearing, 0.0 if lost else redis_py.CLEANING_SEEN)
+            await in_background(attempt.clearing, 0.0 if lost else redis_py.CLEANING_SEEN)
             if not lost or not attempt.is_not_granted(time.monotonic()):
                 raise
 
@@ -71,18 +72,37 @@ class Wire(Way):
             await cancel(work)
             await self._give_up(attempt, redis_py.CLEANING_AT_END)
             raise
-        await self._give_up(attempt)
+        await self._give_up(attempt, redis_py.CLEANING)
 
     async def give_up(self, attempt: Acquisition) -> None:
         """Leaves no hold behind, as far as the server can be reached."""
         if not attempt.abandoned:
-            await self._give_up(attempt)
+            await self._give_up(attempt, redis_py.CLEANING)
 
-    async def tell(self, commands: list[Command]) -> None:
-        """Sends commands, whatever becomes of them. The caller sees only the first moments of that."""
-        await in_background(self.ask(commands, redis_py.latest()))
+    async def undone(self, hold: Hold[Line], until: float) -> bool:
+        """Waits for the undo of a re-entry that failed, and returns whether it has ended."""
+        if (attempt := hold.undoing) is None:
+            return True
+        clearing = attempt.clearing
+        if not clearing.done():
+            await asyncio.wait({clearing}, timeout=max(0.0, until - time.monotonic()))
+        debt = attempt.owed
+        ended = clearing.done() and not clearing.cancelled() and clearing.exception() is None
+        if not ended or debt is not None and not debt.is_paid():
+            hold.surplus = True
+        if clearing.done():
+            hold.undoing = None
+        return hold.undoing is None
 
-    async def _give_up(self, attempt: Acquisition, seconds: float = redis_py.CLEANING) -> None:
+    async def tell(self, commands: list[Command], hold: Hold[Line]) -> None:
+        """Releases a hold, whatever becomes of that. The caller sees only its first moments."""
+        await in_background(self._told(commands, hold, redis_py.latest()))
+
+    async def _told(self, commands: list[Command], hold: Hold[Line], until: float) -> None:
+        await self.undone(hold, until)
+        await self.ask(commands, until)
+
+    async def _give_up(self, attempt: Acquisition, seconds: float) -> None:
         line, attempt.connection = attempt.connection, None
         if line is not None:
             await line.close()

@@ -328,15 +328,23 @@ class LockBase(Scripts, Generic[C]):
         if hold.releasing is None or hold.releasing[1] != entries:
             hold.releasing, hold.release_sent = (owners.new_request(), entries), False
             hold.was_held = not hold.ended()
-        return self._target.release(hold.owner, hold.token, *hold.releasing)
+        every = hold.entries <= entries and self._in_doubt(hold)
+        return self._target.release(hold.owner, hold.token, *hold.releasing, every=every)
+
+    def _in_doubt(self, hold: Hold[C]) -> bool:
+        """Returns whether the server may count an entry that the caller does not have."""
+        return hold.token is not None and (hold.surplus or hold.undoing is not None)
 
     def _release_later(self, hold: Hold[C]) -> None:
         """Has the session release the hold, if the hold is bound to one: otherwise the session would keep it."""
         if isinstance(hold.watch, Binding) and hold.token is not None:
-            times = hold.entries if self.reentrant else 1
+            every = self._in_doubt(hold)
+            times = hold.entries if self.reentrant and not every else 1
             entries = hold.entries if self._target.limit is not None else 1
             owner, token = hold.owner, hold.token
-            releases = [self._target.release(owner, token, owners.new_request(), entries) for _ in range(times)]
+            releases = [
+                self._target.release(owner, token, owners.new_request(), entries, every=every) for _ in range(times)
+            ]
             hold.watch.release_later([command for release in releases for command in release])
 
     def _still_entered(self, hold: Hold[C], reply: int | None, entries: int, stays: bool) -> bool:

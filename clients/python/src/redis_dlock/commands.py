@@ -59,11 +59,13 @@ class Target(NamedTuple):
             return ("DLOCK.RACQUIRE", self.names[0], owner)
         return (_ENTER[self.mode], self.names[0], owner)
 
-    def release(self, owner: bytes, token: int | None, request: str, entries: int) -> list[Command]:
-        """Returns a command for each key. Each releases entries (of a semaphore: permits) of the hold with this token.
-        Without a token, of whatever hold the owner has."""
+    def release(
+        self, owner: bytes, token: int | None, request: str, entries: int, *, every: bool = False
+    ) -> list[Command]:
+        """Returns a command for each key. Each releases entries (of a semaphore: permits) of the hold with this token,
+        or `every` one. Without a token, of whatever hold the owner has."""
         which: Command = () if token is None else ("TOKEN", token)
-        count: Command = ("PERMITS", entries) if entries > 1 else ()
+        count: Command = ("ALL",) if every else ("PERMITS", entries) if entries > 1 else ()
         return [
             ("DLOCK.RELEASE", name, owner, self.side, *count, *which, "REQUEST", request) for name in self.names
         ]

@@ -71,6 +71,11 @@ class Hold(Generic[C]):
     release_sent: bool = False
     # Whether it was certain when that release began.
     was_held: bool = True
+    # The re-entry that is undone in the background. Until that has ended, no other command with `REQUEST` is sent for this
+    # hold: the server keeps one id for each hold, and would execute the repeat of the undo as a new entry.
+    undoing: Any = None
+    # Whether the server may count an entry more, because an undo failed. Then the last release releases all entries.
+    surplus: bool = False
     # Renews the lock, or notices its loss. Of a hold of a named session: its binding.
     watch: Any = None
     # The hold is not released before, by `time.monotonic()`.

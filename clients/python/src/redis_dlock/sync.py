@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Literal, TypeVar
 
-from redis.exceptions import ResponseError
+from redis.exceptions import ResponseError, TimeoutError
 from redis.lock import Lock
 
 from .binding import Binding
@@ -64,11 +64,13 @@ class DLock(Held, Lock):
         """
         if (hold := self._again()) is not None:
             attempt, entries = self._entry(hold), hold.entries
+            if not self._wire.undone(hold, attempt.limits.gives_up()):
+                raise TimeoutError("no reply in time")
             try:
                 return self._enter(hold, attempt)
             except BaseException:
                 # The server must not count an entry that the caller does not have.
-                hold.entries = entries
+                hold.entries, hold.undoing = entries, attempt
                 try:
                     self._wire.give_up(attempt)
                 except BaseException:  # An interrupt came once more.

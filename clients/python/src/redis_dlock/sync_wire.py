@@ -19,6 +19,7 @@ from . import redis_py
 from .acquisition import Acquisition, Debt, Replicas
 from .commands import Command
 from .errors import ReplicasError
+from .holds import Hold
 from .limited import Work
 from .limits import STEP, UNNEEDED
 from .sync_way import Way
@@ -90,9 +91,28 @@ class Wire(Way):
             attempt.debt = None
             clearing.wait(time.monotonic() + seen)
 
-    def tell(self, commands: list[Command]) -> None:
-        """Sends commands, whatever becomes of them. The caller sees only the first moments of that."""
-        telling = Work(lambda: self.ask(commands, redis_py.latest()))
+    def undone(self, hold: Hold[Line], until: float) -> bool:
+        """Waits for the undo of a re-entry that failed, and returns whether it has ended. A forked child leaves it to
+        its parent."""
+        if (attempt := hold.undoing) is None:
+            return True
+        debt = attempt.owed
+        ended = debt is None or hold.forked() or debt.ended.wait(max(0.0, until - time.monotonic()))
+        if debt is not None and not debt.is_paid():
+            hold.surplus = True
+        if ended:
+            hold.undoing = None
+        return ended
+
+    def tell(self, commands: list[Command], hold: Hold[Line]) -> None:
+        """Releases a hold, whatever becomes of that. The caller sees only its first moments."""
+        until = redis_py.latest()
+
+        def tell() -> None:
+            self.undone(hold, until)
+            self.ask(commands, until)
+
+        telling = Work(tell)
         _clearings.add(telling)
         telling.start()
         telling.wait(time.monotonic() + redis_py.CLEANING_SEEN)
@@ -100,7 +120,12 @@ class Wire(Way):
     def _clear(self, attempt: Acquisition, debt: Debt) -> None:
         if not debt.begins():
             return
-        until = time.monotonic() + redis_py.CLEANING
+        try:
+            self._pay(attempt, debt, time.monotonic() + redis_py.CLEANING)
+        finally:
+            debt.ended.set()
+
+    def _pay(self, attempt: Acquisition, debt: Debt, until: float) -> None:
         for talk in debt.talks:
             debt.reads(talk.end(until))
         outage = redis_py.Outage()
