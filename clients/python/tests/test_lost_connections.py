@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 import redis
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError, LockNotOwnedError, TimeoutError
+from redis.retry import Retry
 
 import redis_dlock
+import redis_dlock.asyncio
 from cutting import CuttingProxy
-from kit import Kit, address, command, info, soon, waiters
+from kit import Kit, PlainKit, address, command, info, soon, waiters
 from redis_dlock import redis_py
 
 
@@ -144,6 +148,106 @@ async def test_an_entry_without_an_answer_does_not_outlast_the_lock(
         assert info(client, "job")["count"] == 1
     await lock.release()
     await asyncio.sleep(0.1)
+    assert not client.exists("job")
+
+
+@pytest.mark.parametrize("then", ["released", "entered"])
+async def test_an_interrupted_inner_release_takes_no_other_entry(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, then: str
+) -> None:
+    policy = (Retry if isinstance(kit, PlainKit) else AsyncRetry)(ConstantBackoff(0.5), 3)
+    lock = kit.extra("job", client=kit.client_of(proxy.address, retry=policy), timeout=600, reentrant=True)
+    wire = lock._wire
+    sends = wire.release
+
+    def interrupted(*call: Any) -> Any:
+        wire.release = sends
+        raise asyncio.CancelledError
+
+    for _ in range(3):
+        assert await lock.acquire()
+    wire.release = interrupted
+    # The server executes releases, and no answer arrives.
+    proxy.cut("DLOCK.RELEASE", times=1_000_000)
+    with pytest.raises(asyncio.CancelledError):
+        await lock.__aexit__(None, None, None)
+    proxy.cut("DLOCK.RELEASE", 0)
+    if then == "entered":
+        assert await lock.acquire()
+        await lock.release()
+    await lock.release()
+    await asyncio.sleep(1)
+    assert info(client, "job"), "an entry is left"
+    assert lock.remaining > 0
+    await lock.release()
+    assert not client.exists("job")
+
+
+async def test_a_failed_release_whose_id_is_replaced_takes_no_other_entry(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
+) -> None:
+    lock = kit.extra("job", client=client_by_proxy, timeout=600, reentrant=True)
+    for _ in range(2):
+        assert await lock.acquire()
+    proxy.cut("DLOCK.RELEASE", times=1_000_000)
+    with pytest.raises((ConnectionError, TimeoutError)):
+        await lock.release()
+    proxy.cut("DLOCK.RELEASE", 0)
+    assert await lock.acquire()
+    for _ in range(2):
+        await lock.release()
+        assert info(client, "job"), "an entry is left"
+    await lock.release()
+    assert not client.exists("job")
+
+
+@pytest.mark.parametrize("how", ["unanswered", "interrupted"])
+@pytest.mark.parametrize("settings", [{"timeout": 600, "auto_renewal": True}, {}], ids=["renewed", "connection"])
+async def test_an_inner_release_without_an_answer_ends_nothing_else(
+    kit: Kit, client: redis.Redis, client_by_proxy: Any, settings: dict[str, Any], how: str
+) -> None:
+    lost: list[Exception] = []
+    lock = kit.extra("job", client=client_by_proxy, reentrant=True, on_lost=lost.append, **settings)
+    sends = lock._wire.release
+    failure = ConnectionError() if how == "unanswered" else asyncio.CancelledError()
+
+    def fails(*call: Any) -> Any:
+        raise failure
+
+    async with lock:
+        lock._wire.release = fails
+        with pytest.raises(type(failure)):
+            async with lock:
+                pass
+        lock._wire.release = sends
+        async with lock:
+            pass
+        await asyncio.sleep(0.1)
+        assert info(client, "job"), "the outer block has it"
+        assert lock.remaining > 0
+    assert not client.exists("job")
+    assert not lost
+
+
+async def test_permits_whose_release_has_no_answer_end_with_the_others(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
+) -> None:
+    module = redis_dlock if isinstance(kit, PlainKit) else redis_dlock.asyncio
+    semaphore = module.DSemaphore(getattr(client_by_proxy, "_inner", client_by_proxy), "job", 5, timeout=600)
+
+    async def call(found: Any) -> Any:
+        return await found if asyncio.iscoroutine(found) else found
+
+    assert await call(semaphore.acquire(permits=3))
+    proxy.cut("DLOCK.RELEASE", times=1_000_000)
+    with pytest.raises((ConnectionError, TimeoutError)):
+        await call(semaphore.release())
+    proxy.cut("DLOCK.RELEASE", 0)
+    await asyncio.sleep(0.1)
+    assert info(client, "job")["count"] == 2
+    await call(semaphore.release())
+    assert info(client, "job"), "a permit is left"
+    await call(semaphore.release())
     assert not client.exists("job")
 
 

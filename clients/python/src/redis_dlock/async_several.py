@@ -54,6 +54,11 @@ class Permit(DLock):
         """Releases some of the permits. The others keep the lease and the token."""
         await self._give_back(number)
 
+    def _leaves_permits(self, number: int) -> None:
+        """Counts permits as released: their release has failed, and nobody repeats it."""
+        if (hold := self._hold) is not None:
+            self._leaves_to_last(hold, number)
+
 
 class DSemaphore:
     """A semaphore with the interface of `asyncio.BoundedSemaphore`: at most `limit` permits are taken at a time, by all
@@ -127,6 +132,7 @@ class DSemaphore:
             try:
                 await permit.give_back(number)
             except Exception as error:  # noqa: BLE001 - the others are released, too
+                permit._leaves_permits(number)
                 failed = failed or error
         if failed is not None:
             raise failed

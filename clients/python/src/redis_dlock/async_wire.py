@@ -86,13 +86,13 @@ class Wire(Way):
         clearing = attempt.clearing
         if not clearing.done():
             await asyncio.wait({clearing}, timeout=max(0.0, until - time.monotonic()))
+        if not clearing.done():
+            return False
         debt = attempt.owed
-        ended = clearing.done() and not clearing.cancelled() and clearing.exception() is None
-        if not ended or debt is not None and not debt.is_paid():
-            hold.surplus = True
-        if clearing.done():
-            hold.undoing = None
-        return hold.undoing is None
+        if clearing.cancelled() or clearing.exception() is not None or debt is not None and not debt.is_paid():
+            hold.doubts()
+        hold.undoing = None
+        return True
 
     async def tell(self, commands: list[Command], hold: Hold[Line]) -> None:
         """Releases a hold, whatever becomes of that. The caller sees only its first moments."""

@@ -333,7 +333,16 @@ class LockBase(Scripts, Generic[C]):
 
     def _in_doubt(self, hold: Hold[C]) -> bool:
         """Returns whether the server may count an entry that the caller does not have."""
-        return hold.token is not None and (hold.surplus or hold.undoing is not None)
+        return hold.token is not None and (hold.unsure or hold.undoing is not None)
+
+    def _leaves_to_last(self, hold: Hold[C], entries: int) -> bool:
+        """Counts an inner release that is not sent, or not again: the last release releases all entries. Returns False if
+        this is the last one."""
+        if hold.entries <= entries:
+            return False
+        hold.doubts()
+        hold.entries -= entries
+        return True
 
     def _release_later(self, hold: Hold[C]) -> None:
         """Has the session release the hold, if the hold is bound to one: otherwise the session would keep it."""

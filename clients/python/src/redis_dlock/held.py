@@ -110,7 +110,8 @@ class Held(LockBase[Line]):
         self._give_back(1)
 
     def _goes_on_releasing(self, hold: Hold[Line] | None, entries: int) -> None:
-        """A release at the end of a block was interrupted: it goes on in the background. `entries`: as they were before."""
+        """A release at the end of a block was interrupted: it goes on in the background, or is left to the last release of
+        the hold. `entries`: as they were before."""
         if hold is None:
             if self._is_of_parent() or (hold := self._hold) is None:
                 return
@@ -118,12 +119,19 @@ class Held(LockBase[Line]):
         commands: list[Command] = []
         if hold.entries == entries and self.local.remembers(hold):
             number = self._released(hold)
+            if self._leaves_to_last(hold, number):
+                return
             commands = self._release(hold, number, self._stays(hold, number))
-            self._still_entered(hold, 0 if number < entries else None, number, stays=False)
+            self._still_entered(hold, None, number, stays=False)
         if not self.local.remembers(hold):
             self._let_go(hold)
         if commands:
             self._wire.tell(commands, hold)
+
+    def _leaves_block(self, hold: Hold[Line] | None, entries: int) -> None:
+        """A release at the end of a block has failed. Nobody repeats that of an inner block."""
+        if hold is not None and hold.entries == entries and self.local.remembers(hold):
+            self._leaves_to_last(hold, self._released(hold))
 
     def _released(self, hold: Hold[Line]) -> int:
         """Returns the number of entries that a release gives back."""
@@ -157,10 +165,15 @@ class Held(LockBase[Line]):
             hold.validity.release(time.monotonic())
         try:
             if hold.undoing is not None:
-                self._wire.undone(hold, until)
+                if not self._wire.undone(hold, until):
+                    hold.doubts()
                 commands = self._release(hold, entries, stays)
-            replies, repeated = self._wire.release(commands, hold, until)
-            reply = least(replies)
+            if hold.unsure and hold.entries > entries:
+                # Only counted here. The server is asked whether the lock is lost.
+                reply, repeated = None if self._left_now(hold, until) is None else 0, False
+            else:
+                replies, repeated = self._wire.release(commands, hold, until)
+                reply = least(replies)
         except ResponseError as error:
             hold.release_sent = False
             if not redis_py.wrong_type(error):
@@ -173,8 +186,9 @@ class Held(LockBase[Line]):
                 if hold.entries <= entries:
                     self._release_later(hold)
                 raise
-            # The end of its connection releases a hold that is bound to it in any case.
-            self._let_go(hold)
+            # The end of its connection releases a hold that is bound to it in any case. Other entries need it.
+            if hold.entries <= entries:
+                self._let_go(hold)
             raise
         if self._still_entered(hold, reply, entries, stays):
             return

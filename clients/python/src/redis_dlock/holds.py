@@ -74,8 +74,10 @@ class Hold(Generic[C]):
     # The re-entry that is undone in the background. Until that has ended, no other command with `REQUEST` is sent for this
     # hold: the server keeps one id for each hold, and would execute the repeat of the undo as a new entry.
     undoing: Any = None
-    # Whether the server may count an entry more, because an undo failed. Then the last release releases all entries.
-    surplus: bool = False
+    # Whether the server may count other entries than this one: the outcome of a release or of an undo is not known. Then
+    # inner releases are only counted here, and the last release releases all entries: a late or repeated command must not
+    # release an entry that the caller has.
+    unsure: bool = False
     # Renews the lock, or notices its loss. Of a hold of a named session: its binding.
     watch: Any = None
     # The hold is not released before, by `time.monotonic()`.
@@ -106,6 +108,11 @@ class Hold(Generic[C]):
         self.validity.gone(time.monotonic())
         if self.watch is not None:
             self.watch.look_now()
+
+    def doubts(self) -> None:
+        """A release or an undo of an entry may be executed or not. It is not repeated: the server may keep another id by
+        then, and would release one entry too many."""
+        self.unsure, self.releasing, self.release_sent = True, None, False
 
     def connections(self) -> list[C]:
         """Returns the connections that it may be bound to."""

@@ -41,6 +41,7 @@ class DLock(Held, Lock):
             entries = hold.entries
             self.release()
         except Exception as error:  # noqa: BLE001 - `_exit` raises it, unless the body has failed
+            self._leaves_block(hold, entries)
             self._exit(value, error)
         except BaseException:
             self._goes_on_releasing(hold, entries)
@@ -66,6 +67,9 @@ class DLock(Held, Lock):
             attempt, entries = self._entry(hold), hold.entries
             if not self._wire.undone(hold, attempt.limits.gives_up()):
                 raise TimeoutError("no reply in time")
+            if hold.releasing is not None:
+                # The server keeps the id of this re-entry instead, so that a repeat of the release would be a second one.
+                hold.doubts()
             try:
                 return self._enter(hold, attempt)
             except BaseException:

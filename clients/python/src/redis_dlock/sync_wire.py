@@ -97,12 +97,13 @@ class Wire(Way):
         if (attempt := hold.undoing) is None:
             return True
         debt = attempt.owed
-        ended = debt is None or hold.forked() or debt.ended.wait(max(0.0, until - time.monotonic()))
-        if debt is not None and not debt.is_paid():
-            hold.surplus = True
-        if ended:
-            hold.undoing = None
-        return ended
+        if debt is not None:
+            if not hold.forked() and not debt.ended.wait(max(0.0, until - time.monotonic())):
+                return False
+            if not debt.is_paid():
+                hold.doubts()
+        hold.undoing = None
+        return True
 
     def tell(self, commands: list[Command], hold: Hold[Line]) -> None:
         """Releases a hold, whatever becomes of that. The caller sees only its first moments."""
