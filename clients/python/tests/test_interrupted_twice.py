@@ -18,7 +18,7 @@ import redis
 
 import redis_dlock
 from kit import address, info, soon
-from redis_dlock import redis_py
+from redis_dlock import redis_py, runs
 
 PACKAGE = redis_dlock.__file__.removesuffix("__init__.py")
 STEP = int(os.environ.get("DLOCK_LINES", "7"))
@@ -165,6 +165,7 @@ def _play(
             with places.watched():
                 play(lost.append)
             said = f"{kind}, interrupted at {places.where}"
+            assert runs.RUNNING.get(None) is None, said
             _nothing_left(client, said)
             assert not redis_py.Crowd._present.get(its.connection_pool), said
             # As a thread of its own does, which finds no lock of the interpreter that only the interrupted one may enter.

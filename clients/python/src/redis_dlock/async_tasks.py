@@ -109,23 +109,28 @@ async def _run(
     lock: DLock, acquire: Callable[[], Awaitable[bool]], function: Callable[[], Awaitable[Any]], *, shortens: bool = False
 ) -> tuple[float | None, Any]:
     """Returns when the lock was granted, and the result of the function; None if it was not. After a failure, releases it."""
+    outer = runs.RUNNING.get(None)
     try:
         if not await acquire():
             return None, None
         began = time.monotonic()
         if shortens:
             await _shorten(lock)
-        outer = runs.RUNNING.set(lock)
-        try:
-            return began, await function()
-        finally:
-            runs.RUNNING.reset(outer)
+        runs.RUNNING.set(lock)
+        result = await function()
+        runs.RUNNING.set(outer)
+        return began, result
     except BaseException as failure:
         try:
-            await lock._ends_with(failure)
+            await _undo(lock, outer, failure)
         except BaseException:  # An interrupt.
-            await lock._ends_with(failure)
+            await _undo(lock, outer, failure)
         raise
+
+
+async def _undo(lock: DLock, outer: DLock | None, failure: BaseException) -> None:
+    runs.RUNNING.set(outer)
+    await lock._ends_with(failure)
 
 
 async def _done(lock: DLock, release: Callable[[], Awaitable[None]]) -> None:

@@ -110,23 +110,28 @@ def _run(
     lock: DLock, acquire: Callable[[], bool], function: Callable[[], Any], *, shortens: bool = False
 ) -> tuple[float | None, Any]:
     """Returns when the lock was granted, and the result of the function; None if it was not. After a failure, releases it."""
+    outer = runs.RUNNING.get(None)
     try:
         if not acquire():
             return None, None
         began = time.monotonic()
         if shortens:
             _shorten(lock)
-        outer = runs.RUNNING.set(lock)
-        try:
-            return began, function()
-        finally:
-            runs.RUNNING.reset(outer)
+        runs.RUNNING.set(lock)
+        result = function()
+        runs.RUNNING.set(outer)
+        return began, result
     except BaseException as failure:
         try:
-            lock._ends_with(failure)
+            _undo(lock, outer, failure)
         except BaseException:  # An interrupt.
-            lock._ends_with(failure)
+            _undo(lock, outer, failure)
         raise
+
+
+def _undo(lock: DLock, outer: DLock | None, failure: BaseException) -> None:
+    runs.RUNNING.set(outer)
+    lock._ends_with(failure)
 
 
 def _done(lock: DLock, release: Callable[[], None]) -> None:
