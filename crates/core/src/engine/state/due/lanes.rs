@@ -26,7 +26,7 @@ pub(crate) struct Lanes {
     renewals: Work,
     ended: Work,
     lapsed: Work,
-    /// The highest `weighted_us` of all lanes that were served. A lane that gets work again begins with this.
+    /// The highest `weighted_us` of all lanes that were served: where the first lane begins that gets work again.
     latest: u64,
 }
 
@@ -51,12 +51,19 @@ impl Lanes {
 
     /// Adds a lock. O(log n).
     pub(crate) fn insert(&mut self, due: Due, id: RecordId) {
-        let latest = self.latest;
-        let work = self.lane_mut(due.lane);
-        if work.turns.is_empty() {
-            work.weighted_us = work.weighted_us.max(latest);
+        if self.lane(due.lane).turns.is_empty() {
+            let start = self.start();
+            let work = self.lane_mut(due.lane);
+            work.weighted_us = work.weighted_us.max(start);
         }
-        work.turns.insert(due.position, id);
+        self.lane_mut(due.lane).turns.insert(due.position, id);
+    }
+
+    /// Returns where a lane begins that gets work again: beside the one that is served next, so that it neither catches
+    /// up on the time without work, nor waits until the others have caught up with a lane that counts eightfold.
+    fn start(&self) -> u64 {
+        let with_work = Lane::ALL.into_iter().map(|lane| self.lane(lane)).filter(|work| !work.turns.is_empty());
+        with_work.map(|work| work.weighted_us).min().unwrap_or(self.latest)
     }
 
     /// Takes a lock out. O(log n).
@@ -165,5 +172,21 @@ mod tests {
         (0..1000).for_each(|client| add(&mut lanes, Lane::Renewals, client));
         let renewals = (0..100).filter(|_| visit(&mut lanes) == Lane::Renewals).count();
         assert!((40..=60).contains(&renewals), "{renewals}");
+    }
+
+    /// The machine puts the server aside in a visit now and then.
+    #[test]
+    fn a_waiter_does_not_wait_for_a_visit_that_took_long() {
+        let (mut ids, mut lanes) = (SlotMap::<RecordId, ()>::with_key(), Lanes::default());
+        let mut add = |lanes: &mut Lanes, lane, client| {
+            let due = lanes.position(lane, ClientId(client), UnixMs::ZERO);
+            lanes.insert(due, ids.insert(()));
+        };
+        (0..1000).for_each(|client| add(&mut lanes, Lane::Renewals, client));
+        add(&mut lanes, Lane::Lapsed, 1);
+        let lapsed = lanes.position(Lane::Lapsed, ClientId(1), UnixMs::ZERO);
+        lanes.charge(lapsed, 1000);
+        add(&mut lanes, Lane::Queues, 2);
+        assert_eq!(lanes.first().map(|(due, _)| due.lane), Some(Lane::Queues));
     }
 }
