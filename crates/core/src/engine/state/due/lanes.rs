@@ -130,18 +130,27 @@ mod tests {
 
     use super::*;
 
+    /// The locks of a test.
+    #[derive(Default)]
+    struct Locks(SlotMap<RecordId, ()>);
+
+    impl Locks {
+        /// Adds a lock that is due. Returns what for.
+        fn add(&mut self, lanes: &mut Lanes, lane: Lane, client: u64, urgency: u64) -> Due {
+            let due = lanes.position(lane, ClientId(client), UnixMs::new(urgency));
+            lanes.insert(due, self.0.insert(()));
+            due
+        }
+    }
+
     #[test]
     fn no_kind_of_work_waits_for_all_of_another() {
-        let (mut ids, mut lanes) = (SlotMap::<RecordId, ()>::with_key(), Lanes::default());
-        let mut add = |lanes: &mut Lanes, lane, client, urgency| {
-            let due = lanes.position(lane, ClientId(client), UnixMs::new(urgency));
-            lanes.insert(due, ids.insert(()));
-        };
+        let (mut locks, mut lanes) = (Locks::default(), Lanes::default());
         // Each of them is another client, with the most urgent work.
-        (0..10_000).for_each(|client| add(&mut lanes, Lane::Ended, client, 0));
-        (0..10_000).for_each(|client| add(&mut lanes, Lane::Queues, client, 0));
-        (0..20).for_each(|_| add(&mut lanes, Lane::Renewals, 1, 90_000));
-        (0..20).for_each(|_| add(&mut lanes, Lane::Lapsed, 2, 90_000));
+        (0..10_000).for_each(|client| _ = locks.add(&mut lanes, Lane::Ended, client, 0));
+        (0..10_000).for_each(|client| _ = locks.add(&mut lanes, Lane::Queues, client, 0));
+        (0..20).for_each(|_| _ = locks.add(&mut lanes, Lane::Renewals, 1, 90_000));
+        (0..20).for_each(|_| _ = locks.add(&mut lanes, Lane::Lapsed, 2, 90_000));
         let mut order = Vec::new();
         while let Some((due, _)) = lanes.first() {
             lanes.remove(due);
@@ -156,20 +165,16 @@ mod tests {
 
     #[test]
     fn work_that_comes_later_does_not_catch_up_on_the_time_before() {
-        let (mut ids, mut lanes) = (SlotMap::<RecordId, ()>::with_key(), Lanes::default());
-        let mut add = |lanes: &mut Lanes, lane, client| {
-            let due = lanes.position(lane, ClientId(client), UnixMs::ZERO);
-            lanes.insert(due, ids.insert(()));
-        };
+        let (mut locks, mut lanes) = (Locks::default(), Lanes::default());
         let visit = |lanes: &mut Lanes| {
             let (due, _) = lanes.first().unwrap();
             lanes.remove(due);
             lanes.charge(due, 10);
             due.lane
         };
-        (0..1000).for_each(|client| add(&mut lanes, Lane::Queues, client));
+        (0..1000).for_each(|client| _ = locks.add(&mut lanes, Lane::Queues, client, 0));
         (0..500).for_each(|_| _ = visit(&mut lanes));
-        (0..1000).for_each(|client| add(&mut lanes, Lane::Renewals, client));
+        (0..1000).for_each(|client| _ = locks.add(&mut lanes, Lane::Renewals, client, 0));
         let renewals = (0..100).filter(|_| visit(&mut lanes) == Lane::Renewals).count();
         assert!((40..=60).contains(&renewals), "{renewals}");
     }
@@ -177,16 +182,11 @@ mod tests {
     /// The machine puts the server aside in a visit now and then.
     #[test]
     fn a_waiter_does_not_wait_for_a_visit_that_took_long() {
-        let (mut ids, mut lanes) = (SlotMap::<RecordId, ()>::with_key(), Lanes::default());
-        let mut add = |lanes: &mut Lanes, lane, client| {
-            let due = lanes.position(lane, ClientId(client), UnixMs::ZERO);
-            lanes.insert(due, ids.insert(()));
-        };
-        (0..1000).for_each(|client| add(&mut lanes, Lane::Renewals, client));
-        add(&mut lanes, Lane::Lapsed, 1);
-        let lapsed = lanes.position(Lane::Lapsed, ClientId(1), UnixMs::ZERO);
+        let (mut locks, mut lanes) = (Locks::default(), Lanes::default());
+        (0..1000).for_each(|client| _ = locks.add(&mut lanes, Lane::Renewals, client, 0));
+        let lapsed = locks.add(&mut lanes, Lane::Lapsed, 1, 0);
         lanes.charge(lapsed, 1000);
-        add(&mut lanes, Lane::Queues, 2);
+        locks.add(&mut lanes, Lane::Queues, 2, 0);
         assert_eq!(lanes.first().map(|(due, _)| due.lane), Some(Lane::Queues));
     }
 }
