@@ -103,9 +103,12 @@ class DSemaphore:
         """Takes permits, and returns whether it did. `timeout` is the number of seconds to wait; None: no limit."""
         if not blocking and timeout is not None:
             raise ValueError("a try has no timeout")
-        permit = self.permit(permits)
+        return self._take(self.permit(permits), permits, blocking=blocking, blocking_timeout=timeout)
+
+    def _take(self, permit: Permit, permits: int, **how: Any) -> bool:
+        """Acquires permits, and notes who has them. After an interrupt, nobody has."""
         try:
-            if not permit.acquire(blocking=blocking, blocking_timeout=timeout):
+            if not permit.acquire(**how):
                 return False
             self._taken.add(permit, permits)
             return True
@@ -141,17 +144,9 @@ class DSemaphore:
 
     def __enter__(self) -> Permit:
         permit = self.permit()
-        try:
-            if not permit.acquire():
-                raise LockError("Unable to acquire lock within the time specified")
-            self._taken.add(permit, 1)
-            return permit
-        except BaseException as error:
-            try:
-                self._undo(permit, error)
-            except BaseException:  # An interrupt came once more.
-                self._undo(permit, error)
-            raise
+        if not self._take(permit, 1):
+            raise LockError("Unable to acquire lock within the time specified")
+        return permit
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
