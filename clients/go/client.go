@@ -11,24 +11,26 @@ import (
 	"time"
 )
 
-// Client has locks of one server. It connects when it needs to, so that [New] never waits.
+// Client acquires locks on a server, on the primary that Sentinels name, or in a cluster. It connects when it needs to,
+// so that [New] never waits.
 type Client struct {
 	settings
 	router router
 	gates  gates
 	// Unused if settings.session is 0.
 	sessions sessions
-	// When a server answered last, in nanoseconds since the client began.
+
 	began time.Time
+	// When a server answered last, in nanoseconds since `began`.
 	heard atomic.Int64
 
-	// Ends what waits and renews.
+	// Ends waiting acquisitions and renewals. [Client.Close] cancels it first.
 	ctx context.Context
 	end context.CancelCauseFunc
-	// Ends the sessions, which release what they keep: after all locks have ended here.
+	// Ends the sessions, which then release the locks that they keep. Canceled when the other locks have been released.
 	beating    context.Context
 	stopToBeat context.CancelCauseFunc
-	// Ends what cleans up after that, somewhat later.
+	// Ends releases in the background and the closing of sessions: a second after `beating`, at the latest.
 	last context.Context
 	stop context.CancelCauseFunc
 	// All that goes on: acquisitions, releases, and what runs in the background.
@@ -150,7 +152,7 @@ func (c *Client) releaseAll(locks []*Lock) {
 		go func() {
 			defer c.releases.Done()
 			for lock := range queue {
-				lock.unlock(ctx) // Otherwise it ends with its lease.
+				lock.unlock(ctx) // If this fails, the hold ends with its lease.
 			}
 		}()
 	}
@@ -175,7 +177,8 @@ func (c *Client) begins() bool {
 	return !c.closed
 }
 
-// beginsRelease says the same of a release, before which no session is ended.
+// beginsRelease does the same for a release: [Client.Close] waits for releases, for up to a second, before it ends the
+// sessions.
 func (c *Client) beginsRelease() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,7 +198,8 @@ func (c *Client) behind(task func()) {
 	}()
 }
 
-// untilCanceled returns a context that ends if ctx is canceled, and not at its deadline, or if the client is closed.
+// untilCanceled returns a context that ends when ctx is canceled or the client is closed, but not at the deadline of
+// ctx.
 func (c *Client) untilCanceled(ctx context.Context) (context.Context, func()) {
 	joined, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopCaller := context.AfterFunc(ctx, func() {
@@ -239,8 +243,9 @@ func (c *Client) poolAt(address string) (*pool, error) {
 	return p, nil
 }
 
-// once sends commands to the server that has a key, and waits for a place in its pool until then. An error is one of
-// the connection, or an answer that begs to be repeated; other answers are among the replies.
+// once sends commands to the server that has a key. It waits for a place in the pool of that server until `until`, and
+// for the replies at most for `answer`. An error is one of the connection, or an answer that begs to be repeated; other
+// answers are among the replies.
 func (c *Client) once(
 	ctx context.Context, key string, again bool, until time.Time, answer time.Duration, commands ...command,
 ) ([]any, error) {
@@ -311,7 +316,7 @@ func (o *outage) Unwrap() []error {
 // The longest pause between two attempts.
 const longestPause = 250 * time.Millisecond
 
-// The number of failures whose pause, 100 to 200 ms, comes before a key of another type is asked for again.
+// A key of another type is asked for again after the pause that follows this many failures: 100 to 200 ms.
 const foreignPause = 3
 
 var (

@@ -40,7 +40,8 @@ func TestSilenceAfterTheGrantDoesNotEndTheWait(t *testing.T) {
 	})
 }
 
-// A hold ends with its session, however short before it was granted. The heartbeat is what counts, not the grant.
+// A hold ends with its session, even if it was granted shortly before: the time counts from the last heartbeat, not
+// from the grant.
 func TestALockIsNotBelievedLongerThanItsSession(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -95,7 +96,8 @@ func TestAWaitThatWasRefusedIsNotGrantedWhateverComesLate(t *testing.T) {
 	}
 }
 
-// The limit passes while a grant is confirmed. It is a grant for as long as it is certain, which its session decides, too.
+// The limit passes while the client confirms a grant. The client may then return the grant, but does not believe it for
+// longer than the lease and the session certainly last.
 func TestAGrantThatIsNotConfirmedIsBelievedNoLongerThanItsSession(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -132,7 +134,8 @@ func TestAGrantThatIsNotConfirmedIsBelievedNoLongerThanItsSession(t *testing.T) 
 	}
 }
 
-// A grant that comes at the last moment is confirmed, which may get no answer. The limit is one for all steps.
+// The confirmation of a grant that comes at the last moment may get no answer. One limit covers the wait and the
+// confirmation.
 func TestAGrantAtTheLimitIsNotConfirmedForLong(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other) {
 		o.holds()

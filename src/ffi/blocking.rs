@@ -81,11 +81,11 @@ static TURNS: UnderLock<Cell<Turns>> = UnderLock::new(Cell::new(Turns::Unknown))
 /// The clients to unblock at the end of the turn, in order.
 static ANSWERED: UnderLock<RefCell<Vec<Rc<dyn Ticket>>>> = UnderLock::new(RefCell::new(Vec::new()));
 
-/// Unblocks a client, which its ticket answers. Until then nothing that the callbacks use may be borrowed: on some
-/// servers they run inside this call.
+/// Unblocks a client, which then gets its answer from its ticket. The caller must not hold a borrow of anything that
+/// the callbacks use: on some servers they run inside this call.
 ///
-/// Where that would be too early, the client is unblocked when the server is about to sleep. If the server ends the wait
-/// before, it asks the ticket for its answer, or sends an error in its place.
+/// Where it would be too early to unblock at once, the client is unblocked when the server is about to sleep. If the
+/// server ends the wait before, it asks the ticket for its answer, or sends an error in its place.
 pub fn unblock<T: Ticket>(ticket: Rc<T>) {
     match TURNS.get() {
         _ if ticket.blocked().get().is_none() => {}
@@ -132,13 +132,14 @@ fn turn_ends_or_begins(is_end: bool) {
 /// Has the server's next turn begin at once.
 fn wake_up() {
     extern "C" fn nothing(_data: *mut c_void) {}
-    // SAFETY: the function takes nothing, and is never unloaded. All servers have this where `watch_turns` subscribes.
+    // SAFETY: the callback uses no data, and is never unloaded. Every server on which `watch_turns` subscribes has this
+    // function.
     unsafe { api!(RedisModule_EventLoopAddOneShot(Some(nothing), std::ptr::null_mut())) };
 }
 
 impl Blocked {
-    /// Has the client answered by its ticket. Until then nothing that the callbacks use may be borrowed: on some servers
-    /// they run inside this call.
+    /// Has the client answered by its ticket. The caller must not hold a borrow of anything that the callbacks use: on
+    /// some servers they run inside this call.
     fn unblock(self) {
         // SAFETY: the handle is live until `free` has run or the client is gone; `Ticket::blocked` is empty then.
         unsafe { api!(RedisModule_UnblockClient(self.0, std::ptr::null_mut())) };

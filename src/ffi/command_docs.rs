@@ -116,7 +116,7 @@ impl Texts {
 
     fn list(&mut self, name: &str, kind: Kind, parts: &[Argument], flags: u32) -> raw::RedisModuleCommandArg {
         let mut parts: Vec<_> = parts.iter().map(|part| self.document(part)).collect();
-        // Inside a choice the choice is optional, not each part; in a group the words after the first are.
+        // No part of a choice is optional: the choice itself may be. In a group, only the first part is never optional.
         let required = if kind == GROUP { 1 } else { parts.len() };
         for part in parts.iter_mut().take(required) {
             part.flags = raw::REDISMODULE_CMD_ARG_NONE.cast_signed();

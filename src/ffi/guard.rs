@@ -11,8 +11,8 @@ use super::under_lock::Inside;
 /// The name under which a panic in the timer is logged.
 pub(super) const TIMER_ENTRY: &str = "timer";
 
-/// The functions that follow a panic. `look_again` has the timer run soon, and is told whether the timer itself has panicked; `wake` does
-/// the same from a thread that may not use the module's state.
+/// The functions that follow a panic. `look_again` has the timer run soon, and is told whether the timer itself has
+/// panicked; `wake` does the same from a thread that may not use the module's state.
 pub(super) struct InDoubt {
     pub look_again: fn(bool),
     pub wake: fn(),

@@ -50,7 +50,7 @@ class Bench:
 
     def queued(self, number: int) -> None:
         """Waits until this number of requests is in the queue."""
-        soon("they wait", lambda: int(self.server.info("job").get("waiters", 0)) == number)
+        soon(f"{number} requests are in the queue", lambda: int(self.server.info("job").get("waiters", 0)) == number)
 
     def cancel(self, lock: str, answer: Answer) -> Cell:
         """Cancels an acquisition."""
@@ -100,7 +100,7 @@ def took(answer: Answer, since: float, *wanted: str) -> Cell:
 
 
 def down(bench: Bench) -> list[Cell]:
-    """A try, a second, a cancellation; then a wait without a limit, until the server is back."""
+    """Measures a try, a wait of 1 s and a cancellation. Then a wait without a limit, after the server is back."""
     bench.stop()
     cells = [took(bench.acquire("t", 0), time.monotonic(), "unreachable")]
     cells.append(took(bench.acquire("l", 1000), time.monotonic(), "unreachable"))
@@ -117,7 +117,7 @@ def down(bench: Bench) -> list[Cell]:
 
 
 def hung(bench: Bench) -> list[Cell]:
-    """A try, a second, a second that began before, a cancellation."""
+    """Measures a try, a wait of 1 s, one that was in the queue before the server hung, and a cancellation."""
     waiting, began = bench.acquire("q", 1000), time.monotonic()
     bench.queued(1)
     bench.server.freeze()
@@ -136,7 +136,7 @@ def hung(bench: Bench) -> list[Cell]:
 
 
 def killed(bench: Bench) -> list[Cell]:
-    """A second, in which the server is killed."""
+    """Measures a wait of 1 s, during which the server is killed."""
     waiting, began = bench.acquire("l", 1000), time.monotonic()
     bench.queued(1)
     bench.stop()
@@ -144,7 +144,7 @@ def killed(bench: Bench) -> list[Cell]:
 
 
 def failed_over(bench: Bench) -> list[Cell]:
-    """A second, and a wait without a limit: until the grant after the new primary has it in its queue again."""
+    """Measures a wait of 1 s, and for a wait without a limit the time from DEL on the new primary to the grant."""
     limited, began = bench.acquire("l", 1000), time.monotonic()
     bench.queued(1)
     unlimited = bench.acquire("u", NO_LIMIT)
@@ -158,7 +158,7 @@ def failed_over(bench: Bench) -> list[Cell]:
 
 
 def hung_for_good(bench: Bench) -> list[Cell]:
-    """A wait without a limit, until it gives the server up."""
+    """Measures how soon a wait without a limit gives the server up."""
     waiting = bench.acquire("u", NO_LIMIT)
     bench.queued(1)
     bench.server.freeze()

@@ -17,9 +17,9 @@ import (
 // Connections returns the connections of a pool. Each wait for a lock keeps one: MaxActive must have room for them, if it
 // is set.
 //
-// The locks are in the database of new connections of the pool, also on one on which the program has selected another
-// database. To learn which that is, the first use makes a connection, and asks CLIENT INFO. Where that is refused, give back
-// no connection on which you have selected another database.
+// The locks are in the database that new connections of the pool use, even if the program has selected another one on a
+// connection before. To learn that database, the first use makes a connection, and asks CLIENT INFO. If the server
+// refuses CLIENT INFO, give back no connection on which you have selected another database.
 func Connections(pool *redis.Pool) func(context.Context) (dlock.Conn, error) {
 	s := &source{pool: pool}
 	return func(ctx context.Context) (dlock.Conn, error) {
@@ -143,7 +143,8 @@ func (c conn) exchange(commands [][]string) ([]any, error) {
 	return replies, nil
 }
 
-// end closes a connection, even while a reply is awaited: redigo does this if the time for one has passed before.
+// end closes a connection, even while a reply is awaited: redigo closes it if the deadline of a receive has passed
+// before the receive begins.
 func end(c redis.Conn) {
 	over, cancel := context.WithDeadline(context.Background(), time.Unix(1, 0))
 	defer cancel()

@@ -20,7 +20,7 @@ const { ROUNDED } = require('./validity.js');
  * @property {'try' | 'wait' | 'confirm' | 'granted' | 'refused' | 'unreachable' | 'canceled' | 'failed'} what
  * @property {number} [block] 0: without a limit
  * @property {boolean} [isFresh] with a new owner: the last grant is over
- * @property {number} [until] when it is certain
+ * @property {number} [until] the time until which the grant is certain
  * @property {Cleanup} [cleanup]
  */
 
@@ -152,7 +152,7 @@ class Attempt {
 
   /**
    * @param {number} now
-   * @param {Copy} copy that confirms: executed
+   * @param {Copy} copy the renewal that confirms the grant, which was executed
    * @param {number} [end] until when the hold is certain, if a cap has cut its lease
    * @returns {Step}
    */
@@ -164,8 +164,10 @@ class Attempt {
   }
 
   /**
+   * The server does not have the hold any more.
+   *
    * @param {number} now
-   * @returns {Step} the server has no such hold any more
+   * @returns {Step}
    */
   gone(now) {
     this.#isRefused = true;
@@ -178,7 +180,8 @@ class Attempt {
   }
 
   /**
-   * The connection of the grant is lost, or its server is no primary: a copy gets the grant elsewhere, if that has it.
+   * The connection of the grant is lost, or its server is no primary any more. A copy that is sent to another server
+   * gets the grant, if that server has it.
    *
    * @param {number} now
    * @returns {Step}

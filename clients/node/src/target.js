@@ -66,7 +66,7 @@ class Target {
     return this.keys.map((key) => ['DLOCK.RELEASE', key, owner, ...this.count, 'TOKEN', String(token)]);
   }
 
-  /** @param {string} owner of whom nothing else is known */
+  /** @param {string} owner of one acquisition, whose token is not known */
   releaseAll(owner) {
     return this.keys.map((key) => ['DLOCK.RELEASE', key, owner, 'ALL']);
   }

@@ -83,7 +83,7 @@ impl Client {
         Acquire::new(self.backend.clone(), Terms::new(names, Mode::Together, Wait::ForEver))
     }
 
-    /// Reads all holders and all waiters of a lock. `None` if nobody holds it.
+    /// Reads the holds and the waiters of a lock, up to 1,000 of each. `None` if nobody holds it or waits for it.
     ///
     /// # Errors
     ///

@@ -26,7 +26,7 @@ pub enum Call {
     Beat(SessionNo, OpenIf),
     /// `DLOCK.SESSION … CLOSE`.
     Close(SessionNo),
-    /// `PEXPIRE` in ms, or `PERSIST`. Nothing ends in the time that the round takes.
+    /// `PEXPIRE` in ms, or `PERSIST`. The TTL is longer than the round takes.
     SetTtl(KeyNo, Option<u64>),
 }
 
@@ -78,9 +78,11 @@ pub enum Step {
     Flush(usize, Option<i32>),
     /// `PEXPIRE` in a moment, until the key is gone.
     Expire(usize, KeyNo),
-    /// A hold is given a moment more, until that has passed. With `PERSIST`, the key may stay.
+    /// `RENEW` gives a hold a lease of a moment. The step ends when that has passed. With `true`, `PERSIST` follows,
+    /// and the key may stay.
     Lapse(usize, KeyNo, Who, Mode, bool),
-    /// A shared hold is bound with a short lease and the key expires early, until the watchdog has extended the lease.
+    /// A shared hold is bound with a short lease, and its key gets an early expiry. The step ends when the watchdog has
+    /// extended the lease.
     Watch(usize, KeyNo, Who),
     /// A connection ends, closed by the client or by the server.
     Disconnect(usize, bool),
@@ -91,7 +93,8 @@ pub enum Step {
 }
 
 impl Step {
-    /// Returns whether it needs no command of a store, no script and no pause.
+    /// Returns whether `dlock serve` has the commands of the step. It has none for scripts and pauses, and of those for
+    /// keys of any type only the ones that delete.
     pub fn is_of_locks(&self) -> bool {
         let is_of_locks = |call: &Call| !matches!(call, Call::SetTtl(..));
         match self {
@@ -127,7 +130,7 @@ pub fn db_of_connection(connection: usize) -> i32 {
     i32::from(connection >= CONNECTIONS - 2)
 }
 
-/// The next step; there is an idle connection.
+/// Draws the next step. `None` if no connection is idle.
 pub fn draw(random: &mut Random, situation: &Situation) -> Option<Step> {
     let who = random.pick_if_any(situation.idle)?;
     let key = key(random, who);
@@ -165,8 +168,9 @@ fn has_queue_only(situation: &Situation, key: KeyNo) -> bool {
     !situation.model.exists(key) && !situation.model.naive.queue(key).is_empty()
 }
 
-/// Returns whether this lock, under that name, may be the last that a request for several locks sent again waits for.
-/// The server learns that as late.
+/// Returns whether a lock that gets another name may be the last one that a repeat (`REQUEST`) of a request for several
+/// locks waits for: the repeat waits for that name, and its owner holds the lock. The server notices that only when it
+/// looks at the queue next.
 fn is_awaited(situation: &Situation, from: KeyNo, to: KeyNo) -> bool {
     let is_its = |waiter: &Request| situation.model.naive.live(from).any(|hold| hold.owner == waiter.owner);
     let mut waiting = situation.model.naive.waiting.iter();
@@ -179,7 +183,7 @@ fn onto(situation: &Situation, who: usize, from: KeyNo, to: KeyNo, step: impl Fn
     if is_silent { Step::Call(who, Call::Delete(from)) } else { step(who, from, to) }
 }
 
-/// Draws steps for a pause: none of them writes.
+/// Draws a pause: steps in it, none of which writes, and perhaps a command that the server delays until the pause ends.
 fn pause(random: &mut Random, situation: &Situation, who: usize) -> Step {
     let meanwhile = (0..1 + random.below(3))
         .map(|_| match random.below(7) {
@@ -208,7 +212,8 @@ fn lapse(random: &mut Random, situation: &Situation, who: usize, key: KeyNo) -> 
     }
 }
 
-/// Draws a key with another hold, whose lease is long: an expiry before its end is an early one.
+/// Draws a shared hold on a key that has another shared hold. The lease of the other hold is long, so that an expiry
+/// before its end is an early one.
 fn watch(random: &mut Random, situation: &Situation, who: usize, key: KeyNo) -> Step {
     let is_shared = |hold: &&Hold| hold.mode == Mode::Shared;
     let holds = held(situation, who).filter(|(_, hold)| is_shared(hold));
@@ -359,7 +364,7 @@ fn renew(random: &mut Random, situation: &Situation, who: usize) -> Call {
     let renewal =
         Renewal { client: 0, owner, mode: mode(random), lease, fence, binds, named: named(random).filter(|_| binds) };
     let short = Renewal { lease: Lease::For(1 + random.below(299)), binds: false, named: None, ..renewal };
-    // A short lease is for holds that are bound, which refuse it.
+    // A short lease is sent only if no hold would get it: a bound one refuses it.
     let is_short = random.one_in(3) && !situation.model.would_shorten(key, short);
     Call::Renew(key, if is_short { short } else { renewal })
 }
@@ -388,7 +393,7 @@ fn mode(random: &mut Random) -> Option<Mode> {
     random.pick(&[None, None, Some(Mode::Exclusive), Some(Mode::Shared)])
 }
 
-/// Returns a time, in ms: far enough from the others to be told apart, and far from its end.
+/// Draws a lease in ms. Two different ones are far enough apart to be told apart, and none ends during a round.
 fn far(random: &mut Random) -> u64 {
     1_000_000 + random.below(20) * 60_000
 }

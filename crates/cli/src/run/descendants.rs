@@ -1,11 +1,12 @@
-//! The processes that the command has started, as `/proc` shows them.
+//! The command of `dlock run` and the processes that it has started, as `/proc` shows them.
 
 use std::collections::HashMap;
 use std::fs;
 
 use nix::unistd::{Pid, getpid};
 
-/// Returns the processes below this one that run. A daemon that has left its parents is not among them.
+/// Returns the processes below this one that run. A daemon whose parent ended before this process became a subreaper is
+/// not among them.
 pub fn of_this_process() -> Vec<Pid> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

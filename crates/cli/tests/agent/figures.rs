@@ -33,6 +33,7 @@ fn figures() {
     while client.outcome("DLOCK.ACQUIRE k a").unwrap().is_err() {
         sleep(Duration::from_millis(100));
     }
+    // Two of three servers have granted. By their uptimes in whole seconds, the last one counts up to a second later.
     sleep(Duration::from_secs(1));
     client.int("DLOCK.RELEASE k a");
     let ratio =

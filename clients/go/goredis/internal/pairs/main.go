@@ -53,7 +53,8 @@ func run(words []string) error {
 	return nil
 }
 
-// pairOf returns what acquires and releases.
+// pairOf returns a function that acquires and releases. `plain` is SET NX and a script that deletes. `lease` is a lock
+// that is not renewed, and `kept` one that is, both over go-redis; with `own-`, over the connections of the package.
 func pairOf(address, kind string) (func(number int) error, error) {
 	ctx := context.Background()
 	options := map[string][]dlock.Option{

@@ -77,7 +77,7 @@ final class NestedTest {
         both.lock();
         assertEquals(2, both.getHoldCount());
         assertTrue(both.isHeldByCurrentThread() && isTaken("out:a") && isTaken("out:b"));
-        // No other owner had one of the two between the grants and now.
+        // The greater token fences both: no other owner had one of the names after the last grant.
         assertTrue(both.fencingToken() >= one.fencingToken());
         assertEquals(both.fencingToken(), server.info("out:b").get("token"));
         assertThrows(IllegalStateException.class, both::hold);
@@ -115,7 +115,7 @@ final class NestedTest {
             both.unlock();
             assertFalse(both.isHeldByCurrentThread());
             assertTrue(server.isFree(b), b);
-            // The server keeps it alive.
+            // The sleep outlasts the lease, and the time of the session: the lock is still renewed.
             Thread.sleep(2500);
             assertTrue(one.isHeldByCurrentThread(), one.toString());
             assertTrue(isTaken(a));
@@ -139,7 +139,7 @@ final class NestedTest {
         assertTrue(server.isFree("lost:c"));
         assertThrows(LockLostException.class, one::unlock);
         assertThrows(LockLostException.class, both::unlock);
-        soon("the other one is released", () -> server.isFree("lost:a"));
+        soon("lost:a is released", () -> server.isFree("lost:a"));
         one.lock();
         one.unlock();
     }

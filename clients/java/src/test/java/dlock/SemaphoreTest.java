@@ -181,7 +181,7 @@ final class SemaphoreTest {
         List<Object> session = server.each("session", "holds", "session");
         server.run("CLIENT", "KILL", "ID", session.get(0));
         lost.get(20, TimeUnit.SECONDS);
-        soon("they are free", () -> server.isFree("session"));
+        soon("the permits are free", () -> server.isFree("session"));
         assertThrows(LockLostException.class, permits::release);
     }
 
@@ -194,7 +194,7 @@ final class SemaphoreTest {
         assertTrue(server.isFree("refused"));
     }
 
-    /** As of {@link java.util.concurrent.Semaphore}. */
+    /** Behaves as {@link java.util.concurrent.Semaphore} does, except where that would wait forever. */
     @Test
     void no_permits_are_always_there_and_too_many_never() throws Exception {
         DSemaphore permits = client.semaphore("numbers", 2);
@@ -216,7 +216,7 @@ final class SemaphoreTest {
             assertThrows(IllegalArgumentException.class, () -> permits.tryAcquire(wrong));
             assertThrows(IllegalArgumentException.class, () -> permits.release(wrong));
         }
-        // Such a request would wait forever.
+        // In Java's semaphore, this request would wait forever.
         assertThrows(IllegalArgumentException.class, () -> permits.acquire(3));
     }
 }
