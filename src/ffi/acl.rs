@@ -104,8 +104,8 @@ impl User {
         self.may_send(words.map(KeyName::new).iter().map(KeyName::raw))
     }
 
-    /// Returns whether the user may run the first of these commands that the server has, and which that is: an operator may
-    /// have taken some away (`rename-command`). `None` if there is none.
+    /// Returns the first of these commands that the server has, and whether the user may run it. `None` if the server
+    /// has none of them: an operator may have taken commands away (`rename-command`).
     pub fn may_run_first<'a>(&self, commands: &[&'a [&'a [u8]]]) -> Option<(&'a [&'a [u8]], bool)> {
         commands.iter().find_map(|words| {
             let names: SmallVec<[KeyName<'_>; 4]> = words.iter().map(|word| KeyName::new(word)).collect();

@@ -50,7 +50,8 @@ pub unsafe fn load(
     arguments: *mut *mut raw::RedisModuleString,
     count: c_int,
 ) -> c_int {
-    // SAFETY: by the caller's promise. The functions of the server are filled in first; the others are checked.
+    // SAFETY: by the caller's promise. `InitAPI` fills in the functions of the server before they are called;
+    // `IsModuleNameBusy` may still be missing, and is checked.
     let is_registered = unsafe {
         raw::Export_RedisModule_InitAPI(context);
         if raw::RedisModule_IsModuleNameBusy.is_some_and(|is_busy| is_busy(module.name.as_ptr()) != 0) {

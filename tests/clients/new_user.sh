@@ -171,8 +171,8 @@ END
         bash -c "${line/'/usr/local/bin/backup'/./backup}"
 }
 
-# program README LANGUAGE DEFAULT ADDRESS: the first program of a README that names the default address, with that one
-# instead.
+# program README LANGUAGE DEFAULT ADDRESS: prints the first program of a README in which DEFAULT stands, with ADDRESS in
+# place of DEFAULT.
 program() {
     local text
     text=$(awk -v begin="\`\`\`$2" -v default="$3" '

@@ -52,13 +52,14 @@ const INJECTED = Symbol('dlock');
 /** @type {AsyncLocalStorage<Lock>} */
 const running = new AsyncLocalStorage();
 
-/** The lock under which the decorated method runs that has called this. */
+/** The lock of the decorated method that calls this. */
 function currentLock() {
   return running.getStore();
 }
 
 /**
- * @param {string | ((...words: any[]) => string)} key the name of the lock, or what gives it for the arguments
+ * @param {string | ((...words: any[]) => string)} key the name of the lock, or a function that returns it and gets the
+ *     arguments of the method
  * @param {LockOptions} [options]
  */
 function Locked(key, options = {}) {
@@ -76,7 +77,7 @@ function Locked(key, options = {}) {
  */
 function Once(period, { key, ...options } = {}) {
   const ms = typeof period === 'string' ? periodOf(period) : period;
-  keptFor(ms);
+  keptFor(ms); // throws if the period is too short
   return decorator(({ dlock, place }, run) => dlock.once(key ?? place, ms, options, (_, lock) => run(lock)));
 }
 

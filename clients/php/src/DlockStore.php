@@ -25,8 +25,8 @@ foreach (['ServerError', 'Driver', 'Debts', 'PhpRedisDriver', 'PredisDriver'] as
  * owner of its own, and each release names the fencing token, so a late release cannot affect the next holder.
  *
  * The state of a lock is in its `Key`: one owner, and a token for each server. So one store serves many keys, and one key
- * goes through several stores (`CombinedStore`) and, serialized, processes. A forked process has no part in the locks of
- * its parent, whose objects end in it, too: their destructors release nothing.
+ * may go through several stores (`CombinedStore`) and, serialized, through several processes. A forked process has no
+ * part in the locks of its parent: the destructors of the objects that it has from the parent release nothing.
  *
  * A command that got no answer may be executed at any time. So a renewal counts with the shortest lease that was sent and
  * not answered, and a key whose release was not answered is acquired with another owner. The store repeats that release
@@ -97,7 +97,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     public function putOffExpiration(Key $key, float $ttl): void
     {
-        // A shorter time than is certain ends the lock: Symfony's own stores throw LockExpiredException then, too.
+        // A TTL under SHORTEST ends the lock with a LockExpiredException, as in Symfony's own stores.
         self::checkTtl($ttl, 1);
         $this->driver->promptly(fn () => $this->extend($key, $ttl));
     }
@@ -107,7 +107,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $this->driver->promptly(fn () => $this->release($key));
     }
 
-    /** Without an answer nothing is claimed: an exception of a lock's destructor, which asks, would end the program. */
+    /** False without an answer: a lock's destructor calls this, and an exception from it would end the program. */
     public function exists(Key $key): bool
     {
         try {

@@ -41,7 +41,8 @@ impl Agent {
         Ok(Self::new(locks, stats, options))
     }
 
-    /// Offers locks over a quorum. `members` are clients of its servers one by one, in the same order.
+    /// Offers locks over a quorum. `client` is a client of the whole quorum, and `members` has one client for each of
+    /// its servers, in the order in which `client` got them.
     ///
     /// # Errors
     ///

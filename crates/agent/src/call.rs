@@ -54,6 +54,7 @@ impl Call {
         };
         let options = Options::of(request, spec, keys.saturating_add(1));
         let block = options.block_at.and_then(|at| millis(request, at));
+        // A repeated acquisition, which takes `BLOCK`, gets the first answer. A repeated full `RELEASE` gets nil.
         let is_request = options.has_request && spec.option(b"BLOCK").is_some();
         Self {
             key: request.word(key_at).map(<[u8]>::to_vec),
@@ -85,7 +86,7 @@ fn millis(request: &Request, at: usize) -> Option<Duration> {
     Some(Duration::from_millis(ms))
 }
 
-/// Returns the number of keys, if it is a number: they follow it.
+/// Returns `numkeys`, the number of keys that follow it; 0 if it is no number.
 fn key_count(request: &Request) -> usize {
     request.word(1).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()).unwrap_or(0)
 }

@@ -1,5 +1,6 @@
-//! Clients that take short sessions as fast as the server answers. They read every reply: what a server has read of a
-//! client and holds back during a pause would grow without a limit.
+//! Clients that acquire locks with the shortest lease of a session, as fast as the server answers. They send a batch
+//! only after all replies to the last one: otherwise, the requests that a paused server has read and not yet executed
+//! would grow without limit.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

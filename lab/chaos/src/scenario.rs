@@ -238,5 +238,6 @@ fn version(server: &Server) -> String {
 /// How long the workers go on after the last fault.
 const CALM_MS: u64 = 1000;
 
-/// Everybody in the queue before has a lease of at most 1.5 s, stretched by the clock that jumped back by at most 8 s.
+/// How long a request may wait after the last fault. A hold ahead of it has a lease of at most 4 s, which a clock that
+/// jumped back stretches by at most 14.4 s. The rest is for the workers ahead of it in the queue.
 const LONGEST_WAIT_MS: u64 = 45_000;

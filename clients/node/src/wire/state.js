@@ -37,7 +37,7 @@ class State {
     return this.#isKnown || this.#isRefused ? database ?? this.#database() : this.#database();
   }
 
-  /** The connection has ended. The next one may be another database, if the client does not select it again by itself. */
+  /** The connection has ended. The next one may be in another database, unless the client selects the same again. */
   ended() {
     this.profile.ended();
     this.#isKnown = false;
@@ -105,8 +105,8 @@ async function soonOr(promise) {
 }
 
 /**
- * The state of a client, one for all that use it. From now on it hears what the program sends: neither client tells
- * with which password it has logged in since it was made.
+ * The state of a client, one for all that use it. From now on it hears what the program sends: neither ioredis nor
+ * node-redis tells with which password it has logged in since it was made.
  *
  * @param {any} client
  * @param {() => State} make

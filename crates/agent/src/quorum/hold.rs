@@ -66,7 +66,7 @@ impl Hold {
             key,
             owner,
             mode,
-            // A server grants no other tokens.
+            // Servers grant only tokens that `Token::new` accepts.
             token: Token::new(guard.token()).unwrap_or(Token::MAX),
             request,
             granted,

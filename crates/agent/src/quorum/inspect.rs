@@ -1,4 +1,5 @@
-//! `INFO`: the holds of this agent from its table, those of others as a majority of the servers has them.
+//! `DLOCK.INFO`, `PING` and `EXISTS`. `DLOCK.INFO` shows the holds of this agent from its table, and those of others as
+//! a majority of the servers has them.
 
 use std::time::Duration;
 

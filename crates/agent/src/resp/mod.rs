@@ -2,8 +2,8 @@
 //!
 //! Requests are parsed here and not by a crate. `redis-protocol` parses any value by recursion, nested as deep as a
 //! client likes, and checking every length beforehand would take this parser anyway. `respite` limits a word, but
-//! neither the number of words nor the request. It reads the socket by itself, where the agent looks for the client's
-//! end during a wait.
+//! neither the number of words nor the request. It reads the socket by itself, but during a wait the agent must watch
+//! the socket for the client's end.
 
 mod reply;
 mod request;

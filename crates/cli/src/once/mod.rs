@@ -1,7 +1,7 @@
 //! `--once` and `--at-least`: a lock that stays after its command has ended.
 //!
 //! With `--once`, the held lock records that the command has run. It stays until nine tenths of the period have passed
-//! since the grant, by the clock of the server. The clocks of machines do not matter.
+//! since the grant, by the clock of the server. The clocks of the machines decide only when they start the command.
 //!
 //! ```text
 //! |------------------------------- period -------------------------------|
@@ -61,8 +61,8 @@ impl Once {
         Ok(())
     }
 
-    /// Adds these options to an acquisition. With `--retry-failed`, the lock stays only after a success: the first
-    /// lease is as long only to show that the server allows it.
+    /// Adds these options to an acquisition. With `--retry-failed`, the lock stays only after a success. The first
+    /// lease is that long all the same, to show that the server allows it.
     pub fn apply(&self, acquire: Acquire, lease: Duration) -> Acquire {
         match self.stays() {
             Some(time) if self.retry_failed => acquire.lease(time.max(lease)),

@@ -161,7 +161,7 @@ impl Argument {
     }
 }
 
-/// Returns the command for clients with this name, in upper case.
+/// Returns the command for clients that has this name, given in upper case.
 pub fn find(name: &str) -> Option<&'static Spec> {
     COMMANDS.iter().find(|spec| spec.name == name).copied()
 }

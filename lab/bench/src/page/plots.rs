@@ -87,7 +87,7 @@ fn readers(ledger: &Ledger) -> Option<Plot> {
 }
 
 fn growth(ledger: &Ledger) -> Option<Plot> {
-    let title = "Server CPU by how many there are";
+    let title = "Server CPU per operation, by the number of locks, waiters or leases";
     let titles = Titles { title, subtitle: "Microseconds per operation; less is better", below: "n" };
     let series = GROWTHS.iter().map(|growth: &Growth| {
         let figure = |size: usize| ledger.figure(&format!("growth/{}/{size}", growth.name));

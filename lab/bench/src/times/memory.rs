@@ -37,7 +37,7 @@ pub fn measure(programs: &Programs, _rounds: usize, ledger: &mut Ledger) -> Resu
     Ok(())
 }
 
-/// Measures a lock of which there are a million.
+/// Measures the memory of one held lock, as the mean of a million.
 fn held(programs: &Programs, runs_on: RunsOn, take: impl Fn(&[u8], &[u8]) -> Request) -> Result<f64, Error> {
     let mut open = programs.open_in(Mode::NoPersistence, runs_on)?;
     let before = used(&mut open.control)?;

@@ -84,7 +84,12 @@ const PARTS: [Part; 11] = [
     },
     Part { name: "cpu", title: "Server CPU a hand-off", measure: hand_off_cpu, table: tables::hand_off_cpu },
     Part { name: "memory", title: "Memory, bytes each", measure: memory::measure, table: tables::memory },
-    Part { name: "growth", title: "Server CPU by how many there are", measure: growth::measure, table: tables::growth },
+    Part {
+        name: "growth",
+        title: "Server CPU per operation, by the number of locks, waiters or leases",
+        measure: growth::measure,
+        table: tables::growth,
+    },
 ];
 
 /// Measures a hand-off in the longest queue, as a ratio to one in the shortest.

@@ -57,8 +57,8 @@ public final class Hold implements AutoCloseable {
     private boolean isEnteredLate;
 
     /**
-     * {@code validity}: until when it is certain, which counts from {@code since}; {@code null}: a named session keeps it,
-     * which had been opened {@code openings} times before.
+     * {@code validity}: until when the hold is certain, counted from {@code since}; {@code null}: a named session keeps
+     * it. {@code openings}: how often that session had been opened when the lock was requested.
      */
     Hold(HoldCommands commands, Acquisition.Grant grant, Validity validity, long since, Thread thread, long openings) {
         this.core = commands.core;
@@ -134,7 +134,7 @@ public final class Hold implements AutoCloseable {
      */
     void endUnlessKept() {
         Session keeper = session == null ? null : bound.keeper();
-        // A hold that moves has its next session before it leaves the one before.
+        // A hold that moves to another node has its next session before it leaves the last one: the keeper changes.
         if (keeper != null && !keeper.keeps(bound) && keeper == bound.keeper()) {
             lose("its session had ended before the lock was granted", null, true);
         }
@@ -183,7 +183,7 @@ public final class Hold implements AutoCloseable {
         return Duration.ofNanos(state == State.HELD ? Math.max(0, keeping.until() - System.nanoTime()) : 0);
     }
 
-    /** Returns whether it is neither released nor known to be lost. Its session may have to be bound again. */
+    /** Returns whether it is neither released nor known to be lost. True even while no connection is bound to it. */
     boolean isLive() {
         return !left().isZero();
     }
@@ -370,7 +370,7 @@ public final class Hold implements AutoCloseable {
         return patiently(released(some, lapse(), true));
     }
 
-    /** Releases some names. A session would keep what no server answers to, so it repeats that. */
+    /** Releases some names. If no server answers, the session would keep these locks, so it repeats the release. */
     private CompletableFuture<Boolean> released(List<String> some, Deadline end, boolean wasCertain) {
         CompletableFuture<Boolean> released = commands.releaseAll(some, end, wasCertain);
         released.whenComplete((ok, failed) -> {
@@ -390,7 +390,7 @@ public final class Hold implements AutoCloseable {
         return request.names.size() == 1;
     }
 
-    /** The same, also for a lock that has to stay. */
+    /** Releases the lock as {@link #releaseAsync} does, even if it has to stay. */
     CompletableFuture<Boolean> free() {
         boolean wasHeld;
         boolean wasCertain = isHeld();
@@ -521,8 +521,8 @@ public final class Hold implements AutoCloseable {
     }
 
     /**
-     * Re-entry keeps the longer of the two leases. A cap may have cut it: of a lease that nobody renews, the server is
-     * asked how much is left.
+     * Re-entry keeps the longer of the two leases, which a cap may have cut. If nobody renews the lease, the server is
+     * asked how much of it is left.
      */
     private CompletableFuture<Void> entered(long sent, long nanos) {
         return keeping.raised(sent, nanos)

@@ -62,13 +62,16 @@ public final class Session implements AutoCloseable {
     private final CompletableFuture<LockLostException> lost = new CompletableFuture<>();
     /** In a cluster: the sessions on the nodes; else {@code null}. */
     private final NodeSessions nodes;
-    /** The session of which this is the one on a node, or {@code null}. It has a connection of its own for heartbeats. */
+    /**
+     * If this is the session on one node of a cluster: the program's session; else {@code null}. A session on a node
+     * has a connection of its own for heartbeats.
+     */
     private final Session whole;
     /** A key on that node. */
     private final String key;
     private final Pinned pinned;
 
-    // Guarded by this. It calls nothing of a hold meanwhile.
+    // Guarded by this. While the monitor is held, no method of a hold is called.
     /** Why it is not open, or {@code null}. */
     private String notOpen = "it was not opened";
     /** Until when the server certainly has it, and when the next heartbeat is due; {@code null}: it was not opened. */
@@ -266,7 +269,7 @@ public final class Session implements AutoCloseable {
         return core == other;
     }
 
-    /** Takes a hold from another node, which is certain until then, and binds it. */
+    /** Takes a hold from another node. It is certain until {@code certain}, and the next heartbeat binds it. */
     synchronized void adopt(Bound bound, long certain) {
         bindings.add(bound);
         bound.keeper = this;
@@ -315,8 +318,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Takes a hold that was granted, when the session had been opened this often. If the session is not open, the hold
-     * is not certain from the start.
+     * Takes a hold that was granted. {@code before}: how often the session had been opened when the lock was requested.
+     * If the session is not open, the hold is not certain from the start.
      */
     synchronized void join(Bound bound, long before) {
         if (reason() == null) {
@@ -499,7 +502,10 @@ public final class Session implements AutoCloseable {
         });
     }
 
-    /** Notes a heartbeat that was sent then. {@code count}: how many bindings the server has, of all the known ones. */
+    /**
+     * Notes that the server has confirmed a heartbeat. {@code known}: the bindings when it was sent; {@code count}: how
+     * many the server has.
+     */
     private CompletableFuture<Void> confirmed(int number, long sent, List<Bound> known, long count) {
         List<Bound> again = new ArrayList<>();
         List<Supplier<CompletableFuture<?>>> releases;

@@ -172,7 +172,7 @@ final class ListenerTest {
         assertEquals(0, told.count("released"));
     }
 
-    /** A listener that takes its time delays the client's timer, so that nobody has told of the loss. */
+    /** A slow listener delays the client's timer, so the hand-over is the first to find that the lease has ended. */
     @Test
     void a_hold_whose_lease_has_ended_is_lost_not_handed_over() throws Exception {
         CompletableFuture<Void> delay = new CompletableFuture<>();
