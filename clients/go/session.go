@@ -38,7 +38,7 @@ type home struct {
 	ends   time.Time
 	// Why it cannot be opened: what the server answered.
 	refused error
-	// Closed when one of the former changes.
+	// Closed, and replaced, when the session was opened or confirmed, or when `refused` was set.
 	changed chan struct{}
 	locks   map[*Lock]struct{}
 	// Acquisitions that are under way.
@@ -59,7 +59,7 @@ type seat struct {
 	*opening
 }
 
-// join returns the session on a server, open, and confirmed lately. Each call needs one of leave.
+// join returns the session on a server, open, and confirmed lately. Each call that succeeds needs a call of leave.
 func (s *sessions) join(ctx context.Context, p *pool, until time.Time) (*seat, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,8 +134,8 @@ func (s *sessions) at(p *pool) *home {
 	return h
 }
 
-// add makes a session keep a lock that is bound to one of its openings, or to none, and perhaps to another one that was asked.
-// Nobody else has the lock yet.
+// add makes a session keep a lock. `under` is the opening that the lock is bound to, nil if it is bound to none. `asked`
+// is the opening that an unanswered command names, which may have the lock, too. No other goroutine has the lock yet.
 func (s *sessions) add(h *home, under, asked *opening, l *Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

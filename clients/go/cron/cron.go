@@ -12,11 +12,12 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Locked skips a run of the job while another program has the lock of this name. It logs why it skips a run, and at once that
-// the lock is lost during one: the job, which has no context, is not stopped, and another program may begin it.
+// Locked skips a run of the job while another program has the lock of this name, and logs why. If the lock is lost
+// during a run, Locked logs that at once: the job has no context, so it is not stopped, and another program may begin it.
 //
-// Without options, a job that is shorter than the clocks of the programs differ runs twice. [dlock.WithAtLeast] prevents
-// this: let it be longer than the clocks differ, and shorter than the time between two runs.
+// Without options, a job runs twice if the clocks of two programs differ by more than the job takes.
+// [dlock.WithAtLeast] prevents this with a time that is longer than that difference, and shorter than the time between
+// two runs.
 func Locked(client *dlock.Client, name string, log cron.Logger, options ...dlock.Option) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Connections returns the connections of the pool of a client, which may be one that Sentinels lead to the primary. Each
-// wait for a lock keeps one: PoolSize must have room for them.
+// Connections returns the connections of the pool of a client, which may be one that finds its primary through Sentinel.
+// Each wait for a lock keeps a connection: PoolSize must have room for them.
 //
 // The locks are in the database of the client's options, also on a connection on which the program has selected another one.
 func Connections(rdb *redis.Client) func(context.Context) (dlock.Conn, error) {

@@ -8,7 +8,7 @@ import { DLock } from 'redis-dlock';
 import { until as soon, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
-/** A server of its own, since it flushes it; unless the users of the tests are on the one that is there. */
+/** A server for this file alone, since a test flushes it. None if DLOCK_TEST_USER is a user of the shared server. */
 const server = process.env.DLOCK_TEST_USER ? undefined : await start();
 
 withEachClient(({ open, run, key }) => {

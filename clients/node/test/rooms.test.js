@@ -1,4 +1,7 @@
-/** The rooms that decide know no clock and no socket, and what is bound to a session. Without a server. */
+/**
+ * Tests without a server: the sources that decide (`room` in play.js loads one) know no clock and no socket; what they
+ * decide about the holds of a session.
+ */
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

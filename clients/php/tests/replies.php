@@ -11,7 +11,7 @@ require 'Symfony/Component/Lock/autoload.php';
 require __DIR__.'/kit.php';
 require __DIR__.'/../src/DlockStore.php';
 
-/** Answers each command with the error. Returns its process and its port. */
+/** Starts a server that answers each command of the module with the error. Returns its process and its port. */
 function answering(string $error): array
 {
     $listener = stream_socket_server('tcp://127.0.0.1:0');

@@ -7,7 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::deadline::MIN_LEASE;
 
-/// Reads the name of a lock, which must not be empty: a shell variable may not be set.
+/// Reads the name of a lock. An empty name is an error: it may come from a shell variable that is not set.
 pub fn lock_name() -> impl TypedValueParser<Value = OsString> {
     OsStringValueParser::new()
         .try_map(|name| if name.is_empty() { Err("the name of a lock is empty") } else { Ok(name) })

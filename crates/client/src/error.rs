@@ -89,7 +89,7 @@ impl Cause {
 
     /// Returns whether the server does not know the commands of dlock.
     pub fn is_module_missing(&self) -> bool {
-        // An agent answers with these words to the commands that it does not offer.
+        // The name counts, too: an agent says `unknown command` of all commands that it does not offer.
         let message = self.message.to_ascii_lowercase();
         ["unknown command 'dlock.", "unknown command `dlock."].iter().any(|unknown| message.contains(unknown))
     }

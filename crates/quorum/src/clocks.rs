@@ -55,7 +55,7 @@ impl Clocks {
         clocks
     }
 
-    /// Returns the token to ask for by the fastest clock instead of the median, to leave out that rule.
+    /// Returns the token to ask for by the fastest clock. The simulation shows with it why the median is needed.
     #[cfg(test)]
     pub(crate) fn floor_of_the_fastest(&self, now: Duration) -> Floor {
         let clocks = self.clocks(now);

@@ -447,7 +447,7 @@ fn the_log_can_be_read_while_the_server_loads() {
     client.read().unwrap();
 }
 
-/// A client that makes the server log as much as it can fills no memory.
+/// A client cannot fill the memory, however much it makes the server log.
 #[test]
 fn a_flood_of_long_names_takes_no_more_memory_than_the_log_may() {
     let (server, mut client) = talkative();

@@ -49,7 +49,7 @@ class Debt:
     unanswered: bool
     # Connections on which it may still be executed.
     talks: list[Any]
-    # Set when its clean-up has ended, in threads.
+    # Set when the clean-up has ended. The asyncio client does not use it.
     ended: threading.Event = field(default_factory=threading.Event)
     _begun: threading.Lock = field(default_factory=threading.Lock)
 
@@ -87,10 +87,11 @@ class Acquisition:
     owners: Callable[[], bytes] | None = None
     # Whether the server is asked about an old grant. Not for a re-entry, which makes no lease shorter.
     asks_old: bool = True
-    # The `Session` that the grant is bound to; that of the key's server, which is another one in a cluster; how often
-    # that one had been opened before.
+    # The `Session` that the grant is bound to.
     named: Any = None
+    # The session on the key's server: in a cluster, each server has one of its own.
     home: Any = None
+    # How often `home` had been opened when the first command was sent to it. -1: an earlier command went elsewhere.
     openings: int = 0
     request: str = field(default_factory=new_request)
 
@@ -114,8 +115,9 @@ class Acquisition:
     lent: bool = False
     # Connections on which a command may still be executed that was not answered.
     talks: list[Any] = field(default_factory=list)
-    # The connections of a session for which another one has been sent. Their command may still arrive, and then it moves
-    # the hold to its connection: they stay open for as long as the hold, or their end would release it.
+    # For a session: connections on which a command was not answered before a repeat was sent on another one. The command
+    # may still arrive and bind the hold to its connection, whose end would release the hold. Therefore they stay open for
+    # as long as the hold.
     late: list[Any] = field(default_factory=list)
     # The debt that an interrupt has left without a clean-up.
     debt: Debt | None = None
@@ -126,7 +128,7 @@ class Acquisition:
 
     def __post_init__(self) -> None:
         known = [each / 1000 for each in (self.lease, self.max_hold) if each is not None]
-        # Without a lease that is known, every grant is old: the server is asked about it.
+        # Without a known lease, a grant is old at once (with a session after a moment): the server is asked about it.
         old = min(known) / 3 if known else _FIRST_LOOK if self.session else -1.0
         old = old if self.asks_old else math.inf
         self.course = Attempt(self.limits, math.inf if self.lease is None else self.lease / 1000, old)
@@ -134,7 +136,7 @@ class Acquisition:
     # Commands that were sent, and their replies
 
     def starts(self) -> None:
-        """Notes that it is sent again after an error."""
+        """Begins the attempt, or begins it again after an error."""
         self.course.starts()
         self.abandoned = False
 
@@ -179,7 +181,7 @@ class Acquisition:
             self.course.cut(now, self.last)
 
     def confirms(self) -> list[Command]:
-        """Returns the commands that ask for an old grant, and start its lease again; a named session decides by itself."""
+        """Returns the commands that ask about an old grant, and start its lease again unless a named session does."""
         assert self.token is not None
         renewals = [] if self.named is not None else self.target.renew(self.owner, self.token, self.lease)
         return [*renewals, *self.target.check(self.token)]
@@ -222,11 +224,11 @@ class Acquisition:
         self.course.lost(now)
 
     def is_not_granted(self, now: float) -> bool:
-        """Returns whether no answer means that the lock was not granted: its time is over, and a server refused it."""
+        """Returns whether the lock counts as refused without a last answer: its time is over, and a server refused it."""
         return now >= self.limits.gives_up() and self.course.over(now).do == "refused"
 
     def keeps(self, talk: Any) -> bool:
-        """Returns whether a connection is kept that it leaves, because it was not answered there."""
+        """Keeps a connection that the attempt leaves, if no answer came there. Returns whether it did."""
         if self.unanswered and talk.owes:
             self.talks.append(talk)
             return True
@@ -261,7 +263,7 @@ class Acquisition:
         if self.home is None:
             self.openings = home.openings
         elif self.home is not home:
-            # An earlier copy may have been granted elsewhere, and have come with its slot.
+            # An earlier copy may have been granted on another node, and the hold come here with its cluster slot.
             self.openings = -1
         self.home = home
 

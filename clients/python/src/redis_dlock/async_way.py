@@ -196,8 +196,8 @@ class Way:
     async def _talk(
         self, until: float, attempt: Acquisition | None = None, *, fresh: bool = False
     ) -> AsyncIterator[Talk]:
-        """Yields a connection of the pool, or one beside it if the pool is full, or in any case (`fresh`). One on which
-        the attempt is not answered is left to the attempt."""
+        """Yields a connection of the pool, or a new one beside it if the pool is full or `fresh` is set. A connection
+        on which the attempt is not answered is left to the attempt."""
         talk = await self.open(until) if fresh else await self._lend(until, attempt)
         try:
             yield talk

@@ -95,7 +95,7 @@ class Wire(Way):
         return True
 
     async def tell(self, commands: list[Command], hold: Hold[Line]) -> None:
-        """Releases a hold, whatever becomes of that. The caller sees only its first moments."""
+        """Releases a hold in the background, and reports no failure. The caller waits for the first moments only."""
         await in_background(self._told(commands, hold, redis_py.latest()))
 
     async def _told(self, commands: list[Command], hold: Hold[Line], until: float) -> None:
@@ -210,7 +210,7 @@ class Wire(Way):
         return redis_py.Crowd.room(source) and (not attempt.lent or redis_py.has_open_connection(source))
 
     async def _wait(self, attempt: Acquisition) -> None:
-        """Waits on a connection of its own, `lines[0]`. While it moves on to that, `lines[1]` is the one before."""
+        """Waits on a connection of its own, `lines[0]`. During a move to a new one, `lines[1]` is the former connection."""
         lines: list[Line] = []
         try:
             if attempt.course.turn.do == "try" and await self._granted_at_once(attempt, lines):

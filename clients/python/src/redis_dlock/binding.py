@@ -43,8 +43,8 @@ class Cap:
     """When the server ends a hold, even if it is renewed."""
 
     def __init__(self, asks: list[Command], mode: Mode, token: int, told: float, earliest: float) -> None:
-        """`asks`: the commands that ask for the cap. `told`: when it comes as it was asked for; the server's may come
-        earlier, but not before `earliest`."""
+        """`asks`: the commands that ask for the cap. `told`: when the cap that the caller chose ends the hold. The
+        server's setting may end it earlier, but not before `earliest`."""
         self.asks = asks
         # Until it is known, the earliest time that it can be.
         self.at = min(told, earliest)
@@ -95,7 +95,7 @@ class Binding:
         self._session = session
         self._binds = bind
         self._name = name
-        # The number is gone when the session keeps the hold.
+        # How often the session had been opened. None: the session keeps the hold already.
         self._openings: int | None = openings
         self._ended = self._stopped = False
 
@@ -120,13 +120,13 @@ class Binding:
         self._ended = True
 
     def start(self) -> None:
-        """Has the session do the work, unless it does. Raises `LockError` if that is not open."""
+        """Has the session keep the hold, unless it does already. Raises `LockError` if the session is not open."""
         if self._openings is not None:
             self._session.join(self, self._openings)
             self._openings = None
 
     def stop(self) -> bool:
-        """The lock is about to be released. Returns whether it was not before."""
+        """The lock is about to be released: the session keeps the hold no more. Returns whether it did before."""
         # Set first, since another thread may move the hold to another session at this moment.
         self._stopped = True
         return self._session._leave(self)

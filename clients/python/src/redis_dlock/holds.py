@@ -65,9 +65,9 @@ class Hold(Generic[C]):
     entries: int = 1
     # The number that came with a permit.
     slot: int | None = None
-    # The id of a release that was not answered with the number of entries, and whether it was sent, so that it may have
-    # been executed.
+    # The release that was not answered yet: its id, and the number of entries that it releases.
     releasing: tuple[str, int] | None = None
+    # Whether that release was sent, and so may have been executed.
     release_sent: bool = False
     # Whether it was certain when that release began.
     was_held: bool = True
@@ -124,7 +124,7 @@ class Hold(Generic[C]):
         self.connection, self.late = None, []
 
     def forked(self) -> bool:
-        """Returns whether the process acquired it that this one was forked from."""
+        """Returns whether another process acquired it, from which this one was forked."""
         return self.process != os.getpid()
 
     def elsewhere(self) -> bool:

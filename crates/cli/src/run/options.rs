@@ -147,7 +147,7 @@ impl Run {
     pub fn program(&self) -> Option<(&OsString, &[OsString])> {
         match self.keys.as_slice() {
             [] => self.command.split_first(),
-            // The first word is the program, since no key is named.
+            // `-k` names the locks, so the first word is the program.
             _ => self.name.as_ref().map(|program| (program, self.command.as_slice())),
         }
     }

@@ -233,7 +233,7 @@ fn an_outage_is_an_error_and_not_a_refusal() {
         let error = client.error(request);
         assert!(error.starts_with("LOADING "), "{request}: {error}");
     }
-    // The guard still has it: the lease has not passed yet.
+    // The agent answers by itself for its own hold, whose lease has not passed yet.
     assert!(client.int(format!("DLOCK.CHECK held {token}")) > 0);
     // Without a majority, a release fails until the lease has passed, however often it is repeated.
     assert!(client.error("PING").starts_with("LOADING "));

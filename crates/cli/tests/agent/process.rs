@@ -175,7 +175,7 @@ pub fn command() -> Command {
     command
 }
 
-/// Servers that keep their locks on disk, and therefore count at once.
+/// Servers that keep their locks on disk, so that they count towards a majority right after their start.
 pub fn servers(count: usize) -> Vec<Server> {
     let setup = Setup::new().conf("appendonly yes\nappendfsync always");
     (0..count).map(|_| setup.clone().start()).collect()

@@ -127,7 +127,7 @@ impl Notes {
         ["sh", "-c", &format!("echo $$ > {}; {then}", self.path("pid").display())].map(str::to_owned)
     }
 
-    /// The process id of that shell, once it runs.
+    /// The process id that the shell of `script` has noted, once it runs.
     #[track_caller]
     pub fn pid(&self) -> i32 {
         self.line("pid").parse().expect("a process id")

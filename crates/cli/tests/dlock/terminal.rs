@@ -128,7 +128,7 @@ fn a_terminal_gets_tables() {
     terminal.dlock("ls");
     terminal.shows("a table", |screen| row(screen, "job").is_some_and(|row| row[2] == "alice" && row[5] == "1"));
     terminal.dlock("info job");
-    terminal.shows("the holder and the line", |screen| {
+    terminal.shows("the holder and the queue", |screen| {
         screen.contains("job: exclusive") && row(screen, "alice").is_some() && row(screen, "bob").is_some()
     });
     terminal.dlock("info free");
@@ -227,11 +227,11 @@ fn top_sorts_scrolls_and_filters_10000_locks() {
     terminal.dlock("top --interval 100ms");
     terminal.shows("all locks", |screen| screen.starts_with("dlock top: 10000 locks, 3 waiting"));
     let top = |screen: &str| names(screen).first().cloned().unwrap_or_default();
-    terminal.shows("those that are waited for first", |screen| {
+    terminal.shows("the locks that are waited for first", |screen| {
         names(screen).len() == 17 && names(screen)[..3] == ["lock:9999", "lock:5000", "lock:0000"]
     });
     terminal.key("n");
-    terminal.shows("them by name", |screen| names(screen).len() == 17 && top(screen) == "lock:0000");
+    terminal.shows("the locks by name", |screen| names(screen).len() == 17 && top(screen) == "lock:0000");
 
     terminal.key("PageDown");
     terminal.shows("the next page", |screen| top(screen) == "lock:0017" && screen.contains("row 18 of 10000"));
@@ -246,7 +246,7 @@ fn top_sorts_scrolls_and_filters_10000_locks() {
         [("w", "lock:9999", "lock:5000"), ("t", "lock:5000", "lock:9999"), ("o", "lock:5000", "lock:0000")]
     {
         terminal.key(key);
-        terminal.shows("them sorted", |screen| screen.contains("sorted by") && names(screen)[..2] == [first, second]);
+        terminal.shows("the order", |screen| screen.contains("sorted by") && names(screen)[..2] == [first, second]);
     }
     terminal.key("n");
 
@@ -491,7 +491,7 @@ fn top_says_that_the_log_may_not_be_read() {
         screen.contains("the log cannot be read: ") && screen.contains("dlock.log")
     });
     terminal.key("Enter");
-    terminal.shows("it for one lock, too", |screen| {
+    terminal.shows("why there is no log of one lock", |screen| {
         let log = screen.split("LOG of this lock").nth(1);
         log.is_some_and(|log| log.contains("the log cannot be read: "))
     });

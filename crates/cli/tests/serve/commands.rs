@@ -31,7 +31,7 @@ fn keyspace_events_are_published() {
     let (server, [mut client, mut other]) = with_clients();
     let mut hears = server.client().resp3();
     hears.send("PSUBSCRIBE __keyspace@0__:*");
-    assert!(hears.push(dlock_testkit::wait::PATIENCE).is_some(), "it is told that it hears");
+    assert!(hears.push(dlock_testkit::wait::PATIENCE).is_some(), "the subscription is confirmed");
     other.int("DLOCK.ACQUIRE job a PX 60000");
     client.send("DLOCK.ACQUIRE job b PX 60000 BLOCK 0");
     waiting(&server, 1);

@@ -1,7 +1,7 @@
 //! Clients take turns: which of the locks that are due for one kind of work is visited next.
 //!
 //! All work that is due belongs to a client: to the one that waits, or to the one whose lease runs out. A client
-//! that makes much work due only delays its own.
+//! with much work delays nobody's work but its own.
 //!
 //! # Implementation details
 //! Each client has an account of the time that its visits took. It may use [`SHARE_US`] in each round. Clients in the
@@ -47,7 +47,7 @@ struct Standing {
 #[derive(Clone, Debug, Default)]
 struct Account {
     work: BTreeMap<(UnixMs, u64), RecordId>,
-    /// How long the visits took, in µs, since round 0.
+    /// How long the visits took, in µs, since round 0. Rounds in which the client had no work count as used.
     used_us: u64,
 }
 
