@@ -35,7 +35,7 @@ func (s starting) Do(ctx context.Context, commands ...[]string) ([]any, error) {
 	return replies, nil
 }
 
-// The answer is taken for one neither by what the wait itself asks nor by the heartbeats of its session.
+// LOADING is no sign that a server answers, neither for the questions of the wait nor for the heartbeats of a session.
 func TestAWaitEndsWhenItsServerIsOnlyStarting(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

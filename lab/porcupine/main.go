@@ -74,7 +74,7 @@ var results = map[string][]string{
 	"release": {"released", "lost", "unknown"},
 }
 
-// unknown says what of a line the model does not know: taken for something else, the line would be accepted.
+// unknown returns what the model does not know of a line. Taken for something else, the line would be accepted.
 func (o op) unknown() string {
 	switch {
 	case !slices.Contains(results[o.Op], o.Result):

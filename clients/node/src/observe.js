@@ -20,7 +20,7 @@ const HEARTBEAT = 10_000;
 const ANSWER = 5000;
 const PAUSE = 50;
 const BETWEEN_ELECTIONS = 1000;
-/** The answer if the connection that hears the changes was lost before the other one could name it. */
+/** The answer if the connection that hears the changes was lost before the connection for questions could name it. */
 const CUT = /client ID you want redirect to does not exist/;
 
 /**

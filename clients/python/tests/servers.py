@@ -56,7 +56,7 @@ class Server:
             return False
 
     def replicate(self, primary: Server) -> None:
-        """Becomes a replica of `primary`, and waits until it has what that has."""
+        """Becomes a replica of `primary`, and waits until it has the data of the primary."""
         self.client.replicaof("127.0.0.1", str(primary.port))
         soon("it replicates", lambda: self._online(primary))
         # The first acknowledgement takes longer than those that follow.

@@ -90,8 +90,8 @@ def test_a_release_when_the_object_goes(client: redis.Redis, settings: str) -> N
 )
 @pytest.mark.parametrize("acquires", [False, True], ids=["release", "acquire"])
 def test_no_thread_is_waited_for_when_the_object_goes(client: redis.Redis, settings: str, acquires: bool) -> None:
-    """Without an open connection. A thread that begins then takes no step in Python before 3.12, and later ones begin
-    none. redis-py 8 does not connect any more either, so that the call may fail; but the program ends."""
+    """Without an open connection. In Python before 3.12, a thread that begins then takes no step; later versions begin
+    no thread. redis-py 8 does not connect any more either, so that the call may fail; but the program ends."""
     first, last = ("pass", "assert self.lock.acquire()") if acquires else ("assert self.lock.acquire()", "pass")
     program = (
         "class Holder:\n    def __init__(self):\n"

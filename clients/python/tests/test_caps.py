@@ -19,7 +19,7 @@ from kit import Kit, Took, command, info, soon
 from redis_dlock.binding import Binding, Cap
 from test_lost import is_lost, lost_already
 
-# How much earlier than the server ends the lock its holder may be told, in seconds, on a machine that is busy.
+# On a busy machine, a holder may hear of the end of its lock this much before the server ends it, in seconds.
 EARLY = 1.5
 
 
@@ -34,7 +34,7 @@ def capped(client: redis.Redis, milliseconds: int) -> Iterator[None]:
 
 
 async def ends_at_the_cap(lock: Any, client: redis.Redis, seconds: float) -> None:
-    """Fails unless the loss of a lock that was just acquired is told by the cap, and not long before."""
+    """Fails unless a lock that was just acquired is reported as lost by the time of its cap, and not long before."""
     lost, took = lock.lost, Took()
     assert await asyncio.to_thread(lost.wait, 20) if isinstance(lost, threading.Event) else await is_lost(lost)
     assert took.seconds() > seconds - EARLY and took.is_within(seconds + 0.2)

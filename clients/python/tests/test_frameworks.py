@@ -166,7 +166,7 @@ def plain() -> Iterator[str]:
 
 
 def celery_tasks(url: str) -> str:
-    """The task of the README. A refusal without the module is repeated once."""
+    """The task of the README, which gives up after 50 retries."""
     works = ("    return current_lock().token\n", WORK)
     return of_block("app.task", url, works, ('"max_retries": None', '"max_retries": 50'))
 
@@ -190,6 +190,7 @@ def test_a_command_of_django_runs_on_one_machine(client: redis.Redis, tmp_path: 
 
 @pytest.mark.parametrize("name", ["Celery", "APScheduler", "Django", "django-redis", "celery-once", "RedBeat"])
 def test_without_the_module_nothing_runs(plain: str, tmp_path: Path, name: str) -> None:
+    # A task is retried once, without a pause.
     tasks = celery_tasks(plain).replace("50", "1").replace('"retry_backoff": 1', '"default_retry_delay": 0')
     programs = {
         "Celery": (CELERY, {"tasks": tasks}),

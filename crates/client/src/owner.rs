@@ -32,7 +32,7 @@ impl Naming {
     }
 }
 
-/// Returns the name of this machine, for people to read: letters, digits, dots and hyphens.
+/// Returns the name of this machine, for people to read: letters, digits, dots, hyphens and underscores.
 fn host() -> &'static str {
     static HOST: OnceLock<String> = OnceLock::new();
     HOST.get_or_init(|| {

@@ -12,8 +12,8 @@ logger = logging.getLogger("redis_dlock")
 class DeadlockError(LockError):
     """The server refused to queue the request, because the owner would wait for itself.
 
-    Release what the owner holds and start again. The message names the cycle. Only an owner that holds more than one
-    lock can get this error: `acquire(token=…)` with the same token.
+    Release what the owner holds and start again. The message names the cycle, if there is one. Only an owner that holds
+    a lock already can get this error: `acquire(token=…)` with the same token.
     """
 
 
@@ -25,8 +25,7 @@ class ReplicasError(LockError):
 
 
 def attach(body: BaseException, error: Exception, what: str) -> None:
-    """The body of a `with` block has failed, and so has its end: the body's error is the one that counts, and the other
-    one is a note of it."""
+    """Adds the error at the end of a `with` block as a note to the error of its body, which is the one that counts."""
     note = f"{what}: {type(error).__name__}: {error}"
     logger.warning("%s", note)
     if hasattr(body, "add_note"):

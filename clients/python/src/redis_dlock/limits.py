@@ -8,17 +8,18 @@ from dataclasses import dataclass
 
 # How long an acquisition that does not wait looks for a server, in seconds.
 TRY = 1.0
-# How much longer than the limit of a wait an answer is waited for, in seconds.
+# An answer may come this much later than the limit of its wait, in seconds.
 LATE = 0.15
 # How long one connection may take to be made, or to answer a command that does not wait, in seconds. Then another
 # connection is made, which may lead to another server.
 STEP = 2.0
 # How late `WAIT` may end, in seconds: a server looks ten times a second (`hz`) which waits are over.
 ENDS_LATE = 0.1
-# How long replicas may take at least, in seconds; and a `WAIT` behind a refusal, before its connection is closed.
+# How long replicas have at least to acknowledge a grant, even if the wait is over, in seconds.
 LAST_STEP = 0.05
+# A `WAIT` behind a refused grant is not needed. Its connection is closed if it has not ended after this many seconds.
 UNNEEDED = 0.02
-# How long a server is asked for a grant that is old when the time of the wait is over, in seconds.
+# How long a server has at least to say whether an old grant still stands, even if the wait is over, in seconds.
 LAST_QUESTION = 0.1
 # How long a server has to refuse a command that waits, in seconds.
 _MOMENT = 0.5
@@ -79,12 +80,12 @@ class Limits:
         return self.heard + self.outage / 3
 
     def soonest(self, now: float) -> float:
-        """Returns when it may be asked at the earliest, after a command that waits was sent: a server that is no primary
-        refuses that one at once, and would answer all others."""
+        """Returns when a server may be asked at the earliest whether it still answers, after a command that waits was
+        sent. A server that is no primary refuses that command at once, but would answer the question."""
         return now + min(_MOMENT, self.outage / 8)
 
     def probe(self, now: float) -> float:
-        """Returns until when the answer to that question may come."""
+        """Returns until when a server may answer the question of `heartbeat`."""
         return min(now + min(self.outage / 3, TRY), max(now, self.gives_up()))
 
     def slice(self, now: float) -> float:

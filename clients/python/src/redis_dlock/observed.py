@@ -78,6 +78,6 @@ def may_repeat(error: Exception) -> bool:
         return True
     if not isinstance(error, ResponseError):
         return False
-    # The connection that hears the changes was lost before the other one could name it.
+    # The connection that hears the changes was lost before the connection for questions could name it.
     is_cut = "client ID you want redirect to does not exist" in str(error)
     return is_cut or commands.code(error) in ("LOADING", "UNBLOCKED", "MASTERDOWN")

@@ -68,7 +68,8 @@ class DLock(Held, Lock):
             if not self._wire.undone(hold, attempt.limits.gives_up()):
                 raise TimeoutError("no reply in time")
             if hold.releasing is not None:
-                # The server keeps the id of this re-entry instead, so that a repeat of the release would be a second one.
+                # The id of this re-entry replaces the id of the release on the server: a repeat of the release would be
+                # executed as a new one.
                 hold.doubts()
             try:
                 return self._enter(hold, attempt)

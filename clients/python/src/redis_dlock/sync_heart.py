@@ -37,8 +37,11 @@ def of(source: Any) -> Heart:
 
 
 class Heart:
-    """Sets and attributes change in one step of the interpreter: no lock is needed that an interrupt, or the end of an object
-    at any moment, could find locked."""
+    """The thread for the connections of one pool, and the holds that it looks after.
+
+    Sets and attributes change in one step of the interpreter, so that no lock is needed. An interrupt, or a `__del__`,
+    may run at any moment, and would wait forever for a lock that the interrupted code has.
+    """
 
     def __init__(self, source: Any) -> None:
         self._source = weakref.ref(source)

@@ -200,5 +200,5 @@ fn is_over(reply: &Result<Value, Fault>) -> bool {
 const SHORTEST_ANSWER: Duration = Duration::from_millis(100);
 const LONGEST_ANSWER: Duration = Duration::from_secs(2);
 
-/// How many locks are bound again at once.
+/// How many locks are worked on at once: bound again, or asked for their caps.
 pub(super) const AT_ONCE: usize = 100;

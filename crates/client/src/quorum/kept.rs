@@ -101,7 +101,7 @@ impl Kept {
                 Next::Time | Next::Nothing => break,
             }
         }
-        // Often the last one has answered, too, so that nothing is left to do in the background.
+        // Often the last server has answered, too, so that nothing is left to do in the background.
         while flights.try_next().await.is_some() {}
         answers.outcome(&self.quorum)
     }
@@ -141,7 +141,7 @@ impl Kept {
 
     /// Records an answer, and sends what follows from it.
     fn note(&self, call: &Call, answer: Answer, flights: &mut Flights) {
-        // A server that does not count answers a release, too.
+        // A server that does not count answers a release, too, so that the answer does not show that it counts.
         if call.ask != Ask::Release {
             self.quorum.note(call, answer);
         }

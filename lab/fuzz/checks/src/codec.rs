@@ -1,4 +1,4 @@
-//! Bytes of a lock and of an effect: read to a value that is written as it was read, or to an error.
+//! Bytes of a lock and of an effect: read to an error, or to a value that stays the same if it is written and read.
 
 use std::num::NonZeroU32;
 

@@ -5,7 +5,7 @@
 //!
 //! | file | knows |
 //! |---|---|
-//! | `codec` | that bytes are read to a value that is written as it was read, or to an error |
+//! | `codec` | that bytes are read to an error, or to a value that stays the same if it is written and read |
 //! | `args` | that arguments are read as a second, plain parser reads them |
 //! | `machine` | that the engine and its model agree on every history |
 

@@ -103,7 +103,7 @@ final class Heartbeat {
         is(Next.GIVE_UP, now + answerWithin(lease()), now);
     }
 
-    /** Takes the answer to a question of then: the server has it. */
+    /** Takes the answer to the question that was sent at {@code sent}: the server has the hold. */
     void looked(long sent, long now) {
         is(Next.RENEW, sent + lease() / 3, now);
     }
