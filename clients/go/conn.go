@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// conn is a connection that one goroutine uses at a time. It counts the replies that it owes: one that owes any is
-// closed and never used again, because the next reply would be taken for that to another command.
+// conn is a connection that one goroutine uses at a time. It counts the replies that the server owes. With a reply
+// owed, the connection is closed and never used again: the next command would take that reply for its own.
 type conn struct {
 	link
 	owed int
@@ -127,8 +127,8 @@ func (c *conn) answers() (bool, error) {
 	return err == nil, err
 }
 
-// leave sends commands behind those that are unanswered, and closes the connection: if the server executes those, it
-// executes these. On a connection of another client nothing can be sent behind.
+// leave sends commands behind the unanswered ones, and closes the connection: a server that executes the unanswered
+// commands executes the new ones, too. Nothing is sent on a lent connection.
 func (c *conn) leave(commands []command) {
 	if !c.isLent() {
 		limit := time.Now().Add(50 * time.Millisecond)
@@ -144,8 +144,8 @@ type half interface{ CloseWrite() error }
 // part sends commands behind a wait that nobody wants any more, and ends the sending side: the server leaves the queue,
 // and closes the connection. False: that cannot be awaited, and the connection is closed.
 //
-// To close it at once is not enough. A server that has not seen the end may grant the lock to it, and what is sent behind is
-// lost with the connection if it is closed when a reply arrives.
+// Closing the connection at once is not enough. The server may grant the lock before it sees the end. Its reply meets a
+// closed connection, which is then reset, and the server drops the commands behind the wait.
 func (c *conn) part(commands []command) bool {
 	w, isWire := c.link.(*wire)
 	if !isWire {
@@ -163,7 +163,8 @@ func (c *conn) part(commands []command) bool {
 	return true
 }
 
-// awaitEnd waits until the server has closed a connection that was parted from: then it executes nothing more of it.
+// awaitEnd waits until the server has closed a connection after `part`. From then on, the server executes no command of
+// this connection.
 func (c *conn) awaitEnd(ctx context.Context, until time.Time) {
 	stop := context.AfterFunc(ctx, c.close)
 	defer stop()

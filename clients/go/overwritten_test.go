@@ -59,7 +59,7 @@ func TestALockWhoseKeyIsOverwrittenIsLost(t *testing.T) {
 	}
 }
 
-// The reply to the first copy of the release is lost.
+// Unlock returns ErrLost even if the reply to the first copy of the release gets lost.
 func TestUnlockOfALostLockSaysSoWhateverIsLost(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

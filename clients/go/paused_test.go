@@ -14,8 +14,8 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// waitAndBelieve is what a program does that is paused: "address kind". It waits for a lock, and says each time that it
-// looks whether it believes to have it.
+// waitAndBelieve is the program that the test pauses; `at` is "address kind". The program waits for the lock, prints
+// "believes" again and again while it believes to hold the lock, and then prints why it is lost.
 func waitAndBelieve(at string) {
 	address, kind, _ := strings.Cut(at, " ")
 	option := dlock.WithoutSession()
@@ -82,17 +82,17 @@ func TestAProgramThatWasPausedBelievesNothingThatIsOver(t *testing.T) {
 					return strings.Contains(string(state), ") T ")
 				})
 				o.releases()
-				// The lock is granted to the program that is paused, and then to this one.
+				// The lock is granted to the paused program, which loses it, and then to the test.
 				if reply := o.call("DLOCK.ACQUIRE", "job", "next", "PX", "60000", "BLOCK", "20000"); reply[0] != ':' {
 					t.Fatalf("not granted: %s", reply)
 				}
 				began := time.Now()
 				program.Process.Signal(syscall.SIGCONT)
 				if when == "it holds" {
-					// An answer from before the pause is still read.
+					// A line that the program printed before the pause is still read.
 					for says() == "believes" {
 						if took := time.Since(began); took > 200*time.Millisecond {
-							t.Fatalf("believed for %v that it has what another one has", took)
+							t.Fatalf("believed for %v to hold the lock of another owner", took)
 						}
 					}
 					return
@@ -101,7 +101,7 @@ func TestAProgramThatWasPausedBelievesNothingThatIsOver(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 				o.call("DLOCK.RELEASE", "job", "next")
 				if says() != "believes" || time.Since(began) < 500*time.Millisecond {
-					t.Fatalf("believed after %v that it has what another one has", time.Since(began))
+					t.Fatalf("after %v: no belief, or in the lock of another owner", time.Since(began))
 				}
 			})
 		}

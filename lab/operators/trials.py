@@ -1,5 +1,5 @@
-"""Operators do these things to a server, each played once while programs lock. A trial returns what was seen, in words, and
-raises if it is not what the page promises."""
+"""Operators do these things to a server, each played once while programs lock. A trial returns what was seen, in words,
+and raises if it is not what docs/evidence.md promises."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def started(**variables: str) -> Server:
 
 
 def certificate(home: Path, name: str) -> None:
-    """Signs itself, for this machine."""
+    """Makes a self-signed certificate for this machine."""
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
          "subjectAltName=IP:127.0.0.1", "-keyout", home / f"{name}.key", "-out", home / f"{name}.crt"],
@@ -240,7 +240,7 @@ def downgrade() -> str:
         return change(new, old)
 
 
-# The deed of an operator, the promise of the page, and the trial.
+# An operator's action and its promise, as in the table of docs/evidence.md, and the trial.
 TRIALS: list[tuple[str, str, Callable[[], str]]] = [
     ("disk full, AOF", "writes are refused; held locks lapse with their leases, and their losses are told", aof_without_room),
     ("disk full, RDB", "the same", rdb_without_room),

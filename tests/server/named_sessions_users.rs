@@ -1,4 +1,5 @@
-//! A named session belongs to the user that opened it: its id, its part of the limit, its end.
+//! A named session belongs to the user that opened it: its id, its part of the limit, its end. The limit on places in
+//! queues leaves a part to other users, too.
 
 use redis::Value;
 
@@ -137,7 +138,7 @@ fn one_user_leaves_a_tenth_of_the_sessions_to_others() {
     assert!(open(&mut bob, 2).expect_err("all are open").ends_with("dlock.max-sessions"));
     ann.int("DLOCK.SESSION s0 CLOSE");
     assert!(open(&mut bob, 2).is_ok());
-    // 0 is no limit: `bob` has three of the 20 sessions.
+    // With 0, a user's limit is nine tenths, 18 here. `bob` has three of the 20 sessions, so 17 are left.
     for (limit, most) in [(1, 1), (5, 5), (0, 17)] {
         admin.ok(format!("CONFIG SET dlock.max-sessions-per-user {limit}"));
         (0..20).for_each(|id| drop(ann.attempt(format!("DLOCK.SESSION s{id} CLOSE"))));

@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Dlock;
 
 /**
- * Releases that got no answer, which are repeated. A release is owed before the command that needs it is sent: a handler of
- * a signal may throw between any two statements, also of those that clean up.
+ * Releases that got no answer, which are repeated. A release is recorded before the command is sent that makes it
+ * necessary: a signal handler may throw between any two statements, even in code that cleans up.
  */
 final class Debts
 {
@@ -36,7 +36,7 @@ final class Debts
         return $this->last;
     }
 
-    /** Says that a release is not needed any more, or only until then. */
+    /** Says that a release is not needed any more, or only until `$until`. */
     public function settle(int $number, float $until = 0): void
     {
         if ($until > 0 && isset($this->owed[$number])) {
@@ -66,7 +66,7 @@ final class Debts
                 unset($this->owed[$first]);
             }
         } catch (ServerError) {
-            unset($this->owed[$first]); // The server refuses it: then its lease ends it.
+            unset($this->owed[$first]); // The server refuses the release: the hold ends with its lease.
         } catch (\Exception $e) {
             if (!Driver::isUnanswered($e)) {
                 throw $e; // A handler of a signal throws.

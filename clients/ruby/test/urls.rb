@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Plays the table of URLs: a URL means what it says there, or is refused.
+# Plays the table of URLs: each URL means what the table says, or is refused.
 
 require_relative "../lib/dlock"
 
@@ -19,7 +19,8 @@ File.foreach(File.join(__dir__, "../../../tests/clients/tables/urls.txt"), chomp
   next if line.empty? || line.start_with?("#")
 
   kind, url, expected = line.match(/\A(\w+) "(.*)" => (.*)\z/).captures
-  expected = "refused" if %w[nodes sentinel].include?(kind) # which are not offered: a driver finds them
+  # The gem refuses a cluster, and reaches Sentinels through a client of redis-rb or redis-client only.
+  expected = "refused" if %w[nodes sentinel].include?(kind)
   url = url.gsub('\t', "\t").gsub('\n', "\n").gsub('\r', "\r")
   said = meaning(url)
   said == expected ? passed += 1 : failures << "#{line}: #{said}"

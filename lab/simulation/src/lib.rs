@@ -14,7 +14,7 @@
 //! | `clients` | the clients: connections, sessions, requests that are lost or late, what a client believes to hold |
 //! | `oracle` | what must hold of these beliefs |
 //! | `shrink` | the shortest history that still fails |
-//! | `traces` | histories of one lock in the words of the specification |
+//! | `traces` | histories of one lock, in the words of the specification in `lab/spec` |
 //!
 //! Each server is a `World` of the testkit: every reply, every grant and every look at a lock is held against the model
 //! of the contract. A server that is promoted, or restarts, goes on with what the model knew when the last effect that

@@ -1,4 +1,5 @@
-//! How a wait ends without a grant: time, `CLIENT UNBLOCK`, demotion, a passed deadline, a refusal to wait at all.
+//! How a wait ends without a grant: time, `CLIENT UNBLOCK`, demotion, a passed deadline, a refusal to wait at all. The
+//! form of the reply after a wait.
 
 use std::time::{Duration, Instant};
 
@@ -226,7 +227,8 @@ fn replies_that_nobody_wants_are_not_sent() {
     assert_eq!(server.holders("k"), ["b"]);
 }
 
-/// Valkey 9.1 tells clients that can follow where the primary is. 8.1 redirects new commands only.
+/// Since Valkey 9.1, a waiting client that has sent `CLIENT CAPA redirect` is told where the new primary is. Earlier
+/// versions redirect new commands only.
 #[test]
 fn a_client_that_can_be_redirected_is_told_the_new_primary() {
     let (server, mut client) = Server::start().with_client();

@@ -31,7 +31,7 @@ pub(crate) enum Reply {
     Bulk(Vec<u8>),
     Nil,
     Array(Vec<Reply>),
-    /// In RESP2 an array of both in turn.
+    /// In RESP2, an array of keys and values in turn.
     Map(Vec<(Reply, Reply)>),
     Set(Vec<Reply>),
     Double(f64),
@@ -49,7 +49,7 @@ impl Reply {
         Self::Bulk(bytes.as_ref().to_vec())
     }
 
-    /// Returns an integer that may be larger than the protocol has.
+    /// Returns an integer, or the largest of the protocol if the number is larger.
     pub fn number(number: impl TryInto<i64>) -> Self {
         Self::Integer(number.try_into().unwrap_or(i64::MAX))
     }

@@ -152,14 +152,14 @@ fn keys_of(call: &Call<'_>, all: &[Described]) -> Result<Reply, Refused> {
     Ok(Reply::Array(keys.iter().map(|key| Reply::bulk(*key)).collect()))
 }
 
-/// Returns the place of the last key of a command that says how many there are, as Redis reads a number.
+/// Returns the place of the last key of a command whose first argument is the number of its keys, as Redis reads one.
 fn numbered(words: &[&[u8]]) -> Option<usize> {
     let text = std::str::from_utf8(words.get(1)?).ok()?;
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse::<usize>().ok().filter(|_| is_plain)?.checked_add(1)
 }
 
-/// The description of a command of either kind.
+/// A command of dlock or of Redis, as `COMMAND` describes it.
 struct Described {
     name: &'static str,
     arity: i32,

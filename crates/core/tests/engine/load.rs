@@ -93,6 +93,7 @@ fn long_names_weigh_more_and_the_longest_are_refused() {
     let mut server = Server::new();
     server.pass_ms(1);
     let name = |n: u64, len: usize| format!("{n:08}{}", "x".repeat(len - 8));
+    // A renewal counts once, and once more for each 128 bytes of the name.
     let granted = (0..MOST).take_while(|n| is_granted(&acquire(&mut server, &name(*n, 6400), SESSION, &bound(300))));
     assert_eq!(granted.count() as u64, MOST / 51);
     for may_bind in [false, true] {
@@ -174,6 +175,7 @@ fn bindings_that_are_freed_later_are_subtracted_once() {
     server.space.delete(&(0, b"crowd".to_vec()));
     let now = server.space.now();
     server.engine.input(Input::Removed(name), now);
+    // The session's last hold is released, and the load of the deleted holds still counts.
     assert!(is_granted(&acquire(&mut server, "long", SESSION, &bound(30_000))));
     assert_eq!(server.release("long", SESSION, &owner("owner")), Ok(Left::Fully));
     for n in 0..MOST - 1000 {

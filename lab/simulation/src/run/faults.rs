@@ -64,7 +64,7 @@ impl Run {
                 client.waiting = None;
             }
         }
-        // A timer that was put off runs first: no clock jumps before.
+        // A timer that was put off runs before any clock jumps.
         self.pass_without_beats(RETRY_US);
     }
 
@@ -166,5 +166,5 @@ impl Run {
 
 /// How long a server waits before it tries again what it was not allowed to do.
 const RETRY_US: u64 = 21_000;
-/// How many times a client leaves at the end of a run before the others are said to starve.
+/// How many times the clients that do not wait leave at the end of a run, before the others are said to starve.
 const ROUNDS: usize = 40;

@@ -79,7 +79,7 @@ fn options(words: &[Vec<u8>], options: &[&'static str]) -> Result<Options, Malfo
                 _ => return Err(Malformed::SessionTimeout),
             },
             "USER" => said.user.replace(value()?.clone()).is_some(),
-            // The list of all sessions has no other option: a second one needs no value to be wrong.
+            // After `LIST COUNT n` nothing may follow: a second `COUNT` is an error even without a value.
             "COUNT" if options.len() == 1 && said.most.is_some() => true,
             "COUNT" => {
                 let count = usize::try_from(plain_integer("COUNT", value()?)?).map_err(|_| Malformed::Count)?;

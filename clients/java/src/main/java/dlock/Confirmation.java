@@ -3,7 +3,7 @@ package dlock;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 
-/** A grant that nobody has yet, and the renewals that confirm it. */
+/** A grant that the caller does not have yet, and the renewals that confirm it. */
 final class Confirmation {
     /** The server's answer: whether it has a grant, and for how long. */
     static final class Answer {
@@ -35,7 +35,7 @@ final class Confirmation {
     private final Thread thread;
 
     // Guarded by this.
-    /** The hold; of a grant that no named session keeps, only from its outcome on. */
+    /** The hold. A grant without a named session becomes one when the caller gets it. */
     private Hold hold;
 
     Confirmation(Request request, Acquisition.Grant grant, HoldCommands commands, long openings, Thread thread) {
@@ -59,7 +59,7 @@ final class Confirmation {
         return hold;
     }
 
-    /** Returns until when it is certain; {@code null}: a named session says so. */
+    /** Returns until when the grant is certain; {@code null}: for as long as its named session lasts. */
     private Validity validity(Attempt attempt) {
         if (request.lease.session != null) {
             return null;
@@ -71,8 +71,8 @@ final class Confirmation {
     }
 
     /**
-     * Renews it, or asks for its cap if a named session keeps it. Without an answer after a part of the lease, fails
-     * with {@link Unanswered}.
+     * Renews the grant, or asks for its cap if a named session keeps it. Without an answer after a part of the lease,
+     * fails with {@link Unanswered}.
      *
      * @param onOther on another connection than the shared one
      */

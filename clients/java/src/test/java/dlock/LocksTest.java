@@ -215,10 +215,10 @@ final class LocksTest {
         lock.lock();
         assertTrue(lost.get(20, TimeUnit.SECONDS).getMessage().contains("fixed"));
         assertFalse(lock.isHeldByCurrentThread());
-        soon("it ended there too", () -> server.isFree("fixed"));
+        soon("the lease ended on the server, too", () -> server.isFree("fixed"));
         assertThrows(LockLostException.class, lock::lock, "it has not been unlocked");
         assertThrows(LockLostException.class, lock::unlock);
-        // The lock is as new, then.
+        // After the unlock, the thread can take the lock again.
         lock.lock();
         lock.unlock();
     }

@@ -1,4 +1,4 @@
-//! The memory of one lock: a record for each lock that has waiters, or holds that are bound to sessions.
+//! The engine's memory of locks: a record for each lock that has waiters, or holds that are bound to sessions.
 
 pub(crate) mod attention;
 pub(crate) mod databases;
