@@ -81,7 +81,7 @@ func (b *binding) binds(to, current *opening) {
 	}
 }
 
-// renewed takes the answer that the hold was renewed where no session keeps it.
+// renewed takes the answer that the hold was renewed without a session, so the session before has not ended it.
 func (b *binding) renewed() { b.ends = time.Time{} }
 
 // unbinds says that later heartbeats prove nothing about the hold. The former ones still do.

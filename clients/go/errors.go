@@ -40,7 +40,7 @@ func (e ServerError) Code() string {
 	return code
 }
 
-// Is makes [ErrDeadlock] and [ErrNoModule] of the answers that mean this.
+// Is lets [errors.Is] find [ErrDeadlock] and [ErrNoModule] in the answers that mean them.
 func (e ServerError) Is(target error) bool {
 	switch target {
 	case ErrDeadlock:
@@ -66,7 +66,8 @@ func (e ServerError) mayRepeat() bool {
 	return e.isFromReplica()
 }
 
-// isFromReplica returns whether a server says that it is no primary. Commands that it has executed before are done.
+// isFromReplica returns whether a server says that it is no primary. Commands that it executed before this answer stay
+// executed.
 func (e ServerError) isFromReplica() bool {
 	switch e.Code() {
 	case "READONLY", "MASTERDOWN":
@@ -95,7 +96,7 @@ func isNoAnswer(reply any) bool {
 	return ok && answer.mayRepeat()
 }
 
-// isAnswer returns whether a server that knows what to say has said it.
+// isAnswer returns whether an error is a server's final answer to a command, which need not be sent again.
 func isAnswer(err error) bool {
 	var answer ServerError
 	return errors.As(err, &answer) && !answer.mayRepeat()

@@ -317,7 +317,7 @@ func TestALockerThatLostItsLockDoesNotReleaseTheNext(t *testing.T) {
 				t.Errorf("no panic: %v", err)
 			}
 		}()
-		locker.Unlock() // by whom lost it
+		locker.Unlock() // of the first lock
 	}()
 	if second.Context().Err() != nil {
 		t.Fatalf("the second has ended: %v", context.Cause(second.Context()))

@@ -32,7 +32,7 @@ class Adopter(Program):
     def __init__(self, name: str, words: list[str], it: Round, lines: TextIO | None) -> None:
         super().__init__(name, words)
         self._it = it
-        # A file for each line that it writes, if one was asked for.
+        # The file that gets every line of the program, if one was asked for.
         self._lines = lines
         self._ending = False
         self.visits = Visits(name, 0)

@@ -1,4 +1,4 @@
-"""The parts of a command line that the run of all packages here and the run of ../adopters share."""
+"""The parts of the command line that two programs share: run.py here, and run.py of ../adopters."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def spans(attempt: Attempt) -> tuple[int, int] | None:
 
 
 def excludes(one: Attempt, two: Attempt) -> bool:
-    """Returns whether nobody else may have one beside the other. Readers share a lock with permits: each takes one."""
+    """Returns whether two owners must not have these at one time. Readers share a lock with permits: each takes one."""
     shared = [each.slots is not None or each.mode == "read" for each in (one, two)]
     return not all(shared)
 
@@ -109,7 +109,7 @@ def exclusion(it: Round) -> Iterator[str]:
 
 
 def permits(it: Round) -> Iterator[str]:
-    """No more believe at one time in permits than there are, no two have one number, and each number is below that."""
+    """At no time do more believe in permits than there are, or two in the same number. Numbers are below the limit."""
     for lock, grants in by_lock(it).items():
         held = [(span, grant) for grant in grants if grant.slots is not None and (span := spans(grant))]
         for grant in grants:
@@ -146,7 +146,7 @@ def tokens(it: Round) -> Iterator[str]:
 def releases(it: Round) -> Iterator[str]:
     """A hold that had ended, because another has been granted since, is not said to be released.
 
-    The store for Symfony never says so: its release ends without an error in both cases.
+    The store for Symfony is left out: its release ends without an error in both cases.
     """
     for lock, grants in by_lock(it).items():
         for one in grants:
@@ -270,7 +270,7 @@ def leftovers(it: Round) -> Iterator[str]:
 
 
 def is_released(it: Round, grant: Attempt) -> bool:
-    """Returns whether the server had it until the release. The store for Symfony says the same of a lock that was lost.
+    """Returns whether the server had it until the release. The store for Symfony says so of a lost lock, too.
 
     A release whose agent is killed is sent again, and the next agent knows no such lock, as if the first had freed it.
     A release that no replica had when its primary was lost has been undone, up to the end of the lease.
@@ -389,7 +389,8 @@ def needs(attempt: Attempt, at: int) -> int:
     """Returns how long silence must be to end a hold: what was left of it, because an answer counts from its question.
 
     A named session ends earlier. `dlock run` does not say what is left, and ends its command while there is time to kill
-    it: the first renewal comes after a third of the lease, and the end after two thirds of the lease without that time.
+    it: (lease - killing) * 2 / 3 after the last renewal. The next renewal comes after a third of the lease, and the
+    silence is between the two.
     """
     if attempt.program == "dlock run":
         killing = 1000 + min(max(attempt.lease // 20, 300), 5000)
@@ -402,13 +403,13 @@ def needs(attempt: Attempt, at: int) -> int:
 def silent_until(kind: str, since: int, until: int) -> int:
     """Returns until when nothing passes because of a fault."""
     if kind.startswith("delay"):
-        # A piece waits for the one before it, on its way to the server and back.
+        # A piece of traffic and the one before it, which it waits for, are delayed both to the server and back.
         return min(until, since + 4 * int(kind.split()[2]) * MS)
     return until + SECOND if kind == "cut" else until
 
 
 def concerns(whom: str, attempt: Attempt) -> bool:
-    """Returns whether a fault of these programs is one of an attempt's."""
+    """Returns whether a fault of these programs concerns the program of an attempt."""
     return not whom or attempt.program in whom.split(",")
 
 

@@ -1,5 +1,8 @@
-//! `DLOCK.PANIC key [AFTER reply|part|block | IN entry skipped | REFUSE once-in]`, only in debug builds: shows that a panic does not end the
-//! server.
+//! `DLOCK.PANIC key [AFTER reply|part|block | IN entry skipped | REFUSE once-in]`, only in debug builds: shows that a
+//! panic does not end the server.
+//!
+//! `IN`: a call of this entry of the module panics, after `skipped` others. `REFUSE` panics nowhere: from then on, the
+//! server refuses to open a key for writing once in this many times, at random; 0: never.
 
 use std::cell::Cell;
 use std::rc::Rc;

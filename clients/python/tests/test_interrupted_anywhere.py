@@ -1,4 +1,4 @@
-"""An interrupt at any line of an acquisition leaves no hold, whatever the pool has left."""
+"""An interrupt at any line of an acquisition leaves no hold, even if the pool has one connection only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread and a connection renew all locks of a client that renew themselves."""
+"""A single thread, or task, and a single connection renew all locks of a client that have `auto_renewal`."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def renewals(client: redis.Redis) -> int:
 
 
 def test_a_pair_starts_no_thread_and_no_connection(client: redis.Redis) -> None:
+    """A pair is an acquisition and its release."""
     lock = redis_dlock.DLock(client, "job", timeout=30, auto_renewal=True)
     with lock:
         pass
@@ -114,6 +115,7 @@ def test_they_outlive_an_outage_that_is_shorter_than_the_lease() -> None:
 
 def test_a_lock_that_refuses_costs_the_others_nothing(client: redis.Redis) -> None:
     locks = taken(client, timeout=4.0, auto_renewal=True)
+    # The key has another type now, so the server refuses to renew the lock.
     command(client, "SET", "job:3", "x")
     assert locks[3].lost.wait(8)
     time.sleep(4.5)

@@ -84,7 +84,7 @@ async def test_a_grant_that_replicas_have(kit: Kit, primary: Server) -> None:
 
 
 async def _acquire_elsewhere(kit: Kit, lock: object) -> bool:
-    """Waits in a thread, if the lock is one of threads."""
+    """Acquires the lock and releases it. A lock without asyncio does so in a thread."""
     inner = getattr(lock, "_inner", None)
     if inner is None:
         got = await lock.acquire()  # type: ignore[attr-defined]

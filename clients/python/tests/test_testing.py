@@ -34,7 +34,7 @@ def test_without_the_command() -> None:
 
 
 def test_options_that_are_wrong() -> None:
-    """A server that does not start is no server."""
+    """A server that does not start is an error with its exit code."""
     with pytest.raises(RuntimeError, match="code 64"):
         LockServer("--no-such-option")
 

@@ -28,13 +28,13 @@ def holder(client: redis.Redis) -> Iterator[redis_dlock.DLock]:
 
 
 def all_waited(client: redis.Redis) -> bool:
-    """Whether each of them waits for longer than three socket timeouts."""
+    """Whether all waiters have waited for longer than three socket timeouts."""
     queue = info(client, "job", "FULL", "COUNT", 0)["queue"]
     return len(queue) == WAITERS and min(waiter["waiting"] for waiter in queue) > 3000 * SOCKET_TIMEOUT
 
 
 def acquisitions(client: redis.Redis) -> int:
-    """How many such commands the server was sent."""
+    """How many `DLOCK.ACQUIRE` the server was sent."""
     return int(client.info("commandstats")["cmdstat_dlock.acquire"]["calls"])
 
 

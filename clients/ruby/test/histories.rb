@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Plays the histories of tests/clients/histories against the parts that decide. No server, no clock, no socket. Its
-# README.md says what the words of a line mean.
+# Plays the histories of tests/clients/histories against the parts that decide. No server, no clock, no socket. The
+# README.md of that folder says what the words of a line mean.
 
 require_relative "../lib/dlock/validity"
 require_relative "../lib/dlock/heartbeat"

@@ -34,7 +34,7 @@ impl fmt::Display for NotRestored {
 impl std::error::Error for NotRestored {}
 
 impl Lock {
-    /// Checks that a server can have granted the lock whose clock is at most an hour ahead.
+    /// Checks that a server whose clock is at most an hour ahead can have granted the lock.
     ///
     /// The tokens of a restored lock raise the tokens of all later grants. They may therefore not be above `highest`,
     /// the limit of `MINTOKEN`, unless the key moves here from another node. `is_settled` returns whether it does not

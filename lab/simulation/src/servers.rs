@@ -226,7 +226,7 @@ impl Servers {
         self.faults.former_units += usize::from(self.former == Some(server));
     }
 
-    /// Sends `units` units to a replica; it is synchronized first if it has something else.
+    /// Sends `units` units to a replica. A replica with units that its primary does not have is synchronized first.
     pub fn replicate(&mut self, server: usize, units: usize) {
         let primary = self.primary;
         if server == primary || !self.all[server].is_up || !self.all[primary].is_up || self.former == Some(server) {

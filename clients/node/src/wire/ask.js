@@ -15,13 +15,13 @@ const { follow, unlessAborted } = require('../time.js');
  */
 
 /**
- * Sends commands on the client of the program. If that is silent or broken, on connections of one's own as well: the
+ * Sends commands on the client of the program. If that is silent or broken, on connections of this package as well: the
  * first answer counts.
  *
  * @param {Client} client
  * @param {string[][]} commands each with its key behind its name
  * @param {import('../time.js').Bound} bound
- * @param {number} [silence] after this many ms without an answer
+ * @param {number} [silence] the client is silent after this many ms without an answer
  * @returns {Promise<Answer>}
  */
 async function ask(client, commands, bound, silence = SILENCE) {
@@ -32,7 +32,7 @@ async function ask(client, commands, bound, silence = SILENCE) {
   if (replies) return { replies, repeated: client.socket(key) !== socket };
   const tries = new Tries(client, key, bound);
   tries.isSuspect = true;
-  /** The copies that may be executed, with the one that is answered. */
+  /** How many copies may be executed, including the one that is answered. */
   let copies = 1;
   const first = shared.catch((error) => {
     if (client.socket(key) === socket && !isOneExecuted(commands, error)) copies -= 1;
@@ -54,7 +54,7 @@ async function ask(client, commands, bound, silence = SILENCE) {
 }
 
 /**
- * The answer, which is not undefined, if it comes soon. Rejects if the server has refused the command.
+ * The answer if it comes soon, else undefined, which is no answer. Rejects if the server has refused the command.
  *
  * @template T
  * @param {Promise<T>} answer

@@ -39,7 +39,7 @@ class LockServer:
             raise FileNotFoundError("there is no command dlock: install it, or set DLOCK_COMMAND")
         words = [program, "serve", "--port", "0", "--print-port", "--test-clock", *options]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        # At the end of the program, too: the server would outlive it.
+        # The finalizer also runs at the end of the program, which the server would outlive.
         self._end = weakref.finalize(self, _end, process)
         limit = threading.Timer(_START, process.kill)
         limit.start()
@@ -64,7 +64,7 @@ class LockServer:
         return client
 
     def advance(self, seconds: float) -> None:
-        """Moves the server's clock on: leases that end meanwhile have ended, and whoever waits for them has the lock."""
+        """Moves the server's clock on: leases that end in that time have ended, and the next waiters have the locks."""
         with redis.Redis(port=self.port) as client:
             client.execute_command("DLOCK.CLOCK", "ADVANCE", round(seconds * 1000))
 

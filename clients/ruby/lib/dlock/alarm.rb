@@ -41,7 +41,7 @@ module Dlock
       @pid = Process.pid
     end
 
-    # The thread is ended as any other, whatever its creator defers.
+    # A new thread defers the interrupts that its creator defers. This one takes them at once, so that it can be ended.
     def start
       @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { run } }
       @thread.name = "dlock-alarm"

@@ -70,8 +70,8 @@ module Dlock
 
     def sent? = @sent
 
-    # The error to tell the user, `before` being that of the try before. If this one is silence, the limit may only have
-    # ended its wait too early for an answer, so the earlier error says more.
+    # The error for the user. `before`: the error of the try before. Silence may only mean that the limit came before
+    # the answer, so the earlier error says more.
     def reason(before) = (silent && before) || self
   end
 end

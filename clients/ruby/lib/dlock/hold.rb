@@ -24,8 +24,8 @@ module Dlock
       limit(cap) if cap
     end
 
-    # Has the hold kept from now on, not before the acquisition knows it: an interrupt would leave it to nobody. `openings`:
-    # how often its named session was open when the lock was asked for.
+    # Starts to keep the hold. The acquisition has to store the hold first: if an interrupt came before that, the hold would
+    # be kept and nobody would release it. `openings`: how often its named session was open when the lock was asked for.
     def keep(openings)
       @keeper = @options.named ? Session::Place.new(@options.named, self, openings) : keeper
       @keeper&.start
@@ -95,13 +95,13 @@ module Dlock
       @wire&.close
     end
 
-    # Ends a hold that nobody wants any more. The acquisition releases its owner.
+    # Ends a hold that nobody wants any more, and sends nothing: the acquisition releases what the owner has.
     def drop
       locked { ended }
       @wire&.close
     end
 
-    # Lets the lock stay for this number of seconds from now, as the memory of what was done, and claims nothing more.
+    # Ends the hold, but lets its lock stay for this number of seconds from now, to show that the work was done.
     def leave(seconds)
       return release if seconds < 0.003
 

@@ -13,7 +13,8 @@ module Dlock
     #     sidekiq_options dlock: { "name" => "report:%s", "wait" => 10 }
     #
     # `name` is a format of the job's arguments. The others are options of `lock`, with a `wait` of 0 as the default. While
-    # another job has the lock, NotGranted makes Sidekiq repeat the job later; with `otherwise: "skip"` the job is done.
+    # another job has the lock, NotGranted makes Sidekiq repeat the job later; with `otherwise: "skip"`, the job ends
+    # without its work.
     class Locks
       def initialize(locks)
         @locks = locks

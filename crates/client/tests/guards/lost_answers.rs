@@ -141,7 +141,7 @@ async fn a_lease_that_becomes_shorter_is_renewed_in_time() {
     }
 }
 
-/// An extension waits for its answer no longer than a renewal of the certain lease.
+/// An extension waits for its answer only as long as a renewal of the lease that is certain would.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_extension_on_a_dead_connection_leaves_time_for_renewals() {
     let server = Server::start();
@@ -172,7 +172,7 @@ async fn a_connection_that_owes_an_answer_is_closed() {
     proxy.cut();
     assert!(in_time(guard.renew()).await.is_ok() || in_time(guard.renew()).await.is_ok());
     let mut watch = server.client();
-    soon("one connection is left, and the one that looks", || watch.text("CLIENT LIST").lines().count() <= 3);
+    soon("two connections are left, beside the one that looks", || watch.text("CLIENT LIST").lines().count() <= 3);
     assert!(guard.release().await.is_ok());
 }
 
@@ -195,14 +195,14 @@ async fn a_release_without_an_answer_ends_in_time_and_goes_on_in_the_background(
     }
 }
 
-/// A firewall has forgotten the connections: the first one finds that out, and the next one has a new connection.
+/// A firewall has forgotten the connections: the first try finds that out, and the next try has a new connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_try_after_one_without_an_answer_has_a_new_connection() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     for waits in [false, true] {
         let client = Client::open(&proxy.url()).expect("a URL");
-        // Opens connections of both kinds.
+        // Opens a connection for requests that wait, and the shared one for short commands.
         for guard in [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await] {
             assert!(guard.expect("a lock").release().await.is_ok());
         }
@@ -226,7 +226,7 @@ async fn a_release_of_a_lost_lock_reports_the_loss_even_if_an_answer_is_lost() {
     let guard = in_time(client.acquire("job").session().lease(LONG)).await.expect("a lock");
     network.keep_from("SESSION");
     other.run("CLIENT KILL TYPE normal SKIPME yes");
-    soon("it is free, and nobody believes in it", || other.int("EXISTS job") == 0 && !guard.is_held());
+    soon("the lock is free, and the guard is not held", || other.int("EXISTS job") == 0 && !guard.is_held());
     other.int("DLOCK.ACQUIRE job other PX 60000");
     network.strand("DLOCK.RELEASE", "DLOCK.RELEASE");
     let outcome = in_time(guard.release()).await;

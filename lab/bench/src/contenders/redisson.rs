@@ -1,7 +1,7 @@
 //! The operations of Redisson's locks on the server, in scripts of our own: the same commands in the same order.
 //!
 //! An unlock keeps its verdict in a key, the latch, for a repeat of the same unlock; the client deletes it with a request
-//! of its own. That belongs to the operation.
+//! of its own. The measured operation includes that request.
 
 use std::ops::Range;
 

@@ -133,7 +133,8 @@ mod tests {
         assert!(!explains(&[enters(10_000), enters(11_000), leaves(0)]));
     }
 
-    /// bob waits and is seen waiting, carol waits, alice releases: three grants with these tokens.
+    /// alice has the lock, bob waits and is seen waiting, carol waits, alice and then bob release. The waiters get the
+    /// replies `bob` and `carol`.
     fn line(bob: Reply, carol: Reply) -> Vec<Op> {
         let fields = [("holders", 1), ("count", 1), ("token", 11_500), ("ttl", 997), ("waiters", 1)];
         let held = info("exclusive", &fields);

@@ -39,7 +39,7 @@ pub struct RecordView<'a, T> {
     pub ended: Vec<(SessionKey, UnixMs, Option<Lease>)>,
     /// When its queue is due.
     pub queue_due: Option<UnixMs>,
-    /// When the engine visits the lock; zero: before the end of the turn.
+    /// When the engine visits the lock, or the urgency of a lock that is due.
     pub visit_at: Option<UnixMs>,
     /// Whether its key lives longer than its leases.
     pub has_ttl_grace: bool,
@@ -168,7 +168,8 @@ impl<T> Engine<T> {
     }
 }
 
-/// Returns when a record is visited. Records that are due have their urgency instead, which is earlier.
+/// Returns when a record is visited. Records that are due have their urgency instead: zero, or the deadline of the hold
+/// that is renewed.
 fn visit_at(attention: Attention) -> Option<UnixMs> {
     match attention {
         Attention::None => None,

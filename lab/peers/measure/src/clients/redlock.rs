@@ -1,5 +1,6 @@
-//! Redlock as its page describes it: `SET NX PX` on all servers at once, a script to release, and another try after a
-//! random delay. On one server, this is the "correct implementation with a single instance" of the same page.
+//! Redlock as its page describes it, "Distributed Locks with Redis" of Redis' documentation: `SET NX PX` on all servers
+//! at once, a script to release, and another try after a random delay. On one server, this is the "correct
+//! implementation with a single instance" of the same page.
 
 use std::time::{Duration, Instant};
 
@@ -88,7 +89,7 @@ impl Redlock {
 /// The page: "the timeout could be in the ~ 5-50 milliseconds range".
 const TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Clocks may differ by this.
+/// How far clocks may differ: a hundredth of the lease and 2 ms, as in Redlock-rb.
 const DRIFT: Duration = Duration::from_millis(42);
 
 /// Between two tries. The page names no numbers; these are of Redlock-rb, the implementation by its author.

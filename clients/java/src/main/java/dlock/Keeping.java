@@ -19,19 +19,22 @@ final class Keeping {
     private final Session session;
     private final Bound bound;
 
-    // Guarded by this. It calls nothing of the hold meanwhile.
-    /** Until when it is certain and when it is renewed; {@code null}: a named session keeps it. */
+    // Guarded by this. No method of the hold that takes a lock is called with the monitor.
+    /** Until when the hold is certain and when it is renewed; {@code null}: a named session keeps it. */
     private final Heartbeat beat;
     /** The lease that the next renewal asks for. */
     private long leaseNanos;
-    /** The number of the last command that concerns its lease. */
+    /** The number of the last command that concerns the lease. */
     private int number;
     /** Whether the last renewal had no answer, so that the next one is sent on another connection. */
     private boolean isOnOther;
     private boolean isOver;
     private Timer.Task timer;
 
-    /** {@code validity}: until when it is certain; {@code null}: a named session keeps it. {@code since}: from when on. */
+    /**
+     * {@code validity}: until when the hold is certain; {@code null}: a named session keeps it. {@code since}: when the
+     * command was sent from which the lease counts.
+     */
     Keeping(Hold hold, HoldCommands commands, Bound bound, Validity validity, long since,
             Supplier<DedicatedConnection> connection) {
         this.hold = hold;
@@ -60,7 +63,7 @@ final class Keeping {
         schedule();
     }
 
-    /** Ends it: it is released or lost. */
+    /** Ends the keeping: the hold is released or lost. */
     synchronized void end() {
         isOver = true;
         stop();
@@ -73,8 +76,8 @@ final class Keeping {
     }
 
     /**
-     * Notes that it was entered again with this lease. Returns false if the server has to be asked how long it lasts:
-     * nobody renews it, and a cap may have cut it.
+     * Notes that the hold was entered again with this lease. Returns false if the server has to be asked how long the
+     * hold lasts: nobody renews it, and a cap may have cut it.
      */
     synchronized boolean raised(long sent, long nanos) {
         if (isOver || session != null) {
@@ -82,7 +85,7 @@ final class Keeping {
         }
         leaseNanos = Math.max(leaseNanos, nanos);
         beat.validity().raised(nanos);
-        // Replicas have not acknowledged the longer lease.
+        // With replicas, the longer lease does not count until they acknowledge it, so there is nothing to ask.
         return request.lease.kind != Lease.Kind.FIXED || request.replicas != null
                 || beat.validity().until() - sent >= nanos;
     }
@@ -268,7 +271,7 @@ final class Keeping {
         schedule();
     }
 
-    /** Asks the server how long it lasts. Completes with {@code null}, and the hold is lost, if the server has it not. */
+    /** Asks the server how long the hold lasts. Completes with {@code null} if the server has it not: it is lost. */
     CompletableFuture<Long> looked(Supplier<CompletableFuture<Long>> check) {
         int asked;
         synchronized (this) {

@@ -222,8 +222,8 @@ final class Node {
     }
 
     /**
-     * Asks a server that was silent for an answer. Those of the handshake are none: a server that is starting gives them,
-     * too, and so does an agent without servers.
+     * Sends a PING to a server that was silent, and waits for the answer. The answers of the handshake prove nothing: a
+     * server that is starting gives them, too, and so does an agent without servers.
      */
     private CompletableFuture<Connection> heard(Connection connection) {
         connection.whenHeard(() -> answered = System.nanoTime());

@@ -69,7 +69,7 @@ final class SentinelTest {
         return client;
     }
 
-    /** Has the other client open as many connections as it keeps. All lead to the primary of now. */
+    /** Has Jedis or Lettuce open as many connections as it keeps. All of them lead to the present primary. */
     private void busy(DLockClient client) throws Exception {
         List<CompletableFuture<Void>> all = new ArrayList<>();
         Hold first = client.lock("busy").acquire();
@@ -125,8 +125,8 @@ final class SentinelTest {
     void a_planned_failover_is_followed(String kind) throws Exception {
         goesOn(kind, () -> {
             sentinel.run("SENTINEL", "FAILOVER", "main");
-            // Until then, some 10 s later, the primary before still grants locks.
-            soon("Sentinel demotes the primary before", () -> replica.figure("replication", "connected_slaves") == 1);
+            // The former primary grants locks until Sentinel demotes it, some 10 s later.
+            soon("Sentinel demotes the former primary", () -> replica.figure("replication", "connected_slaves") == 1);
         });
     }
 
