@@ -165,6 +165,7 @@ func (h *home) relocate(ctx context.Context) {
 	h.all.mu.Lock()
 	debts := h.debts
 	h.all.mu.Unlock()
+	// The first look asks the servers again where keys are, and the others use that answer.
 	again := true
 	moved := func(key string) *pool {
 		p, err := c.poolOf(ctx, key, again, until)

@@ -28,7 +28,7 @@ async function written(program, name, host, port) {
 
 test('the server sells no more than there is', async () => {
   const { stdout } = await run(process.execPath, [join(root, 'examples/server.mjs'), host, port], { timeout: 60_000 });
-  // On a busy machine, others may have waited too long, and have got that answer.
+  // On a busy machine, some of the seven others may have waited too long, and are told to come again.
   assert.match(stdout, /^sold: 5, sold out: [0-7], left: 0\n$/);
 });
 
@@ -40,7 +40,7 @@ test('the programs of the README run', async () => {
   }
 });
 
-/** How each program that goes on until it is ended behaves, by a word that only it has. */
+/** The tests of the programs that run until they are ended. The key is a word that only this program contains. */
 const LASTING = {
   async 'dlock.watch'({ server, said, stop }) {
     await until('it knows the holder', () => said().includes('no leader'));
@@ -58,7 +58,7 @@ const LASTING = {
     assert.equal(await server.run('EXISTS', 'leader'), 0);
   },
   async croner({ server, stop }) {
-    // The server names its clients' libraries only since Redis 7.2; the first client is that of the test.
+    // The first client is the test's. The others are counted, since Redis before 7.2 does not tell their libraries.
     const clients = async () => (await server.run('CLIENT', 'LIST')).match(/^id=/gm).length;
     await until('it is connected', async () => (await clients()) > 1);
     assert.deepEqual(await stop(), [null, 'SIGTERM']);

@@ -115,7 +115,7 @@ withEachClient(({ kind, open }) => {
     const [lock, other] = [await dlock.acquire('job'), await dlock.acquire('other')];
     await client.select(2);
     const here = await dlock.acquire('job');
-    await sleep(10_500); // beyond its lease, when its cap must be known
+    await sleep(10_500); // longer than the first lease: from then on, a hold counts only if its cap is known
     for (const each of [lock, other, here]) assert(!each.signal.aborted && each.remaining > 0, String(each.signal.reason));
     await server.run('CONFIG', 'SET', 'min-replicas-to-write', '1');
     await assert.rejects(other.release(), /NOREPLICAS/);

@@ -136,7 +136,7 @@ async def test_what_keeps_a_lock_ends_with_its_release(client: redis.Redis, monk
     async def look_and_stop(self: Watch, its: Any) -> list[Any]:
         left = await look(self, its)
         looks.append(left)
-        # As a release does that comes at the same moment as the reply.
+        # A release stops the watch like this if it comes at the same moment as the reply.
         self.stop()
         return left
 

@@ -21,7 +21,7 @@ use crate::{exit, fail};
 /// How to print one thing.
 #[derive(Args)]
 pub struct Output {
-    /// Print JSON on a terminal, too (elsewhere it always is)
+    /// Print JSON on a terminal, too (elsewhere, JSON is always printed)
     #[arg(long)]
     pub json: bool,
 }
@@ -93,7 +93,7 @@ static BROKEN: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line. [`finish`] reports an error.
 pub fn print(line: &str) {
-    // Only JSON has such characters here: it allows them, and a terminal may obey them.
+    // JSON allows these characters, and a terminal may obey them. Lines for people have none: see `shown`.
     match line.contains(is_del_or_c1) {
         false => write(|out| writeln!(out, "{line}")),
         true => write(|out| writeln!(out, "{}", escaped_json(line))),

@@ -28,7 +28,7 @@ pub fn shortest(plan: &Plan) -> (Plan, String) {
             let removed = shorter.events.drain(at..(at + size).min(best.events.len()));
             let passed: u64 = removed.map(|event| event.after_us).sum();
             match outcome(&shorter).err().or_else(|| {
-                // The time may matter, though what happened does not.
+                // The failure may need the time of the removed events. The next event then comes later.
                 shorter.events.get_mut(at)?.after_us += passed;
                 outcome(&shorter).err()
             }) {

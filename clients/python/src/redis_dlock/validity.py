@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-# Client and server count whole milliseconds, in seconds.
+# By how many seconds a lease is shorter for the client: client and server each count in whole milliseconds.
 MARGIN = 0.002
 # The most commands without an answer that are told apart. Of more, the two oldest count as one.
 _MOST_OPEN = 16
@@ -38,13 +38,14 @@ class Validity:
         """The grant was read now, and its command sent then. `is_open`: an earlier copy of it may still be executed."""
         self._until = sent + lease - MARGIN
         self.is_lost = self.is_released = False
-        # The server has no shorter lease than this. The shortest of the commands that it may execute in any order. The
-        # lease that was asked for last.
+        # `_sure`: the server has no shorter lease. `_shortest`: the shortest lease of the commands that the server may
+        # execute in any order. `_wanted`: the lease that was asked for last.
         self._sure = self._shortest = self._wanted = lease
         # When the next renewal is due; until when the answer to one may come. `inf`: nothing is due.
         self.renew_at = max(now, sent + lease / 3)
         self.again_at = math.inf
-        # A cap made the lease shorter than it was asked for: the server knows by how much, and nothing renews it further.
+        # `is_capped`: a cap made the lease shorter than what was asked for, so the hold is not renewed any more.
+        # `checks`: the server must be asked how long the hold lasts.
         self.is_capped = self.checks = False
         self._open = [Sent(sent)] if is_open else []
         self._questions: list[Sent] = []
@@ -104,7 +105,7 @@ class Validity:
         self._expire(now)
 
     def cut(self, now: float, sent: Sent) -> None:
-        """Nobody waits for its answer any more: it may be executed at any time."""
+        """Nobody waits for the answer any more: the command may be executed at any time."""
         self.pauses(now)
 
     def pauses(self, now: float) -> float:
@@ -147,7 +148,7 @@ class Validity:
         self._expire(now)
 
     def ends_by(self, now: float, until: float) -> None:
-        """No more than this is known."""
+        """Limits the certain time to `until`: no answer has said more."""
         if self._expire(now):
             self._until = min(self._until, until)
             self._expire(now)

@@ -118,7 +118,7 @@ impl Run {
 /// Reads requests. Starts all processes on this thread: they die with it.
 fn adapter() {
     let mut runs: HashMap<String, Arc<Run>> = HashMap::new();
-    // The earlier run with a letter goes on.
+    // The earlier runs of a letter are kept, because the end of their input would release their locks.
     let mut before = Vec::new();
     let features = ["cancel", "outage", "leases", "slots"];
     say(&json!({"features": features}));

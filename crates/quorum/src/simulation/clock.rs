@@ -63,7 +63,7 @@ impl Wall {
     }
 }
 
-/// Returns what a clock measures that is fast by `ppm` while this time passes.
+/// Returns the time that a clock measures while `time` passes, if the clock is fast by `ppm`.
 fn stretched(time: i64, ppm: i64) -> i64 {
     time + time * ppm / 1_000_000
 }

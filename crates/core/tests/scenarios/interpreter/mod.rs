@@ -208,7 +208,7 @@ impl Interpreter {
 
     fn renew(&mut self, words: &mut Words) -> String {
         let owner = owner(words.word());
-        // A renewal has no REQUEST.
+        // The command of the options counts only for `REQUEST`, which a renewal does not have.
         let Options { lease, mode, token, min_token, binds, client, .. } =
             Options::parse(Command::Release, words, &mut self.names);
         let token = match (token, min_token) {

@@ -43,7 +43,7 @@ final class Attempt {
         final boolean isFresh;
         /** The time until which {@link Step#GRANTED} is certain. */
         final long until;
-        /** The cleanup of an end, and of the request before a new one. */
+        /** The cleanup after an end or, if {@link #isFresh}, after the request whose grant is over. */
         final Cleanup cleanup;
 
         private Action(Step step, long block, boolean isFresh, long until, Cleanup cleanup) {
@@ -143,7 +143,7 @@ final class Attempt {
         return limits.isTry() || isAnswer || !limits.isLeft(now) ? end(Step.REFUSED) : asks(now, false);
     }
 
-    /** A program without dlock has the lock, so it cannot be waited for: it is asked for again. */
+    /** A program without dlock has the lock. The server has no queue for it, so the request is repeated. */
     Action held(int number, long now) {
         Command command = close(number);
         isRefused = true;

@@ -13,7 +13,7 @@ final class HoldReport {
 
     // Guarded by this.
     private boolean isHeld;
-    /** The end, as it is told; {@code null}: it is not over. */
+    /** The report of the end; {@code null} while the hold has not ended. */
     private Consumer<LockListener> end;
 
     HoldReport(Core core, List<String> names) {
@@ -42,7 +42,10 @@ final class HoldReport {
         ends(true, age());
     }
 
-    /** A release was sent. The answer says whether it was held until then. Returns it, after the listeners are told. */
+    /**
+     * A release was sent. {@code released}: its answer, which says whether the hold lasted until then. Returns the same
+     * answer, after the listeners are told.
+     */
     CompletableFuture<Boolean> releasing(CompletableFuture<Boolean> released) {
         Duration held = age();
         return released.whenComplete((ok, failed) -> ends(failed == null && !ok, held));

@@ -96,7 +96,7 @@ final class AddressesTest {
         assertEquals("", ServerException.codeOf("A reply"));
     }
 
-    /** The table of all packages. */
+    /** Reads the table that all packages share. This package refuses the URL of a socket. */
     @Test
     void what_a_url_says_is_understood_or_refused() throws IOException {
         int rows = 0;
