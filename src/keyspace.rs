@@ -22,7 +22,7 @@ pub struct ServerKeys<'a, 'call> {
     user_name: Option<KeyName<'static>>,
     /// The client's user, once looked up.
     user: Option<Option<User>>,
-    /// The last access to a key removed it, because it had expired.
+    /// The last `peek` or `permission` removed the key, because it had expired.
     has_removed: bool,
     /// The server accepts writes, as it said in this call. In a cluster, that depends on the key.
     accepts_writes: bool,
@@ -120,8 +120,8 @@ impl Keyspace for ServerKeys<'_, '_> {
         if self.own.is_empty() {
             return (true, 0);
         }
-        // The timed copies below reuse the memory of the last name. New memory for a long name takes longer than a
-        // search for a deadlock may.
+        // Frees the copy of the last name before the time counts, so that the check copies this name to the same
+        // memory. New memory for a long name takes longer than a search for a deadlock may.
         self.other = None;
         let stopwatch = Stopwatch::start();
         let user = self.user.get_or_insert_with(|| User::of(self.context));

@@ -96,10 +96,11 @@ func TestHistories(t *testing.T) {
 	t.Logf("%d histories", played)
 }
 
-// keeping is a hold with its heartbeat. The numbers of a history are not those of the commands.
+// keeping is a hold with its heartbeat.
 type keeping struct {
 	validity
 	heartbeat
+	// The number of each command in validity, by its number in the history.
 	numbers map[string]int
 }
 

@@ -56,12 +56,13 @@ func takeTurns(ctx context.Context, client *dlock.Client, s *server, number int,
 	work.Wait()
 }
 
-// takeTurnsForever is what a program does that is killed: "address number".
+// takeTurnsForever is what the program does that the test kills. Its argument is the port of the server and the number
+// of goroutines, such as "6379 50".
 func takeTurnsForever(at string) {
 	s := &server{}
 	var number int
 	fmt.Sscan(at, &s.port, &number)
-	// Shorter, and a machine that stalls ends the session between a grant and its writes.
+	// With a shorter timeout, a machine that stalls ends the session between a grant and its writes.
 	client, err := dlock.New(s.address(), dlock.WithSession(3*time.Second))
 	fmt.Println("begins", err)
 	takeTurns(context.Background(), client, s, number, func(error) {})

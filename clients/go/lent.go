@@ -12,9 +12,9 @@ import (
 // Conn is a connection of another client, such as go-redis or redigo. One goroutine uses it at a time.
 type Conn interface {
 	// Do sends commands in one piece, each with its arguments, and returns a reply for each: nil, an integer, a text
-	// ([]byte or string), a slice or map of these, or what the server answered as an error value. An error of its own
-	// says that some reply was not read. It ends with ctx, which has the deadline of the last reply, and none if this may
-	// take any time; a Do that cannot be interrupted may take longer.
+	// ([]byte or string), a slice or map of these, or, if the server answered with an error, an error value. The error
+	// that Do itself returns says that some reply was not read. Do ends with ctx. The deadline of ctx is that of the
+	// last reply; ctx has none if the replies may take any time. A Do that cannot be interrupted may take longer.
 	Do(ctx context.Context, commands ...[]string) ([]any, error)
 	// Close is called once, when no Do is under way. It gives the connection back to where it came from. If a Do has
 	// failed, it closes the connection: a late reply would be taken for that to another command.
@@ -164,8 +164,8 @@ func (l *lent) SetDeadline(at time.Time) error {
 
 func (l *lent) SetWriteDeadline(time.Time) error { return nil }
 
-// Close gives the connection back, in the background if a reply is still to come. The reply comes soon if what was
-// asked is undone meanwhile.
+// Close does not wait. It gives the connection back, at once or when the outstanding replies have come. They come soon
+// if the caller undoes meanwhile, on another connection, what it asked for; after cleanupLimit, the Do is canceled.
 func (l *lent) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,5 +216,5 @@ func plain(reply any) any {
 	return reply
 }
 
-// errNotOver says what needs a connection of the client's own.
+// errNotOver is the error of a watch, which needs connections of this package.
 var errNotOver = fmt.Errorf("dlock: the connections of another client do not report changes: %w", errors.ErrUnsupported)

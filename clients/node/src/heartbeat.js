@@ -11,7 +11,7 @@ const { Validity } = require('./validity.js');
 /** A renewal that has no answer is given up after this part of the lease, within these limits in ms. */
 const PART_FOR_ANSWER = 6;
 const [SHORTEST_ANSWER, LONGEST_ANSWER] = [50, 2000];
-/** After a failure, the next one follows after this part of the lease, or of the time that is left. */
+/** After a renewal that failed, the next one follows after this part of the lease, or of the time that is left. */
 const [PAUSE, PART_OF_LEFT] = [30, 8];
 const [SHORTEST_PAUSE, LONGEST_PAUSE] = [10, 500];
 
@@ -129,7 +129,7 @@ class Heartbeat {
   }
 
   /**
-   * The server renews by itself: it is asked again after a third, not renewed.
+   * The server renews this hold by itself. After a third of the lease, it is asked again how long the hold lasts.
    *
    * @param {number} now
    * @param {Asked} asked
@@ -170,7 +170,7 @@ class Heartbeat {
     this.#due = now;
   }
 
-  /** @param {number} now after which another renewal follows, although this one has its answer */
+  /** The next renewal follows soon, although this one was answered. @param {number} now */
   repeat(now) {
     this.#pause(now);
   }

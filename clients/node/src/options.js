@@ -118,7 +118,7 @@ function checkHold(maxHold, atLeast, isOfSession) {
   }
   if (!isCount(atLeast, 0)) throw new RangeError('atLeast is a whole number of milliseconds, 0 or more');
   if (atLeast > maxHold) throw new RangeError('atLeast is longer than maxHold');
-  if (atLeast > 0 && isOfSession) throw new TypeError('a session ends with its locks: none stays atLeast so long');
+  if (atLeast > 0 && isOfSession) throw new TypeError('the end of a session frees its locks: none stays for atLeast');
 }
 
 /**
@@ -180,7 +180,7 @@ function withoutMode(options) {
  */
 function withoutHold(options) {
   const checked = withoutMode(options);
-  if (checked.session) throw new TypeError('a session ends with its locks: none stays for a period');
+  if (checked.session) throw new TypeError('the end of a session frees its locks: none stays for a period');
   if (checked.atLeast !== undefined) throw new TypeError('there is no atLeast here: the period is it');
   return checked;
 }

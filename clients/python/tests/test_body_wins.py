@@ -41,18 +41,19 @@ NAMES = ["lease", "connection", "renewed", "named", "semaphore", "session"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("failure", [ValueError("the body"), KeyboardInterrupt(), SystemExit(3)], ids=repr)
-def test_the_error_of_the_body_wins_in_threads(server: Server, name: str, failure: BaseException) -> None:
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+def test_the_error_of_the_body_wins_in_threads(server: Server, name: str, kind: type[BaseException]) -> None:
+    failure = kind("the body")
     client = redis.Redis(port=server.port, **HASTY)
     session = redis_dlock.Session(client, timeout=20)
-    with pytest.raises(type(failure)) as raised:
+    with pytest.raises(kind) as raised:
         with session if name != "session" else _Nothing():
             with blocks(redis_dlock, client, session)[name]:
                 server.close()
                 raise failure
     assert raised.value is failure
     notes = getattr(failure, "__notes__", [])
-    assert notes or not hasattr(failure, "add_note"), "the release has failed, too"
+    assert notes or not hasattr(failure, "add_note"), "the error of the release is a note"
 
 
 class _Nothing:
@@ -62,7 +63,7 @@ class _Nothing:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_cancellation_stays_one(server: Server, name: str) -> None:
+async def test_a_cancellation_stays_a_cancellation(server: Server, name: str) -> None:
     client = redis.asyncio.Redis(port=server.port, **HASTY)
     session = redis_dlock.asyncio.Session(client, timeout=20)
     entered = asyncio.Event()
@@ -83,7 +84,7 @@ async def test_a_cancellation_stays_one(server: Server, name: str) -> None:
     await client.aclose()
 
 
-async def test_a_time_limit_around_it_stays_one(server: Server) -> None:
+async def test_a_time_limit_around_a_block_stays_a_timeout(server: Server) -> None:
     client = redis.asyncio.Redis(port=server.port, **HASTY)
 
     async def work() -> None:

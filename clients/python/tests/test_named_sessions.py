@@ -107,16 +107,16 @@ async def test_closing_frees_everything_in_one_command(kit: Kit, client: redis.R
     await session.close()
 
 
-async def test_a_callback_that_leaves_keeps_no_other_from_its_call(kit: Kit) -> None:
+async def test_a_callback_that_exits_does_not_stop_the_calls_of_the_others(kit: Kit) -> None:
     session, own = await opened(kit, timeout=120)
     told: list[redis_dlock.LockNotOwnedError] = []
 
-    def leaves(error: redis_dlock.LockNotOwnedError) -> None:
+    def exits(error: redis_dlock.LockNotOwnedError) -> None:
         told.append(error)
         raise asyncio.CancelledError if isinstance(kit, AsyncioKit) else SystemExit
 
     for number in range(3):
-        assert await kit.extra(f"job:{number}", client=own, session=session, on_lost=leaves).acquire()
+        assert await kit.extra(f"job:{number}", client=own, session=session, on_lost=exits).acquire()
     await session.close()
     await eventually("each is told", lambda: len(told) == 3)
 
@@ -351,7 +351,7 @@ async def test_all_kinds_of_locks_use_it(kit: Kit, client: redis.Redis) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_heartbeats_that_fail_lose_all_locks(
+async def test_an_unexpected_error_in_the_heartbeats_loses_all_locks(
     kit: Kit, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, own = await opened(kit, timeout=3)

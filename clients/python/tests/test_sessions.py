@@ -84,7 +84,7 @@ async def test_what_is_bound_to_its_connection(
     assert not info(client, "job")
 
 
-async def test_a_second_acquisition_of_a_lost_lock_lets_go_of_the_first(kit: Kit, client: redis.Redis) -> None:
+async def test_a_lock_object_may_acquire_a_lost_lock_again_and_again(kit: Kit, client: redis.Redis) -> None:
     own = kit.client(max_connections=3)
     lock = kit.lock("job", client=own)
     for _ in range(6):
@@ -146,12 +146,12 @@ async def test_a_binding_that_arrives_late_does_not_release_the_lock(kit: Kit, c
         token, lost, bound = lock.token, lock.lost, session_of(client)
         proxy.keep("RENEW")
         client.client_kill_filter(_id=str(bound))
-        await asyncio.to_thread(soon, "it does not arrive", proxy.keeps.is_set)
-        await asyncio.to_thread(soon, "another one does", lambda: session_of(client) not in (None, bound))
+        await asyncio.to_thread(soon, "the first binding is kept back", proxy.keeps.is_set)
+        await asyncio.to_thread(soon, "the next one arrives", lambda: session_of(client) not in (None, bound))
         bound = session_of(client)
         client.config_set("dlock.session-grace", 0)
         proxy.deliver()
-        await asyncio.to_thread(soon, "it arrives", lambda: session_of(client) != bound)
+        await asyncio.to_thread(soon, "the first binding arrives", lambda: session_of(client) != bound)
         connections = int(client.info("clients")["connected_clients"])
         await asyncio.sleep(0.3)
         assert info(client, "job").get("token") == token == lock.token and not lost_already(lost)
@@ -194,7 +194,8 @@ async def test_a_session_promises_nothing_until_it_is_bound_again(kit: Kit, clie
 
 
 async def test_an_acquisition_that_arrives_late_does_not_release_the_lock(kit: Kit, client: redis.Redis) -> None:
-    """The same for the first of two requests of one acquisition."""
+    """The second request of one acquisition was granted. The first one arrives later and moves the hold to its
+    connection, which must stay open."""
     proxy = Delay()
     try:
         proxy.keep("ACQUIRE")
@@ -220,7 +221,7 @@ def session_of(client: redis.Redis) -> int | None:
 
 
 def test_sessions_that_end_while_they_are_watched(client: redis.Redis) -> None:
-    """The watch looks every few milliseconds, while its connection is closed."""
+    """The release closes the connection while the watch of the session looks, at another moment each time."""
     for number in range(500):
         lock = redis_dlock.DLock(client, "job", timeout=3, session=True)
         assert lock.acquire()

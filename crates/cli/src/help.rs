@@ -35,7 +35,7 @@ pub const RUN: &str = "\
 Times: 500ms, 30s, 5m, 2h, 1d; without a unit seconds.
 
 Exit code: that of the command (128 and the number of the signal that killed it), or
-    1  the lock was not acquired (with --once 0; another code with -E)
+    1  the lock was not acquired (0 with --once, another code with -E)
    64  the command line is invalid
    69  no server answers (quorum: no majority), it returns an error, or too few replicas have the lock
    71  the system does not tell how the command ended
@@ -71,7 +71,7 @@ Examples:
   dlock release deploy:web ci-7:8a19685554eee661";
 
 pub const RELEASE: &str = "\
-The server does not log it (dlock.log-hold apart). To take a lock from somebody else, dlock break leaves a trace.
+The server does not log it (dlock.log-hold apart). dlock break takes a lock from somebody else, and leaves a trace.
 
 Exit code: 0 it was released, 1 that owner did not hold it, 64 the command line is invalid, 69 no server answers or it
 returns an error.";

@@ -103,7 +103,7 @@ impl Acquire {
     /// ms to 365 days.
     ///
     /// The lease is at least this time from the grant on, so the server must allow it (`dlock.max-lease`). Not for a
-    /// quorum, and not with sessions, which end with their locks.
+    /// quorum, and not with sessions, whose end frees their locks.
     pub fn at_least(mut self, time: Duration) -> Self {
         self.terms.at_least = Some(time);
         self

@@ -204,7 +204,7 @@ impl Terms {
                 invalid("permits are 1 to the limit of the semaphore")
             }
             _ if self.at_least.is_some() && matches!(self.keep, Keep::Session | Keep::Named) => {
-                invalid("a session ends with its locks, so none stays at least so long")
+                invalid("the end of a session frees its locks, so none stays at least so long")
             }
             _ if self.max_hold.is_some_and(|most| self.at_least.is_some_and(|time| time > most)) => {
                 invalid("a lock cannot stay longer than the most that it is held")

@@ -42,7 +42,7 @@ class Session(SessionBase):
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second.
         """
         ends = time.monotonic() + TRY
-        self._may_open()
+        self._begin_opening()
         await self._repeat(lambda: self._begin(ends + LATE), ends)
         return self
 
@@ -61,7 +61,7 @@ class Session(SessionBase):
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second. The server frees the
         locks within `timeout` seconds then.
         """
-        if not self._closed():
+        if not self._mark_closed():
             return
         ends = time.monotonic() + TRY
         self._wake()
@@ -174,7 +174,7 @@ class ClusterSession(Session):
 
     async def open(self) -> ClusterSession:
         """Begins it. It is opened at a server with the first lock there."""
-        self._may_open()
+        self._begin_opening()
         self._homes = Homes(self)
         self._gates: dict[str, asyncio.Lock] = {}
         self._not_open = None
@@ -186,7 +186,7 @@ class ClusterSession(Session):
         Raises redis-py's `ConnectionError` or `TimeoutError` if one that has locks does not answer within a second, after
         it was closed at the others.
         """
-        if not self._closed():
+        if not self._mark_closed():
             return
         homes = self._homes.everything()
         had_locks = [home.has_locks for home in homes]
@@ -215,11 +215,11 @@ class ClusterSession(Session):
         if time.monotonic() >= until:
             raise ConnectionError("the session was not opened in time")
         home = _Home(self, node)
-        home._may_open()
+        home._begin_opening()
         # A node that refuses may be the primary no more. The acquisition asks where the key is before it tries again.
         await home._begin(min(until, time.monotonic() + TRY + LATE))
         self._homes.keep(node.name, home)
-        if self._closing():
+        if self._is_closed():
             await home.close()
         return home
 

@@ -216,8 +216,8 @@ def _forget(task: asyncio.Task[Any]) -> None:
 
 
 async def in_background(work: Coroutine[Any, Any, Any] | asyncio.Task[Any], seen: float = redis_py.CLEANING_SEEN) -> None:
-    """Waits for the first moments of work, which goes on afterwards, and if the caller is cancelled once more. An event
-    loop that ends sees a little more of it."""
+    """Starts work, and waits for its end or `seen` seconds. The work goes on afterwards, even if the caller is
+    cancelled. An event loop that ends gives the work a little more time."""
     task = start(work)
     keeper = _keeps(task)
     await keeper.__anext__()
@@ -251,8 +251,8 @@ async def within(
     """Returns the result of work that may take this time, or raises `asyncio.TimeoutError`. No cancellation gets lost.
     `late` gets a result that came with the cancellation.
 
-    Up to Python 3.11, `asyncio.wait_for` drops a cancellation that arrives with the result, and redis-py sends
-    by it. Here the work has a task of its own, and the caller is cancelled in `asyncio.wait`, which forgets none.
+    Up to Python 3.11, `asyncio.wait_for` drops a cancellation that arrives with the result, and redis-py calls it to
+    send. Here the work has a task of its own, and the caller is cancelled in `asyncio.wait`, which forgets none.
     """
     task: asyncio.Task[T] = asyncio.ensure_future(work)
     # If nobody asks for its error any more, that is no reason for a message.

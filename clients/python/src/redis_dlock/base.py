@@ -75,7 +75,7 @@ class LockBase(Scripts, Generic[C]):
         `session`: bind the hold to a connection even if it has a timeout (True), or never (False: it ends with the
         server's default lease unless it is extended). None: if it has no timeout. An open `Session` of the same pool:
         bind the hold to it. The session keeps it, so `auto_renewal` has no effect, and its lease is at least three
-        times the session's timeout.
+        times the session's timeout, or `max_hold` if that is shorter.
 
         `reentrant`: the holder (the thread; in asyncio the task) may acquire the lock again, and releases it as often.
 
@@ -95,11 +95,11 @@ class LockBase(Scripts, Generic[C]):
         `outage`: how long a wait without `blocking_timeout` looks for a server, in seconds since the last answer of
         one. Then the error of redis-py is raised. With a `blocking_timeout`, an outage counts as waiting.
 
-        `max_hold`: the lock ends this many seconds after the grant, even if it is renewed: `timeout`, a session,
-        `auto_renewal`. So a job that hangs does not keep it. `lost` and `remaining` count to that end.
+        `max_hold`: the lock ends this many seconds after the grant, even if `auto_renewal`, a session or `extend`
+        renews it, so a job that hangs does not keep it. `lost` and `remaining` count to that end.
 
         `at_least`: the lock stays this many seconds after the grant, even if it is released earlier, or if this process
-        ends. Work that takes longer needs a `timeout` and `auto_renewal`. Not for sessions, which end with their locks.
+        ends. Work that takes longer needs a `timeout` and `auto_renewal`. Not for sessions: their end frees the lock.
 
         `label`: what `dlock info` calls the owner; a random end follows. Without it: host, process and number.
         """
@@ -121,7 +121,7 @@ class LockBase(Scripts, Generic[C]):
             raise ValueError("outage is more than 0")
         if at_least:
             if session:
-                raise ValueError("at_least needs a lease: a session ends with its locks")
+                raise ValueError("at_least needs a lease: the end of a session frees its locks")
             if at_least > (max_hold or at_least):
                 raise ValueError("at_least is max_hold at most")
             timeout = timeout or at_least
@@ -378,7 +378,7 @@ class LockBase(Scripts, Generic[C]):
         return hold, self.timeout
 
     def _left(self, hold: Hold[C]) -> list[Command]:
-        """Asks for the milliseconds that are left, and so whether the hold is live."""
+        """Returns the commands that ask how many milliseconds are left, and so whether the hold is live."""
         if hold.token is None:
             return self._target.ask(hold.owner)
         return self._target.check(hold.token)
@@ -431,7 +431,8 @@ class LockBase(Scripts, Generic[C]):
         return Binding(hold.home, self._target.names[0], bind, cap, self._printed(), self.on_lost, hold.openings)
 
     def _is_of_parent(self) -> bool:
-        """Returns whether a forked child leaves the block of its parent, which goes on in there and releases the lock."""
+        """Returns whether the hold is of the parent of this forked process. The parent is still in its block, and
+        releases the lock at the end."""
         hold: Hold[C] | None = self.local.hold
         return hold is not None and hold.forked()
 

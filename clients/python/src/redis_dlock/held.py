@@ -138,7 +138,8 @@ class Held(LockBase[Line]):
         return 1
 
     def _ends_with(self, failure: BaseException) -> None:
-        """Releases the lock if it is held. The failure counts, which came after the grant."""
+        """Releases the lock if it is held, after a failure that came after the grant. An error of the release becomes a
+        note of the failure."""
         if self.local.hold is not None:
             self.__exit__(None, failure, None)
 
@@ -169,7 +170,7 @@ class Held(LockBase[Line]):
                     hold.doubts()
                 commands = self._release(hold, entries, stays)
             if hold.unsure and hold.entries > entries:
-                # Only counted here. The server is asked whether the lock is lost.
+                # An inner release is only counted here. The server is asked whether the lock is lost.
                 reply, repeated = None if self._left_now(hold, until) is None else 0, False
             else:
                 replies, repeated = self._wire.release(commands, hold, until)
@@ -186,7 +187,8 @@ class Held(LockBase[Line]):
                 if hold.entries <= entries:
                     self._release_later(hold)
                 raise
-            # The end of its connection releases a hold that is bound to it in any case. Other entries need it.
+            # The last release closes the connection of the hold, whose end releases it in any case. Before that, the
+            # other entries need the connection.
             if hold.entries <= entries:
                 self._let_go(hold)
             raise

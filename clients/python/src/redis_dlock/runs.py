@@ -11,14 +11,14 @@ from redis.exceptions import LockError
 from .commands import Name
 from .options import check_lease
 
-# A name, or what makes one of the arguments of the call.
+# A name, or a function that makes a name from the arguments of the call.
 Names = Union[Name, Callable[..., Name]]
 # The lock under which the code runs.
 RUNNING: ContextVar[Any] = ContextVar("redis_dlock")
 # The shortest period, in seconds: a start takes a moment.
 _SHORTEST = 1.0
-# The part of the period for which the lock stays. The rest is for starts that come earlier than the last one: clocks that
-# differ, a busy machine, and the day of 23 hours.
+# The part of the period for which the lock stays. The next start may come early by the rest of the period: clocks
+# differ, the last start was late on a busy machine, or the day had 23 hours.
 _KEPT = 0.9
 # The lease of a run that is renewed, in seconds.
 LEASE = 30.0
@@ -46,7 +46,7 @@ def kept(period: float, settings: dict[str, Any]) -> float:
     if period < _SHORTEST:
         raise ValueError("period is 1 second or more")
     if settings.get("session") or settings.get("at_least"):
-        raise ValueError("once takes no session, which ends with its locks, and no at_least")
+        raise ValueError("once takes no at_least, and no session, whose end frees its locks")
     return period * _KEPT
 
 

@@ -19,14 +19,15 @@ from .commands import Command, code, milliseconds
 from .options import SHORTEST
 from .validity import Sent, Validity
 
-# The lease of each lock is at least this many times the session's timeout. The server renews it when a third has passed,
-# so a hold that lost its session outlives the client's belief in it.
+# The lease of each lock is at least this many times the session's timeout, unless `max_hold` is shorter. The server
+# renews the lease when a third of it has passed, so a hold whose session was lost outlives the client's belief in it.
 LEASES = 3
 # The longest timeout of a session on the server, in seconds.
 _LONGEST = 3600.0
-# An exchange may take this part of the timeout: two may fail before the session is lost. In seconds at most, at least.
+# An exchange may take this part of the timeout, within these limits in seconds. Two may fail before a session is lost.
 _PART_FOR_ANSWER, _LONGEST_ANSWER, _SHORTEST_ANSWER = 1 / 6, 2.0, 0.1
-# How many commands bind locks again in one exchange: few enough that a connection takes them without waiting.
+# How many locks are bound again, or asked for their caps, in one exchange: few enough that a connection takes the
+# commands without waiting.
 _AT_ONCE = 100
 
 
@@ -71,7 +72,8 @@ class SessionBase:
         self._has_homes = False
         # How often it was opened on a server. Locks that were granted before the last time must be bound again.
         self.openings = 0
-        # A step of the interpreter adds or removes: no lock is needed that an interrupt could leave locked.
+        # The two sets grow and shrink in single steps of the interpreter. They need no mutex, which an interrupt could
+        # leave locked.
         self._bindings: set[Binding] = set()
         self._owed: set[Owed] = set()
         # Why the last heartbeat failed, if it did. The next one uses a new connection: those of the pool may lead to a server
@@ -109,7 +111,8 @@ class SessionBase:
         if time.monotonic() >= self._due:
             self._wake()
 
-    def _may_open(self) -> None:
+    def _begin_opening(self) -> None:
+        """Makes the signal of a loss. Raises `LockError` if the session was opened before."""
         if self._not_open != _NEW:
             raise LockError(f"A session is opened once: {self._not_open or 'it is open'}")
         self._lost = self._signal()
@@ -147,7 +150,8 @@ class SessionBase:
         return max(lease or 0, LEASES * self._milliseconds)
 
     def missing(self) -> None:
-        """The server does not know it. The next heartbeat opens it again."""
+        """A heartbeat is due now: the server does not know the session or one of its holds, a lock must be bound, or a
+        cap is near."""
         self._due = time.monotonic()
         self._beaten = True
         self._wake()
@@ -204,7 +208,7 @@ class SessionBase:
         if self.openings:
             [bound] = yield [self._command("XX")]
         if not self.openings or isinstance(bound, ResponseError) and code(bound) == "NOSESSION":
-            if self._closing():
+            if self._is_closed():
                 return
             self._unbind()
             sent = self._sends(sent)
@@ -214,7 +218,7 @@ class SessionBase:
                 sent = self._sends(sent)
                 [bound] = yield [self._command("XX")]
         redis_py.results([bound])
-        if self._closing() or not self._confirmed(sent):
+        if self._is_closed() or not self._confirmed(sent):
             return
         self._not_open = None
         yield from self._bind(known, bound)
@@ -255,7 +259,11 @@ class SessionBase:
                 binding.unbound = self._until
 
     def _bind(self, known: list[Binding], bound: int) -> Round:
-        """Binds locks again. `bound`: how many the server has, which had all the known ones."""
+        """Binds locks again: all `known` ones if the server lacks one of them, else those that are marked as unbound.
+
+        `known`: the locks that the session had when the heartbeat was sent. `bound`: the number of holds that the
+        server has bound to the session.
+        """
         known = [each for each in known if each in self._bindings]
         if bound < sum(len(each.bind) for each in known):
             again = known
@@ -279,8 +287,8 @@ class SessionBase:
             binding.unbound = None
 
     def _ask_caps(self) -> Round:
-        """Asks for the caps of locks that may end at one soon: once for each lock that is held for that long."""
-        # Early enough for thousands of them.
+        """Asks for each cap that is not known yet and may end its lock soon."""
+        # Two timeouts are enough to ask for thousands of caps.
         soon = time.monotonic() + 2 * self.timeout
         near = [each for each in list(self._bindings) if each.cap.is_near(soon)]
         for some in self._pieces(near):
@@ -291,8 +299,8 @@ class SessionBase:
                     self._lose_some([each], "the server has no such hold")
 
     def _pieces(self, some: list[Binding]) -> Iterator[list[Binding]]:
-        """Yields those that are still bound, few at once, until the next heartbeat is due. A round that is late has a piece,
-        too: in a program that is slow, all rounds are late."""
+        """Yields the bindings that the session still has, few at once, until the next heartbeat is due. A round that is
+        late has one piece, too: in a program that is slow, all rounds are late."""
         for first in range(0, len(some), _AT_ONCE):
             if first and time.monotonic() >= self._due:
                 return
@@ -338,11 +346,11 @@ class SessionBase:
             self._due = self._beats.pauses(time.monotonic())
             self._beaten = True
 
-    def _closing(self) -> bool:
+    def _is_closed(self) -> bool:
         return self._not_open == _CLOSED
 
-    def _closed(self) -> bool:
-        """Closes it. Returns whether it was open."""
+    def _mark_closed(self) -> bool:
+        """Marks the session closed, and sends nothing. Returns whether it was open."""
         was, self._not_open = self._not_open, _CLOSED
         return was is None and self._process == os.getpid()
 

@@ -51,13 +51,13 @@ class Session(SessionBase):
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second.
         """
         ends = time.monotonic() + TRY
-        self._may_open()
+        self._begin_opening()
         try:
             self._repeat(lambda: self._begin(ends + LATE), ends)
         except BaseException:
             if self._not_open is None:
                 # An interrupt: the server forgets a session without heartbeats.
-                self._closed()
+                self._mark_closed()
             raise
         return self
 
@@ -77,7 +77,7 @@ class Session(SessionBase):
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second. The server frees the
         locks within `timeout` seconds then.
         """
-        if not self._closed():
+        if not self._mark_closed():
             return
         ends = time.monotonic() + TRY
         if not sys.is_finalizing():
@@ -188,7 +188,7 @@ class ClusterSession(Session):
 
     def open(self) -> ClusterSession:
         """Begins it. It is opened at a server with the first lock there."""
-        self._may_open()
+        self._begin_opening()
         self._homes = Homes(self)
         self._gates: dict[str, threading.RLock] = {}
         self._not_open = None
@@ -200,7 +200,7 @@ class ClusterSession(Session):
         Raises redis-py's `ConnectionError` or `TimeoutError` if one that has locks does not answer within a second, after
         it was closed at the others.
         """
-        if not self._closed():
+        if not self._mark_closed():
             return
         homes = self._homes.everything()
         had_locks = [home.has_locks for home in homes]
@@ -244,11 +244,11 @@ class ClusterSession(Session):
 
     def _opened(self, node: Any, until: float) -> Session:
         home = _Home(self, node, self.redis.get_redis_connection(node))
-        home._may_open()
+        home._begin_opening()
         # A node that refuses may be the primary no more. The acquisition asks where the key is before it tries again.
         home._begin(min(until, time.monotonic() + TRY + LATE))
         self._homes.keep(node.name, home)
-        if self._closing():
+        if self._is_closed():
             home.close()
         return home
 

@@ -41,7 +41,7 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// Returns the commands over a quorum. `members` are clients of the servers, one by one. `longest` is the longest
+    /// Returns the commands over a quorum. `members` has one client for each server. `longest` is the longest
     /// lease that a server is asked for.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Quorum {
         self.table.end(connection);
     }
 
-    /// Ends named sessions in time, forever.
+    /// Ends each named session when its time is over. Runs forever.
     pub async fn watch_sessions(&self) {
         self.sessions.watch(&self.table).await;
     }
@@ -106,7 +106,7 @@ impl Quorum {
     pub async fn release_all(&self) {
         let guards = self.table.clear().await;
         self.table.stats.log(&format!("gives up {} locks", guards.len()));
-        // Each is released in the background.
+        // A guard that is dropped releases its lock in the background.
         drop(guards);
         self.table.settled().await;
         self.client.settled().await;
@@ -134,8 +134,7 @@ impl Quorum {
     }
 }
 
-/// How far ahead of the clock a token may be, in ms. No command of the agent raises tokens to one that the client
-/// names.
+/// How far ahead of the clock a `MINTOKEN` may be, in ms: a bound that the parser needs. The agent refuses all of them.
 const LEAD_MS: u64 = 10_000;
 
 /// The error that the client of `command` gets for its arguments.

@@ -84,7 +84,7 @@ pub struct Run {
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "wait", help_heading = "Waiting")]
     pub outage: Option<Duration>,
 
-    /// The exit code if the lock was not acquired [default: 1, with --once 0]
+    /// The exit code if the lock was not acquired [default: 1, or 0 with --once]
     #[arg(short = 'E', long, value_name = "CODE", help_heading = "Waiting")]
     pub conflict_exit_code: Option<u8>,
 

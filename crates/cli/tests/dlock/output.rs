@@ -1,4 +1,4 @@
-//! Output that cannot be written is an error, unless its reader has closed the pipe.
+//! Output that cannot be written: an error of subcommands that show something, unless its reader has closed the pipe.
 
 use std::fs::OpenOptions;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::process::{Outcome, Running, With, dlock, outcome};
 use dlock_testkit::{Client, Server, soon};
 
-/// Subcommands that print and end, on a server where `job` is held and waited for.
+/// Subcommands that show something and end, on a server where `job` is held and waited for.
 const PRINTING: [&[&str]; 15] = [
     &["--version"],
     &["--help"],
@@ -49,7 +49,7 @@ fn held() -> (Server, Client) {
 }
 
 #[test]
-fn a_full_disk_is_an_error_of_each_subcommand_that_prints() {
+fn a_full_disk_is_an_error_of_each_subcommand_that_shows_something() {
     let (server, _bob) = held();
     for arguments in PRINTING {
         let done = with_output(dlock(&server).with(arguments), full());
@@ -63,7 +63,7 @@ fn a_full_disk_is_an_error_of_each_subcommand_that_prints() {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_is_no_error() {
+fn a_pipe_that_nobody_reads_is_no_error_of_a_subcommand_that_shows_something() {
     let (server, _bob) = held();
     for arguments in PRINTING {
         let expected = if arguments == ["info", "free"] { 1 } else { 0 };

@@ -16,7 +16,7 @@ async fn a_guard_matches_the_hold_on_the_server() {
     is_held(&server, &guard);
     assert_eq!(guard.name(), b"job");
     let ttl = Duration::from_millis(lock_info(&mut server.client(), "job").expect("a lock").ttl as u64);
-    // Counted from before the server's clock started, and looked at later.
+    // `remaining` counts from before the grant, and is read after the TTL.
     assert!(guard.remaining() <= ttl + Duration::from_millis(1) && guard.remaining() > lease / 2, "{ttl:?} {guard:?}");
     assert!(guard.renew().await.is_ok());
     assert!(guard.release().await.is_ok());
@@ -172,7 +172,7 @@ async fn a_lock_of_a_program_without_dlock_counts_as_held() {
     }
 }
 
-/// Otherwise an acquisition without a limit would never end.
+/// An acquisition with such a lease and without a limit would never end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_is_certain_for_no_moment_is_refused_at_once() {
     let (server, client) = server_and_client();

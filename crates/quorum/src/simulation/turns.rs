@@ -43,7 +43,7 @@ impl World {
         self.set_timer(client);
     }
 
-    /// Asks all servers for the time.
+    /// Asks the servers that the client is connected to for their time.
     fn read_clocks(&mut self, client: usize, sent: Duration) {
         let process = self.clients[client].process;
         for server in 0..self.plan.servers {

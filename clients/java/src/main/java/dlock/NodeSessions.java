@@ -13,7 +13,7 @@ final class NodeSessions {
     private final Session whole;
     private final Core core;
 
-    // Guarded by this. It calls nothing of a session meanwhile.
+    // Guarded by this. No method of a session is called while this is locked.
     private final Set<Session> all = new HashSet<>();
     /** The sessions for new locks, by the address of the node. */
     private final Map<String, CompletableFuture<Session>> byNode = new HashMap<>();
