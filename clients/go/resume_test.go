@@ -109,11 +109,11 @@ func TestWhatCannotBeResumedIsRefused(t *testing.T) {
 		token  int64
 		wanted error
 	}{
-		"another token":                 {client, lock.Owner(), lock.Token() + 1, dlock.ErrLost},
-		"another owner":                 {client, "somebody", lock.Token(), dlock.ErrLost},
-		"no owner":                      {client, "", lock.Token(), nil},
-		"no token":                      {client, lock.Owner(), 0, nil},
-		"a session, which would end it": {without, lock.Owner(), lock.Token(), nil},
+		"another token":               {client, lock.Owner(), lock.Token() + 1, dlock.ErrLost},
+		"another owner":               {client, "somebody", lock.Token(), dlock.ErrLost},
+		"no owner":                    {client, "", lock.Token(), nil},
+		"no token":                    {client, lock.Owner(), 0, nil},
+		"a hold that a session keeps": {without, lock.Owner(), lock.Token(), nil},
 	} {
 		_, err := test.client.Resume(ctx, "job", test.owner, test.token)
 		if err == nil || test.wanted != nil && !errors.Is(err, test.wanted) || test.wanted == nil && errors.Is(err, dlock.ErrLost) {

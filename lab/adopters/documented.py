@@ -64,7 +64,7 @@ LOGGED["asyncio"] = LOGGED["python"]
 
 
 def odd(program: str, written: str) -> list[str]:
-    """Returns the lines on stderr that its package does not log."""
+    """Returns the lines on stderr of a program that its package does not log."""
     logged = LOGGED.get(program.split()[0])
     return [line for line in written.splitlines() if line and not (logged and logged.fullmatch(line))]
 

@@ -1,14 +1,14 @@
 'use strict';
 /** How acquiring and keeping a lock fails, and which failures may be tried again. */
 
-/** Answers of a server that cannot do it now: it is starting, or is no primary any more. */
+/** Answers of a server that cannot grant a lock now: it is starting, or is no primary any more. */
 const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN |ERR WAIT cannot be used with replica|ERR max number of clients)/;
 
 /** The lock was not granted within the time to wait. */
 class NotGranted extends Error {
   /**
    * @param {string} resource
-   * @param {unknown} [cause] the answer that a program without dlock has the lock
+   * @param {unknown} [cause] the answer that another program has the key: it is no dlock
    */
   constructor(resource, cause) {
     super(`not granted: ${resource}`, cause === undefined ? undefined : { cause });
@@ -50,7 +50,7 @@ class LockLost extends Error {
   /**
    * @param {string} resource
    * @param {string} why
-   * @param {unknown} [cause] the failure of a command, because of which it is not known
+   * @param {unknown} [cause] the failure of a command, after which nobody knows whether the lock is held
    */
   constructor(resource, why, cause) {
     super(`lock lost: ${resource}: ${why}`, cause === undefined ? undefined : { cause });
@@ -68,8 +68,8 @@ function messageOf(error) {
 }
 
 /**
- * Whether this says that the command was not executed. A demotion may have ended it later, and an agent that has not heard of
- * a majority does not know: its LOADING is not that of a server that starts.
+ * Whether this says that the command was not executed. `UNBLOCKED` does not: a demotion ended the wait, and the outcome
+ * is unknown. Nor does the `LOADING` of an agent, which has not heard from a majority; that of a starting server does.
  *
  * @param {unknown} error
  */
@@ -117,7 +117,8 @@ function isHeard(error) {
 }
 
 /**
- * Whether this is an answer, at once, of a server that cannot grant the lock now. `UNBLOCKED` comes later, of one that could.
+ * Whether this is an answer, at once, of a server that cannot grant the lock now. `UNBLOCKED` is none: the
+ * server could grant when the wait began.
  *
  * @param {unknown} error
  */

@@ -14,7 +14,7 @@ const PX = ['PX', String(lease)];
 /** How long the next one waits, in ms. A busy machine needs a part of it, and a hold that stays all of it. */
 const NEXT = 15_000;
 
-/** The acquisitions that wait, each with what another owner holds meanwhile. */
+/** The acquisitions that wait, each with the lock that another owner holds meanwhile; the limit of a semaphore. */
 const WAYS = {
   plain: [['job'], (dlock, options) => dlock.acquire('job', options)],
   session: [['job'], (dlock, options) => dlock.acquire('job', { session: true, ...options })],
@@ -37,7 +37,7 @@ async function spin(ms) {
 withEachClient(({ open }) => {
   const enough = new Error('enough');
 
-  /** Has another owner hold what is waited for, and begins to wait. */
+  /** Takes the lock for another owner, and begins an acquisition that waits for it. */
   async function held(server, dlock, way) {
     const [[name], acquire, limit] = WAYS[way];
     await server.run(limit ? 'DLOCK.SACQUIRE' : 'DLOCK.ACQUIRE', name, 'other', ...(limit ? [limit] : []), ...PX);
@@ -96,7 +96,7 @@ withEachClient(({ open }) => {
       const { name, waiting, giveUp } = await held(server, dlock, way);
       giveUp();
       await assert.rejects(waiting, enough);
-      await sleep(2500); // Nobody cleans up after it any more.
+      await sleep(2500); // The client no longer repeats the release.
       await server.run('DLOCK.RELEASE', name, 'other');
       await nextGetsIt(server, way);
     }
@@ -111,8 +111,8 @@ withEachClient(({ open }) => {
       giveUp();
       await assert.rejects(waiting, enough);
       await sleep(100);
-      // In the turn after the one in which it accepts this connection, the server reads the end of the other one, which
-      // it closes when the turn is over, and this command.
+      // The server accepts this connection in its first turn. In the second it reads the end of the connection that
+      // waits, which it closes after that turn only, and this command, which grants the lock to that connection.
       const other = net.connect(server.port, '127.0.0.1');
       await new Promise((resolve) => other.write(`DLOCK.RELEASE ${name} other\r\n`, resolve));
       await sleep(20);
@@ -125,7 +125,7 @@ withEachClient(({ open }) => {
   test('a wait whose time is over as the grant comes', async () => {
     const server = await start();
     const line = await wire(server.port);
-    line.delay(180); // longer than it expects the answer
+    line.delay(180); // longer than the client expects the last answer after the end of a wait (150 ms)
     const dlocks = [new DLock(await open({ at: server.port })), new DLock(await open({ at: line.port }))];
     for (const dlock of dlocks) {
       for (let early = 0; early < 4; early += 0.25) {
@@ -158,7 +158,7 @@ withEachClient(({ open }) => {
           await untilWaiting(now.run, 'job', 1);
           await now.run('DLOCK.RELEASE', 'job', 'other');
         }
-        await until('it is granted', async () => (await lookAt(now.run, 'job'))?.holders === 1);
+        await until('the lock is granted', async () => (await lookAt(now.run, 'job'))?.holders === 1);
         if (givesUp) stop.abort(enough);
         await assert.rejects(acquiring, (error) => error instanceof TooFewReplicas || (givesUp && error === enough));
         const token = await now.run('DLOCK.ACQUIRE', 'job', 'next', ...PX, 'BLOCK', String(NEXT));

@@ -15,12 +15,12 @@ from kit import Kit, Took, command, info, soon, waiters
 from servers import Server
 
 NO_ANSWER = (ConnectionError, TimeoutError)
-# The last try may be cut short by the limit.
+# Errors of a server that is no primary; "in time": the limit has cut the last try short.
 NO_PRIMARY = "read only replica|WAIT cannot be used|UNBLOCKED|in time"
 
 
 def at(server: Server) -> dict[str, Any]:
-    """Where a server is."""
+    """Returns the address of a server, as arguments of a client."""
     return {"host": "127.0.0.1", "port": server.port}
 
 
@@ -32,15 +32,15 @@ class Servers:
         self.way = Delay(primary.port)
 
     def swap(self, *, leads: bool = False) -> None:
-        """Makes the replica the primary; `leads`: for new connections on the way, too."""
+        """Makes the replica the primary. `leads`: new connections on the way lead to it."""
         self.replica.client.replicaof("NO", "ONE")
         self.primary.client.replicaof("127.0.0.1", str(self.replica.port))
         if leads:
             self.way.lead(self.replica.port)
 
     def demote_then(self, *, leads: bool) -> None:
-        """The same, once a command is kept back."""
-        soon("it is on its way", self.way.keeps.is_set)
+        """Swaps the servers when a command is kept back and the replica has the grant. Delivers the command then."""
+        soon("the command is on its way", self.way.keeps.is_set)
         soon("the replica has the grant", lambda: bool(info(self.replica.client, "job")))
         self.swap(leads=leads)
         self.way.deliver()
@@ -64,7 +64,7 @@ def calling(lock: Any, method: str, **settings: Any) -> asyncio.Future[Any]:
 
 
 class Asked:
-    """A lock that is asked for; a command is kept back."""
+    """A lock whose acquisition is stopped midway: the way keeps one of its commands back."""
 
     def __init__(self, kit: Kit, servers: Servers, **settings: Any) -> None:
         self._servers = servers
@@ -73,19 +73,20 @@ class Asked:
         self._holder = kit.extra("job", client=kit.client_of(at(servers.primary)), timeout=60)
 
     async def begin(self, word: str, *, waits: bool, **settings: Any) -> asyncio.Future[Any]:
-        """Asks for it. `waits`: another one has it first."""
+        """Begins to acquire the lock, and keeps the command `word` back. `waits`: another owner has the lock first."""
         if waits:
             assert await self._holder.acquire()
         else:
             self._servers.way.keep(word)
         acquiring = calling(self.lock, "acquire", **settings)
         if waits:
-            await asyncio.to_thread(soon, "it waits", lambda: waiters(self._servers.primary.client, "job") == 1)
+            await asyncio.to_thread(soon, "it is queued", lambda: waiters(self._servers.primary.client, "job") == 1)
             self._servers.way.keep(word)
             await self._holder.release()
         return acquiring
 
 
+# The command that is kept back, and whether the acquisition waits for another owner first.
 COMMANDS = [("WAIT", False), ("WAIT", True), ("RENEW", True)]
 
 
@@ -123,7 +124,7 @@ async def test_a_wait_for_replicas_that_a_demotion_ends_is_no_answer(kit: Kit, s
     servers.replica.freeze()
     acquiring = calling(asked.lock, "acquire")
     waits = lambda: any(each["cmd"] == "wait" for each in servers.primary.client.client_list())  # noqa: E731
-    await asyncio.to_thread(soon, "it waits for them", waits)
+    await asyncio.to_thread(soon, "it waits for the replicas", waits)
     servers.primary.client.replicaof("127.0.0.1", str(servers.replica.port))
     servers.replica.thaw()
     servers.swap(leads=True)
@@ -137,14 +138,14 @@ async def test_a_grant_that_the_new_primary_has_not_is_lost(kit: Kit, servers: S
     acquiring = await asked.begin("WAIT", waits=False, blocking_timeout=20)
 
     def change() -> None:
-        soon("it is on its way", servers.way.keeps.is_set)
+        soon("the command is on its way", servers.way.keeps.is_set)
         soon("the replica has the grant", lambda: bool(info(servers.replica.client, "job")))
         servers.replica.client.replicaof("NO", "ONE")
         servers.replica.client.flushall()
         assert command(servers.replica.client, "DLOCK.ACQUIRE", "job", "other", "PX", 60000)
         servers.swap(leads=True)
         servers.way.deliver()
-        soon("it waits there", lambda: waiters(servers.replica.client, "job") == 1)
+        soon("it waits on the new primary", lambda: waiters(servers.replica.client, "job") == 1)
         assert not acquiring.done()
         command(servers.replica.client, "DLOCK.RELEASE", "job", "other")
 

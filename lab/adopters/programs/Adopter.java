@@ -38,7 +38,7 @@ final class Adopter {
         void run() throws Exception;
     }
 
-    /** An acquisition, as the run hears of it. */
+    /** An acquisition, whose events are written for the run that judges them (../README.md). */
     private static final class Visit {
         final int number = NUMBERS.incrementAndGet();
         private final AtomicBoolean lost = new AtomicBoolean();
@@ -114,7 +114,10 @@ final class Adopter {
         }
     }
 
-    /** Pays once. The database refuses a payment whose token is lower than one that it has seen. */
+    /**
+     * Pays once. The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such rows
+     * out.
+     */
     private static void charge(Visit visit, Hold hold, Path order) throws IOException, InterruptedException {
         append(order, "begin " + hold.fencingToken());
         if (Files.readString(order).contains("paid ")) {
@@ -251,6 +254,7 @@ final class Adopter {
         return REPLICAS > 0 ? lock.withReplicas(REPLICAS, Duration.ofSeconds(1)) : lock;
     }
 
+    /** Returns a number from `least` to `most` - 1. */
     private static long between(int least, int most) {
         return ThreadLocalRandom.current().nextInt(least, most);
     }

@@ -33,7 +33,7 @@ def tell(event, number, at = [micros, micros], **fields)
   WRITING.synchronize { $stdout.write(JSON.generate({ event: event, id: number, at: at, **fields }) << "\n") }
 end
 
-# An acquisition, as the run hears of it.
+# An acquisition, whose events are written for the run that judges them (../README.md).
 class Visit
   attr_reader :number, :inside
 
@@ -51,7 +51,7 @@ class Visit
     remaining.positive? && !lost
   end
 
-  # Runs the block inside.
+  # Runs the block while the lock is held.
   def enter(hold)
     @inside = true
     holds?("inside", hold, token: hold.token, **{ slot: hold.slot }.compact)
@@ -87,7 +87,7 @@ rescue StandardError => e
   visit.error(e)
 end
 
-# Pays once. The database refuses a payment whose token is lower than one that it has seen.
+# Pays once. The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such rows out.
 def charge(visit, hold, order)
   File.open(order, "a+") do |rows|
     rows.sync = true

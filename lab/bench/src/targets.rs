@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::ledger::Ledger;
 
-/// A row of the promise. It is met if all its figures are.
+/// A row of the promise. It is met if all its targets are.
 pub struct Row {
     pub what: &'static str,
     pub targets: &'static [Target],
@@ -67,8 +67,8 @@ impl Verdict {
         self.missed_by() <= 0.0
     }
 
-    /// By which share of the bound: 0.1 is ten per cent worse than promised, a negative one is better. NaN was not
-    /// measured and misses.
+    /// Returns by which share of its bound a value misses: 0.1 is ten per cent worse than promised, a negative share is
+    /// better. NaN, the figure of a measurement without values, misses by infinity.
     pub fn missed_by(&self) -> f64 {
         let by = match self.target.bound {
             Bound::AtMost(bound) => self.value / bound - 1.0,

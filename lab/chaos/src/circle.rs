@@ -1,4 +1,4 @@
-//! Deadlocks when nothing disturbs: one is refused at once, and none is seen where there is none.
+//! Deadlocks while there is no fault: a cycle of two is refused at once, and a wait that may end is not refused.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub fn check(server: &Server) -> Vec<String> {
             found.push(format!("{number} should wait for `{key}`, not {:?}", waiters()));
         }
     };
-    // bob waits twice, for alice and for carol. alice may wait for him in either order: the wait for carol may end.
+    // bob waits twice, for alice and for carol, so alice may wait for bob: carol may let him go on. In both orders.
     for keys in [["{c}a", "{c}c"], ["{c}c", "{c}a"]] {
         let two = keys.map(|key| {
             let bob = ask(server, key, "bob");

@@ -1,5 +1,5 @@
-//! Locks that a thread of another module deletes while a client waits for them: each is free at once, for the first in its
-//! queue, and the end of the session that had it ends no later hold.
+//! Locks that a thread of another module deletes while a client waits for them. Each lock is free at once for the first
+//! in its queue, and the end of the session that kept the deleted hold does not end the next hold.
 
 use std::io::ErrorKind;
 use std::thread::JoinHandle;
@@ -27,8 +27,8 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// Has a lock deleted for which a client waits, unless a fault keeps clients from taking it. Returns whether the other
-    /// module deletes.
+    /// Takes a lock, begins to wait for it, and has the other module delete it. Returns whether it was deleted; true,
+    /// too, if a fault keeps clients from taking the lock.
     pub fn delete(&mut self, server: &Server) -> bool {
         let number = self.keys.len();
         let Some((first, next)) = KINDS.get(number % KINDS.len()) else { return false };
@@ -50,7 +50,7 @@ impl Waiters {
         by_thread(&mut admin, &key)
     }
 
-    /// Has a lock of each kind deleted when nothing disturbs. Returns all violations, and leaves no lock.
+    /// Has a lock of each kind deleted while there is no fault. Returns all violations, and leaves no lock.
     pub fn finish(&mut self, server: &Server) -> Vec<String> {
         let before = self.threads.len();
         let deletes = KINDS.iter().all(|_| self.delete(server)) && self.threads.len() == before + KINDS.len();
@@ -95,7 +95,7 @@ fn wait(port: u16, holder: Client, request: &str, key: &str) -> Option<String> {
         }
     }
     [key.to_owned(), format!("{key}-too")].iter().for_each(|key| {
-        // A lock that is left is deleted in the end.
+        // A release may fail: `finish` deletes the lock.
         let _ = client.outcome(format!("DLOCK.RELEASE {key} next ALL"));
     });
     None

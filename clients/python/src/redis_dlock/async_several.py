@@ -123,7 +123,7 @@ class DSemaphore:
         self._taken.forget(permit)
 
     async def locked(self) -> bool:
-        """Returns whether it would have to wait for a permit."""
+        """Returns whether `acquire` would have to wait for a permit."""
         [found] = await Wire(self.redis, self.name).ask([("DLOCK.INFO", self.name)], redis_py.latest())
         return is_full(found, self.limit)
 
@@ -153,7 +153,7 @@ class DSemaphore:
             for permit, _ in self._taken.take(1):
                 await permit.__aexit__(kind, value, traceback)
         except LockError as error:
-            # The block has released it itself.
+            # The block has released the permit itself, so none is left to take.
             if value is None:
                 raise
             attach(value, error, "The permit was not released")

@@ -1,4 +1,4 @@
-"""As `sync_watch`, for asyncio: in a task."""
+"""Renews a hold, binds a session to a new connection, or notices the loss, in a task: `sync_watch` for asyncio."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNSENT = (*redis_py.MOVING, redis_py.Unreachable)
 
 
 class Watch:
-    """Ends with the release of the hold, with its loss, and when the hold is gone."""
+    """Watches a hold until its release, its loss, or until nothing refers to the hold any more."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Watch:
         self._wire = wire
         self._terms = terms
         self._on_lost = on_lost
-        # Keeps no reference to the hold, so that it can go.
+        # Keeps no reference to the hold, so that a hold which nothing else refers to ends its watch.
         self._hold = weakref.ref(hold)
         self._session = hold.connection
         # Whether the session must be bound to another connection, and whether a command that binds it is unanswered.
@@ -67,7 +67,7 @@ class Watch:
         return -math.inf if self.is_lost else self._beats.validity.until
 
     def claims(self) -> float:
-        """As `until`; nothing while the connection of its session has ended, and another is not bound yet."""
+        """Returns what `until` returns, but nothing while the session has no open connection or is being bound."""
         session = self._session
         unbound = session is not None and (self._is_binding or not session.is_open())
         return -math.inf if unbound else self.until()
@@ -200,8 +200,8 @@ class Watch:
                 await self._leave(line)
 
     async def _leave(self, line: Line) -> None:
-        """Closes a connection on which binding failed. If it was not answered, it may still be executed, and the end of
-        its connection would release the hold."""
+        """Closes a connection on which binding failed. If the command that binds is not answered, the server may still
+        execute it, and the end of its connection would then release the hold: `late` of the hold keeps it open."""
         hold = self._hold()
         if hold is not None and hold.connection is not None and line.owes and line.is_open():
             hold.late.append(line)

@@ -125,7 +125,7 @@ class DSemaphore:
         self._taken.forget(permit)
 
     def locked(self) -> bool:
-        """Returns whether it would have to wait for a permit."""
+        """Returns whether `acquire` would have to wait for a permit."""
         [found] = Wire(self.redis, self.name).ask([("DLOCK.INFO", self.name)], redis_py.latest())
         return is_full(found, self.limit)
 
@@ -155,7 +155,7 @@ class DSemaphore:
             for permit, _ in self._taken.take(1):
                 permit.__exit__(kind, value, traceback)
         except LockError as error:
-            # The block has released it itself.
+            # The block has released the permit itself, so none is left to take.
             if value is None:
                 raise
             attach(value, error, "The permit was not released")

@@ -51,7 +51,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Watch:
-    """Ends with the release of the hold, with its loss, and when the hold is gone."""
+    """Watches a hold until its release, its loss, or until nothing refers to the hold any more."""
 
     def __init__(
         self,

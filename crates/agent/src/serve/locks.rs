@@ -225,7 +225,7 @@ pub(super) fn lines<'a>(out: &mut Out, lines: impl ExactSizeIterator<Item = &'a 
     lines.for_each(|line| out.status(line));
 }
 
-/// Returns the client to bind a hold to, or the one that may wait.
+/// Returns the client if a hold is bound to its connection or if it may wait, and 0 otherwise.
 fn sender(call: &Call<'_>, session: &BindTo<SessionId>, waits: bool) -> ClientId {
     let is_known = *session == BindTo::Connection || (waits && !call.is_in_transaction);
     ClientId(if is_known { call.client.id } else { 0 })

@@ -1,4 +1,4 @@
-//! The servers that count.
+//! The servers of a quorum that count towards a majority.
 
 use std::time::{Duration, Instant};
 

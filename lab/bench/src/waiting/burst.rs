@@ -106,6 +106,6 @@ const LOCKS: usize = 10_000;
 const ROUNDS: usize = 3;
 /// From the first lock taken to the first lease end.
 const LINING_UP: Duration = Duration::from_secs(6);
-/// The rest of the `PING` loop.
+/// The pause of the `PING` loop between a reply and the next request.
 const REST: Duration = Duration::from_micros(100);
 const AT_MOST: f64 = 10.0;

@@ -1,5 +1,5 @@
 -- KEYS: permits that are left, ends of leases, channel.
--- ARGV: permits wanted, end of their leases, the client's clock, the end that means none, publishing command, ids.
+-- ARGV: permits wanted, end of their leases, the client's clock, the end that means no end, publishing command, ids.
 -- Lapsed permits are taken back first.
 local lapsed = redis.call('zrangebyscore', KEYS[2], 0, ARGV[3], 'limit', 0, ARGV[1])
 if #lapsed > 0 then

@@ -31,7 +31,7 @@ import org.junit.jupiter.api.extension.ExtensionContext;
  * static final LockServer server = new LockServer();
  * }</pre>
  *
- * <p>A static field has one server for all tests of the class, another field one for each test. The command is
+ * <p>A static field has one server for all tests of the class, an instance field one for each test. The command is
  * {@code DLOCK_COMMAND}, or {@code dlock} on the path; without it, the tests are skipped.
  */
 public final class LockServer implements BeforeAllCallback, BeforeEachCallback, AfterEachCallback, AfterAllCallback {
@@ -63,12 +63,12 @@ public final class LockServer implements BeforeAllCallback, BeforeEachCallback, 
     /** The port of 127.0.0.1 at which clients connect. */
     public synchronized int port() {
         if (process == null) {
-            throw new IllegalStateException("the server runs while tests do");
+            throw new IllegalStateException("the server runs only during the tests that it is registered for");
         }
         return port;
     }
 
-    /** The same as a URL. */
+    /** The URL at which clients connect. */
     public String url() {
         return "redis://127.0.0.1:" + port();
     }
