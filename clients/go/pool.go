@@ -39,8 +39,8 @@ func newPool(profile *profile, address string, size int) *pool {
 	}
 }
 
-// exchange sends commands on a connection of the pool, and returns the replies. It waits for a place until then, and after
-// that at most for `answer` for a connection and the replies.
+// exchange sends commands on a connection of the pool, and returns the replies. It waits for a place until `until`,
+// and then for a connection and the replies, at most for `answer`.
 func (p *pool) exchange(ctx context.Context, until time.Time, answer time.Duration, commands ...command) ([]any, error) {
 	if err := enter(ctx, p.places, until); err != nil {
 		return nil, &unsent{err}
@@ -88,7 +88,7 @@ func (p *pool) exit() { <-p.places }
 
 func (p *pool) hears() { p.heard.Store(int64(time.Since(p.began))) }
 
-// lastHeard returns when the server answered last. Never: when the pool began.
+// lastHeard returns when the server answered last, or when the pool began if it has not answered yet.
 func (p *pool) lastHeard() time.Time { return p.began.Add(time.Duration(p.heard.Load())) }
 
 // take returns an idle connection, or makes one.
@@ -99,8 +99,9 @@ func (p *pool) take(ctx context.Context, until time.Time) (*conn, error) {
 	return p.make(ctx, until)
 }
 
-// makeToWait returns a new connection beside the places, for a caller that has queued to make one since then. One that
-// cannot be made speaks for all that queued meanwhile: thousands of waits whose server dies would be refused one by one.
+// makeToWait returns a new connection that takes no place, for a caller that has queued for `making` since `queued`. If no
+// connection can be made, all callers that queued before the failure get its error at once. Otherwise, thousands of waits
+// whose server dies would fail one after the other.
 func (p *pool) makeToWait(ctx context.Context, queued, until time.Time) (*conn, error) {
 	p.mu.Lock()
 	failed, failure := p.failed, p.failure

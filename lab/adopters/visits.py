@@ -79,10 +79,10 @@ class Visits:
         attempt.released, attempt.release_message = after, said
         if event == "left":
             what = "lost" if line.get("lost") else "kept" if line.get("kept") else "released"
-        # A hold that is over is not known to have been released.
+        # The lease had ended by the program's own count, so the release may have found no hold.
         if what == "released" and not attempt.samples[-1].believes:
             what = "abandoned"
-        # A body that has given up hides what became of the release.
+        # The error of a body that gave up is reported instead of the outcome of the release.
         attempt.release = {"unreachable": "failed", "too-few-replicas": "failed", "abandoned": ""}.get(what, what)
 
     def died(self, at: int) -> None:
@@ -95,7 +95,8 @@ class Visits:
 
 
 def sample(line: Line) -> Sample:
-    """Returns what a program said of its lock, 60 s at most. Some know only whether it is lost: they believe just then."""
+    """Returns what a program said of its lock, cut to 60 s. A program that knows only that the lock is not lost counts as
+    having 1 µs left."""
     remaining = line["remaining"]
     known = int(remaining * 1000) if remaining is not None else int(not line["lost"])
     return Sample(*line["at"], min(known, 60_000_000), line["lost"])

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The recipes in Rust. `cargo test` has built them already.
+# The recipes in Rust.
 set -euo pipefail
 . "$(dirname "$0")/expect.bash"
 
 command -v cargo >/dev/null && command -v sqlite3 >/dev/null || missing 'cargo and sqlite3'
-# With what `make test` builds, so that nothing is built again with other features.
+# The flags are those of `make test`, which has built the recipes already: other features would build all crates again.
 cargo build --locked --quiet --manifest-path "$root/Cargo.toml" --workspace --features tls --examples
 built=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 

@@ -110,7 +110,7 @@ withEachClient(({ key, run, open, kind }) => {
     await assert.rejects(unheeded, ExecutionError);
   });
 
-  test('without the module it says so, and is not taken for a lock that somebody has', async () => {
+  test('without the module, the error says so, and is not that of a lock that is held', async () => {
     const server = await start({ withModule: false });
     const redlock = new Redlock([await open({ at: server.port })], SETTINGS);
     const failure = await redlock.acquire(['job'], 5000).catch((error) => error);

@@ -130,15 +130,15 @@ def replica_of(nodes: list[Node]) -> Iterator[Server]:
 
 
 def takes_over(replica: Server, before: Node) -> bool:
-    """Returns whether the primary before replicates this one. A takeover with an epoch that is taken already is undone by
-    the cluster, and asked for again."""
+    """Lets a replica take over. Returns whether the old primary replicates it. The cluster undoes a takeover whose epoch
+    another node has, too: then this asks for it again."""
     if replica.client.info("replication")["role"] == "slave":
         assert command(replica.client, "CLUSTER", "FAILOVER", "TAKEOVER") == b"OK"
     return bool(before.client.info("replication")["role"] == "slave")
 
 
 async def test_a_session_begins_on_the_next_primary(kit: Kit, nodes: list[Node]) -> None:
-    """The client still takes the one before for the primary."""
+    """The client still takes the old primary for the primary."""
     with replica_of(nodes) as replica:
         own = cluster_of(kit, nodes[1])
         name = next(name for name in NAMES if with_slot(nodes, name)[0] is nodes[0])

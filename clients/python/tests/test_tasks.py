@@ -247,8 +247,7 @@ async def test_a_lock_stays_at_least_so_long(kit: Kit, client: redis.Redis) -> N
 
 
 async def test_a_short_lease_is_renewed_and_stays(kit: Kit, client: redis.Redis) -> None:
-    # A renewal without an answer may have cut the hold to this lease, and `remaining` then says so: it has to be so long
-    # that a busy machine answers in time.
+    # Renewals ask for what is left of `at_least`, so `remaining` does not fall to this lease while one has no answer.
     lock = kit.extra("job", at_least=600, timeout=6, auto_renewal=True)
     assert await lock.acquire()
     lost, before = lock.lost, client.info("commandstats").get("cmdstat_dlock.renew", {"calls": 0})["calls"]

@@ -76,7 +76,7 @@ impl Listener {
             Listen::Tcp(address) => {
                 let is_allowed = access.is_remote && access.has_login;
                 if !is_allowed && !address.ip().is_loopback() {
-                    let why = "other machines could connect there: say so, and set a password";
+                    let why = "other machines could connect there: this needs --remote and a password";
                     return Err(io::Error::new(ErrorKind::PermissionDenied, why));
                 }
                 let listener = std::net::TcpListener::bind(address)?;

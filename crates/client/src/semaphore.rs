@@ -25,8 +25,7 @@ use crate::options::{Mode, Terms, Wait};
 ///
 /// Each acquisition has its own owner, lease and token. A task that waits for more permits while it holds some may wait
 /// forever: take all of them with one [`acquire_many`](Semaphore::acquire_many). Not offered over a quorum, whose
-/// servers
-/// would admit more than the limit.
+/// servers would admit more than the limit.
 #[derive(Clone)]
 pub struct Semaphore {
     backend: Backend,

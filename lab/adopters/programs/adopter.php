@@ -60,7 +60,8 @@ final class Visit
     {
         $this->redis = connected();
         $this->id = ++self::$visits;
-        // The store cannot ask replicas, so behind Sentinel its locks are not those of other programs.
+        // The store cannot wait for replicas to acknowledge a grant. Where other programs do, its locks have names of their
+        // own (a prefix), because they may be lost in a failover.
         $this->resource = getenv('ADOPTER_OWN').$resource;
         $this->tell('asking', ['lock' => $this->resource, 'lease' => $lease, 'wait' => $wait]);
     }

@@ -60,8 +60,8 @@ SLOT_PAUSE = 0.05
 # The first and the longest pause between two attempts to reach a server, in seconds.
 OUTAGE_PAUSE = 0.05
 OUTAGE_LONGEST_PAUSE = 1.0
-# How long a pool may take to connect before a connection beside it is made, in seconds. It repeats as the client is
-# configured to, with pauses that may be longer than a wait.
+# How long a pool may take to connect, in seconds; then a connection is made without the pool. The pool repeats attempts as
+# the client is configured to, with pauses that may be longer than the caller waits.
 LENDING = 0.5
 # How long a call that does not wait for a lock may take, in seconds, with all repeats of its commands.
 ANSWER = 5.0
@@ -69,7 +69,7 @@ ANSWER = 5.0
 # server may answer, in seconds.
 CLEANING = 5.0
 CLEANING_SEEN = 0.05
-# For how much of it an interpreter or an event loop waits that ends, in seconds.
+# How long an interpreter or event loop that ends waits for the cleanup, in seconds.
 CLEANING_AT_END = 2.0
 
 
@@ -97,12 +97,12 @@ class Outage:
 
     def __init__(self) -> None:
         self._pause = 0.0
-        # The last error that is no silence.
+        # The last error that is not a timeout.
         self._word: Exception | None = None
 
     def pause(self, left: float, error: Exception) -> float:
-        """Returns the seconds to wait before the next attempt. Raises the error if it is final, or no time is left: then
-        the last one that is no silence, since the limit may only have cut the last attempt short."""
+        """Returns the seconds to wait before the next attempt. Raises the error if it is final. If no time is left, raises
+        the last error that is not a timeout: the limit may have cut the last attempt short."""
         reason = error.reason if isinstance(error, Unreachable) else error
         self._word = self._word if isinstance(reason, TimeoutError) else reason
         if left <= 0 or isinstance(reason, (AuthenticationError, AuthorizationError)):
@@ -131,7 +131,7 @@ class Repeats:
         return self._failures > 0
 
     def step(self) -> float:
-        """Returns until when the next attempt may take."""
+        """Returns the time by which the next attempt has to end."""
         return min(self._until, time.monotonic() + STEP)
 
     def pause(self, error: Exception) -> float:
@@ -157,7 +157,7 @@ class Crowd:
     leaves connections to the rest of the program. One that finds no room waits on its own connection from the start."""
 
     # Sets, because one step adds to them or removes from them: no lock is needed that an interrupt could leave locked.
-    # Nothing else keeps an acquisition that an interrupt ended between its step into the crowd and the block.
+    # The sets are weak, because nothing removes an acquisition that an interrupt ends between `__enter__` and the block.
     _present: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Crowd]] = weakref.WeakKeyDictionary()
 
     def __init__(self, pool: Any) -> None:
@@ -290,7 +290,7 @@ def _idle(pool: Any) -> Any:
 
 def _counts_use(pool: Any) -> None:
     """Counts a connection as in use, as redis-py does, which counts it as idle again when it is released."""
-    # Without a manager there is no counter: to find that out twice takes longer than the rest.
+    # Without a manager nothing is counted. The check here spares two in the recorder, which take longer than the rest.
     if recorder is not None and providers.get_observability_instance().get_provider_manager() is not None:
         name = attributes.get_pool_name(pool)
         for state, change in ((attributes.ConnectionState.IDLE, -1), (attributes.ConnectionState.USED, 1)):
@@ -302,8 +302,8 @@ class _NoneLeft(Exception):
 
 
 class _OpenOnes:
-    """A pool that has only its open connections, and makes none. Its own code takes one: under its lock, so that no other
-    thread can take it between the look and the taking."""
+    """Shows a pool's open connections only, to the pool's own code, which then makes none. That code holds the pool's lock,
+    so that no other thread takes the connection between the check and the removal."""
 
     def __init__(self, pool: Any) -> None:
         self.__dict__["_all"] = pool
@@ -319,7 +319,7 @@ class _OpenOnes:
         return self
 
     def pop(self) -> Any:
-        """As that of the list of the idle connections."""
+        """Replaces `pop` of the list of idle connections."""
         idle = self._all._available_connections
         if not idle or not _is_open(idle[-1]):
             raise _NoneLeft
@@ -327,11 +327,11 @@ class _OpenOnes:
 
     @property
     def pool(self) -> _OpenOnes:
-        """As the queue of a `BlockingConnectionPool`."""
+        """Replaces the queue of a `BlockingConnectionPool`."""
         return self
 
     def get(self, **limits: Any) -> Any:
-        """As that of this queue."""
+        """Replaces `get` of this queue."""
         try:
             connection = self._all.pool.get_nowait()
         except queue.Empty:
@@ -346,7 +346,7 @@ _GETTERS = (ConnectionPool.get_connection, BlockingConnectionPool.get_connection
 
 
 def _readable(sock: Any) -> bool:
-    # Looked up each time: eventlet takes it away. It needs no file of its own, unlike the default selector.
+    # `poll` is looked up each time, because eventlet removes it. The default selector would need a file descriptor.
     poll = getattr(select, "poll", None)
     if poll is not None:
         poller = poll()
@@ -373,7 +373,7 @@ def packed(connection: Any, commands: Iterable[Command]) -> list[Any]:
 
 @functools.lru_cache(maxsize=16)
 def limits_reading(kind: type) -> bool:
-    """Returns whether connections of this class take the limit of a reply, which then costs nothing if it has arrived."""
+    """Returns whether `read_response` of this class takes a time limit. Setting the limit of a socket instead takes longer."""
     return "timeout" in inspect.signature(kind.read_response).parameters  # type: ignore[attr-defined]
 
 
@@ -388,7 +388,7 @@ def pool_is_full(error: Exception) -> bool:
 
 
 def unreachable(error: Exception) -> Unreachable:
-    """Returns what is said of a cluster whose slots do not come to rest."""
+    """Returns the error to raise when the slots of a cluster keep moving."""
     return error if isinstance(error, Unreachable) else Unreachable(ConnectionError(str(error)))
 
 
@@ -399,7 +399,7 @@ def wrong_type(error: ResponseError) -> bool:
 
 def may_be_executed(error: Exception) -> bool:
     """Returns whether a command with this error may have been executed: it has no reply, or its wait was ended, or an
-    agent has no answer of its servers. A server that starts says something else with the agent's code."""
+    agent has no answer of its servers. Agents and servers that start both reply `LOADING`; the text tells them apart."""
     if isinstance(error, (ResponseError, NotPrimary)):
         return str(error).startswith("UNBLOCKED ")
     if isinstance(error, BusyLoadingError):

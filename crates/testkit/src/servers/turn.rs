@@ -235,8 +235,8 @@ mod tests {
         })
     }
 
-    /// The server frees a large lock that has ended in a thread of its own, and the allocator returns its pages in
-    /// another one.
+    /// A thread of the server frees a large lock that has ended, and a thread of the allocator returns its pages: work
+    /// that makes nobody wait.
     #[test]
     fn only_the_main_thread_counts() {
         let main_thread_waits = counted(std::process::id(), || {

@@ -39,7 +39,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
     let leader = match round.system.0.made {
         Made::Etcd => etcd::leader(&addresses).await?,
         Made::ZooKeeper => zookeeper::leader(&addresses).await?,
-        // All servers are equal: this is the one that all clients ask first.
+        // The only server, the primary, or the one that all clients ask first.
         Made::Dlock | Made::DlockReplica | Made::DlockQuorum | Made::Redlock | Made::Postgres => 0,
     };
     let work = Rc::new(Work::default());
@@ -63,8 +63,9 @@ pub async fn run(round: &mut Round) -> Result<()> {
     if after.is_empty() {
         return failed(format!("no grant within {} s of the end of the leader", LONGEST.as_secs()));
     }
-    // The longest time without a grant: one that was on its way when the leader died does not count. The look cuts off
-    // the last pause; it counts only as an interruption whose end was not seen.
+    // The longest time without a grant; a grant that was on its way when the leader died does not end it. The end of the
+    // measurement cuts off the last pause. A long last pause counts, but its length is not known: `gap` is `None` if it is
+    // the longest.
     let starts = [killed].into_iter().chain(after.iter().copied());
     let cut = after.last().filter(|last| end - **last > PAUSE).map(|_| end);
     let ends = after.iter().copied().chain(cut);
@@ -82,7 +83,7 @@ pub async fn run(round: &mut Round) -> Result<()> {
     Ok(())
 }
 
-/// Waits until clients have got in for a while without a long pause. Returns the end.
+/// Waits until clients have got in for a while without a long pause. Returns the time at which it stopped.
 async fn look(work: &Work, killed: Instant) -> Instant {
     let mut steady = killed;
     loop {
@@ -141,10 +142,10 @@ async fn work_on(mut client: Client, system: System, addresses: Vec<String>, wor
     }
 }
 
-/// How long it looks at least; in this time grants are counted.
+/// How long `look` waits at least. Grants are counted in this time.
 const LOOK: Duration = Duration::from_secs(6);
 
-/// How long it looks at most: more than twice the 7 s after which etcd gives up a request.
+/// How long `look` waits at most: more than twice the 7 s after which etcd gives up a request.
 const LONGEST: Duration = Duration::from_secs(15);
 
 /// How long nobody may get in until the work counts as interrupted.

@@ -55,7 +55,7 @@ fn server(folder: &Path, port: u16, with_module: bool, settings: &[&str]) -> Res
     let dir = folder.to_string_lossy().into_owned();
     let port = port.to_string();
     command.extend(["--bind", "127.0.0.1", "--port", &port, "--dir", &dir, "--save", ""].map(str::to_owned));
-    // A file that a fork writes for a replica would be counted as written for locks.
+    // The sync of the replica begins at once. It is diskless by default: a file would be counted as written for locks.
     command.extend(["--repl-diskless-sync-delay", "0"].map(str::to_owned));
     command.extend(settings.iter().map(|word| (*word).to_owned()));
     if with_module {
@@ -79,7 +79,7 @@ async fn said(address: &str) -> Result<String> {
     })
 }
 
-/// Whether a replica confirms a write.
+/// Fails unless a replica confirms a write.
 async fn replicated(address: &str) -> Result<()> {
     let mut connection = Client::open(format!("redis://{address}"))?.get_multiplexed_async_connection().await?;
     let mut pipe = redis::pipe();
@@ -94,7 +94,7 @@ async fn wait_until_counted(servers: &mut Servers, on_disk: bool) -> Result<()> 
     let quorum = &quorum;
     answers(&mut servers.processes, || async move { quorum.answers().await }).await?;
     if !on_disk {
-        // The slowest of them counts, too, after this time.
+        // The slowest member counts, too, after this time.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     Ok(())

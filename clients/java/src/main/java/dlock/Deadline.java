@@ -71,7 +71,7 @@ final class Deadline {
         return never ? Long.MAX_VALUE : left / 1_000_000 + (left % 1_000_000 == 0 ? 0 : 1);
     }
 
-    /** Returns the argument of {@code BLOCK}: 0 forever. */
+    /** Returns the argument of {@code BLOCK}: 0 if it never passes, {@code NOT_AT_ALL} if it has passed. */
     long block() {
         return never ? 0 : hasPassed() ? DedicatedConnection.NOT_AT_ALL : leftMillis();
     }
