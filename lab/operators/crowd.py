@@ -57,7 +57,7 @@ class Crowd:
             assert not thread.is_alive(), "a program does not end"
 
     def turn_to(self, port: int) -> None:
-        """Has all programs connect to another server, as an address does that moves."""
+        """Has all programs connect to another server, as if their address had moved."""
         self.port = port
 
     def progress(self, holds: int = 10, limit: float = 30) -> bool:
@@ -82,7 +82,7 @@ class Crowd:
         return found
 
     def lost(self) -> int:
-        """Returns how many holds ended before their work, as their programs were told then or by the release."""
+        """Returns how many holds ended before the work was done, as programs learned meanwhile or from the release."""
         return sum(not hold.kept for hold in self.holds)
 
     def _granted(self) -> list[int]:

@@ -15,7 +15,7 @@ use redis_module::alloc::RedisAlloc;
 /// Allocates in the server, which counts it in `used_memory`.
 pub struct Allocator;
 
-/// The largest piece that glibc keeps unmerged, in bytes (`M_MXFAST` without its own 8).
+/// The largest piece that glibc keeps unmerged, in bytes: `M_MXFAST` (128) less the 8 in which it keeps the size.
 const SMALL: usize = 120;
 /// How many small pieces are freed before the allocator merges them.
 const MERGED_AT_ONCE: u32 = 1024;

@@ -73,9 +73,9 @@ impl Flags {
     }
 }
 
-/// Returns the time of the running command where the server keeps one, else the machine's time. It stands still in a
-/// transaction, in a script, and in what the server calls meanwhile. When it calls the module at another time, it sets
-/// its clock first.
+/// Returns the time of the running command where the server keeps one, else the machine's time. The time of
+/// a command stands still in a transaction, in a script, and in what the server calls meanwhile. Before the server
+/// calls the module outside a command, it sets its clock.
 pub fn now() -> Now {
     // SAFETY: the function takes nothing and reads the server's cached clock.
     match unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) } {
@@ -202,8 +202,9 @@ impl Context<'_> {
     /// replicas are there or the disk fails; nothing, if the key is on another node. Runs a command, which may remove an
     /// expired key: no key is open meanwhile. See `key::permission`.
     ///
-    /// The command changes nothing, and runs under the rules for scripts: it sets an earlier expiry, if there is one and
-    /// if the end of time is earlier. An operator may have taken one of the two commands away (`rename-command`).
+    /// The command runs under the rules for scripts, and changes nothing: it sets the expiry to the end of time, but
+    /// only if the key has a later one (`XX LT`). An operator may have taken `PEXPIREAT` away (`rename-command`): then
+    /// `EXPIREAT` asks.
     pub fn permission(&mut self, key: &KeyName) -> Permission {
         let is_done = match self.probe(c"PEXPIREAT", c"9223372036854775807", key) {
             Err(libc::ENOENT) => self.probe(c"EXPIREAT", c"9223372036854775", key),

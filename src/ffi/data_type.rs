@@ -161,10 +161,10 @@ struct Running {
     has_removed: Cell<bool>,
 }
 
-/// The innermost one; null if there is none.
+/// The innermost running call; null if there is none.
 static RUNNING: UnderLock<Cell<*const Running>> = UnderLock::new(Cell::new(null()));
 
-/// Has the call forgotten, even if it panics: the one around it runs again.
+/// Forgets a call when it ends, even by a panic: the call around it, if any, is the innermost again.
 struct Forgotten<'a>(&'a Cell<*const Running>, *const Running);
 
 impl Drop for Forgotten<'_> {
@@ -173,7 +173,8 @@ impl Drop for Forgotten<'_> {
     }
 }
 
-/// Runs a call that removes this key of the context's database if it has expired: its result, and whether that was so.
+/// Runs a call that removes this key of the context's database if the key has expired. Returns the result of the call,
+/// and whether it removed the key.
 ///
 /// # Safety
 /// `context` and `name` must be live, and the context stay in its database, until `call` returns.
@@ -248,8 +249,8 @@ extern "C" fn aux_load(io: *mut raw::RedisModuleIO, _version: c_int, _when: c_in
     super::OK
 }
 
-/// Runs the `body` of a callback on the lock that it is about. It uses no state of the module: the server may save on another
-/// thread.
+/// Runs the `body` of a callback on the lock that the callback is about. The `body` uses no state of the module: the
+/// server may save on another thread.
 fn on_lock<T>(entry: &str, fallback: T, value: *const c_void, body: impl FnOnce(&Lock) -> T) -> T {
     // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it during the callback.
     caught(entry, fallback, || body(unsafe { &*value.cast::<Lock>() }))

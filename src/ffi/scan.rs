@@ -9,7 +9,8 @@ use super::context::{Context, machine_time};
 use super::data_type::{self, DISTRLOCK};
 use super::hooks::detached;
 
-/// How many keys, and how many places of the server's table, are looked at: a flush in the background takes no longer.
+/// How many keys, and how many places of the server's table, are looked at. The limit keeps the search short: even a
+/// flush in the background waits for it.
 const MOST: u32 = 10_000;
 
 struct Search {

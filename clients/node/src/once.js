@@ -53,17 +53,17 @@ async function onceAtAll(acquire, stays, run) {
  * @returns {Promise<boolean>} whether it ran
  */
 async function onceInSuccess(acquire, stays, lease, run) {
-  // The grant with this lease shows that the server allows so long a one.
+  // The grant shows that the server allows a lease as long as the lock stays.
   const lock = await unlessTaken(acquire({ lease: Math.max(stays, lease) }));
   if (!lock) return false;
   const began = performance.now();
   try {
     await answered(lock.extend(lease)); // without an answer, the longer lease is renewed
     await run(lock);
-    // While no server answers, the lease is tried again: the success must not be forgotten.
+    // While no server answers, the renewal is tried again: the success must not be forgotten.
     while (!(await answered(lock.extend()))) await pause(PAUSE, lock.signal);
   } catch (error) {
-    await lock.free().catch(() => {}); // then the lease ends it
+    await lock.free().catch(() => {}); // a hold that is not released ends with its lease
     throw error;
   }
   await lock.releaseIn(Math.max(1, Math.ceil(stays - (performance.now() - began))));

@@ -16,8 +16,8 @@ const { checkLabel } = require('./owners.js');
  * @property {number} replicas
  * @property {number} replicasTimeout
  * @property {number} maxHold may be Infinity
- * @property {number} atLeast 0: it ends with its release
- * @property {boolean} renew it renews itself from the grant on
+ * @property {number} atLeast 0: the hold ends with its release
+ * @property {boolean} renew the hold is renewed from the grant on
  * @property {string} owner what the owner begins with
  * @property {AbortSignal | undefined} signal
  */
@@ -41,7 +41,7 @@ const NAMES = [...Object.keys(DEFAULTS), 'signal'];
 const MODES = ['exclusive', 'read', 'write'];
 /** The shortest lease: client and server count whole ms, so a lease of 2 ms is certain for no moment. */
 const SHORTEST = 3;
-/** A lease below, in ms, may be meant in seconds. */
+/** A lease shorter than this, in ms, may be meant in seconds. */
 const SHORT = 300;
 
 /**

@@ -240,5 +240,5 @@ pub const CLEANUP: Duration = Duration::from_millis(60);
 /// limit of the wait.
 const RELEASE: Duration = Duration::from_millis(40);
 
-/// How much longer it may take because of replicas.
+/// The most of [`Reporter::replicas_take`] that a failed acquisition waits for.
 const RELEASE_ON_REPLICAS: Duration = Duration::from_secs(1);

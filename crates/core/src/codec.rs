@@ -7,14 +7,14 @@
 //! lock    = version, holds, hold × holds             (times relative to 0)
 //! effect  = 16 × version + kind, clock, body         (times relative to the clock)
 //! version = 1; 2 if there is a kind or a request that version 1 does not know; 3 if a hold has a cap or
-//!           a number
+//!           a slot
 //! kind    = 0 put, TTL anew | 1 put, TTL kept | 2 remove exclusive | 3 remove shared | 4 remove both | 5 sweep |
 //!           6 put, TTL left alone (version 2 and later); releases before 0.2 add 8 while there are waiters, which is
 //!           ignored
 //! body    = put: hold | remove: owner flag, owner | sweep: nothing
 //! hold    = flags, owner, count, lease, [deadline,] token, [request,] [cap,] [slot]
 //! flags   = 1 shared | 2 owner is a UUID | 4 deadline is reference + lease, and left out | 8 has a request |
-//!           16 has a cap (version 3) | 32 is shared and has a number (version 3)
+//!           16 has a cap (version 3) | 32 is shared and has a slot (version 3)
 //! request = 0 acquire | 1 racquire | 2 rlock | 3 wlock | 4 release | 5 sacquire | 6 macquire, length, id
 //! owner   = 16 bytes | length, bytes
 //! token   = relative to the reference in µs

@@ -21,7 +21,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Adds what was being done to an error.
+/// Adds to an error what was being done.
 pub trait Doing<T> {
     fn doing(self, what: &str) -> Result<T>;
 }

@@ -28,7 +28,7 @@ enum During {
 
 const LEASE: Duration = Duration::from_millis(2000);
 
-/// How much longer than a lease after the kill a second client may have to wait: clocks drift, and servers start.
+/// How much longer than a lease a second client may wait for the lock after the kill: clocks drift, and servers start.
 const SLACK: Duration = Duration::from_millis(2500);
 
 struct Scene {
@@ -76,7 +76,7 @@ impl Scene {
             self.servers[2].boot();
         }
         let watch = Stopwatch::start();
-        // A lease that a busy machine does not outlast.
+        // The lease is so long that it ends after the checks below, even on a busy machine.
         let next = acquired(&mut rival, "DLOCK.ACQUIRE k b PX 20000 BLOCK 20000");
         let took = watch.elapsed();
         assert!(took < LEASE + SLACK, "{victim:?} {during:?}: {took:?}");

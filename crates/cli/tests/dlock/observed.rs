@@ -270,7 +270,7 @@ fn logs_of_several_servers_are_merged() {
     assert_eq!(owners, ["a", "b"], "the newest last");
 }
 
-/// The reply to a request for that path.
+/// The reply to a request, such as `GET /metrics`.
 fn get(address: &str, request: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(format!("{request} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())?;

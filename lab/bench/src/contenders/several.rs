@@ -10,7 +10,7 @@ use crate::load::Load;
 use crate::owners;
 use crate::resp::{Expect, Request};
 
-/// By name and label; the names end with how many locks.
+/// The rows of the page, by name and label. A contender has the name of its row, followed by the number of locks.
 pub const SEVERAL: [(&str, &str); 3] = [
     ("macquire", "MACQUIRE PX + RELEASE of each"),
     ("set-all", "script: SET NX PX of all or none + script"),

@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// Longer than any test: no lock lapses.
 const LEASE_MS: u64 = 600_000;
 
-/// The end of the names that the client acquires which asks Sentinel.
+/// The suffix of the locks of the client that finds the primary through Sentinel.
 const THROUGH: &str = "through-sentinel";
 
 struct Grant {
@@ -29,7 +29,7 @@ struct Grant {
 
 struct Field {
     begin: Instant,
-    /// All names are in this slot.
+    /// The hash tag with which all names begin, so that they are in one slot. Empty outside a cluster.
     tag: &'static str,
     is_over: AtomicBool,
     grants: Mutex<Vec<Grant>>,

@@ -80,7 +80,8 @@ impl<T> Engine<T> {
         &mut self.parts.memory
     }
 
-    /// Takes the event on the key of the running command with that index, if the caller has nothing else to send.
+    /// Takes the event on a key of the running command, with the index of that key, if the caller has nothing else to
+    /// send.
     #[inline]
     pub fn take_own_event(&mut self) -> Option<(usize, Event)> {
         self.parts.outbox.take_own_event()

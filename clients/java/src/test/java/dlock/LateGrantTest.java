@@ -132,7 +132,7 @@ final class LateGrantTest {
             CompletableFuture<Hold> asking =
                     client.lock(name).withLease(kinds().get(i).apply(Duration.ofSeconds(9))).acquireAsync();
             if (i == 2) {
-                // Without an answer to its greeting it asks for nothing.
+                // The connection of a session sends no request before its greeting is answered.
                 Thread.sleep(200);
                 proxy.speak();
             } else {
@@ -147,7 +147,7 @@ final class LateGrantTest {
         }
     }
 
-    /** The cap counts from the grant, which an earlier copy got, so what confirms it is cut. */
+    /** The cap counts from the grant, which an earlier copy got, so the server cuts the renewal that confirms it. */
     @Test
     void a_repeat_whose_cap_is_near_lasts_no_longer_than_on_the_server() throws Exception {
         Duration lease = Duration.ofSeconds(4);
