@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A session of 3 s that was opened at 0 keeps holds with a lease of 30 s that were granted at 0.8.
+// kept returns a session of 3 s that was opened at 0, and a hold that it keeps, granted at 0.8 with a lease of 30 s.
 func kept() (*opening, *validity, *binding) {
 	session := opened(seconds(0), seconds(0), "s", 3*time.Second)
 	lease := newValidity(seconds(0.8), seconds(0.8), 30*time.Second, false)
@@ -82,7 +82,7 @@ func TestAHoldIsCertainForAsLongAsItsSession(t *testing.T) {
 	}
 }
 
-// While the session lives, the server keeps two thirds of the lease ahead, beyond what the grant was for.
+// While the session lives, the server extends the lease as soon as less than two thirds of it are left.
 func TestASessionKeepsAHoldBeyondItsLease(t *testing.T) {
 	o := opened(seconds(0), seconds(0), "s", time.Minute)
 	v := newValidity(seconds(0), seconds(0), 3*time.Second, false)

@@ -24,7 +24,7 @@ type profile struct {
 	last context.Context
 }
 
-// isPlain returns whether no option is set that has no effect on borrowed connections: the other client decides those.
+// isPlain returns whether all options are unset that borrowed connections ignore: the other client decides them.
 func (p *profile) isPlain() bool {
 	return p.user == "" && p.password == "" && p.login == nil && p.database == 0 && p.tls == nil && p.dial == nil
 }

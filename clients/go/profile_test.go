@@ -26,7 +26,7 @@ func TestAClientShowsNoPassword(t *testing.T) {
 	}
 }
 
-// A password that is replaced: each new connection has the one of now, also that of a wait.
+// After a password is replaced, each new connection logs in with the new one, also the connection of a wait.
 func TestEachConnectionHasTheLoginOfNow(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

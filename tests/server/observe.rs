@@ -214,7 +214,7 @@ fn the_module_tells_of_lapses_that_it_notices_first() {
     let seen = events(&server, "__keyevent@0__:*", |client| drop(client.run("DLOCK.RLOCK k c")));
     assert!(seen.contains(&"dlock.lapse k".to_owned()) && seen.contains(&"dlock.acquire k".to_owned()), "{seen:?}");
     assert_eq!(seen.len(), 2, "{seen:?}");
-    // A whole key that ends is the server's to tell.
+    // The server itself tells of the end of a whole key.
     let seen = events(&server, "__keyevent@0__:*", |client| {
         client.int("DLOCK.ACQUIRE short a PX 20");
         client.outlive("short");

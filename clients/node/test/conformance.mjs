@@ -14,7 +14,7 @@ const OPEN = {
   'node-redis'(port) {
     const client = createClient({ socket: { host: '127.0.0.1', port } });
     client.on('error', () => {});
-    client.connect().catch(() => {}); // an acquisition says so
+    client.connect().catch(() => {}); // an acquisition reports the failure
     return client;
   },
 };
@@ -22,7 +22,7 @@ const open = OPEN[process.argv[2]];
 const locks = new Map();
 const cancelled = new Error('cancelled');
 
-/** A client and its session, which all locks that are named share. */
+/** A client and its named session, which all locks with `named` share. */
 let shared;
 
 async function sharedBy(port) {

@@ -12,7 +12,7 @@ _numbers = itertools.count(os.getpid() * 97)
 
 
 def free_port() -> int:
-    """Returns a port where nobody listens, and that no other suite takes as long as this process runs."""
+    """Returns a port where nobody listens, and that no other suite takes while this process runs."""
     while True:
         port = 11_000 + next(_numbers) % 10_000
         held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -93,7 +93,7 @@ impl Servers {
         })
     }
 
-    /// Returns a client of each server, for subcommands that take several servers for no quorum.
+    /// Returns a client of each server, for subcommands to which several servers are no quorum.
     pub fn each(&self) -> Result<Vec<Client>, Error> {
         self.urls()?.into_iter().map(|server| self.one(server)).collect()
     }

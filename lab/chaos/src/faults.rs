@@ -37,7 +37,7 @@ pub struct Servers {
     /// The settings of every server.
     setup: Setup,
     scenario: Scenario,
-    /// A server does not open a key for writing once in this many times.
+    /// A server refuses to open a key for writing, once in this many times.
     refusals: Option<NonZeroU64>,
     control: Control,
     clock: Option<JumpingClock>,
@@ -82,8 +82,8 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Has a server refuse to open keys for writing, now and then, if the run wants that. A server that saves without a
-    /// fork does so.
+    /// Has a server refuse to open keys for writing, now and then, if the run wants that. A server refuses it by itself
+    /// while it saves without a fork.
     fn refuse(&self, server: &Server) -> std::result::Result<(), String> {
         let Some(once_in) = self.refusals else { return Ok(()) };
         server.client().attempt(format!("DLOCK.PANIC {} REFUSE {once_in}", KEYS[0])).map(drop)
@@ -110,7 +110,7 @@ impl Servers {
         std::iter::once(&mut self.primary).chain(&mut self.replica)
     }
 
-    /// All that take locks from clients: the primary, or both nodes of a cluster.
+    /// The servers that grant locks to clients: the primary, or both nodes of a cluster.
     pub fn nodes(&self) -> impl Iterator<Item = &Server> {
         let other = self.replica.as_ref().filter(|_| self.scenario == Scenario::Slots);
         std::iter::once(&self.primary).chain(other)
@@ -231,7 +231,7 @@ impl Servers {
         self.all().for_each(|server| server.client().ok("CONFIG SET maxmemory 0"));
     }
 
-    /// Moves the clock of the server, and back before it is further off than [`FARTHEST_US`].
+    /// Moves the clock of the server: towards the real time if it is further off than [`FARTHEST_US`].
     pub fn jump(&mut self, choice: u64) -> Result<Fault> {
         let clock = self.clock.as_mut().ok_or_else(|| Failure("a clock that does not jump".into()))?;
         let begin = now();
@@ -278,7 +278,7 @@ fn no_replica() -> Failure {
     Failure("no replica".into())
 }
 
-/// Jumps turn back beyond this.
+/// Beyond this offset, the clock jumps back towards the real time.
 const FARTHEST_US: i64 = 4_000_000;
 /// For how long a busy server may use a time that it has read.
 const A_TURN_US: u64 = 20_000;

@@ -1,4 +1,4 @@
-//! A disk that is full: a write that the AOF cannot take is refused, and happens when there is room.
+//! A disk that is full: commands that write are refused, and waiters are granted the lock when there is room again.
 
 use crate::support::{Server, lock_info, soon};
 

@@ -210,7 +210,7 @@ class Wire(Way):
         return redis_py.Crowd.room(source) and (not attempt.lent or redis_py.has_open_connection(source))
 
     async def _wait(self, attempt: Acquisition) -> None:
-        """Waits on a connection of its own, `lines[0]`. During a move to a new one, `lines[1]` is the former connection."""
+        """Waits on a connection of its own, `lines[0]`. During a move to a new one, `lines[1]` is the former one."""
         lines: list[Line] = []
         try:
             if attempt.course.turn.do == "try" and await self._granted_at_once(attempt, lines):

@@ -212,7 +212,7 @@ class Way:
                 limited(lambda: self._client.execute_command("EXISTS", self._name), min(ends, gives_up()))
 
     def _talk(self, until: float, attempt: Acquisition | None = None, *, fresh: bool = False) -> _Loan:
-        """Returns a block with a connection of the pool, or one beside it if the pool is full, or in any case (`fresh`).
+        """Returns a block with a connection of the pool, or a new one beside it if the pool is full or `fresh` is set.
         A connection on which the attempt is not answered is left to the attempt."""
         return _Loan(self, until, attempt, fresh)
 

@@ -76,8 +76,8 @@ class Wire(Way):
             raise
 
     def give_up(self, attempt: Acquisition, seen: float = redis_py.CLEANING_SEEN) -> None:
-        """Leaves no hold behind, as far as the server can be reached. The caller sees only the first moments of that:
-        it neither waits for a server that does not answer, nor goes on before one that does has released the lock."""
+        """Leaves no hold behind, as far as the server can be reached. The caller waits for the first moments only: long
+        enough for a server that answers to release the lock, but not for one that does not answer."""
         # After an interrupt at any place, a second call does the rest.
         if attempt.connection is not None:
             attempt.connection.close()
@@ -106,7 +106,7 @@ class Wire(Way):
         return True
 
     def tell(self, commands: list[Command], hold: Hold[Line]) -> None:
-        """Releases a hold, whatever becomes of that. The caller sees only its first moments."""
+        """Releases a hold in the background, and reports no failure. The caller waits for the first moments only."""
         until = redis_py.latest()
 
         def tell() -> None:
@@ -220,7 +220,7 @@ class Wire(Way):
         return redis_py.Crowd.room(pool) and (not attempt.lent or redis_py.has_open_connection(pool))
 
     def _wait(self, attempt: Acquisition) -> None:
-        """Waits on a connection of its own, `lines[0]`. While it moves on to that, `lines[1]` is the one before."""
+        """Waits on a connection of its own, `lines[0]`. During a move to a new one, `lines[1]` is the former one."""
         lines: list[Line] = []
         try:
             if attempt.course.turn.do == "try" and self._granted_at_once(attempt, lines):

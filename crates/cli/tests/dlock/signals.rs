@@ -72,7 +72,8 @@ fn nohup_is_respected() {
     assert!(!alive(pid));
 }
 
-/// `dlock run` with this lease and script, as a job of its own: elsewhere nothing stops by `TSTP`.
+/// Starts `dlock run` with this lease and script in a process group of its own. The group of the test may be orphaned,
+/// and the kernel does not stop the processes of an orphaned group by `TSTP`.
 fn job(server: &Server, notes: &Notes, lease: &str, script: &str) -> Running {
     let mut command = dlock(server);
     command.args(["run", "--lease", lease, "job", "--"]).args(notes.script(script)).process_group(0);

@@ -59,7 +59,7 @@ impl Lookout {
                 sleep_until(next.min(end).into()).await;
                 continue;
             }
-            // A client that was paused asks before it calls that an outage.
+            // A client that was paused past the end asks once more before it reports an outage.
             let is_over = now >= end && self.limits.left(now).is_some();
             if end <= next || is_over {
                 return match self.answered {
@@ -76,8 +76,8 @@ impl Lookout {
         self.quorum.at(self.quorum.answers.since(self.quorum.majority())).max(self.began)
     }
 
-    /// Returns when to ask: an answer that is younger than an interval counts, so asking again within another one is
-    /// enough.
+    /// Returns when to ask: two intervals after a majority answered last, and at least one interval after the last
+    /// question.
     fn next(&self) -> Instant {
         let interval = self.limits.interval();
         let next = self.heard() + 2 * interval;

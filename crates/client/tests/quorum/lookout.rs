@@ -17,7 +17,7 @@ const WAITERS: i64 = 10;
 const GATE: Duration = Duration::from_secs(4);
 const OTHERS: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(1);
-/// How much later than it should something may be noticed.
+/// How late a test may notice what it waits for.
 const LATE: Duration = Duration::from_millis(500);
 
 /// Returns clients, each with its own connections, that wait for a held lock and have pinged each server once.
@@ -42,7 +42,9 @@ async fn idle_waiters_ask_the_gate_server_every_4_s_and_one_of_the_others_every_
         servers.iter().map(|server| ["ping", "time"].map(|command| server.client().calls(command))).collect()
     };
     let before = asked();
-    soon("so much time has passed", || servers[0].client().calls("ping") >= before[0][0] + 5 * WAITERS);
+    soon("each waiter has asked the gate server five times", || {
+        servers[0].client().calls("ping") >= before[0][0] + 5 * WAITERS
+    });
     let (passed, after) = (began.elapsed(), asked());
     let [gate, one, other] = [0, 1, 2].map(|at| [after[at][0] - before[at][0], after[at][1] - before[at][1]]);
     let most = |every: Duration| WAITERS * (passed.as_secs_f64() / every.as_secs_f64() + 1.0) as i64;

@@ -307,8 +307,8 @@ impl<K: OpenKey> OpenLock<K> {
         applied
     }
 
-    /// Closes the lock. The TTL of its key becomes `grace_ms` behind the last deadline, or the key is deleted if no
-    /// hold is left.
+    /// Closes the lock. Its key expires `grace_ms` after the last deadline, unless a client set an earlier TTL, or is
+    /// deleted if no hold is left.
     #[inline]
     pub fn close(&mut self, grace_ms: u64) {
         let Some(After { ttl, last }) = self.after else { return self.key.close(KeyEnd::Untouched, Signal::Silent) };
@@ -330,7 +330,7 @@ impl<K: OpenKey> OpenLock<K> {
         self.key.close(end, if self.is_visible { Signal::Modified } else { Signal::Silent });
     }
 
-    /// Closes a lock that no effect changed, and sets the TTL of its key to `grace_ms` behind the last deadline.
+    /// Closes a lock that no effect changed, and lets its key expire `grace_ms` after the last deadline.
     pub fn close_with_grace(&mut self, grace_ms: u64) {
         let end = match self.lock().last_deadline() {
             Some(last) if !self.is_changed() => KeyEnd::At(UnixMs::new(last.get() + grace_ms)),

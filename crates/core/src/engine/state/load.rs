@@ -11,7 +11,7 @@ use crate::Lease;
 pub const MAX_RENEWALS: u64 = 20_000;
 /// The longest name of a key, in bytes, on which a hold can be bound: each renewal copies it to replicas and files.
 pub const MAX_BOUND_KEY: usize = 65_536;
-/// For each time this many bytes that a hold's key and owner have, the hold counts as one renewal more.
+/// A renewal of a hold counts once, and once more for every this many bytes of the hold's key and owner together.
 pub const BYTES_A_RENEWAL: usize = 128;
 
 /// A thousandth of a renewal a second.

@@ -48,7 +48,7 @@ final class Acquisition {
     private DedicatedConnection connection;
     /** Whether a copy has no answer, so that it may have been granted. */
     private boolean mayBeGranted;
-    /** When the copy was sent that is on its way there. */
+    /** When the copy was sent that is on its way on {@link #connection}. */
     private long sentAt;
 
     /** {@code isOwnerFresh}: whether no other request has this owner. */
@@ -69,7 +69,8 @@ final class Acquisition {
      * Sends a copy. Completes with the grant, or with {@code null} for nil. Fails with {@link Unanswered} or {@link
      * ServerException}. Is canceled if the request is abandoned.
      *
-     * @param its the request, whose lease may be kept by another session each time
+     * @param its the request with the lease of this copy: in a cluster, each node has a session of its own, and a
+     *     repeat may go to another node
      * @param waits whether it waits in the queue
      * @param sent called when it is about to be sent
      */
@@ -139,8 +140,8 @@ final class Acquisition {
 
     /**
      * Waits for the replicas after a grant to a request that has waited, or that a copy on another connection may have got.
-     * A repeat writes nothing on this connection, and for Redis before 7.0.12 a wait does not either, so {@code WAIT} would
-     * wait for nothing. A renewal is such a write.
+     * {@code WAIT} waits for what this connection has written. A repeat writes nothing, and Redis before 7.0.12 does
+     * not count the grant to a waiter as a write of its connection. A renewal counts, so it is sent first.
      */
     private CompletableFuture<Grant> confirmed(DedicatedConnection at, DedicatedConnection bound, Object token) {
         return new HoldCommands(core, request.with(replicas()), owner, Words.token(token))
@@ -153,8 +154,8 @@ final class Acquisition {
     }
 
     /**
-     * Returns the server's refusal of what follows a grant, which is then released. Throws any other failure. After that
-     * of a server that is no primary any more, the grant may be on another one.
+     * Returns the server's refusal of the command that follows a grant; the grant is then released. Throws any other
+     * failure: {@link Unanswered} if the server is no primary any more, since the grant may be on another server.
      */
     private static RuntimeException refused(Throwable failed) {
         Throwable reason = Futures.cause(failed);
@@ -190,7 +191,7 @@ final class Acquisition {
             if (!(Futures.cause(refused).getCause() instanceof ServerException)) {
                 limits.heard(at.answered());
             }
-            // The server executes nothing more of it before the repeat is sent.
+            // The repeat is sent after the server can no longer execute this copy.
             at.leave().thenRun(() -> ended(null, null, refused, answer));
             return;
         }

@@ -101,7 +101,7 @@ final class Request {
         return time.mostMillis == 0 ? lease.millis : Math.min(lease.millis, time.mostMillis);
     }
 
-    /** Returns the lease of the grant. If the program dies, the lock stays at least so long nevertheless. */
+    /** Returns the lease of the grant. The lock stays for the least hold time even if the program dies. */
     long firstLeaseMillis() {
         return Math.max(leaseMillis(), time.leastMillis);
     }
