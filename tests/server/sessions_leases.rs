@@ -8,7 +8,7 @@ use crate::support::{Client, Server};
 
 const OWN: i64 = 600_000;
 
-/// A hold of `a` on `k` that is bound.
+/// A server, the client whose connection a hold of `a` on `k` is bound to, and another client.
 fn bound() -> (Server, Client, Client) {
     let (server, [mut session, client]) = Server::conf("appendonly yes\nappendfsync no").with_clients();
     session.int(format!("DLOCK.WLOCK k a PX {OWN} SESSION"));
@@ -66,7 +66,7 @@ fn one_bound_hold_of_two_refuses_the_renewal_of_both() {
     for lease in forbidden(&mut client) {
         is_refused(&server, [&mut session, &mut client], &format!("DLOCK.RENEW k a {lease}"));
     }
-    // The other one alone is not bound.
+    // The shared hold is not bound: renewed alone, it may have any lease.
     for lease in forbidden(&mut client) {
         client.int(format!("DLOCK.RLOCK k a PX {OWN}"));
         assert_eq!(client.int(format!("DLOCK.RENEW k a READ {lease}")), 1, "{lease}");
@@ -92,7 +92,7 @@ fn a_hold_with_a_short_lease_of_its_own_is_not_bound_by_a_renewal() {
         assert_eq!(counter(&mut client, "sessions"), 1);
         client.int("DLOCK.RELEASE short a");
     }
-    // A hold of an absolute lease has what was left of it then as its own.
+    // The own lease of a hold with an absolute one is the time that was left at the grant, which is long enough here.
     let end = client.now() + 200_000;
     client.int(format!("DLOCK.ACQUIRE k a PXAT {end}"));
     assert_eq!(session.int("DLOCK.RENEW k a SESSION"), 1);

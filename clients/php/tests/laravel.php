@@ -1,9 +1,9 @@
 <?php
 
 /**
- * The locks of Laravel's cache with Laravel's own code of Debian's packages, over phpredis and Predis, on the server of
- * DLOCK_TEST_HOST and DLOCK_TEST_PORT. The server at the socket DLOCK_TEST_PLAIN has no module. A cluster of one node is at
- * DLOCK_TEST_CLUSTER.
+ * The locks of Laravel's cache, over phpredis and Predis, on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT. The
+ * code of Laravel is that of Debian's packages. The server at the socket DLOCK_TEST_PLAIN has no module. A cluster of
+ * one node is at DLOCK_TEST_CLUSTER.
  */
 
 declare(strict_types=1);
@@ -40,7 +40,7 @@ foreach (['DlockLock', 'DlockCacheStore', 'DlockServiceProvider'] as $part) {
     require __DIR__."/../src/Laravel/$part.php";
 }
 
-/** The clients with which the tests run. */
+/** The kind of client with which the tests run now. */
 $client = 'phpredis';
 
 /** An application, as far as the cache needs one. */
@@ -237,7 +237,7 @@ $tests = [
     },
     'a grant whose reply is lost is released' => function (string $name) {
         global $client;
-        // The proxy loses the second reply.
+        // The proxy loses the reply to an acquisition on its first connection, and closes that connection.
         $server = stream_socket_server('tcp://127.0.0.1:0');
         $port = (int) explode(':', stream_socket_get_name($server, false))[1];
         $pid = elsewhere(function () use ($server) {

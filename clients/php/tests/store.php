@@ -253,7 +253,7 @@ $tests = [
                 $lock->release();
             }
             check(!$locks[0]->acquire() && !$locks[2]->acquire(), 'it is refused as anybody is');
-            $locks = $lock = null; // their destructors
+            $locks = $lock = null; // runs their destructors
 
             return true;
         })), 'the child ends');

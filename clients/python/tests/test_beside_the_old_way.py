@@ -23,7 +23,7 @@ async def test_a_string_is_a_lock_that_is_held(kit: Kit, client: redis.Redis) ->
     assert await lock.acquire(blocking=False) is False
     assert await refused(lambda: lock.acquire(blocking_timeout=0.05))
     client.pexpire("job", 100)
-    assert await lock.acquire(), "when it has gone"
+    assert await lock.acquire(), "a string that has expired still refuses"
     assert client.set("job", "token", nx=True, px=300) is None
     await lock.release()
 

@@ -31,8 +31,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] unless this is a guard from [`Client::read`](crate::Client::read), of a single server. When
-    /// awaited even while this guard is upgraded already.
+    /// [`Error::Invalid`] unless this is a guard from [`Client::read`](crate::Client::read), of a single server. The
+    /// awaited upgrade returns that error, too, if this guard is upgraded already.
     pub fn upgrade(&self) -> Result<Acquire, Error> {
         let hold = self.hold();
         if hold.mode != Mode::Read {

@@ -1,4 +1,4 @@
-//! `redis-cli` as a person has it, in a terminal of its own.
+//! `redis-cli` as a person uses it: commands are typed in, and what it prints is read.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;

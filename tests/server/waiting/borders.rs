@@ -60,7 +60,7 @@ fn a_cycle_over_a_key_that_may_only_be_read_is_found() {
     admin.int("DLOCK.ACQUIRE shown:1 a PX 600000");
     let _b = server.waiter("DLOCK.ACQUIRE shown:1 b BLOCK 0");
     assert!(user.error("DLOCK.ACQUIRE m:1 a BLOCK 0").starts_with("DEADLOCK "));
-    // Not over one that may only be written.
+    // A key that may only be written is not searched.
     admin.ok("ACL SETUSER user resetkeys ~m:* %W~shown:*");
     user.nil("DLOCK.ACQUIRE m:1 a BLOCK 50");
 }

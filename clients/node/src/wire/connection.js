@@ -89,8 +89,9 @@ class Connection {
   }
 
   /**
-   * Sends commands behind those that are unanswered, and closes the connection. The server executes them if it executes
-   * the others: a wait in the queue ends with the connection, and a wait for replicas must end before.
+   * Sends commands behind those that are unanswered, and closes the connection. A wait in the queue may end with the
+   * connection: if it was granted before, the server executes these commands, too. A WAIT for replicas must end before
+   * the connection, or the commands behind it are lost.
    *
    * @param {string[][]} commands
    * @param {number} most how long the replies may take

@@ -24,7 +24,7 @@ module Dlock
     def lock(name, **options, &block) = acquire(Names.one(name), options, &block)
 
     # All of these locks or none, with one token. The order of the names does not matter: such requests never deadlock among
-    # themselves. One hold has them; if one of them is lost, it is.
+    # themselves. One hold has them all, and is lost as soon as one of them is.
     def lock_all(names, **options, &block)
       Options.wrong("several locks have no mode and no slots") if options.key?(:mode) || options.key?(:slots)
       acquire(Names.all(names), options, &block)
@@ -68,7 +68,7 @@ module Dlock
     # memory: it stays for nine tenths of that time, even if the block fails.
     def once(name, every:, **options, &block)
       stays = every * 0.9
-      Options.wrong("what happened once stays, and does not end with a session") if options[:session]
+      Options.wrong("`once` takes no session: its lock outlasts the block") if options[:session]
       options = { **@defaults, **options, session: false, lease: stays, wait: 0 }
       acquisition = Acquisition.new(self, Names.one(name), Options.from(**options))
       with(acquisition, Dlock.now + (stays * 1000), &block)
@@ -84,7 +84,7 @@ module Dlock
 
     # --- For acquisitions and holds.
 
-    # Returns where the user's client leads. A question for that ends at this time.
+    # Returns where the user's client leads. `ends`: when a question to a Sentinel ends.
     def target(ends)
       @profile.now(ends)
     rescue ArgumentError, Error

@@ -72,7 +72,7 @@ module Dlock
     def check(client)
       options = options(client)
       config = config(client)
-      raise ArgumentError, "dlock: a connector of its own is not understood" if options && options[:connector]
+      raise ArgumentError, "dlock: a client with its own connector is not understood" if options && options[:connector]
 
       role = options ? options[:role] : config&.instance_variable_get(:@role) # Only clients of Sentinel have one.
       raise ArgumentError, "dlock: locks are on a primary, not on a #{role}" unless [nil, "master"].include?(role&.to_s)

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use dlock_testkit::{Client, Serve, soon};
 
-/// Starts it with these options.
+/// Starts a server with these options.
 #[track_caller]
 pub fn serve(options: &[&str]) -> Serve {
     Serve::start(Path::new(env!("CARGO_BIN_EXE_dlock")), options)

@@ -24,7 +24,7 @@ const CLIENTS: usize = 20;
 const SERVERS: usize = 5;
 const LEASE: Duration = Duration::from_secs(2);
 
-/// The clocks may be set forward by a hundredth of this lease and 1 ms, within one lease.
+/// How far a clock is set forward, at most once in two leases. The quorum allows 1 % of [`LEASE`] and 1 ms: 21 ms.
 const FORWARD_US: i64 = 15_000;
 
 /// How far a clock may be behind: less than the longest lease.
@@ -52,8 +52,7 @@ fn twenty_clients_under_kills_pauses_and_clock_steps_never_overlap_and_all_get_t
         let over = over.clone();
         move || faulty.go_on_until(&over)
     });
-    let outcomes: Vec<_> =
-        workers.into_iter().map(|worker| worker.join().expect("locks, or that there is none")).collect();
+    let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join().expect("no panic in a client")).collect();
     over.store(true, Ordering::Relaxed);
     let faults = faults.join().expect("servers that start again");
     let book = book.lock().unwrap();

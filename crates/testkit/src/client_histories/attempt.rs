@@ -205,6 +205,7 @@ impl Attempt {
             Some(Planted::ForgetsCopy) => sent = command.sent,
             _ => {}
         }
+        // 2 ms less: client and server count in whole ms.
         let until = sent + self.lease - 2;
         self.grant = Some(until);
         let is_young = now - sent <= self.lease / 3;

@@ -107,7 +107,7 @@ impl World {
         for (key, hold) in self.bound() {
             if self.may_run(&[key]) {
                 let third = hold.deadline - hold.lease + hold.lease / 3;
-                // A hold that has reached its cap is not renewed. Its session forgets it when it ends.
+                // A hold that has reached its cap is not renewed. At the hold's deadline, its session forgets it.
                 let due = if hold.cap == Some(hold.deadline) { hold.deadline.max(late_until) } else { third };
                 let due = due.max(self.retry_by[key]);
                 assert!(wakes(due), "{hold:?} is due at {due}, not {:?}", self.server.engine.wake_at());

@@ -17,8 +17,8 @@ final class BoundConnection {
     // Guarded by this.
     private DedicatedConnection connection;
     /**
-     * Connections on which a command that binds is unanswered. If it arrives later, it moves the hold there, so they stay
-     * open for as long as the hold: their end would release it.
+     * Connections on which a command that binds is unanswered. A command that arrives later binds the hold to its own
+     * connection, whose end would release the hold. The connections therefore stay open until the hold ends.
      */
     private final List<DedicatedConnection> late = new ArrayList<>();
     private boolean isOver;
@@ -61,7 +61,7 @@ final class BoundConnection {
         return bound;
     }
 
-    /** Ends the connections to which the hold may be bound instead, after its release. */
+    /** Ends the connections to which late commands may have bound the hold. Called after its release. */
     void leaveOthers() {
         List<DedicatedConnection> left;
         synchronized (this) {

@@ -34,7 +34,7 @@ final class Futures {
         return CompletableFuture.runAsync(() -> {}, later);
     }
 
-    /** Lets the future end at this time, if it has not ended by then: with {@link Unanswered}. */
+    /** Ends the future with {@link Unanswered} unless it ends within {@code millis} by itself. */
     static <T> CompletableFuture<T> within(CompletableFuture<T> future, long millis, String what) {
         future.orTimeout(millis, TimeUnit.MILLISECONDS);
         return future.exceptionally(failed -> {

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Test;
 /** A server that becomes a replica while a lock of it is acquired, kept or released: its answers are none. */
 final class DemotedTest {
     private static final Duration LONG = Duration.ofSeconds(20);
-    /** A replica says so, or another request has closed the connection because of that. */
+    /** The words of a replica, or of a connection that another request has closed because of such words. */
     private static final Pattern NO_PRIMARY =
             Pattern.compile("READONLY|WAIT cannot be used|UNBLOCKED|closed by the client|in time");
 
@@ -38,7 +38,7 @@ final class DemotedTest {
                     (byte[]) replica.run("INFO", "replication"), StandardCharsets.UTF_8).contains("master_link_status:up"));
         }
 
-        /** Makes the replica the primary, if a command is kept back. {@code leads}: the way leads there. */
+        /** Makes the replica the primary once a command is kept back. {@code leads}: the proxy then leads to it. */
         void demote(boolean leads) {
             soon("a command is kept back", () -> proxy.keeps);
             soon("the replica has the grant", () -> !replica.isFree("job"));

@@ -103,7 +103,7 @@ final class ExecutorTest {
         }
     }
 
-    /** A caller who gets an error has no hold, and nobody else has one for it. */
+    /** If the first request started a thread and that failed, the caller would get an error, and nobody the hold. */
     @Test
     void the_first_lock_needs_no_further_thread() {
         try (DLockClient fresh = DLockClient.builder().url(server.url()).executor(this::execute).connect()) {
