@@ -9,8 +9,8 @@
 //!
 //! Most of what the packages promise is about time. Scripts run beside each other, and one that starts twenty programs
 //! at once takes the cores from the others: a script that failed beside others is run again alone, and the first run is
-//! reported, too. A failure alone counts, unless the machine was late: one that stops a process for seconds can break a
-//! lease of a second, and proves nothing.
+//! reported, too. The failure of a script that runs alone counts, unless the machine was late: a machine that stops a
+//! process for seconds can break a lease of a second.
 
 #![allow(
     clippy::unwrap_used,
@@ -71,7 +71,7 @@ struct Wrong {
 
 /// How a script ended.
 enum Outcome {
-    /// With what it said it left out.
+    /// With the tests that the script reported as skipped.
     Passed(Vec<String>),
     Missing(String),
     Failed(String),
@@ -138,7 +138,7 @@ fn run_all(directory: &str) {
         let workers = [start(), start()];
         let third = builder().spawn_scoped(scope, joins_later).expect("a thread");
         let ended = workers.map(std::thread::ScopedJoinHandle::join);
-        // The third waits for it, even after a panic.
+        // The third worker waits for this signal, so it is sent even after a panic.
         *ONE_HAS_ENDED.0.lock().expect("no panic") = true;
         ONE_HAS_ENDED.1.notify_all();
         let all = ended.into_iter().chain([third.join()]);
@@ -202,7 +202,8 @@ fn alone(script: &Path) -> (Stopwatch, Outcome, bool) {
     (Stopwatch::start(), run(script), true)
 }
 
-/// All that the scripts printed, and at the end, where a record that was cut still has it, what failed and why.
+/// All that the scripts printed, and then, in short, what failed and why: a record that keeps only the end of the
+/// output still has that.
 fn report(wrong: &[Wrong]) -> String {
     let whole = wrong.iter().map(|one| format!("{}\n{}", one.what, one.output));
     let short = wrong.iter().map(|one| format!("in short: {}\n{}", one.what, failures(&one.output)));

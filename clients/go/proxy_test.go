@@ -16,7 +16,7 @@ type proxy struct {
 	repliesTake, endsTake atomic.Int64
 	// The bytes that one connection carries from a command on are kept.
 	keeps atomic.Pointer[kept]
-	// Nothing passes before then, in nanoseconds since 1970.
+	// The end of a silence, in nanoseconds since 1970: nothing passes before it.
 	silentUntil atomic.Int64
 	falls       atomic.Pointer[fall]
 
@@ -65,8 +65,8 @@ func (p *proxy) accept() {
 	}
 }
 
-// fall is what happens at the next reply that has a word in it: it passes, and silence follows for some time; or it is
-// lost, with its connection after that time.
+// fall is a fault at the next reply that contains a word. Either the reply passes, and nothing more for some time, or
+// the reply is lost, and its connection ends after that time.
 type fall struct {
 	at     []byte
 	lasts  time.Duration

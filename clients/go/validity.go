@@ -13,7 +13,7 @@ import (
 type validity struct {
 	// The lease that the last command asked for.
 	wanted time.Duration
-	// The server has no shorter one.
+	// The lease that the server has at least.
 	sure  time.Duration
 	until time.Time
 	state state
@@ -50,14 +50,14 @@ type sending struct {
 // The number of commands without an answer that are remembered one by one.
 const mostRemembered = 16
 
-// endOf returns until when a lease is certain that was set by a command that was sent then. Both sides count whole
-// milliseconds.
+// endOf returns until when a lease is certain, given the time at which its command was sent. Client and server count
+// whole milliseconds.
 func endOf(sent time.Time, lease time.Duration) time.Time {
 	return sent.Add(lease - 2*time.Millisecond)
 }
 
-// newValidity returns that of a grant whose command was sent then. `open`: an earlier copy of the command may still be
-// executed.
+// newValidity returns the validity of a grant, given the time at which its command was sent. `open`: an earlier copy of
+// the command may still be executed.
 func newValidity(now, sent time.Time, lease time.Duration, open bool) validity {
 	v := validity{wanted: lease, sure: lease, shortest: lease, until: endOf(sent, lease)}
 	if open {
@@ -67,7 +67,7 @@ func newValidity(now, sent time.Time, lease time.Duration, open bool) validity {
 	return v
 }
 
-// passes says what the time is.
+// passes loses the hold if the time until which it is certain has come.
 func (v *validity) passes(now time.Time) {
 	if v.state == isHeld && !now.Before(v.until) {
 		v.state = isLost
@@ -122,7 +122,8 @@ func (v *validity) take(number int) (sending, bool) {
 	return sending{}, false
 }
 
-// ok takes the answer that a command has set the lease, and returns when that was sent. An answer takes no time away.
+// ok takes the answer that a command has set the lease, and returns when the command was sent. The answer never makes
+// `until` earlier.
 func (v *validity) ok(number int) (time.Time, bool) {
 	each, ok := v.take(number)
 	if ok {

@@ -1,4 +1,4 @@
-//! Module state, which only the thread may use that has the server's lock.
+//! Module state. Only the thread that has the server's lock may use it.
 //!
 //! Nearly always that is the thread of the event loop. Another module may take the lock on a thread of its own
 //! (`RM_ThreadSafeContextLock`): what this thread does to keys, settings and clients calls hooks and commands of this module
@@ -7,8 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A value that only the thread which is inside of the module may use: every function that the server calls and that uses
-/// state enters by [`super::guard::guarded`], which turns others away. A debug build checks that it has entered.
+/// A value for the one thread that is inside of the module. Every function that the server calls and that uses state
+/// enters by [`super::guard::guarded`], which turns other threads away. A debug build checks that a thread has entered.
 pub struct UnderLock<T>(T);
 
 // SAFETY: state is used behind `guarded` only, and `Inside::enter` lets one thread in at a time. The next one that enters
@@ -33,7 +33,7 @@ impl Inside {
     pub(super) fn enter() -> Option<Inside> {
         let me = this_thread();
         let (Ok(before) | Err(before)) = INSIDE.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
-        // The guard is made for a thread that is let in only: its end stores who was inside before.
+        // A thread that is turned away gets no `Inside`, because dropping one changes which thread is inside.
         if before == 0 || before == me { Some(Inside { before }) } else { None }
     }
 }

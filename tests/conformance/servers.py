@@ -22,7 +22,7 @@ from redis.retry import Retry
 
 # All tests in Python take ports in the same way.
 sys.path.append(str(Path(__file__).parents[2] / "clients/python/tests"))
-from machine import free_port, waited_for_a_core  # noqa: E402, F401 - the path comes first; run.py takes the other
+from machine import free_port, waited_for_a_core  # noqa: E402, F401 - the path comes first; run.py needs the second
 
 MODULE = Path(__file__).parents[2] / "target/release/libdlock.so"
 PROGRAM = Path(__file__).parents[2] / "target/release/dlock"
@@ -158,7 +158,7 @@ class Proxy:
         self._answered: dict[socket.socket, int] = {}
         self._missed: set[socket.socket] = set()
         self.port = free_port()
-        # Bound to a port by number, it keeps the port while it does not listen.
+        # A socket that was bound to a port by its number keeps the port while it does not listen.
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self._listens = threading.Event()
         self._listens.set()

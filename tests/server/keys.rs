@@ -28,7 +28,7 @@ impl Held {
         Self { digest: digest(client, "k"), end: client.end_of("k"), token }
     }
 
-    /// Checks the lock at its key. The digest and the end of before do not fit any more, since the checks renew the lease.
+    /// Checks the lock at its key. Renews the lease at the end, so `digest` and `end` do not match the lock any more.
     #[track_caller]
     fn is_at(&self, client: &mut Client, key: &str) {
         assert_eq!(client.text(format!("TYPE {key}")), "distrlock");

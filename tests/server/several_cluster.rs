@@ -34,7 +34,8 @@ fn all_keys_are_in_one_slot_and_the_server_finds_it() {
             let error = client.error(format!("DLOCK.MACQUIRE {request}"));
             assert!(error.starts_with("CROSSSLOT "), "{request}: {error}");
         }
-        // Keys that the server does not read would be in no slot: nothing is taken on the wrong node.
+        // The server checks the slots only of keys that it can read. The module refuses these numbers of keys, so that
+        // no lock is taken on the wrong node.
         for request in ["+1 {s}v b", "01 {s}v b", "+2 {s}v other b", "02 {s}v other b", "3 {s}v {s}w b"] {
             let error = client.error(format!("DLOCK.MACQUIRE {request}"));
             // Redis 8.6 checks the slots of the last request before its number of keys.

@@ -1,8 +1,8 @@
 'use strict';
 /**
  * The holds that are bound to a named session, and until when each is certain. Pure: times come in as arguments, by a
- * clock that only goes forward. A server that was restarted or replaced has no bindings: a hold that must be bound again is
- * certain only for as long as it was.
+ * clock that only goes forward. A server that was restarted or replaced has no bindings: the end of a hold that must be
+ * bound again stays where it was until the hold is bound.
  */
 
 /**
@@ -53,7 +53,7 @@ class Bindings {
 
   /**
    * @param {Binding} binding of a hold that the server is to bind
-   * @param {number} certain until when it is certain without
+   * @param {number} certain until when it is certain if it is not bound
    */
   adopt(binding, certain) {
     this.#all.add(binding);
@@ -68,7 +68,7 @@ class Bindings {
   /**
    * The server knows no session of this name.
    *
-   * @param {number} until when the session was certain
+   * @param {number} until the time until which the session was certain
    */
   unbind(until) {
     for (const binding of this.#all) binding.unbound ??= until;
@@ -78,16 +78,16 @@ class Bindings {
    * Until when a hold is certain.
    *
    * @param {Binding} binding
-   * @param {number} until when the session is
+   * @param {number} until the time until which the session is certain
    */
   untilOf({ unbound, cap }, until) {
     return Math.min(until, unbound ?? Infinity, cap);
   }
 
   /**
-   * When the first of them is over, or the session.
+   * When the first hold is over, or the session.
    *
-   * @param {number} until when the session is certain
+   * @param {number} until the time until which the session is certain
    */
   firstEnd(until) {
     let first = until;
@@ -125,7 +125,7 @@ class Bindings {
   }
 
   /**
-   * In pieces that fit into one exchange, each of one database.
+   * Divides holds into pieces that fit into one exchange, each of one database.
    *
    * @param {Binding[]} some
    * @param {number} most
@@ -148,8 +148,8 @@ class Bindings {
   }
 
   /**
-   * Returns the holds whose caps must be asked for: they have been held for about their lease. The server refuses a
-   * longer one than its own cap, so no cap ends them earlier.
+   * Returns the holds whose caps must be asked for: they have been held for about their lease. No cap ends a hold
+   * earlier, because the server refuses a lease that is longer than `dlock.max-hold`.
    *
    * @param {number} soon
    */

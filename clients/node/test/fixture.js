@@ -118,7 +118,7 @@ export async function lookAt(run, key, ...options) {
   return reply && Object.fromEntries(pairs(reply));
 }
 
-/** The clients that a lock's line or holds name in a field: `client` or `session`. */
+/** The clients that a list of a lock, `queue` or `holds`, names in a field: `client` or `session`. */
 export async function clientsOf(run, key, list, field) {
   const info = await lookAt(run, key, 'FULL');
   return info[list].map((entry) => Object.fromEntries(pairs(entry))[field]);
@@ -128,9 +128,9 @@ function* pairs(flat) {
   for (let i = 0; i < flat.length; i += 2) yield [flat[i], flat[i + 1]];
 }
 
-/** Waits until the line of a lock is that long. */
+/** Waits until the queue of a lock has this many waiters. */
 export async function untilWaiting(run, key, waiters) {
-  await until(`${waiters} in line`, async () => ((await lookAt(run, key))?.waiters ?? 0) === waiters);
+  await until(`${waiters} in the queue`, async () => ((await lookAt(run, key))?.waiters ?? 0) === waiters);
 }
 
 export async function until(what, condition) {

@@ -36,7 +36,7 @@ describe('permissions', { concurrency: 2 }, () => {
     const environment = { DLOCK_TEST_PORT: String(port), DLOCK_TEST_USER: 'worker', DLOCK_TEST_KIND: kind };
     assert.equal(await played(environment), null);
     const denied = (await run('ACL', 'LOG')).map((entry) => entry[entry.indexOf('object') + 1]);
-    // Clients try to tell the server their names, and do without.
+    // Clients try to tell the server their names, and go on if that is denied.
     assert.deepEqual(denied.filter((command) => !command.startsWith('client|set')), []);
   });
 });

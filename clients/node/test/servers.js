@@ -159,7 +159,7 @@ export async function cluster() {
       const [slot, here] = [await nodes[0].run('CLUSTER', 'KEYSLOT', key), await indexOf(key)];
       const isThere = await nodes[here].run('EXISTS', key);
       const setSlot = (node, ...words) => nodes[node].run('CLUSTER', 'SETSLOT', String(slot), ...words);
-      // A node that imports gets a higher epoch. Without, what the other one still tells could take the slot back.
+      // A node that imports a slot gets a higher epoch. Without it, gossip of the old node could take the slot back.
       await setSlot(1 - here, 'IMPORTING', ids[here]);
       await setSlot(here, 'MIGRATING', ids[1 - here]);
       if (isThere) {

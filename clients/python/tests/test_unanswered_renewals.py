@@ -97,7 +97,7 @@ async def test_a_session_counts_with_a_lease_that_was_perhaps_shortened(kit: Kit
         await lock.extend(5, replace_ttl=True)
     assert lock.remaining <= 5
     server.thaw()
-    # The session may be bound to another connection right after it, with its whole lease.
+    # Right after the renewal, the lock may be bound to another connection with its whole lease: the TTL shows nothing.
     await asyncio.to_thread(soon, "it is executed", lambda: "cmdstat_dlock.renew" in server.client.info("commandstats"))
     assert await lock.extend(600, replace_ttl=True)
     assert lock.remaining <= 5

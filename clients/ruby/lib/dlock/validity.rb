@@ -13,7 +13,7 @@ module Dlock
     # older command that sets the lease.
     Sending = Struct.new(:number, :at, :lease, :cut, :overtakes)
 
-    # `wanted`: the lease that the last command asked for. `sure`: the server has no shorter lease.
+    # `wanted`: the lease that the last command asked for. `sure`: the lease that the server has at least.
     attr_reader :until, :state, :wanted, :sure
 
     # `open`: an earlier copy of the acquiring command may still be executed.
@@ -53,7 +53,7 @@ module Dlock
       note(now, nil).tap { @sent.last.overtakes = overtakes }
     end
 
-    # The answer that a command has set the lease. Returns when the command was sent. An answer takes no time away.
+    # The answer that a command has set the lease. Returns when the command was sent. Never makes `until` earlier.
     def ok(number)
       return unless (each = take(number))
 

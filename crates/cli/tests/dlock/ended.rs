@@ -46,7 +46,7 @@ fn a_command_that_ignores_term_is_killed_a_second_before_the_lease_ends() {
     assert_eq!(running.outcome().code, Some(75));
 }
 
-/// The lock is renewed until then, and ends only after the command.
+/// `--max-time` ends the command. The lock is renewed until then, and ends only after the command.
 #[test]
 fn max_time_ends_the_command_before_the_lock() {
     let (server, notes) = (Server::start(), Notes::new());

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// For each server, when the last command was sent that it has answered, in µs. A server that does not count has not
-/// answered.
+/// For each server, when the last command was sent that it has answered, in µs. Answers of a server that does not count
+/// in the quorum are left out.
 ///
 /// A late answer says only that the server was up when it was asked.
 pub(super) struct LastAnswers(Vec<AtomicU64>);
@@ -27,7 +27,7 @@ impl LastAnswers {
         silent.into_iter().map(|(_, member)| member).collect()
     }
 
-    /// Returns since when at least a majority has answered.
+    /// Returns the latest time since which at least `majority` servers have answered.
     pub(super) fn since(&self, majority: usize) -> Duration {
         let mut all: Vec<_> = self.all().collect();
         all.sort_unstable();

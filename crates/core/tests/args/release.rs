@@ -18,7 +18,7 @@ fn each_option_of_release() {
     let asked = RequestId::new(Command::Release, b"r");
     for (line, said) in [
         ("alice", plain.clone()),
-        // Only for a command that acquires does the server generate an owner.
+        // The server generates an owner only for a command that acquires.
         ("*", Release { owner: owner("*"), ..plain.clone() }),
         ("alice READ", Release { mode: Some(Mode::Shared), ..plain.clone() }),
         ("alice WRITE", Release { mode: Some(Mode::Exclusive), ..plain.clone() }),

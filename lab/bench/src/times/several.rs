@@ -66,7 +66,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
         note_rounds(ledger, ["several-rate", "several-rate-ratio/of"], means.name(), rates, &ordered.1);
         note_rounds(ledger, ["several-longest", "several-longest-ratio/of"], means.name(), longest, &back_off.2);
     }
-    // The two that are promised.
+    // The two ratios that have a target (`rows.rs`).
     note_rounds(ledger, ["several-rate", "several-rate-ratio"], "macquire-ordered", &together.1, &ordered.1);
     note_rounds(ledger, ["several-longest", "several-longest-ratio"], "macquire-try", &together.2, &back_off.2);
     Ok(())

@@ -38,7 +38,8 @@ pub(super) trait Work<T> {
     /// The result of the work.
     type Done;
 
-    /// Whether the work always sets when the lock is due next. It is then not set before the work as well.
+    /// Whether the work always sets when the lock is due next. If so, the queue is served before the work by
+    /// [`Visit::serve_first`], which leaves the time as it is if nothing has changed.
     const RESCHEDULES: bool = false;
 
     /// Does the work.

@@ -37,7 +37,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Releases holds that count as released and have a number below the lowest free one: a new hold gets the lowest.
+    /// Releases holds that count as released and whose slot is below the lowest free one: a new hold gets the lowest.
     pub(crate) fn free_slot(&mut self, want: Want) {
         if !want.has_slot() {
             return;

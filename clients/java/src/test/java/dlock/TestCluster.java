@@ -26,7 +26,10 @@ final class TestCluster implements AutoCloseable {
         return TestServer.start("--cluster-enabled", "yes", "--cluster-node-timeout", "5000");
     }
 
-    /** A node that does not know the latest epoch takes over with one that is taken already, and the cluster undoes that. */
+    /**
+     * Returns whether a node knows all nodes and the latest epoch. A replica that did not know this epoch would take
+     * over with the same one, and the cluster would undo the takeover.
+     */
     private static boolean ready(TestServer node, int nodes) {
         String info = Words.text(node.run("CLUSTER", "INFO"));
         return info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:" + nodes)
@@ -71,7 +74,7 @@ final class TestCluster implements AutoCloseable {
         TestServer here = with(key);
         TestServer there = without(key);
         int slot = Servers.slot(key);
-        // A node that imports gets a higher epoch. Without, what the other one still tells could take the slot back.
+        // A node that imports a slot gets a higher epoch. Without it, gossip of the old node could take the slot back.
         there.run("CLUSTER", "SETSLOT", slot, "IMPORTING", id(here));
         here.run("CLUSTER", "SETSLOT", slot, "MIGRATING", id(there));
         there.run("CLUSTER", "SETSLOT", slot, "NODE", id(there));
