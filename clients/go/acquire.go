@@ -10,7 +10,7 @@ import (
 // Lock acquires a lock. It waits in the queue of the server, until ctx ends.
 //
 // The error is [ErrNotGranted] if the deadline of ctx has passed, and [ErrUnreachable] if no server answered until then;
-// both are [context.DeadlineExceeded], too. If ctx is canceled, it is the cause of that.
+// both are [context.DeadlineExceeded], too. If ctx is canceled, the error is the cause of the cancellation.
 func (c *Client) Lock(ctx context.Context, name string, options ...Option) (*Lock, error) {
 	return c.acquire(ctx, one("DLOCK.ACQUIRE", name), options)
 }
@@ -75,8 +75,8 @@ type acquisition struct {
 	debts []string
 	// A renewal of the grant got no answer: it may still be executed.
 	isRenewalOpen bool
-	// The request has a place at the gate, and keeps it even while it repeats: behind the others it would block those
-	// ahead of it, if the grant that it has not read is in their way.
+	// The request has a place at the gate, and keeps it while it repeats. A grant that it has not read may be in the way
+	// of the others, so it must not queue behind them.
 	inside bool
 	// The session that keeps the lock, on the server that was asked last. Nil: none does, or none was asked.
 	bound *seat
@@ -176,7 +176,7 @@ func (a *acquisition) renewsOwner() {
 	a.under, a.cap, a.isRenewalOpen = nil, time.Time{}, false
 }
 
-// forsake leaves an owner behind whose command may be executed later. The releases that are sent behind it undo that.
+// forsake leaves an owner behind whose command may be executed later. The releases that settle sends undo that.
 func (a *acquisition) forsake() {
 	a.debts = append(a.debts, a.owner)
 	a.forsakes()
@@ -211,7 +211,8 @@ func (a *acquisition) ask(next turn, again bool) (turn, error) {
 		return a.try(again)
 	}
 	place := gateName(a.target.keys)
-	// Most locks are free. If others of this client wait for it, it is not, unless it was granted to this one before.
+	// Most locks are free, so the first request does not wait. A lock that others of this client wait for is not free,
+	// unless an earlier copy of this request has got it.
 	if next.do == tries && (a.inside || again || !a.client.gates.isBusy(place)) {
 		return a.try(again)
 	}
@@ -225,7 +226,7 @@ func (a *acquisition) ask(next turn, again bool) (turn, error) {
 		a.inside = true
 	}
 	if a.left(time.Now()) == 0 {
-		return a.try(again) // An earlier answer may be old.
+		return a.try(again) // The time is over: asks once more, because an earlier refusal may be old.
 	}
 	return a.wait(again)
 }
@@ -243,8 +244,8 @@ func (a *acquisition) enter(place string) error {
 	return err
 }
 
-// inTurn waits for what the client has a limited number of, for as long as the attempt may and `more`. The answers of
-// the server to those that have it count as heard by those that wait.
+// inTurn waits for a place, of which the client has a limited number, until the attempt gives up and `more` after that.
+// An answer of the server to a request that has a place counts as heard by those that wait for one.
 func (a *acquisition) inTurn(lastHeard func() time.Time, more time.Duration, enter func(until time.Time) error) error {
 	for {
 		if a.ends.IsZero() {
@@ -403,7 +404,7 @@ func (a *acquisition) read(c *conn, number int, reply any, waited bool) (turn, e
 		a.cause = err
 		return a.failed(0), err
 	default:
-		// No answer about the grant came, which was made.
+		// The lock was granted, but no answer about the replicas came.
 		return a.unread(err)
 	}
 	isDoubted := false
@@ -464,7 +465,7 @@ func (a *acquisition) settle() {
 	var commands []command
 	for _, owner := range a.debts {
 		if a.client.isOver() {
-			// The wait may go on, on a connection that cannot be closed. This takes over its place, and ends at once.
+			// The wait may go on, on a connection that cannot be closed. This command takes over its place, and ends at once.
 			commands = append(commands, a.target.acquire(owner, "PX", millis(shortestLease), "REQUEST", a.request, "BLOCK", "1"))
 		}
 		commands = append(commands, a.target.releaseAll(owner)...)

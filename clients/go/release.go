@@ -65,7 +65,7 @@ func (l *Lock) unlock(ctx context.Context) error {
 		return context.Cause(l.ctx)
 	}
 	for _, reply := range replies {
-		// If the lock was held when this began, a second try that finds nothing finds what the first has done.
+		// A nil after a try without an answer is no loss if the lock was held: that try may have released it.
 		if reply == nil && (unread == 0 || !wasHeld) {
 			return &failure{ErrLost, l.target.name, errNoHold}
 		}

@@ -23,7 +23,7 @@ from visits import FOREVER
 KEPT = 3_600_000
 # The time that a package keeps for the last answer of a wait, in microseconds.
 LATE = 150 * MS
-# The time by which replicas have to answer earlier, since a server ends `WAIT` that much late, in microseconds.
+# How late a server may end `WAIT`, in microseconds. Replicas have to answer that much before the limit.
 ENDS_LATE = 100 * MS
 # For how long after its begin and before its limit a wait needs answers in time, in microseconds.
 EDGE = 500 * MS
@@ -48,7 +48,7 @@ def violations(it: Round, orders: dict[str, list[str]]) -> list[str]:
 
 
 def exclusion(it: Round) -> Iterator[str]:
-    """No two believe at one time. A failover may lose what no replica had to acknowledge."""
+    """No two programs have a lock at one time. A failover may lose what no replica had to acknowledge."""
     own = [each for each in it.attempts if it.replicates and each.lock.startswith(OWN)]
     yield from judge.exclusion(replace(it, attempts=[each for each in it.attempts if each not in own]))
     for grants in judge.by_lock(replace(it, attempts=own)).values():

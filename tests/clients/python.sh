@@ -49,8 +49,8 @@ part clusters tests "$python" "${clusters[@]}"
 part outages tests "$python" "${outages[@]}"
 rest=("${losses[@]}" "${waits[@]}" "${late[@]}" "${limits[@]}" "${sessions[@]}" "${tasks[@]}" "${clusters[@]}" "${outages[@]}")
 part others tests "$python" "${rest[@]/#/--ignore=}"
-# The oldest redis-py that the package accepts: with it, redis-py's own lock, lost connections, and time limits, which
-# that redis-py lacks.
+# Tests with the oldest redis-py that the package accepts: of the interface of redis-py's own lock, of lost connections,
+# and of time limits, which that redis-py lacks.
 part oldest tests "$oldest" tests/test_as_redis_py.py tests/test_lost_connections.py tests/test_sessions.py \
     tests/test_named_sessions.py tests/test_unread_replies.py
 part oldest-clusters tests "$oldest" tests/test_cluster_sessions.py -k next_primary

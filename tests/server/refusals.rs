@@ -1,4 +1,4 @@
-//! The server refuses to locks what it refuses to every command that writes.
+//! The server refuses writes to locks whenever it refuses every command that writes.
 
 use crate::support::replica::info_field;
 use crate::support::{Client, Server, soon};
@@ -56,7 +56,7 @@ fn of_several_errors_the_first_in_order_is_returned() {
     client.int("DLOCK.ACQUIRE L1 b PX 600000");
     client.int("DLOCK.RLOCK r a PX 600000");
     client.int("DLOCK.RLOCK r b PX 600000");
-    // The one waiter that is allowed: an upgrade, which an upgrade by `a` would deadlock.
+    // The one waiter that is allowed is an upgrade. A second upgrade, by `a`, is a deadlock.
     let upgrade = server.waiter("DLOCK.WLOCK r b BLOCK 0");
     // The default lease is too short for a session.
     client.ok("CONFIG SET dlock.default-lease 200");

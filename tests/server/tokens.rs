@@ -242,7 +242,7 @@ fn a_request_gets_its_mintoken_or_more() {
     let commands = ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"];
     for (command, token) in commands.iter().zip((ahead..).step_by(10)) {
         assert_eq!(client.int(format!("DLOCK.{command} {command} a MINTOKEN {token}")), token);
-        // The server's token clock goes with it, and is not put back.
+        // The server's token clock advances with the grant, and a lower MINTOKEN does not set it back.
         assert_eq!(client.int(format!("DLOCK.{command} later:{command} a MINTOKEN {ahead}")), token + 1);
     }
     assert_eq!(counter(&mut client, "last_token"), ahead + 31);
@@ -407,7 +407,7 @@ fn a_deadline_far_ahead_is_taken_from_a_file_and_from_the_link() {
     assert!(lock_info(&mut client, "k").unwrap().ttl > LONGEST);
     let replica = server.replica();
     assert!(lock_info(&mut replica.client(), "k").unwrap().ttl > LONGEST);
-    // Not from a client, though it was read here.
+    // A client may not restore the deadline, though the server has read it from its file.
     let dump = client.bytes("DUMP k");
     client.error(req!["RESTORE", "k2", 0, &dump]);
     assert_eq!(client.int("EXISTS k2"), 0);

@@ -1,7 +1,7 @@
 'use strict';
 /**
- * Acquires on connections of one's own. A wait is one BLOCK. If its connection breaks or becomes silent, it is sent
- * again on a new one with the same REQUEST, and keeps its place if the server still has it.
+ * Acquires on connections of the package's own. A wait is one BLOCK. If its connection breaks or becomes silent, the
+ * command is sent again on a new one with the same REQUEST, and keeps its place if the server still has it.
  */
 
 const { Silent } = require('./wire/tries.js');
@@ -134,8 +134,8 @@ async function refusedBy(foreign, request, copy) {
 }
 
 /**
- * How many replicas acknowledge a grant to a connection that was blocked, or that a copy on another one got. Neither is a
- * write of this connection for which WAIT would wait (the first: for Redis before 7.0.12). A renewal is such a write.
+ * Asks how many replicas acknowledge a grant, behind a renewal. WAIT waits only for writes of its own connection: a
+ * renewal is one, but a grant to a copy on another connection is none, nor, for Redis before 7.0.12, one after a wait.
  *
  * @param {Request} request
  * @param {Connection} connection
@@ -153,8 +153,8 @@ async function renewedOn(request, connection, token) {
 }
 
 /**
- * Waits without a place in the queue: no connection of one's own would be the same user's, so the client asks again and
- * again.
+ * Waits without a place in the queue: a connection of the package's own would not be that user's, so the client asks
+ * again and again.
  *
  * @param {Request} request
  * @returns {Promise<Grant | null>} null: not granted in time

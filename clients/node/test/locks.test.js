@@ -54,7 +54,7 @@ withEachClient(({ key, run, open }) => {
     const lock = await dlock.acquire(key('lapse'), { lease: 500 });
     assert((await reasonOf(lock.signal)) instanceof LockLost);
     assert.equal(lock.remaining, 0);
-    // The server counts from when it heard of it, a little later.
+    // The server counts the lease from the arrival of the command, a little later.
     await until('it ended there too', async () => (await lookAt(run, key('lapse'))) === null);
     assert.equal(await lock.release(), false);
   });

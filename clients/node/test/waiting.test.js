@@ -75,7 +75,7 @@ withEachClient(({ key, run, open, listen }) => {
     assert.deepEqual(heard, []);
     await holder.release();
     await (await waiting).release();
-    await until('the end of it was heard', async () => heard.at(-1) === 'DLOCK.RELEASE');
+    await until('the release was heard', async () => heard.at(-1) === 'DLOCK.RELEASE');
   });
 
   test('an aborted wait leaves the queue and keeps nothing', async () => {
@@ -170,11 +170,12 @@ withEachClient(({ key, run, open, listen }) => {
 
   test('an answer that has come while the program was busy is heard', () => alone(async () => {
     const dlock = new DLock(await open(), { answer: 1000 });
-    // Until the server has answered another program twice, so that it has sent its answers to the first turn of its
-    // loop, and longer than an answer may take.
+    // The program is busy for longer than an answer may take, and until the server has answered another program twice:
+    // by then it has sent the answer to the command.
     const ask = `require('net').connect(${port}, '${host}', function () { this.write('PING\\r\\n'); })
       .once('data', function () { this.end('PING\\r\\n'); }).resume()`;
-    // Only promises lead to the command, and node-redis writes it in an immediate. The loop looks for answers after it.
+    // The command is written in microtasks or, by node-redis, in an immediate. The immediate below runs behind both,
+    // and before the event loop looks for answers.
     const busy = async (request) => {
       for (let step = 0; step < 100; step += 1) await undefined;
       setImmediate(() => {

@@ -134,7 +134,7 @@ func ended(number int, err error, more fields) {
 	tell("error", number, now(), fields{"type": kind, "message": err.Error()})
 }
 
-// held runs the body with a lock, and joins what its release says.
+// held runs the body with a lock, and joins its error and that of the release.
 func held(
 	ctx context.Context, number int, lock *dlock.Lock, err error, body func(ctx context.Context) error,
 ) (result error) {
@@ -164,7 +164,8 @@ func pay(ctx context.Context) {
 	}), nil)
 }
 
-// charge pays once. The database refuses a payment whose token is lower than one that it has seen.
+// charge pays once. The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such
+// rows out.
 func charge(number int, lock *dlock.Lock, order string) error {
 	rows, err := os.OpenFile(order, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -46,7 +46,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// An acquisition, as the run hears of it.
+/// An acquisition, whose events are written for the run that judges them (../README.md).
 struct Visit(u64);
 
 impl Visit {
@@ -151,7 +151,8 @@ impl Program {
         paid
     }
 
-    /// Pays once. The database refuses a payment whose token is lower than one that it has seen.
+    /// Pays once. The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such
+    /// rows out.
     fn charge(&self, visit: &Visit, guard: &blocking::Guard, order: &PathBuf) -> Result<(), Failure> {
         let mut rows = OpenOptions::new().append(true).create(true).open(order)?;
         rows.write_all(format!("begin {} {}\n", guard.token(), self.name).as_bytes())?;

@@ -16,7 +16,7 @@ function micros(): int
     return intdiv(hrtime(true), 1000);
 }
 
-/** Asks a key what it says of itself, between two times. It has no listener: an expired key is a loss that is told. */
+/** Asks a key what it says of itself, between two times. The store has no listener: a lost key has expired. */
 function claim(Key $key): array
 {
     $before = micros();

@@ -47,7 +47,7 @@ class Session(SessionBase):
         return self
 
     async def _begin(self, until: float) -> None:
-        """Tries once."""
+        """Tries once to open the session."""
         await self._heartbeat(until)
         self._task = start(self._run())
 
@@ -126,7 +126,7 @@ class Session(SessionBase):
                 await self._follow()
 
     async def _follow(self) -> None:
-        """Locks may be on another server now."""
+        """Does nothing: the locks of one server stay there. In a cluster, they may be on another server now."""
 
     async def _heartbeat(self, until: float | None = None) -> None:
         work: Round = self._round()
@@ -170,7 +170,7 @@ async def _call(on_lost: Callable[..., Any], error: LockNotOwnedError) -> None:
 
 
 class ClusterSession(Session):
-    """As that of threads, for asyncio."""
+    """As the `ClusterSession` of threads, for asyncio: a session on each server that has locks of it."""
 
     async def open(self) -> ClusterSession:
         """Begins it. It is opened at a server with the first lock there."""
@@ -196,7 +196,7 @@ class ClusterSession(Session):
                 raise error
 
     def beat(self) -> None:
-        """As that of one server."""
+        """As `Session.beat`, for the session on each server."""
         for home in self._homes.everything():
             home.beat()
 

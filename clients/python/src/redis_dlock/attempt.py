@@ -36,7 +36,7 @@ class Attempt:
     """The course of an acquisition. Copies of its command carry one `REQUEST`: the server grants it once."""
 
     def __init__(self, limits: Limits, lease: float, old: float | None = None) -> None:
-        """`old`: a grant that counts from longer ago than these seconds is asked for; None: a third of the lease."""
+        """`old`: the age in seconds beyond which a renewal must confirm a grant; None: a third of the lease."""
         self.limits = limits
         self.turn = Turn("try")
         self._lease = lease
@@ -79,7 +79,7 @@ class Attempt:
         return self._number
 
     def settled(self, number: int) -> None:
-        """A copy was executed, and another one is open: the answer to that one decides."""
+        """A copy was executed while another one is open: the answer to the other one decides."""
         self._open.pop(number, None)
 
     def sends(self, now: float) -> int:

@@ -141,7 +141,7 @@ class Session(SessionBase):
                 self._follow()
 
     def _follow(self) -> None:
-        """Locks may be on another server now."""
+        """Does nothing: the locks of one server stay there. In a cluster, they may be on another server now."""
 
     def _heartbeat(self, until: float | None = None) -> None:
         work: Round = self._round()
@@ -221,7 +221,7 @@ class ClusterSession(Session):
             raise failed
 
     def beat(self) -> None:
-        """As that of one server."""
+        """As `Session.beat`, for the session on each server."""
         for home in self._homes.everything():
             home.beat()
 

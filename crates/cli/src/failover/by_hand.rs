@@ -187,7 +187,7 @@ async fn take_back(watched: &Watched, ordered: Ordered, steps: &Steps) -> Result
 /// Handles a connection that broke during `REPLICAOF`: looks whether the primary has become a replica, and if so makes
 /// it the primary again.
 async fn lost(watched: &Watched, error: &Error, steps: &Steps) -> Stop {
-    steps.say(&format!("{error}; looking for what has become of it"));
+    steps.say(&format!("{error}; looking whether the primary has become a replica"));
     let (end, mut primary) = (Instant::now() + SEARCH, 0);
     while Instant::now() < end {
         match info(&watched.primary.node).await {

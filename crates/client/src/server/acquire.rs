@@ -418,7 +418,8 @@ fn in_millis(block: Block) -> u64 {
     }
 }
 
-/// Undoes an acquisition without a known outcome: if it is dropped with a server, what may be left there is released.
+/// Undoes an acquisition without a known outcome: if a value is dropped with a server, it releases what may be left
+/// there.
 struct Abandoned {
     server: Option<Arc<Server>>,
     terms: Terms,

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::load::Load;
 use crate::resp::{Expect, Request};
 
-/// By name and label; the names of [`all`] end with what else is on the server.
+/// The name and the label of each command. Behind the name, contenders of [`all`] name what else is on the server.
 pub const COMMANDS: [(&str, &str); 4] = [
     ("set-ex", "SET EX"),
     ("set-ex-del", "SET EX + DEL"),

@@ -52,10 +52,11 @@ pub fn record_and_check(server: &Server, seed: u64, ms: u64) -> Result<Tally> {
 const CONNECTIONS: usize = 4;
 /// The commands of each connection. Together at most what a search can order.
 const COMMANDS: usize = 12;
-/// Beyond this between sending and reply, a time says little, and a search takes long.
+/// The longest time between sending and reply. Beyond it, the times say little, and a search takes long.
 const BLURRED_MS: u64 = 100;
-/// The fewest histories that are judged, if that is possible in so much more time.
+/// The fewest histories to judge. On a busy machine, recording goes on for them.
 const FEWEST: usize = 4;
+/// How long recording goes on at most.
 const LONGER_US: u64 = 60_000_000;
 /// Between histories: this is no load test.
 const PAUSE_MS: u64 = 10;

@@ -131,13 +131,13 @@ final class TimeLimitsTest {
             CompletableFuture<Optional<Hold>> waiting = lock.tryAcquireAsync(Duration.ofSeconds(4));
             server.untilWaiting("queue", 1);
             server.freeze();
-            // The server said at first that it is held.
+            // The server had said that the lock is held.
             assertEquals(Optional.empty(), waiting.get(20, TimeUnit.SECONDS));
             took.at(4000);
             server.thaw();
             server.untilWaiting("queue", 0);
         }
-        // Through a short stall it keeps its place, and a refusal is one.
+        // A request keeps its place through a short stall, and is refused at its limit.
         refused(() -> {
             Stopwatch took = new Stopwatch();
             CompletableFuture<Optional<Hold>> waiting = client.lock("queue").tryAcquireAsync(Duration.ofSeconds(3));
@@ -331,7 +331,7 @@ final class TimeLimitsTest {
         }
     }
 
-    /** The executor looks up the names of servers, so one that is slow is a name that is. */
+    /** The executor looks up the names of servers: a slow executor stands for a slow look-up. */
     @Test
     void a_name_that_takes_long_to_look_up_does_not_outlast_the_timeout() {
         java.util.concurrent.Executor slow = task -> {
