@@ -1,8 +1,8 @@
 //! Ends a transaction that a crash has left open in the append-only file (AOF).
 //!
 //! A server that is killed while it appends a transaction leaves half of it. The next start cuts the file behind the last
-//! whole command, but all servers but Valkey 9.1 leave the `MULTI`: what is appended then lies in that transaction, and
-//! the start after that drops it, unless an `EXEC` follows, although clients had their replies.
+//! whole command. All servers except Valkey 9.1 leave the `MULTI` in the file, so what is appended from then on lies in
+//! that transaction. Unless an `EXEC` follows, the start after that drops it, although clients had their replies.
 //!
 //! After such a cut, and before anything else is appended, the module therefore replicates two commands that do
 //! nothing. The server makes a transaction of them, and its `EXEC` ends the open one. They are not sent together with
@@ -27,7 +27,7 @@ enum Phase {
     Whole,
     /// The server has cut the file: the end of a turn has to end the transaction.
     Cut,
-    /// The transaction has ended: the timer has to end the calls at the end of each turn.
+    /// The transaction has ended: the timer has to stop the calls of [`turn_ends`].
     Ended,
 }
 
@@ -88,7 +88,7 @@ pub fn turn_ends(context: &mut Context<'_>) {
     wake_now();
 }
 
-/// Stops the calls at the end of each turn when all is done.
+/// Stops the calls of [`turn_ends`] once the transaction has ended.
 pub fn timer() {
     if PHASE.get() == Phase::Ended {
         PHASE.set(Phase::Whole);

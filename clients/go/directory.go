@@ -22,7 +22,7 @@ type directory struct {
 	mu sync.Mutex
 	// The servers that failed to answer, and when. They are asked last.
 	silent map[string]time.Time
-	// When none answered last, and why. This answers all that queued before.
+	// When and why a search found no server that answers. Callers that queued before its end fail for the same reason.
 	failed  time.Time
 	failure error
 }
@@ -38,7 +38,7 @@ func (d *directory) find(
 ) error {
 	queued := time.Now()
 	if err := enter(ctx, d.turn, until); err == errBusy {
-		return errSilent // The servers do not answer the one that asks.
+		return errSilent // The caller that asks has no answer yet.
 	} else if err != nil {
 		return err
 	}

@@ -101,8 +101,8 @@ def php() -> dict[str, list[str]]:
     return {"phpredis": ["php", str(ROOT / "clients/php/bench/pairs.php")]}
 
 
-# A line for each language: how people write it, how to build its programs (by driver), and what is measured beside the
-# plain lock. A kind that begins with `own-` uses the package's own connections.
+# A line for each language: its name in the table, the function that builds its programs (by driver), and the kinds that
+# are measured beside the plain lock. A kind that begins with `own-` uses the package's own connections.
 LANGUAGES: dict[str, tuple[str, Callable[[], dict[str, list[str]]], list[str]]] = {
     "rust": ("Rust", rust, ["lease", "kept"]),
     "python": ("Python", python, ["lease", "kept"]),
@@ -115,7 +115,7 @@ LANGUAGES: dict[str, tuple[str, Callable[[], dict[str, list[str]]], list[str]]] 
 
 
 class Cost(NamedTuple):
-    """The µs of the processor for a pair, those that pass, and the processor's as a ratio to the plain lock."""
+    """The cost of a pair: µs of CPU time, µs of elapsed time, and its CPU time divided by that of the plain lock."""
 
     cpu: float
     passed: float

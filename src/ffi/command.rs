@@ -19,13 +19,13 @@ pub trait Command {
     /// The registration of the command.
     const SPEC: Spec;
 
-    /// Why it is not carried out.
+    /// Why the command is not carried out.
     type Error: ErrorReply;
 
-    /// Runs it: replies, or blocks the client.
+    /// Runs the command: replies, or blocks the client.
     ///
     /// # Errors
-    /// The reply: it has sent none.
+    /// The error to reply with. The command has sent no reply then.
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Self::Error>;
 }
 
@@ -62,8 +62,8 @@ impl<'call> Arguments<'call> {
         self.0.get(index).map(|string| unsafe { KeyName::borrowed(*string) })
     }
 
-    /// Returns the words that the rights to a command depend on, kept for longer than the call: its name and its keys, and
-    /// what it needs at least.
+    /// Returns the words on which the right to run a command depends, kept for longer than the call: as many as the
+    /// command has at least, among them its name and its key, or all words if the number of its keys varies.
     pub(super) fn held(&self, spec: &Spec) -> SmallVec<[Held; 4]> {
         let count = match spec.keys {
             Keys::None | Keys::First(_) => usize::try_from(spec.arity.unsigned_abs()).unwrap_or(usize::MAX),
@@ -127,7 +127,7 @@ pub fn register<C: Command>(context: &Context<'_>) -> Result<(), String> {
     if created != super::OK || command.is_null() {
         return Err(failed("register"));
     }
-    // SAFETY: the command was created above, and not given out of this module load.
+    // SAFETY: the command was created above, and this module is still being loaded.
     if unsafe { document(command, &C::SPEC) } != super::OK {
         return Err(failed("document"));
     }

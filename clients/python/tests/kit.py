@@ -1,4 +1,5 @@
-"""The same tests for the lock of threads and that of asyncio, and ways to see what the server has."""
+"""Clients and locks for tests that run with the lock of threads and with that of asyncio, and ways to see what the
+server has."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ async def refused(acquire: Callable[[], Awaitable[bool]]) -> bool:
 class Took:
     """Measures how long something takes. `is_within` leaves out the delays of the machine."""
 
-    # By how many seconds this process was woken too late so far. Others: see waited_for_a_core.
+    # By how many seconds this process was woken too late so far. `waited_for_a_core` measures all processes.
     _late = 0.0
     _measures = False
 
@@ -77,7 +78,7 @@ class Took:
             Took._late += late if late > 0.001 else 0.0
 
     def seconds(self) -> float:
-        """Returns the seconds since then."""
+        """Returns the seconds since this object was made."""
         return time.monotonic() - self._began
 
     def is_within(self, limit: float) -> bool:
@@ -154,11 +155,11 @@ class Kit:
         raise NotImplementedError
 
     def lock(self, name: str, *, client: Any = None, **settings: Any) -> Any:
-        """As a user gets it: `redis.lock(name, lock_class=DLock)`."""
+        """A lock as a user of redis-py gets it: `redis.lock(name, lock_class=DLock)`."""
         raise NotImplementedError
 
     def extra(self, name: str, *, client: Any = None, **settings: Any) -> Any:
-        """With what redis-py's own lock has not: `DLock(redis, name, …)`."""
+        """A lock with settings that redis-py's own lock lacks: `DLock(redis, name, …)`."""
         raise NotImplementedError
 
     def session(self, *, client: Any = None, **settings: Any) -> Any:

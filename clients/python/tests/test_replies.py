@@ -18,7 +18,7 @@ from redis_dlock.limits import Limits
 
 TABLE = Path(__file__).parents[3] / "tests/clients/tables/replies.txt"
 ROWS = re.findall(r'^"(.*)" => (.*)$', TABLE.read_text(), re.MULTILINE)
-# The class of an error says that a connection was refused, or lost.
+# The classes of the errors that say that a connection was refused or lost.
 OF_A_CONNECTION = (*redis_py.LOST, *redis_py.MOVING)
 CODES = {"NOSESSION": "session", "DEADLOCK": "deadlock", "NOREPLICAS": "paused", "MISCONF": "paused", "BUSY": "paused"}
 
@@ -33,7 +33,7 @@ def meaning(error: Exception) -> str:
         return "foreign"
     if isinstance(told, LockError):
         return "module"
-    # Paused: the watch goes on after any failure of a renewal, and the caller sees the error.
+    # The package has no rule of its own for `paused`: renewals go on after any error, and the caller sees the error.
     return CODES.get(commands.code(error), "final")
 
 
@@ -57,6 +57,8 @@ def test_the_table_is_read() -> None:
 async def test_a_release_that_finds_nothing_finds_what_a_copy_may_have_done(
     kit: Kit, reply: str, is_lost: bool
 ) -> None:
+    """The server executes a release, but the client reads an error and repeats the release, which gets nil. The lock
+    counts as lost only if the error says that the first copy was not executed."""
     proxy = CuttingProxy()
     lock = kit.extra("job", client=kit.client_of(proxy.address), timeout=30)
     assert await lock.acquire()
@@ -74,6 +76,8 @@ async def test_a_release_that_finds_nothing_finds_what_a_copy_may_have_done(
     (ReadOnlyError("You can't write against a read only replica."), 1),
 ])
 def test_a_grant_counts_from_a_wait_that_a_demotion_has_ended(error: ResponseError, since: int) -> None:
+    """A server that answers UNBLOCKED may have granted the lock before, so the lease counts from the first command (at
+    0). A server that answers READONLY has executed nothing, so the lease counts from the repeat (at 1)."""
     limits = Limits(began=0, ends=60)
     attempt = Acquisition(commands.Target((b"job",), "exclusive"), b"owner", 30_000, False, limits)
     attempt.sends(0)

@@ -1,4 +1,4 @@
-//! The calls of an acquisition when servers do not count, refuse, or do not answer in time.
+//! The calls of an acquisition and of its hold when servers do not count, refuse, lose the hold, or answer too late.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test that panics has failed, which is what it is for")]
 

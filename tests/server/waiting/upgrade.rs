@@ -1,4 +1,4 @@
-//! A reader that wants to write goes first, and only one of them.
+//! A reader that wants to write waits at the front of the queue. Only one reader at a time may wait there.
 
 use crate::support::replica::counter;
 use crate::support::{Server, hold, lock_info};
@@ -19,7 +19,7 @@ fn an_upgrade_waits_at_the_front_and_keeps_reading() {
         assert!(write > read);
         assert_eq!(lock_info(&mut client, "k").unwrap().mode, "both");
         assert_eq!(server.queue("k"), ["w", "r"]);
-        // Giving up writing alone does not let the writer in, nor the reader behind it.
+        // Owner a still reads, so neither the writer nor the reader behind it gets in.
         assert_eq!(client.int(format!("DLOCK.RELEASE k a TOKEN {write}")), 1);
         assert_eq!(server.queue("k"), ["w", "r"]);
         assert_eq!(client.int(format!("DLOCK.RELEASE k a TOKEN {read}")), 1);
@@ -145,7 +145,7 @@ fn an_upgrade_whose_hold_is_released_is_still_an_upgrade() {
         let error = client.error("DLOCK.WLOCK k b BLOCK 100");
         assert!(error.starts_with("DEADLOCK "), "{end}: {error}");
         client.int("DLOCK.RELEASE k b");
-        // The only holder may upgrade all the same: nobody has to wait for it.
+        // Owner c, now the only holder, may still upgrade: its upgrade is granted without a wait.
         client.int("DLOCK.WLOCK k c BLOCK 100");
         client.int("DLOCK.RELEASE k c ALL");
         upgrader.granted();

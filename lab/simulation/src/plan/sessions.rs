@@ -36,7 +36,7 @@ fn ask_for_more(how: &mut How, random: &mut Random) {
     if random.one_in(5) {
         let lease = match how.lease {
             Lease::For(ms) => ms,
-            // A cap that is below the lease is refused, and below 300 ms in a session.
+            // A cap below the lease is refused, and so is one below 300 ms in a session.
             Lease::Own | Lease::Until(_) if how.binds => 300,
             Lease::Own | Lease::Until(_) => 1,
         };
@@ -55,7 +55,7 @@ fn long(lease: Lease, random: &mut Random) -> Lease {
     }
 }
 
-/// Returns a misfortune after each tenth event or so.
+/// Returns a misfortune for about one event in ten.
 fn misfortune(random: &mut Random) -> Option<Event> {
     let client = random.below(CLIENTS as u64) as usize;
     let for_us = random.within(SILENCE_US);

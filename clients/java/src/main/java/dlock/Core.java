@@ -89,7 +89,7 @@ final class Core implements AutoCloseable {
         return closed;
     }
 
-    // Elections and watches, which close() ends
+    // Elections, sessions, requests and holds, which close() ends
 
     void keep(Election election) {
         elections.add(election);
@@ -153,7 +153,7 @@ final class Core implements AutoCloseable {
         return all.stream().map(end).collect(Collectors.toCollection(ArrayList::new));
     }
 
-    /** A reply, and whether a server may have executed an earlier copy of the command: an error may say that it has not. */
+    /** A reply, and whether a server may have run an earlier copy of the command: some errors prove that none has. */
     static final class Answer<T> {
         final T reply;
         final boolean repeated;
@@ -240,7 +240,7 @@ final class Core implements AutoCloseable {
         return timer.schedule(task, nanos);
     }
 
-    /** Schedules the end of a wait of the user, which is not longer than the client is open. */
+    /** Schedules the end of a wait of the user. The wait ends earlier if the client is closed. */
     Timer.Task limit(Runnable end, long nanos) {
         return timer.limit(() -> Futures.after(0).thenRun(end), nanos);
     }
@@ -252,7 +252,10 @@ final class Core implements AutoCloseable {
         }
     }
 
-    /** Runs it. The thread goes on, whatever that and its handler throw. Kotlin throws what no Java interface names. */
+    /**
+     * Runs a task. The thread survives whatever the task or the thread's exception handler throws; a listener in Kotlin
+     * may throw checked exceptions that no Java interface declares.
+     */
     static void guarded(Runnable told) {
         try {
             told.run();
@@ -287,8 +290,8 @@ final class Core implements AutoCloseable {
     }
 
     /**
-     * Returns the executor, which rejects a task where the other one throws anything else: a machine may have no room for a
-     * thread at times ({@link OutOfMemoryError}).
+     * Returns an executor that passes tasks to another one, and rejects a task if the other one throws anything: at
+     * times, a machine has no room for a thread ({@link OutOfMemoryError}).
      */
     static Executor rejecting(Executor other) {
         return task -> {

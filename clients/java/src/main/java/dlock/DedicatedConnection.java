@@ -45,7 +45,7 @@ interface DedicatedConnection {
 
     /**
      * The same, and undoes the request: whenever the server executes it, it executes these commands behind it. The server
-     * may grant a lock to this connection until it has seen its end.
+     * may grant a lock to this connection for as long as it has not noticed the end of the connection.
      */
     CompletableFuture<Object> leave(List<byte[][]> undo);
 

@@ -190,8 +190,8 @@ abstract class Topology {
         }
 
         /**
-         * Returns the node of a redirection, or {@code null} if it has no host and nobody knows which node was asked.
-         * Without a host, or with {@code ?} for a host name that is not set, it is that of the node that has answered.
+         * Returns the node of a redirection. Without a host, or with {@code ?} for a host name that is not set, the
+         * redirection means the host of the node that has answered; {@code null} if nobody knows which node that was.
          */
         private static Address namedBy(Address asked, String named) {
             int end = named.lastIndexOf(':');

@@ -46,7 +46,7 @@ final class NamedSessionTest {
         return holds;
     }
 
-    /** How many holds the server has bound to it; -1: it does not know it. */
+    /** Returns how many holds the server has bound to a session; -1 if the server does not know the session. */
     private static int bound(TestServer server, Session session) {
         List<?> holds = (List<?>) server.run("DLOCK.SESSION", session.id(), "LIST", "COUNT", 0);
         return holds == null ? -1 : holds.size();
@@ -225,7 +225,7 @@ final class NamedSessionTest {
         Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
         server.run("DLOCK.SESSION", session.id(), "CLOSE");
         DLock other = client.lock("other").withLease(Lease.of(session));
-        assertTrue(other.tryLock(20, TimeUnit.SECONDS), "this finds out");
+        assertTrue(other.tryLock(20, TimeUnit.SECONDS), "the acquisition notices that the session is closed");
         soonLost(hold);
         assertEquals(1, bound(server, session));
         assertTrue(session.isOpen() && other.isHeldByCurrentThread());
