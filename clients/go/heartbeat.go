@@ -24,7 +24,7 @@ const (
 // heartbeat decides when a hold, or a session, is renewed. Nothing here reads a clock.
 type heartbeat struct {
 	next due
-	// When the next renewal is due without the one that is on its way.
+	// The time for which the last renewal was planned.
 	renewal time.Time
 	// A cap has made the lease shorter than what was asked for: nothing more is renewed.
 	isCapped bool
@@ -33,7 +33,7 @@ type heartbeat struct {
 // lease returns the lease that the times of the heartbeat are parts of.
 func (v *validity) lease() time.Duration { return min(v.wanted, v.sure) }
 
-// ok is told of a grant, or of a renewal that was executed, whose command was sent then.
+// ok is told of a grant, or of a renewal that was executed. Its command was sent at `sent`.
 func (h *heartbeat) ok(v *validity, now, sent time.Time) {
 	h.plans(v, later(now, sent.Add(wholeMillis(v.lease()/3))))
 }

@@ -99,7 +99,7 @@ func (l *Lock) due() due {
 	return l.beats.next
 }
 
-// answerBy returns until when a renewal that is sent now may take.
+// answerBy returns the time by which a renewal that is sent now has to be answered.
 func (l *Lock) answerBy() time.Time {
 	if l.terms.replicas > 0 {
 		return time.Now().Add(min(l.sureLease()/3, l.answerWithin()))
@@ -210,7 +210,7 @@ func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, 
 	}
 }
 
-// answered looks at the replies to a renewal. It is of no use if the server has no such hold, or if too few replicas have it.
+// answered looks at the replies to a renewal. A renewal fails if the server has no such hold, or if too few replicas have it.
 func (l *Lock) answered(replies []any, number int) ([]any, int, error) {
 	err := firstError(replies[:len(l.target.keys)])
 	if err == nil && contains(replies[:len(l.target.keys)], nil) {
@@ -320,7 +320,7 @@ func (l *Lock) capped(number int) {
 	})
 }
 
-// changes carries out what changes the lease, unless its time is over: nothing revives it. It sets the timer of its end.
+// changes runs a function that changes the lease, unless the lease is over: nothing revives it. Sets the timer to its new end.
 func (l *Lock) changes(what func(now time.Time)) {
 	l.mu.Lock()
 	now := time.Now()
@@ -336,7 +336,7 @@ func (l *Lock) changes(what func(now time.Time)) {
 	}
 }
 
-// hasPassed returns whether the lease is over. A session says until when its locks are certain.
+// hasPassed returns whether the lease is over. False for a lock of a session, which says until when its locks are certain.
 func (l *Lock) hasPassed(now time.Time) bool {
 	lease := l.lease
 	lease.passes(now)

@@ -15,7 +15,7 @@ type Lock struct {
 	token  int64
 	slot   int
 	terms  terms
-	// The lock stays until then.
+	// The earliest end of the lock, even if it is released before ([WithAtLeast]).
 	stays time.Time
 
 	ctx    context.Context
@@ -27,7 +27,7 @@ type Lock struct {
 	beats heartbeat
 	// The next renewal asks for this.
 	wanted time.Duration
-	// The next renewal may be due earlier.
+	// Extend has sent a renewal, so the next one may be due earlier.
 	extended chan struct{}
 	// Ends the lock when the time is over.
 	ending *time.Timer
@@ -41,7 +41,7 @@ type Lock struct {
 	binding binding
 }
 
-// newLock returns the lock of a grant that counts from then. `open`: a copy of a command that set its lease has no answer.
+// newLock returns the lock of a grant that counts from `since`. `open`: a copy of a command that set its lease has no answer.
 func newLock(ctx context.Context, c *Client, t target, terms terms, since time.Time, open bool) *Lock {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	now := time.Now()

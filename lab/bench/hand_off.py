@@ -4,7 +4,8 @@
 Usage: lab/bench/hand_off.py SERVER MODULE
 
 A hand-off is the release of a lock with the next wait of the client that released it, in one packet, and the grant to the
-head of the queue. Two servers count a few hand-offs and more of them; the difference is that of the hand-offs in between.
+head of the queue. Two servers run, one with few hand-offs and one with many: the difference is the cost of the additional
+ones.
 Prints the module's own instructions by function, and the calls from there that cost most.
 """
 
@@ -88,7 +89,7 @@ def count(server: str, module: str, hand_offs: int, out: pathlib.Path) -> None:
 
 
 def costs(out: pathlib.Path, module: str) -> collections.Counter[tuple[str, str]]:
-    """Returns what callgrind counted, by function of the module and what it called; an empty name: its own."""
+    """Returns the instructions by function of the module and the function that it called; an empty one: its own."""
     names: dict[tuple[str, str], str] = {}
     current = {"fn": "", "cfn": "", "ob": ""}
     found: collections.Counter[tuple[str, str]] = collections.Counter()

@@ -55,8 +55,9 @@ class Heart {
   /** Why the last heartbeat failed, if it did. @type {unknown} */
   #failure;
   #openings = 0;
-  /** The acquisitions that are under way, and when there was one or a lock last. */
+  /** How many acquisitions are under way. */
   #users = 0;
+  /** When an acquisition or a lock needed the session last. */
   #used = performance.now();
   #bindings = new Bindings();
   /** Releases that no server answered, and their databases. @type {Map<string[][], number | undefined>} */
@@ -75,7 +76,7 @@ class Heart {
     this.#body = body;
     this.#id = id;
     this.#key = key;
-    // In a cluster its connection alone decides which server it is, wherever the keys of its locks go.
+    // In a cluster, the connection alone decides which server has the session, even if the slots of its locks move.
     if (body.inCluster) this.#pinned = new Pinned(body.client, () => this.#bindings.key ?? this.#key);
   }
 
@@ -162,7 +163,7 @@ class Heart {
   }
 
   /**
-   * The program has the lock from now on. The server refuses a lease beyond a cap, so none ends it before its first lease.
+   * The program has the lock from now on. No cap ends it within its first lease: the server refuses a lease beyond a cap.
    *
    * @param {Binding} binding
    * @param {number} end of that lease
@@ -178,7 +179,7 @@ class Heart {
    * Binds a hold with the next heartbeat.
    *
    * @param {Binding} binding
-   * @param {number} certain until when it is certain without
+   * @param {number} certain until when the hold is certain even if it is not bound
    */
   adopt(binding, certain) {
     this.#bindings.adopt(binding, certain);
@@ -200,7 +201,7 @@ class Heart {
   }
 
   /**
-   * @param {string[][]} releases that no server answered: without its session, the hold would end with its lease
+   * @param {string[][]} releases that no server answered: if the hold still exists, the session keeps it alive
    * @param {number | undefined} database
    */
   owe(releases, database) {
@@ -345,7 +346,8 @@ class Heart {
   /** The server has none of the bindings, and the holds are certain only for as long as they were. */
   #unbind() {
     this.#openings += 1;
-    // No two nodes know the same id, so that a hold cannot be bound to another session than the one that is kept.
+    // In a cluster, each opening has a new id, which no other node knows: there, a hold that has moved must not be bound to
+    // a session that gets no heartbeats.
     if (this.#pinned) this.#id = randomUUID();
     this.#bindings.unbind(this.#until);
   }
@@ -399,8 +401,8 @@ class Heart {
   }
 
   /**
-   * Few locks at once, until the next heartbeat is due. A round that is late has a piece, too: in a program that is slow,
-   * all rounds are late.
+   * Yields a few locks at a time, until the next heartbeat is due. A late round gets one piece nevertheless, because in a
+   * slow program all rounds are late.
    *
    * @param {Binding[]} some
    */

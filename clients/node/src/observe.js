@@ -147,8 +147,8 @@ async function lead(lock, onStarted, onStopped, signal) {
 }
 
 /**
- * Whether work failed because its signal was aborted: with the reason, or, as what Node.js offers does, with an
- * `AbortError`.
+ * Whether work failed because its signal was aborted: with the reason of the signal, or with an `AbortError`, as the
+ * functions of Node.js do.
  *
  * @param {AbortSignal} ended
  * @param {unknown} error

@@ -125,9 +125,9 @@ async function pause(ms, signal) {
 }
 
 /**
- * @typedef {object} Heard an answer of the server: the end of a task before it, and after it
- * @property {number} before
- * @property {number} after
+ * @typedef {object} Heard how an answer of the server moved the end of a task
+ * @property {number} before the answer
+ * @property {number} after the answer
  */
 
 /** The end of a task: its signal is aborted after some time, or with the signal of the caller. */
@@ -160,7 +160,7 @@ class Bound {
     return this.#controller.signal;
   }
 
-  /** The ms until its end. Not known if it ends with a silence of the server. */
+  /** The ms until its end. `Infinity` if a silence of the server ends it. */
   get left() {
     return this.#silence === Infinity ? this.#end - performance.now() : Infinity;
   }
@@ -177,7 +177,7 @@ class Bound {
   }
 
   /**
-   * Takes an answer back that was none, unless there was another one since.
+   * Undoes `heard` for an answer that turned out to be none, unless the server has answered since.
    *
    * @param {Heard | undefined} heard
    */

@@ -44,7 +44,7 @@ const OTHERS: &[Command] = &[
     command("TIME", 1, FAST, "Returns the time of this machine."),
 ];
 
-/// The commands of a server that are passed on to it, besides those above.
+/// The commands that are passed on to servers without a quorum, besides those for locks, `EXISTS`, `INFO` and `PING`.
 pub(crate) const PASSED: &[&str] =
     &["DEL", "PEXPIRETIME", "PTTL", "ROLE", "TIME", "TTL", "TYPE", "UNLINK", "WAIT", "WAITAOF"];
 

@@ -26,7 +26,7 @@ pub trait Writer {
     fn map(&mut self, pairs: usize);
 }
 
-/// Replies to a grant: the owner if the server drew it, the token, and the number if the request asks for one.
+/// Replies to a grant: the owner if the server generated it, the token, and the slot if the request asks for one.
 #[inline]
 pub fn granted(to: &mut impl Writer, grant: Grant, owner: Option<&Owner>) {
     let parts = 1 + usize::from(owner.is_some()) + usize::from(grant.slot != SlotAnswer::NotAsked);

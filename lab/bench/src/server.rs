@@ -77,7 +77,7 @@ impl Server {
         Connection::open(self.address())
     }
 
-    /// By its Unix socket.
+    /// Connects by the server's Unix socket.
     pub fn connect_locally(&self) -> Result<Connection, Error> {
         Connection::open_locally(&self.server.path(SOCKET))
     }

@@ -28,8 +28,8 @@ pub fn highest_token(model: &Model) -> u64 {
     model.seen.last().copied().unwrap_or(0)
 }
 
-/// Looks at everything that can be seen, on a connection of its own. Tokens that were not known are learned: they must
-/// be above all that were. `has_settled`: the timer has had the time to do what it does.
+/// Looks at everything that can be seen, on a connection of its own. Learns the tokens that the model does not know yet,
+/// which must be above all known ones. `has_settled`: the timer has had the time to do what it does.
 pub fn judge(looker: &mut Client, model: &mut Model, before: Before, has_settled: bool) -> Result<(), String> {
     let mut lines: Vec<Words> = Vec::new();
     for (db, name) in KEYS {
@@ -129,7 +129,7 @@ fn one_key(
 }
 
 /// The watchdog extends the lease of a bound hold when a third of it has passed, or a little earlier. A re-entry with a
-/// short lease makes that third pass at once. Behind an earlier expiry of the key nobody sees it.
+/// short lease makes that third pass at once. While the key has an earlier expiry, the extension cannot be seen.
 fn follow_watchdog(model: &mut Model, key: KeyNo, shown: &[Shown], now: u64) {
     let Some(found) = model.naive.keys.get_mut(key) else { return };
     let is_extended = |hold: &&mut Hold| hold.session.is_some() && hold.cap != Some(hold.deadline);

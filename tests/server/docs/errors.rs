@@ -194,7 +194,7 @@ fn every_error_that_a_page_lists_is_sent_and_the_other_way_round() {
         // The other pages refer to that of DLOCK.ACQUIRE.
         let inherits = !["acquire", "check", "help", "log"].contains(&page.name().as_str());
         for text in texts.iter().filter(|text| !is_provoked_elsewhere(text)) {
-            // The test enters a lock so often only with permits: that error stands for the other commands, too.
+            // Only permits reach the highest count in this test. Their error stands for those of the other commands.
             let is_sent = own.iter().any(|error| fits(text, error))
                 || text.contains("too often") && all.iter().any(|error| fits(text, error));
             assert!(is_sent, "{}: nobody sends {text}: {own:#?}", page.path.display());

@@ -12,20 +12,20 @@ const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node
  * @property {AbortSignal | undefined} signal ends the attempt
  * @property {boolean} [again] the last attempt failed: a cluster's nodes are asked which of them has the key now
  * @property {number | undefined} [database] other than the one that the client has selected
- * @property {(() => void) | undefined} [onMessage] makes it one for version 2 of the protocol, in which messages about
- *   keys are like others
+ * @property {(() => void) | undefined} [onMessage] called at each message. The connection is one for version 2 of the
+ *   protocol, in which the server publishes the changes of keys like other messages
  *
  * @typedef {object} Client the client of the program, shared with whatever else it does
  * @property {string} prefix what the client is set to put before every key
  * @property {() => boolean} isClosed the program has closed it, or has not connected it
- * @property {boolean} [hidesReconnects] a connection of its own may be another one without a word
+ * @property {boolean} [hidesReconnects] a connection from `connect` may reconnect without telling
  * @property {(args: string[], key: string) => Promise<unknown>} send
  * @property {(key: string, wanted: Wanted) => Promise<Connection>} connect to the server that has the key
  * @property {() => Promise<unknown>} learn asks once, soon, for the database that the client has selected
  * @property {() => number | undefined} database the one that it has selected, as far as is known
- * @property {number} [home] the one that it sends to, whatever is selected
- * @property {(key: string) => unknown} socket what it sends on now, if it repeats unanswered commands by itself on the
- *   next one
+ * @property {number} [home] the database that it sends to, whatever is selected
+ * @property {(key: string) => unknown} socket the socket that it sends on now, if it repeats unanswered commands by
+ *   itself when it has a new one; otherwise undefined
  * @property {(key: string) => string | undefined} at where it would send a command now, for a comparison
  * @property {(key: string) => string} node which node of a cluster has the key, as far as it knows
  */

@@ -6,9 +6,10 @@ module Dlock
   class Limits
     # How long a command that does not wait may take in all, and each of its steps.
     STEP = 1000
-    # How much longer than a wait or a step its answer is waited for, and how much longer its grant is confirmed. An agent
-    # asks its servers for 1 s before it says why they do not answer.
+    # How long after the end of a wait or a step its answer may arrive. An agent asks its servers for 1 s before it says why
+    # they do not answer.
     LATE = 150
+    # How long after that a grant may be confirmed.
     LAST = 50
     # How late WAIT may end: a server looks ten times a second (hz) which waits are over.
     ENDS_LATE = 100

@@ -31,7 +31,8 @@ async fn a_renewal_comes_when_a_third_of_the_lease_has_passed() {
     let granted = watch.end_of("job") - 3000;
     soon("it is renewed", || counter(&mut watch, "renewals") == 1);
     let third = watch.end_of("job") - 3000 - granted;
-    // From 900 ms, counted from before the grant, and a busy machine takes from either end.
+    // The client renews after 900 to 1000 ms, counted from before it asked for the lock. On a busy machine, the grant or
+    // the renewal comes late.
     assert!((600..2000).contains(&third), "{third} ms");
     drop(guard);
 }

@@ -24,7 +24,7 @@ async fn figures() {
     let servers: Vec<Server> = (0..5).map(|_| Server::start()).collect();
     wait_until_they_count(&urls(&servers)).await;
     let mut missed = 0;
-    println!("64 clients on 64 locks, one thread           pairs a second   µs of it a pair   RENEW a pair");
+    println!("64 clients on 64 locks, one thread           pairs a second     CPU µs a pair   RENEW a pair");
     for count in [1, 3] {
         pairs::<Quorum>("quorum", &servers[..count]);
         pairs::<Redlock>("Redlock", &servers[..count]);
@@ -63,7 +63,7 @@ async fn wait_until_they_count(urls: &[String]) {
     while let Err(Error::TooFew(_)) = client.try_acquire("counted").lease(LEASE).await {
         sleep(Duration::from_millis(50)).await;
     }
-    // The slowest of them counts, too, after this time.
+    // The slowest server counts, too, after this time.
     sleep(Duration::from_secs(1)).await;
 }
 
@@ -75,8 +75,8 @@ fn line(what: &str, servers: usize, took: &mut [Duration]) -> Duration {
 }
 
 /// Prints two lines for rounds, each with the waits of all contenders, and returns the median of the rounds' medians.
-/// The contenders get the lock one after the other, so the median of all waits would lie in the gap between the worst
-/// fourth and the best fifth.
+/// The contenders get the lock one after the other, so the median of all waits would lie in the gap between the longest
+/// wait of those that come fourth and the shortest of those that come fifth.
 fn lines_of_rounds(what: &str, servers: usize, rounds: &[Vec<Duration>]) -> Duration {
     let mut medians: Vec<Duration> = rounds.iter().map(|round| median(&mut round.clone())).collect();
     line(&format!("{what}, all"), servers, &mut rounds.concat());

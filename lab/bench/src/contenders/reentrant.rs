@@ -1,4 +1,4 @@
-//! A reentrant lock made of a hash, the owner's entries in it counted by scripts: as short as it can be written.
+//! A reentrant lock in a hash, in which scripts count the entries of the owner. The scripts are as short as possible.
 
 use std::ops::Range;
 

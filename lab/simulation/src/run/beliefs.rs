@@ -98,7 +98,7 @@ impl Run {
         belief.last = hold.cap.map_or(u64::MAX, from_now);
         let place = self.servers.place(server);
         belief.deadlines.push((place, hold.deadline));
-        // The stream of this server has not removed it.
+        // The server has the hold, so nothing that its stream contains has removed it.
         belief.ended.retain(|(ended, _)| !self.servers.contains(place, *ended));
         self.clients.all[client].beliefs.push(belief);
     }
