@@ -28,7 +28,7 @@ def plants() -> dict[str, tuple[str, str, str, str, str]]:
 
 
 def prepare(out: Path, only: set[str], bug: str | None) -> None:
-    """Makes the programs. `only`: those whose names have one of these words; none: all."""
+    """Makes the programs. `only`: those whose name in `makers` is in one of these words; empty: all."""
     made_of = of(bug) + repr(sorted(only))
     stamp = out / "made-of"
     if stamp.exists() and stamp.read_text() == made_of:

@@ -48,7 +48,7 @@ wait "$sessions" || { cat "$home/sessions"; exit 1; }
 cat "$home/sessions"
 ruby -w clients/ruby/test/sessions.rb --name "$capped"
 
-# The jobs of the README, which end with their classes.
+# The classes of jobs in the README. jobs.rb performs them.
 if ruby -rsidekiq -ractive_job -e '' 2>/dev/null; then
     { program 3; program 4; } >"$home/jobs.rb"
     DLOCK_TEST_JOBS=$home/jobs.rb ruby -Iclients/ruby/lib clients/ruby/test/jobs.rb

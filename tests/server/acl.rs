@@ -114,7 +114,7 @@ fn assert_may_run(admin: &mut Client, rules: &str, expected: [bool; 3]) {
     }
 }
 
-/// A server whose commands of modules can be in categories.
+/// A server that puts the commands of modules in categories, and its administrator; `None`: this one does not.
 fn with_categories() -> Option<(Server, Client)> {
     let (server, mut admin) = Server::start().with_client();
     if Version::of(&mut admin).puts_module_commands_in_categories() {

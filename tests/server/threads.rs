@@ -1,5 +1,5 @@
-//! A second module runs commands in a thread of its own that has the server's lock, or by calls that may block; and a
-//! panic of this module loses an event: no lock stays behind.
+//! Commands that a second module runs in a thread that has the server's lock, or by calls that may block, and events
+//! that a panic of this module loses. In each case, no lock stays behind.
 
 use std::time::Duration;
 
@@ -198,7 +198,7 @@ fn a_key_that_the_server_does_not_open_now_is_neither_free_nor_gone() {
     let (server, mut client) = server();
     let mut waiters: Vec<Client> = (0..8).map(|_| server.client()).collect();
     client.ok("DLOCK.PANIC k REFUSE 3");
-    // Every client takes the lock twenty times, and writes its token while it holds it: tokens rise.
+    // Every client takes the lock twenty times. The token of each grant is higher than the last one.
     let mut last = 0;
     let mut left = vec![20; waiters.len()];
     let mut waits = vec![false; waiters.len()];
@@ -255,7 +255,7 @@ fn calls_that_may_block_have_no_client() {
         client.ok(format!("DLOCK.PROMISE {command}"));
         last_reply(&mut client)
     };
-    // The log asks who it was: after a deadlock, a release, a wait.
+    // The log looks up the client of a deadlock, a release and a wait.
     assert!(call("DLOCK.ACQUIRE k holder BLOCK 0").starts_with("-DEADLOCK"));
     assert!(call("DLOCK.MACQUIRE 2 k x holder BLOCK 0").starts_with("-DEADLOCK"));
     assert_eq!(call("DLOCK.ACQUIRE k other BLOCK 20"), "$-1");
@@ -274,7 +274,7 @@ fn calls_that_may_block_have_no_client() {
     client.queued("DLOCK.CALL DLOCK.ACQUIRE m a SESSION");
     let replies = client.run("EXEC");
     assert!(format!("{replies:?}").contains("SESSION needs"), "{replies:?}");
-    // A waiter shows without a client, survives a look at all clients, and gets the lock.
+    // A waiter without a client is counted, survives a look at all clients, and gets the lock.
     client.ok("DLOCK.PROMISE DLOCK.ACQUIRE s b PX 3600000 BLOCK 0");
     client.ok("DLOCK.PROMISE DLOCK.MACQUIRE 2 s t c PX 3600000 BLOCK 0");
     let shown = lock_info(&mut client, "s FULL").unwrap();

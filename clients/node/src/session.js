@@ -93,7 +93,7 @@ class Session {
     await Promise.all(hearts.map((heart) => heart.close()));
   }
 
-  /** Fails with nothing, since that would hide how the block ended: the server frees the locks after the timeout. */
+  /** Ignores a failure, which would hide how the block ended: the server frees the locks after the timeout. */
   async [Symbol.asyncDispose]() {
     await this.close().catch(() => {});
   }
@@ -121,7 +121,7 @@ class Session {
   }
 
   /**
-   * The heart on the server that has a key. Opens it until the bound ends.
+   * The heart on the server that has a key. If there is none, tries to open it until the bound ends.
    *
    * @param {string} key
    * @param {Bound} bound

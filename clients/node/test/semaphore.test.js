@@ -100,7 +100,7 @@ withEachClient(({ key, run, open, kind }) => {
     assert.throws(() => new Mutex(handler, key('shared'), { acquiredExternally: true }), /identifier/);
   });
 
-  test('a semaphore has so many holders, each once', async () => {
+  test('a semaphore has as many holders as its limit, each once', async () => {
     const client = await open();
     const make = (options) => new Semaphore(client, key('sem'), 2, options);
     const [first, second, third] = [make(), make(), make({ acquireAttemptsLimit: 1 })];

@@ -51,7 +51,7 @@ function ofIoredisCluster(cluster) {
     const address = cluster.slots[slotOf(key)]?.[0];
     return cluster.nodes('master').find(({ options }) => address === addressOf(options));
   };
-  // Each node's client may log in again.
+  // The client of each node may log in again, which its state hears.
   for (const node of cluster.nodes('master')) stateOfIoredis(node);
   if (!cluster.listeners?.('+node').includes(stateOfIoredis)) cluster.on?.('+node', stateOfIoredis);
   return {
@@ -121,8 +121,8 @@ function asked(node) {
 }
 
 /**
- * The primary that the client of Sentinels is connected to. If it is one no more, the next connection asks them. With TLS,
- * they are asked first: a certificate is of a name.
+ * The address of the primary that the client of Sentinels is connected to. If that server is no primary any more, the
+ * next connection asks the Sentinels. With TLS, each connection asks them: a certificate is for a name, not an address.
  *
  * @param {any} client
  */
@@ -138,7 +138,7 @@ function peerOf(stream) {
 
 /**
  * @param {IoredisClient} client
- * @param {object} where other than the client
+ * @param {object} where the options that differ from those of the client
  * @param {Wanted} wanted
  * @param {(stream: unknown) => string | undefined} atOf
  */

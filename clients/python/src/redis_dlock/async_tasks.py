@@ -142,7 +142,7 @@ async def _done(lock: DLock, release: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _shorten(lock: DLock) -> None:
-    """The grant has shown that the server allows so long a lease. Until the run has succeeded, a short one is enough."""
+    """Shortens the lease until the run has succeeded. The grant has shown that the server allows the long lease."""
     try:
         await lock.reacquire()
     except redis_py.LOST:

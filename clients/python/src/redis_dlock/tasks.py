@@ -143,7 +143,7 @@ def _done(lock: DLock, release: Callable[[], None]) -> None:
 
 
 def _shorten(lock: DLock) -> None:
-    """The grant has shown that the server allows so long a lease. Until the run has succeeded, a short one is enough."""
+    """Shortens the lease until the run has succeeded. The grant has shown that the server allows the long lease."""
     try:
         lock.reacquire()
     except redis_py.LOST:

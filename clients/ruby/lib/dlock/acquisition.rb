@@ -117,8 +117,8 @@ module Dlock
       @attempt.cut(Dlock.now)
     end
 
-    # Leaves a connection on which no reply came. The release that is sent behind a wait ends it some time later, as the
-    # end of the connection ends its session: the next copy needs another owner.
+    # Leaves a connection on which no reply came. The next copy needs another owner if something may still end its
+    # grant: the release that `part` sends behind the wait, or the end of the connection, with which its session ends.
     def leave(silent)
       if silent
         part

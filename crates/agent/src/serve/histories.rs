@@ -125,7 +125,7 @@ impl World {
     fn step(&mut self, random: &mut Random) {
         let at = random.below(PEERS as u64) as usize;
         if random.one_in(5) {
-            // As if nobody had run meanwhile: leases and waits are over in one turn.
+            // The time passes without a turn of the server in between: leases and waits end in one turn.
             let server = self.server.borrow();
             server.clock.advance(random.pick(&TIMES) * 1000);
             server.timer.notify_one();

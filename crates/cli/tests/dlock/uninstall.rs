@@ -68,7 +68,7 @@ fn a_server_without_an_aof_starts_without_the_module() {
     let done = run(&server, &["--yes"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.stdout.contains("deleted 2 locks"), "{}", done.stdout);
-    // The way back to a server without an AOF, to this one.
+    // The command prints how this server gets rid of its AOF again.
     let cli = format!("redis-cli -h 127.0.0.1 -p {}", server.port());
     let back = format!("  {cli} SAVE; {cli} CONFIG SET appendonly no; {cli} CONFIG REWRITE\n");
     assert!(done.stdout.contains(&back), "{}", done.stdout);

@@ -279,6 +279,7 @@ fn a_client_that_logs_out_may_log_in_again() {
         let line = client.text("CLIENT INFO");
         line.split("age=").nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
     };
+    // The connection is older than a client may become without a login (10 s), which counts again from `RESET`.
     while age(&mut client) < 11 {
         std::thread::sleep(Duration::from_millis(100));
     }

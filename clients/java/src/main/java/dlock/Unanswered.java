@@ -23,7 +23,7 @@ final class Unanswered extends RuntimeException {
 
     /**
      * Returns whether the command may have been executed: it was not answered, its wait was ended, or an agent has not
-     * heard of a majority. A server that starts says something else.
+     * heard of a majority. The agent's error has the code of a server that is loading, and another text.
      */
     static boolean mayBeExecuted(Throwable failure) {
         if (!(failure instanceof ServerException)) {

@@ -39,7 +39,7 @@ final class Validity {
     private final Map<Integer, Command> open = new HashMap<>();
     /** Whether something else that sets the lease may still be executed: a copy of the acquisition, or an old command. */
     private boolean isOpenForGood;
-    /** By the number of a {@code CHECK}: when it was sent; and how many commands were sent before, or -1 beside open ones. */
+    /** By the number of a {@code CHECK}: when it was sent; how many commands were sent before (-1: one is open). */
     private final Map<Integer, long[]> asked = new HashMap<>();
     private long commands;
     /** The shortest lease of the commands since the last time when none was open. */
@@ -138,7 +138,7 @@ final class Validity {
         if (at == null || !passes(now)) {
             return;
         }
-        // Without a command beside it, the server is right in both directions.
+        // If no command was open or sent meanwhile, the answer may also say that the hold ends earlier than assumed.
         until = at[1] == commands && !isOpen()
                 ? at[0] + left - GRAIN
                 : later(until, at[0] + Math.min(left, sure) - GRAIN);
