@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the Node.js package in NestJS, with Valkey GLIDE, and under Bun and Deno, all of which npm fetches. It is not a part
-# of `make test`: they have 250 MB. Exit 77: something cannot be fetched.
+# Tests the Node.js package in NestJS, with Valkey GLIDE, and under Bun and Deno. npm fetches all of them, 250 MB, so
+# `make test` leaves this out. Exit 77: something cannot be fetched.
 #
 #   tests/clients/node_frameworks.sh                   all of them
 #   tests/clients/node_frameworks.sh nest glide        these test files
@@ -25,7 +25,7 @@ if ! cmp -s package-lock.json installed; then
 fi
 npm install "${quiet[@]}" --no-package-lock --no-save "$package"/redis-dlock-*.tgz >&2 || missing 'what the package needs (npm install)'
 
-# A port that nobody has, on which a server runs until the end: `serve VARIABLE OPTIONS…`.
+# Starts a server on a free port, which runs until this script ends, and exports the port: `serve VARIABLE OPTIONS…`.
 started=()
 data=$(mktemp -d)
 trap '{ kill "${started[@]}"; wait "${started[@]}"; } || true; rm -r "$data"' EXIT

@@ -53,7 +53,7 @@ async function learnCaps(some, send) {
   } catch (error) {
     if (!isAnswer(error)) throw error;
     if (some.length > 1) for (const binding of some) await learnCaps([binding], send);
-    // A user who may not ask learns of the end with the heartbeat after it.
+    // A user who may not ask learns that a cap has ended the hold from the next heartbeat.
     else if (isNotPermitted(error)) some.forEach((each) => Object.assign(each, { cap: Infinity, isCapKnown: true }));
   }
 }

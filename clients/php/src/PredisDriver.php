@@ -46,13 +46,13 @@ final class PredisDriver extends Driver
             $reply = $this->client->executeRaw($words, $error);
         } catch (ServerError $e) {
             throw $e;
-        } catch (\Throwable $e) { // also that of a handler of a signal, which comes in between
+        } catch (\Throwable $e) { // also one that a handler of a signal throws
             // The reply that is missing would be taken for the answer to the next command, which connects again.
             $this->connection->disconnect();
             throw $e;
         }
         if ($error && self::isForNow($reply)) {
-            throw new ConnectionException($this->connection, $reply); // phpredis throws an exception of its own
+            throw new ConnectionException($this->connection, $reply); // as phpredis throws an exception of its own
         }
         if ($error) {
             return self::refused($reply);

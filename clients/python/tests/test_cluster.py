@@ -37,8 +37,8 @@ class Node(Server):
 
 
 def knows(server: Server, nodes: int) -> bool:
-    """Whether it knows that many nodes and the latest epoch. A server takes over with the next one: if that is taken
-    already, the cluster undoes it."""
+    """Whether a server knows this many nodes and the latest epoch. A replica that did not know this epoch would take
+    over with the same one, and the cluster would undo the takeover."""
     state = command(server.client, "CLUSTER", "INFO")
     return b"cluster_known_nodes:%d" % nodes in state and b"cluster_current_epoch:2" in state
 
@@ -72,7 +72,7 @@ def move(nodes: list[Node], name: str) -> None:
     """Gives the slot of a key that does not exist to the other node, without telling any client."""
     slot = command(nodes[0].client, "CLUSTER", "KEYSLOT", name)
     here, there = with_slot(nodes, name)
-    # A node that imports gets a higher epoch. Without that, what the other one still tells could take the slot back.
+    # A node that imports a slot gets a higher epoch. Without it, gossip of the old node could take the slot back.
     command(there.client, "CLUSTER", "SETSLOT", slot, "IMPORTING", here.id)
     command(here.client, "CLUSTER", "SETSLOT", slot, "MIGRATING", there.id)
     for node in (there, here):

@@ -180,7 +180,7 @@ def test_outage_is_checked(client: redis.Redis) -> None:
 
 
 def test_waits_leave_no_threads_behind(server: Server) -> None:
-    """Only one waits for as long as the server hangs: that in which the pool connects, without a limit."""
+    """A single thread lasts as long as the server hangs: the pool connects in it, without a limit."""
     server.freeze()
     before = threading.active_count()
     with redis.Redis(port=server.port, **PATIENT) as client:
@@ -194,7 +194,7 @@ def test_waits_leave_no_threads_behind(server: Server) -> None:
 
 # The limit of the calls that do not wait, as docs/time-limits.md has it, in seconds.
 CALL = 5.0
-# Afterwards they count as calls without a limit.
+# A call that takes longer than this counts as one without a limit.
 NEVER = CALL + 6.0
 
 
@@ -221,7 +221,7 @@ class Calls:
         self.later(what, functools.partial(call, getattr(lock, "_inner", lock)))
 
     def later(self, what: str, call: Callable[[], Any]) -> None:
-        """Makes the call later, too."""
+        """Adds a call that is made with the others."""
         self._calls.append((what, call))
 
     async def made(self) -> tuple[dict[str, Exception | None], list[str], asyncio.Task[Any]]:

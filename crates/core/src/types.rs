@@ -103,7 +103,7 @@ pub struct Name<'a> {
     pub key: &'a [u8],
 }
 
-/// A name whose key is owned.
+/// Borrows a name whose key is owned.
 impl<'a> From<&'a (i32, Vec<u8>)> for Name<'a> {
     fn from((db, key): &'a (i32, Vec<u8>)) -> Name<'a> {
         Name { db: *db, key }

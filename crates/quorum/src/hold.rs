@@ -209,10 +209,10 @@ impl Hold {
 
     /// Releases the hold on all servers.
     ///
-    /// The gate server, the first server that keeps the hold, is asked second. The next client, to which it grants the
-    /// lock, then finds the server that was asked first free, and the other servers are asked while that client's
-    /// requests are on their way. If these arrive earlier, that client waits in the queues for a moment. Servers that are
-    /// known to have no hold are asked last: an earlier request to them may still be on its way.
+    /// The gate server, the first server that keeps the hold, is asked second. When the gate server grants the lock to
+    /// the next client, the hold on the server that was asked first is gone already. The other servers are asked while
+    /// the next client's requests are on their way. If these arrive earlier, the next client waits in the queues for a
+    /// moment. Servers known to have no hold are asked last: an earlier request to them may still be on its way.
     pub fn release(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if !matches!(self.state, State::Kept(..) | State::Lost) {
             return;

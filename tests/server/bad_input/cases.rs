@@ -243,7 +243,7 @@ fn bad_min_tokens(now: i64) -> Vec<Case> {
     cases
 }
 
-/// A token a minute beyond the hour that it may be ahead of the server's clock.
+/// A token a minute further ahead of the server's clock than the largest `dlock.max-token-lead`, an hour, allows.
 fn too_far(now: i64) -> String {
     format!("MINTOKEN {}", now * 1000 + HOUR_US + 60_000_000)
 }

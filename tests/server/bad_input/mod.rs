@@ -169,7 +169,7 @@ fn effects_are_not_for_clients() {
     for effect in &effects {
         let error = client.error(effect);
         assert!(error.starts_with("NOPERM "), "{error}");
-        // In a transaction, and with other arguments.
+        // A transaction changes nothing about that.
         client.ok("MULTI");
         client.run(effect);
         let Value::Array(replies) = client.run("EXEC") else { panic!("an array") };

@@ -33,7 +33,7 @@ fn a_waiter_that_sends_more_than_the_server_keeps_leaves_the_queue() {
     let mut greedy = server.waiter("DLOCK.WLOCK k w BLOCK 0");
     let mut reader = server.waiter("DLOCK.RLOCK k r BLOCK 0");
     reader.waits();
-    // The server keeps commands behind one that waits until the wait is over.
+    // The server keeps the commands that a waiting client sends until its wait is over.
     greedy.send_all(&vec![format!("ECHO {}", "x".repeat(1_000_000)); 20]);
     reader.granted();
     soon("it has left", || server.waiting() == 0);

@@ -94,7 +94,7 @@ fn after_an_unplanned_failover_every_grant_that_the_replica_had_stands() {
     let mut client = replica.client();
     is_kept(&mut client, "kept", kept);
     assert!(client.int("DLOCK.ACQUIRE unseen b PX 600000") > unseen.max(highest), "tokens increase all the same");
-    // The locks in its file count no more when it comes back.
+    // The old primary comes back with the locks in its file, which count no more once it follows the new one.
     primary.boot();
     assert!(lock_info(&mut primary.client(), "unseen OWNER a").is_some_and(|info| info.token == unseen));
     primary.follow(&replica);

@@ -1,4 +1,4 @@
-//! The view of an operator and of a watching client of the requests that wait.
+//! The requests that wait, as an operator and a watching client see them.
 
 use std::collections::BTreeMap;
 

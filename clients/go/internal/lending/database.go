@@ -9,7 +9,8 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// Spoilable is another client, which uses a database. Spoiling it selects another one on a connection that it gives back.
+// Spoilable is a client of another library, which uses a database. Spoil selects another database on a connection of
+// its pool, and gives the connection back.
 type Spoilable struct {
 	Open  func(context.Context) (dlock.Conn, error)
 	Spoil func(database int)

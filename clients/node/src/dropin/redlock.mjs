@@ -1,2 +1,2 @@
-/** The same for `import`: one copy of each class, whichever way the package is loaded. */
+/** The exports of `redlock.js` for `import`: one copy of each class, whichever way the package is loaded. */
 export { ExecutionError, Lock, Redlock, Redlock as default, ResourceLockedError } from './redlock.js';

@@ -1,4 +1,4 @@
-/** The same for `import`: one copy of each class, whichever way the package is loaded. */
+/** The exports of `semaphore.js` for `import`: one copy of each class, whichever way the package is loaded. */
 import all from './semaphore.js';
 
 export const { LostLockError, TimeoutError, defaultTimeoutOptions } = all;

@@ -18,7 +18,7 @@ _AT_ONCE = 100
 
 
 class Beating:
-    """The part of a watch that its heart asks."""
+    """The part of a watch that its heart (`sync_heart`, `async_heart`) calls."""
 
     _beats: Heartbeat
     _terms: Terms
@@ -38,7 +38,7 @@ class Beating:
         raise NotImplementedError
 
     def is_due(self, soon: float, now: float) -> bool:
-        """Returns whether a look is due until then. Loses a hold that has ended."""
+        """Returns whether a look is due by `soon`. Loses a hold that has ended."""
         if self._stopped:
             return False
         if now >= self._beats.validity.until:

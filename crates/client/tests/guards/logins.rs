@@ -90,6 +90,7 @@ async fn a_connection_that_the_program_has_is_used_until_it_breaks() {
     let connection = redis.get_multiplexed_async_connection().await.expect("a connection");
     let client = Client::from_connection(&redis, connection);
     let connections = |admin: &mut dlock_testkit::Client| admin.text("CLIENT LIST").lines().count();
+    // The connections of `admin` and of the program.
     let before = 2;
     dlock_testkit::soon("the start's connections have ended", || connections(&mut admin) == before);
     let guard = in_time(client.try_acquire("job").lease(std::time::Duration::from_secs(20))).await.expect("a lock");

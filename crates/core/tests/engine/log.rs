@@ -144,11 +144,11 @@ fn no_tenant_pushes_the_entries_of_others_out() {
             let left = logged(&server);
             assert_eq!(left.len(), max_len);
             assert!(others.iter().all(|key| left.contains(key)), "{max_len}");
-            // The crowd keeps its newest entries, and all entries stay in order.
+            // The flood keeps its newest entries, and all entries stay in order.
             let ids: Vec<u64> = server.engine.log().entries().map(|entry| entry.id).collect();
             assert!(ids.is_sorted_by(|one, other| one > other));
             assert_eq!(left[0], flood(max_len * 3 - 1));
-            // The entry of another client is logged, too.
+            // The entry of another tenant is logged, and stays, too.
             log(&mut server, "tenant8:new");
             (0..max_len).for_each(|number| log(&mut server, &flood(number)));
             assert!(logged(&server).contains(&"tenant8:new".to_owned()));

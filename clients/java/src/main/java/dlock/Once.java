@@ -7,7 +7,7 @@ import java.util.function.Consumer;
 
 /**
  * At most one run in each period, on all machines together. The lock is the memory of the run: it stays for a part of
- * the period, counted from the grant. No clock of a machine is read, only the server's.
+ * the period, counted from the grant. No machine's time of day counts, only the server's.
  */
 final class Once {
     /** The shortest period. A start takes a moment. */
@@ -28,7 +28,11 @@ final class Once {
         return Duration.ofMillis(period.toMillis() / 10 * 9);
     }
 
-    /** A run that counts even if it fails, or dies with its program. {@code lock} stays so long. */
+    /**
+     * A run that counts even if it fails, or dies with its program.
+     *
+     * @param lock stays for {@link #keptFor} at least
+     */
     static boolean atAll(DLock lock, Consumer<? super Hold> work) throws InterruptedException {
         Optional<Hold> granted = lock.tryAcquire(Duration.ZERO);
         if (granted.isEmpty()) {
@@ -38,7 +42,7 @@ final class Once {
         try {
             work.accept(hold);
         } catch (Throwable e) {
-            // Other languages throw what the interface does not name.
+            // Work in another language of the JVM may throw checked exceptions, which the interface does not declare.
             end(hold, e);
             throw e;
         }
@@ -96,7 +100,7 @@ final class Once {
         }
     }
 
-    /** Releases the hold, or leaves it to the time that it stays. Without an answer, its lease goes on. */
+    /** Releases the hold, which may have to stay for a least time. Without an answer, its lease goes on. */
     private static void end(Hold hold, Throwable why) {
         try {
             hold.close();

@@ -36,8 +36,8 @@ pub(crate) struct Sessions {
     discarded: Vec<(RecordId, SessionHolds)>,
     /// Named sessions that have ended, for which requests wait that must be answered.
     pub orphaned: Vec<NamedId>,
-    /// How many of these requests commands have answered since the last tick: all commands together answer no more than
-    /// a tick would.
+    /// How many requests of orphaned sessions were answered by commands since the last tick: all commands together
+    /// answer no more than a tick would.
     pub sent_away: usize,
     /// How many holds are bound.
     bound: usize,
@@ -131,8 +131,8 @@ impl Sessions {
         }
     }
 
-    /// Returns whether the session that a request binds to is still open. That of a connection is: its requests leave
-    /// their queues when the connection ends.
+    /// Returns whether the session that a request binds to is still open. The session of a connection always is: the
+    /// requests leave their queues when the connection ends.
     pub(crate) fn is_open(&self, key: SessionKey) -> bool {
         match key {
             SessionKey::Connection(_) => true,
@@ -349,7 +349,7 @@ impl Sessions {
         Renewal::of(hold, self.random(), load_of(hold.lease, bytes))
     }
 
-    /// Forgets where a session has holds, if it has none on this lock any more.
+    /// Takes this lock from those of a session, if the session has no hold on the lock any more.
     fn check_session(&mut self, id: RecordId, is_bound: bool, key: SessionKey) {
         if is_bound {
             return;
