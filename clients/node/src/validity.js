@@ -26,9 +26,9 @@ const NEVER = -Infinity;
  */
 
 class Validity {
-  /** The hold is certain for every moment before. */
+  /** The hold is certain at every moment before this time. */
   until;
-  /** The server has no shorter lease. */
+  /** No lease that the server has, or may still get, is shorter than this one. */
   sure;
   isLost = false;
   isReleased = false;
@@ -56,7 +56,7 @@ class Validity {
     return this.#isOpenForGood || this.#open.size > 0;
   }
 
-  /** Whether it claims anything. */
+  /** Whether the hold is neither lost nor released. */
   get isHeld() {
     return !this.isLost && !this.isReleased;
   }
@@ -132,7 +132,7 @@ class Validity {
   left(now, asked, ms) {
     this.passes(now);
     if (!this.isHeld) return;
-    // In the other case the question may have overtaken a shorter lease.
+    // If another command is open, the question may have overtaken a shorter lease.
     if (asked.isAlone && asked.sends === this.#sends) this.until = asked.at + ms - ROUNDED;
     else this.#extends(asked.at + Math.min(ms, this.sure));
     this.passes(now);
@@ -145,7 +145,7 @@ class Validity {
   }
 
   /**
-   * The lease counts from then. Commands without an answer stay open.
+   * The lease counts from `sent`. Commands without an answer stay open.
    *
    * @param {number} now
    * @param {{ lease: number, sent: number }} granted

@@ -10,7 +10,7 @@ Stop = Class.new(Exception) # rubocop:disable Lint/InheritException -- like Time
 LIBRARY = File.expand_path("../lib", __dir__)
 STEP = Integer(ENV.fetch("DLOCK_LINES", "3"))
 
-# Runs work and interrupts it at these lines. Returns whether it has the first of them.
+# Runs work and interrupts it at these lines. Returns whether it gets as far as the first of them.
 def interrupt(lines, &work)
   seen = 0
   main = Thread.current
@@ -30,7 +30,7 @@ ensure
   arrived
 end
 
-# Takes the interrupts that came where they have to wait.
+# Takes the interrupts that came while the library held them back (Thread.handle_interrupt).
 def arrived
   sleep(0.001) while Thread.pending_interrupt?
 rescue Stop

@@ -1,4 +1,4 @@
-"""The sessions of a cluster: one on each server that has locks of it."""
+"""A session of a cluster: one session on each server that has its locks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Homes:
         self._whole = whole
         self._opened = 0
         self._all: dict[str, Any] = {}
-        # The session on each server is lost by itself.
+        # The whole sends no heartbeats: the session on each server has its own, and is lost by itself.
         whole._has_homes, whole._due = True, math.inf
 
     def found(self, server: str) -> Any:

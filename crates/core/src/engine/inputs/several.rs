@@ -34,7 +34,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// Returns the token and the lease of a hold that the request has recorded.
+    /// Returns the token and the lease of the hold that records the request.
     pub(super) fn recorded(self) -> Option<(Token, Lease)> {
         match self {
             State::Recorded(token, lease) => Some((token, lease)),
@@ -343,7 +343,8 @@ impl<T> Engine<T> {
                 record.lost_last_waiter = false;
             }
             visit.grant(hold.clone(), Entry::First, session);
-            // A new head may be another request of the owner: reentrant, or the same for other locks.
+            // The new head may be another request of the owner: a re-entry, which `serve` grants, or the same `REQUEST`
+            // for other locks, which the next visit tries.
             let next = visit.serve();
             let next = next.and_then(|next| visit.parts.waiters.get(next));
             if next.is_some_and(|next| next.request.owner == hold.owner)

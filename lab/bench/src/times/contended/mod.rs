@@ -121,13 +121,13 @@ mod tests {
         let mut open = programs.open().expect("a server that runs");
         let crowd = Crowd::gather(&open.server, 4).expect("clients");
         for way in Way::ALL {
-            // A second time: nothing is left of the first.
+            // The second round fails if the first one has left something behind.
             for held in [HELD, Duration::ZERO] {
                 let time = Duration::from_millis(100);
                 let outcome = crowd.contend(way, held, time, &mut open).expect("hand-offs");
                 let Traffic { hand_offs, commands, .. } = outcome.traffic;
                 assert!(hand_offs > 0, "{way:?}");
-                // Each round has a command to acquire and one to release; the edges of the time cut some off.
+                // Each hand-off has a command to acquire and one to release. Some are sent before or after the time.
                 assert!(commands + 2 * 4 >= 2 * hand_offs, "{way:?}: {commands} for {hand_offs}");
                 assert!(outcome.latencies.iter().all(|latency| *latency > 0.0), "{way:?}");
             }

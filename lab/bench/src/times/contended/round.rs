@@ -1,8 +1,8 @@
 //! The common state of the threads that contend.
 //!
-//! A client that has released the lock wants it again when another one has got it, and that one releases it when all
-//! others wait in the queue: so every hand-off is to a client that waits, in every way of waiting. Otherwise the
-//! giver, or a client that asks by chance at the right moment, would often be first where waiting is not fair.
+//! A client that has released the lock asks again only when another client has got it. A holder releases the lock only
+//! when all others wait in the queue. Every hand-off is therefore to a client that waits, in every way of waiting.
+//! Without these rules, where waiting is not fair, the client that has just released the lock would often be first.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ pub struct Round {
 
 #[derive(Default)]
 pub(super) struct Line {
-    /// Clients that have asked and not got it.
+    /// How many clients have asked for the lock and not got it yet.
     pub(super) waiting: usize,
     /// The number of grants.
     pub(super) grants: u64,

@@ -1,8 +1,9 @@
 package dlock;
 
 /**
- * Whether a session keeps a hold, and until when the hold is certain: as long as the session, while it is bound; else as
- * long as the session was when the binding ended; and never beyond a cap of the hold.
+ * Whether a session keeps a hold, and until when the hold is certain. A bound hold is certain for as long as its
+ * session. A hold that is not bound any more is certain for as long as the session was when the binding ended. A cap of
+ * the hold limits both.
  *
  * <p>Times are those of one clock that only goes forward, in nanoseconds.
  */
@@ -29,7 +30,7 @@ final class Binding {
         return isUnbound;
     }
 
-    /** No cap ends the hold before this time. Whether one ends it later has to be asked in time, unless it is known. */
+    /** No cap ends the hold before this time. Until the cap is known, the hold is not certain beyond this time. */
     void capNotBefore(long time) {
         if (!isCapKnown) {
             hasCap = true;
@@ -55,7 +56,7 @@ final class Binding {
         return hasCap ? Validity.earlier(cap, end) : end;
     }
 
-    /** Returns whether it was not bound again in time. */
+    /** Returns whether the hold was not bound again in time. */
     boolean hasEnded(long now) {
         return isUnbound && certain - now <= 0;
     }

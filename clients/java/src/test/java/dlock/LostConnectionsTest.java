@@ -229,7 +229,7 @@ final class LostConnectionsTest {
                 assertThrows(UnavailableException.class, () -> impatient.lock("next:other").lock());
                 server.thaw();
                 impatient.lock("next:other").lock();
-                // All copies of the unanswered commands were executed, or will be before this.
+                // The server executes all copies of the unanswered commands before the checks below.
                 soon("all answers are there", () -> server.figure("clients", "blocked_clients") == 0);
                 Thread.sleep(500);
                 assertTrue(lock.hold().check());
@@ -255,7 +255,7 @@ final class LostConnectionsTest {
             proxy.speak();
             assertEquals(1, lock.getHoldCount());
             assertTrue(server.count("uncertain") > 1);
-            // From now on the entries are counted here.
+            // From now on the client counts the entries by itself, and its last unlock releases all of them.
             lock.lock();
             lock.unlock();
             assertTrue(server.count("uncertain") > 0);
@@ -331,7 +331,7 @@ final class LostConnectionsTest {
         proxy.loseReplyTo("RACQUIRE");
         assertFalse(lock.tryLock());
         server.run("DLOCK.RELEASE", "first", "other");
-        // The lost copy might have been granted late, so it is looked after.
+        // The server might have granted the lost copy late, so the client releases what it may have got.
         soon("nothing is left", () -> server.isFree("first"));
     }
 }

@@ -140,7 +140,7 @@ final class WaitingTest {
                 CompletableFuture<Boolean> released = hold.releaseAsync();
                 spin(delay);
                 if (round % 20 == 0) {
-                    // On a machine however busy, some are granted.
+                    // Some requests are granted, however busy the machine is: this one is interrupted after its grant.
                     thread.join(20_000);
                 }
                 thread.interrupt();
@@ -180,7 +180,10 @@ final class WaitingTest {
         order("order:virtual", 2000, start);
     }
 
-    /** {@code Thread.startVirtualThread}, which this is compiled without. */
+    /**
+     * Returns {@code Thread.startVirtualThread}, found at run time because the tests are compiled for a Java without
+     * it; {@code null} on such a Java.
+     */
     private static Consumer<Runnable> virtualThreads() {
         try {
             java.lang.reflect.Method start = Thread.class.getMethod("startVirtualThread", Runnable.class);
@@ -253,7 +256,7 @@ final class WaitingTest {
                 waiting.add(lock.acquireAsync());
                 server.untilWaiting("async", i + 1);
             }
-            // Some look up the name of the server.
+            // A few threads look up the host name of the server.
             assertTrue(group.activeCount() - before < 25, group.activeCount() + " threads, before " + before);
             hold.release();
             long last = hold.fencingToken();
