@@ -14,13 +14,13 @@ func (a *acquisition) acknowledged(c *conn, waited bool) error {
 	}
 	var commands []command
 	if waited || len(a.copies) > 1 {
-		// WAIT waits for the writes of the connection. A repeat that gets the grant of an earlier copy is none, and Redis
-		// before 7.0.12 does not count a grant to a blocked connection. A renewal is one.
+		// WAIT waits for the writes of its connection. A repeat that gets the grant of an earlier copy writes nothing, and
+		// Redis before 7.0.12 does not count a grant to a blocked connection as its write. A renewal is a write.
 		commands = a.target.renew(a.owner, a.token, a.terms.lease)
 	}
 	timeout := a.ofReplicas(a.terms.replicasTimeout, time.Now())
 	until := time.Now().Add(timeout + late)
-	// No release is sent behind: it may come when the repeat has the grant.
+	// No release follows if the server is silent: the server might execute it after the repeat has got the grant.
 	replies, err := c.exchange(a.io, until, nil, append(commands, waitFor(a.terms.replicas, timeout))...)
 	switch {
 	case err != nil:

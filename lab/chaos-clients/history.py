@@ -1,4 +1,4 @@
-"""The history of a run, as it saw it: an attempt is one acquisition and all that followed from it."""
+"""The history of a run, as its programs saw it: an attempt is one acquisition and all that followed from it."""
 
 from __future__ import annotations
 
@@ -68,12 +68,13 @@ class Attempt:
         return (said[0].after, max(said[0].after, said[-1].before)) if said else None
 
     def claimed_until(self) -> int:
-        """Returns until when it would have believed by its last word, had it not released or died, or been told."""
+        """Returns until when it believed, by the last time it said so: to the end named then, or to its release, its
+        death or the news of the loss, whichever came first."""
         said = [sample for sample in self.samples if sample.believes]
         if not said:
             return 0
         ends = said[-1].before + said[-1].remaining
-        # A sample without belief that follows is after that end, or tells of the loss: until then it believed.
+        # A sample without belief is after that end, or tells of the loss: until then the program believed.
         later = [sample.before for sample in self.samples if not sample.believes]
         return min([ends, *later, *(each for each in (self.releasing, self.killed) if each is not None)])
 

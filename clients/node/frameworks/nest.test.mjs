@@ -14,7 +14,7 @@ import { until } from './until.mjs';
 
 const apps = [];
 const urls = [];
-/** The cron jobs run as long as the applications do. */
+/** The cron jobs run from here on, until the applications close. */
 const began = Date.now();
 
 before(async () => {
@@ -46,7 +46,7 @@ test('requests to two applications change one article one at a time', async () =
   assert.equal(await clients[0].get('left:7'), '0');
 });
 
-test('a route may stand above or below, and NotGranted is the business of a filter', async () => {
+test('Locked may stand above or below the decorator of a route, and a filter answers NotGranted', async () => {
   for (const path of ['/stock/above', '/stock/below']) {
     const answer = await (await fetch(urls[0] + path)).json();
     assert(answer.token > 0, path);
@@ -67,7 +67,7 @@ test('a cron job of two applications runs once a period', async () => {
   assert.equal(new Set(runs).size, runs.length);
 });
 
-test('one is refused while another runs, and an inherited method runs under the lock', async () => {
+test('a call is refused while another runs, and an inherited method runs under the lock', async () => {
   const [first, second] = apps.map((app) => app.get(Stock));
   await first.alone(async () => {
     await assert.rejects(second.alone(async () => assert.fail('it ran')), NotGranted);

@@ -18,7 +18,7 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 const LOCKS: usize = 120;
-/// The first of them have a waiter.
+/// How many of the locks have a waiter: `lock0` and those that follow.
 const WAITERS: usize = 20;
 
 /// Locks, and other keys with and without an end.

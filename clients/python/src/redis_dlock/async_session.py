@@ -183,8 +183,8 @@ class ClusterSession(Session):
     async def close(self) -> None:
         """Ends it, and frees its locks with one command for each server.
 
-        Raises redis-py's `ConnectionError` or `TimeoutError` if one that has locks does not answer within a second, after
-        it was closed at the others.
+        Raises redis-py's `ConnectionError` or `TimeoutError` if a server on which it has locks does not answer within a
+        second. The session is closed on the servers that answer.
         """
         if not self._mark_closed():
             return

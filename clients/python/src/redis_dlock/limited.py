@@ -56,7 +56,7 @@ class Work(Generic[T]):
             self._late(self._result)
 
     def wait(self, until: float) -> bool:
-        """Waits until then by `time.monotonic()`, and returns whether the work is done."""
+        """Waits until `until`, a time of `time.monotonic()`, and returns whether the work is done."""
         return self._done.wait(max(0.0, until - time.monotonic()))
 
     def outcome(self) -> T:
@@ -84,7 +84,7 @@ def limited(
     late: Callable[[T], Any] | None = None,
     overdue: Callable[[Work[T]], Any] = lambda work: None,
 ) -> T:
-    """Returns the result of the work, or raises `ConnectionError`. `overdue` gets work that is given up then."""
+    """Returns the result of the work, or raises `ConnectionError`. `overdue` gets work that is not done by `until`."""
     under_way = Work(work, late)
     try:
         under_way.start()

@@ -197,8 +197,8 @@ class ClusterSession(Session):
     def close(self) -> None:
         """Ends it, and frees its locks with one command for each server.
 
-        Raises redis-py's `ConnectionError` or `TimeoutError` if one that has locks does not answer within a second, after
-        it was closed at the others.
+        Raises redis-py's `ConnectionError` or `TimeoutError` if a server on which it has locks does not answer within a
+        second. The session is closed on the servers that answer.
         """
         if not self._mark_closed():
             return
@@ -231,7 +231,7 @@ class ClusterSession(Session):
         node = self.redis.get_node_from_key(name)
         gate = self._gates.setdefault(node.name, threading.RLock())
         try:
-            # In the block, because an interrupt may come right after it.
+            # The lock is acquired in the block, because an interrupt may come right after that.
             if not gate.acquire(timeout=max(0.0, until - time.monotonic())):
                 raise redis_py.Unreachable(ConnectionError("the session was not opened in time"))
             home = self._homes.found(node.name) or self._opened(node, until)

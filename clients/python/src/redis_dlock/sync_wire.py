@@ -167,7 +167,7 @@ class Wire(Way):
                 talk.done()
 
     def _settle(self, attempt: Acquisition) -> None:
-        """Asks for a grant that counts from long ago: the server may have given the lock to another since."""
+        """Asks whether the server still has a grant that counts from long ago: another may have the lock since."""
         outage = redis_py.Outage()
         while attempt.course.turn.do == "confirm":
             number, until = attempt.asks(time.monotonic())
@@ -190,7 +190,7 @@ class Wire(Way):
                 attempt.connection = None
 
     def _question(self, attempt: Acquisition, until: float) -> list[Any]:
-        """Returns the replies to the question for a grant."""
+        """Asks whether the server still has the grant. Returns the replies."""
         commands = attempt.confirms()
         if attempt.session:
             return list(attempt.connection.exchange(*commands, within=until - time.monotonic()))
@@ -247,8 +247,8 @@ class Wire(Way):
                     line.done()
 
     def _granted_at_once(self, attempt: Acquisition, lines: list[Line]) -> bool:
-        """Returns whether it need not wait: it was granted, or its time is over. If it waits, the server has said
-        before that the lock is held: then a late end of the wait is no outage."""
+        """Asks without waiting. Returns whether the attempt is over: it was granted, or its time has passed. Otherwise
+        the server has said that the lock is held, so that a wait that ends late is no outage."""
         lines.insert(0, self.open(attempt.limits.step(time.monotonic())))
         attempt.sends(time.monotonic())
         lines[0].send(attempt.first())

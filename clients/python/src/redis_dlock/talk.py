@@ -152,7 +152,7 @@ class Line(Talk):
         """Returns the replies, in order."""
         until = time.monotonic() + within
         try:
-            # In the block, because an interrupt may come right after it.
+            # The lock is acquired in the block, because an interrupt may come right after that.
             if not self.busy.acquire(timeout=max(0.0, within)):
                 raise TimeoutError("an earlier reply has not come")
             if self.closed:  # redis-py would connect again.

@@ -21,7 +21,7 @@ module Dlock
       named, session = session, false if session.is_a?(Session)
       wrong("renew and session are true or false") unless [renew, session].all? { |each| [true, false].include?(each) }
       wrong("a session keeps its locks, whether or not renew is false") if named && !renew
-      wrong("on_loss is called") unless on_loss.nil? || on_loss.respond_to?(:call)
+      wrong("on_loss is an object with the method call") unless on_loss.nil? || on_loss.respond_to?(:call)
       least = session || named ? 300 : 3
       new(mode: mode, slots: slots, lease: millis(:lease, lease, least), renew: renew, session: session, named: named,
           wait: wait && millis(:wait, wait, 0), owner: label(owner), outage: millis(:outage, outage, 1),
@@ -53,7 +53,8 @@ module Dlock
 
     def self.wrong(message) = raise(ArgumentError, "dlock: #{message}")
 
-    # Makes the lease three times the session's timeout, or the cap: the hold outlasts what is believed of it.
+    # Makes the lease at least three times the session's timeout, or the cap if that is shorter, so that the hold
+    # outlasts the time for which the client believes in it.
     def lengthened
       self.lease = [lease, [named.life.timeout * Kept::LEASES, max_hold].compact.min].max if named
       self

@@ -16,7 +16,7 @@ module Dlock
     def initialize(client, timeout: 10, manual: false, on_loss: nil)
       Options.wrong("timeout is 0.3 to 3600 seconds") unless Options.millis(:timeout, timeout, 300) <= 3_600_000
       Options.wrong("manual is true or false") unless [true, false].include?(manual)
-      Options.wrong("on_loss is called") unless on_loss.nil? || on_loss.respond_to?(:call)
+      Options.wrong("on_loss is an object with the method call") unless on_loss.nil? || on_loss.respond_to?(:call)
       @client = client
       @manual = manual
       @on_loss = on_loss

@@ -109,7 +109,7 @@ impl Table {
         let table = self.clone();
         self.spawn(async move {
             if let Some(guard) = hold.take().await {
-                // The guard ends before the servers do, for their clocks drift.
+                // The guard ends before the leases on the servers do, because clocks drift.
                 let ends = Instant::now() + guard.remaining() + (on_servers(hold.longest) - hold.longest);
                 if !matches!(guard.release().await, Ok(()) | Err(Error::Lost)) {
                     // An agent that stops waits for releases, not for this.

@@ -90,7 +90,7 @@ fn permits(worker: &mut Worker) -> Result<()> {
         check_of(worker, &held)?;
     }
     match worker.random.below(12) {
-        // The lease ends the hold, or the end of its session.
+        // Nobody releases the hold: it ends with its session, or with its lease.
         0 if options.text.contains("SESSION") => worker.hang_up(),
         0 => Ok(()),
         _ => release(worker, &held, "ALL"),
@@ -175,7 +175,7 @@ fn downgrade(worker: &mut Worker) -> Result<()> {
     Ok(())
 }
 
-/// Two locks in any order: sooner or later a circle.
+/// Two locks in any order: sooner or later, workers wait for each other in a cycle.
 fn nested(worker: &mut Worker) -> Result<()> {
     let (outer, inner) = (lock(worker), lock(worker));
     let (owner, lease) = (worker.fresh_owner(), lease(worker));
@@ -314,7 +314,7 @@ fn release(worker: &mut Worker, held: &Held, what: &str) -> Result<()> {
     leave(worker, &format!("DLOCK.RELEASE {key} {owner} {what} TOKEN {token}"))
 }
 
-/// Releases: half of the workers ask once, the others until an answer tells that it was executed.
+/// Releases. Half of the releases are sent once, the others until an answer tells that they were executed.
 fn leave(worker: &mut Worker, command: &str) -> Result<()> {
     if worker.random.one_in(2) {
         worker.ask(command)?;

@@ -68,5 +68,6 @@ fn packets() -> f64 {
 
 pub const WAITERS: usize = 1000;
 const BATCH: usize = 100;
-/// As long as the periods of all systems together: a shorter look counts what waiters who came together do together.
+/// How long the packets are counted: at least a whole period of each system. Waiters that join together send together, so
+/// the result of a shorter look depends on when it begins.
 const LOOK: Duration = Duration::from_secs(20);

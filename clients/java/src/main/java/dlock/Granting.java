@@ -32,11 +32,11 @@ final class Granting {
     private Attempt attempt;
     private int number;
     private Acquisition asking;
-    /** Why no server has the request now; {@code null}: one has it, or is asked first. */
+    /** Why no server has the request now; {@code null}: a server has it, or none has failed. */
     private Throwable trouble;
     /** The last failure since the last answer. */
     private Throwable reason;
-    /** Why a grant is not confirmed, which is being released. */
+    /** Why the last grant, which is being released, is not confirmed. */
     private RuntimeException unconfirmed;
     private int failures;
     private Timer.Task timer;

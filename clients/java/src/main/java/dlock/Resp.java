@@ -87,7 +87,7 @@ final class Resp {
         private byte[] buffer = new byte[512];
         private int start;
         private int end;
-        /** The end of the search for the end of the line at {@code start}. */
+        /** The place up to which the line at {@code start} was searched for its end. */
         private int scanned;
         /** The type and length of the bulk whose header has been read; length -1: none. */
         private char bulkType;
@@ -189,7 +189,7 @@ final class Resp {
                     }
                     return aggregate(type, length(line, MAX_ITEMS));
                 default:
-                    throw new MalformedReply("no type is " + Integer.toHexString(type));
+                    throw new MalformedReply("there is no type with the code " + Integer.toHexString(type));
             }
         }
 
@@ -255,7 +255,7 @@ final class Resp {
         private static int length(String line, int max) throws MalformedReply {
             long length = integer(line);
             if (length < 0 || length > max) {
-                throw new MalformedReply("no length is " + length);
+                throw new MalformedReply("there is no length of " + length);
             }
             return (int) length;
         }

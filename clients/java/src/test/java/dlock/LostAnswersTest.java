@@ -20,9 +20,9 @@ final class LostAnswersTest {
     private static final Duration SHORT = Duration.ofSeconds(3);
     private static final Duration LONG = Duration.ofMinutes(1);
     private static final Lease FOR_LONG = Lease.fixed(LONG.multipliedBy(10));
-    /** The patience of an impatient client: a server that goes on answers by then, on a busy machine, too. */
+    /** The patience of an impatient client: a server that is not frozen answers within it, even on a busy machine. */
     private static final Duration PATIENCE = Duration.ofMillis(1000);
-    /** Longer than releases are sent for an owner whose late copies may be executed, in ms. */
+    /** In ms. By then, the client sends no more releases for an owner whose late copies may be executed. */
     private static final long LATE_RELEASES = 1500;
     private static final List<Function<Duration, Lease>> KINDS =
             List.of(Lease::renewed, Lease::fixed, Lease::session);
@@ -288,7 +288,7 @@ final class LostAnswersTest {
         });
     }
 
-    /** A name of the next lock is held already, so the thread asks for the other one alone. */
+    /** The thread holds "other" already, so the lock of both names asks the server for "job" alone. */
     @Test
     void a_lock_of_two_names_outlasts_the_releases_of_a_late_entry() throws Exception {
         behindAProxy((server, proxy, client) -> {
