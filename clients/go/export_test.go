@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Wired returns connections to a server as if they were those of another client.
+// Wired returns a function for [Over] that connects to a server, in place of another client that lends its connections.
 func Wired(address string) func(context.Context) (Conn, error) {
 	return func(ctx context.Context) (Conn, error) {
 		c, err := (&profile{}).connect(ctx, address, time.Now().Add(step))

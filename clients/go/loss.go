@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// until returns until when a lock is certainly held that a session keeps.
+// until returns the time until which a lock that a session keeps is certainly held.
 func (s *sessions) until(l *Lock) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return l.certain()
 }
 
-// certain is for callers that hold sessions.mu.
+// certain returns what until returns. The caller holds sessions.mu.
 func (l *Lock) certain() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +34,7 @@ func (s *sessions) caps(l *Lock, at time.Time) {
 	}
 }
 
-// asks is told of a command that renews a lock, and may bind it, before it is sent.
+// asks notes a command that renews a lock, and may bind it to the session that it names, before the command is sent.
 func (s *sessions) asks(l *Lock, b *seat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,8 @@ func (s *sessions) asks(l *Lock, b *seat) {
 	l.home.sees(l)
 }
 
-// proves notes that a lock was bound. Without a session: renewed where none keeps it.
+// proves notes that a renewal of a lock has succeeded, and has bound the lock to the session that it named. A renewal
+// that named none proves that the former session has not ended the lock.
 func (s *sessions) proves(l *Lock, b *seat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -111,7 +111,7 @@ type observer struct {
 	// The token that was reported last; 0: free, -1: nothing was.
 	known int64
 	ended bool
-	// Whether it is among the work of the client.
+	// Whether the client waits for it when it closes.
 	counted bool
 }
 
@@ -181,7 +181,7 @@ func (o *observer) follow(ctx context.Context, again bool) error {
 	}
 }
 
-// ask returns the reply to a command. Changes that are reported meanwhile are older than it, or will be told again.
+// ask returns the reply to a command. If a change is reported meanwhile, the next sleep ends at once.
 func (o *observer) ask(ctx context.Context, c *conn, question command) (any, error) {
 	until := time.Now().Add(watchAnswer)
 	c.SetDeadline(until)

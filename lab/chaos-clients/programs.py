@@ -42,7 +42,7 @@ class Program:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._log = tempfile.TemporaryFile()
         self.killed: set[int] = set()
-        # When it was killed last.
+        # The time of the last kill.
         self.killed_at = 0
 
     async def start(self) -> None:
@@ -117,7 +117,7 @@ class Program:
 
 
 class Under:
-    """A command under `dlock run`, which ends before its lock is released. Only its process tells: its output stays open."""
+    """A command under `dlock run`, which ends before its lock is released. Only the end of its process shows a loss."""
 
     def __init__(self, pid: int) -> None:
         self._process: int | None = None
@@ -213,7 +213,7 @@ class Command:
         return ""
 
     def signal(self, number: int) -> None:
-        """Stops nothing: a stopped `dlock run` ends nothing, as its page says."""
+        """Stops nothing: a stopped `dlock run` cannot end its command when the lock is lost, as its page says."""
 
     async def kill(self) -> list[int]:
         """Kills all that run."""

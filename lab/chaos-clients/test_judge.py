@@ -151,7 +151,7 @@ class Judge(unittest.TestCase):
         self.finds("granted to nobody", *asked, **calm)
         self.finds("granted to nobody", *asked, attempt("b", 10_000, 10_500, 1, lock="0/j"), **calm)
         self.accepts(*asked, attempt("b", 10_000, 10_500, 1), **calm)
-        # A hold of before that may still be there explains it.
+        # An earlier hold that may still be there explains the refusals.
         self.accepts(*asked, attempt("b", 500, 600, 1, releasing=None, release="", lease=12_000), **calm)
         self.accepts(*asked[:2], **calm)
 

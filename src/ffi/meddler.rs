@@ -60,8 +60,7 @@ unsafe extern "C" fn expired(
     super::OK
 }
 
-/// The reply of the last command in a thread, or of the last one that was called as one that may block, as the protocol has
-/// it.
+/// The reply to the last command that ran in a thread, or was called as one that may block: the bytes of the protocol.
 static LAST: Mutex<Option<Vec<u8>>> = Mutex::new(None);
 
 /// Returns the reply of the last command; `None` while that command runs.
@@ -69,8 +68,8 @@ pub fn last_reply() -> Option<Vec<u8>> {
     LAST.lock().ok()?.clone()
 }
 
-/// Calls a command as one that may block: there is no client behind it. Its reply is the last one when it is there. Returns
-/// whether the server has such calls.
+/// Calls a command as one that may block: there is no client behind it. [`last_reply`] returns its reply when it has
+/// come. Returns whether the server has such calls.
 pub fn call_as_one_that_may_block(context: &Context<'_>, words: &[Vec<u8>]) -> bool {
     if let Ok(mut last) = LAST.lock() {
         *last = None;

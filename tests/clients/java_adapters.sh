@@ -5,8 +5,8 @@
 #   tests/clients/java_adapters.sh                 all of them
 #   tests/clients/java_adapters.sh DriversTest     one class
 #
-# DLOCK_SPRING names another version of Spring Integration than the one of Spring Boot 3, as 7.1.2 of Boot 4, and DLOCK_BOOT,
-# DLOCK_MICROMETER, DLOCK_JEDIS and DLOCK_LETTUCE other versions of these. The adapters are compiled for those of their poms.
+# The variables DLOCK_SPRING (Spring Integration: 7.1.2 goes with Spring Boot 4), DLOCK_BOOT, DLOCK_MICROMETER,
+# DLOCK_JEDIS and DLOCK_LETTUCE name other versions to test with. The adapters are compiled with those of their poms.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -16,8 +16,8 @@ source tests/clients/junit.bash
 adapters=clients/java/adapters
 export DLOCK_PAGE=$PWD/$adapters/README.md DLOCK_PAGE_TEST=$PWD/$adapters/src/test/java/dlock/PageTest.java
 
-# Fetches what an adapter is for: a pom without dlock, which is not in a repository. With a second word, in the version of
-# the environment.
+# fetch_for ADAPTER SUFFIX: fetches the dependencies of an adapter into jarsSUFFIX/ADAPTER, by a copy of its pom without
+# dlock, which no repository has. With a suffix, in the versions that the environment names.
 fetch_for() {
     mkdir -p "$work/$1" "$work/jars$2/$1"
     python3 - "$adapters/$1/pom.xml" "$work/$1/pom.xml" "$2" <<'END'

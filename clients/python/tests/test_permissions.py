@@ -18,7 +18,7 @@ from kit import Kit, address, command, info, refused
 from servers import Server
 
 PAGE = (Path(__file__).parents[3] / "docs/permissions.md").read_text()
-# The two commands that make the user of the page, without names and passwords.
+# The permissions of the user of the page: the words with a plus in the commands that make it.
 LOCKS = [word for line in re.findall(r"> ACL SETUSER worker (.*)", PAGE) for word in line.split() if word[0] == "+"]
 [(FOR_LOCKS, FOR_WATCH)] = re.findall(r"^\| Python \| (.*) \| (.*) \|$", PAGE, flags=re.MULTILINE)
 
@@ -103,6 +103,7 @@ async def test_a_user_who_may_not_renew_gets_what_is_certain(kit: Kit, server: S
         assert command(server.client, "DLOCK.ACQUIRE", "job:1", "other", "PX", 1200)
         lock = kit.extra("job:1", client=own, timeout=3)
         assert await lock.acquire()
+        # After a wait, the lease counts from the sending of the request. Only a renewal could prove more.
         assert 0 < lock.remaining < 2 and lock.token
         await lock.release()
         assert command(server.client, "DLOCK.ACQUIRE", "job:1", "other", "PX", 1200)

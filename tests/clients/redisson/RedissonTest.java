@@ -273,7 +273,7 @@ final class RedissonTest {
         assertEquals(1, together(BOTH, ONLY_NEW).most.get());
     }
 
-    /** The warning of the page: nothing keeps them apart. */
+    /** Nothing keeps an old program and one that acquires only dlock apart, as docs/migration.md warns. */
     @Test
     void a_skipped_step_excludes_nobody() throws Exception {
         RLock old = redisson.getLock("job:1");
@@ -303,6 +303,7 @@ final class RedissonTest {
         strict.lock("lease").unlock();
     }
 
+    /** A re-entry raises the token of Redisson, and any caller reads the latest one. */
     @Test
     void tokens_of_redisson_are_far_lower_and_another_callers() throws Exception {
         RFencedLock old = redisson.getFencedLock("fenced");
@@ -317,6 +318,7 @@ final class RedissonTest {
         soon("it is released", () -> server.isFree("fenced"));
     }
 
+    /** dlock upgrades the only reader at once. With Redisson, the thread waits for its own read lock. */
     @Test
     void a_thread_that_reads_and_wants_to_write_is_told_here() throws Exception {
         DReadWriteLock lock = strict.readWriteLock("upgrade");

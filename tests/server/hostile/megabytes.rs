@@ -1,4 +1,4 @@
-//! Arguments of a megabyte: a key may be as long as any other, everything else has its limits.
+//! Arguments of a megabyte: the key of a lock may be as long as any key, and each other argument has a limit.
 
 use crate::support::{Client, Server, lock_info, req};
 

@@ -99,7 +99,7 @@ class Waiting:
             self._waiters.remove(me)
 
     async def _begin(self) -> None:
-        """Comes before the first acquisition."""
+        """Is called before each acquisition. The first call makes what the server needs."""
 
     async def __aenter__(self) -> None:
         await self.acquire()  # type: ignore[attr-defined]
@@ -140,7 +140,8 @@ class Lock(Waiting):
 
 
 class Semaphore(Waiting):
-    """As `asyncio.Semaphore`, which may begin with no permits: the rest is taken before the first acquisition."""
+    """As `asyncio.Semaphore`, which may begin with no permits. The limit on the server is `LIMIT`: all permits but
+    `value` are taken before the first acquisition."""
 
     def __init__(self, value: int = 1) -> None:
         super().__init__("semaphore")

@@ -109,7 +109,7 @@ class Held(LockBase[Line]):
 
     async def _goes_on_releasing(self, hold: Hold[Line] | None, entries: int) -> None:
         """A release at the end of a block was interrupted: it goes on in the background, or is left to the last release of
-        the hold. `entries`: as they were before."""
+        the hold. `entries`: those of the hold before that release."""
         if hold is None:
             if self._is_of_parent() or (hold := self._hold) is None:
                 return
@@ -127,7 +127,7 @@ class Held(LockBase[Line]):
             await self._wire.tell(commands, hold)
 
     def _leaves_block(self, hold: Hold[Line] | None, entries: int) -> None:
-        """A release at the end of a block has failed. Nobody repeats that of an inner block."""
+        """A release at the end of a block has failed. Nobody repeats the release of an inner block."""
         if hold is not None and hold.entries == entries and self.local.remembers(hold):
             self._leaves_to_last(hold, self._released(hold))
 

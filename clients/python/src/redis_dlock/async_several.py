@@ -128,8 +128,8 @@ class DSemaphore:
         return is_full(found, self.limit)
 
     async def release(self, n: int = 1) -> None:
-        """Gives back n permits: of this task, if it has some. Raises `LockError` (a `ValueError`) if
-        there are fewer, `LockNotOwnedError` if one was lost."""
+        """Gives back n permits, those of this task first. Raises `LockError` (a `ValueError`) if there
+        are fewer, `LockNotOwnedError` if one was lost."""
         failed: Exception | None = None
         for permit, number in self._taken.take(n):
             try:

@@ -85,8 +85,8 @@ async fn keep_alive(mut client: Client, lease: i64) {
     }
 }
 
-/// How often a call is made without a pause: its channel still tries servers that are gone, where etcd's own client
-/// leaves them out.
+/// How often a call is made without a pause: the channel of this client still tries servers that are gone, which etcd's
+/// own client leaves out.
 const TRIES: usize = 5;
 
 /// How long an unlock is tried. A server that has passed it on to a leader that died answers after 7 s.

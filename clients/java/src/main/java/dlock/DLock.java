@@ -199,7 +199,7 @@ public final class DLock implements Lock {
         }
     }
 
-    /** The same, and returns what the work does. */
+    /** The same, and returns what the work returns. */
     public <T> T withLock(Callable<T> work) throws Exception {
         Objects.requireNonNull(work);
         lock();

@@ -245,7 +245,7 @@ final class SecureTest {
                 + lines.encodeToString(store.getCertificate(name).getEncoded()) + "\n-----END CERTIFICATE-----\n");
     }
 
-    /** Shows what is in the one, and trusts what is in the other. */
+    /** Returns a context that shows the certificate in {@code own} and trusts the one in {@code trusted}. */
     private static SSLContext context(KeyStore own, KeyStore trusted) throws Exception {
         KeyManagerFactory keys = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
         keys.init(own, SECRET);
