@@ -128,7 +128,7 @@ impl Lost {
         Name { db: self.db, key: &self.key }
     }
 
-    /// Returns whether the name is not cut.
+    /// Returns whether the name is surely whole: one of exactly [`CUT`] bytes may be cut.
     pub(crate) fn has_whole_name(&self) -> bool {
         self.key.len() < CUT
     }
