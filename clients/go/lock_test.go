@@ -222,7 +222,7 @@ func TestManyGoroutinesTakeTurns(t *testing.T) {
 		t.Fatalf("%d turns", turns.Load())
 	}
 	client.Close()
-	// Other tests run beside this one, and come and go. Those of the 300 are gone.
+	// Tests that run beside this one have goroutines, too. If each of the 300 left one, there would be more than this.
 	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() < before+250 })
 	eventually(t, "the connections have ended", func() bool { return s.info("clients", "connected_clients") == "1" })
 }
@@ -273,7 +273,7 @@ func TestAUnixSocket(t *testing.T) {
 	client := newClient(t, "unix://:secret@"+socket)
 	release(t, acquire(t, client, "job"))
 	if _, err := dlock.New("unix://"); err == nil {
-		t.Fatal("there is no path")
+		t.Fatal("a URL without a path is accepted")
 	}
 }
 

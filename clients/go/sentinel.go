@@ -70,7 +70,7 @@ func (s *sentinel) find(ctx context.Context, _ string, again bool, until time.Ti
 		_, ok := s.remembered(again)
 		return ok
 	}, func() []string { return s.addresses }, s.ask)
-	// If no Sentinel answered, none says otherwise.
+	// If no Sentinel names a primary, the last known one is used.
 	if known, ok := s.remembered(false); ok && ctx.Err() == nil {
 		return known, nil
 	}
@@ -101,7 +101,7 @@ func (s *sentinel) ask(ctx context.Context, address string, until time.Time) err
 		return err
 	}
 	if err := firstError(replies); err != nil {
-		// The next Sentinel may know more. An error is no answer about a lock.
+		// The type ServerError would make this the answer of a server about a lock. The next Sentinel is asked instead.
 		return errors.New(err.Error())
 	}
 	if pair, ok := replies[0].([]any); ok && len(pair) == 2 {

@@ -55,7 +55,7 @@ func (a *acquisition) connect(p *pool) (*conn, func(), error) {
 func (a *acquisition) parts(c *conn, err error) {
 	switch {
 	case errors.Is(err, errMoved):
-		// The repeat takes over the place, so nothing may be released behind this one.
+		// The repeat takes over the place in the queue, so no release may follow the request on this connection.
 		c.close()
 	case isSilence(err), errors.Is(err, errSilent):
 		if c.part(a.target.releaseAll(a.owner)) {
@@ -121,7 +121,7 @@ func (a *acquisition) await(c *conn, wait command) (any, error) {
 type watch struct {
 	acquisition *acquisition
 	conn        *conn
-	// When the server answered last. The attempt's, until the watch has ended.
+	// When the server answered last. The acquisition reads it after the end of run.
 	heard time.Time
 	// Why the wait must not go on there.
 	found atomic.Pointer[error]
@@ -161,7 +161,8 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// probe returns the address of a server that answers, and when it answered last. Others may have heard it meanwhile.
+// probe returns the address of a server that answers, and when it answered last. It asks nothing if another user of the
+// pool has had an answer meanwhile.
 func (w *watch) probe(ctx context.Context, again bool) (string, time.Time, error) {
 	a := w.acquisition
 	answer := min(a.terms.outage/3, defaultAnswer)

@@ -27,7 +27,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// Histories in short, one for each rule: what the model forgets, it would accept.
+// Short histories, at least one for each rule of the model. A model that lacks a rule accepts what breaks the rule.
 func TestRules(t *testing.T) {
 	one := 1
 	act := func(call int64, who, do, result, mode string, token uint64) op {

@@ -1,5 +1,5 @@
-//! `DLOCK.THREAD [command …]`, only in debug builds: runs a command in a thread that has the server's lock, as a module with
-//! threads does. Without a command, replies with the reply of the last one.
+//! `DLOCK.THREAD [command …]`, only in debug builds: runs a command in a thread that has the server's lock, as a module
+//! with threads does. Without a command, replies with the reply of the last one.
 
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};

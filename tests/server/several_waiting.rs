@@ -170,7 +170,7 @@ fn a_request_leaves_all_queues_at_once_whatever_ends_its_wait() {
 
 #[test]
 fn another_type_under_any_of_the_keys_ends_the_wait() {
-    // At once if the key was there before, else when the queue is served next.
+    // The wait ends at once if the key existed before, else when the queue is served next.
     let (server, mut client) = held("x y");
     let mut waiter = server.waiter(request("MACQUIRE 3 w x y a"));
     client.ok("SET y v");
@@ -238,7 +238,8 @@ fn a_request_is_granted_when_the_last_of_several_leases_ends() {
 fn a_lock_that_its_owner_took_meanwhile_counts_as_held() {
     let (server, mut client) = held("x");
     let mut waiter = server.waiter(request("MACQUIRE 2 x y a"));
-    // Nobody gets the free lock past the request, not even its owner: only by a request that is ahead.
+    // Nobody overtakes the request and gets the free lock y, not even its owner `a`. A request of `a` that is ahead in
+    // the queue of y may get it, as in the second half of the test.
     client.nil("DLOCK.ACQUIRE y a");
     client.int("DLOCK.RELEASE x h");
     waiter.granted();

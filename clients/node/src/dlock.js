@@ -261,10 +261,10 @@ async function keepDuring(lock, routine) {
   try {
     result = await runUnder(lock, routine);
   } catch (error) {
-    await lock.release().catch(() => {}); // then the lease ends it
+    await lock.release().catch(() => {}); // the lease ends a lock that is not released
     throw error;
   }
-  // Without an answer the lock was held all the same, up to here.
+  // A release without an answer is no loss: the lock was held up to here.
   if (!(await lock.release().catch(() => true))) throw lostBefore(lock);
   return result;
 }

@@ -30,7 +30,7 @@ function connect() {
   return createClient({ socket: nodes[0] });
 }
 
-/** An acquisition, as the run hears of it. */
+/** An acquisition, whose events are written for the run that judges them (../README.md). */
 class Visit {
   constructor(fields) {
     this.id = ++visits;
@@ -98,7 +98,10 @@ async function pay(dlock) {
   });
 }
 
-/** Pays once. The database refuses a payment whose token is lower than one that it has seen. */
+/**
+ * Pays once. The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such rows
+ * out.
+ */
 async function charge(visit, lock, order) {
   await appendFile(order, `begin ${lock.token} ${name}\n`);
   if ((await readFile(order, 'utf8')).includes('paid ')) return;

@@ -45,7 +45,7 @@ function stops(float $ms = 0): bool
     return stream_select($read, $none, $none, 0, (int) ($ms * 1000)) > 0 && false === fgets(STDIN);
 }
 
-/** An acquisition, as the run hears of it. */
+/** An acquisition, whose events are written for the run that judges them (../README.md). */
 final class Visit
 {
     private static int $visits = 0;
@@ -172,7 +172,7 @@ function web(string $name): void
     $order = intdiv((int) (microtime(true) * 1000), 500) - mt_rand(0, 2);
     $visit = new Visit("pay:$order", 3000, 1000);
     $visit->runs(function (LockInterface $lock, int $token) use ($visit, $order, $name): void {
-        // The database refuses a payment whose token is lower than one that it has seen.
+        // The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such rows out.
         $rows = getenv('ADOPTER_LEDGER').'/'.getenv('ADOPTER_OWN').$order;
         file_put_contents($rows, "begin $token $name\n", FILE_APPEND);
         if (str_contains(file_get_contents($rows), 'paid ')) {

@@ -67,7 +67,7 @@ class Abandoned(Exception):
 
 
 class Visit:
-    """An acquisition, as the run hears of it."""
+    """An acquisition, whose events are written for the run that judges them (../README.md)."""
 
     def __init__(self, lock: str, lease: int, wait: int, **fields: Any) -> None:
         self.number = next(numbers)
@@ -120,7 +120,8 @@ def pay() -> None:
 
 
 def charge(visit: Visit, lock: DLock, order: Path) -> None:
-    """Pays once. The database refuses a payment whose token is lower than one that it has seen."""
+    """Pays once. The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such rows
+    out."""
     with open(order, "a+", buffering=1) as rows:
         rows.write(f"begin {lock.token} {NAME}\n")
         rows.seek(0)

@@ -37,7 +37,7 @@ client = connect()
 
 
 class Visit(adopter.Visit):
-    """An acquisition, as the run hears of it."""
+    """An acquisition, whose events are written for the run that judges them (../README.md)."""
 
     def is_lost(self, lock: Any) -> bool:
         """Returns whether the lock has told of its loss. A term has no such event: it cancels the work."""
@@ -80,7 +80,8 @@ async def pay() -> None:
 
 
 async def charge(visit: Visit, lock: DLock, order: int) -> None:
-    """Pays once. The database refuses a payment whose token is lower than one that it has seen."""
+    """Pays once. The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such rows
+    out."""
     with open(LEDGER / str(order), "a+", buffering=1) as rows:
         rows.write(f"begin {lock.token} {NAME}\n")
         rows.seek(0)

@@ -13,7 +13,7 @@ const [mode, port, kind, waiters] = process.argv.slice(2);
 const Redlock = redlock.default ?? redlock;
 const now = () => Number(process.hrtime.bigint());
 
-/** Each returns, over a client of its own, a function that acquires and returns the function that releases. */
+/** Each takes a client and returns a function that acquires. That one returns a function that releases. */
 const KINDS = {
   redlock(client) {
     const all = new Redlock([client], { retryCount: -1 });

@@ -91,7 +91,8 @@ pub struct Belief {
     pub session: Option<Bond>,
     /// Where its deadlines are in the streams, in order.
     pub deadlines: Vec<(Place, u64)>,
-    /// Where a primary may have removed it: by its clock it had ended, or a session has that the client has replaced.
+    /// Where a primary may have removed the hold, and why: the lease had ended by the clock of that primary, or a
+    /// session ended there to which the client does not bind the hold any more.
     pub ended: Vec<(Place, Why)>,
 }
 
@@ -191,7 +192,7 @@ impl Clients {
     }
 }
 
-/// The model has two users: it knows that of a client by the number of its connection.
+/// The number of users in the model, which takes the user of a client from the number of its connection.
 const USERS: u64 = dlock_testkit::histories::CLIENTS as u64;
 
 /// Returns the common part of the numbers of a client's connections.

@@ -45,7 +45,7 @@ func startServer(t *testing.T) *server {
 	return s
 }
 
-// ask returns the first line of a reply, or the text of INFO. Empty: there is none now.
+// ask returns the lines of a reply other than +OK, which is the reply to QUIT. Empty: the server does not answer now.
 func (s *server) ask(line string) string {
 	connection, err := net.Dial("tcp", s.address)
 	if err != nil {

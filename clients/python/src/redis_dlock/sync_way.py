@@ -24,13 +24,13 @@ from .limited import Work, limited
 from .limits import STEP
 from .talk import Line, Talk
 
-# Pools that still make a connection that nobody waits for any more. No other is asked for meanwhile: a client without a
-# `socket_timeout` waits as long as the server hangs.
+# Pools that still make a connection for a caller that has given up. Meanwhile, no second connection is asked of such a
+# pool: a client without a `socket_timeout` waits as long as the server hangs.
 _stuck: weakref.WeakKeyDictionary[Any, Work[Any]] = weakref.WeakKeyDictionary()
 
 
 if hasattr(os, "register_at_fork"):
-    # Nothing goes on in a child.
+    # A forked child has none of the threads that make these connections.
     os.register_at_fork(after_in_child=_stuck.clear)
 
 

@@ -101,14 +101,14 @@ impl Inner {
         let node = self.server.node_of(key, self.answer_within()).await?;
         let name = self.heart_at(node).await?;
         if name == from {
-            return Err(Fault::Later("it is there still".into()));
+            return Err(Fault::Later("the lock is still on the node that it was to leave".into()));
         }
         let id = {
             let mut kept = self.kept();
             let until = kept.hearts.get(from).and_then(|heart| heart.until());
             let Some(id) = kept.hearts.get(&name).map(|heart| heart.id.clone()) else { return Ok(()) };
             let Some(bound) = kept.bindings.get_mut(&number) else { return Ok(()) };
-            // Certain for no longer than it was, until it is bound there.
+            // The hold is certain for no longer than before, until it is bound on the new node.
             bound.unbound = bound.unbound.or(until);
             bound.heart = name;
             id

@@ -42,7 +42,7 @@ fn set_script(connection: &mut Connection, numbers: Range<usize>) -> Result<Load
     }))
 }
 
-/// The same in one command, on servers that have it.
+/// The release compares the owner and deletes the key in one command, on servers that have one.
 fn set_compare_and_delete(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
     if has(connection, b"DELIFEQ")? {
         return Ok(over(numbers, |key, owner| {

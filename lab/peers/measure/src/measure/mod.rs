@@ -104,7 +104,7 @@ impl Round {
 
     fn note_if(&self, figure: impl Into<String>, value: Option<f64>) {
         let figure = figure.into();
-        let shown = value.map_or("not while it was waited for".to_owned(), |value| format!("{value:.4}"));
+        let shown = value.map_or("not seen in time".to_owned(), |value| format!("{value:.4}"));
         println!("        {figure:24} {shown}");
         self.notes.figures.borrow_mut().push((figure, value));
     }
@@ -127,7 +127,7 @@ impl Round {
         self.clients_among(count, count).await
     }
 
-    /// Some of all clients, each with its connection.
+    /// Returns `count` of the `all` clients of a part, each with its connection.
     async fn clients_among(&self, count: usize, all: usize) -> Result<Vec<Client>> {
         let mut clients = Vec::new();
         while clients.len() < count {
@@ -201,7 +201,7 @@ const PARTS: [Part; 9] = [
     Part::Failover,
 ];
 
-/// The smallest value that this share of all does not exceed.
+/// Returns the smallest value that this share of all values does not exceed (`0.5`: the median).
 fn rank(sorted: &[f64], share: f64) -> Option<f64> {
     let at = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(at.saturating_sub(1)).copied()

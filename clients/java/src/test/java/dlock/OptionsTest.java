@@ -16,7 +16,7 @@ import org.junit.jupiter.api.Test;
 /** Settings that would have no effect are refused, before anything is sent. */
 final class OptionsTest {
     private static final Driver DRIVER = words -> {
-        throw new AssertionError("it is asked");
+        throw new AssertionError("the driver is called");
     };
 
     @Test
@@ -25,12 +25,12 @@ final class OptionsTest {
         Map<String, Consumer<DLockClient.Builder>> wrong = new LinkedHashMap<>();
         wrong.put("a driver and a URL", builder -> builder.driver(DRIVER).url("redis://127.0.0.1:1/6"));
         wrong.put("a driver and a login", builder -> builder.driver(DRIVER).credentials("user", "password"));
-        wrong.put("a driver and Sentinels", builder -> builder.driver(DRIVER).sentinelCredentials("user", "password"));
+        wrong.put("a driver and a login for Sentinels", builder -> builder.driver(DRIVER).sentinelCredentials("user", "password"));
         wrong.put("a driver and TLS", builder -> builder.driver(DRIVER).sslContext(context));
-        wrong.put("TLS without TLS", builder -> builder.url("redis://127.0.0.1:1").sslContext(context));
-        wrong.put("Sentinels without Sentinels",
+        wrong.put("a TLS context and a URL without TLS", builder -> builder.url("redis://127.0.0.1:1").sslContext(context));
+        wrong.put("a login for Sentinels and a URL without Sentinels",
                 builder -> builder.url("redis://127.0.0.1:1").sentinelCredentials("user", "password"));
-        wrong.put("a driver's wait without one",
+        wrong.put("the longest wait of a driver and no driver",
                 builder -> builder.url("redis://127.0.0.1:1").longestWait(Duration.ofSeconds(3)));
         wrong.forEach((what, settings) -> {
             DLockClient.Builder builder = DLockClient.builder();

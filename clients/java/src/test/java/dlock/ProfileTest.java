@@ -16,7 +16,7 @@ import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
-/** Every connection of a client is in the same database, by the user and the password of now. */
+/** Every connection of a client uses the same database, and logs in with the present user and password. */
 final class ProfileTest {
     @Test
     void a_greeting_says_all_of_it() {

@@ -216,7 +216,8 @@ impl<T> Outbox<T> {
         self.log.add(entry.held(hold.token, hold.deadline.min(now)), key.and_then(SessionKey::connection));
     }
 
-    /// Records how long `count` holds were held that end with their sessions. `tokens` are those of some of them.
+    /// Records how long `count` holds, which end with their sessions, were held. The `tokens` of some of them are the
+    /// sample.
     pub(crate) fn note_session_ends(&mut self, tokens: impl Iterator<Item = Token>, count: u64, now_us: u64) {
         self.log.holds.record_all(&sample_of(tokens, now_us), count);
     }
