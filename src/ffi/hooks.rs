@@ -18,7 +18,7 @@ use super::under_lock::{UnderLock, is_main_thread};
 /// The module's functions that the server calls. Only `timer` writes keys.
 #[derive(Clone, Copy)]
 pub struct Hooks {
-    /// A lock's key is removed or replaced: database, name, lock, and whether by others than a call of the module.
+    /// A lock's key is removed or replaced: database, name, lock, and whether the cause is no call of the module.
     pub removed: fn(c_int, &[u8], &Lock, bool),
     /// A lock was decoded from a file or a dump.
     pub loaded: fn(&Lock, Origin<'_>) -> Result<(), String>,
@@ -28,7 +28,7 @@ pub struct Hooks {
     pub token_to_save: fn() -> Option<u64>,
     /// A file has kept this token.
     pub token_loaded: fn(Token),
-    /// Something happened that no key tells.
+    /// An event that belongs to no key.
     pub input: fn(Input<'static>),
     /// A database is about to be emptied; `None`: all are.
     pub flushing: fn(Option<c_int>),
@@ -47,12 +47,12 @@ pub struct Hooks {
     pub timer: fn(&mut Context<'_>),
 }
 
-/// Where a lock comes from that is decoded.
+/// The source of a lock that is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin<'a> {
     /// From a primary, or from a file of this server.
     Trusted,
-    /// From a client, by `RESTORE` or by a migration, under this key, if it belongs to one.
+    /// From a client, by `RESTORE` or by a migration; under this key, if the value belongs to a key.
     Restored(Option<&'a [u8]>),
 }
 
@@ -98,7 +98,7 @@ fn is_valkey(context: &Context<'_>) -> bool {
     context.server_info("server", "valkey_version").is_some()
 }
 
-/// Subscribes to what frees locks or ends sessions without a word about keys. Commands of others cost nothing by it.
+/// Subscribes to the events that free locks or end sessions and name no key. Other commands do not cost more by that.
 pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
     for id in [
         raw::REDISMODULE_EVENT_FLUSHDB,
@@ -116,7 +116,7 @@ pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
             return Err("dlock: cannot subscribe to server events".to_owned());
         }
     }
-    // Where slots leave without a word about their keys (Redis 8.4 and later), the server has events that name the slots.
+    // Where slots leave without an event for each key (Redis 8.4 and later), the server has events that name the slots.
     // Valkey tells of each key, and has other events under these numbers.
     for id in SLOT_EVENTS.into_iter().filter(|_| !is_valkey(context)) {
         // SAFETY: as above; a server without the event says so.
@@ -170,7 +170,7 @@ fn watch(watchers: Watchers) -> bool {
     is_told
 }
 
-/// Passes on that a turn ends or begins. A panic for one watcher is nothing to the other.
+/// Passes on that a turn ends or begins. A panic in one watcher does not affect the other.
 fn pass_turn_on(context: &mut Context<'_>, is_end: bool) {
     let Watchers { aof, waits } = WATCHERS.get();
     if aof && is_end {
@@ -244,8 +244,8 @@ unsafe fn pass_on(context: &mut Context<'_>, id: u64, sub_event: u64, data: *mut
     (hooks().input)(input);
 }
 
-/// The events at which slots of another node are here with their keys, and at which slots have left: all that was known
-/// of their keys is void. An import that has failed or begins leaves keys behind, or meets them.
+/// The events after which all that was known of the keys of some slots is void: the slots have arrived with their keys,
+/// or have left. An import that begins may find keys here, and an import that has failed may leave keys behind.
 const HAVE_MOVED: [u64; 4] = [
     raw::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_IMPORT_STARTED,
     raw::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_IMPORT_FAILED,
@@ -314,7 +314,7 @@ pub fn is_timer_set_by(at_ms: u64) -> bool {
 /// Sets the timer for `at_ms` (unix ms), which is in `delay_ms`. With 0 it runs in this turn of the event loop, or in
 /// the next if the timers of this one have run, outside of any command.
 ///
-/// The server keeps its timers for the thread of the event loop: another thread has that one set it.
+/// The server keeps its timers for the thread of the event loop: any other thread asks that thread to set the timer.
 pub fn set_timer(at_ms: u64, delay_ms: i64) {
     if !is_main_thread() {
         return wake_main_thread();
@@ -348,7 +348,7 @@ fn look_again(is_timer: bool) {
         return;
     }
     if is_timer {
-        // The one that runs is the server's to free.
+        // The server itself frees the timer that runs.
         TIMER.set(None);
         let at = super::context::machine_time().ms().get() + AFTER_PANIC_MS;
         set_timer(at, AFTER_PANIC_MS.cast_signed());

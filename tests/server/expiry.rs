@@ -182,8 +182,8 @@ fn an_earlier_end_stands_until_the_next_grant_re_entry_or_renewal() {
     assert!((50_000..=60_000).contains(&left), "the last deadline, not that of the new hold: {left}");
 }
 
-/// Returns the client of a session, another client, the token of the session's hold, and the time at which the key is set
-/// to expire: earlier than the end of the lease, and after the watchdog would have extended the lease.
+/// Returns the client of a session, another client, the token of the session's hold, and the time at which its key is
+/// set to expire: earlier than the end of the lease, and after the watchdog would have extended the lease.
 fn ends_early(server: &Server) -> (Client, Client, i64, i64) {
     let (mut session, mut client) = (server.client(), server.client());
     let token = session.int("DLOCK.ACQUIRE k a PX 1500 SESSION");

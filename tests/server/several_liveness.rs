@@ -21,8 +21,8 @@ const MOST: u64 = 4;
 /// How many may hold permits of one key.
 const LIMIT: i64 = 2;
 const SECONDS: u64 = 8;
-/// How many grants that touch a client's keys may come between its request and its grant. The requests of all others
-/// may have come before; so may those that they sent while this one was on its way.
+/// How many grants that touch a client's keys may come between its request and its grant. The requests of all other
+/// clients may be ahead of it, and also requests that they sent while this one was on its way.
 const OVERTAKEN: usize = 4 * CLIENTS;
 
 /// The clients' shared knowledge.

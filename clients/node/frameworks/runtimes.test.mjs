@@ -11,7 +11,7 @@ const home = join(import.meta.dirname, '..');
 const port = process.env.DLOCK_TEST_PORT;
 const RUNTIMES = { node: [process.execPath], bun: ['bun', 'run'], deno: ['deno', 'run', '--allow-all', '--no-lock'] };
 
-/** Waits for another one, with each client, and tells of a loss. */
+/** With each client: waits for a lock that another object holds, and tells of a loss. */
 const PROGRAM = `
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';

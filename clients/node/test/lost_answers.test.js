@@ -8,7 +8,7 @@ import { clientsOf, lookAt, settles, sleep, test, until, untilWaiting, wire, wit
 import { start } from './servers.js';
 
 const [SHORT, LONG] = [3000, 60_000];
-/** How long an answer is waited for, in ms: a server that goes on needs a part of it on a busy machine. */
+/** How long the clients wait for an answer, in ms. On a busy machine, a thawed server needs a part of this time. */
 const ANSWER = 600;
 /** The tolerance of measuring, in ms. */
 const LATE = 50;
@@ -55,7 +55,7 @@ withEachClient(({ open }) => {
     server.freeze();
     await sleep(SHORT); // its connection is silent
     server.thaw();
-    await until('it is bound', () => line.kept() > 0);
+    await until('a binding is on its way', () => line.kept() > 0);
     await until('the server answers', () => lock.extend(LONG).then(() => true, () => false));
     line.deliver();
     await until('it arrives', async () => (await server.run('PTTL', 'job')) <= 2 * SHORT);
@@ -75,7 +75,7 @@ withEachClient(({ open }) => {
     const waiting = dlock.acquire('job', { wait: 20_000 });
     await untilWaiting(server.run, 'job', 1);
     await holder.release();
-    await until('it is renewed', () => line.kept() > 0);
+    await until('the renewal is on its way', () => line.kept() > 0);
     line.drop();
     const lock = await waiting;
     await lock.extend(LONG);
@@ -96,7 +96,7 @@ withEachClient(({ open }) => {
     const [first] = await clientsOf(server.run, 'job', 'holds', 'session');
     line.keep('SESSION');
     await server.run('CLIENT', 'KILL', 'ID', String(first));
-    await until('it is bound', () => line.kept() > 0);
+    await until('a binding is on its way', () => line.kept() > 0);
     assert.equal(lock.remaining, 0, 'the server may have released it');
     assert(!lock.signal.aborted, 'nobody knows that it is lost');
     line.deliver();
@@ -114,8 +114,8 @@ withEachClient(({ open }) => {
     const first = await bound();
     line.keep('SESSION');
     await server.run('CLIENT', 'KILL', 'ID', String(first));
-    await until('it is bound', () => line.kept() > 0);
-    // The server executes the binding, and its reply is late. So is the release, which is sent meanwhile.
+    await until('a binding is on its way', () => line.kept() > 0);
+    // The server executes the binding, and its reply is late. The release, which is sent meanwhile, arrives late, too.
     line.delay(1000);
     line.deliver();
     await until('the server has bound it', async () => ![null, first].includes(await bound()));

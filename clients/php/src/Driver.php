@@ -4,19 +4,19 @@ declare(strict_types=1);
 
 namespace Dlock;
 
-/** Sends commands through the client of the program, and makes one thing of its replies and errors. */
+/** Sends commands through the client of the program, and gives the replies and errors of all clients one form. */
 abstract class Driver
 {
     /** The result of a call if the key has another type: another program holds the lock, or has overwritten it. */
     public const FOREIGN = 'foreign';
 
-    /** How long a command may take that cleans up once a limit is over, in seconds. */
+    /** How long a command that cleans up may take after the end of a limit, in seconds. */
     public const CLEANUP = 0.5;
 
-    /** How much longer than a wait its reply is waited for, in seconds. */
+    /** How late after the end of a wait its reply may come, in seconds. */
     private const LATE = 5.0;
 
-    /** A timeout of PHP may end that much early, in seconds. Then no other command begins. */
+    /** How much too early a timeout of PHP may end, in seconds. No command begins in the last moment of a limit. */
     private const EARLY = 0.01;
 
     private static int $owners = 0;
@@ -24,7 +24,7 @@ abstract class Driver
     /** When the limit of the caller is over; null: nobody has called. */
     private ?float $ends = null;
 
-    /** The client's own limit for a reply, in seconds, until the client has it again; null: the client has it. */
+    /** The client's own limit for a reply, in seconds, while the driver may have set another one; null: it has not. */
     private ?float $usual = null;
 
     /** @throws \InvalidArgumentException a client that is not understood */
@@ -74,7 +74,7 @@ abstract class Driver
     }
 
     /**
-     * Gives all commands of a call the client's own limit for a reply together, or less.
+     * Runs a call. All its commands together have the client's own limit for a reply, or $most seconds if that is less.
      *
      * @template T
      *
@@ -88,7 +88,7 @@ abstract class Driver
     }
 
     /**
-     * Gives all commands of a call that waits its limit in seconds together, and somewhat more; null: no limit.
+     * Runs a call that waits. All its commands together have $seconds, and some more for a late reply; null: no limit.
      *
      * @template T
      *
@@ -110,7 +110,7 @@ abstract class Driver
     /** Where the client is connected to, or was last: a client that has lost its connection does not say it. */
     abstract public function server(): string;
 
-    /** Whether the client gives its replies later. */
+    /** Whether the client gives its replies later: it is between multi() or pipeline() and exec(). */
     abstract public function isBusy(): bool;
 
     /** A field of a map. */
@@ -169,7 +169,7 @@ abstract class Driver
         return $seconds < 0 ? \INF : $seconds;
     }
 
-    /** A call within another one has the limit of that. */
+    /** A call within another call has the limit of the outer one. */
     private function within(float $seconds, callable $work): mixed
     {
         if (null !== $this->ends) {
@@ -184,7 +184,7 @@ abstract class Driver
             try {
                 $this->ends = null;
                 $this->restore();
-            } catch (\Throwable $e) { // A handler of a signal throws. If another one does, the next call restores it.
+            } catch (\Throwable $e) { // A signal handler threw. If another one throws, the next call restores it.
                 $this->ends = null;
                 $this->restore();
                 throw $e;

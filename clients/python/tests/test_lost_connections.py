@@ -24,7 +24,7 @@ from redis_dlock import redis_py
 
 @pytest.fixture
 def proxy() -> Iterator[CuttingProxy]:
-    """A way to the server on which replies get lost."""
+    """A proxy to the server, which loses replies."""
     proxy = CuttingProxy()
     yield proxy
     proxy.close()
@@ -32,7 +32,7 @@ def proxy() -> Iterator[CuttingProxy]:
 
 @pytest.fixture
 def client_by_proxy(kit: Kit, proxy: CuttingProxy) -> Any:
-    """A client that takes that way."""
+    """A client that connects through the proxy."""
     return kit.client_of(proxy.address)
 
 

@@ -389,7 +389,7 @@ class ProfilesTest < Minitest::Test
     redis.call("ACL", "DELUSER", "ruby")
   end
 
-  # Runs a Sentinel that names the server, until its connections end.
+  # Runs a Sentinel that names the server as the primary, until the block ends.
   def sentinel
     TCPServer.open("127.0.0.1", 0) do |listening|
       answers = Thread.new do

@@ -229,7 +229,9 @@ pub(crate) fn whole_millis(lease: Duration) -> Result<Duration, Error> {
 pub(crate) fn certain_lease(lease: Duration) -> Result<Duration, Error> {
     let lease = whole_millis(lease)?;
     if lease <= ROUNDING {
-        return Err(Error::Invalid(format!("a lease of {lease:?} is certain for no moment: it is longer than 2 ms")));
+        return Err(Error::Invalid(format!(
+            "a lease of {lease:?} is certain for no moment: it must be longer than 2 ms"
+        )));
     }
     Ok(lease)
 }

@@ -1,4 +1,4 @@
-//! The way to a majority: all servers at once or the queue of the gate server, the next attempt.
+//! The way to a majority: an attempt asks all servers at once, or begins in the queue of the gate server.
 //!
 //! # Implementation details
 //! A client asks all servers at once. If the lock is free, it gets the lock by their answers.

@@ -114,7 +114,7 @@ impl Worker {
         };
         let reply = Reply::of(answer);
         self.recorder.received(&reply)?;
-        // The primary is elsewhere now, or will be, or the slot is.
+        // The primary or the slot is on another server, or will be soon.
         if ["READONLY", "UNBLOCKED", "MOVED"].iter().any(|code| reply.is_error(code)) {
             self.hang_up()?;
         }
@@ -154,7 +154,7 @@ impl Worker {
         self.recorder.written(key, token, value)
     }
 
-    /// Waits until the only replica has what this connection wrote, if this worker does so.
+    /// Waits until the only replica has what this connection wrote, two times in three, if the job asks for it.
     pub fn acknowledge(&mut self) -> Result<()> {
         if self.job.acknowledgement == Acknowledgement::Often && !self.random.one_in(3) {
             self.ask("WAIT 1 300")?;

@@ -14,7 +14,7 @@ use crate::support::{Client, int_of};
 
 /// Longer than a failover takes, shorter than the test waits until it calls a lock stuck.
 const LEASE_MS: u64 = 20_000;
-/// Short, so that a player looks up now and then.
+/// Short, so that a player that waits sees the end of the test.
 const BLOCK_MS: u64 = 2_000;
 /// How long a player is inside.
 const VISIT: Duration = Duration::from_millis(1);
@@ -81,8 +81,8 @@ struct Answer {
 }
 
 impl Player {
-    /// Two of a lock's players write, one takes the next lock with it. The others read the first lock, and take the one
-    /// permit of any other.
+    /// Two of a lock's players write, and one takes the next lock together with it. The other players read if it is the
+    /// first lock, and take its one permit otherwise.
     pub fn new(field: &Arc<Field>, keys: &[String], lock: usize, number: usize) -> Self {
         let part = match number {
             0 | 1 => Part::Writes,

@@ -1,5 +1,5 @@
-// Package harness has what the programs of this package share that a harness in Python drives: each line of the standard
-// input is a request, as JSON, and each line of the standard output an answer.
+// Package harness is the shared part of those programs of the Go client that a harness in Python drives: each line of
+// the standard input is a request, as JSON, and each line of the standard output an answer.
 package harness
 
 import (

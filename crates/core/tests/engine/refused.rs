@@ -1,4 +1,4 @@
-//! A server that refuses to open keys for change, now and then: that grants, removes and forgets nothing.
+//! A server that refuses to open keys for change, now and then: a refusal grants, removes and forgets nothing.
 
 use std::num::NonZeroU64;
 

@@ -87,7 +87,7 @@ impl Drop for Process {
 #[derive(Clone, Copy, Default)]
 pub struct Usage {
     pub cpu_seconds: f64,
-    /// The seconds of these in the kernel.
+    /// The part of `cpu_seconds` in the kernel.
     pub kernel_seconds: f64,
     /// Sent to the disk.
     pub written: f64,
@@ -131,7 +131,8 @@ impl Cost {
         Self { began: Instant::now(), servers, clients: Usage::own() }
     }
 
-    /// Returns the cost per operation: time, CPU and bytes, by the end of a figure's name. The times are in µs.
+    /// Returns figures, each with the end of its name: the operations per second, and the µs of CPU time and the bytes
+    /// written per operation.
     pub fn of_each(&self, done: f64, servers: impl FnOnce() -> Usage) -> [(&'static str, f64); 6] {
         // To ask the kernel takes a while, too.
         let (elapsed, clients, servers) = (self.began.elapsed(), Usage::own(), servers());

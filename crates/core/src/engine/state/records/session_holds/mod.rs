@@ -453,5 +453,5 @@ fn hash(owner: &Owner) -> u64 {
 
 const OF_OWNER: &str = "the hold of an owner is a binding";
 
-/// Up to this many ended sessions, a list of them is the fastest way to find one.
+/// Up to this many ended sessions or bindings, looking at each of them is the fastest way.
 const FEW: usize = 8;
