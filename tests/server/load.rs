@@ -25,7 +25,7 @@ fn a_second_load_says_why_the_server_ends() {
 
 const WARNING: &str = "the user default lacks the right";
 
-/// Returns whether this server leaves out of an AOF what `default` may not run in a transaction.
+/// Returns whether this server, when it loads an AOF, leaves out the transactions that `default` may not run.
 fn leaves_transactions_out(client: &mut Client) -> bool {
     let version = Version::of(client);
     version < Version::Redis(8, 6) || (version > Version::Valkey(0, 0) && version < Version::Valkey(9, 1))

@@ -41,7 +41,7 @@ test('a wait is longer than the timeout of requests, and holds up no other comma
   assert.equal(await client.customCommand(['EXISTS', 'glide']), 0);
 });
 
-test('a wait that is given up, or whose connection is killed, leaves nothing to nobody', async () => {
+test('a wait that is given up leaves the queue, and one whose connection is killed joins it again', async () => {
   const client = await open();
   const dlock = new DLock(client);
   const first = await dlock.acquire('given-up');
@@ -62,7 +62,7 @@ test('a wait that is given up, or whose connection is killed, leaves nothing to 
   assert.equal(await client.customCommand(['EXISTS', 'given-up']), 0);
 });
 
-test('a wait is granted to nobody, even if its connection cannot be ended', async () => {
+test('a wait that is given up leaves no hold, even if its connection cannot be killed', async () => {
   const admin = await open();
   await admin.customCommand(['ACL', 'SETUSER', 'ann', 'on', '>secret', '~*', '&*', '+@all', '-client|kill']);
   const dlock = new DLock(await open({ credentials: { username: 'ann', password: 'secret' } }));

@@ -56,7 +56,7 @@ class Acquisition {
   #step;
   /** A grant that is being confirmed. @type {Lock | undefined} */
   #confirming;
-  /** How it ended with its time, or with the caller's signal. @type {import('./attempt.js').Step | undefined} */
+  /** The last step, if the time was over or the caller aborted. @type {import('./attempt.js').Step | undefined} */
   #end;
 
   /**

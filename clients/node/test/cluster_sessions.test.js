@@ -13,7 +13,7 @@ async function calls(run, name) {
   return Number(new RegExp(`cmdstat_dlock\\.${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
 }
 
-/** The sessions to which the hold of a key is bound. */
+/** Returns the session to which the hold of a key is bound. */
 async function sessionOf(run, key) {
   return (await lookAt(run, key)) && (await clientsOf(run, key, 'holds', 'session'))[0];
 }

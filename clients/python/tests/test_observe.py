@@ -49,7 +49,7 @@ class Seen:
         return [holder.owner if holder else None for holder in self.holders]
 
     async def until(self, condition: Callable[[Seen], bool]) -> None:
-        """Waits for what it has seen."""
+        """Waits until the condition holds for what it has seen."""
         await asyncio.to_thread(soon, "it is seen", lambda: condition(self))
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ static long long number(redisReply *reply) {
 int main(void) {
     redisContext *shared = connected();
 
-    /* The owner names tell the holds on a connection apart. Their session locks all end with it. */
+    /* The owner names tell the holds on a connection apart. All holds with SESSION end with it. */
     long long alice = number(redisCommand(shared, "DLOCK.ACQUIRE recipe:multiplexed:a alice PX 10000 SESSION"));
     long long bob = number(redisCommand(shared, "DLOCK.ACQUIRE recipe:multiplexed:b bob PX 200"));
     if (alice && bob) puts("alice and bob: granted on one connection");

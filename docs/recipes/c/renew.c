@@ -22,7 +22,7 @@ int main(void) {
     redisContext *redis = connected();
     long long token = number(redisCommand(redis, "DLOCK.ACQUIRE recipe:renew alice PX 10000"));
 
-    /* Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has. */
+    /* Send this whenever about a third of the lease has passed. Without PX, the hold keeps its lease. */
     if (number(redisCommand(redis, "DLOCK.RENEW recipe:renew alice TOKEN %lld", token)) == 1) puts("renewed");
 
     number(redisCommand(redis, "DLOCK.RELEASE recipe:renew alice TOKEN %lld", token));

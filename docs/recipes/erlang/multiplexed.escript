@@ -4,7 +4,7 @@
 main(_) ->
     Shared = connect(),
 
-    %% The owner names tell the holds on a connection apart. Their session locks all end with it.
+    %% The owner names tell the holds on a connection apart. All holds with SESSION end with it.
     Alice = dlock(Shared, "ACQUIRE", ["recipe:multiplexed:a", "alice", "PX", 10000, "SESSION"]),
     Bob = dlock(Shared, "ACQUIRE", ["recipe:multiplexed:b", "bob", "PX", 200]),
     say(Alice =/= undefined andalso Bob =/= undefined, "alice and bob: granted on one connection"),

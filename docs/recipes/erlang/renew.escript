@@ -5,7 +5,7 @@ main(_) ->
     Redis = connect(),
     Token = dlock(Redis, "ACQUIRE", ["recipe:renew", "alice", "PX", 10000]),
 
-    %% Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has.
+    %% Send this whenever about a third of the lease has passed. Without PX, the hold keeps its lease.
     Renewed = dlock(Redis, "RENEW", ["recipe:renew", "alice", "TOKEN", Token]),
     say(Renewed =:= <<"1">>, "renewed"),
 

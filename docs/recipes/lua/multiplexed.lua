@@ -9,7 +9,7 @@ local host = os.getenv("DLOCK_TEST_HOST") or "127.0.0.1"
 local port = os.getenv("DLOCK_TEST_PORT") or 6379
 local shared = redis.connect(host, port)
 
--- The owner names tell the holds on a connection apart. Their session locks all end with it.
+-- The owner names tell the holds on a connection apart. All holds with SESSION end with it.
 local alice = shared:dlock_acquire("recipe:multiplexed:a", "alice", "PX", 10000, "SESSION")
 local bob = shared:dlock_acquire("recipe:multiplexed:b", "bob", "PX", 200)
 if alice and bob then print("alice and bob: granted on one connection") end

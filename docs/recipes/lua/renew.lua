@@ -11,7 +11,7 @@ local client = redis.connect(host, port)
 
 local token = client:dlock_acquire("recipe:renew", "alice", "PX", 10000)
 
--- Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has.
+-- Send this whenever about a third of the lease has passed. Without PX, the hold keeps its lease.
 if client:dlock_renew("recipe:renew", "alice", "TOKEN", token) == 1 then print("renewed") end
 
 client:dlock_release("recipe:renew", "alice", "TOKEN", token)

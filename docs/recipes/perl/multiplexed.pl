@@ -9,7 +9,7 @@ sub dlock { my ($redis, $command, @arguments) = @_; my $name = "DLOCK.$command";
 my $address = ($ENV{DLOCK_TEST_HOST} // "127.0.0.1") . ":" . ($ENV{DLOCK_TEST_PORT} // 6379);
 my $shared = Redis->new(server => $address);
 
-# The owner names tell the holds on a connection apart. Their session locks all end with it.
+# The owner names tell the holds on a connection apart. All holds with SESSION end with it.
 my $alice = dlock($shared, "ACQUIRE", "recipe:multiplexed:a", "alice", "PX", 10000, "SESSION");
 my $bob = dlock($shared, "ACQUIRE", "recipe:multiplexed:b", "bob", "PX", 200);
 print "alice and bob: granted on one connection\n" if $alice && $bob;

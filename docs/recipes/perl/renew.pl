@@ -11,7 +11,7 @@ my $redis = Redis->new(server => $address);
 
 my $token = dlock($redis, "ACQUIRE", "recipe:renew", "alice", "PX", 10000);
 
-# Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has.
+# Send this whenever about a third of the lease has passed. Without PX, the hold keeps its lease.
 print "renewed\n" if dlock($redis, "RENEW", "recipe:renew", "alice", "TOKEN", $token);
 
 dlock($redis, "RELEASE", "recipe:renew", "alice", "TOKEN", $token);

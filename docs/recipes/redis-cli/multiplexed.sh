@@ -5,7 +5,7 @@ coproc SHARED { cli; }
 # Prints a number, or nothing for nil. Fails for an error, which is a line, too.
 shared() { echo "$*" >&"${SHARED[1]}" && read -r reply <&"${SHARED[0]}" && [[ $reply =~ ^[0-9]*$ ]] && echo "$reply"; }
 
-# The owner names tell the holds on a connection apart. Their session locks all end with it.
+# The owner names tell the holds on a connection apart. All holds with SESSION end with it.
 alice=$(shared DLOCK.ACQUIRE recipe:multiplexed:a alice PX 10000 SESSION)
 bob=$(shared DLOCK.ACQUIRE recipe:multiplexed:b bob PX 200)
 [[ -z $alice || -z $bob ]] || echo 'alice and bob: granted on one connection'

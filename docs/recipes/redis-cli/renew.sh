@@ -4,7 +4,7 @@ cli() { redis-cli -e -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6
 
 token=$(cli DLOCK.ACQUIRE recipe:renew alice PX 10000)
 
-# Send this whenever about a third of the lease has passed. Without a lease, it keeps the one it has.
+# Send this whenever about a third of the lease has passed. Without PX, the hold keeps its lease.
 [[ $(cli DLOCK.RENEW recipe:renew alice TOKEN "$token") != 1 ]] || echo 'renewed'
 
 cli DLOCK.RELEASE recipe:renew alice TOKEN "$token" >/dev/null

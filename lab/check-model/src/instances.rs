@@ -1,4 +1,4 @@
-//! The small instances.
+//! The small instances that `make check-model` explores: who takes part in each, and what may happen.
 
 use dlock_core::{Command, Entries, Mode};
 use dlock_testkit::histories::{How, Lease, Op, Somebody, TokenPick, TokenRule};

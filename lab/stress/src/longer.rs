@@ -152,7 +152,7 @@ impl Round {
 
     pub(super) fn unblock(&mut self, who: usize, with_error: bool) -> Result<When, String> {
         let client = self.client(who)?;
-        // In a pause, its connection may have ended before.
+        // In a pause, the connection of the waiter may have ended before.
         if !self.model.is_waiting(client) {
             return Ok(When::Now);
         }
@@ -163,7 +163,7 @@ impl Round {
         Ok(When::Soon)
     }
 
-    /// The server holds its data still. Work that it could not do meanwhile, it does before the command that it kept.
+    /// The server holds its data still. Afterwards it does the work that was due meanwhile, then runs the kept command.
     pub(super) fn pause(
         &mut self,
         meanwhile: &[Step],
@@ -201,5 +201,5 @@ const SHORT_LEASE_MS: u64 = 3000;
 const LONG_LEASE_MS: u64 = 1_000_000;
 /// An expiry that is earlier than the end of every lease but the short one.
 const EARLY_MS: u64 = 121_000;
-/// How long the server may take after a pause until all that happens is served at once again: it looks every 20 ms.
+/// How long after a pause the server may serve events late: every 20 ms, it looks whether the pause is over.
 const CATCH_UP: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
-//! How costs grow: those of a pair with the locks that are held, of a hand-off with the clients that wait, of the end of
-//! leases with how many end in one millisecond. Server CPU, each beside the same with strings or lists.
+//! How the server's CPU time grows: for a pair, with the number of held locks; for a hand-off, with the number of
+//! waiting clients; for the end of a lease, with the number of leases that end in one millisecond. Each is measured
+//! with locks, and with strings or lists.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -102,7 +103,8 @@ pub static GROWTHS: [Growth; 6] = [
     },
 ];
 
-/// The costs of an operation in each round, by size, and of the largest size: memory of each, the longest stall.
+/// The costs of an operation by size, in each round. For the largest size, also the bytes of a key or a waiter, and
+/// the longest stall of each round.
 struct Grown {
     microseconds: Vec<Vec<f64>>,
     bytes: Option<f64>,
@@ -288,19 +290,19 @@ fn set(key: &[u8], owner: &[u8], end: &[&[u8]]) -> Request {
 
 const LOCKS: [usize; 3] = [1, 10_000, 1_000_000];
 const WAITERS: [usize; 3] = [1, 1_000, 10_000];
-/// The server does something by itself all the time: the cost of fewer cannot be told from that.
+/// A server without clients does some work all the time. The cost of fewer ends is not distinct from that.
 const ENDS: [usize; 3] = [1_000, 10_000, 100_000];
 const OPERATIONS: usize = 20_000;
 const ROUNDS: usize = 3;
-/// For one kind of growth.
+/// The most time for one kind of growth.
 const LIMIT: Duration = Duration::from_secs(120);
-/// For the passes of one round.
+/// The most time for the passes of one round.
 const PASSING: Duration = Duration::from_secs(3);
-/// More than a lock takes, on a machine that does other things, too.
+/// More time than an acquisition needs, even on a busy machine.
 const TAKING: Duration = Duration::from_micros(60);
-/// Added to that: more when it was too little.
+/// The seconds added to the time for all acquisitions. Each is tried if the one before was too short.
 const SECONDS_BEFORE: [u64; 3] = [1, 3, 9];
-/// Before the end.
+/// How long before the common end `take_until_one_end` returns.
 const SHORTLY: Duration = Duration::from_millis(50);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 

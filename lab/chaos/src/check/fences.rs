@@ -9,7 +9,7 @@ pub fn check(record: &Record) -> Vec<String> {
     for (key, counter) in &record.counters {
         let taken = counter.writes.len() as u64;
         if counter.value != taken {
-            found.push(format!("counter {key} lost writes: it took {taken} and has come to {}", counter.value));
+            found.push(format!("counter {key} lost writes: it took {taken}, and its value is {}", counter.value));
         }
         for pair in counter.writes.windows(2) {
             if let [(before, _), (token, value)] = pair

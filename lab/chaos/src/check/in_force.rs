@@ -22,7 +22,7 @@ use crate::words::Words;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub span: Span,
-    /// Until when it would have been, had no primary been lost.
+    /// Until when the hold would have been in force, had no primary been lost.
     pub until_if_kept: Micros,
 }
 
@@ -93,7 +93,7 @@ impl Certainty<'_> {
         for (sent, lease_ms) in self.renewals() {
             until = until.min(end(sent, lease_ms));
         }
-        // Faults first, in order: a jump shortens what is left, wherever the hold ends otherwise.
+        // Jumps of the clock, in order: each shortens what is left of the lease, whatever else ends the hold.
         for fault in faults.iter().filter(|fault| fault.end >= self.sent && fault.jump_us > 0) {
             if fault.begin < until {
                 until = until.saturating_sub(fault.jump_us.unsigned_abs()).max(fault.begin);
@@ -101,7 +101,7 @@ impl Certainty<'_> {
         }
         let is_deleted = |fault: &&Fault| fault.key.is_some_and(|key| key == self.hold.key) && fault.end >= self.sent;
         until = faults.iter().filter(is_deleted).map(|fault| fault.begin).fold(until, Micros::min);
-        // The replica may have been cut off at the beginning, and the primary gone on until the end.
+        // The replica may have been cut off since the fault began, while the primary went on until the fault ended.
         let is_lost = |fault: &&Fault| fault.kind == Kind::Promotion && fault.end >= self.sent;
         if loss == Loss::Counted && !self.is_acknowledged() {
             until = faults.iter().filter(is_lost).map(|fault| fault.begin).fold(until, Micros::min);
@@ -147,8 +147,8 @@ impl Certainty<'_> {
         self.later().find(ends).map_or(Micros::MAX, |call| call.sent)
     }
 
-    /// Returns when the connection may have ended that it was bound to. The server may hear of an end late, after it was
-    /// asked on another connection: the network was cut.
+    /// Returns when the connection that the hold was bound to may have ended. If the network was cut, the server may
+    /// hear of the end only after a reply on the next connection, so an end before the call counts, too.
     fn unbound(&self) -> Micros {
         let binds = |call: &&Call| {
             let words = Words::of(&call.command);
@@ -159,7 +159,7 @@ impl Certainty<'_> {
         ends.filter(|end| *end >= bound.sent).min().unwrap_or_else(|| self.finished())
     }
 
-    /// Returns when the named session may have ended that it was bound to.
+    /// Returns when the named session that the hold was bound to may have ended.
     fn session_end(&self) -> Micros {
         sessions::end_with_session(self.life, self.at, &self.hold.key, &self.hold.owner)
     }

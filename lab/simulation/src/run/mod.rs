@@ -18,7 +18,7 @@ pub struct Counts {
     /// Commands, timers, units that reached a replica, and what failed.
     pub events: usize,
     pub grants: usize,
-    /// The grants that came with a number.
+    /// The grants with a slot number.
     pub slots: usize,
     pub waits: usize,
     pub beats: usize,

@@ -4,7 +4,7 @@ import java.time.Duration;
 
 /**
  * The time that an acquisition may take: the end of its wait for the lock, and the time at which it gives up because no
- * server answers. The time of now is that of one clock that only goes forward, in nanoseconds.
+ * server answers. All times {@code now} are of one monotonic clock, in nanoseconds.
  */
 final class Limits {
     /** The time that a server has to answer a request that does not wait. */
@@ -13,7 +13,7 @@ final class Limits {
     private static final long ANSWER_MILLIS = 120;
     /** How late {@code WAIT} may end: a server looks ten times a second ({@code hz}) which waits are over. */
     private static final long ENDS_LATE_MILLIS = 100;
-    /** The time that replicas have at least, which follow the grant. */
+    /** The least time that replicas have to acknowledge the grant. */
     private static final long LAST_MILLIS = 40;
 
     /** The end of the wait. */
@@ -42,7 +42,7 @@ final class Limits {
         return new Limits(Deadline.NEVER, Deadline.NEVER, patienceMillis, false, now);
     }
 
-    /** Waits this long for the lock. Zero or less: does not wait. A time that never ends: has this patience. */
+    /** Waits this long for the lock. Zero or less: does not wait. A time without an end: waits with this patience. */
     static Limits of(long nanos, long patienceMillis, long now) {
         Deadline end = Deadline.afterNanos(now, nanos);
         if (end.isNever()) {
@@ -97,12 +97,15 @@ final class Limits {
         return end.isNever() || isTry || hasServer ? giveUp() : end;
     }
 
-    /** Returns how often it has to be known whether the server answers. */
+    /** Returns the period in which the client must find out whether the server answers. */
     long hearMillis() {
         return end.isNever() ? Math.max(1, millis / 4) : Long.MAX_VALUE;
     }
 
-    /** Returns this time, or the shorter one that is left for replicas, with an answer of the server in time. */
+    /**
+     * Returns the time that replicas have: the wanted one, or a shorter one, so that the server can answer before the
+     * acquisition gives up.
+     */
     long cut(long wanted, long now) {
         long left = Math.max(LAST_MILLIS, giveUp.leftMillis(now) - ANSWER_MILLIS - ENDS_LATE_MILLIS);
         return end.isNever() ? wanted : Math.min(wanted, left);

@@ -47,7 +47,7 @@ final class GivenUpTest {
         server.run("DLOCK.RELEASE", "job", "next");
     }
 
-    /** Calls it with times around a moment in ns, denser near it. */
+    /** Calls {@code each} with offsets from a moment, in ns. Offsets near zero are denser. */
     private static void around(LongConsumer each) {
         for (long us = -1000; us < 2000; us += us > -300 && us < 1000 ? 50 : 250) {
             each.accept(us * 1000);
