@@ -24,7 +24,7 @@ pub type ServerEngine = Engine<Rc<Waiter>>;
 
 /// The engine's outputs, which the module has to send.
 pub enum Outputs {
-    /// An event on the key with this index of the running command, and no other output. Nearly all commands lead to this.
+    /// An event on the key with this index of the running command, and nothing else. Nearly all commands lead to this.
     Own(usize, Event),
     /// A list, to be given back with [`recycle`].
     List(OutputList),

@@ -36,7 +36,7 @@ class Faults:
     async def play(self, it: Round, until: int) -> None:
         """Begins one fault after the other until that time, so that some overlap, and heals all of them."""
         running: set[asyncio.Task[None]] = set()
-        # A server is in one trouble at a time.
+        # Faults of servers do not overlap.
         server = asyncio.Lock()
         while micros() < until:
             await asyncio.sleep(self._choices.uniform(0.1, 0.9))
@@ -149,7 +149,7 @@ def watch(deployment: Deployment, it: dict[str, Round]) -> list[asyncio.Task[Non
 
 
 async def watch_replicas(deployment: Deployment, it: dict[str, Round]) -> None:
-    """Writes down when a primary has no replica: after a failover, the other server is one only when it has the data."""
+    """Writes down when a primary has no replica. After a failover, the old one is no replica until it has the data."""
     while deployment.replicas:
         before = micros()
         lacking = [await lacks_replica(machine) for machine in deployment.machines]
@@ -159,7 +159,7 @@ async def watch_replicas(deployment: Deployment, it: dict[str, Round]) -> None:
 
 
 async def watch_servers(deployment: Deployment, it: dict[str, Round]) -> None:
-    """Writes down when servers are slow, asked around the way: one that waits for its disk answers nobody."""
+    """Writes down when servers are slow, asked directly, not by the way: one that waits for its disk answers nobody."""
     await asyncio.gather(*(_watch(machine, it, deployment.slow) for machine in deployment.machines))
 
 

@@ -42,7 +42,7 @@ impl Workers {
         self.dir.path()
     }
 
-    /// Starts all of them. The orders must be there.
+    /// Starts all of them. The control file with their orders (`control.rs`) must exist.
     pub fn start(&mut self) -> Result<()> {
         (0..SIZE).try_for_each(|_| self.hire())
     }

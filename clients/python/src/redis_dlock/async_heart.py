@@ -58,7 +58,7 @@ class Heart:
             self.wake()
 
     def wake(self) -> None:
-        """Something is due earlier than it was. The end of an object may come in any thread."""
+        """Something is due earlier than it was. The finalizer of a hold may call this, in any thread."""
         try:
             if asyncio.get_running_loop() is self.loop:
                 self._changed.set()

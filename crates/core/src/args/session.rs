@@ -105,7 +105,7 @@ fn misplaced(word: &[u8], given: &[&'static str]) -> Malformed {
     given.map_or_else(|| unknown(word), |option| Malformed::Syntax(Syntax::Twice(option)))
 }
 
-/// The shortest and the longest time between two heartbeats, in ms.
+/// The shortest and the longest timeout of a session, in ms.
 const MIN_MS: u64 = 300;
 const MAX_MS: u64 = 3_600_000;
 const DEFAULT_COUNT: usize = 100;

@@ -53,8 +53,8 @@ pub fn end_with_session(life: &Life, at: usize, key: &str, owner: &str) -> Micro
     later.map(|(number, id)| certain_end(life, number.max(at), id)).min().unwrap_or(Micros::MAX)
 }
 
-/// Returns until when a session was certainly open, after a call that says that it was. It is open for its timeout
-/// from when a heartbeat was sent that was answered; where it was opened again, it had ended.
+/// Returns until when a session was certainly open, after a call that says that it was. A session is open for its
+/// timeout from the sending of each heartbeat that is answered. A session that is opened again had ended before.
 fn certain_end(life: &Life, at: usize, id: &str) -> Micros {
     let beats = || life.calls.iter().enumerate().filter_map(|(at, call)| Some((at, call, Beat::of(&call.command)?)));
     let mut until = 0;
@@ -92,7 +92,7 @@ pub fn lost_alive(record: &Record, grants: &[Grant]) -> Vec<String> {
     found.into_values().collect()
 }
 
-/// The first command of its owner after a grant that got nil, unless it began to release the hold before.
+/// Returns the first command about the hold of a grant that got nil, unless the owner began to release the hold before.
 fn denial<'a>(life: &'a Life, grant: &Grant) -> Option<(usize, &'a Call, Micros)> {
     let token = Some(grant.hold.token);
     for (at, call) in life.calls.iter().enumerate().skip(grant.call + 1) {

@@ -19,7 +19,7 @@ use crate::processes::{Process, Usage, memory};
 use crate::result::{Result, failed};
 
 pub struct Servers {
-    /// A process each, in the order of the addresses; the first of them may have a replica behind them.
+    /// The processes in the order of the addresses. A replica of the first, which has no address here, may be the last.
     pub processes: Vec<Process>,
     /// Where the clients connect: `host:port`.
     pub addresses: Vec<String>,

@@ -115,6 +115,7 @@ final class ObserveTest {
         assertEquals("stopped b", events.get(5));
     }
 
+    /** The options of the lock that the election gets apply to each term. */
     @Test
     void a_term_has_the_options_of_the_lock_that_is_elected_by() {
         List<String> events = Collections.synchronizedList(new ArrayList<>());

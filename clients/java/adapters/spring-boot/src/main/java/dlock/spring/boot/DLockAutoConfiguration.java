@@ -46,7 +46,10 @@ public class DLockAutoConfiguration {
             return new DLockMetrics();
         }
 
-        /** Actuator binds them as well. A registry has them once. An application with several clients has several. */
+        /**
+         * Binds the meters to the registry if there is one, even without Actuator. If Actuator binds them as well, the
+         * registry has them once. An application with several clients has several {@link DLockMetrics}.
+         */
         @Bean
         SmartInitializingSingleton dlockMeters(
                 ObjectProvider<DLockMetrics> metrics, ObjectProvider<MeterRegistry> registries) {
