@@ -51,7 +51,8 @@ func (o *other) holds() {
 
 func (o *other) releases() { o.call("DLOCK.RELEASE", "job", "other") }
 
-// gets fails unless whoever comes next gets the lock. A busy machine needs a part of the time, and a hold that stays all.
+// gets fails unless the next owner gets the lock within 15 s. A busy machine needs a part of that time. If a hold
+// stays, the wait ends without the lock.
 func (o *other) gets(what string) {
 	o.s.t.Helper()
 	if reply := o.call("DLOCK.ACQUIRE", "job", "next", "PX", "60000", "BLOCK", "15000"); reply[0] != ':' {
@@ -149,7 +150,8 @@ func TestAGrantToAConnectionWhoseEndComesLateIsReleased(t *testing.T) {
 	})
 }
 
-// The server closes a connection when the turn is over in which it has seen its end. In between it grants locks to it.
+// A server that has seen the end of a connection closes the connection after the turn of its event loop. Before, in the
+// same turn, it may grant a lock to that connection.
 func TestAGrantToAConnectionThatIsAboutToBeClosedIsReleased(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other) {
 		for round := range 4 {
@@ -168,8 +170,9 @@ func TestAGrantToAConnectionThatIsAboutToBeClosedIsReleased(t *testing.T) {
 	})
 }
 
-// cleansUpAtOnce fails unless a client that gives up sees the server close the connection: it releases behind that, or a
-// second later. One of a few times, in case that the machine is busy. Another owner has the lock.
+// cleansUpAtOnce fails unless a client that gives up sees the server close the connection and then releases. A client
+// that does not see it releases a second later. The machine may be busy, so one success in five is enough. Another
+// owner has the lock.
 func (s *server) cleansUpAtOnce(client *dlock.Client) {
 	s.t.Helper()
 	released := func() string { return s.info("commandstats", "cmdstat_dlock.release") }

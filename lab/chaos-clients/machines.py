@@ -138,7 +138,7 @@ class Deployment:
     features = {"named", "slots"}
     # Faults of its servers, beside those of ways and programs.
     faults = ["freeze", "restart"]
-    # Whether a grant may be lost for no other reason than the death of a server.
+    # Whether the death of a server, or of an agent, is enough to lose a grant.
     loses = False
     # Whether all locks are on one server.
     is_one = False

@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def all_are_left_out() -> bool:
-    """Tells whether each rule that a specification can do without is left out in some row."""
+    """Tells whether each rule that the constant `Broken` of a specification can name is left out in some row."""
     right = True
     for module in ("Lock", "Quorum"):
         text = (HERE / f"{module}.tla").read_text()
@@ -150,7 +150,7 @@ def tlc(instance: Instance, broken: str) -> str:
     lines = [f"SPECIFICATION {instance.formula}", "CONSTANTS"]
     lines += [f"  {name} = {value}" for name, value in instance.constants.items()] + [f'  Broken = "{broken}"']
     parts = {"INVARIANTS": instance.invariants, "PROPERTIES": instance.properties, "CONSTRAINT": instance.constraint,
-             # A symmetry is not sound for what must happen.
+             # A symmetry is not sound for liveness properties.
              "SYMMETRY": "Symmetric" if instance.formula == "Spec" else ""}
     lines += [f"{part} {names}" for part, names in parts.items() if names]
     return run(instance.module, lines, [instance.module], ["-deadlock"])

@@ -49,7 +49,7 @@ fn golden() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Expects what `commands.txt` took.
+/// Checks that the server has the holds that the commands of `commands.txt` left behind.
 #[track_caller]
 fn has_everything(server: &Server) {
     let mut client = server.client();
@@ -372,7 +372,7 @@ fn newer_commands(client: &mut Client) {
     );
 }
 
-/// The record of such a request needs version 2 of the format.
+/// The record of a `SACQUIRE` with a `REQUEST` needs version 2 of the format.
 fn newer_request(client: &mut Client) {
     story(client, "SACQUIRE semaphore a 3 PX 600000 REQUEST r1 -> t1");
 }

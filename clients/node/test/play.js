@@ -15,12 +15,12 @@ export function sourceOf(name) {
   return readFileSync(join(sources, `${name}.js`), 'utf8');
 }
 
-/** A room of the package, as it is. */
+/** Loads a room, as it is: a source of the package that decides, without a clock or a socket (rooms.test.js). */
 export function room(name) {
   return require(join(sources, `${name}.js`));
 }
 
-/** A room in which a bug is planted, or one that uses it. */
+/** Loads a source of the package, with a bug planted in `room`, which is that source or is required by it. */
 export function planted(name, room, find, instead) {
   const load = (each) => {
     const text = sourceOf(each);

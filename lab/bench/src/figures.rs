@@ -47,7 +47,7 @@ impl Sheet {
         println!("      {label}: {value}");
     }
 
-    /// Judges a figure that may be `at_most`. NaN was not measured and misses.
+    /// Judges a figure, whose limit is `at_most`. NaN stands for a figure that was not measured, and misses.
     pub fn judge(&mut self, label: &str, value: f64, at_most: f64, unit: &str) {
         let is_met = value <= at_most;
         let line = format!("{label}: {value:.3}{unit}, at most {at_most}{unit}");

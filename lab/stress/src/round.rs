@@ -24,7 +24,7 @@ pub struct Connection {
     pub id: model::Client,
 }
 
-/// A model, and the connections to the server that it is held against.
+/// A model, and the connections to the server with which it is compared.
 pub struct Round {
     pub(super) port: u16,
     pub(super) connections: Vec<Connection>,
@@ -36,7 +36,7 @@ pub struct Round {
     pub has_locks_only: bool,
     /// The steps so far, the last at the end.
     pub story: Vec<String>,
-    /// How often each of these was seen.
+    /// How often each of the named situations was seen.
     pub reached: BTreeMap<String, u64>,
 }
 

@@ -111,7 +111,7 @@ fn thousands_of_sessions_that_end_together_cost_others_no_session() {
 /// The head of a queue does not pay for what others left behind on that lock.
 #[test]
 fn a_waiter_for_a_crowd_that_has_left_keeps_its_own_session() {
-    // As above, a run is invalid in which the machine stops the server.
+    // A run is invalid in which the machine stops the server.
     match (0..5).find_map(|_| while_a_crowd_leaves()) {
         Some(is_lost) => assert!(!is_lost, "a live session was lost"),
         None => skipped("in no run did the machine let the server answer PING in time"),
@@ -156,7 +156,7 @@ fn a_key_that_expires_under_a_question_costs_others_no_session() {
     let turn = client.pipeline(&["PEXPIRE {s}early 1", "DEBUG SLEEP 0.01", "DLOCK.RELEASE {s}first a"]);
     assert!(turn.iter().all(Result::is_ok), "{turn:?}");
     // Between 2 and 6 seconds, the watchdog would come back to the lock that is gone.
-    soon("the session is extended while the other would have been", || {
+    soon("the victim's lease is extended beyond the time of the lock that is gone", || {
         let is_held = client.run(format!("DLOCK.CHECK {{s}}victim {token}")) != redis::Value::Nil;
         assert!(is_held, "a live session was lost");
         client.end_of("{s}victim") > begin + 6500
@@ -187,8 +187,8 @@ fn locks_that_are_removed_from_the_last_to_the_first_cost_others_no_session() {
         extended = client.end_of("victim");
         client.int("EXISTS marker") == 0
     });
-    // The extension came before the hold was seen to be gone: half of the locks were still to be looked at.
-    assert!(extended > end, "the session waits until all of them were looked at");
+    // The victim is extended before the marker is released: half of the removed locks are still to be looked at then.
+    assert!(extended > end, "the victim waits until the timer has looked at every removed lock");
     drop(server);
 }
 

@@ -47,7 +47,7 @@ const MOST = '1000';
 class LostLockError extends Error {}
 class TimeoutError extends Error {}
 
-/** The listeners to clients: one for all locks of each. @type {WeakMap<object, { dlock: DLock, wire: Client }>} */
+/** The parts that all locks of one client share. @type {WeakMap<object, { dlock: DLock, wire: Client }>} */
 const known = new WeakMap();
 
 /** @param {any} client */
@@ -278,7 +278,7 @@ function checkNumber(number, name) {
 }
 
 /**
- * The only client of a class for several servers.
+ * Returns the only client given to a class that redis-semaphore has for several servers.
  *
  * @param {unknown} clients
  */

@@ -1,5 +1,5 @@
 'use strict';
-/** Connections of one's own, made again until the server answers on one. */
+/** Connections beside that of the client of the program, made again until the server answers on one. */
 
 const { explained, isHeard, isNoPrimary, mayRepeat } = require('../errors.js');
 const { AFTERWARDS, ofConnecting, pauseAfter } = require('../limits.js');
@@ -134,10 +134,11 @@ class Tries {
   }
 
   /**
-   * Asks a server that was silent for an answer. Those of the handshake are none: a server that is starting gives them,
-   * too, and so does an agent without servers. A server that is no primary any more answers, and then refuses the task.
+   * Asks a server that was silent for an answer. The replies of the handshake do not count: a server that is starting
+   * gives them, too, and so does an agent without servers. A server that is no primary any more answers, and then
+   * refuses the task.
    *
-   * @param {Connection} connection closed if there is none
+   * @param {Connection} connection closed if no answer comes
    * @param {AbortSignal} signal
    */
   async #probe(connection, signal) {

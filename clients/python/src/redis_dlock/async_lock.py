@@ -112,7 +112,7 @@ class DLock(Held, Lock):
             if hold.token is None:
                 raise self._error("The token is not known, because the owner was set by hand")
             if self._named is not None:
-                # The binding is kept before the session has it, so that whatever lets go of the hold ends it.
+                # The hold has the binding before the session has it, so that the end of the hold ends the binding.
                 hold.watch = self._binding(hold, hold.token)
                 hold.watch.start()
             else:

@@ -119,7 +119,7 @@ class DLock(Held, Lock):
         if hold.watch is None:
             if hold.token is None:
                 raise self._error("The token is not known, because the owner was set by hand")
-            # The watch is kept before it starts, so that whatever lets go of the hold stops it.
+            # The hold has the watch before the watch starts, so that the end of the hold stops the watch.
             if self._named is not None:
                 hold.watch = self._binding(hold, hold.token)
             else:

@@ -90,7 +90,8 @@ async fn a_late_unblock_does_not_end_the_next_wait_of_the_same_client() {
     let holder = in_time(other.acquire("job")).await.expect("a lock");
     let outcome = in_time(client.try_acquire("job")).await;
     assert!(matches!(outcome, Err(Error::Contention)), "{outcome:?}");
-    // The connection for short commands, by which it leaves the queue.
+    // The network holds back the present connection, which is the one for short commands: by it the client leaves the
+    // queue.
     networks[0].keep_commands();
     let waiting = tokio::spawn(client.acquire("job").into_future());
     servers[0].left_waiting(1);

@@ -31,9 +31,9 @@ public interface LockListener {
     /** A hold begins. Exactly one {@link #released} or {@link #lost} follows. */
     default void held(List<String> names) {}
 
-    /** The hold was released, this long after it began. Without an answer to the release, nobody knows more. */
+    /** The hold was released, this long after it began. The release may have had no answer. */
     default void released(List<String> names, Duration held) {}
 
-    /** The hold was lost, which is known since this long after it began; perhaps only from its release. */
+    /** The hold was lost. The client learned of it this long after the hold began, perhaps only from the release. */
     default void lost(List<String> names, Duration held) {}
 }

@@ -22,7 +22,7 @@ final class ThreadLock {
         return again(limit) || first(needed -> await(granting(needed, limit)));
     }
 
-    /** The same, but an interrupt ends it. */
+    /** Does the same as {@link #enter}, but an interrupt ends it. */
     boolean enterInterruptibly(Limits limit) throws InterruptedException {
         return againInterruptibly(limit) || first(needed -> awaitInterruptibly(granting(needed, limit)));
     }
@@ -159,7 +159,10 @@ final class ThreadLock {
         return true;
     }
 
-    /** The same, but an interrupt ends it. The server may count that entry, until the last unlock. */
+    /**
+     * Does the same as {@link #again}, but an interrupt ends it. The server may count the interrupted entry until the
+     * last unlock.
+     */
     private boolean againInterruptibly(Limits limit) throws InterruptedException {
         ThreadOwner.ThreadHold mine = held();
         if (mine == null) {
