@@ -26,13 +26,14 @@ var noAddresses = []string{
 	"[::1", "a:b:c", "redis-sentinel://a/main", "redis://a,b", "redis+unix:///run/dlock.sock",
 }
 
-// understood returns what a client does with an address.
+// understood returns the host, the login and the database that a client takes from an address.
 func understood(address string) (string, error) {
 	s, host, err := parse(address, nil)
 	if err != nil {
 		return "", err
 	}
 	if dial := s.profile.dial; dial != nil {
+		// Nobody listens on the Unix socket, so the error names its path.
 		_, err := dial(context.Background(), "", "")
 		host = err.(*net.OpError).Addr.String()
 	}

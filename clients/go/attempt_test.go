@@ -24,7 +24,8 @@ func TestAGrantIsCertainOnlyWithItsSession(t *testing.T) {
 	}
 }
 
-// A copy that the client has undone on its own connection belongs to an owner that is used no more.
+// After silence on a connection, a client sends a release there and goes on as a new owner. The request that it has
+// forsaken may still be granted, and asks for a cleanup when the attempt ends.
 func TestAnOwnerThatWasForsakenIsCleanedUpBehind(t *testing.T) {
 	a := newAttempt(seconds(0), limits{ends: seconds(20)}, 30*time.Second)
 	a.sends(seconds(0))

@@ -44,7 +44,8 @@ func TestLimitsAreThoseOfTheCallerAndOfItsContext(t *testing.T) {
 	}
 }
 
-// A grant may be read at the last moment. The other steps have the rest of the 250 ms.
+// An acquisition ends by its limit plus 250 ms. Answers and confirmations end by that limit plus 200 ms, even if a grant
+// is read at the last moment. The rest is for the other steps.
 func TestNoStepIsAllowedMoreThanTheLimitOfAll(t *testing.T) {
 	l := limits{ends: seconds(101)}
 	for _, now := range []float64{100, 100.9, 101, 101.145, 101.2, 102} {

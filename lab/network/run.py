@@ -196,7 +196,7 @@ def server(host: str, port: int, before: list[str]) -> Iterator[None]:
 
 
 def measured(host: str, port: int, before: list[str], times: int) -> dict[str, float]:
-    """Measures from a program that is started with the words before it."""
+    """Measures in a program that is started by `before`, which runs it inside a network."""
     words = [*before, sys.executable, __file__, "--inside", f"{host}:{port}", "--times", str(times)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout))

@@ -9,7 +9,7 @@ pub struct Command {
     pub kind: Kind,
     /// The words after the name in the shortest call; `{key}` stands for its key.
     shortest: &'static str,
-    /// Options that may follow these words, those of one call together.
+    /// Options that may follow these words: each text has those of one call.
     options: &'static [&'static str],
     /// Calls that are errors, one a line, without the name. Those of locks and sessions refer to what `docs/errors.rs`
     /// sets up.

@@ -41,7 +41,8 @@ const AFTER_THE_TIMEOUT: Duration = Duration::from_millis(2300);
 const KEPT: Duration = Duration::from_millis(2500);
 
 impl Kind {
-    /// Takes the lock for failures that end the bond: no lease but that of `Lease` ends during a test.
+    /// Returns the commands that take the lock before a failure that ends the bond. No lease but that of `Lease` ends
+    /// during a test.
     fn short(self) -> &'static [&'static str] {
         match self {
             Lease => &["DLOCK.ACQUIRE k a PX 3000"],

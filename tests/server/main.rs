@@ -1,4 +1,5 @@
-//! A client's, a replica's and an operator's view of dlock, on real servers. One file per promise.
+//! A client's, a replica's and an operator's view of dlock, on real servers. One file for each subject; the name
+//! of a test is the promise.
 //!
 //! `DLOCK_SERVER` names the server (default: `redis-server` on the path), `DLOCK_MODULE` and `DLOCK_MODULE_HOOKS`
 //! the module and its debug build, with the hooks for tests.

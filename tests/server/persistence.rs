@@ -336,7 +336,7 @@ fn cut_a_transaction(server: &mut Server, folder: &str) {
     let last = files.filter(|file| file.to_string_lossy().ends_with(".incr.aof")).max().expect("a file that grows");
     OpenOptions::new().append(true).open(last).unwrap().write_all(half).unwrap();
     server.boot();
-    // The server complains about the next transaction whenever it loads both.
+    // The `MULTI` stays in the file: whenever the server loads it and the next one, it complains that they are nested.
     server.tolerate("CRITICAL");
 }
 
@@ -351,7 +351,7 @@ fn survives_kill_9(server: &mut Server) {
 
 #[test]
 fn the_first_change_after_a_cut_transaction_survives_the_next_kill() {
-    // Some servers leave out what this user may not run in a transaction of the AOF.
+    // Some servers leave out the commands of a transaction in the AOF that this user may not run.
     let restricted = "user default on nopass ~* &* +@all -dlock.apply -multi";
     for (more, folder, change) in [
         ("", "appendonlydir", "ACQUIRE k a PX 600000"),

@@ -128,7 +128,7 @@ fn a_failover_lets_in_no_permit_too_many() {
     replica.promote();
     let mut client = replica.client();
     assert_eq!(replica.holders("k"), ["a", "b", "c"]);
-    // A repeat of what was granted gets its answer; the one that waited begins again.
+    // A repeat of the request that was granted gets its answer. The request that waited begins again.
     assert_eq!(client.int("DLOCK.SACQUIRE k c 3 REQUEST r"), token);
     client.nil("DLOCK.SACQUIRE k d 3 REQUEST r");
     let mut waiter = replica.waiter(format!("DLOCK.SACQUIRE k d 3 REQUEST r {FOR_EVER}"));

@@ -66,7 +66,7 @@ def the_next_has_it(client: redis.Redis, name: str) -> None:
 
 
 def pause_until(when: float) -> None:
-    """As `sleep`, exactly."""
+    """Sleeps until this time, to less than a millisecond."""
     time.sleep(max(0.0, when - time.monotonic() - 0.0005))
     while time.monotonic() < when:
         pass
@@ -175,7 +175,7 @@ async def test_a_limit_that_ends_with_the_grant(
         name = f"job:{number}"
         holder = redis_dlock.DLock(client, name, timeout=60, thread_local=False)
         assert holder.acquire()
-        # Each second grant comes when the client has given up: it waits for an answer for 0.15 s more.
+        # Every other grant comes around the time when the client gives up, which is 0.15 s after the limit.
         late = 0.15 * (number % 2)
         began = time.monotonic()
         granting = threading.Thread(target=release_at, args=(holder, began + limit + late + offset))
@@ -276,7 +276,7 @@ def test_a_program_that_ends_with_an_interrupt(client: redis.Redis, program: str
             printed, errors = child.communicate(timeout=PATIENCE)
             assert b"destroyed" not in errors and b"never" not in errors, errors.decode()
             if printed:
-                client.delete("job")  # The grant was too late.
+                client.delete("job")  # The interrupt was too late: the program had acquired the lock.
             the_next_has_it(client, "job")
     finally:
         way.close()

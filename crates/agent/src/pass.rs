@@ -146,7 +146,7 @@ impl Upstream {
         let began = Instant::now();
         let copy = self.pass.copies.enter(request, call);
         let is_old = || copy.as_ref().is_some_and(|copy| !copy.is_newest());
-        // Whether it may have been executed.
+        // Whether the command may have been executed.
         let mut is_open = false;
         // Whether a copy of the command may wait on the server, and whether the server has refused one since. Without
         // such a copy, nil is the answer.

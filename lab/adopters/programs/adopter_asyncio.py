@@ -135,7 +135,7 @@ async def stand() -> None:
     running = asyncio.ensure_future(election.run())
     ends = [asyncio.ensure_future(each.wait()) for each in (resigning, stopping)]
     await asyncio.wait({running, *ends}, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.sleep(0.2 if stopping.is_set() else 0)  # A leader resigns by itself.
+    await asyncio.sleep(0.2 if stopping.is_set() else 0)  # At a stop, a leader has time to resign by itself.
     for each in (running, *ends):
         each.cancel()
     try:

@@ -14,7 +14,7 @@ pub fn spread(figure: Figure) -> String {
     format!("{median:.decimals$} ({least:.decimals$}–{most:.decimals$})")
 }
 
-/// As many decimals as it needs.
+/// Two decimals below 10, one below 100, none above.
 pub fn short(value: f64) -> String {
     if value >= 1000.0 {
         return grouped(value);

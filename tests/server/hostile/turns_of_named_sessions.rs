@@ -15,7 +15,7 @@ const SHAPES: [(&str, Request); 2] = [
     ("holds of one lock", |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSIONID s")),
 ];
 
-/// The longest turn while this acts on a session of a hundred thousand holds, of either shape.
+/// Fails if a turn takes longer than [`PIECE`] while `act` works on a session of a hundred thousand holds, in each shape.
 #[track_caller]
 fn is_quick(what: &str, act: impl Fn(&mut Client)) {
     for (shape, request) in SHAPES {

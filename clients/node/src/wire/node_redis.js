@@ -53,7 +53,7 @@ function ofNodeRedisCluster(cluster) {
     isClosed: () => !cluster.isOpen,
     send: (args, key) => cluster.sendCommand(key, false, args),
     async connect(key, wanted) {
-      // With `minimizeConnections`, it connects to a node when the node is used first.
+      // With `minimizeConnections`, the cluster connects to a node when the node is used first.
       const able = cluster.masters.filter(({ client }) => client === undefined || client.isReady);
       const nodes = able.map((node) => ({
         host: node.host,
@@ -83,7 +83,8 @@ function ofNodeRedisSentinel(sentinel) {
     prefix: String(sentinel._keyPrefix ?? ''),
     isClosed: () => !sentinel.isOpen,
     send: (args) => sentinel.sendCommand(false, args),
-    // The pool, whose default is one connection, lends the client of the primary only for a moment: to connect takes longer.
+    // The pool has one connection by default, so the client of the primary is borrowed for a moment only. Its duplicate
+    // takes longer to connect, and is made afterwards.
     async connect(_, wanted) {
       const lent = sentinel._execute(false, async (client) => ({ like: client, place: at() }));
       const { like, place } = await unlessAborted(lent, wanted.signal);
@@ -109,7 +110,7 @@ function stateOfNodeRedis(client) {
 
 /**
  * @param {NodeRedisClient} client
- * @param {{ host?: string, port?: number }} where other than the client
+ * @param {{ host?: string, port?: number }} where the server; empty: that of the client
  * @param {Wanted} wanted
  * @param {string} [at]
  */

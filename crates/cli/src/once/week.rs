@@ -53,7 +53,8 @@ fn runs(week: &Week, stays: Duration, seed: u64) -> [u32; 7] {
     for (number, (start, day)) in due.into_iter().enumerate() {
         if let Some((end, owner, token)) = running.take_if(|(end, ..)| *end <= start) {
             server.space.set_now_us(end * 1000);
-            // A command that took longer than the lease was renewed; no other machine sees the difference.
+            // `dlock run` renews a short lease while the command runs. The first lease here is as long as the lock stays
+            // instead, which no other machine can tell apart.
             let left = (stays.as_millis() as u64).saturating_sub(week.takes).max(1);
             renew(&mut server, &key, &owner, token, left);
         }
@@ -125,5 +126,8 @@ fn a_lock_that_stays_for_the_whole_period_skips_days_and_one_that_stays_too_brie
     );
     let is_short = |time: u64, seed| runs(&PLAIN, Duration::from_millis(time), seed) != [1; 7];
     let stays = 2 * PLAIN.skew - 1000;
-    assert!((0..20).any(|seed| is_short(stays, seed)), "no day has several runs, although clocks differ by more");
+    assert!(
+        (0..20).any(|seed| is_short(stays, seed)),
+        "each day has one run, although clocks differ by more than the lock stays"
+    );
 }

@@ -120,7 +120,7 @@ impl Member {
         }
     }
 
-    /// Keeps a connection that nobody else uses for the next call.
+    /// Takes back a connection from [`own`](Member::own), and keeps it for the next call.
     pub fn park(&self, wire: Arc<Wire>) {
         let mut known = self.known();
         if !wire.link.is_closed() && known.idle.len() < MAX_IDLE {

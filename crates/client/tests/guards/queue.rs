@@ -33,7 +33,7 @@ async fn a_wait_sends_a_try_and_one_command_that_waits() {
     let first = in_time(client.acquire("job")).await.expect("a lock");
     let waiting = in_queue(&server, client.acquire("job").wait(Duration::from_secs(60)));
     let mut watch = server.client();
-    // Longer than the timeouts that clients of Redis have by default.
+    // The wait is longer than the time in which the crate `redis` expects a reply by default (500 ms).
     watch.pass_ms(1500);
     assert_eq!(counter(&mut watch, "waiters"), 1);
     assert!(first.release().await.is_ok());

@@ -12,7 +12,7 @@ use crate::mode::Mode;
 use crate::server::Programs;
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
-    // A server each: they all have the same lock.
+    // Each contender gets a server of its own, because all use the same lock.
     let mut entrants = Vec::new();
     for contender in contenders::all() {
         let Kind::Beside(others) = contender.kind else { continue };
@@ -21,7 +21,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
         let load = (contender.prepare)(&mut connection, 0..NEWCOMERS)?;
         let mut team = Team::of_one(connection, &load, PIPELINE);
         team.run(SLICE)?;
-        // `rlock-100`: what it does, beside how many.
+        // A name such as `rlock-100` says what the contender does, and beside how many others.
         let what = contender.name.strip_suffix(&format!("-{others}")).unwrap_or(contender.name);
         entrants.push((what, others, team, Vec::new(), open));
     }

@@ -70,7 +70,7 @@ fn first_grants<'a>(record: &Record, grants: &'a [Grant]) -> BTreeMap<&'a Hold, 
     first
 }
 
-/// Returns when the owner first sent a release of any of them.
+/// Returns when the owner first sent a release of any of the permits of this grant.
 fn given_back(record: &Record, grant: &Grant) -> Micros {
     let calls = record.lives.get(grant.life).into_iter().flat_map(|life| life.calls.iter().skip(grant.call + 1));
     let mut releases = calls.filter(|call| {

@@ -85,8 +85,8 @@ impl Model {
         states
     }
 
-    /// Returns when this waiter may have been granted, in µs: a new token tells it. One that the owner had already,
-    /// since more permits keep it, tells nothing: it may have been in any ms up to the reply.
+    /// Returns when this waiter may have been granted, in µs. A new token is that time. More permits keep the token that
+    /// the owner had: the grant may then have been in any ms up to the reply.
     fn grant_times(&self, op: &Op) -> Vec<u64> {
         let now = self.naive.now();
         match token_of(&op.reply) {
@@ -325,7 +325,7 @@ fn number(number: u64) -> Reply {
     Reply::Int(number.cast_signed())
 }
 
-/// The number of a command, from the ticket of the request that it is.
+/// Returns the place of a command among the operations. The ticket of its request is that number.
 fn index(ticket: u64) -> usize {
     usize::try_from(ticket).unwrap_or(usize::MAX)
 }

@@ -15,7 +15,7 @@ struct Session {
 
 /// Takes one to three locks in a session, works, and ends in one of the ways in which clients end.
 pub fn in_session(worker: &mut Worker) -> Result<()> {
-    // Holds that are bound to this connection must not be cut off with it.
+    // The session may end by `vanish`, which must not cut off holds of earlier work that are bound to this connection.
     worker.hang_up()?;
     let (id, timeout_ms) = (worker.fresh_session(), worker.random.within(500..1001));
     let mut session = Session { id, timeout_ms, held: Vec::new() };
@@ -68,7 +68,7 @@ impl Session {
         if reply.is_some_and(|reply| reply.is_error("NOSESSION")) { self.bind_anew(worker) } else { Ok(()) }
     }
 
-    /// Opens the session where it is not known, and binds to it what there is.
+    /// Opens the session where it is not known, and binds each hold to it. Forgets the holds that are lost.
     fn bind_anew(&mut self, worker: &mut Worker) -> Result<()> {
         self.open(worker)?;
         for held in std::mem::take(&mut self.held) {

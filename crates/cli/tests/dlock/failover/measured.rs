@@ -75,7 +75,8 @@ fn order(sentinels: &Sentinels) {
     sentinel.ok("SENTINEL FAILOVER locks");
 }
 
-/// Pauses writes for a fixed time and orders a failover. The old primary may be a replica only after the pause.
+/// Pauses writes for a fixed time and orders a failover. The old primary may take until the end of the pause to become a
+/// replica, which `TURN` allows for.
 fn paused(servers: &[Server], sentinels: &Sentinels) {
     servers[0].client().ok("CLIENT PAUSE 15000 WRITE");
     servers[1..].iter().for_each(|replica| replica.wait_synced(&servers[0]));
@@ -100,7 +101,7 @@ pub fn print(server: &Server, procedure: &str, figures: &Figures) {
 
 type Procedure = fn() -> Figures;
 
-/// `DLOCK_FAILOVERS` says how often each is made.
+/// `DLOCK_FAILOVERS` says how often each `dlock failover` is made; the other procedures are made once.
 #[test]
 #[ignore = "five minutes; make failovers"]
 fn figures() {

@@ -164,7 +164,7 @@ impl<T> Engine<T> {
     }
 
     /// Ends a named session whose time has passed or whose user is gone, and answers some of the requests that waited
-    /// to be bound to an ended session. Returns whether there was any.
+    /// to be bound to an ended session. Returns whether there was such a session or request.
     pub(super) fn end_overdue(&mut self, now: Now, budget: &mut Budget) -> bool {
         let has_orphans = self.reject_orphans(REJECTED_AT_ONCE);
         if !self.parts.sessions.named.is_due() {

@@ -120,7 +120,7 @@ public final class Election implements AutoCloseable {
         });
     }
 
-    /** Returns false if the election was closed before. A term that has begun ends, and then releases its lock. */
+    /** Begins a term, unless the election is closed: then returns false, and the caller releases the lock. */
     private synchronized boolean begins(Hold hold) {
         if (closed) {
             return false;

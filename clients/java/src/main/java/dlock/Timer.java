@@ -58,19 +58,19 @@ final class Timer {
     private long wakes;
     private volatile boolean isOver;
 
-    /** Starts the thread: where a system has no room for one, nothing was sent that a task has to follow. */
+    /** Starts the thread. If the system has no room for it, this fails before a command is sent that a task limits. */
     Timer(String name) {
         Thread thread = new Thread(this::run, name);
         thread.setDaemon(true);
         thread.start();
     }
 
-    /** Runs the task after this time, unless it is shut down by then. */
+    /** Runs the task after this time, unless the timer is shut down by then. */
     Task schedule(Runnable what, long nanos) {
         return schedule(what, nanos, false);
     }
 
-    /** Runs the task after this time, or when it is shut down: the user waits for it. */
+    /** Runs a task for which the user waits: after this time, or when the timer is shut down. */
     Task limit(Runnable what, long nanos) {
         Task task = schedule(what, nanos, true);
         if (isOver) {
@@ -97,7 +97,7 @@ final class Timer {
         }
     }
 
-    /** No further task runs, after those for which the user waits. */
+    /** Runs the tasks for which the user waits, and drops all others. */
     void shutdown() {
         List<Task> limits = new ArrayList<>();
         lock.lock();
@@ -118,7 +118,7 @@ final class Timer {
         }
     }
 
-    /** Waits for the next task that is due. Returns {@code null} if it is shut down. */
+    /** Waits for the next task that is due. Returns {@code null} if the timer is shut down. */
     private Task next() {
         lock.lock();
         try {

@@ -344,7 +344,7 @@ fn the_end_of_one_of_many_sessions_is_found_without_a_search() {
     assert!(many < few * 50, "{many:?} with 20,000 ended sessions, {few:?} with 8");
 }
 
-/// Only for an ambiguous token is the owner's binding looked up.
+/// The token of a hold tells its session. An ambiguous token does not, so the owner's binding is looked up.
 #[test]
 fn a_token_is_ambiguous_when_two_holds_had_it_at_once() {
     let (mut bound, token, mode) = (SessionHolds::default(), Token::MAX, Mode::Shared);
@@ -403,7 +403,7 @@ fn owner(number: u64) -> Owner {
 }
 
 fn hold(owner: Owner, mode: Mode, token: Token, deadline: UnixMs, count: u32) -> Hold {
-    // Two of three have a number.
+    // Two of three shared holds have a slot.
     let number = (0..OWNERS).find(|number| self::owner(*number) == owner).filter(|number| number % 3 > 0);
     let slot = number.filter(|_| mode == Mode::Shared).and_then(|number| u32::try_from(number).ok());
     Hold {
