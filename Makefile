@@ -1,7 +1,7 @@
 # dlock. `make` lists what can be done.
 
 PORT   ?= 6379
-# The server of run, demo, test and bench-instr: redis-server or valkey-server on PATH unless named here.
+# The server of the targets that start one, without SERVERS: redis-server or valkey-server on PATH unless named here.
 SERVER ?=
 
 export PORT SERVER

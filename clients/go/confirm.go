@@ -33,7 +33,7 @@ func (a *acquisition) confirm(again bool) (turn, error) {
 	if err == nil {
 		if refusal := firstError(replies[keys:]); refusal == nil {
 			left, isHeld = leastOf(replies[keys:])
-		} else if contains(replies[:keys], int64(0)) { // Otherwise this user need not look: the lease is what was asked for.
+		} else if contains(replies[:keys], int64(0)) { // Without a 0, the lease is what was asked for: no CHECK is needed.
 			err = refusal
 		}
 	}

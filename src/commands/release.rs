@@ -1,6 +1,6 @@
 //! `DLOCK.RELEASE key owner [READ | WRITE] [ALL | PERMITS k] [TOKEN token] [BREAK] [REQUEST id]`
 //!
-//! Replies 1 if the owner no longer holds that mode, 0 if it still does, nil if it did not hold it.
+//! Replies 1 if the owner no longer holds that mode, 0 if it still does, nil if it has no such hold or fewer entries.
 
 use dlock_core::args::Release as Args;
 use dlock_core::engine::{Call, Fault, Left, replay_release};

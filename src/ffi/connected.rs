@@ -7,8 +7,8 @@ use super::under_lock::UnderLock;
 
 /// The connections, by id.
 ///
-/// The server is not asked: Valkey 9.1 says that it knows the client of a call by another module that may block, which has
-/// no connection, and crashes when it is asked for its address.
+/// The server is not asked whether a client has a connection. If another module makes a call that may block, the client
+/// of the call has none, but Valkey 9.1 knows it by its id, and crashes when it is asked for its address.
 static CONNECTED: UnderLock<RefCell<Connections>> = UnderLock::new(RefCell::new(BTreeSet::new()));
 
 type Connections = BTreeSet<u64>;

@@ -233,11 +233,11 @@ impl Drop for Key<'_> {
     }
 }
 
-/// How often a key is asked for that has to be open now, and from when on the module waits a millisecond before it asks again.
+/// How often the module asks for a key that has to be open now, and how often without a pause of a millisecond.
 const INSISTS: u32 = 1100;
 const AT_ONCE: u32 = 100;
 
-/// Opens a key until the server does: its handle, and whether that removed an expired key.
+/// Asks until the server opens the key. Returns its handle, and whether the server has removed an expired key.
 #[cold]
 fn insist(mut open: impl FnMut() -> (*mut raw::RedisModuleKey, bool)) -> (*mut raw::RedisModuleKey, bool) {
     let mut has_removed = false;

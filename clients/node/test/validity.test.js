@@ -12,7 +12,7 @@ assert(written.length > 20 && generated.length > 1000);
 for (const history of written) test(history.name, () => playHold(Heartbeat, history));
 test(`${generated.length} histories that were generated`, () => generated.forEach((each) => playHold(Heartbeat, each)));
 
-/** Each way in which a package was wrong: its room, and the line to change. */
+/** Each way in which a package was wrong: the source file to change, the text in it, and what takes its place. */
 const PLANTED = {
   'a lease counts from when the answer was read': ['validity', 'sent.at + this.sure', 'now + this.sure'],
   'CHECK counts from when its answer was read': ['validity', 'asked.at + ms - ROUNDED', 'now + ms - ROUNDED'],

@@ -5,7 +5,7 @@ address = { host: ENV.fetch("DLOCK_TEST_HOST", "127.0.0.1"), port: ENV.fetch("DL
 redis = Redis.new(**address)
 redis.call("DLOCK.ACQUIRE", "recipe:wait", "alice", "PX", 200) # her lease ends in a moment
 
-# The client gives up a read after 5 seconds unless told otherwise, and then sends the command again.
+# The client gives up a read after 5 seconds (redis-rb 5: 1 second) unless told otherwise, and sends the command again.
 line = Redis.new(**address, read_timeout: 0)
 token = line.call("DLOCK.ACQUIRE", "recipe:wait", "bob", "PX", 30_000, "BLOCK", 60_000, "REQUEST", "1")
 line.close

@@ -90,7 +90,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     for (what, times) in reached {
         println!("{times:>9}  {what}");
     }
-    // In an orderly way, so that a tool it runs under can say what it has found.
+    // An orderly end lets the tool that the server may run under (valgrind) say what it has found.
     if let Held::Module(server) = &mut server {
         server.shutdown();
     }

@@ -84,7 +84,7 @@ impl Drop for Contest {
     }
 }
 
-/// Fails if clients were told a word that is in neither list, or one of `always` never.
+/// Fails if clients were told a word that is in neither list, or were never told one of `always`.
 #[track_caller]
 pub fn assert_told(told: &BTreeSet<String>, always: &[&str], perhaps: &[&str]) {
     for word in always {

@@ -1,4 +1,4 @@
-//! While the server takes no writes, the timer grants nothing; it does so afterwards.
+//! While the server takes no writes, the timer grants nothing. It makes up for that afterwards.
 
 use std::fs;
 

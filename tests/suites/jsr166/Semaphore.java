@@ -2,8 +2,9 @@ import dlock.DSemaphore;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A semaphore of dlock with the methods of java.util.concurrent's. That one may begin with any number of permits: here,
- * the client first takes those up to the limit that it lacks. A negative number is a debt that the first releases pay.
+ * A semaphore of dlock with the methods of java.util.concurrent's, which may begin with any number of permits. The
+ * limit on the server is {@code LIMIT}: the constructor takes all permits but those to begin with. A negative number is
+ * a debt that the first releases pay.
  */
 class Semaphore extends Queued {
     private static final int LIMIT = 1000;

@@ -88,8 +88,8 @@ module Dlock
       end
     end
 
-    # Keeps a hold. `openings`: how often the session had been opened before the grant. Returns what the hold wakes at
-    # its end.
+    # Keeps a hold. `openings`: how often the session had been opened before the grant. If it has been opened again
+    # since, the next heartbeat binds the hold.
     def keep(hold, openings)
       unbound = @mutex.synchronize do
         @holds[hold] = true
@@ -293,7 +293,7 @@ module Dlock
       end
     end
 
-    # Asks for the caps of holds that one may end soon. A user who may not ask learns it from a heartbeat.
+    # Asks for the caps of holds that may soon end at one. A user who may not ask learns of such an end by a heartbeat.
     def learn
       near = Dlock.now + (2 * @life.timeout)
       each_of(holds.select { |hold| hold.kept { |kept| kept.cap_near?(near) } }, :info.to_proc) do |hold, replies, asked|

@@ -281,8 +281,8 @@ async fn wait_in_queue(
         None => return Err(Fault::NotSent("given up before it was asked".into())),
     };
     let answer = answer(call, reply.map_err(|fault| member.failed(fault)))?;
-    // A connection without a release so far is free for another call. Otherwise a late `CLIENT UNBLOCK` may reach it,
-    // so that no call must wait on it.
+    // A connection without a release so far is free for another call. After a release, a late `CLIENT UNBLOCK` may
+    // reach the connection, and would end the wait of another call there.
     if let Ok(sent) = sent.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
         *sent = None;
         member.park(wire.clone());

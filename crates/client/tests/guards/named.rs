@@ -31,7 +31,7 @@ fn bound(server: &Server, session: &Session) -> Option<usize> {
     }
 }
 
-/// Fails unless no lock counts as held, even if the server deletes the keys of many locks in pieces.
+/// Fails if a lock counts as held. The server may still have to delete the keys: it does so for many locks in pieces.
 fn are_free(server: &Server, number: usize) {
     let mut client = server.client();
     for number in 0..number {

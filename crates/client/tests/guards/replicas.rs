@@ -180,7 +180,7 @@ async fn commands_after_a_failure_get_their_own_answers() {
             assert!(guard.release().await.is_ok());
         }
     }
-    soon("what was not read is closed", || connections(&primary) <= before + 2);
+    soon("connections with an unread reply are closed", || connections(&primary) <= before + 2);
 }
 
 /// Returns how many requests for a lock the server has got, with those that it did not execute.

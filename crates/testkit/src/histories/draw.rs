@@ -102,7 +102,7 @@ fn renew(bytes: &mut Bytes) -> Op {
         _ => TokenRule::Any,
     };
     let (lease, binds) = (lease(bytes), bytes.flag());
-    // SESSION with an absolute or a short lease is a syntax error.
+    // The parser refuses SESSION with an absolute lease, or with one under 300 ms.
     Op::Renew {
         client,
         key,

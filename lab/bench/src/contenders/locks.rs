@@ -66,7 +66,7 @@ fn renew(connection: &mut Connection, lease: &[&[u8]], numbers: Range<usize>) ->
     Ok(over(numbers, |key, owner| [Request::new(&[&[b"DLOCK.RENEW", key, owner], lease].concat(), Expect::Integer(1))]))
 }
 
-/// A second owner holds every lock.
+/// An owner holds every lock, and another one asks for it.
 fn refused(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
     hold_all(connection, numbers.clone())?;
     let strangers = numbers.end;

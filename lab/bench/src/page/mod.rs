@@ -41,7 +41,8 @@ fn files(kept: &[Ledger]) -> Result<Vec<(PathBuf, String)>, Error> {
 /// Below `docs/`.
 const PAGE: &str = "benchmarks.md";
 
-/// All that is kept, one ledger a server. The one that was timed last is first, the rest by how much is known of it.
+/// All that is kept, one ledger a server. Servers that were timed come first, the latest one at the front. The others
+/// follow, those with the most figures first.
 fn kept() -> Result<Vec<Ledger>, Error> {
     let folder = ledger::folder();
     let mut servers: BTreeMap<String, Ledger> = BTreeMap::new();

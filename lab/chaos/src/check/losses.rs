@@ -23,7 +23,7 @@ pub fn lost_in_force(record: &Record, spans: &[Seen]) -> Vec<String> {
     found.into_values().collect()
 }
 
-/// Counts the holds that went with a killed primary, of those that another owner asked for afterwards.
+/// Counts the holds that were lost with a killed primary, and of which a command got nil afterwards, within the lease.
 pub fn lost_with_primary(record: &Record, spans: &[Seen]) -> usize {
     let by_token = by_token(spans);
     let is_lost = |denial: &Denial| {

@@ -86,7 +86,7 @@ pub struct Findings {
     /// Writes that the counters took, and requests that they refused.
     pub writes: usize,
     pub refused: u64,
-    /// Holds gone with a killed primary, of those that another owner asked for afterwards.
+    /// Holds that were lost with a killed primary, and of which a command got nil afterwards, within the lease.
     pub lost: usize,
     /// The longest wait that ended, in ms.
     pub longest_wait_ms: u64,

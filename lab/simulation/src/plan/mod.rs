@@ -45,7 +45,7 @@ pub struct Event {
     pub what: What,
 }
 
-/// The kinds of events. Numbers without a limit pick one of those that there are.
+/// The kinds of events. An index of things that come and go is taken modulo their number at that time.
 #[derive(Clone, Debug)]
 pub enum What {
     Send {
@@ -118,7 +118,7 @@ pub enum What {
     HandOver {
         server: usize,
     },
-    /// The server that others no longer follow hears of it.
+    /// The former primary hears that a replica was promoted.
     Demote,
     Delete(usize),
     ExpireKeys,
@@ -175,7 +175,7 @@ pub enum Command {
         names_token: bool,
         names_session: bool,
     },
-    /// The same, once it is known which hold that is.
+    /// A release or a renewal with the key and the owner of its hold, which are known when it is sent.
     ReleaseOf(usize, Leave),
     RenewOf(usize, Renewal),
 }

@@ -19,7 +19,7 @@ impl Quorum {
         Ok(Held { token: Some(guard.token()), key: Key::Guard(Box::new(guard)) })
     }
 
-    /// Fails unless a majority of the servers counts.
+    /// Acquires and releases a lock. Fails unless a majority of the servers grants it.
     pub async fn answers(&self) -> Result<()> {
         Ok(self.0.try_acquire("answers").lease(LEASE).await?.release().await?)
     }

@@ -53,7 +53,7 @@ pub async fn start() -> Result<Servers> {
     let address = format!("127.0.0.1:{port}");
     let version = answers(&mut processes, || said(&address)).await?;
     let mut servers = Servers::new(processes, vec![address], version, folder);
-    // "Immediate shutdown": the others must not stay when the first one is killed.
+    // "Immediate shutdown": the processes that the server has forked end with it, which `kill -9` would leave.
     servers.stops_by = Signal::SIGQUIT;
     Ok(servers)
 }

@@ -9,7 +9,7 @@ import java.util.function.Function;
 
 /** The commands on a hold. Of several locks, each command is sent once for each name. */
 final class HoldCommands {
-    /** How late the server may execute what a connection has left: on the same machine, and at most. */
+    /** How long after its end the last commands of a connection may be executed: on the same machine, and at most. */
     private static final long[] SEES_AN_END_MILLIS = {20, 1000};
 
     final Core core;
@@ -175,14 +175,17 @@ final class HoldCommands {
                 .thenApply(answer -> new Core.Answer<>(Words.number(answer.reply), answer.repeated));
     }
 
-    /** Releases what a copy of a re-entry is granted that is executed after the release of the hold. */
+    /** Releases the hold that a late copy of a re-entry takes, if it is executed after the release of this hold. */
     void releaseLate() {
         for (long pause : SEES_AN_END_MILLIS) {
             releaseLate(pause);
         }
     }
 
-    /** The same, once. A thread that holds the other side may have this one again, under the same owner, until it ends. */
+    /**
+     * The same, once. A thread that still holds the other side of a lock for readers and writers may have acquired this
+     * side again under the same owner: as long as the owner has a hold of the name, the release is put off.
+     */
     private void releaseLate(long pause) {
         Futures.after(pause).thenRun(() -> {
             if (core.holds(owner, request.first())) {

@@ -24,7 +24,7 @@ public class ServerException extends DLockException {
         return failure instanceof ServerException && ((ServerException) failure).code.equals("LOADING");
     }
 
-    /** Returns whether a server said this that is no primary any more. */
+    /** Returns whether the failure is the error of a server that is no primary any more. */
     static boolean isOfReplica(Throwable failure) {
         return failure instanceof ServerException
                 && (List.of("READONLY", "MASTERDOWN").contains(((ServerException) failure).code)

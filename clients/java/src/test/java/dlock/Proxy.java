@@ -65,12 +65,12 @@ final class Proxy implements AutoCloseable {
         server = other.port;
     }
 
-    /** The client loses the connection with those commands. */
+    /** The client loses the connection on which {@link #keepFrom} keeps commands back. */
     void dropKept() {
         close(kept);
     }
 
-    /** Lets those commands arrive now, before the end of their connection if that has ended. */
+    /** Lets the commands that are kept back arrive now, before the end of their connection if that has ended. */
     void deliver() {
         delivery.countDown();
     }

@@ -42,7 +42,7 @@ final class DriversTest {
         cluster.close();
     }
 
-    /** A client over the other one, which is closed with it. */
+    /** A client of dlock over one of Jedis or Lettuce, which is closed with it. */
     private static final class Over implements AutoCloseable {
         final DLockClient client;
         private final List<AutoCloseable> others;
@@ -113,7 +113,7 @@ final class DriversTest {
         try (Over over = over(kind)) {
             String name = kind + ":order";
             DLock lock = over.client.lock(name);
-            server.servesInOrder(lock, 2500); // longer than two calls
+            server.servesInOrder(lock, 2500); // longer than two calls that wait, of 1 s each
             Hold other = lock.acquire();
             TestServer.refused(() -> lock.tryAcquire(Duration.ofMillis(1500)));
             server.untilWaiting(name, 0);

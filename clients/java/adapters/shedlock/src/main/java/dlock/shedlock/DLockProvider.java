@@ -16,8 +16,8 @@ import net.javacrumbs.shedlock.core.SimpleLock;
  * answers, {@link dlock.UnavailableException} is thrown, and the task does not run.
  *
  * <p>{@code lockAtMostFor} is the lease, which nobody renews; {@code lockAtLeastFor} is kept by the server, even if the
- * program dies. Both count by the server's clock. It can be extended, so ShedLock's {@code KeepAliveLockProvider} may
- * wrap it.
+ * program dies. Both count by the server's clock. A lock can be extended, so ShedLock's {@code KeepAliveLockProvider}
+ * may wrap this provider.
  */
 public final class DLockProvider implements ExtensibleLockProvider {
     private final DLockClient client;
@@ -63,7 +63,7 @@ public final class DLockProvider implements ExtensibleLockProvider {
             hold.close();
         }
 
-        /** The lock stays at least as it was asked for first: an extension does not make that shorter or longer. */
+        /** Sets the lease. {@code lockAtLeastFor} is ignored: the one of the first request stays. */
         @Override
         public Optional<SimpleLock> extend(Duration lockAtMostFor, Duration lockAtLeastFor) {
             use();
