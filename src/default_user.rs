@@ -37,7 +37,7 @@ pub fn check(context: &mut Context<'_>) {
     }
 }
 
-/// Returns whether this server leaves out what the user `default` may not run. 8.6 and 9.1 are known not to.
+/// Returns whether this server may leave out what the user `default` may not run. Redis 8.6 and Valkey 9.1 do not.
 fn leaves_out(context: &Context<'_>) -> bool {
     let version = |field| {
         context.server_info("server", field).map(|text| {

@@ -10,11 +10,11 @@ const (
 	defaultAnswer = time.Second
 	// How long an unlock looks for a server if its context has no deadline.
 	unlockLimit = 3 * time.Second
-	// How long what is done in the background after an acquisition may take.
+	// How long the background work after an acquisition may take.
 	cleanupLimit = 3 * time.Second
-	// How much longer than the limit of a wait the answer of the server is waited for.
+	// How long the client waits for the server's answer after the limit of a wait has passed.
 	late = 150 * time.Millisecond
-	// How much longer than that a grant is read and confirmed which came at the last moment.
+	// How long after `late` a grant that came at the last moment is still read and confirmed.
 	lastStep = 50 * time.Millisecond
 	// How late WAIT may end: a server looks ten times a second (hz) which waits are over.
 	endsLate = 100 * time.Millisecond
@@ -62,7 +62,7 @@ func (l limits) answerBy(now, heard time.Time) time.Time {
 	return earlier(now.Add(step), l.givesUp(heard).Add(late))
 }
 
-// confirmBy returns until when a grant is read or confirmed. The limit of all steps is one, whenever the grant has come.
+// confirmBy returns until when a grant is read or confirmed. All steps share this limit, whenever the grant has come.
 func (l limits) confirmBy(now, heard time.Time) time.Time {
 	return earlier(now.Add(step), l.givesUp(heard).Add(late+lastStep))
 }

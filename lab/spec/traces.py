@@ -18,7 +18,7 @@ Step = dict[str, Any]
 
 
 def recorded(first: int, count: int, steps: int) -> list[list[Step]]:
-    """Returns histories of as many seeds, made by the simulation."""
+    """Returns the histories of `count` seeds from `first` on, made by the simulation."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
     words = [str(target / "debug/dlock-simulation"), "--trace", str(steps), "--seed", str(first), "--runs", str(count)]
     lines = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()

@@ -1,8 +1,7 @@
 //! The only unsafe code: thin, safe wrappers around what the module needs of the server.
 //!
 //! The folder is the ground floor: it imports nothing of the module. The module passes in the code that the server
-//! calls, as
-//! a type that implements a trait ([`command::Command`], [`blocking::Ticket`]) or at load ([`hooks::Hooks`]).
+//! calls, as a type that implements a trait ([`command::Command`], [`blocking::Ticket`]) or at load ([`hooks::Hooks`]).
 //!
 //! | file | wraps |
 //! |---|---|
@@ -20,9 +19,11 @@
 //! | `blocking` | clients that wait |
 //! | `rights` | the rights of a client that waits |
 //! | `clients` | the names and the addresses of clients |
+//! | `connected` | the ids of the connections |
 //! | `info` | the section of `INFO` |
 //! | `scan` | whether a database has a lock |
 //! | `meddler` | another module, for tests: only in debug builds |
+//! | `planned` | panics that a test asks for: only in debug builds |
 //! | `under_lock` | module state, which only the thread may use that has the server's lock |
 //!
 //! Functions of the server are optional pointers, filled at load. Functions that every supported server has are called by

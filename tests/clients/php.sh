@@ -6,7 +6,7 @@
 set -euo pipefail
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
 
-# The setup installs them where it may. Nothing else of the project needs them.
+# scripts/setup installs these packages where it may. Nothing else of the project needs them.
 missing() { echo "skipped: the store for Symfony: $1 is not installed"; exit 0; }
 
 has() { php -r 'exit((int) !extension_loaded($argv[1]));' "$1" 2>/dev/null; }

@@ -222,7 +222,7 @@ fn the_exclusive_owner_overtakes_waiters_for_permits() {
 fn a_request_that_can_no_longer_fit_waits_until_its_owner_gives_back() {
     let (server, mut client) = taken(&[("a", 1), ("b", 1)]);
     let mut more = server.waiter(request("SACQUIRE k a 2"));
-    // The owner re-enters past its own request: two of its own, and one more than the limit.
+    // The owner re-enters past its own request. It now has two entries, and one more would exceed the limit.
     client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RELEASE k b");
     more.waits();
@@ -305,7 +305,7 @@ fn a_permit_holder_that_upgrades_waits_in_front() {
     let mut upgrade = server.waiter(request("WLOCK k a"));
     assert_eq!(server.queue("k"), ["a", "c"]);
     assert!(client.error("DLOCK.WLOCK k b BLOCK 0").starts_with("DEADLOCK "));
-    // Only then, even if a part of the permits would be enough for the one behind.
+    // The upgrade needs both permits of `b` back. The waiter behind it needs one, and has to wait all the same.
     client.int("DLOCK.RELEASE k b");
     upgrade.waits();
     permit.waits();
@@ -319,7 +319,7 @@ fn a_permit_holder_that_upgrades_waits_in_front() {
 #[test]
 fn two_owners_that_want_more_wait_for_each_other() {
     let (server, mut client) = taken(&[("a", 2), ("b", 2)]);
-    // The documentation warns of this: nobody is told.
+    // No reply tells the owners that they wait for each other: the documentation warns of it.
     let mut a = server.waiter("DLOCK.SACQUIRE k a 4 BLOCK 300");
     let mut b = server.waiter(request("SACQUIRE k b 4"));
     assert_eq!(counter(&mut client, "deadlocks"), 0);

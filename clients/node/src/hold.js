@@ -110,7 +110,7 @@ class Lock {
   }
 
   /**
-   * Whether the server has a hold of which too little is certain. Only the answer tells until when the hold is certain.
+   * Asks whether the server has the hold, of which too little time is certain. Only the answer tells how much there is.
    *
    * @param {import('./time.js').Bound} bound ends the asking
    */
@@ -235,7 +235,7 @@ class Lock {
     this.#leave();
     try {
       const { replies, repeated } = await this.#within(undefined, (bound) => this.#release(bound));
-      // A second try that finds nothing finds what the first has done, unless that had been lost.
+      // If a second try finds no hold, the first try has released it, unless the hold was lost before.
       return !replies.includes(null) || (repeated && wasHeld && performance.now() < this.#certain);
     } catch (error) {
       if (isWrongType(error)) return false; // another program has overwritten the key
@@ -248,7 +248,7 @@ class Lock {
     }
   }
 
-  /** Fails with nothing, since that would hide how the block ended: without an answer, the lease ends the lock. */
+  /** Never fails, since an error would hide how the block ended: without an answer, the lease ends the lock. */
   async [Symbol.asyncDispose]() {
     await this.release().catch(() => {});
   }
@@ -269,7 +269,7 @@ class Lock {
   }
 
   /**
-   * Whether the server has the hold, and until when no cap ends it: its lease has begun some time ago.
+   * Asks whether the server has the hold, and when a cap ends it: after a wait, only the server knows when it began.
    *
    * @param {import('./session.js').Binding} binding
    * @param {import('./time.js').Bound} bound
@@ -429,8 +429,8 @@ class Lock {
     tries.isSuspect = true;
     try {
       await tries.run(async (connection) => {
-        // The server must answer first. One that hangs would read the renewal after this connection was given up and a
-        // later try has succeeded, bind the lock to this one, and release it with its end.
+        // The server must answer first. A server that hangs could read the renewal after this connection was given up
+        // and a later try has succeeded: it would bind the lock to this connection, and release it when that ends.
         await this.#within(bound.signal, ({ signal }) => connection.exchange(target.check(token), signal));
         const lease = this.#lease;
         const sent = this.#beats.sends(performance.now(), lease);
@@ -462,8 +462,8 @@ class Lock {
    * @param {Tries} tries that made it
    */
   #keepOpen(connection, tries) {
-    // The end of the connection would release the lock before the release that is on its way, which would find nothing.
     if (this.#isClosed) return;
+    // The end of the connection would release the lock before the release that is on its way, which would find nothing.
     tries.give(connection);
     this.#late.push(connection);
   }

@@ -3,7 +3,7 @@ export declare class LockServer {
   private constructor()
   readonly port: number
   readonly url: string
-  /** Moves the server's clock on: leases that end meanwhile have ended, and whoever waits for them has the lock. */
+  /** Moves the server's clock on, ends the leases that end in this time, and grants their locks to the waiters. */
   advance(milliseconds: number): Promise<void>
   /** Ends the server. */
   close(): Promise<void>

@@ -27,7 +27,7 @@ withEachClient(({ kind, open }) => {
         const stop = new AbortController();
         const acquiring = dlock.acquire('job', { ...options, signal: stop.signal });
         acquiring.catch(() => {});
-        // At each step of connecting: in turns of the loop.
+        // Each round aborts at another step of connecting, after 0 to 11 turns of the event loop.
         for (let turn = 0; turn < round % 12; turn += 1) await new Promise(setImmediate);
         stop.abort(new Error('enough'));
         await assert.rejects(acquiring, /enough/);

@@ -46,7 +46,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     const ttl = async () => Number(await server.run('PTTL', 'job:0'));
     assert((await ttl()) > 20_000, 'a longer lease stays');
     const short = await dlock.acquire('short', { lease: 1000 });
-    assert(Number(await server.run('PTTL', 'short')) > 16_000, 'and is at least three times the timeout');
+    assert(Number(await server.run('PTTL', 'short')) > 16_000, 'a lease is at least three times the timeout');
     await server.run('CONFIG', 'RESETSTAT');
     const began = performance.now();
     await until('time goes by', async () => Number(await server.run('PTTL', 'short')) < 15_000);

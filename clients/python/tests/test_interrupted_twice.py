@@ -73,7 +73,8 @@ class Places:
 
 
 def _of_collection(frame: FrameType | None) -> bool:
-    """Returns whether the end of an object calls, as that of a generator does: an error there goes no further."""
+    """Returns whether the end of an object runs this code (`__del__`, a weak reference, a generator): Python only
+    reports an error there."""
     while frame is not None:
         if frame.f_code.co_name in ("__del__", "<genexpr>") or frame.f_code.co_filename.endswith(("weakref.py", "_weakrefset.py")):
             return True
@@ -168,7 +169,7 @@ def _play(
             assert runs.RUNNING.get(None) is None, said
             _nothing_left(client, said)
             assert not redis_py.Crowd._present.get(its.connection_pool), said
-            # As a thread of its own does, which finds no lock of the interpreter that only the interrupted one may enter.
+            # The next lock is taken by a new thread: this one could enter a `threading.RLock` that was left held.
             after = threading.Thread(target=_next, args=(its, make(its), lost))
             after.start()
             after.join(10)

@@ -1,5 +1,5 @@
-"""A grant whose reply comes late is no grant any more if the server has ended it: a lease counts from before the command
-was sent, and an old grant is asked for before the lock counts as held."""
+"""A grant whose reply comes late is no grant any more if the server has ended it: a lease counts from before the
+command was sent, and the client asks whether an old grant still stands before the lock counts as held."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def test_after_a_long_wait_the_lease_begins_again(kit: Kit, client: redis.
 
 
 async def test_a_session_whose_first_connection_is_lost_is_bound_to_the_next(kit: Kit, client: redis.Redis) -> None:
-    """The wait was long, and the answer about it does not come: it is bound to another connection."""
+    """After a long wait a client asks about its grant. Without an answer it binds the session to another connection."""
     way = Stall()
     lock = kit.extra("job", client=kit.client_of(way.address), timeout=6.0, session=True)
     assert command(client, "DLOCK.ACQUIRE", "job", "other", "PX", 2500)

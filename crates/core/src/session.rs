@@ -25,7 +25,7 @@ impl SessionId {
     /// The longest id in bytes.
     pub const MAX_LEN: usize = 128;
 
-    /// Returns the id of these bytes, unless it has none or too many.
+    /// Returns the id of these bytes; `None` if there are none or too many.
     pub fn new(id: &[u8]) -> Option<SessionId> {
         if id.is_empty() || id.len() > Self::MAX_LEN { None } else { Some(SessionId(id.into())) }
     }

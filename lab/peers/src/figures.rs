@@ -100,7 +100,7 @@ impl Figures {
     /// Reads the file of all figures.
     ///
     /// # Errors
-    /// The text is another file.
+    /// The text is not such a file.
     pub fn from_json(text: &str) -> Result<Figures, serde_json::Error> {
         serde_json::from_str(text)
     }

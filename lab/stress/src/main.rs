@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use dlock_stress::{differential, soak};
 
-/// Holds a real server against a model, or works it for long. The server is $DLOCK_SERVER, the module $DLOCK_MODULE.
+/// Holds a real server against a model, or loads it for long. The server is $DLOCK_SERVER, the module $DLOCK_MODULE.
 #[derive(Parser)]
 #[command(name = "dlock-stress")]
 enum Job {

@@ -1,7 +1,7 @@
 //! Millions of operations, mixed, with waiters and sessions, after which the server's memory is what it was.
 //!
 //! The operations come in parts. After each part every lock is freed and every hold unbound, and `used_memory` is read.
-//! The first part makes whatever is made once (tables, buffers); from then on it has to stay flat.
+//! The first part makes whatever is made once (tables, buffers). From then on the memory has to stay flat.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -177,7 +177,7 @@ fn operation(random: &mut Random, worker: usize, lines: &mut Vec<String>) {
         0..4 => format!("DLOCK.ACQUIRE {key} {owner} {lease} {request} {session}"),
         4..6 => format!("DLOCK.RACQUIRE {key} {owner} {lease} {request}"),
         6..12 => format!("DLOCK.RLOCK {key} {owner} {lease} {request} {session}"),
-        // A wait ends when the server gets to it, and all that is sent behind it waits: so only few.
+        // Few commands wait, because all commands that are sent behind one wait, too.
         12 if random.one_in(50) => format!("DLOCK.WLOCK {key} {owner} {lease} BLOCK 1"),
         12 => format!("DLOCK.WLOCK {key} {owner} {lease}"),
         13..19 => format!("DLOCK.RELEASE {key} {owner} {request}"),

@@ -104,7 +104,7 @@ async function duplicateOfGlide(client, state, { signal, again, database, onMess
 }
 
 /**
- * The command that ends a connection, and no other one of another server.
+ * The command that ends this connection, and none with the same id on another server.
  *
  * @param {string} info the reply to CLIENT INFO on it
  */

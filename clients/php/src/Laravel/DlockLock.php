@@ -23,7 +23,7 @@ final class DlockLock extends Lock
 
     private ?int $token = null;
 
-    /** Whether another owner is as good: nobody has chosen this one. */
+    /** Whether this object has generated the owner, and may replace it with another. */
     private bool $isOurs;
 
     private Debts $debts;
@@ -172,7 +172,7 @@ final class DlockLock extends Lock
         }
     }
 
-    /** Whether a grant is still there: its lease began somewhere in the wait. After a long one it is renewed. */
+    /** Whether a grant still stands. Its lease began at an unknown time in the wait: after a long wait, renews it. */
     private function isCertain(float $sent): bool
     {
         if (Driver::now() - $sent <= ($this->seconds ?: self::LONGEST) / 3) {

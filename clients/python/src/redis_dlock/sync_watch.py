@@ -30,7 +30,7 @@ _UNSENT = (*redis_py.MOVING, redis_py.Unreachable)
 
 
 # The descriptors of watches. A forked child closes them: as long as it had them open, the server would not notice the end
-# of the parent. No fork comes between a change of a descriptor and that of the set.
+# of the parent. The lock keeps a fork from coming between the change of a descriptor and the change of the set.
 _duplicates: set[int] = set()
 _duplicates_change = threading.Lock()
 
@@ -79,8 +79,8 @@ class Watch:
         weakref.finalize(hold, self.stop).atexit = False
 
     def start(self) -> None:
-        """Starts the thread, unless it was. If the interpreter begins none any more, nothing renews the hold: it ends
-        with its lease, or with the connection of its session."""
+        """Starts the thread, unless it has been started. If the interpreter starts no threads any more, nothing renews
+        the hold: it ends with its lease, or with the connection of its session."""
         # A thread without an identity was interrupted before it began.
         if self._thread is None or self._thread.ident is None:
             self._thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
@@ -99,7 +99,7 @@ class Watch:
         return -math.inf if self.is_lost else self._beats.validity.until
 
     def claims(self) -> float:
-        """As `until`; nothing while the connection of its session has ended, and another is not bound yet."""
+        """Returns what `until` returns, but nothing while the session has no open connection or is being bound."""
         session = self._session
         unbound = session is not None and (self._is_binding or not session.is_open())
         return -math.inf if unbound else self.until()
@@ -256,8 +256,8 @@ class Watch:
                 self._leave(line)
 
     def _leave(self, line: Line) -> None:
-        """Closes a connection on which binding failed. If it was not answered, it may still be executed, and the end of
-        its connection would release the hold."""
+        """Closes a connection on which binding failed, unless the binding is unanswered and the watch goes on: it may
+        still be executed, and the end of its connection would then release the hold."""
         hold = self._hold()
         if hold is not None and hold.connection is not None and line.owes and line.is_open():
             hold.late.append(line)
@@ -271,7 +271,7 @@ class Watch:
             return False
         before, hold.connection, self._session = hold.connection, line, line
         before.close()
-        # If the watch was stopped meanwhile, whoever let go of the hold may have closed only the connection before.
+        # If the watch was stopped meanwhile, the release of the hold may have closed only the old connection.
         return not self._stopped
 
     def _lose(self, why: str) -> None:

@@ -227,7 +227,7 @@ impl View {
 
     fn list(&mut self, lines: &mut Vec<Line>, width: usize, height: usize) {
         let log = if self.shows_log { (height / 3).max(3) } else { 0 };
-        // The lines of state, the heading, and the log.
+        // The rows get what the lines of state, the heading and the log leave.
         self.page = height.saturating_sub(lines.len() + 1 + log);
         let count = self.fits().len();
         self.selected = self.selected.min(count.saturating_sub(1));

@@ -86,7 +86,8 @@ fn closing_a_session_ends_its_holds_and_its_waits() {
     freed(&servers, "k");
 }
 
-/// A client relies on a session for the time of its last heartbeat. Without a majority, it must learn that in time.
+/// A client relies on a session for the time of its last heartbeat. Without a majority, no heartbeat can promise that
+/// time, and the client must learn so before that time is over.
 #[test]
 fn a_heartbeat_promises_nothing_that_the_servers_do_not_hold() {
     let mut servers = servers(3);

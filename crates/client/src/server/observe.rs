@@ -17,12 +17,12 @@ pub(crate) struct Observation {
     link: Link,
     info: Cmd,
     name: Vec<u8>,
-    /// How long the last hold that was seen lasts.
+    /// The time to the last deadline of the lock, as it was last read.
     ttl: Duration,
 }
 
 impl Server {
-    /// Begins to observe a lock, which counts as changed at first.
+    /// Begins to observe a lock. Read the holders first, then wait for changes.
     pub async fn observe(&self, name: &[u8]) -> Result<Observation, Fault> {
         let mut info = cmd("DLOCK.INFO");
         info.arg(name).arg("FULL");

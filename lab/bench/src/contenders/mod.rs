@@ -36,7 +36,7 @@ pub struct Contender {
     /// Whether its pairs are timed, too.
     pub is_timed: bool,
     /// Brings a fresh server into the state that the load needs, and makes the load, over locks and owners with these
-    /// numbers. [`Error::Lacking`] if the server has not got what it takes.
+    /// numbers. [`Error::Lacking`] if the server lacks what the load needs.
     pub prepare: Prepare,
 }
 
@@ -86,8 +86,8 @@ impl Contender {
         }
     }
 
-    /// Two numbers of operations whose difference is measured. The first is past all warm-up; the difference makes a
-    /// clock tick disappear, and what the bench asks until the server is ready.
+    /// Two numbers of operations whose difference is measured. The first is past all warm-up. The difference is without
+    /// the cost of a clock tick, and of what the bench asks until the server is ready.
     pub fn operations(&self) -> [usize; 2] {
         let few = match self.kind {
             // The rival's cost grows with the readers.

@@ -12,7 +12,7 @@ use crate::load::Load;
 use crate::owners;
 use crate::resp::{Expect, Request};
 
-/// By name and label; the names end with how many permits are taken.
+/// Names and labels of the semaphores. The name of a contender also has how many permits are taken: `sacquire-100`.
 pub const SEMAPHORES: [(&str, &str); 4] = [
     ("sacquire", "SACQUIRE PX + RELEASE"),
     ("zset-semaphore", "sorted set, script"),

@@ -72,7 +72,7 @@ const PARTS: [Part; 11] = [
     },
     Part {
         name: "kept",
-        title: "10,000 locks of one client that are kept alive, a second",
+        title: "Keeping 10,000 locks of one client alive, cost per second",
         measure: kept::measure,
         table: tables::kept,
     },

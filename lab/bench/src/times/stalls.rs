@@ -1,6 +1,6 @@
 //! The longest that a `PING` waits while the server does what a client has made large.
 //!
-//! Servers, crowds and the watch are those of the tests: a stretch counts by the CPU time that the server took in it.
+//! Servers, crowds and the watch are those of the tests. A stall counts by the CPU time that the server took in it.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::ledger::{Figure, Ledger};
 use crate::server::Programs;
 use crate::targets::{Bound, Target, ratio};
 
-/// Something large.
+/// Work that a client has made large.
 pub struct Case {
     /// For figures.
     pub name: &'static str,

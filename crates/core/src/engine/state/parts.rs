@@ -16,7 +16,7 @@ use crate::{ClientId, Lease, LeaseChoice, Memory, Now, Request, SessionKey, Toke
 #[derive(Clone, Debug)]
 pub(crate) struct Parts<T> {
     pub settings: Settings,
-    /// The token clock, and the rest of large locks, to be freed.
+    /// The token clock, and the pieces of large locks that are not freed yet.
     pub memory: Memory,
     pub waiters: Waiters<T>,
     pub sessions: Sessions,
@@ -82,7 +82,7 @@ impl<T> Parts<T> {
     pub(crate) fn take_in(&mut self, record: &mut Record, since: Since) {
         match since {
             Since::Nothing => {}
-            // When the record is due may be wrong, so it is due now.
+            // The time at which the record is due may be wrong, so the record is due now.
             Since::Doubted => {
                 self.backlog.unschedule(record);
                 self.mark_due(record);

@@ -49,7 +49,7 @@ pub struct Key {
     pub early: Option<u64>,
     /// Whether the key has another type.
     pub is_other: bool,
-    /// Set if the key has expired early and the server may not have noticed: the time by which it has.
+    /// The time by which the server has noticed that the key expired early. Set as long as it may not have noticed.
     pub unnoticed: Option<u64>,
 }
 

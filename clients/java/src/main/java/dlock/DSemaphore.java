@@ -116,8 +116,8 @@ public final class DSemaphore {
     }
 
     /**
-     * Acquires permits if enough are free and there are no waiters. No permits are always there, and more than the limit
-     * never: then nobody is asked.
+     * Acquires permits if enough are free and there are no waiters. A request for 0 permits always succeeds, and one
+     * for more than the limit never does: neither asks the server.
      */
     public boolean tryAcquire(int permits) {
         return permits == 0 || !isTooMany(permits) && keep(granting(permits, one.limited(core, 0)).await());

@@ -114,7 +114,7 @@ final class ClusterSessionTest {
         }
     }
 
-    /** A grant may come from a server that had stood still, after its session was given up here. */
+    /** A server that stood still may grant the lock after the client has given up the session on that server. */
     @Test
     void a_lock_whose_session_on_its_node_ended_before_the_grant_is_told_lost() throws Exception {
         try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {

@@ -298,8 +298,8 @@ final class TestServer implements AutoCloseable {
     }
 
     /**
-     * Fails unless ten waiters are served in order after that time. On a busy machine a call may end before the next one
-     * has taken over its place, which the server counts: then all wait again.
+     * Fails unless ten waiters are served in order after that time. On a busy machine, the command of a waiter may time
+     * out before the waiter's next command has taken over its place. The server counts it, and then all wait again.
      */
     void servesInOrder(DLock lock, long millis) throws Exception {
         String name = lock.names().get(0);
