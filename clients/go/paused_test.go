@@ -101,7 +101,7 @@ func TestAProgramThatWasPausedBelievesNothingThatIsOver(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 				o.call("DLOCK.RELEASE", "job", "next")
 				if says() != "believes" || time.Since(began) < 500*time.Millisecond {
-					t.Fatalf("after %v: no belief, or in the lock of another owner", time.Since(began))
+					t.Fatalf("after %v: the program does not believe, or believed while another owner held the lock", time.Since(began))
 				}
 			})
 		}

@@ -114,8 +114,8 @@ func (l *Lock) releaseBehind(commands []command, kept bool) {
 	c.behind(func() { c.releaseBehind(l.target.keys[0], commands, kept) })
 }
 
-// releaseBehind releases holds that nobody waits for. If no server answers, they end with their leases; the session would
-// keep them, so it has to go on trying.
+// releaseBehind releases holds in the background: no caller waits for the release. If no server answers, they end with
+// their leases; the session would keep them, so it has to go on trying.
 func (c *Client) releaseBehind(key string, commands []command, kept bool) {
 	_, _, err := c.ask(c.last, key, time.Now().Add(cleanupLimit), commands...)
 	if err == nil || isAnswer(err) || !kept || c.ctx.Err() != nil {

@@ -27,7 +27,7 @@ LATE = 150 * MS
 ENDS_LATE = 100 * MS
 # For how long after its begin and before its limit a wait needs answers in time, in microseconds.
 EDGE = 500 * MS
-# The silence after which a try gives up, and a wait without a limit, in microseconds.
+# How long a try, and a wait without a limit, bear silence before they give up, in microseconds.
 TRY, OUTAGE = 1_000 * MS, 30_000 * MS
 # The locks of programs that cannot ask replicas have names of their own.
 OWN = "0/php-"

@@ -89,7 +89,7 @@ def count(server: str, module: str, hand_offs: int, out: pathlib.Path) -> None:
 
 
 def costs(out: pathlib.Path, module: str) -> collections.Counter[tuple[str, str]]:
-    """Returns the instructions by function of the module and the function that it called; an empty one: its own."""
+    """Returns the instructions by function of the module and the function that it called, or "" for its own code."""
     names: dict[tuple[str, str], str] = {}
     current = {"fn": "", "cfn": "", "ob": ""}
     found: collections.Counter[tuple[str, str]] = collections.Counter()

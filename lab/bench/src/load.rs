@@ -15,7 +15,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Each operation is one request, or several that belong together (`[acquire, release]`). All have the same number.
+    /// Each operation is one request, or several that belong together (`[acquire, release]`). All operations have the
+    /// same number of requests.
     pub fn new(operations: impl IntoIterator<Item = impl IntoIterator<Item = Request>>) -> Self {
         let mut ring = Vec::new();
         let mut operations_in_ring = 0;

@@ -3,7 +3,7 @@
 use dlock_simulation::{Counts, Plan, outcome};
 
 #[test]
-fn deployments_lose_nothing_but_what_had_not_reached_the_server_that_goes_on() {
+fn deployments_lose_only_what_had_not_reached_the_server_that_goes_on() {
     let runs = 400;
     let mut counts = Counts::default();
     for seed in 0..runs {

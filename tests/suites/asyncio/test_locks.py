@@ -22,7 +22,7 @@ from test.test_asyncio import test_locks as theirs
 LEASE = 60
 # The permits of a semaphore on the server.
 LIMIT = 1000
-# The time that a busy server may take, and between two looks at it, in seconds.
+# How long a busy server may take, and the pause between two looks at it, in seconds.
 PATIENCE = 20
 STEP = 0.02
 numbers = itertools.count()

@@ -104,7 +104,7 @@ class DSemaphore:
         return await self._take(self.permit(permits), permits, blocking=blocking, blocking_timeout=timeout)
 
     async def _take(self, permit: Permit, permits: int, **how: Any) -> bool:
-        """Acquires permits, and notes who has them. After an interrupt, nobody has."""
+        """Acquires permits, and notes who has them. After an interrupt, nobody has them."""
         try:
             if not await permit.acquire(**how):
                 return False

@@ -83,8 +83,8 @@ class Binding:
         self, session: Home, key: Name, bind: Callable[[str], list[Command]], cap: Cap, name: str,
         on_lost: Callable[..., Any] | None, openings: int,
     ) -> None:
-        """`bind` makes the commands that bind it to the session of an id. `openings`: how often that had been opened before
-        the hold was acquired."""
+        """`bind` makes the commands that bind the hold to the session with that id. `openings`: how often the session had
+        been opened before the hold was acquired."""
         self.lost = session._signal()
         self.key = key
         self.bind = bind(session.id)
@@ -104,7 +104,7 @@ class Binding:
         return -math.inf if self._ended else min(self._session._until, self.ends())
 
     def claims(self) -> float:
-        """Returns the same."""
+        """Returns what `until` returns: a binding needs no connection of its own."""
         return self.until()
 
     def ends(self) -> float:

@@ -106,7 +106,7 @@ class DSemaphore:
         return self._take(self.permit(permits), permits, blocking=blocking, blocking_timeout=timeout)
 
     def _take(self, permit: Permit, permits: int, **how: Any) -> bool:
-        """Acquires permits, and notes who has them. After an interrupt, nobody has."""
+        """Acquires permits, and notes who has them. After an interrupt, nobody has them."""
         try:
             if not permit.acquire(**how):
                 return False

@@ -216,7 +216,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 const CHECK: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 3;
 
-/// How long to wait for a promotion. Later, Sentinel notices it as soon as this process does.
+/// How long to wait for a promotion. Later, Sentinel itself has noticed it, and a longer wait gains nothing.
 const EARLY: Duration = Duration::from_secs(3);
 
 /// How long to look for a primary after its connection broke.

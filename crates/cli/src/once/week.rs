@@ -53,8 +53,8 @@ fn runs(week: &Week, stays: Duration, seed: u64) -> [u32; 7] {
     for (number, (start, day)) in due.into_iter().enumerate() {
         if let Some((end, owner, token)) = running.take_if(|(end, ..)| *end <= start) {
             server.space.set_now_us(end * 1000);
-            // `dlock run` renews a short lease while the command runs. The first lease here is as long as the lock stays
-            // instead, which no other machine can tell apart.
+            // `dlock run` renews a short lease while the command runs. Here the first lease is as long as the lock stays:
+            // to the other machines, the lock is held all the same.
             let left = (stays.as_millis() as u64).saturating_sub(week.takes).max(1);
             renew(&mut server, &key, &owner, token, left);
         }

@@ -100,7 +100,7 @@ async fn a_lock_with_a_cap_is_lost_at_the_cap_however_it_is_renewed() {
         let begun = Stopwatch::start();
         let end = server.client().now() + most.as_millis() as i64;
         in_time(guard.lost()).await;
-        // The lock was renewed at least once, and never counts on more than the server has.
+        // The guard renewed the lock at least once, and never claimed more time than the server gave.
         begun.is_between(lease, most + Duration::from_millis(500), name);
         assert!(server.client().now() <= end + 500 + (3 * begun.stalled()).as_millis() as i64, "{name}");
         assert_eq!(guard.remaining(), Duration::ZERO, "{name}");

@@ -183,7 +183,7 @@ async fn a_session_that_cannot_be_bound_again_is_lost_when_its_lease_ends() {
 
 /// Until the new connection is bound, the guard does not know whether the server has kept the lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_claimed_while_its_connection_is_being_replaced() {
+async fn a_guard_claims_nothing_while_its_connection_is_being_replaced() {
     let server = patient_server();
     let proxy = Proxy::to(&server);
     let client = Client::open(&proxy.url()).expect("a URL");

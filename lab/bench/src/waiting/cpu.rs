@@ -1,4 +1,4 @@
-//! Server CPU a hand-off, by the length of the queue.
+//! Server CPU per hand-off, by the length of the queue.
 //!
 //! In a long queue every hand-off meets clients that the server has not touched for long: their memory, in the server
 //! and in the kernel, has left the caches. Two more figures show how much that is: as many clients passing an element of
@@ -36,7 +36,7 @@ pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures the ratio of the most waiters to the fewest, for as many rounds.
+/// Measures what a hand-off costs with the most waiters, as a ratio to the fewest, once in each round.
 pub fn ratio_by_length(programs: &Programs, rounds: usize) -> Result<Sample, Error> {
     let mut open = programs.open()?;
     let mut ratios = Vec::new();
@@ -51,7 +51,7 @@ pub fn ratio_by_length(programs: &Programs, rounds: usize) -> Result<Sample, Err
     Ok(Sample::new(ratios))
 }
 
-/// Microseconds a hand-off of an element of a list.
+/// Measures the microseconds per hand-off of an element of a list.
 fn list(programs: &Programs, waiters: usize) -> Result<f64, Error> {
     let mut open = programs.open()?;
     let ring = Ring::form(open.crowd(waiters + 1)?, Resource::Element, &owners::key(0), 0, &mut open.control)?;
@@ -89,7 +89,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Microseconds per hand-off when they wait in queues with that many waiters, which take turns.
+    /// Measures the microseconds per hand-off when they wait in queues with that many waiters, which take turns.
     fn in_queues(&mut self, waiters: usize, open: &mut Open) -> Result<f64, Error> {
         let mut rings = Vec::new();
         while self.members.len() > waiters {
@@ -106,7 +106,7 @@ impl Crowd {
     }
 }
 
-/// Microseconds of server CPU a pass.
+/// Measures the microseconds of server CPU per pass.
 fn cpu_of_passes(rings: &mut [Ring], open: &mut Open) -> Result<f64, Error> {
     pass(rings, WARM_UP)?;
     let before = open.control.cpu_seconds()?;

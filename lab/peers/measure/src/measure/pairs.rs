@@ -14,7 +14,7 @@ use crate::result::{Result, failed};
 pub async fn run(round: &mut Round, count: usize) -> Result<()> {
     let clients = round.clients(count).await?;
     let pairs = Rc::new(Cell::new(0_u64));
-    // Each client acquires once, so that nothing is made for the first time while it counts.
+    // Each client acquires once before the window begins, so that nothing in it is made for the first time.
     let warm = clients.into_iter().enumerate().map(|(number, mut client)| async move {
         let lock = format!("pairs-{count}-{number}");
         let held = client.acquire(&lock).await.map_err(|error| error.to_string())?;

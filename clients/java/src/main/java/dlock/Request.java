@@ -175,7 +175,7 @@ final class Request {
         }
     }
 
-    /** Returns the limits of a wait for the lock that has no end. */
+    /** Returns the limits of a wait that goes on until the lock is granted. */
     Limits unlimited(Core core) {
         return Limits.none(patience(core), System.nanoTime());
     }

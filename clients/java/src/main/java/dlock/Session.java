@@ -146,7 +146,7 @@ public final class Session implements AutoCloseable {
         return nodes == null ? CompletableFuture.completedFuture(this) : nodes.at(its);
     }
 
-    /** The node of a key does not know this session: another one may be needed for it. */
+    /** The node of a key does not know this session: the key may be on a node that needs another session. */
     void misplaced() {
         whole.nodes.forget(this);
         missing();

@@ -49,7 +49,7 @@ final class ExecutorTest {
 
     private void execute(Runnable task) {
         if (failing.getAndUpdate(left -> Math.max(0, left - 1)) > 0) {
-            throw new InternalError("no room for a thread"); // JUnit itself ends with an OutOfMemoryError.
+            throw new InternalError("no room for a thread"); // An OutOfMemoryError would end JUnit, too.
         }
         threads.execute(task);
     }

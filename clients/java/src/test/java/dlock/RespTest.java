@@ -54,7 +54,7 @@ final class RespTest {
         for (String[] each : cases) {
             byte[] bytes = each[0].getBytes(StandardCharsets.UTF_8);
             assertEquals(each[1], show(decode(bytes).get(0)), each[0]);
-            // However the bytes are cut.
+            // Two pieces give the same, wherever the bytes are cut.
             for (int cut = 0; cut < bytes.length; cut++) {
                 Resp.Decoder decoder = new Resp.Decoder();
                 decoder.feed(ByteBuffer.wrap(bytes, 0, cut));
