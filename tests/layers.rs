@@ -56,7 +56,7 @@ fn a_cycle_of_imports_is_found() {
     assert_eq!(cycles(&imports(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"])])), ["b -> c -> b", "c -> b -> c"]);
 }
 
-/// Returns the cycles: a shortest one for each file that imports itself over others.
+/// Returns the cycles: a shortest one for each file that imports itself by way of others.
 fn cycles(imports: &Imports) -> Vec<String> {
     let mut found = Vec::new();
     for start in imports.keys() {

@@ -103,7 +103,7 @@ class Worker:
     async def _attempt(self, it: Round, attempt: Attempt, request: dict[str, Any], until: int) -> None:
         canceling, self._pid = None, self._program.pid
         if attempt.wait and self._can("cancel") and self._choices.random() < 0.3:
-            # A hold that it leaves behind is still there when the round is over.
+            # A hold that a canceled request leaves behind is still there when the round is over.
             attempt.lease = request["lease"] = max(LEASES)
             canceling = asyncio.create_task(self._cancel(self._choices.uniform(0, attempt.wait / 1000)))
         it.asking.append(self)

@@ -131,7 +131,7 @@ fn the_largest_lease_limits_leases_that_are_given() {
 }
 
 #[test]
-fn the_configuration_file_sets_them() {
+fn the_configuration_file_sets_the_settings() {
     let (server, mut client) = Server::conf("dlock.default-lease 5000\ndlock.max-lease 60000").with_client();
     assert_eq!((setting(&mut client, "default-lease"), setting(&mut client, "max-lease")), (5000, 60_000));
     client.leaves("k", 5000, "DLOCK.ACQUIRE k a");
@@ -148,7 +148,7 @@ fn the_configuration_file_sets_them() {
 }
 
 #[test]
-fn arguments_of_loadmodule_set_them() {
+fn arguments_of_loadmodule_set_the_settings() {
     let (_server, mut client) = Setup::new().module_args("default-lease 5000").start().with_client();
     assert_eq!((setting(&mut client, "default-lease"), setting(&mut client, "max-lease")), (5000, YEAR));
     client.leaves("k", 5000, "DLOCK.ACQUIRE k a");

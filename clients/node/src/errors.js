@@ -97,8 +97,8 @@ function isMoving(error) {
 }
 
 /**
- * Whether this is what the server has answered: that begins with a code in upper case. Other rejections
- * of a client (a closed socket, a timeout) are not answers.
+ * Whether this is an answer of the server, which begins with a code in upper case. Other rejections of a client (a
+ * closed socket, a timeout) are no answers.
  *
  * @param {unknown} error
  */

@@ -142,8 +142,8 @@ export interface SessionOptions {
  * it once. When the heartbeats end, for example because the program hangs, the server frees all of its locks together.
  *
  * In a cluster, each node with locks of the session gets heartbeats, over a connection of its own. If a node fails, the
- * session is lost only if no other node has locks of it; the locks on that node are, unless they are bound on the next
- * primary in time.
+ * session is lost only if no other node has locks of it. The locks on that node are lost, unless they are bound on the
+ * next primary in time.
  */
 export declare class Session implements AsyncDisposable {
   constructor(client: AnyClient, options?: SessionOptions);

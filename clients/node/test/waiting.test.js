@@ -8,8 +8,10 @@ import { until, untilWaiting, wire, withEachClient } from './fixture.js';
 
 let last = Promise.resolve();
 
-/** Runs a task after the one before: the tests of both clients run in one program, and one that blocks it delays what the
- * other has not sent yet. */
+/**
+ * Runs a task after the one before. The tests of both clients run in one program: a task that blocks the program delays
+ * the commands that the other client's task has not sent yet.
+ */
 function alone(task) {
   const running = last.then(task);
   last = running.catch(() => {});

@@ -49,7 +49,7 @@ class Server:
         raise AssertionError("the server does not start")
 
     def answers(self) -> bool:
-        """Returns whether it does, and not another server at its port."""
+        """Returns whether this server answers, and not another one at its port."""
         try:
             return bool(self.client.info("server")["process_id"] == self._process.pid)
         except redis.RedisError:

@@ -148,7 +148,7 @@ def test_an_owner_is_never_too_long() -> None:
     assert len(options.owner_of_label("x" * 47, bytes(8))) == 64
 
 
-async def test_a_semaphore_as_that_of_threading(kit: Kit, client: redis.Redis) -> None:
+async def test_a_semaphore_behaves_like_that_of_threading(kit: Kit, client: redis.Redis) -> None:
     downloads = redis_dlock.DSemaphore(client, "sem", 2, timeout=5)
     assert not downloads.locked()
     assert downloads.acquire()

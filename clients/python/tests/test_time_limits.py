@@ -145,7 +145,7 @@ async def test_a_wait_without_a_limit_fails_when_no_server_has_answered_for_a_ti
     freezing = asyncio.create_task(asyncio.to_thread(_freeze_later, server))
     began = time.monotonic()
     with pytest.raises((redis.ConnectionError, redis.TimeoutError)):
-        # A call of threads would keep the event loop waiting.
+        # A call of the client for threads would block the event loop.
         if hasattr(lock, "_inner"):
             await asyncio.to_thread(lock._inner.acquire)
         else:
@@ -357,7 +357,7 @@ async def test_the_rest_of_a_reply_has_the_same_limit(kit: Kit, client: redis.Re
 
 
 def ends_in_time(call: Callable[[], Any]) -> bool:
-    """Returns whether a call of threads that fails keeps its limit."""
+    """Returns whether a call of the client for threads, which fails, keeps its limit."""
     took, within = Took(), [False]
 
     def make() -> None:
@@ -400,7 +400,7 @@ def test_a_connection_that_another_thread_takes_at_the_same_moment(
     pool.disconnect()
 
 
-def test_a_pool_that_blocks_does_not_keep_a_lock(server: Server) -> None:
+def test_calls_of_a_held_lock_do_not_wait_for_a_pool_that_blocks(server: Server) -> None:
     kind: Any = redis.BlockingConnectionPool
     pool = kind(port=server.port, max_connections=1, timeout=20)
     lock = redis_dlock.DLock(redis.Redis(connection_pool=pool), "job", timeout=600)
@@ -415,7 +415,7 @@ def test_a_pool_that_blocks_does_not_keep_a_lock(server: Server) -> None:
     pool.disconnect()
 
 
-async def test_a_task_that_connects_through_the_pool_keeps_no_other(server: Server) -> None:
+async def test_a_task_that_connects_through_the_pool_delays_no_other(server: Server) -> None:
     """redis-py 6 connects while it keeps the lock of the pool."""
     own: Any = redis.asyncio.Redis(port=server.port, **PATIENT)
     async with own as client:

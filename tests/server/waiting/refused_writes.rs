@@ -44,7 +44,7 @@ fn too_few_replicas() {
 }
 
 #[test]
-fn a_replica_that_comes_back_makes_up_for_it() {
+fn the_timer_grants_when_a_replica_comes_back() {
     let (server, mut client) = Server::conf("min-replicas-max-lag 10").with_client();
     client.int("DLOCK.ACQUIRE k a PX 800");
     let end = client.end_of("k");

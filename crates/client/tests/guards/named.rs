@@ -353,6 +353,6 @@ async fn a_lock_ends_at_the_operators_cap_and_the_others_go_on() {
     assert!(began.elapsed() > lease && is_lost(&capped), "it was renewed: {:?}", began.elapsed());
     assert!(!is_lost(&goes_on) && session.is_open());
     is_held(&server, &goes_on);
-    assert_eq!(watch.calls("dlock.info"), 3, "once for each lock, and the one above");
+    assert_eq!(watch.calls("dlock.info"), 3, "once for each lock, and once by `is_held`");
     lost(capped.release().await);
 }

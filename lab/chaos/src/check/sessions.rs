@@ -85,7 +85,10 @@ pub fn lost_alive(record: &Record, grants: &[Grant]) -> Vec<String> {
             && stalled(record, since, replied) < MOST_STALLED_US
         {
             found.entry(grant.hold.token).or_insert_with(|| {
-                format!("a live session lost a hold: `{}` got nil at {replied}, it lives until {until}", call.command)
+                format!(
+                    "a live session lost a hold: `{}` got nil at {replied}, its session lives until {until}",
+                    call.command
+                )
             });
         }
     }
@@ -120,10 +123,10 @@ fn is_disturbed(faults: &[Fault], from: Micros, until: Micros) -> bool {
 /// Holds that were seen bound to a session after it had to be over: no heartbeat had come for its timeout, the 200 ms in
 /// which the server notices, and as long as the machine was busy meanwhile.
 pub fn outlived(record: &Record) -> Vec<String> {
-    let last = last_beats(record);
+    let beats = beats_by_session(record);
     let mut found = BTreeMap::new();
     for sighting in &record.seen.sightings {
-        let Some(beats) = last.get(sighting.session.as_str()) else { continue };
+        let Some(beats) = beats.get(sighting.session.as_str()) else { continue };
         let before = beats.iter().take_while(|(sent, ..)| *sent <= sighting.at + LOOK_US).last();
         let Some((_, arrived, timeout_us)) = before else { continue };
         let until = arrived + timeout_us + NOTICED_US + SLACK_US + stalled(record, *arrived, sighting.at);
@@ -141,15 +144,15 @@ pub fn outlived(record: &Record) -> Vec<String> {
 }
 
 /// Returns the heartbeats of each session: when each was sent, when it had arrived, and the timeout.
-fn last_beats(record: &Record) -> BTreeMap<&str, Vec<(Micros, Micros, u64)>> {
-    let mut last: BTreeMap<&str, Vec<(Micros, Micros, u64)>> = BTreeMap::new();
+fn beats_by_session(record: &Record) -> BTreeMap<&str, Vec<(Micros, Micros, u64)>> {
+    let mut beats: BTreeMap<&str, Vec<(Micros, Micros, u64)>> = BTreeMap::new();
     for call in record.lives.iter().flat_map(|life| &life.calls) {
         if let Some(Beat { id, timeout_us: Some(timeout_us), .. }) = Beat::of(&call.command) {
             let arrived = call.reply.as_ref().map_or_else(|| on_its_way(record, call.sent), |(replied, _)| *replied);
-            last.entry(id).or_default().push((call.sent, arrived, timeout_us));
+            beats.entry(id).or_default().push((call.sent, arrived, timeout_us));
         }
     }
-    last
+    beats
 }
 
 /// Returns the latest time at which a heartbeat that was not answered has arrived. The kernel sends again what was

@@ -20,7 +20,7 @@ final class Deadline {
 
     /** Returns the deadline this long after a {@link System#nanoTime}. */
     static Deadline afterNanos(long start, long nanos) {
-        // Longer than a server waits, and far from an overflow.
+        // 36,500 days are longer than a server waits, and far from an overflow.
         return nanos > TimeUnit.DAYS.toNanos(36500) ? NEVER : new Deadline(start + Math.max(0, nanos), false);
     }
 

@@ -17,7 +17,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
 
-/** A server that becomes a replica while a lock of it is acquired, kept or released: its answers are none. */
+/** A server that becomes a replica while a lock of it is acquired, kept or released: its answers do not count. */
 final class DemotedTest {
     private static final Duration LONG = Duration.ofSeconds(20);
     /** The words of a replica, or of a connection that another request has closed because of such words. */

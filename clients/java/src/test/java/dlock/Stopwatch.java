@@ -15,7 +15,7 @@ final class Stopwatch {
     /** The threads and processes that an operation passes through, each of which may stall. */
     private static final long HANDS = 3;
 
-    /** How long all threads of this machine together were late, as a thread that sleeps sees it. */
+    /** How long this process has stalled so far: the sum of the times by which a thread that sleeps woke up late. */
     private static volatile long stalledNanos;
 
     static {
