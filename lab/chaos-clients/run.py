@@ -47,7 +47,7 @@ class Run:
         words = [word for word in options.only.split(",") if word]
         starts = commands(built)
         if options.through in ("sentinel", "cluster"):
-            # The store has no rule for replicas, without which a failover loses grants.
+            # The PHP package, a store for Symfony, waits for no replicas, so a failover loses grants.
             del starts["php"]
         if options.through == "cluster":
             del starts["ruby"]  # The gem refuses clusters.

@@ -111,7 +111,7 @@ fn owner_shows_none_one_or_two_holds() {
 }
 
 #[test]
-fn full_lists_holds_by_token_ten_at_first() {
+fn full_lists_holds_by_token_ten_by_default() {
     let (_server, mut client) = Server::start().with_client();
     let requests: Vec<_> = (0..1000).map(|n| format!("DLOCK.RLOCK k reader{:04}", n * 7919 % 1000)).collect();
     client.pipeline(&requests).into_iter().for_each(|reply| drop(reply.unwrap()));

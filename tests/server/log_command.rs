@@ -24,7 +24,7 @@ fn ids(client: &mut Client, request: &str) -> Vec<i64> {
 }
 
 #[test]
-fn get_shows_the_newest_entries_ten_at_first() {
+fn get_shows_the_newest_entries_ten_by_default() {
     let (_server, mut client) = Server::start().with_client();
     assert_eq!(ids(&mut client, "DLOCK.LOG GET"), Vec::<i64>::new());
     fill(&mut client, 25);
@@ -41,7 +41,7 @@ fn get_shows_the_newest_entries_ten_at_first() {
 }
 
 #[test]
-fn wrong_arguments_are_errors_as_of_the_servers_own_log() {
+fn wrong_arguments_get_the_errors_of_the_servers_own_log() {
     let (_server, mut client) = Server::start().with_client();
     for (request, error) in [
         ("DLOCK.LOG", "ERR wrong number of arguments for 'dlock.log' command"),

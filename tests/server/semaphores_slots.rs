@@ -48,7 +48,7 @@ fn the_reply_has_the_number_behind_the_token() {
 }
 
 #[test]
-fn the_command_that_is_repeated_decides_the_form() {
+fn a_repeat_decides_the_form_of_its_own_reply() {
     let (_server, mut client) = Server::start().with_client();
     let first = client.run("DLOCK.SACQUIRE k a 3 SLOT REQUEST r");
     assert_eq!(client.run("DLOCK.SACQUIRE k a 3 SLOT REQUEST r"), first);

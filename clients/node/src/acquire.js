@@ -373,7 +373,7 @@ async function cleanUp(client, releases, heart) {
   try {
     return (await ask(client, releases, bound)).replies;
   } catch {
-    heart?.owe(releases, client.home); // without a session, the lease ends it
+    heart?.owe(releases, client.home); // without a session, the lease ends the hold
     return undefined;
   } finally {
     bound.close();

@@ -133,7 +133,7 @@ async def test_a_wait_for_replicas_that_a_demotion_ends_is_no_answer(kit: Kit, s
     await asked.lock.release()
 
 
-async def test_a_grant_that_the_new_primary_has_not_is_lost(kit: Kit, servers: Servers) -> None:
+async def test_a_grant_that_the_new_primary_lacks_does_not_count(kit: Kit, servers: Servers) -> None:
     asked = Asked(kit, servers)
     acquiring = await asked.begin("WAIT", waits=False, blocking_timeout=20)
 

@@ -70,7 +70,7 @@ async def test_a_server_without_the_module_is_an_error_that_says_so(kit: Kit) ->
                     await call()
 
 
-async def test_a_grant_that_replicas_have(kit: Kit, primary: Server) -> None:
+async def test_a_grant_that_enough_replicas_have_counts(kit: Kit, primary: Server) -> None:
     where = {"host": "127.0.0.1", "port": primary.port}
     for settings in ({"timeout": 20}, {}):
         lock = kit.extra("job", client=kit.client_of(where), replicas=1, replicas_timeout=20, **settings)

@@ -7,7 +7,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`instances`] | the small instances |
-//! | [`scope`] | what one is: who takes part, and what may happen in which state |
+//! | [`scope`] | what an instance is: who takes part, and what may happen in which state |
 //! | `fingerprint` | which states are the same |
 //! | [`explorer`] | visits the states, and prints a row of the table |
 

@@ -48,7 +48,7 @@ fn info_full_shows_the_queue() {
 }
 
 #[test]
-fn the_queue_is_shown_ten_at_first() {
+fn ten_waiters_of_a_queue_are_shown_by_default() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     let _waiters = server.waiters((0..15).map(|n| format!("DLOCK.ACQUIRE k w{n} BLOCK 0")));

@@ -202,7 +202,7 @@ impl Network {
         thread::sleep(time);
     }
 
-    /// Waits while a connection is silent, which has no end.
+    /// Waits for good if a connection is silent.
     fn wait_while_silent(&self, number: usize) {
         let state = self.state.lock().expect("a lock");
         let _is_heard = self.changed.wait_while(state, |state| number < state.silent_before).expect("a lock");

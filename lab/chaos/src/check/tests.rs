@@ -101,9 +101,9 @@ fn a_jump_of_the_clock_ends_leases_and_no_more() {
     jumped.faults.push(Fault { jump_us: 700_000, ..fault(Kind::ClockJump, 400_000, 401_000) });
     assert_eq!(check(&jumped).violations, [""; 0]);
     jumped.faults[0].jump_us = 300_000;
-    assert_eq!(check(&jumped).violations.len(), 1, "700 ms are left of it");
+    assert_eq!(check(&jumped).violations.len(), 1, "alice's lease lasts 700 ms");
     jumped.faults[0].jump_us = -700_000;
-    assert_eq!(check(&jumped).violations.len(), 1, "back makes it longer");
+    assert_eq!(check(&jumped).violations.len(), 1, "a jump back makes the lease longer");
 }
 
 #[test]

@@ -2,9 +2,9 @@ package dlock;
 
 import java.util.concurrent.CompletableFuture;
 
-/** Sends commands to the server that has a key. It never repeats one. */
+/** Sends commands to the server that has a key. Never repeats a command. */
 interface Backend extends AutoCloseable {
-    /** Returns whether a hold can be bound to a connection, and whether commands can be sent behind each other. */
+    /** Returns whether a hold can be bound to a connection, and whether commands can be pipelined. */
     boolean hasOwnConnections();
 
     /** Returns whether each key has a server of its own. */
@@ -13,7 +13,7 @@ interface Backend extends AutoCloseable {
     /** Returns the server that has a key, as far as is known. */
     CompletableFuture<String> serverOf(String key);
 
-    /** Notes that the server of a key does not answer: where it is now has to be asked. */
+    /** Notes that the server of a key does not answer: the next command looks for the server that has the key now. */
     void distrust(String key);
 
     /** Returns whether one command can use both keys. */
@@ -26,7 +26,7 @@ interface Backend extends AutoCloseable {
      */
     CompletableFuture<Object> ask(String key, byte[][] command);
 
-    /** Returns a connection for one request that may wait. It is shared with nobody until it is returned. */
+    /** Returns a connection for one request that may wait. Nobody else uses the connection until it is given back. */
     CompletableFuture<DedicatedConnection> dedicated(String key);
 
     @Override

@@ -31,7 +31,7 @@ public class ServerException extends DLockException {
                         || failure.getMessage().startsWith("ERR WAIT cannot be used with replica"));
     }
 
-    /** Returns whether the server refuses the command only now, or because another one has the key. */
+    /** Returns whether the server refuses the command only for now, or because another one has the key. */
     boolean isForNow() {
         return isOfReplica(this)
                 || List.of("UNBLOCKED", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING").contains(code)

@@ -116,7 +116,7 @@ final class ClusterSessionTest {
 
     /** A server that stood still may grant the lock after the client has given up the session on that server. */
     @Test
-    void a_lock_whose_session_on_its_node_ended_before_the_grant_is_told_lost() throws Exception {
+    void a_lock_whose_session_on_its_node_ended_before_the_grant_is_held_or_told_lost() throws Exception {
         try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
             Session session = client.openSession(Duration.ofMillis(3000));
             List<Hold> holds = holds(client, session, 20);

@@ -131,7 +131,7 @@ final class DemotedTest {
     }
 
     @Test
-    void a_grant_that_the_new_primary_has_not_is_lost() throws Exception {
+    void a_grant_that_the_new_primary_lacks_does_not_count() throws Exception {
         try (Servers servers = new Servers()) {
             CompletableFuture<Optional<Hold>> acquiring = Moment.ALL.get(0).asked(servers, servers.lock, LONG);
             soon("a command is kept back", () -> servers.proxy.keeps);

@@ -70,7 +70,7 @@ final class SeveralTest {
     }
 
     @Test
-    void one_that_is_lost_is_all_lost() throws Exception {
+    void the_loss_of_one_lock_loses_all_of_several() throws Exception {
         DLock lock = client.lock("lost:a", "lost:b").withLease(Lease.renewed(Duration.ofMillis(900)));
         CompletableFuture<LockLostException> lost = new CompletableFuture<>();
         lock.onLost(lost::complete);

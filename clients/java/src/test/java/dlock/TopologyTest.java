@@ -157,7 +157,7 @@ final class TopologyTest {
         }
     }
 
-    /** A redirection may name no host, or {@code ?} if no host name is set: the host of the node that has answered. */
+    /** A redirection has no host, or {@code ?} for a host name that is not set. Both mean the node that has answered. */
     @Test
     void a_redirection_without_a_host_leads_to_the_host_that_answered() throws Exception {
         for (String type : List.of("hostname", "unknown-endpoint")) {
