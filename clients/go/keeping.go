@@ -176,8 +176,8 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// renew sends renewals until one is answered, and returns the replies and its number. Each of them counts from its own
-// sending.
+// renew sends renewals until one is answered, and returns the replies to it and its number. Each renewal counts from
+// its own sending.
 func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, at *seat) ([]any, int, error) {
 	var session []string
 	if at != nil && at.opening != nil {
@@ -277,8 +277,8 @@ func (l *Lock) sureLease() time.Duration {
 	return l.lease.sure
 }
 
-// sends notes a renewal, before it is sent, and returns its number. If it is shorter, it may end the lock before its answer
-// is read.
+// sends notes a renewal, before it is sent, and returns its number. A renewal with a shorter lease may end the lock
+// before its answer is read.
 func (l *Lock) sends(lease time.Duration) (number int) {
 	l.changes(func(now time.Time) {
 		number = l.lease.sends(now, lease)

@@ -137,7 +137,7 @@ func TestAnAgentThatReachesNoServerMayHaveGrantedTheLock(t *testing.T) {
 	}
 }
 
-func TestOptionsThatAreThoseOfTheOtherClientAreRefused(t *testing.T) {
+func TestOptionsThatBelongToTheOtherClientAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]dlock.ClientOption{
 		"user": dlock.WithAuth("worker", ""), "database": dlock.WithDatabase(1), "TLS": dlock.WithTLS(nil),

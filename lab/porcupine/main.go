@@ -74,7 +74,8 @@ var results = map[string][]string{
 	"release": {"released", "lost", "unknown"},
 }
 
-// unknown returns what the model does not know of a line. Taken for something else, the line would be accepted.
+// unknown returns what the model does not know of a line; empty: it knows all. An unknown line must be an error,
+// since the model would take it for something else.
 func (o op) unknown() string {
 	switch {
 	case !slices.Contains(results[o.Op], o.Result):
@@ -89,8 +90,9 @@ func (o op) unknown() string {
 	return ""
 }
 
-// firstLowToken returns the first grant, in time, whose token is not higher than that of a grant that was over before it began,
-// on any lock: one server gives tokens that rise. A set of locks has one token, of one grant.
+// firstLowToken returns the earliest grant whose token is not higher than that of a grant, on any lock, whose reply
+// had come before the request was sent: one server gives tokens that rise. Locks that are acquired together have one
+// token, of one grant.
 func firstLowToken(lines []op) *op {
 	var grants []op
 	for _, o := range lines {

@@ -73,7 +73,7 @@ fn freeing_a_lock_in_a_thread_serves_its_queue() {
 }
 
 #[test]
-fn commands_in_a_thread_are_commands() {
+fn commands_in_a_thread_are_carried_out() {
     let (server, mut client) = server();
     let token = in_thread(&mut client, "DLOCK.ACQUIRE k a PX 3600000");
     let token: i64 = token.strip_prefix(':').expect("a token").parse().unwrap();

@@ -1,4 +1,4 @@
-/** The programs of the README under Bun and Deno: they wait, renew, keep sessions, and end by themselves. */
+/** The programs of the README under Node.js, Bun and Deno: they wait, renew, keep sessions, and end by themselves. */
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';

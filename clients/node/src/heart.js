@@ -244,7 +244,7 @@ class Heart {
   }
 
   /**
-   * Whether it has had no locks for a while, on a node of a cluster: another one is opened there for the next lock.
+   * Whether the session on a node of a cluster has had no locks for a while: the next lock there opens another session.
    *
    * @param {number} now
    */

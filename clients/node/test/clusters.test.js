@@ -27,7 +27,7 @@ describe('cluster', () => {
       const dlock = new DLock(client);
       const listeners = client.listenerCount?.('+node');
       assert(new DLock(client));
-      assert.equal(client.listenerCount?.('+node'), listeners, 'lock objects add up on the client');
+      assert.equal(client.listenerCount?.('+node'), listeners, 'each lock object adds a listener to the client');
       for (const name of ['a', 'b', 'c', 'd']) {
         const key = `${kind}:${name}`;
         const run = (...command) => servers.on(key, ...command);
@@ -57,7 +57,7 @@ describe('cluster', () => {
   }
 });
 
-test('waits are those of the user that the clients of a cluster have', async () => {
+test('waits run as the user that the client of a cluster is logged in as', async () => {
   const { ports, nodes, on } = await cluster();
   for (const { run } of nodes) await run('ACL', 'SETUSER', 'app', 'reset', 'on', '>one', '~*', '+@all');
   const { client, close } = await CLUSTERS.ioredis(ports);
@@ -137,7 +137,7 @@ describe('sentinel', { concurrency: 3 }, () => {
     assert.equal(await lock.release(), true);
   });
 
-  test('waits are in the database, and those of the user, that a client of Sentinel has', async () => {
+  test('waits use the database and the user of a client of Sentinel', async () => {
     const { port, primary } = await sentinels();
     await primary.run('ACL', 'SETUSER', 'app', 'reset', 'on', '>one', '~*', '+@all');
     const sentinel = { host: '127.0.0.1', port };

@@ -54,7 +54,7 @@ def test_the_table_is_read() -> None:
     ("LOADING Redis is loading the dataset in memory", True),
     ("LOADING Valkey is loading the dataset in memory", True),
 ])
-async def test_a_release_that_finds_nothing_finds_what_a_copy_may_have_done(
+async def test_a_repeated_release_that_gets_nil_is_a_loss_only_if_no_copy_was_executed(
     kit: Kit, reply: str, is_lost: bool
 ) -> None:
     """The server executes a release, but the client reads an error and repeats the release, which gets nil. The lock

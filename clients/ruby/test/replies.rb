@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Plays the table of replies: an error of a server means what it says there.
+# Plays the table of replies: an error of a server means what the table says.
 
 require_relative "../lib/dlock"
 

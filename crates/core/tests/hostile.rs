@@ -105,7 +105,7 @@ fn bindings_of_a_key_that_expired_under_a_look_do_not_count_against_new_holders(
 
 /// The deadlock search looks at another key, which the server then removes: the waiters of that lock get in at once.
 #[test]
-fn a_queue_moves_when_the_search_of_another_request_has_its_key_expire() {
+fn a_queue_is_served_when_a_deadlock_search_finds_its_key_expired() {
     let mut server = Server::new();
     server.acquire("far", "a", Want::ExclusiveOnce, 60_000, 1, false);
     server.acquire("near", "b", Want::ExclusiveOnce, 60_000, 2, false);

@@ -85,7 +85,7 @@ fn the_page_has_the_versions_of_the_servers_and_when_parts_were_measured_again()
 }
 
 #[test]
-fn the_file_is_what_its_figures_are_written_as() {
+fn writing_the_kept_figures_again_gives_the_same_file() {
     assert_eq!(kept().to_json(), fs::read_to_string(FIGURES).unwrap());
 }
 

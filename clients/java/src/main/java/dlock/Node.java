@@ -171,7 +171,7 @@ final class Node {
                 return;
             }
             shared().thenCompose(connection -> ask(connection, Words.command("PING"))).whenComplete((pong, failed) -> {
-                // An error reply says that it is there.
+                // An error reply says that the server is there.
                 if (failed != null && Futures.cause(failed) instanceof Unanswered) {
                     move();
                 }
