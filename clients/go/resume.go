@@ -29,7 +29,7 @@ func (l *Lock) HandOver() error {
 	return nil
 }
 
-// Resume goes on with a lock that was granted to another client, perhaps in another program, which released its claim by
+// Resume goes on with a lock that was granted to another client, perhaps in another program, which handed it over by
 // [Lock.HandOver] or has ended. This client renews it from now on, with the lease of the options, and releases it. It is one
 // hold still: its token stays the same.
 //

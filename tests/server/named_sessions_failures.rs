@@ -175,7 +175,7 @@ fn no_more_sessions_than_the_limit() {
 
 /// A request for a session that has ended is in nobody's way, even before a timer has sent it away.
 #[test]
-fn a_closed_session_waits_for_nothing() {
+fn a_waiting_request_of_a_closed_session_is_in_nobodys_way() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE held a PX 60000");
     let _first = server.waiter("DLOCK.ACQUIRE held first BLOCK 0");

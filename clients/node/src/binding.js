@@ -7,7 +7,7 @@
 
 /**
  * @typedef {object} Binding a hold that is bound to a session
- * @property {string} key the first one
+ * @property {string} key the key of the hold, or the first of several
  * @property {number | undefined} database that has it, if it matters
  * @property {number} token
  * @property {(session: string) => string[][]} bind the commands that bind it

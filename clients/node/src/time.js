@@ -17,7 +17,7 @@ class Ending {
   /** @type {Set<() => void> | undefined} */
   #others;
 
-  /** For the functions of this package. */
+  /** The ending as a signal for the functions of this package: it has only what they use. */
   get signal() {
     return /** @type {AbortSignal} */ (/** @type {unknown} */ (this));
   }

@@ -25,7 +25,7 @@ def test_a_third_of_the_lease_then_a_sixth_for_the_answer() -> None:
     its = beats()
     assert its.due() == 10
     look = its.begin(10.0, binds=False)
-    assert its.answer_within(10.0) == 2  # The limit of a sixth, which would be 5 s.
+    assert its.answer_within(10.0) == 2  # A sixth is 5 s, and the limit 2 s.
     assert its.took(10.1, look, [1])
     assert its.due() == 20
 

@@ -22,7 +22,7 @@ from redis_dlock import redis_py, runs
 
 PACKAGE = redis_dlock.__file__.removesuffix("__init__.py")
 STEP = int(os.environ.get("DLOCK_LINES", "7"))
-# How many places follow an interrupt within which the second one comes.
+# The second interrupt comes at most this number of places after the first one.
 CLEANUP = 40
 
 

@@ -20,7 +20,8 @@ module OnServer
 
   def info(key = self.key) = redis.call("DLOCK.INFO", key)&.each_slice(2)&.to_h || {}
 
-  # For `losing`, as `lost`: the reply to each command with the word is lost, not to the next one only.
+  # A list that always counts as empty: with it as `lost`, `losing` loses the reply to every command with the word, and
+  # not only the first one.
   Always = Class.new(Array) { def empty? = true }
 
   # A relay to the server that loses the reply to the next command with this word, and closes the connection or sends

@@ -44,7 +44,7 @@ impl Backend {
         }
     }
 
-    /// Asks once how long a hold lasts.
+    /// Asks once how long a hold lasts. Over a quorum, renews it instead.
     pub async fn look(&self, hold: &Hold, within: Duration) -> Renewal {
         match self {
             Self::Server(server) => server.look(hold, within).await,

@@ -17,7 +17,7 @@ pub struct Options {
     /// How long.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// The seed of the first round; the next has the next. By the clock if there is none.
+    /// The seed of the first round; each further round has the next number. The default is the time.
     #[arg(long)]
     seed: Option<u64>,
     /// The most rounds: 1 repeats a seed.

@@ -289,7 +289,7 @@ final class RedissonTest {
     // Differences
 
     @Test
-    void re_entry_shortens_the_lease_there_and_not_here() throws Exception {
+    void re_entry_shortens_a_lease_of_redisson_and_none_of_ours() throws Exception {
         RLock old = redisson.getLock("lease");
         old.lock(60, TimeUnit.SECONDS);
         old.lock(1, TimeUnit.SECONDS);
@@ -305,7 +305,7 @@ final class RedissonTest {
 
     /** A re-entry raises the token of Redisson, and any caller reads the latest one. */
     @Test
-    void tokens_of_redisson_are_far_lower_and_another_callers() throws Exception {
+    void tokens_of_redisson_are_far_lower_and_anybody_reads_the_latest() throws Exception {
         RFencedLock old = redisson.getFencedLock("fenced");
         long first = old.lockAndGetToken();
         old.lock();
@@ -320,7 +320,7 @@ final class RedissonTest {
 
     /** dlock upgrades the only reader at once. With Redisson, the thread waits for its own read lock. */
     @Test
-    void a_thread_that_reads_and_wants_to_write_is_told_here() throws Exception {
+    void the_only_reader_may_write_with_dlock_and_not_with_redisson() throws Exception {
         DReadWriteLock lock = strict.readWriteLock("upgrade");
         lock.readLock().lock();
         assertTrue(lock.writeLock().tryLock());

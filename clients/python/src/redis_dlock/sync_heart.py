@@ -82,7 +82,7 @@ class Heart:
             pass  # The thread will wake in any case.
 
     def __del__(self) -> None:
-        # An interrupt may have come before it had them.
+        # An interrupt may have ended `__init__` before it made the sockets.
         for end in self.__dict__.get("_wakes"), self.__dict__.get("_waker"):
             if end is not None:
                 end.close()

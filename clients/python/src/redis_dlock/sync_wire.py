@@ -337,7 +337,8 @@ def _leave_behind(attempt: Acquisition, debt: Debt) -> None:
 
 
 def _leave(line: Line, attempt: Acquisition) -> bool:
-    """Closes a connection when the server has taken the place in the queue from it. Returns whether it has."""
+    """Waits a moment for the server to take the place in the queue from a connection, and closes it. Returns whether the
+    server has. If not, the connection of a session stays open: a late grant may still be bound to it."""
     answered = False
     try:
         answered = line.answers(time.monotonic() + redis_py.LENDING)

@@ -172,8 +172,8 @@ final class Core implements AutoCloseable {
     /**
      * Sends an idempotent command, again if it is not answered.
      *
-     * @return fails with {@link ServerException}, or with {@link UnavailableException} at that time, even if the server
-     *     hangs
+     * @return fails with {@link ServerException}, or with {@link UnavailableException} at {@code giveUp}, even if the
+     *     server hangs
      */
     CompletableFuture<Answer<Object>> repeat(String key, byte[][] command, Deadline giveUp) {
         return repeat(() -> backend.ask(key, command), giveUp);

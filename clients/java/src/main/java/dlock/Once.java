@@ -12,7 +12,7 @@ import java.util.function.Consumer;
 final class Once {
     /** The shortest period. A start takes a moment. */
     private static final long SHORTEST_MILLIS = 1000;
-    /** Between two attempts to reach the server after the work. */
+    /** The pause between two attempts to reach the server after the work. */
     private static final long PAUSE_MILLIS = 200;
 
     private Once() {}

@@ -19,7 +19,7 @@ import org.junit.jupiter.api.Test;
 /** Every connection of a client uses the same database, and logs in with the present user and password. */
 final class ProfileTest {
     @Test
-    void a_greeting_says_all_of_it() {
+    void a_greeting_logs_in_names_the_client_and_selects_the_database() {
         Profile.Greeting greeting = new Profile("app", "secret", 6, "name", null).greeting();
         assertArrayEquals(Words.command("HELLO", "3", "AUTH", "app", "secret", "SETNAME", "name"), greeting.hello);
         assertArrayEquals(Words.command("SELECT", 6), greeting.select);

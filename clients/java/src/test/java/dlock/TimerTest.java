@@ -36,7 +36,7 @@ final class TimerTest {
 
     @Test
     void tasks_run_in_the_order_of_their_times_and_not_before() throws InterruptedException {
-        // A thread that a busy machine stops between two calls changes the order of the times: they are scheduled again.
+        // A busy machine may stop this thread between two calls, which changes the order: the tasks are scheduled again.
         for (boolean isInOrder = false; !isInOrder; ) {
             long began = System.nanoTime();
             after(90, "third");
@@ -64,7 +64,7 @@ final class TimerTest {
     }
 
     @Test
-    void a_task_follows_on_one_that_was_canceled_whatever_the_timer_sleeps_for() throws InterruptedException {
+    void a_task_runs_after_the_timer_slept_for_one_that_was_canceled() throws InterruptedException {
         Timer.Task canceled = after(2000, "canceled");
         Thread.sleep(50);
         canceled.cancel();

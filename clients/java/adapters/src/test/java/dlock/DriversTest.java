@@ -127,7 +127,7 @@ final class DriversTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"jedis", "lettuce"})
-    void errors_of_the_server_are_what_they_are(String kind) throws Exception {
+    void errors_of_the_server_have_their_codes_and_classes(String kind) throws Exception {
         try (Over over = over(kind)) {
             server.run("SET", kind + ":text", "a");
             ServerException wrong =
@@ -180,7 +180,7 @@ final class DriversTest {
     /** A copy that arrives after the client has given up would be granted to nobody. */
     @ParameterizedTest
     @ValueSource(strings = {"jedis", "lettuce"})
-    void the_other_client_sends_a_command_once(String kind) throws Exception {
+    void jedis_and_lettuce_send_a_command_once(String kind) throws Exception {
         try (Proxy proxy = new Proxy(server)) {
             Driver driver;
             List<AutoCloseable> others = new ArrayList<>();
