@@ -26,7 +26,7 @@ func TestAGrantIsCertainOnlyWithItsSession(t *testing.T) {
 
 // After silence on a connection, a client sends a release there and goes on as a new owner. The request that it has
 // forsaken may still be granted, and asks for a cleanup when the attempt ends.
-func TestAnOwnerThatWasForsakenIsCleanedUpBehind(t *testing.T) {
+func TestTheRequestOfAForsakenOwnerIsCleanedUp(t *testing.T) {
 	a := newAttempt(seconds(0), limits{ends: seconds(20)}, 30*time.Second)
 	a.sends(seconds(0))
 	a.forsakes()

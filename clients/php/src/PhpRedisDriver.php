@@ -108,8 +108,8 @@ final class PhpRedisDriver extends Driver
     }
 
     /**
-     * Selects the client's database once more: after a read that failed, one of the program's too, phpredis connects again
-     * in database 0, whatever `getDbNum` says.
+     * Selects the client's database once more: after a failed read, even one of the program's own, phpredis connects again in
+     * database 0, whatever `getDbNum` says.
      */
     private function select(): void
     {

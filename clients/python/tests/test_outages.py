@@ -33,7 +33,7 @@ async def test_a_wait_with_a_limit_ends_although_nobody_answers(kit: Kit) -> Non
     assert took.is_within(2)
 
 
-def test_the_last_word_is_the_reason_though_the_limit_cuts_the_last_attempt() -> None:
+def test_the_last_answer_is_the_reason_though_the_limit_cuts_the_last_attempt() -> None:
     silence = redis.TimeoutError("Timeout reading")
     outage = redis_py.Outage()
     outage.pause(1.0, redis_py.Unreachable(ConnectionError("it is a replica")))

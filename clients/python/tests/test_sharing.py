@@ -70,8 +70,8 @@ def test_threads_use_one_lock_object_in_turn(
     assert not info(client, "job"), "nothing stays behind"
 
 
-async def test_a_hold_that_was_lost_is_not_the_next_one(client: redis.Redis) -> None:
-    """The first task's lock ends by itself. Its release must not release that of the second."""
+async def test_the_release_of_a_lost_hold_leaves_the_next_hold_alone(client: redis.Redis) -> None:
+    """The first task's hold is gone. Its release must not release the hold of the second task."""
     async with redis.asyncio.Redis(**address()) as own:
         lock = redis_dlock.asyncio.DLock(own, "job", timeout=30)
         entered, ended = asyncio.Event(), asyncio.Event()

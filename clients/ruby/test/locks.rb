@@ -480,7 +480,7 @@ class ReasonsTest < Minitest::Test
     refute_includes error.full_message, "confidential"
   end
 
-  def test_the_last_word_of_a_server_is_the_reason
+  def test_the_last_answer_of_a_server_is_the_reason
     REASONS.product([{ wait: 0.05 }, { outage: 0.1 }]).each do |reason, options|
       refusing(reason) do |url|
         [url, url.sub("user:confidential@", "")].each { |each| told(each, reason, **options) }

@@ -224,7 +224,7 @@ impl Attempt {
         self.commands.iter().any(|command| command.is_open && !command.is_old && (asks_renew || !command.asks))
     }
 
-    /// Returns whether something may be left on a server if nobody waits any longer.
+    /// Returns the cleanup that a server may need if nobody waits any longer.
     pub fn cleanup(&self) -> Cleanup {
         match self.grant {
             Some(_) => Cleanup::Release,

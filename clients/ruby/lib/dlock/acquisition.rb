@@ -47,7 +47,7 @@ module Dlock
 
     # Ends the hold of a block, or lets its lock stay until the time `stays`. The block's exception wins.
     def finish(failure, stays)
-      abandon unless @settled # A second interrupt came before `run` could do it.
+      abandon unless @settled # A second interrupt came before `run` could abandon it.
       return if @hold.nil? || @hold.ended?
 
       stays ? @hold.leave((stays - Dlock.now) / 1000.0) : @hold.release
@@ -207,7 +207,7 @@ module Dlock
       @open = true
       @wire&.close
       @wire = nil
-      # The end of the connection may end a session that it was to bind.
+      # The renewal may have bound the hold to this connection, whose end then ends the hold.
       @options.session ? @attempt.gone(Dlock.now) : @attempt.cut(Dlock.now)
     end
 

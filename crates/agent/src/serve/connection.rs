@@ -160,8 +160,8 @@ impl Connection {
         }
     }
 
-    /// Goes on with the TLS handshake. Handshakes cost much CPU time: one client at a time works on its own, and
-    /// clients that have finished theirs have their turn in between.
+    /// Goes on with the TLS handshake. Handshakes cost much CPU time: one client at a time works on its
+    /// handshake, and clients that have finished theirs have their turn in between.
     async fn handshake(&mut self, room: usize) -> Result<(), Ended> {
         let one_at_a_time = self.server.borrow().handshake.clone();
         let _turn = one_at_a_time.lock().await;

@@ -1,7 +1,8 @@
 //! The conformance suite of all clients (`tests/conformance`), played against `dlock run`.
 //!
-//! Without arguments, starts the suite with itself as the adapter; `adapter` is the adapter. A lock is held by a process
-//! `dlock run NAME -- …` whose command prints the token, and ends with its input: closing the input releases the lock.
+//! Without arguments, this program starts the suite with itself as the adapter. With the argument `adapter`, it is the
+//! adapter. A lock is held by a process `dlock run NAME -- …` whose command prints the token, and ends with its input:
+//! closing the input releases the lock.
 
 #![allow(
     clippy::unwrap_used,

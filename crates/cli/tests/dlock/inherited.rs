@@ -81,7 +81,7 @@ fn subcommands_that_serve_or_wait_leave_no_zombies() {
     ] {
         let template = dlock(&server);
         let mut command = std::process::Command::new("sh");
-        // Children that ended before are waited for, too.
+        // `dlock` inherits the children of the shell, and reaps even those that ended before its start.
         command.args(["-c", &format!("true & sleep 0.3 & exec {binary} {arguments}")]);
         command.envs(template.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.stdout(Stdio::null()).stderr(Stdio::null());

@@ -225,7 +225,7 @@ mod tests {
 
     const WORK: Duration = Duration::from_millis(30);
 
-    /// Returns what the clock of a process counts while `work` runs, at least.
+    /// Returns the least that the clock of a process counts in three runs of `work`.
     fn counted(pid: u32, work: impl Fn()) -> Duration {
         let clock = CpuClock::of(pid);
         least_of_three(|| {

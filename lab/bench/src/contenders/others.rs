@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::load::Load;
 use crate::resp::{Expect, Request};
 
-/// The name and the label of each command. Behind the name, contenders of [`all`] name what else is on the server.
+/// The name and the label of each command. The names of contenders in [`all`] end with what else is on the server.
 pub const COMMANDS: [(&str, &str); 4] = [
     ("set-ex", "SET EX"),
     ("set-ex-del", "SET EX + DEL"),
@@ -35,7 +35,7 @@ pub fn all() -> Vec<Contender> {
         plain("hset-expire", "HSET + EXPIRE", hset_expire),
         loaded("hset-expire-loaded", "HSET + EXPIRE, module loaded", hset_expire),
         busy("hset-expire-busy", "HSET + EXPIRE, module busy", hset_expire),
-        // The server's own work for a blocked client when a key of the type that it waits for is created.
+        // `LPUSH` creates a key of the type that `BLPOP` waits for: the server's own work for a blocked client.
         plain("lpush-lpop", "LPUSH + LPOP", push_pop),
         busy("lpush-lpop-busy", "LPUSH + LPOP, module busy", push_pop),
         list("lpush-lpop-blpop", "LPUSH + LPOP, BLPOP elsewhere", push_pop),

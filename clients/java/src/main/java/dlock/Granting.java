@@ -99,7 +99,7 @@ final class Granting {
             case TRY:
             case WAIT:
                 if (action.isFresh) {
-                    isGone(action.cleanup);
+                    forgetGrant(action.cleanup);
                 }
                 later(pauseMillis, () -> ask(action));
                 return;
@@ -379,7 +379,7 @@ final class Granting {
     }
 
     /** The grant is over. The next request has another id, and another owner if a copy of this one may come late. */
-    private void isGone(Attempt.Cleanup before) {
+    private void forgetGrant(Attempt.Cleanup before) {
         Confirmation its;
         Acquisition last;
         synchronized (this) {
@@ -486,7 +486,7 @@ final class Granting {
 
     /**
      * Waits for the result. An interrupt abandons the acquisition. The exception is thrown when the request has left the
-     * queue, or soon: then the rest happens in the background.
+     * queue, but no later than after {@link #LEAVING_MILLIS}: then the rest happens in the background.
      */
     Hold awaitInterruptibly() throws InterruptedException {
         try {

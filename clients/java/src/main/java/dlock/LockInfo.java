@@ -37,7 +37,7 @@ final class LockInfo {
         return info;
     }
 
-    /** Returns whether an owner holds it: in this mode if it is {@code READ} or {@code WRITE}, else in any. */
+    /** Returns whether an owner holds the lock: for {@code READ} or {@code WRITE} in that mode, else in any. */
     boolean isHeldIn(Request.Mode side) {
         String other = side == Request.Mode.READ ? "exclusive" : side == Request.Mode.WRITE ? "shared" : "";
         return holders > 0 && !mode.equals(other);

@@ -374,7 +374,7 @@ final class LocksTest {
     }
 
     @Test
-    void a_lock_of_before_is_waited_for_if_the_client_is_told_so() throws Exception {
+    void a_lock_of_an_old_program_is_waited_for_if_the_client_is_told_so() throws Exception {
         server.run("SET", "before", "old program");
         try (DLockClient beside = DLockClient.builder()
                 .url(server.url()).besideOldLocks(Duration.ofMillis(20)).connect()) {

@@ -244,7 +244,7 @@ final class TimeLimitsTest {
     }
 
     @Test
-    void a_cancelled_request_is_cleaned_up_behind() throws Exception {
+    void a_cancelled_request_leaves_the_queue_of_a_server_that_hung() throws Exception {
         Hold other = client.lock("cancelled").acquire();
         CompletableFuture<Hold> waiting = client.lock("cancelled").acquireAsync();
         server.untilWaiting("cancelled", 1);
