@@ -19,8 +19,9 @@ import (
 const contenders = 8
 
 // BenchmarkHandOff times one turn of eight goroutines that want one lock. Besides, it reports the commands that the server
-// executed for a turn, how long the longest wait was, and how many turns were out of order: granted to another than had
-// asked first, as the goroutines see it. Two that ask at the same time may reach the server in the other order.
+// executed for a turn, how long the longest wait was, and how many turns were out of order, as the goroutines see it:
+// granted to another goroutine than the one that had asked first. Two requests that are sent at the same time may reach
+// the server in either order.
 func BenchmarkHandOff(b *testing.B) {
 	b.Run("dlock", func(b *testing.B) {
 		s := startServer(b)

@@ -23,7 +23,7 @@ Answer = dict[str, Any]
 
 
 def settings(request: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of the lock class. Without a timeout it would be a session."""
+    """Returns the arguments of the lock class. A lock without a timeout would be bound to a session."""
     outage = {} if request["outage"] is None else {"outage": request["outage"] / 1000}
     # A permit is always shared.
     mode = {"mode": request["mode"]} if request["slots"] is None else {}
@@ -102,7 +102,7 @@ class Processes:
     def _worker(self, name: str) -> tuple[int, TextIO]:
         if name not in self._workers:
             reading, writing = os.pipe()
-            # The process has only one thread.
+            # A process with only one thread can fork safely.
             process = os.fork()
             if process == 0:
                 os.close(writing)

@@ -69,7 +69,7 @@ def test_there_are_never_two_holders(client: redis.Redis) -> None:
     assert max(worst) == 1
 
 
-def test_overwriting_a_lock_sends_those_in_the_queue_to_look(client: redis.Redis) -> None:
+def test_waiters_of_an_overwritten_lock_poll_until_the_string_expires(client: redis.Redis) -> None:
     holder = redis_dlock.DLock(client, "job", timeout=60)
     holder.acquire()
     got: list[bool] = []

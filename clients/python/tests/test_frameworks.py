@@ -207,6 +207,6 @@ def test_without_the_module_nothing_runs(plain: str, tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("program", [DJANGO, ONCE, REDBEAT], ids=["django-redis", "celery-once", "RedBeat"])
-def test_it_locks_with_dlock(client: redis.Redis, tmp_path: Path, program: str) -> None:
+def test_a_framework_locks_with_dlock(client: redis.Redis, tmp_path: Path, program: str) -> None:
     assert "distrlock" in ran(tmp_path, program, URL, locks=MODULE)
     assert not info(client, "job")

@@ -262,7 +262,7 @@ async def test_a_session_that_an_operator_closed_is_opened_again(kit: Kit, clien
     lost = lock.lost
     command(client, "DLOCK.SESSION", session.id, "CLOSE")
     other = kit.extra("other", client=own, session=session)
-    assert await other.acquire(), "this finds out"
+    assert await other.acquire(), "this acquisition finds that the session was closed"
     assert await is_lost(lost)
     assert bound(client, session) == ["other"] and session.is_open
     await session.close()
@@ -320,7 +320,7 @@ async def test_only_beats_keep_a_manual_session(kit: Kit, client: redis.Redis) -
     await session.close()
 
 
-async def test_all_kinds_of_locks_use_it(kit: Kit, client: redis.Redis) -> None:
+async def test_all_kinds_of_locks_use_a_session(kit: Kit, client: redis.Redis) -> None:
     session, own = await opened(kit, timeout=3)
     module: Any = redis_dlock.asyncio if isinstance(kit, AsyncioKit) else redis_dlock
     inner = session if isinstance(kit, AsyncioKit) else session._inner
@@ -384,7 +384,7 @@ async def test_what_a_session_does_not_accept(kit: Kit, client: redis.Redis) -> 
         kit.extra("job", session=session)
 
 
-async def test_without_a_server_it_does_not_open(kit: Kit) -> None:
+async def test_without_a_server_a_session_does_not_open(kit: Kit) -> None:
     own = kit.client_of({"port": free_port()})
     session = kit.session(client=own)
     took = Took()

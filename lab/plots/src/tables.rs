@@ -3,7 +3,7 @@
 /// Puts each table between its marks, `<!-- NAME -->` and `<!-- end of NAME -->`.
 ///
 /// # Errors
-/// The page lacks the marks of a table, or has other ones.
+/// The page lacks the marks of a table.
 pub fn put(page: &str, tables: &[(&str, String)]) -> Result<String, String> {
     let mut page = page.to_owned();
     for (name, table) in tables {

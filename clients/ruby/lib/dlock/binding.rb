@@ -168,7 +168,7 @@ module Dlock
 
     def release = @state == :held && @state = :released
 
-    # --- The commands of the caller. They change the lease, by which the hold of a session is not judged.
+    # --- The commands of the caller. They change the lease, but the session decides until when the hold is certain.
 
     def lease = @wanted
 

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_majority_has_answered_since_the_last_of_its_first_answers() {
+    fn a_majority_has_answered_since_the_oldest_of_its_latest_answers() {
         let [one, two, three] = [1, 2, 3].map(Duration::from_secs);
         let answers = LastAnswers::new(3);
         assert_eq!(answers.since(2), Duration::ZERO);

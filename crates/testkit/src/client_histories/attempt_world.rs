@@ -84,7 +84,7 @@ struct World {
     sequence: u64,
     lease: i64,
     limit: Limit,
-    /// How far the server's clock is within a millisecond when the client's clock starts one, in µs.
+    /// How many µs of a millisecond have passed on the server's clock whenever a millisecond begins on the client's.
     phase: i64,
     /// The times in which the program is paused, in µs.
     pauses: Vec<(i64, i64)>,

@@ -280,7 +280,7 @@ impl World {
 
     // Choices that depend on the present holds.
 
-    /// Returns the lease with an absolute end.
+    /// Returns the lease of a command. An end, which counts from now in a history, becomes a time.
     fn lease(&self, lease: Lease) -> Lease {
         match lease {
             Lease::Until(ms) => Lease::Until(self.naive.now() + ms),

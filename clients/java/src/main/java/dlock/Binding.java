@@ -50,7 +50,7 @@ final class Binding {
         return !isCapKnown && isCapped(time);
     }
 
-    /** Returns until when the hold is certain, if its session is until then. */
+    /** Returns until when the hold is certain, if its session is certain until {@code session}. */
     long until(long session) {
         long end = isUnbound ? Validity.earlier(certain, session) : session;
         return hasCap ? Validity.earlier(cap, end) : end;

@@ -51,7 +51,7 @@ final class NestedTest {
     }
 
     @Test
-    void one_of_several_inside() {
+    void a_lock_of_one_name_inside_a_lock_of_several() {
         DLock both = client.lock("in:a", "in:b");
         DLock one = client.lock("in:a");
         both.lock();
@@ -69,7 +69,7 @@ final class NestedTest {
     }
 
     @Test
-    void several_inside_one_of_them() throws Exception {
+    void a_lock_of_several_names_inside_a_lock_of_one() throws Exception {
         DLock both = client.lock("out:a", "out:b");
         DLock one = client.lock("out:a");
         one.lock();

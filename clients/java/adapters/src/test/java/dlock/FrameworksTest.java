@@ -70,7 +70,7 @@ final class FrameworksTest {
     }
 
     @Test
-    void it_is_locked_at_most_and_at_least_for_these_times() throws Exception {
+    void a_task_is_locked_at_most_and_at_least_for_its_times() throws Exception {
         DLockProvider provider = new DLockProvider(client);
         provider.lock(task("most", 500, 0)).orElseThrow();
         assertEquals(Optional.empty(), provider.lock(task("most", 500, 0)));

@@ -24,7 +24,7 @@ import java.util.function.Function;
  *       failed} or {@code canceled};
  *   <li>{@code dlock.holds}: a timer of holds that are over, with the tag {@code outcome}: {@code released} or {@code lost};
  *   <li>{@code dlock.losses}: a counter of holds that were lost;
- *   <li>{@code dlock.waits.active} and {@code dlock.holds.active}: gauges of requests and holds of now.
+ *   <li>{@code dlock.waits.active} and {@code dlock.holds.active}: gauges of the present requests and holds.
  * </ul>
  *
  * <pre>{@code
@@ -33,8 +33,8 @@ import java.util.function.Function;
  * DLockClient client = DLockClient.builder().listener(metrics).connect();
  * }</pre>
  *
- * <p>It may be bound to several registries, before or after the client is made. Give each client one of its own, with a tag
- * that tells them apart.
+ * <p>An object may be bound to several registries, before or after the client is made. Give each client its own object,
+ * with a tag that tells the clients apart.
  */
 public final class DLockMetrics implements MeterBinder, LockListener {
     private final Tags tags;
@@ -57,7 +57,7 @@ public final class DLockMetrics implements MeterBinder, LockListener {
 
     /**
      * Makes meters that also have tags by the names of the locks, except the gauges. A registry keeps each combination of
-     * tags forever, so the function makes few of many names, and always with the same keys: {@code names ->
+     * tags forever, so the function must map many names to few tags, and always use the same keys: {@code names ->
      * Tags.of("kind", names.get(0).split(":")[0])}.
      */
     public DLockMetrics(Iterable<Tag> tags, Function<? super List<String>, ? extends Iterable<Tag>> tagsOfNames) {
