@@ -140,7 +140,7 @@ withEachClient(({ key, run, open, close }) => {
     });
   });
 
-  test('a server that comes back near the end of the limit is found', async () => {
+  test('a server that comes back within the limit of a wait is found', async () => {
     const server = await start();
     const dlock = new DLock(await open({ at: server.port }));
     await server.stop();
