@@ -60,7 +60,7 @@ func TestALockWhoseKeyIsOverwrittenIsLost(t *testing.T) {
 }
 
 // Unlock returns ErrLost even if the reply to the first copy of the release gets lost.
-func TestUnlockOfALostLockSaysSoWhateverIsLost(t *testing.T) {
+func TestUnlockOfALostLockSaysSoEvenIfItsReplyIsLost(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	p := startProxy(t, s.address())

@@ -1,4 +1,5 @@
-//! A second module, for tests: what its callbacks do while the server does something for this one.
+//! Plays another module, for tests: its callbacks, its threads, and its calls that may block. Has the server refuse to
+//! open keys, too.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int};

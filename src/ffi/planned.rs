@@ -1,4 +1,4 @@
-//! Panics that a test asks for. Debug builds have them only.
+//! Panics that a test asks for, in debug builds only.
 
 use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! A user with the permission to lock and no other locks the keys that are its own, and does nothing else.
+//! A user whose only permission is to lock can lock its own keys in every way, and can do nothing else.
 
 use std::collections::BTreeSet;
 

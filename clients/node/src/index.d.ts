@@ -272,8 +272,8 @@ export declare class DLock {
   /**
    * Runs the routine at most once in each period, on all machines together: start it on all of them at about the same
    * time. The lock is the memory: it stays for nine tenths of the period, counted from the start of the run by the
-   * server's clock. The last tenth is for starts that come earlier than the last time, so clocks may differ. A routine
-   * that fails, and a program that dies, have run, except with `retryFailed`. Does not wait, unless `wait` is given.
+   * server's clock. The next start may come early by the last tenth, so clocks may differ. A routine that fails, and a
+   * program that dies, have run, except with `retryFailed`. Does not wait, unless `wait` is given.
    *
    * @param period milliseconds, 1000 or more
    * @returns whether it ran here. false: it has run in this period, or runs now

@@ -19,8 +19,8 @@ const SHORTEST = 1000;
 const PAUSE = 200;
 
 /**
- * How long the lock of a run stays: nine tenths of the period. The rest is for starts that come earlier than the last
- * one: clocks that differ, a busy machine, and the day of 23 hours.
+ * How long the lock of a run stays: nine tenths of the period. The next start may come early by the rest: clocks
+ * differ, the last start was late on a busy machine, or the day had 23 hours.
  *
  * @param {unknown} period ms
  */

@@ -182,7 +182,7 @@ withEachClient(({ key, run, open }) => {
     assert.equal(await lock.release(), false);
   });
 
-  test('a lock that lapsed was not released', async () => {
+  test('an extension tells a lock that was lost from one that was released', async () => {
     const dlock = new DLock(await open());
     const lapsed = await dlock.acquire(key('lapsed'), { lease: 100 });
     await reasonOf(lapsed.signal);

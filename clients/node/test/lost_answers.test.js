@@ -157,7 +157,7 @@ withEachClient(({ open }) => {
     await server.stop();
   });
 
-  test('a release of a lost lock says so, whatever is lost', async () => {
+  test('a release of a lost lock says so, even if its reply is lost', async () => {
     const server = await start();
     const line = await wire(server.port);
     const dlock = new DLock(await open({ at: line.port }));

@@ -44,7 +44,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     /** How long a wait pauses while another kind of lock has the key, in microseconds. */
     private const PAUSE = 100000;
 
-    /** The shortest lease in ms: both sides count whole ms, so that nothing is certain of 2. */
+    /** The shortest lease in ms: both sides count whole ms, so that nothing is certain of a lease of 2 ms. */
     private const SHORTEST = 3;
 
     /** The process of each key that has a state. */
@@ -401,8 +401,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     }
 
     /**
-     * The hold of a key on this server. A key that was acquired where the server has another address, or before a failover,
-     * has the token under that name: then the server says whether the owner holds the lock here.
+     * The hold of a key on this server. A key that was acquired before a failover, or in a process that reaches this
+     * server at another address, has no token under this address: the server says whether the owner holds the lock.
      *
      * @return Hold|null
      */

@@ -89,7 +89,7 @@ async def test_a_session_is_lost_as_soon_as_its_connection_ends(kit: Kit, client
     assert took.is_within(5), "no lease of 30 seconds has to pass"
 
 
-async def test_a_watched_session_is_released_on_its_connection(kit: Kit, client: redis.Redis) -> None:
+async def test_the_release_of_a_watched_session_is_no_loss(kit: Kit, client: redis.Redis) -> None:
     lock = kit.lock("job")
     for _ in range(3):
         assert await lock.acquire()

@@ -71,7 +71,7 @@ async def test_a_release_whose_reply_is_lost_is_no_error(
     assert not client.exists("job")
 
 
-async def test_a_release_of_a_lost_lock_is_an_error_whatever_is_lost(
+async def test_a_release_of_a_lost_lock_is_an_error_even_if_its_reply_is_lost(
     kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
 ) -> None:
     lock = kit.lock("job", client=client_by_proxy, timeout=0.3)

@@ -127,7 +127,7 @@ class LocksTest < Minitest::Test
     assert_raises(Dlock::Lost) { hold.release }
   end
 
-  def test_a_release_of_a_lost_lock_is_an_error_whatever_is_lost
+  def test_a_release_of_a_lost_lock_is_an_error_even_if_its_reply_is_lost
     [0.3, 60].each do |lease|
       losing("DLOCK.RELEASE") do |url, lost|
         hold = Dlock.new(url).lock(key, lease: lease, renew: false)

@@ -178,7 +178,7 @@ Examples:
 pub const UNINSTALL: &str = "\
 Works on one server: with replicas, on the primary first, and then on each replica. Deletes its locks, and writes an AOF
 that a server without the module can load. Then prints what is left to do on the machine: the files to edit while the
-server is down. Stop the programs that take locks before.
+server is down. Before this, stop the programs that take locks.
 
 Exit code: 0 its files do not need the module; 1 they still do (with --check, as long as the server has the module); 64
 the command line is invalid, 69 the server does not answer or refuses.";

@@ -93,7 +93,7 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gather {
     pub began: Duration,
-    /// The time by which a server must answer. A server that has not counts as failed.
+    /// The time by which a server must answer. A server that has not answered then counts as failed.
     pub until: Duration,
     /// The time after which lower tokens are raised, if a majority has granted different ones. Until then, the servers
     /// that have not answered may still make up a majority with one token.

@@ -1,4 +1,4 @@
-//! Puts the tables of the figures that are kept into `docs/comparison.md` and `docs/quorum.md`.
+//! Puts the tables of the kept figures into `docs/comparison.md` and `docs/quorum.md`.
 
 use std::fs;
 use std::path::Path;

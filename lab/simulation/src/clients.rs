@@ -18,7 +18,7 @@ pub struct Client {
     pub sessions: [Option<Session>; 2],
     /// How many ids it has used for sessions before.
     ids: usize,
-    /// Until then it hangs, or is cut off, in µs of the true time.
+    /// The time until which it hangs or is cut off, in µs of the true time.
     pub silent_until: u64,
 }
 
@@ -26,7 +26,7 @@ pub struct Client {
 #[derive(Clone, Copy, Debug)]
 pub struct Session {
     pub bond: Named,
-    /// How long it lasts at least, in µs of the true time.
+    /// The time until which it lasts at least, in µs of the true time.
     pub until: u64,
     /// When the next heartbeat is sent.
     pub next_beat: u64,

@@ -364,7 +364,7 @@ fn renew(random: &mut Random, situation: &Situation, who: usize) -> Call {
     let renewal =
         Renewal { client: 0, owner, mode: mode(random), lease, fence, binds, named: named(random).filter(|_| binds) };
     let short = Renewal { lease: Lease::For(1 + random.below(299)), binds: false, named: None, ..renewal };
-    // A short lease is sent only if no hold would get it: a bound one refuses it.
+    // A short lease is sent only if no hold would get it, for example because the hold is bound.
     let is_short = random.one_in(3) && !situation.model.would_shorten(key, short);
     Call::Renew(key, if is_short { short } else { renewal })
 }

@@ -52,7 +52,7 @@ async fn credentials_are_asked_for_before_each_connection() {
 
 /// The hold is renewed by a task, which the panic must not end.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_panics_once_costs_no_lock() {
+async fn a_provider_that_panics_at_once_or_later_costs_no_lock() {
     let (server, mut admin) = Server::start().with_client();
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();

@@ -35,7 +35,7 @@ async fn waiters_are_served_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_client_sends_nothing_to_the_others_and_a_ping_now_and_then_to_the_gate_server() {
+async fn a_waiting_client_does_not_poll_and_pings_the_gate_server_now_and_then() {
     let (servers, client) = servers_and_client(3);
     let guard = in_time(client.acquire("job")).await.expect("a lock");
     servers.iter().for_each(|server| soon("it is held there", || server.holders("job") == [guard.owner()]));

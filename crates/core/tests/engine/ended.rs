@@ -76,7 +76,7 @@ fn the_lowest_numbers_of_ended_sessions_are_given_in_order() {
     assert_eq!(summary(&mut server, &Detail::Summary), (LockMode::Shared, 100, 100));
 }
 
-/// The number of sessions is larger than that which one search looks at.
+/// Thousands of sessions are more than one search looks at.
 #[test]
 fn the_lowest_number_of_thousands_of_ended_sessions_is_given() {
     const SESSIONS: usize = 3000;

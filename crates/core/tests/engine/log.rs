@@ -23,7 +23,7 @@ fn a_shorter_log_keeps_the_newest_entries() {
 }
 
 #[test]
-fn names_are_cut_and_an_entry_with_a_cut_key_names_no_client() {
+fn names_are_cut_and_a_delete_of_a_key_that_may_be_cut_names_no_client() {
     let mut server = logging(100);
     let (key, longer) = ("k".repeat(CUT), "k".repeat(CUT + 1));
     assert!(is_granted(&server.acquire_bound(&key, 1, Want::Exclusive, 7)));
@@ -34,7 +34,7 @@ fn names_are_cut_and_an_entry_with_a_cut_key_names_no_client() {
     server.disconnect(7);
     let entries: Vec<_> = server.engine.log().entries().collect();
     assert!(entries.iter().all(|entry| entry.key.as_deref() == Some(key.as_bytes()) && entry.db == Some(0)));
-    // The bindings of a key are found only by its whole name.
+    // The bindings of a key are found only by its whole name, and a name of 128 bytes may have been cut.
     let clients: Vec<_> = entries.iter().map(|entry| (entry.event, entry.client.as_ref().map(|(id, _)| *id))).collect();
     let by_seven = (LogEvent::SessionEnd, Some(ClientId(7)));
     assert_eq!(clients, [by_seven, by_seven, (LogEvent::Delete, None), (LogEvent::Delete, None)]);

@@ -251,8 +251,8 @@ impl World {
         match fault {
             Fault::Crash { server, down } if self.servers[server].is_up => {
                 let this = &mut self.servers[server];
-                // A server may lose its token clock only if its restart takes longer than clocks that agree are apart,
-                // which is less than the longest lease.
+                // A server may lose its token clock only if its restart takes longer than the agreed difference between
+                // clocks, which is less than the longest lease.
                 if this.loses == Loss::TokenClock && down < self.plan.longest_lease {
                     return;
                 }

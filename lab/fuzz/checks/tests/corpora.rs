@@ -58,7 +58,7 @@ fn play_all(directory: &Path, check: fn(&[u8])) -> usize {
 
 /// Every command with up to three of these words, options and values for them, and the same behind an owner.
 #[test]
-fn every_few_words_are_read_the_same_way() {
+fn short_calls_are_read_as_the_plain_parser_reads_them() {
     const WORDS: [&str; 22] = [
         "",
         "x",

@@ -8,8 +8,8 @@ use crate::{Bond, Extras, Lease, Mode};
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Puts holds of consecutive owners, new ones or not, with deadlines that are `step` apart. Two holds have one
-    /// token.
+    /// Puts holds of consecutive owners, new ones or not, with deadlines that are `step` apart. Two owners
+    /// share each token.
     Put { first: u64, count: u64, deadline: u64, step: u64 },
     /// Removes the holds of consecutive owners.
     Remove { first: u64, count: u64 },

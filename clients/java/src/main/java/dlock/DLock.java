@@ -80,8 +80,8 @@ public final class DLock implements Lock {
     /**
      * Runs the work at most once in each period, on all machines together: start it on all of them at about the same
      * time. The lock is the memory: it stays for nine tenths of the period, counted from the start of the run by the
-     * server's clock. The last tenth is for starts that come earlier than the last time, so clocks may differ. Work that
-     * fails, and a program that dies, have run. Does not wait, and does not count entries of the thread.
+     * server's clock. The next start may come early by the last tenth, so clocks may differ. Work that fails, and a
+     * program that dies, have run. Does not wait, and does not count entries of the thread.
      *
      * @param period 1 second or longer
      * @param work called with the hold, which is renewed meanwhile as its lease says

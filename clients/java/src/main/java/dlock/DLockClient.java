@@ -94,8 +94,8 @@ public final class DLockClient implements AutoCloseable {
     /**
      * Opens a session: one heartbeat for all locks that are acquired with {@link Lease#of(Session)}.
      *
-     * @param timeout the server frees all of its locks so long after the last heartbeat; 300 ms to one hour. A heartbeat
-     *     is sent whenever a third of it has passed
+     * @param timeout how long after the last heartbeat the server frees all of its locks; 300 ms to one hour. A
+     *     heartbeat is sent whenever a third of it has passed
      * @throws UnavailableException no server answers within a second
      */
     public Session openSession(Duration timeout) {

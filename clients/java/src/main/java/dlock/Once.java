@@ -18,8 +18,8 @@ final class Once {
     private Once() {}
 
     /**
-     * Returns how long the lock of a run stays: nine tenths of the period. The rest is for starts that come earlier than
-     * the last one: clocks that differ, a busy machine, and the day of 23 hours.
+     * Returns how long the lock of a run stays: nine tenths of the period. The next start may come early by the rest:
+     * clocks differ, the last start was late on a busy machine, or the day had 23 hours.
      */
     static Duration keptFor(Duration period) {
         if (period.toMillis() < SHORTEST_MILLIS) {

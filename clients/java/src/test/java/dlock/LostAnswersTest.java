@@ -200,7 +200,7 @@ final class LostAnswersTest {
     }
 
     @Test
-    void a_release_of_a_lost_lock_says_so_whatever_is_lost() throws Exception {
+    void a_release_of_a_lost_lock_says_so_even_if_its_reply_is_lost() throws Exception {
         try (TestServer server = TestServer.start();
                 Proxy proxy = new Proxy(server);
                 DLockClient client = DLockClient.connect(proxy.url())) {

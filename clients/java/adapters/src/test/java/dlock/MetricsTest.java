@@ -121,7 +121,7 @@ final class MetricsTest {
     }
 
     @Test
-    void a_registry_has_them_once_and_each_has_them() throws Exception {
+    void each_registry_has_the_meters_once() throws Exception {
         MeterRegistry one = new SimpleMeterRegistry();
         CompositeMeterRegistry all = new CompositeMeterRegistry();
         DLockMetrics metrics = new DLockMetrics();
@@ -138,7 +138,7 @@ final class MetricsTest {
     }
 
     @Test
-    void prometheus_reads_them() throws Exception {
+    void prometheus_reads_the_meters() throws Exception {
         PrometheusMeterRegistry registry = new PrometheusMeterRegistry(PrometheusConfig.DEFAULT);
         DLockMetrics metrics = new DLockMetrics();
         metrics.bindTo(registry);
