@@ -244,7 +244,7 @@ fn a_lock_that_moved_still_ends_on_time() {
 }
 
 #[test]
-fn random_keys_and_sorting_do_not_trip() {
+fn randomkey_keys_sort_mget_and_debug_treat_a_lock_as_a_key_of_its_own_type() {
     let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     assert_eq!(client.text("RANDOMKEY"), "k");

@@ -58,7 +58,7 @@ func Start(t testing.TB, options ...string) *Server {
 // Address returns where clients connect: host and port.
 func (s *Server) Address() string { return net.JoinHostPort("127.0.0.1", s.port) }
 
-// URL returns the same as a URL.
+// URL returns the address as a URL.
 func (s *Server) URL() string { return "redis://" + s.Address() }
 
 // Advance moves the server's clock on: leases that end meanwhile have ended, and whoever waits for them has the lock.

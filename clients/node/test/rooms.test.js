@@ -1,6 +1,6 @@
 /**
- * Tests without a server: the sources that decide (`room` in play.js loads one) know no clock and no socket; what they
- * decide about the holds of a session.
+ * Tests, without a server, of the sources that decide and know no clock and no socket. `room` in play.js loads one of
+ * them.
  */
 
 import assert from 'node:assert/strict';

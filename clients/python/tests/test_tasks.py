@@ -102,7 +102,7 @@ async def test_the_lock_stays_for_nine_tenths_of_the_period(kit: Kit, client: re
         assert time.monotonic() - began >= 3.6
 
 
-async def test_a_failure_has_run_unless_it_may_be_repeated(kit: Kit, client: redis.Redis) -> None:
+async def test_a_run_that_fails_counts_unless_it_may_be_repeated(kit: Kit, client: redis.Redis) -> None:
     for retry, left in ((False, STAYS), (True, [-2])):
         client.flushall()
         fails = decorated(kit, "once", lambda: 1 / 0, "report", DAY, retry_failed=retry)
@@ -229,7 +229,7 @@ async def test_a_canceled_task_releases(client: redis.Redis) -> None:
         assert not info(client, "job")
 
 
-async def test_a_lock_stays_at_least_so_long(kit: Kit, client: redis.Redis) -> None:
+async def test_a_released_lock_stays_for_the_time_of_at_least(kit: Kit, client: redis.Redis) -> None:
     for settings in ({}, {"timeout": 20, "auto_renewal": True}, {"timeout": 20, "reentrant": True}):
         lock = kit.extra("job", at_least=600, **settings)
         assert await lock.acquire()
@@ -258,7 +258,7 @@ async def test_a_short_lease_is_renewed_and_stays(kit: Kit, client: redis.Redis)
     assert await is_lost(lost, 5), "although its lease would last for minutes"
 
 
-async def test_after_that_time_a_release_frees_it(kit: Kit, client: redis.Redis) -> None:
+async def test_after_the_time_of_at_least_a_release_frees_the_lock(kit: Kit, client: redis.Redis) -> None:
     lock = kit.extra("job", at_least=0.5, timeout=20)
     assert await lock.acquire()
     await asyncio.sleep(0.6)

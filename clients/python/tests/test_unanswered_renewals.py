@@ -115,7 +115,7 @@ async def test_a_cancelled_renewal_counts_as_executed(kit: Kit, server: Server) 
     server.thaw()
 
 
-async def test_a_renewal_that_comes_late_shortens_no_longer_claim(kit: Kit, client: redis.Redis) -> None:
+async def test_a_claim_is_no_longer_than_a_late_renewal_leaves(kit: Kit, client: redis.Redis) -> None:
     """A copy of the renewal was confirmed meanwhile, and a longer one after that."""
     way = Delay()
     try:
@@ -148,7 +148,7 @@ async def test_an_entry_does_not_forget_a_renewal_that_comes_late(kit: Kit, clie
         way.close()
 
 
-async def test_a_renewal_of_the_watch_that_comes_late_shortens_no_longer_claim(kit: Kit, client: redis.Redis) -> None:
+async def test_a_claim_is_no_longer_than_a_late_renewal_of_the_watch_leaves(kit: Kit, client: redis.Redis) -> None:
     way = Delay()
     try:
         lock = kit.extra("job", client=kit.client_of(way.address, **HASTY), timeout=9, auto_renewal=True)

@@ -38,7 +38,7 @@ class LivesTest < Minitest::Test
     refute life.claims?(1799)
   end
 
-  def test_without_an_answer_it_is_certain_for_as_long_as_it_was
+  def test_a_heartbeat_without_an_answer_does_not_change_the_certain_end
     life = opened
     life.sends(300)
     life.cut(450)
@@ -72,7 +72,7 @@ class LivesTest < Minitest::Test
     assert kept(life).claims?(1197)
   end
 
-  def test_a_hold_that_is_not_bound_any_more_is_certain_for_as_long_as_it_was
+  def test_heartbeats_do_not_change_the_certain_end_of_an_unbound_hold
     life = opened
     hold = kept(life)
     hold.unbind(life.until)

@@ -33,7 +33,7 @@ pub enum Reply {
     Either,
     Nil,
     Ok,
-    /// An error that begins so.
+    /// An error that begins with this text.
     Error(&'static str),
     /// The replies of a transaction.
     All(Vec<Reply>),
@@ -185,7 +185,7 @@ impl Model {
         Reply::AtLeast(i64::try_from(bound).unwrap_or(i64::MAX))
     }
 
-    /// Before a command looks at its keys, those are served whose turn has come there.
+    /// Serves the requests for these keys whose turn has come, before a command looks at the keys.
     fn begin(&mut self, keys: &[KeyNo], owner: Who) {
         self.naive.begin_command(keys, owner);
         self.serve_keys(keys);
@@ -425,7 +425,7 @@ impl Model {
         }
     }
 
-    /// Returns whether this renewal would give a hold a lease that ends soon.
+    /// Returns whether this renewal, whose lease is short, would renew a hold. `MINTOKEN` is left out.
     pub fn would_shorten(&self, key: KeyNo, renewal: Renewal) -> bool {
         let plain = Renewal {
             fence: if let Fence::Is(token) = renewal.fence { Fence::Is(token) } else { Fence::Any },

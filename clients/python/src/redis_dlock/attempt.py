@@ -43,7 +43,7 @@ class Attempt:
         self._old = lease / 3 if old is None else old
         # Whether a server said that the lock is held by another; whether one answered at all.
         self._is_refused = self._is_answered = False
-        # When the copies were sent whose answer was not read, by number; and the renewals of the grant.
+        # When commands were sent, by their numbers: copies whose answer was not read, and renewals of the grant.
         self._open: dict[int, float] = {}
         self._renewals: dict[int, float] = {}
         self._number = 0

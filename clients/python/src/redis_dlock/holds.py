@@ -133,7 +133,7 @@ class Hold(Generic[C]):
 
 
 class _Thread:
-    """Stands for a thread: thread ids are given again."""
+    """Stands for a thread, because a later thread may get the same thread id."""
 
 
 _threads = threading.local()
@@ -202,7 +202,8 @@ class _Memory(Generic[C]):
         return found[0] if found else None
 
     def add(self, hold: Hold[C], *, alone: bool) -> list[Hold[C]]:
-        """Remembers a hold of the caller. Returns those that it replaces. `alone`: none of the caller's can be left."""
+        """Remembers a hold of the caller. Returns those that it replaces. `alone`: the new hold proves that no older
+        one of the caller is left."""
         caller = self._caller()
         old = [
             each for each in list(self._entries)

@@ -26,7 +26,7 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
 }
 
 /// How many steps a comparison may take for each byte of the pattern and of the text. A pattern that needs more does
-/// not match. Only patterns with repeated parts need more, on texts that repeat them, too.
+/// not match. More steps are needed only if parts of the pattern repeat, and the text repeats them, too.
 const MOST_STEPS: usize = 32;
 
 enum Step {

@@ -88,7 +88,7 @@ impl Nodes {
         Ok((replies.pop().unwrap_or(Value::Nil), link))
     }
 
-    /// Does the same for several commands at once: see [`Link::ask_all`].
+    /// Does what `call` does, for several commands at once: see [`Link::ask_all`].
     pub async fn call_all(
         &self,
         key: &[u8],
@@ -100,7 +100,7 @@ impl Nodes {
         self.call_at(key, commands, lane, within, rest, &InFlight::default()).await
     }
 
-    /// Does the same, and records the connection in `at`.
+    /// Does what `call_all` does, and records the connection in `at`.
     pub async fn call_at(
         &self,
         key: &[u8],

@@ -135,7 +135,7 @@ impl How {
         line
     }
 
-    /// Returns the request with its times counted from the present.
+    /// Returns the request with an absolute `MINTOKEN`, for the command: a history has it relative to the clock.
     pub(super) fn from(self, now_us: u64) -> How {
         How { min_token: if self.min_token == 0 { 0 } else { now_us + self.min_token }, ..self }
     }

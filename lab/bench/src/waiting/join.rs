@@ -58,7 +58,7 @@ impl Joining {
     }
 }
 
-/// Microseconds of server CPU a join. All leave the queue again.
+/// Returns the microseconds of server CPU per join. All clients leave the queue again.
 fn round(crowd: &mut [Joining], line: fn(&Joining) -> &Request, control: &mut Connection) -> Result<f64, Error> {
     let before = control.cpu_seconds()?;
     for one in crowd.iter_mut() {

@@ -279,7 +279,7 @@ fn lease(words: &Words<'_>) -> Option<Lease> {
     words.number("PX").map(Lease::For)
 }
 
-/// Returns the request that this command repeats or records. Its id is told by the last byte.
+/// Returns the request that this command repeats or records. The last byte of its id is its number.
 fn asked(words: &Words<'_>, command: Command) -> Option<Asked> {
     Some((command, words.value("REQUEST")?.bytes().last()?))
 }

@@ -67,7 +67,7 @@ impl Run {
             .for_each(|belief| belief.until = now + timeout);
     }
 
-    /// The client has a session on this server before it names one there.
+    /// Opens a session on this server, unless the client has one there: its next command names the session.
     pub(super) fn have_session(&mut self, client: usize, node: usize, server: usize) {
         if self.clients.all[client].sessions[node].is_none_or(|session| session.bond.server != server) {
             self.open(client, node, server);
@@ -170,7 +170,8 @@ impl Run {
         }
     }
 
-    /// A client with another user beats a session of that id, and closes it: it has no part in the session of the first.
+    /// `client` sends a heartbeat for the session of `with`, whose user is another, and closes it. Neither may have an
+    /// effect on that session.
     pub(super) fn meddle(&mut self, client: usize, with: usize) {
         if user_of(client) == user_of(with) {
             return;

@@ -70,12 +70,12 @@ impl<T> Engine<T> {
         &mut self.parts.outbox.log
     }
 
-    /// Returns the token clock, and the rest of large locks.
+    /// Returns the token clock, and the parts of large locks that are still to be freed.
     pub fn memory(&self) -> &Memory {
         &self.parts.memory
     }
 
-    /// Returns the token clock, and the rest of large locks, for effects to change.
+    /// Returns the token clock, and the parts of large locks that are still to be freed, for effects to change.
     pub fn memory_mut(&mut self) -> &mut Memory {
         &mut self.parts.memory
     }

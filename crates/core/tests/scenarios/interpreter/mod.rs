@@ -93,7 +93,7 @@ impl Interpreter {
         let mut said = self.dispatch(command, &mut words);
         assert_eq!(words.next(), None, "left over in {line}");
         for key in self.space.take_unlinked() {
-            // The module tells the engine only of locks that have a record, too.
+            // The module, too, tells the engine only of locks that have a record.
             if self.engine.remembers(name(&key)) {
                 self.engine.input(Input::Removed(name(&key)), self.space.now());
             }

@@ -32,7 +32,7 @@ impl Etcd {
                     self.keeper.abort();
                     (self.lease, self.keeper) = session(&mut self.client).await?;
                 }
-                // A server is gone or takes too long. Asked again with the same lease, it goes on where it was.
+                // A server is gone or takes too long. A request that is repeated with the same lease keeps its place.
                 Err(_) if tries < TRIES => {}
                 answer => break answer?,
             }

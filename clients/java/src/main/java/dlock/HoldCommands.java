@@ -48,7 +48,7 @@ final class HoldCommands {
         return each(at, this::checkOf);
     }
 
-    /** The same, but repeats unanswered commands. */
+    /** Asks for the milliseconds that are left, and repeats unanswered commands. */
     CompletableFuture<Long> check(Deadline giveUp) {
         return each(name -> core.repeat(name, checkOf(name), giveUp).thenApply(answer -> answer.reply));
     }
@@ -70,7 +70,7 @@ final class HoldCommands {
                 acknowledged(taken, millis).whenComplete((renewed, failed) -> taken.giveBack()));
     }
 
-    /** The same. {@code onOther}: on another connection than the shared one, which may lead to a server that hangs. */
+    /** Renews the hold. {@code onOther}: not on the shared connection, which may lead to a server that hangs. */
     CompletableFuture<Long> renewed(boolean onOther, long millis) {
         return !onOther || request.replicas != null
                 ? renew(null, millis)
@@ -133,7 +133,7 @@ final class HoldCommands {
         return leaveTo(names, millis);
     }
 
-    /** The same for some of the names. */
+    /** Sets the lease of some of the names, with repeats. Completes with whether all of these were held. */
     CompletableFuture<Boolean> leaveTo(List<String> some, long millis) {
         List<CompletableFuture<Boolean>> all = new ArrayList<>();
         some.forEach(name -> all.add(core.repeat(name, renewalOf(name, millis), core.patience())
@@ -183,8 +183,9 @@ final class HoldCommands {
     }
 
     /**
-     * The same, once. A thread that still holds the other side of a lock for readers and writers may have acquired this
-     * side again under the same owner: as long as the owner has a hold of the name, the release is put off.
+     * Releases such a hold once. A thread that still holds the other side of a lock for readers and writers may have
+     * acquired this side again under the same owner: as long as the owner has a hold of the name, the release is put
+     * off.
      */
     private void releaseLate(long pause) {
         Futures.after(pause).thenRun(() -> {

@@ -113,7 +113,7 @@ final class LostAnswersTest {
     }
 
     @Test
-    void a_release_without_an_answer_ends_in_time_and_goes_on_behind() throws Exception {
+    void a_release_without_an_answer_ends_in_time_and_continues_in_the_background() throws Exception {
         for (Function<Duration, Lease> kind : KINDS) {
             try (TestServer server = TestServer.start(); DLockClient client = impatient(server)) {
                 Hold hold = client.lock("job").withLease(kind.apply(LONG)).acquire();

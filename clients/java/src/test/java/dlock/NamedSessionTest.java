@@ -382,7 +382,7 @@ final class NamedSessionTest {
         holds.get(0).lose("for this test", null);
         soon("it is free", () -> server.isFree("job:0"));
         assertTrue(session.isOpen() && holds.get(1).isHeld() && !server.isFree("job:1"));
-        // The same holds if no server answers for a while.
+        // A lost hold is released even if no server answers for a while.
         server.freeze();
         holds.get(1).lose("for this test", null);
         Thread.sleep(500);

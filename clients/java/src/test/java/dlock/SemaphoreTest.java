@@ -196,7 +196,7 @@ final class SemaphoreTest {
 
     /** Behaves as {@link java.util.concurrent.Semaphore} does, except where that would wait forever. */
     @Test
-    void no_permits_are_always_there_and_too_many_never() throws Exception {
+    void zero_permits_are_always_granted_and_too_many_never() throws Exception {
         DSemaphore permits = client.semaphore("numbers", 2);
         permits.acquire(2);
         permits.acquire(0);
