@@ -37,7 +37,7 @@ impl Waiter {
         self.id.get().is_none()
     }
 
-    /// Ends the wait. The engine is not borrowed: on some servers this sends the answer.
+    /// Ends the wait. Call it while the engine is not borrowed: on some servers, `unblock` sends the answer at once.
     pub fn end(self: Rc<Waiter>, answer: Answer) {
         self.id.set(None);
         self.answer.set(Some(answer));

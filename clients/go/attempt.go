@@ -140,8 +140,8 @@ func (a *attempt) nil(now time.Time, number int, waited bool) turn {
 	return turn{do: waits}
 }
 
-// ok takes the answer that a renewal of the grant was executed. `most`: something else ends it by then, if it is not
-// zero.
+// ok takes the answer that a renewal of the grant was executed. `most`, unless it is zero: when the grant ends at the
+// latest, by the answer to a CHECK or with its session.
 func (a *attempt) ok(now time.Time, number int, most time.Time) turn {
 	i := slices.IndexFunc(a.renewals, func(c copyOf) bool { return c.number == number })
 	if i < 0 {

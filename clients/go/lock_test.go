@@ -277,7 +277,7 @@ func TestAUnixSocket(t *testing.T) {
 	}
 }
 
-func TestADeadlineThatHasPassedIsOne(t *testing.T) {
+func TestADeadlineThatHasPassedIsInTheError(t *testing.T) {
 	t.Parallel()
 	reason := errors.New("too late")
 	ctx, cancel := context.WithDeadlineCause(context.Background(), time.Now().Add(-time.Second), reason)

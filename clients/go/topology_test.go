@@ -75,7 +75,7 @@ func TestSentinelLeadsToThePrimary(t *testing.T) {
 	replica.isFree("job")
 }
 
-func TestSentinelsThatDoNotKnowThePrimary(t *testing.T) {
+func TestSentinelsThatDoNotAnswer(t *testing.T) {
 	t.Parallel()
 	client, err := dlock.NewSentinel("main", []string{"127.0.0.1:1"})
 	if err != nil {

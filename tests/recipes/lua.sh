@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The recipes in Lua. Its numbers are exact up to 2^53 in every version; from 5.3 on they are also printed so.
+# The recipes in Lua. Its numbers are exact up to 2^53 in every version, and from 5.3 on they are printed exactly, too.
 set -euo pipefail
 . "$(dirname "$0")/expect.bash"
 

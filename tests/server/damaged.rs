@@ -124,7 +124,7 @@ fn dumps_with_random_bytes_are_refused_or_good() {
     let mut random = seeded(7);
     for dump in dumps(&mut client) {
         let whole = body(&dump);
-        // Behind the type and the module's id, where our own bytes are.
+        // The damage is behind the type and the module's id, in the module's own bytes.
         let damaged: Vec<_> = (0..1500)
             .map(|_| {
                 let mut bytes = whole.clone();

@@ -62,7 +62,7 @@ fn a_refused_request_binds_nothing() {
 }
 
 #[test]
-fn the_latest_connection_wins_and_never_two() {
+fn the_latest_connection_wins_and_no_two_are_bound() {
     let (server, mut first, mut client) = bound();
     let mut second = server.client();
     let [one, two] = [first.id(), second.id()];

@@ -14,7 +14,7 @@ const HOST = hostname().replaceAll(/[^\w.-]/g, '-') || 'host';
 
 let acquisitions = 0;
 
-/** Random bytes for many owners, and how many of them are used: to get some takes long, however few. */
+/** Random bytes for many owners, and how many of them are used: a call for few bytes takes as long as one for many. */
 const random = Buffer.alloc(1024);
 let used = random.length;
 

@@ -52,7 +52,7 @@ withEachClient(({ open }) => {
   for (const [word, waits] of [['WAIT', false], ['WAIT', true], ['DLOCK.RENEW', true]]) {
     const what = `${word} after a grant ${waits ? 'to a wait' : 'at once'}`;
 
-    /** Asks for the lock, and keeps that command back. */
+    /** Asks for the lock, and keeps the command with the word back. */
     async function asking({ line, dlock, primary }, options) {
       const holder = waits && (await dlock.acquire('job', { replicas: 0 }));
       if (!waits) line.keep(word);

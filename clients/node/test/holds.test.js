@@ -125,7 +125,7 @@ withEachClient(({ key, run, open, listen }) => {
     await server.stop();
   });
 
-  test('a session reports in time what the cap of the operator ends', async () => {
+  test('a session reports in time that the cap of the operator ends a lock', async () => {
     const server = await start();
     await server.run('CONFIG', 'SET', 'dlock.max-hold', '8000');
     const client = await open({ at: server.port });
@@ -184,7 +184,7 @@ withEachClient(({ key, run, open, listen }) => {
     await session.release();
   });
 
-  test('a lock stays at least so long', async () => {
+  test('a lock stays for the time of atLeast after its grant', async () => {
     const dlock = new DLock(await open());
     const targets = {
       [key('stays')]: (options) => dlock.acquire(key('stays'), options),
@@ -210,7 +210,7 @@ withEachClient(({ key, run, open, listen }) => {
     }
   });
 
-  test('a lock of a program that dies stays at least so long', async () => {
+  test('a lock of a program that dies stays for the time of atLeast', async () => {
     const program = `
       import { Redis } from 'ioredis';
       import { DLock } from 'redis-dlock';

@@ -101,7 +101,7 @@ async def test_a_refused_release_leaves_nothing(kit: Kit, client: redis.Redis, s
     await asyncio.to_thread(soon, "both are free", lambda: not client.exists("left", "repeated"))
 
 
-async def test_entries_are_counted_once_whatever_is_lost(
+async def test_entries_are_counted_once_even_if_replies_are_lost(
     kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
 ) -> None:
     lock = kit.extra("job", client=client_by_proxy, timeout=20, reentrant=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def test_they_are_as_the_script_writes_them() -> None:
+def test_the_modules_are_as_the_script_writes_them() -> None:
     words = [sys.executable, str(ROOT / "scripts/python-threads"), "--check"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

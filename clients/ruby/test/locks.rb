@@ -465,7 +465,7 @@ class ProfilesTest < Minitest::Test
   end
 end
 
-# Why a lock was not reached.
+# The reasons that errors without an answer give.
 class ReasonsTest < Minitest::Test
   include OnServer
 

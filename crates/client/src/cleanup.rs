@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Releases that nobody waits for, and how many of them there are. Cheap to clone.
+/// The releases in the background, and how many of them are under way. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Cleanups(Arc<watch::Sender<usize>>);
 

@@ -8,7 +8,7 @@ module Dlock
     SOON = 100
     # The pause in ms after the system had no room for a thread.
     PAUSE = 50
-    # The thread stays for so long when nothing is left to do, in ms: the next lock does not start one.
+    # How long the thread stays when nothing is left to do, in ms: the next lock does not start one.
     LINGERS = 1000
 
     def initialize

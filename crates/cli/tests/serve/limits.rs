@@ -48,7 +48,7 @@ fn requests_that_are_too_large_or_malformed_are_refused() {
 }
 
 #[test]
-fn requests_without_end_that_nobody_reads_hold_up_nobody() {
+fn endless_requests_whose_replies_nobody_reads_hold_up_nobody() {
     let server = serve(&[]);
     let before = server.memory();
     let floods: Vec<_> = (0..4).map(|_| raw(&server)).collect();

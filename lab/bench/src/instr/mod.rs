@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_brings_what_it_is_compared_with() {
+    fn contenders_that_are_asked_for_bring_those_that_they_are_compared_with() {
         let names = |only: &str| selected(&[only.to_owned()]).map(|all| all.iter().map(|c| c.name).collect::<Vec<_>>());
         assert_eq!(
             names("racquire").ok(),

@@ -46,10 +46,11 @@ pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
 /// The server's work in an interval.
 struct Window {
     pings: Sample,
-    /// Seconds of processor a second.
+    /// Processor time of the server, in seconds per second.
     cores: f64,
+    /// The time for which the server was ready and had no processor, in seconds per second.
     held_up: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     replicated: f64,
 }
 

@@ -136,13 +136,13 @@ impl Cost {
     pub fn of_each(&self, done: f64, servers: impl FnOnce() -> Usage) -> [(&'static str, f64); 6] {
         // To ask the kernel takes a while, too.
         let (elapsed, clients, servers) = (self.began.elapsed(), Usage::own(), servers());
-        let seconds = |after: f64, before: f64| (after - before) * 1e6 / done;
+        let micros_each = |after: f64, before: f64| (after - before) * 1e6 / done;
         [
             ("rate", done / elapsed.as_secs_f64()),
-            ("servers", seconds(servers.cpu_seconds, self.servers.cpu_seconds)),
-            ("servers-kernel", seconds(servers.kernel_seconds, self.servers.kernel_seconds)),
-            ("clients", seconds(clients.cpu_seconds, self.clients.cpu_seconds)),
-            ("clients-kernel", seconds(clients.kernel_seconds, self.clients.kernel_seconds)),
+            ("servers", micros_each(servers.cpu_seconds, self.servers.cpu_seconds)),
+            ("servers-kernel", micros_each(servers.kernel_seconds, self.servers.kernel_seconds)),
+            ("clients", micros_each(clients.cpu_seconds, self.clients.cpu_seconds)),
+            ("clients-kernel", micros_each(clients.kernel_seconds, self.clients.kernel_seconds)),
             ("written", (servers.written - self.servers.written) / done),
         ]
     }

@@ -30,8 +30,8 @@ pub(crate) struct Sessions {
     ended: BTreeMap<SessionKey, EndedSession>,
     /// How many sessions were ever added to `ended`: a record that has seen this count has none to look for.
     ends_generation: u64,
-    /// The ended session of which a piece was done last: the one behind it is next.
-    next_ended: Option<SessionKey>,
+    /// The ended session of which a piece was done last: the session behind it is next.
+    last_ended: Option<SessionKey>,
     /// Bindings that are not valid any more and the lock that they were on, to be freed a piece at a time.
     discarded: Vec<(RecordId, SessionHolds)>,
     /// Named sessions that have ended, for which requests wait that must be answered.
@@ -77,7 +77,7 @@ impl Sessions {
             locks: HashMap::with_hasher(hasher),
             ended: BTreeMap::new(),
             ends_generation: 0,
-            next_ended: None,
+            last_ended: None,
             discarded: Vec::new(),
             orphaned: Vec::new(),
             sent_away: 0,
@@ -103,7 +103,7 @@ impl Sessions {
         !self.discarded.is_empty()
     }
 
-    /// Returns the generation that a record has seen when it is checked now.
+    /// Returns the generation to store in a record that is checked now.
     pub(crate) fn ends_generation(&self) -> u64 {
         self.ends_generation
     }
@@ -179,10 +179,10 @@ impl Sessions {
 
     /// Returns the ended session whose turn it is.
     pub(crate) fn next_ended(&mut self) -> Option<SessionKey> {
-        let behind = self.next_ended.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.last_ended.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.ended.range((behind, Bound::Unbounded)).next().or_else(|| self.ended.first_key_value());
-        self.next_ended = next.map(|(key, _)| *key);
-        self.next_ended
+        self.last_ended = next.map(|(key, _)| *key);
+        self.last_ended
     }
 
     /// Takes the sessions with holds on this lock that have ended with many locks, and whose end has not reached this

@@ -28,8 +28,8 @@ import java.util.function.Supplier;
 
 /**
  * Sends the commands of dlock through Lettuce: a server, Sentinel or a cluster, whatever the client is for. A connection
- * of Lettuce executes one command after the other, so each call has a connection to itself. They are made by the client,
- * with its login, database and TLS; up to 16 stay open for the next calls.
+ * of Lettuce executes one command after the other, so each call has a connection to itself. The client of Lettuce makes
+ * the connections, with its login, database and TLS; up to 16 stay open for the next calls.
  *
  * <pre>{@code
  * LettuceDriver driver = LettuceDriver.over(redisClient);
