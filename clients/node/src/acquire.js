@@ -351,7 +351,7 @@ async function firstOf(request, tries, other, late) {
 }
 
 /**
- * Releases what was granted to a repeat after the grant that counts was over.
+ * Releases a second grant: a repeat of the request gets one if the hold of the first has ended.
  *
  * @param {Request} request
  * @param {Grant} extra

@@ -108,8 +108,8 @@ final class PhpRedisDriver extends Driver
     }
 
     /**
-     * Selects the client's database once more: after a failed read, even one of the program's own, phpredis connects again in
-     * database 0, whatever `getDbNum` says.
+     * Selects the client's database once more: after a failed read, even one of the program's own, phpredis connects
+     * again in database 0, whatever `getDbNum` says.
      */
     private function select(): void
     {
@@ -118,7 +118,7 @@ final class PhpRedisDriver extends Driver
         }
         self::$databases ??= new \WeakMap();
         $said = $this->redis->getDbNum();
-        // A client that is not connected does not say it.
+        // A client that is not connected does not tell its database.
         $database = self::$databases[$this->redis] = \is_int($said) ? $said : self::$databases[$this->redis] ?? 0;
         if ($database > 0) {
             $this->allow();

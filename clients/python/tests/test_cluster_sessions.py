@@ -192,7 +192,7 @@ async def test_a_server_that_hangs_costs_only_its_locks(kit: Kit, nodes: list[No
     assert not any(node.client.keys("job:*") for node in nodes)
 
 
-async def test_a_session_ends_in_a_second_although_all_servers_hang(kit: Kit, nodes: list[Node]) -> None:
+async def test_a_close_fails_within_a_second_if_all_servers_hang(kit: Kit, nodes: list[Node]) -> None:
     own = cluster_of(kit, nodes[0])
     session, _ = await holding(kit, own, 60)
     for node in nodes:

@@ -299,7 +299,7 @@ fn many_large_sessions_that_end_together_end_in_pieces() {
 }
 
 #[test]
-fn a_role_change_stands_down_in_pieces() {
+fn a_role_change_unbinds_a_hundred_thousand_holds_in_pieces() {
     let found = least_of_three(|| {
         let server = Server::start();
         let (_session, mut client) = (session_of_many(&server), server.client());

@@ -170,7 +170,7 @@ fn acquired(client: &mut Client, request: &str) -> i64 {
     token
 }
 
-/// Plays every cell of a row as often as `DLOCK_AGENT_KILLS` says.
+/// Kills the victim during each kind of request and a hold, as often as `DLOCK_AGENT_KILLS` says.
 fn row(victim: Victim) {
     let rounds = std::env::var("DLOCK_AGENT_KILLS").map_or(2, |text| text.parse().expect("a number"));
     let (mut scene, mut random) = (Scene::new(), seeded(40));

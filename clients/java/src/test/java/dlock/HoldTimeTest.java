@@ -108,7 +108,7 @@ final class HoldTimeTest {
     }
 
     @Test
-    void a_session_reports_in_time_what_the_cap_of_the_operator_ends() throws Exception {
+    void a_session_reports_in_time_that_the_cap_of_the_operator_ends_a_lock() throws Exception {
         server.run("CONFIG", "SET", "dlock.max-hold", 8000);
         Session session = client.openSession(ms(2500));
         Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
@@ -140,7 +140,7 @@ final class HoldTimeTest {
     }
 
     @Test
-    void a_lock_stays_at_least_so_long() throws Exception {
+    void a_lock_stays_for_the_time_of_at_least_after_its_grant() throws Exception {
         DLock lock = client.lock("stays").withLease(Lease.renewed(ms(2000))).withAtLeast(ms(4000));
         long began = System.nanoTime();
         lock.lock();

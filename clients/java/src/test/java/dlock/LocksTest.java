@@ -189,7 +189,7 @@ final class LocksTest {
     }
 
     @Test
-    void a_renewed_lease_outlives_itself() throws Exception {
+    void a_renewed_lock_is_held_beyond_its_first_lease() throws Exception {
         DLock lock = client.lock("renewed").withLease(Lease.renewed(Duration.ofSeconds(2)));
         Queue<LockLostException> lost = new ConcurrentLinkedQueue<>();
         lock.onLost(lost::add);

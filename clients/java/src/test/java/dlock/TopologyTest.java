@@ -199,7 +199,7 @@ final class TopologyTest {
     }
 
     @Test
-    void a_slot_on_its_way_is_asked_for_where_it_goes() throws Exception {
+    void a_lock_of_a_migrating_slot_is_acquired_from_the_importing_node() throws Exception {
         try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
             TestServer here = cluster.with("a");
             TestServer there = cluster.without("a");
