@@ -12,8 +12,9 @@ import (
 
 // Locker returns a locker for gocron.WithDistributedLocker. A lock has the name of the job: name jobs with gocron.WithName.
 //
-// Without options, a job that is shorter than the clocks of the programs differ runs twice. [dlock.WithAtLeast] prevents
-// this: let it be longer than the clocks differ, and shorter than the time between two runs.
+// Without options, a job runs twice if the clocks of two programs differ by more than the job takes.
+// [dlock.WithAtLeast] prevents this with a time that is longer than that difference, and shorter than the time between
+// two runs.
 func Locker(client *dlock.Client, options ...dlock.Option) gocron.Locker {
 	return locker{client, options}
 }
