@@ -14,15 +14,15 @@ const freshFor = 100 * time.Millisecond
 // A Sentinel, or a node that is asked for the map, may take this time to answer.
 const askOne = 500 * time.Millisecond
 
-// directory asks servers where something is. One caller asks at a time, for all that want to know. The others wait no
-// longer than each of them may.
+// directory asks servers where something is. One caller at a time asks, and the others wait for what it learns, each
+// until its own deadline.
 type directory struct {
 	turn chan struct{}
 
 	mu sync.Mutex
-	// The servers that failed to answer, and when. They are asked last.
+	// When each server failed to answer, unless it has answered since. These servers are asked last.
 	silent map[string]time.Time
-	// When and why a search found no server that answers. Callers that queued before its end fail for the same reason.
+	// The end of the last search in which no server answered, and the reason. Callers that had queued by then fail, too.
 	failed  time.Time
 	failure error
 }
@@ -31,7 +31,8 @@ func newDirectory() directory {
 	return directory{turn: make(chan struct{}, 1), silent: map[string]time.Time{}}
 }
 
-// find asks servers, one after another, until one answers. It returns nil without asking if others found out meanwhile.
+// find asks servers, one after another, until one answers. It returns nil without asking if another caller
+// has found the answer meanwhile.
 func (d *directory) find(
 	ctx context.Context, until time.Time, isKnown func() bool, servers func() []string,
 	ask func(ctx context.Context, server string, until time.Time) error,
@@ -75,7 +76,7 @@ func (d *directory) failureSince(queued time.Time) error {
 	return nil
 }
 
-// ordered returns servers, those last that failed last.
+// ordered puts the servers that failed to answer behind the others, the latest failure last.
 func (d *directory) ordered(servers []string) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -100,7 +100,7 @@ func (h *home) bound(l *Lock, replies []any, to *seat, number int) error {
 		return nil
 	}
 	l.refused(number)
-	// The server renews nothing now, or another one has the key: the hold may be there until its lease ends.
+	// The server renews nothing now, or another server has the key: the hold may be there until its lease ends.
 	h.unbind(l, err.(ServerError), to)
 	return err
 }

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	go watchLateness()
 	ended := func() int {
 		if os.Getenv("DLOCK_SERVER") == "" {
-			return m.Run() // Only tests that need no server.
+			return m.Run() // A test that needs a server fails, and names what is missing.
 		}
 		s, err := newServer("examples")
 		if err != nil {
@@ -68,7 +68,7 @@ var late atomic.Int64
 // hands is the number of threads and processes that an operation passes through, each of which may be late.
 const hands = 3
 
-// stopwatch measures how long something takes. The delays of a busy machine do not count for the longest time.
+// stopwatch measures how long something takes, and how much of that may be delays of a busy machine.
 type stopwatch struct {
 	began        time.Time
 	late, waited time.Duration
@@ -112,7 +112,7 @@ func watchLateness() {
 	}
 }
 
-// holdForever is what a program does that is killed.
+// holdForever takes a lock and keeps it, in a process that a test kills.
 func holdForever(at string) {
 	client, err := dlock.New(at, dlock.WithSession(time.Second))
 	if err == nil {
@@ -184,7 +184,7 @@ func (s *server) signal(signal syscall.Signal) { s.process.Process.Signal(signal
 
 func (s *server) address() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
-// call sends a command over a connection of its own, and returns the reply as redis-cli prints it.
+// call sends a command over a connection of its own, and returns the reply as try does.
 func (s *server) call(words ...string) string {
 	s.t.Helper()
 	reply, err := s.try(words...)
@@ -194,7 +194,8 @@ func (s *server) call(words ...string) string {
 	return reply
 }
 
-// try returns the first line of a simple reply, or all of a longer one.
+// try returns the line of a simple reply ("+PONG", ":1", "$-1"), the text of a bulk string, or the parts of an array,
+// with spaces between them.
 func (s *server) try(words ...string) (string, error) {
 	connection, err := net.DialTimeout("tcp", s.address(), time.Second)
 	if err != nil {

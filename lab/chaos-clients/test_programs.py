@@ -1,4 +1,4 @@
-"""The programs as the run knows them: python test_programs.py"""
+"""What `programs` tells a run about a command: python test_programs.py"""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Commands(unittest.IsolatedAsyncioTestCase):
         process.stdin.close()
         ends = time.monotonic() + 20
         while not (await run.ask(do="held", worker="a"))["lost"]:
-            self.assertLess(time.monotonic(), ends, "the command has ended, and is said to believe")
+            self.assertLess(time.monotonic(), ends, "the command has ended, but still counts as a holder")
             await asyncio.sleep(0.02)
         self.assertIsNone(process.returncode)
         await run.kill()

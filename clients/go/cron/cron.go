@@ -1,5 +1,7 @@
 // Package cron lets the schedulers of robfig/cron run each job in one program, by locks of dlock.
 //
+//	import adapter "dlock.example/dlock/clients/go/cron"
+//
 //	chain := cron.NewChain(adapter.Locked(client, "report", cron.DefaultLogger, dlock.WithAtLeast(d)))
 //	scheduler.AddJob("@hourly", chain.Then(job))
 package cron

@@ -1,5 +1,7 @@
 // Package gocron lets the schedulers of gocron run each job in one program, by locks of dlock.
 //
+//	import adapter "dlock.example/dlock/clients/go/gocron"
+//
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(adapter.Locker(client, dlock.WithAtLeast(d))))
 package gocron
 

@@ -46,7 +46,7 @@ final class Debts
         }
     }
 
-    /** Sends again what is owed, until a server does not answer. */
+    /** Sends the recorded releases again, up to one that is refused or not answered. The next call sends the rest. */
     public function repay(float $most = \INF): void
     {
         if ($this->owed && $this->process === getmypid() && !$this->driver->isBusy()) {

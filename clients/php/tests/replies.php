@@ -54,8 +54,9 @@ function meaning(Redis|Predis\Client $client): string
 }
 
 /**
- * The stores repeat nothing within a call. A command that was not executed is an error of the server, or counts as
- * unanswered, and its hold is undone. A command that may have been executed is never an error of the server.
+ * What a store may make of each meaning in the table. The stores repeat nothing within a call. For them, a command that
+ * was not executed has failed with an error of the server, or is unanswered, so that they undo its hold. A command that
+ * may have been executed is always unanswered.
  */
 const MEANINGS = [
     'elsewhere' => ['unanswered', 'refused'],

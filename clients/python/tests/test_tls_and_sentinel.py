@@ -156,7 +156,7 @@ def take(lock: redis_dlock.DLock, limit: float | None) -> bool:
 
 
 def is_known(lock: redis_dlock.DLock) -> bool:
-    """Returns whether Sentinel names a primary: on a busy machine it takes a server for down now and then."""
+    """Returns whether Sentinel names a primary: on a busy machine, it counts a running server as down now and then."""
     try:
         return bool(lock.redis.ping())
     except redis.ConnectionError:

@@ -1,4 +1,4 @@
-"""Waiting is done in the server, in order, by one command, however long it takes."""
+"""Requests wait in the queue of the server, in order, however long that takes."""
 
 from __future__ import annotations
 

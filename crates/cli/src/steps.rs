@@ -59,7 +59,7 @@ pub struct AcquireOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
 
-    /// Print JSON, on a terminal too (elsewhere it always is)
+    /// Print JSON on a terminal, as in a pipe or a file
     #[arg(long, conflicts_with = "env")]
     json: bool,
 
@@ -91,7 +91,7 @@ pub struct Held {
     /// The owner, as dlock acquire and dlock info print it [default: $DLOCK_OWNER]
     owner: Option<OsString>,
 
-    /// Only the hold with this token [default: with the owner of the environment, $DLOCK_TOKEN]
+    /// Only the hold with this token [default: $DLOCK_TOKEN, if the owner is $DLOCK_OWNER]
     #[arg(long, value_name = "TOKEN")]
     token: Option<u64>,
 
@@ -111,7 +111,7 @@ pub async fn acquire(servers: &Servers, options: AcquireOptions) -> Result<u8, E
         return Err(Error::Invalid(why.to_owned()));
     }
     if options.env == Some(Lines::File) && options.name.as_bytes().iter().any(|byte| !is_plain(*byte)) {
-        let why = "--env=file: a shell would read this name as several words. --env has it in quotes";
+        let why = "--env=file writes no quotes, and this name needs them in a shell or in the file. --env writes them";
         return Err(Error::Invalid(why.to_owned()));
     }
     let client = servers.open()?;

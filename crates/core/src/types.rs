@@ -278,7 +278,7 @@ pub struct Hold {
     pub mode: Mode,
     /// The number of entries, 1 or more.
     pub count: u32,
-    /// The lease that was given last.
+    /// The lease of the last grant or renewal, or of a later re-entry with a longer one.
     pub lease: Lease,
     /// The time at which the hold lapses. It is live before that.
     pub deadline: UnixMs,
@@ -332,8 +332,8 @@ pub struct Extras {
 }
 
 impl Extras {
-    /// Returns the extras of a hold; `None` if it has none: the last request with an id, the cap, and the number, which
-    /// only shared holds have.
+    /// Returns the extras of a hold: its last request with an id, its cap, and its number, which only shared holds
+    /// have. `None` if it has none of the three.
     #[inline]
     pub fn of(request: Option<RequestId>, cap: Option<UnixMs>, slot: Option<u32>) -> Option<Box<Extras>> {
         if request.is_none() && cap.is_none() && slot.is_none() {

@@ -16,7 +16,7 @@ from .commands import Command, Target
 from .limits import LATE, TRY, Limits
 from .owners import new_request
 
-# A session whose lease is not known is asked for after this time, in seconds.
+# The age from which a grant to a session whose lease is not known is old, in seconds.
 _FIRST_LOOK = 1.0
 
 

@@ -187,4 +187,4 @@ class Election:
             try:
                 await lock.release()
             except (LockError, ResponseError, *redis_py.LOST):
-                pass  # The lease has ended, or ends it.
+                pass  # The lease has ended, or ends the term soon.

@@ -17,7 +17,8 @@ from .runs import Names, Refused
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNANSWERED = (*redis_py.LOST, ResponseError)
+# After one of these, the server may still have the lock, until its lease ends.
+_NOT_RELEASED = (*redis_py.LOST, ResponseError)
 
 
 def current_lock() -> DLock:
@@ -37,7 +38,7 @@ def locked(
     `redis` is a client, or a function that returns one. `name` may be a function, which gets the arguments of the call.
     The settings are those of `DLock`; the lock is renewed while the function runs. `otherwise` is returned if the lock
     was not granted; without it, `LockError` is raised. `LockNotOwnedError` is raised if the lock was lost while the
-    function ran. If no server answers the release, the lease ends the lock, and a warning is logged.
+    function ran. If no server answers the release, or one refuses it, the lease ends the lock, and a warning is logged.
     """
 
     def decorate(function: F) -> F:
@@ -137,7 +138,7 @@ async def _done(lock: DLock, release: Callable[[], Awaitable[None]]) -> None:
     """Releases the lock after a success."""
     try:
         await release()
-    except _UNANSWERED as error:
+    except _NOT_RELEASED as error:
         logger.warning("%s was not released: %s", lock._printed(), error)
 
 
@@ -150,7 +151,8 @@ async def _shorten(lock: DLock) -> None:
 
 
 async def _stay(lock: DLock, ends: float) -> None:
-    """Leaves the lock to a lease after a success, which must not be forgotten because no server answers for a while."""
+    """Leaves the lock to a lease until `ends`, after a success. Tries again while no server answers: a lock that ends
+    earlier lets another run follow in this period."""
     while True:
         try:
             await lock.reacquire()

@@ -44,7 +44,8 @@ class Watch:
         # Keeps no reference to the hold, so that a hold which nothing else refers to ends its watch.
         self._hold = weakref.ref(hold)
         self._session = hold.connection
-        # Whether the session must be bound to another connection, and whether a command that binds it is unanswered.
+        # `_binds`: the session must be bound to another connection. `_is_binding`: a command that binds it is under way,
+        # or was not answered.
         self._binds = self._is_binding = False
         self._stopped = False
         # Why the server refused the last look, if it did.
@@ -138,7 +139,7 @@ class Watch:
             except (ResponseError, LockError) as error:
                 if isinstance(error, ResponseError) and redis_py.wrong_type(error):
                     return await self._lose("the key is no lock any more")
-                # The server renews nothing now, or another one has the key: the hold may last until its lease ends.
+                # The server refuses, for example because it cannot write: the hold may last until its lease ends.
                 self._refused = error
                 self._beats.failed(time.monotonic(), look, binds=self._binds and not bound, executed=False)
                 continue
@@ -200,8 +201,9 @@ class Watch:
                 await self._leave(line)
 
     async def _leave(self, line: Line) -> None:
-        """Closes a connection on which binding failed. If the command that binds is not answered, the server may still
-        execute it, and the end of its connection would then release the hold: `late` of the hold keeps it open."""
+        """Closes a connection on which binding failed. If the command that binds was not answered, the server may still
+        execute it, and the end of the connection would then release the hold. Such a connection stays open, in `late`
+        of the hold, unless the watch has ended."""
         hold = self._hold()
         if hold is not None and hold.connection is not None and line.owes and line.is_open():
             hold.late.append(line)
@@ -229,7 +231,7 @@ class Watch:
 
 
 class LeaseWatch(Beating, Watch):
-    """A watch of a hold with a lease. The heart of its client does the work, for all of them."""
+    """A watch of a hold with a lease. One heart looks at all such holds of a client."""
 
     def _start(self) -> None:
         self._heart = async_heart.of(self.source())

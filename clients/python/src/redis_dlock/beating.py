@@ -73,7 +73,7 @@ class Beating:
         if isinstance(error, ResponseError) and redis_py.wrong_type(error):
             return self.lose("the key is no lock any more")
         if isinstance(error, ResponseError) and not isinstance(error, redis_py.MOVING):
-            # The server renews nothing now, or another one has the key: the hold may last until its lease ends.
+            # The server refuses, for example because it cannot write: the hold may last until its lease ends.
             self._refused = error
         self._beats.failed(time.monotonic(), look, binds=False, executed=executed)
 

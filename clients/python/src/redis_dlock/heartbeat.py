@@ -1,4 +1,4 @@
-"""When to renew a hold or to ask for it, and what is sent. Pure: reads no clock and sends nothing."""
+"""When to renew a hold, or to ask how long it lasts, and what is sent. Pure: reads no clock and sends nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .commands import Command
 from .errors import ReplicasError
 from .validity import Sent, Validity
 
-# How often a session without a timeout is asked for until its lease is known, in seconds.
+# The pause before the first look at a hold of a session whose lease is not known, in seconds.
 _FIRST_LOOK = 1.0
 # How long such a session counts as live while no server answers and its lease is not known: the default of servers, in
 # seconds.
@@ -28,14 +28,14 @@ _PART_FOR_ANSWER, _SHORTEST_LOOK, _LONGEST_LOOK = 1 / 6, 0.05, 2.0
 class Terms:
     """The terms of a watch."""
 
-    # Renews the hold; None: the watch only asks for it.
+    # Renews the hold; None: the watch only asks how long it lasts.
     renew: Callable[[], list[Command]] | None
     # Binds the hold of a session to another connection.
     bind: list[Command]
     check: list[Command]
     # The lease in seconds; None: the server's default.
     lease: float | None
-    # The hold is looked at as often as one with this lease in seconds, if it may last longer.
+    # A hold with a longer lease is looked at as often as one with this lease, in seconds.
     every: float | None
     # The earliest end that a renewal may give the lease, by `time.monotonic()`.
     stays_until: float
@@ -71,7 +71,8 @@ class Look:
 
 
 class Heartbeat:
-    """When the next look at a hold is due. A look renews it, or asks for it. Times are those of `Validity`."""
+    """When the next look at a hold is due. A look renews the hold, or asks how long it lasts. Times are those
+    of `Validity`."""
 
     def __init__(self, validity: Validity, now: float, terms: Terms) -> None:
         self.validity = validity

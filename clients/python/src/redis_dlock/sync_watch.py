@@ -67,7 +67,8 @@ class Watch:
         # Keeps no reference to the hold, so that it can go.
         self._hold = weakref.ref(hold)
         self._session = hold.connection
-        # Whether the session must be bound to another connection, and whether a command that binds it is unanswered.
+        # `_binds`: the session must be bound to another connection. `_is_binding`: a command that binds it is under way,
+        # or was not answered.
         self._binds = self._is_binding = False
         # Why the server refused the last look, if it did.
         self._refused: Exception | None = None
@@ -175,7 +176,7 @@ class Watch:
             except (ResponseError, LockError) as error:
                 if isinstance(error, ResponseError) and redis_py.wrong_type(error):
                     return self._lose("the key is no lock any more")
-                # The server renews nothing now, or another one has the key: the hold may last until its lease ends.
+                # The server refuses, for example because it cannot write: the hold may last until its lease ends.
                 self._refused = error
                 self._beats.failed(time.monotonic(), look, binds=self._binds and not bound, executed=False)
                 continue
@@ -256,8 +257,9 @@ class Watch:
                 self._leave(line)
 
     def _leave(self, line: Line) -> None:
-        """Closes a connection on which binding failed, unless the binding is unanswered and the watch goes on: it may
-        still be executed, and the end of its connection would then release the hold."""
+        """Closes a connection on which binding failed. If the command that binds was not answered, the server may still
+        execute it, and the end of the connection would then release the hold. Such a connection stays open, in `late`
+        of the hold, unless the watch has ended."""
         hold = self._hold()
         if hold is not None and hold.connection is not None and line.owes and line.is_open():
             hold.late.append(line)
@@ -287,7 +289,7 @@ class Watch:
 
 
 class LeaseWatch(Beating, Watch):
-    """A watch of a hold with a lease. The heart of its client does the work, for all of them."""
+    """A watch of a hold with a lease. One heart looks at all such holds of a client."""
 
     _heart: sync_heart.Heart | None = None
 

@@ -211,13 +211,13 @@ impl Hold {
     }
 }
 
-/// Returns the lease that servers are asked for, so that the client may count on all of its own: the clocks of a quorum
-/// drift by a hundredth and 2 ms.
+/// Returns the lease to ask servers for when a client asks for `lease`. A quorum subtracts a hundredth of its lease and
+/// 2 ms for the drift of clocks: what is left is not shorter than the client's lease.
 pub(crate) fn on_servers(lease: Duration) -> Duration {
     Duration::from_millis(u64::try_from((lease + lease / 50).as_millis()).unwrap_or(u64::MAX).saturating_add(5))
 }
 
-/// Returns the longest lease of a client, if servers are asked for at most this one.
+/// Returns the longest lease that a client may ask for, if servers are asked for at most `longest`.
 pub(crate) fn of_clients(longest: Duration) -> Duration {
     longest.saturating_sub(Duration::from_millis(6)) * 50 / 51
 }

@@ -110,7 +110,7 @@ impl World {
             Peer { stream: own, to_send, received, asked, may_end: false, has_ended: false, is_deaf: false }
         });
         let peers = peers.collect();
-        // The sender stays: new clients might come.
+        // The channel for new clients stays open, as it does while a server listens.
         let stop = async move {
             let _to = to;
             std::future::pending().await

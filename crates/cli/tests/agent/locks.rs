@@ -131,7 +131,7 @@ fn the_owner_asterisk_becomes_a_random_one() {
 }
 
 #[test]
-fn info_shows_own_holds_by_their_owners_and_others_by_a_majority() {
+fn info_shows_own_holds_with_their_owners_and_other_holds_as_a_majority_has_them() {
     let (servers, agent, mut client) = trio();
     client.nil("DLOCK.INFO k");
     let token = client.int("DLOCK.ACQUIRE k a PX 20000");

@@ -24,7 +24,7 @@ fn when_the_server_dies_the_command_gets_term() {
     assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
     assert_eq!(notes.read("ended"), "TERM\n");
     assert!(outcome.stderr.contains("cannot be renewed"), "{}", outcome.stderr);
-    // The first failed renewal does not end the command: a server may come back.
+    // The loss of the connection does not end the command: a server may come back.
     assert!(died.elapsed() > Duration::from_millis(200), "{:?}", died.elapsed());
 }
 
@@ -98,10 +98,10 @@ fn a_server_that_is_away_for_a_moment_does_not_end_the_command() {
     let (mut running, pid) = start(&server, &notes, "12s", "exec sleep 1000");
     let mut watch = server.client();
     let end = watch.end_of("job");
-    // Until a renewal is due, and a while longer.
-    watch.pass(end - 8000);
+    // The first renewal is sent 3.6 to 4 s after the grant, while the server is frozen. TERM would come after 6.9 s.
+    watch.pass(end - 8900);
     server.freeze();
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(1500));
     server.thaw();
     soon("it is renewed", || watch.end_of("job") > end);
     assert!(alive(pid) && !running.has_ended());
@@ -146,7 +146,7 @@ fn nothing_goes_on(script: &str, ignores_term: bool) {
 #[test]
 fn descendants_of_the_command_end_with_it() {
     let below = "sh -c 'trap \"echo TERM > DONE; exit 0\" TERM; echo $$ > BELOW; while :; do sleep 0.02; done'";
-    // In the foreground, in the background, and below a process that ends at once.
+    // The descendant runs in the foreground, in the background, and below a second shell. TERM ends the shells first.
     nothing_goes_on(&format!("{below}; true"), false);
     nothing_goes_on(&format!("{below} & wait"), false);
     nothing_goes_on(&format!("sh -c \"{}; true\"; true", below.replace('"', "\\\"").replace('$', "\\$")), false);

@@ -47,7 +47,7 @@ fn a_limit_holds_without_a_server_and_with_one_that_hangs() {
 }
 
 #[test]
-fn a_limit_holds_when_the_server_goes_while_it_waits() {
+fn a_limit_holds_if_the_server_fails_during_the_wait() {
     for hangs in [false, true] {
         let (mut server, mut client) = Server::start().with_client();
         client.int("DLOCK.ACQUIRE job other PX 600000");

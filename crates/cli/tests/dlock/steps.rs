@@ -156,7 +156,7 @@ fn lines_of_a_file_are_read_alike_by_a_shell_and_by_a_runner() {
     let read = format!("set -a; . {}; echo \"$DLOCK_NAME|$DLOCK_OWNER|$DLOCK_TOKEN\"; ", notes.path("lock").display());
     let sourced = shell(&server, &(read + "dlock release \"$DLOCK_NAME\""));
     assert_eq!((sourced.code, sourced.stdout), (Some(0), format!("{}|{}|{}\n", raw[0].1, raw[1].1, raw[2].1)));
-    // A name is not changed, so one that a shell reads otherwise is refused.
+    // A name is not changed, so one that would need quotes is refused.
     for name in ["a b", "it's", "$HOME", "a\nb", "#job"] {
         let refused = run(&server, &["acquire", name, "--lease", "1h", "--env=file"]);
         assert_eq!(refused.code, Some(64), "{name}: {}", refused.stderr);

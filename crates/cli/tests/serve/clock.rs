@@ -67,9 +67,9 @@ fn without_test_clock_the_clock_cannot_be_moved() {
     assert!(error.contains("--test-clock"), "{error}");
 }
 
-/// The end of the writer's wait lets the reader in, whose time is over, too.
+/// When the writer's wait ends, the reader could be granted, but its own time ends at the same moment.
 #[test]
-fn a_waiter_that_is_granted_as_its_time_is_over_gets_its_token() {
+fn a_reply_is_true_if_the_wait_ends_as_the_lock_becomes_free() {
     let (server, mut client) = moving();
     client.int("DLOCK.RLOCK job a PX 3600000");
     let [mut writer, mut reader] = in_line(&server, ["DLOCK.WLOCK job b BLOCK 60000", "DLOCK.RLOCK job c BLOCK 60000"]);
@@ -79,7 +79,7 @@ fn a_waiter_that_is_granted_as_its_time_is_over_gets_its_token() {
 }
 
 #[test]
-fn a_wait_that_ends_as_the_lease_does_has_the_reply_that_is_true() {
+fn a_reply_is_true_if_the_wait_ends_as_the_lease_does() {
     let server = serve(&[]);
     let mut client = server.client();
     for round in 0..40 {
@@ -91,7 +91,8 @@ fn a_wait_that_ends_as_the_lease_does_has_the_reply_that_is_true() {
     }
 }
 
-/// Fails unless the reply of a client that has waited says whether its owner has the lock, and is the only one.
+/// Reads the reply of a client that has waited. Fails unless it says whether the owner has the lock, and no second
+/// reply follows.
 fn is_answered_once(waiter: &mut Client, client: &mut Client, owner: &str) {
     let is_granted = waiter.read().unwrap() != Value::Nil;
     let info = lock_info(client, &format!("job OWNER {owner}"));

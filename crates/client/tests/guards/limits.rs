@@ -80,7 +80,7 @@ async fn a_limit_holds_with_a_server_that_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_holds_when_the_server_goes_while_it_waits() {
+async fn a_limit_holds_if_the_server_fails_during_the_wait() {
     for hangs in [false, true] {
         let (mut server, client) = server_and_client();
         server.client().int("DLOCK.ACQUIRE job other PX 600000");

@@ -76,7 +76,7 @@ async fn a_limit_holds_without_a_majority() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_holds_when_the_majority_goes_while_it_waits() {
+async fn a_limit_holds_if_the_majority_fails_during_the_wait() {
     for trouble in [Trouble::Killed, Trouble::Hangs] {
         for limited in [true, false] {
             let what = format!("{trouble:?} {limited}");

@@ -158,7 +158,7 @@ fn model() -> String {
     )
 }
 
-/// Returns the rates without persistence. `dlock-bench times` prints those of the other modes.
+/// Returns the rates without persistence. The ledgers have those of the other modes, too.
 pub fn pairs(ledger: &Ledger) -> String {
     let cases: Vec<(Keys, usize)> =
         Keys::ALL.into_iter().flat_map(|keys| PIPELINES.map(|pipeline| (keys, pipeline))).collect();

@@ -46,13 +46,13 @@ struct Part {
 const PARTS: [Part; 11] = [
     Part {
         name: "pairs",
-        title: "Pairs a second, as a ratio to SET NX PX + script: median (least to most of the rounds)",
+        title: "Pairs without persistence: a second, and as ratios to SET NX PX + script (medians)",
         measure: pairs::measure,
         table: tables::pairs,
     },
     Part {
         name: "readers",
-        title: "Cost beside other readers, as a ratio to the same beside one",
+        title: "Time of an operation beside other readers, us (ratio to the same beside one; medians)",
         measure: readers::measure,
         table: tables::readers,
     },

@@ -13,8 +13,8 @@ use crate::terms::Rule;
 /// 3. A step later, a newcomer that believes server 0 to be down has a hold on the last server. The newcomer is paused,
 ///    and its request to server 1 is still on its way.
 ///
-/// The clock of server 1 is behind the others by less than a lease, so that it grants the newcomer's token some steps
-/// later.
+/// The clock of server 1 is behind the others by less than a lease. For some steps, it has not passed the newcomer's
+/// token, so that server 1 still grants this very token.
 fn first(without: Option<Rule>) -> State {
     // Less than the lease, 400 ms (LEASE * STEP).
     const AHEAD_US: i64 = 350_000;
@@ -44,6 +44,6 @@ fn no_order_of_messages_breaks_a_repair() {
 }
 
 #[test]
-fn if_a_young_server_counts_for_a_repair_holds_overlap() {
+fn two_holds_overlap_if_a_repair_on_a_young_server_counts() {
     assert_eq!(visit(first(Some(Rule::YoungRepairs))), Err(Violation::Overlap));
 }

@@ -3,7 +3,7 @@ package dlock.spring.boot;
 import java.time.Duration;
 import org.springframework.boot.context.properties.ConfigurationProperties;
 
-/** The settings {@code dlock.*} of an application. Each that is absent has the default of the client's builder. */
+/** The settings {@code dlock.*} of an application. A client setting that is absent has the default of the builder. */
 @ConfigurationProperties("dlock")
 public class DLockProperties {
     /** Where the servers are. */
