@@ -159,7 +159,8 @@ async def watch_replicas(deployment: Deployment, it: dict[str, Round]) -> None:
 
 
 async def watch_servers(deployment: Deployment, it: dict[str, Round]) -> None:
-    """Writes down when servers are slow, asked directly, not by the way: one that waits for its disk answers nobody."""
+    """Writes down when servers are slow. Asks them directly, not through a `Way`: a server that waits for its disk
+    answers nobody."""
     await asyncio.gather(*(_watch(machine, it, deployment.slow) for machine in deployment.machines))
 
 

@@ -181,7 +181,7 @@ function withoutMode(options) {
 function withoutHold(options) {
   const checked = withoutMode(options);
   if (checked.session) throw new TypeError('the end of a session frees its locks: none stays for a period');
-  if (checked.atLeast !== undefined) throw new TypeError('there is no atLeast here: the period is it');
+  if (checked.atLeast !== undefined) throw new TypeError('there is no atLeast here: the lock stays for the period');
   return checked;
 }
 

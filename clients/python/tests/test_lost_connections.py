@@ -36,7 +36,7 @@ def client_by_proxy(kit: Kit, proxy: CuttingProxy) -> Any:
     return kit.client_of(proxy.address)
 
 
-async def test_an_acquisition_whose_reply_is_lost_is_had_once(
+async def test_an_acquisition_whose_reply_is_lost_is_granted_once(
     kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
 ) -> None:
     lock = kit.lock("job", client=client_by_proxy, timeout=20)

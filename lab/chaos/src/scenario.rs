@@ -31,7 +31,7 @@ pub struct Outcome {
     pub history: String,
 }
 
-/// Plays a scenario for `ms` milliseconds, and checks it. Clients are cut off where the network is the run's own.
+/// Plays a scenario for `ms` milliseconds, and checks it. The network is cut only if the run has one of its own.
 pub fn play(
     scenario: Scenario,
     (seed, ms): (u64, u64),

@@ -141,7 +141,7 @@ fn events_tell_of_waiting_grants_and_lapses() {
     // On a busy machine, the server may expire the key before the timer of the module ends the lease.
     let seen: Vec<_> = seen.iter().map(|event| event.replace("expired", "dlock.lapse")).collect();
     assert_eq!(seen, expected);
-    // A request that is refused at once has no event. A grant after a deletion has the same as any other.
+    // A request that is refused at once has no event. A grant after a deletion has the event of any grant.
     let seen = events(&server, "__keyevent@0__:*", |client| {
         client.nil("DLOCK.ACQUIRE k d");
         client.error("DLOCK.ACQUIRE k c BLOCK 0");

@@ -234,7 +234,7 @@ function optionsOf(options) {
   }
   if (acquiredExternally && !identifier) throw new Error('acquiredExternally needs an identifier');
   if (externallyAcquiredIdentifier && (identifier || acquiredExternally)) {
-    throw new Error('externallyAcquiredIdentifier is identifier with acquiredExternally: give one of both');
+    throw new Error('externallyAcquiredIdentifier is identifier with acquiredExternally: give one of them');
   }
   const all = { ...defaultTimeoutOptions, ...given(options) };
   const { lockTimeout, acquireTimeout, acquireAttemptsLimit, retryInterval } = all;

@@ -58,7 +58,8 @@ class Hold(Generic[C]):
     connection: C | None = None
     # Until when it is certain. Without a token, and of a named session, which has a binding, no lease ends it.
     validity: SharedValidity = field(default_factory=lambda: SharedValidity(0.0, 0.0, math.inf))
-    # When a cap can end the hold of a named session: the earliest time, and that of the cap that was asked for.
+    # When a cap may end the hold of a named session: the earliest possible time, and the time of the cap that was asked
+    # for.
     earliest: float = math.inf
     latest: float = math.inf
     # The number of entries; of a semaphore: of permits.
@@ -80,7 +81,7 @@ class Hold(Generic[C]):
     unsure: bool = False
     # Renews the lock, or notices its loss. Of a hold of a named session: its binding.
     watch: Any = None
-    # The hold is not released before, by `time.monotonic()`.
+    # The time before which the hold is not released, by `time.monotonic()`.
     stays_until: float = -math.inf
     # The hold's named session, on the server that granted it.
     home: Any = None

@@ -290,7 +290,8 @@ def _idle(pool: Any) -> Any:
 
 def _counts_use(pool: Any) -> None:
     """Counts a connection as in use, as redis-py does, which counts it as idle again when it is released."""
-    # Without a manager nothing is counted. The check here spares two in the recorder, which take longer than the rest.
+    # Without a manager nothing is counted. The check here saves two checks of the recorder, which take longer than all
+    # the rest.
     if recorder is not None and providers.get_observability_instance().get_provider_manager() is not None:
         name = attributes.get_pool_name(pool)
         for state, change in ((attributes.ConnectionState.IDLE, -1), (attributes.ConnectionState.USED, 1)):

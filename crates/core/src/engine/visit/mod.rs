@@ -125,7 +125,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.emit(Event::Acquire);
     }
 
-    /// Puts a hold into the lock, with its own TTL, and binds it to a session if there is one.
+    /// Puts a hold into the lock, and binds it to a session if there is one. The TTL of the key becomes the last
+    /// deadline.
     #[inline(always)]
     pub(crate) fn put(&mut self, hold: Hold, session: Option<SessionKey>) {
         if let Some(key) = session {
