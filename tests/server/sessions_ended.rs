@@ -120,7 +120,7 @@ fn other_readers_stay_and_the_last_of_them_upgrades() {
 }
 
 #[test]
-fn with_grace_the_hold_stays_for_as_long_unbound() {
+fn with_a_grace_the_hold_stays_unbound() {
     let mut ending = Ending::of("WLOCK");
     ending.killer.ok("CONFIG SET dlock.session-grace 60000");
     let [check, refused, renewed] =

@@ -153,8 +153,8 @@ async function renewedOn(request, connection, token) {
 }
 
 /**
- * Waits without a place in the queue: a connection of the package's own would not be that user's, so the client asks
- * again and again.
+ * Waits without a place in the queue, since a connection of the package's own would have another user or database than
+ * the client: the client itself asks again and again.
  *
  * @param {Request} request
  * @returns {Promise<Grant | null>} null: not granted in time
@@ -211,7 +211,7 @@ async function alive(request, connection, replies) {
 }
 
 /**
- * Whether the server answers to which a connection leads.
+ * Whether the server at the other end of a connection answers.
  *
  * @param {Request} request
  * @param {Connection} connection

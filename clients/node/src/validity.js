@@ -34,9 +34,9 @@ class Validity {
   isReleased = false;
   /** The commands without an answer. @type {Set<Sent>} */
   #open = new Set();
-  /** Whether older ones than those may still be executed. */
+  /** Whether commands that are older than those may still be executed. */
   #isOpenForGood = false;
-  /** The shortest lease since the first of them was sent. */
+  /** The shortest lease since the first command without an answer was sent. */
   #shortest;
   #sends = 0;
 

@@ -1,4 +1,4 @@
-//! A real server with the module, or `dlock serve`, held against a model, or worked for long.
+//! A real server with the module, or `dlock serve`, held against a model, or loaded for long.
 //!
 //! | file | knows |
 //! |---|---|

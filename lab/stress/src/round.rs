@@ -123,7 +123,7 @@ impl Round {
     }
 
     fn take(&mut self, step: &Step, before: Before) -> Result<When, String> {
-        let now = match step {
+        let played = match step {
             Step::Call(who, call) => {
                 let expected = self.expect(*who, call, Place::Connection)?;
                 let line = call.words(&self.model, 0);
@@ -159,7 +159,7 @@ impl Round {
             Step::Unblock(who, with_error) => return self.unblock(*who, *with_error),
             Step::Pause(meanwhile, kept) => return self.pause(meanwhile, kept.as_ref(), before),
         };
-        let (who, line, expected) = now;
+        let (who, line, expected) = played;
         self.run(who, &line, expected, before)
     }
 

@@ -37,7 +37,7 @@ pub struct Opened {
     pub log: Result<Vec<Row>, String>,
 }
 
-/// The answers of the servers that the screen needs, besides locks.
+/// The things that the screen shows besides the list of locks: the servers are asked for each only if it is shown.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Look {
     pub log: bool,

@@ -23,14 +23,14 @@ final class HoldTime {
     HoldTime atMost(Duration time) {
         if (time.toMillis() < Lease.SHORTEST_MILLIS) {
             throw new IllegalArgumentException(
-                    "a lock is held for at most " + Lease.SHORTEST_MILLIS + " ms or more, not " + time);
+                    "the longest time of a hold is " + Lease.SHORTEST_MILLIS + " ms or more, not " + time);
         }
         return new HoldTime(time.toMillis(), leastMillis);
     }
 
     HoldTime atLeast(Duration time) {
         if (time.isNegative()) {
-            throw new IllegalArgumentException("a lock stays at least 0 ms or more, not " + time);
+            throw new IllegalArgumentException("the least time of a hold is 0 ms or more, not " + time);
         }
         return new HoldTime(mostMillis, time.toMillis());
     }

@@ -124,7 +124,7 @@ final class TimeLimitsTest {
     }
 
     @Test
-    void a_wait_in_the_queue_of_a_server_that_hangs_was_refused_before() throws Exception {
+    void a_wait_in_the_queue_of_a_server_that_hangs_ends_as_refused() throws Exception {
         server.run("DLOCK.ACQUIRE", "queue", "other");
         for (DLock lock : List.of(client.lock("queue"), client.lock("queue").withLease(SESSION))) {
             Stopwatch took = new Stopwatch();
@@ -285,7 +285,7 @@ final class TimeLimitsTest {
     }
 
     @Test
-    void closing_the_client_waits_for_what_it_cleans_up_behind() {
+    void closing_the_client_waits_for_its_cleanups_in_the_background() {
         DLockClient its = server.client();
         server.freeze();
         unavailable(100, 100, () -> its.lock("close:behind").tryLock(100, TimeUnit.MILLISECONDS));
