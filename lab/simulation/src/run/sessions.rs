@@ -121,8 +121,8 @@ impl Run {
         client.silent_until = client.silent_until.max(until);
     }
 
-    /// The network is cut: the client's last heartbeats arrive, and nothing else does. No server notices that the client
-    /// is disconnected.
+    /// The network is cut: the client's last heartbeats arrive, and nothing else does. No server notices that the
+    /// client is disconnected.
     pub(super) fn cut_off(&mut self, client: usize, for_us: u64) {
         if !self.is_silent(client) {
             for Session { bond, .. } in self.clients.all[client].sessions.into_iter().flatten() {
