@@ -105,7 +105,7 @@ func spin(d time.Duration) {
 	}
 }
 
-func TestAWaitThatIsCanceledAsTheGrantComes(t *testing.T) {
+func TestAWaitThatIsCanceledAsTheGrantComesLeavesNoHold(t *testing.T) {
 	t.Parallel()
 	for name, option := range kinds() {
 		for _, late := range []time.Duration{0, 3 * time.Millisecond} {

@@ -163,7 +163,7 @@ fn replicas_refuse_to_write() {
 }
 
 #[test]
-fn a_client_of_a_replica_is_refused_whatever_it_asks() {
+fn a_replica_refuses_acquisitions_releases_and_renewals_with_any_options() {
     let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let token = client.int("DLOCK.RACQUIRE k a PX 600000 REQUEST id");

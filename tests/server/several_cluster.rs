@@ -118,7 +118,7 @@ fn a_lock_that_is_still_here_is_handed_over_in_place() {
 }
 
 #[test]
-fn a_slot_that_moves_at_once_sends_requests_after_it() {
+fn an_atomic_slot_migration_sends_requests_after_it() {
     let (cluster, from, to, mut here, mut there) = cluster();
     if !Version::of(&mut here).migrates_slots() {
         return skipped("this server has no CLUSTER MIGRATESLOTS");

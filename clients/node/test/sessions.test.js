@@ -240,7 +240,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     await session.close();
   });
 
-  test('all kinds of locks use it', async () => {
+  test('all kinds of locks use the session', async () => {
     const { session, dlock } = await opened({ timeout: 3000 });
     const permit = await dlock.semaphore(key('pool'), 5).acquire({ permits: 3 });
     const both = await dlock.acquireAll([key('a'), key('b')]);
@@ -266,7 +266,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     await assert.rejects(new DLock(client, { session }).acquire(key('new')), /it was not opened/);
   });
 
-  test('without a server it does not open', async () => {
+  test('without a server a session does not open', async () => {
     const server = await start();
     const client = await open({ at: server.port });
     const session = new Session(client);

@@ -136,7 +136,7 @@ async def test_an_extension_is_cut(kit: Kit, client: redis.Redis) -> None:
         lock.remaining
 
 
-def test_caps_that_the_server_would_refuse(client: redis.Redis) -> None:
+def test_caps_that_the_server_would_refuse_are_errors(client: redis.Redis) -> None:
     for settings in (
         {"timeout": 10, "max_hold": 5}, {"max_hold": 0.2}, {"timeout": 1, "max_hold": 0}, {"max_hold": 40_000_000}
     ):

@@ -129,7 +129,7 @@ async fn a_wait_has_the_database_of_the_connection_that_the_program_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_as_another_user_than_the_program_is_now_is_refused() {
+async fn a_wait_is_refused_if_the_program_has_logged_in_as_another_user() {
     let (server, mut admin) = Server::start().with_client();
     admin.ok("ACL SETUSER worker on >secret ~* +@all");
     let redis = redis::Client::open(url(&server)).expect("a client");
