@@ -56,8 +56,8 @@ func takeTurns(ctx context.Context, client *dlock.Client, s *server, number int,
 	work.Wait()
 }
 
-// takeTurnsForever is what the program does that the test kills. Its argument is the port of the server and the number
-// of goroutines, such as "6379 50".
+// takeTurnsForever runs in a process that the test kills. Its argument is the port of the server and the number of
+// goroutines, such as "6379 50".
 func takeTurnsForever(at string) {
 	s := &server{}
 	var number int

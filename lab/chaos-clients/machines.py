@@ -31,7 +31,7 @@ HOST = "127.0.0.1"
 SERVER = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
 COMMAND = os.environ.get("DLOCK_PROGRAM") or str(TOP / "target/release/dlock")
 PATIENCE = 30.0
-# Sentinels and nodes of a cluster take a server for dead after this time, in ms.
+# Sentinels and nodes of a cluster count a silent server as down after this time, in ms.
 DOWN_AFTER = 2000
 
 

@@ -101,8 +101,8 @@ fn middle(numbers: &mut [f64]) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// Prints what a thousand clients of the agent cost that wait for one lock. Returns the packets per second on the
-/// loopback interface, which nothing else should use.
+/// Prints what a thousand clients that wait for one lock cost the agent. Returns the packets per second on the loopback
+/// interface, which nothing else should use.
 fn waiters(servers: &[Server], agent: &Agent, mut holder: Client) -> f64 {
     holder.int("DLOCK.ACQUIRE k a PX 2000 SESSION");
     let before = agent.memory();
