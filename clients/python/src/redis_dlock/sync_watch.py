@@ -67,8 +67,8 @@ class Watch:
         # Keeps no reference to the hold, so that it can go.
         self._hold = weakref.ref(hold)
         self._session = hold.connection
-        # `_binds`: the session must be bound to another connection. `_is_binding`: a command that binds it is under way,
-        # or was not answered.
+        # `_binds`: the session must be bound to another connection. `_is_binding`: a command that binds it is under
+        # way, or was not answered.
         self._binds = self._is_binding = False
         # Why the server refused the last look, if it did.
         self._refused: Exception | None = None
