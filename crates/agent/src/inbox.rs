@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::listen::ClientReader;
 use crate::resp::{Bounds, ProtocolError, Request};
@@ -51,9 +51,9 @@ impl<R: ClientReader> Inbox<R> {
     }
 
     /// Waits for the next request: without limit for its beginning if `idle` is `None`, and for a limited time for the
-    /// rest of it.
+    /// rest of it. Empty lines are no request, and gain a silent client no time.
     pub async fn next(&mut self, idle: Option<Duration>) -> Result<Request, NoRequest> {
-        let mut limit = idle;
+        let deadline = idle.and_then(|idle| Instant::now().checked_add(idle));
         loop {
             match self.ready() {
                 Ok(Some(request)) => return Ok(request),
@@ -66,8 +66,8 @@ impl<R: ClientReader> Inbox<R> {
                 let rest = REST.min(idle.unwrap_or(REST));
                 return timeout(rest, self.rest()).await.unwrap_or(Err(NoRequest::Idle));
             }
-            let more = match limit.take() {
-                Some(limit) => timeout(limit, self.receive()).await.map_err(|_| NoRequest::Idle)?,
+            let more = match deadline {
+                Some(deadline) => timeout_at(deadline, self.receive()).await.map_err(|_| NoRequest::Idle)?,
                 None => self.receive().await,
             };
             if !more {

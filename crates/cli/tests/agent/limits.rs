@@ -145,6 +145,11 @@ fn with_idle_a_silent_client_is_disconnected() {
     let mut client = agent.client();
     assert_eq!(client.text("ECHO a"), "a");
     assert_eq!(client.closes(), []);
+    for empty in [&b"\r\n"[..], b"*0\r\n"] {
+        let mut client = agent.client();
+        client.send_raw(empty);
+        assert_eq!(client.closes(), [], "{}", empty.escape_ascii());
+    }
 }
 
 #[test]
