@@ -61,8 +61,9 @@ impl Sessions {
 
     fn list(&self, count: usize) -> Vec<Reply> {
         let sessions = self.open();
-        let mut open: Vec<_> = sessions.iter().filter(|(_, open)| !open.anchor.has_ended()).take(count).collect();
+        let mut open: Vec<_> = sessions.iter().filter(|(_, open)| !open.anchor.has_ended()).collect();
         open.sort_unstable_by_key(|(id, _)| *id);
+        open.truncate(count);
         let listed = open.into_iter().map(|(id, open)| {
             let (holds, left) = (Reply::number(open.anchor.holds().len()), Reply::number(open.left.as_millis()));
             Reply::Array(vec![Reply::bulk(USER), Reply::bulk(id.as_bytes()), holds, left])
