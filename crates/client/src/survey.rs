@@ -50,6 +50,8 @@ pub enum LogEvent {
     Cap,
     /// The session of a hold ended.
     SessionEnd,
+    /// A client released a hold that was not its own (`BREAK`).
+    Break,
     /// A key was removed while the lock was held.
     Delete,
     /// A flush removed locks.
@@ -61,13 +63,14 @@ pub enum LogEvent {
 }
 
 impl LogEvent {
-    const KNOWN: [Self; 9] = [
+    const KNOWN: [Self; 10] = [
         Self::Wait,
         Self::Timeout,
         Self::Hold,
         Self::Lapse,
         Self::Cap,
         Self::SessionEnd,
+        Self::Break,
         Self::Delete,
         Self::Flush,
         Self::Deadlock,
@@ -82,6 +85,7 @@ impl LogEvent {
             Self::Lapse => "lapse",
             Self::Cap => "cap",
             Self::SessionEnd => "session-end",
+            Self::Break => "break",
             Self::Delete => "delete",
             Self::Flush => "flush",
             Self::Deadlock => "deadlock",
@@ -132,6 +136,8 @@ pub struct LogEntry {
     pub addr: Option<String>,
     /// The name of the connection (`CLIENT SETNAME`).
     pub name: Option<Vec<u8>>,
+    /// The named session that the hold was bound to.
+    pub session: Option<Vec<u8>>,
 }
 
 impl LogEntry {
@@ -151,6 +157,7 @@ impl LogEntry {
             client: None,
             addr: None,
             name: None,
+            session: None,
         }
     }
 
@@ -172,6 +179,7 @@ impl LogEntry {
             client: fields.take("client")?,
             addr: fields.take("addr")?,
             name: fields.take("name")?,
+            session: fields.take("session")?,
         })
     }
 }

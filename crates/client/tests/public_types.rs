@@ -129,7 +129,7 @@ fn nothing_that_is_printed_shows_a_password() {
 
 #[test]
 fn known_events_are_read_and_an_unknown_one_keeps_its_name() {
-    for name in ["wait", "timeout", "hold", "lapse", "cap", "session-end", "delete", "flush", "deadlock"] {
+    for name in ["wait", "timeout", "hold", "lapse", "cap", "session-end", "break", "delete", "flush", "deadlock"] {
         let event = LogEvent::from(name);
         assert!(!matches!(event, LogEvent::Other(_)), "{name}");
         assert_eq!(event.to_string(), name);
