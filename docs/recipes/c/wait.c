@@ -26,8 +26,10 @@ int main(void) {
     long long token = number(redisCommand(line, "DLOCK.ACQUIRE recipe:wait bob PX 30000 BLOCK 60000 REQUEST 1"));
     redisFree(line);
 
-    if (token) puts("bob: granted after waiting");
-    number(redisCommand(redis, "DLOCK.RELEASE recipe:wait bob TOKEN %lld", token));
+    if (token) { /* 0: the 60 seconds are over */
+        puts("bob: granted after waiting");
+        number(redisCommand(redis, "DLOCK.RELEASE recipe:wait bob TOKEN %lld", token));
+    }
     redisFree(redis);
     return 0;
 }

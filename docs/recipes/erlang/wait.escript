@@ -9,7 +9,12 @@ main(_) ->
     Token = dlock(Line, "ACQUIRE", ["recipe:wait", "bob", "PX", 30000, "BLOCK", 60000, "REQUEST", "1"]),
     eredis:stop(Line),
 
-    say(Token =/= undefined, "bob: granted after waiting"),
+    release(Redis, Token).
+
+%% undefined: the 60 seconds are over.
+release(_, undefined) -> ok;
+release(Redis, Token) ->
+    io:format("bob: granted after waiting~n"),
     dlock(Redis, "RELEASE", ["recipe:wait", "bob", "TOKEN", Token]).
 
 connect() ->
@@ -21,6 +26,3 @@ connect() ->
 dlock(Redis, Command, Arguments) ->
     {ok, Reply} = eredis:q(Redis, ["DLOCK." ++ Command | Arguments], infinity),
     Reply.
-
-say(true, What) -> io:format("~s~n", [What]);
-say(false, _) -> ok.

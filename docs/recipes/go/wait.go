@@ -19,10 +19,10 @@ func main() {
 	token := dlock(line, "ACQUIRE", "recipe:wait", "bob", "PX", 30000, "BLOCK", 60000, "REQUEST", "1")
 	line.Close()
 
-	if token != 0 {
+	if token != 0 { // 0: the 60 seconds are over
 		fmt.Println("bob: granted after waiting")
+		dlock(client, "RELEASE", "recipe:wait", "bob", "TOKEN", token)
 	}
-	dlock(client, "RELEASE", "recipe:wait", "bob", "TOKEN", token)
 }
 
 func connect() redis.Conn {

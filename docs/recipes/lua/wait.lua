@@ -15,5 +15,7 @@ local line = redis.connect(host, port)
 local token = line:dlock_acquire("recipe:wait", "bob", "PX", 30000, "BLOCK", 60000, "REQUEST", "1")
 line:quit()
 
-if token then print("bob: granted after waiting") end
-client:dlock_release("recipe:wait", "bob", "TOKEN", token)
+if token then -- nil: the 60 seconds are over
+    print("bob: granted after waiting")
+    client:dlock_release("recipe:wait", "bob", "TOKEN", token)
+end

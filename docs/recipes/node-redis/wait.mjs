@@ -10,6 +10,8 @@ const line = await createClient({ socket: { ...address, socketTimeout: undefined
 const token = await line.sendCommand(['DLOCK.ACQUIRE', 'recipe:wait', 'bob', 'PX', '30000', 'BLOCK', '60000', 'REQUEST', '1']);
 line.destroy();
 
-if (token !== null) console.log('bob: granted after waiting');
-await redis.sendCommand(['DLOCK.RELEASE', 'recipe:wait', 'bob', 'TOKEN', String(token)]);
+if (token !== null) { // null: the 60 seconds are over
+  console.log('bob: granted after waiting');
+  await redis.sendCommand(['DLOCK.RELEASE', 'recipe:wait', 'bob', 'TOKEN', String(token)]);
+}
 redis.destroy();

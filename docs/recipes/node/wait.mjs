@@ -10,6 +10,8 @@ const line = new Redis({ ...address, commandTimeout: undefined, socketTimeout: u
 const token = await line.call('DLOCK.ACQUIRE', 'recipe:wait', 'bob', 'PX', '30000', 'BLOCK', '60000', 'REQUEST', '1');
 line.disconnect();
 
-if (token !== null) console.log('bob: granted after waiting');
-await redis.call('DLOCK.RELEASE', 'recipe:wait', 'bob', 'TOKEN', token);
+if (token !== null) { // null: the 60 seconds are over
+  console.log('bob: granted after waiting');
+  await redis.call('DLOCK.RELEASE', 'recipe:wait', 'bob', 'TOKEN', token);
+}
 redis.disconnect();

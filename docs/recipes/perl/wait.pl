@@ -15,5 +15,7 @@ my $line = Redis->new(server => $address);
 my $token = dlock($line, "ACQUIRE", "recipe:wait", "bob", "PX", 30000, "BLOCK", 60000, "REQUEST", "1");
 $line->quit;
 
-print "bob: granted after waiting\n" if $token;
-dlock($redis, "RELEASE", "recipe:wait", "bob", "TOKEN", $token);
+if ($token) {    # undef: the 60 seconds are over
+    print "bob: granted after waiting\n";
+    dlock($redis, "RELEASE", "recipe:wait", "bob", "TOKEN", $token);
+}

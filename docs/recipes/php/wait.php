@@ -13,5 +13,7 @@ $line->setOption(Redis::OPT_READ_TIMEOUT, -1);
 $token = $line->rawCommand("DLOCK.ACQUIRE", "recipe:wait", "bob", "PX", 30000, "BLOCK", 60000, "REQUEST", "1");
 $line->close();
 
-if ($token !== false) echo "bob: granted after waiting\n";
-$redis->rawCommand("DLOCK.RELEASE", "recipe:wait", "bob", "TOKEN", $token);
+if ($token !== false) { // false: the 60 seconds are over
+    echo "bob: granted after waiting\n";
+    $redis->rawCommand("DLOCK.RELEASE", "recipe:wait", "bob", "TOKEN", $token);
+}

@@ -10,5 +10,7 @@ line = Redis.new(**address, read_timeout: 0)
 token = line.call("DLOCK.ACQUIRE", "recipe:wait", "bob", "PX", 30_000, "BLOCK", 60_000, "REQUEST", "1")
 line.close
 
-puts "bob: granted after waiting" if token
-redis.call("DLOCK.RELEASE", "recipe:wait", "bob", "TOKEN", token)
+if token # nil: the 60 seconds are over
+  puts "bob: granted after waiting"
+  redis.call("DLOCK.RELEASE", "recipe:wait", "bob", "TOKEN", token)
+end
