@@ -85,7 +85,9 @@ func (t *terms) check() error {
 	switch {
 	case t.maxHold != 0 && (t.maxHold < shortestLease || t.maxHold > longestLease):
 		return fmt.Errorf("dlock: the limit of a hold is between %v and %v, not %v", shortestLease, longestLease, t.maxHold)
-	case t.atLeast < 0 || t.maxHold > 0 && t.atLeast > t.maxHold:
+	case t.atLeast < 0:
+		return fmt.Errorf("dlock: a lock cannot stay for %v", t.atLeast)
+	case t.maxHold > 0 && t.atLeast > t.maxHold:
 		return fmt.Errorf("dlock: a lock cannot stay for %v, and end after %v", t.atLeast, t.maxHold)
 	case t.beat < 0:
 		return errors.New("dlock: the time between signs of life is negative")
