@@ -28,7 +28,7 @@ def plants() -> dict[str, tuple[str, str, str, str, str]]:
 
 
 def prepare(out: Path, only: set[str], bug: str | None) -> None:
-    """Makes the programs. `only`: those whose name in `makers` is in one of these words; empty: all."""
+    """Makes the programs whose names have one of the words `only`; all, if there is none."""
     made_of = of(bug) + repr(sorted(only))
     stamp = out / "made-of"
     if stamp.exists() and stamp.read_text() == made_of:
@@ -46,9 +46,8 @@ def prepare(out: Path, only: set[str], bug: str | None) -> None:
         source.write_text(text.replace(old, new))
     for file in (HERE / "programs").iterdir():
         shutil.copy(file, out)
-    makers = {"python": python, "node": node, "redis": node, "java": java, "go": go, "rust": rust}
-    for word, make in makers.items():
-        if not only or any(word in each for each in only):
+    for make, names in MAKERS.items():
+        if not only or any(word in name for word in only for name in names):
             make(out)
     stamp.write_text(made_of)
 
@@ -107,3 +106,13 @@ def rust(out: Path) -> None:
     run("cargo", "build", "--locked", "--quiet", "--package", "dlock-chaos-client")
     target = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
     shutil.copy(target / "debug/dlock-chaos-client", out / "rust-client")
+
+
+# What makes the programs that are not used as they are, with the names in `programs.commands`.
+MAKERS = {
+    python: ("python threads", "python asyncio"),
+    node: ("ioredis", "node-redis"),
+    java: ("java",),
+    go: ("go",),
+    rust: ("rust",),
+}
