@@ -4,11 +4,13 @@ use crate::support::replica::info_field;
 use crate::support::{Client, Server, soon};
 
 /// A write of every kind, to a lock that `a` holds and to a new one.
-pub const WRITES: [&str; 8] = [
+pub const WRITES: [&str; 10] = [
     "ACQUIRE k a",
     "RACQUIRE k a",
     "RLOCK k a",
     "WLOCK k a",
+    "SACQUIRE k a 2",
+    "MACQUIRE 2 k l a",
     "RELEASE k a",
     "RELEASE k a ALL",
     "RENEW k a",

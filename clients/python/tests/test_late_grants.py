@@ -48,7 +48,7 @@ def maker(kind: str, kit: Kit, way: Stall) -> Any:
     module: Any = redis_dlock.asyncio if isinstance(kit, AsyncioKit) else redis_dlock
     known: dict[str, dict[str, Any]] = {
         "lease": {}, "renewed": {"auto_renewal": True}, "reentrant": {"reentrant": True}, "write": {"mode": "write"},
-        "sliced": {"wait_slice": 60.0}, "at least": {"at_least": LEASE}, "capped": {"timeout": 60.0, "max_hold": 60.0},
+        "sliced": {"wait_slice": 60.0}, "at least": {"at_least": LEASE},
     }
     settings = known.get(kind, {})
     if kind == "semaphore":

@@ -35,14 +35,18 @@ module OnServer
     end
   end
 
+  def executed(server, text)
+    server.write(text)
+    server.readpartial(65_536)
+  end
+
   def relay(client, server, word, lost, instead)
     Thread.new do
       loop do
         IO.select([client, server]).first.each do |from|
           text = from.readpartial(65_536)
           if from == client && lost.empty? && text.include?(word)
-            server.write(text)
-            lost << server.readpartial(65_536)
+            lost << (instead&.start_with?("-") ? instead : executed(server, text))
             raise EOFError unless instead
 
             next client.write(instead)

@@ -194,7 +194,7 @@ class SessionsTest < Minitest::Test
     free
   end
 
-  def test_a_release_without_an_answer_is_made_up_for
+  def test_a_refused_release_is_sent_again
     losing("DLOCK.RELEASE", instead: "-READONLY for a while\r\n") do |url,|
       locks = Dlock.new(url)
       locks.session(timeout: 3) do |session|

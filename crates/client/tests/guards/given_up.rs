@@ -55,6 +55,7 @@ async fn the_next_one_gets_it(server: &Server, client: &Client) {
             other.run(held);
             let waiting = in_queue(server, acquire);
             let releasing = tokio::task::spawn_blocking(move || {
+                std::thread::sleep(before);
                 let name = held.split(' ').nth(1).expect("a name");
                 other.int(format!("DLOCK.RELEASE {name} other"));
                 other
@@ -62,7 +63,6 @@ async fn the_next_one_gets_it(server: &Server, client: &Client) {
             // The release takes about as long as this thread takes to start it.
             pass(after).await;
             waiting.abort();
-            pass(before).await;
             other = releasing.await.expect("a release");
             drop(waiting.await);
             for name in ["job", "more"] {
