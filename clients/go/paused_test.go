@@ -41,7 +41,7 @@ func waitAndBelieve(at string) {
 
 // A program that is paused while it waits is granted the lock, and loses it, before it goes on. A program that is paused
 // while it holds the lock loses it, too.
-func TestAProgramThatWasPausedBelievesNothingThatIsOver(t *testing.T) {
+func TestAPausedProgramDoesNotBelieveInALostLock(t *testing.T) {
 	t.Parallel()
 	for kind := range kinds() {
 		for _, when := range []string{"it waits", "it holds"} {

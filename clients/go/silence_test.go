@@ -78,7 +78,7 @@ func TestAGrantToARepeatCountsFromTheFirstCopy(t *testing.T) {
 }
 
 // A busy machine, or server, is late with the end of a wait. This is no outage: the server has said no.
-func TestAWaitThatWasRefusedIsNotGrantedWhateverComesLate(t *testing.T) {
+func TestAWaitThatWasRefusedEndsWithErrNotGrantedDuringASilence(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	p := startProxy(t, s.address())

@@ -75,7 +75,7 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.found(lines, visit(1, 100, 200, 6)), [])
         self.finds("two believe", lines, visit(1, 50, 200, 6))
 
-    def test_numbers_differ_and_are_no_more_than_there_are(self) -> None:
+    def test_slots_differ_and_permits_stay_within_the_limit(self) -> None:
         gpus = [visit(1, 0, 100, 5 + at, "gpu", slot=at, limit=3) for at in range(3)]
         self.assertEqual(self.found(*gpus), [])
         self.finds("two have the number 2", gpus[0], gpus[2], visit(1, 50, 90, 9, "gpu", slot=2, limit=3))

@@ -36,7 +36,7 @@ class Runs(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(one.counts()[-1], 1)
         self.assertTrue(one.report().endswith("| one | no server, died | 0.0 | 0 | 0 | 0 | 0 | 1 |"))
 
-    def test_a_row_of_runs_that_died_is_one_of_its_own(self) -> None:
+    def test_runs_that_died_have_a_row_of_their_own(self) -> None:
         page = "<!-- chaos -->\n\n| a | b |\n|---|--:|\n| one | Redis | 1 | 2 |\n\n<!-- end of chaos -->\n"
         at = Path(self.enterContext(tempfile.TemporaryDirectory())) / "page.md"
         at.write_text(page)

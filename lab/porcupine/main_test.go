@@ -97,7 +97,7 @@ func TestTokensRiseOverAllLocksOfAServer(t *testing.T) {
 	}
 }
 
-func TestWhatTheModelDoesNotKnowIsNoHistory(t *testing.T) {
+func TestLinesThatTheModelDoesNotKnowAreReported(t *testing.T) {
 	at := int64(2)
 	good := op{Op: "release", Mode: "read", Return: &at, Result: "released", Token: 5}
 	if why := good.unknown(); why != "" {

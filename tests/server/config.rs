@@ -291,7 +291,7 @@ fn loadex_takes_settings_and_arguments() {
 }
 
 #[test]
-fn a_module_with_locks_is_not_unloaded() {
+fn the_module_is_never_unloaded() {
     let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a");
     client.error("MODULE UNLOAD dlock");

@@ -211,7 +211,7 @@ fn info_shows_percentiles_of_waits_and_holds() {
 }
 
 #[test]
-fn holds_count_however_they_end() {
+fn holds_count_when_they_are_released_or_lapse() {
     let (_server, mut client) = Server::start().with_client();
     // Each end adds a hold of 100 ms or more, which then is the highest percentile.
     let long = |client: &mut Client| percentiles(client, "dlock_hold_usec")[2] >= 95_000.0;

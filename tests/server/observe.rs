@@ -291,7 +291,7 @@ fn watch_and_tracking_see_a_lapse_that_a_command_meets() {
 }
 
 #[test]
-fn watch_sees_a_release_by_script_and_in_a_transaction() {
+fn watch_sees_a_release_by_script_and_no_renewal_by_script() {
     let server = Server::start();
     assert!(!watch_survives(&server, &["ACQUIRE k a"], "EVAL return(redis.call('DLOCK.RELEASE','k','a')) 1 k"));
     assert!(watch_survives(&server, &["ACQUIRE k a"], "EVAL return(redis.call('DLOCK.RENEW','k','a')) 1 k"));

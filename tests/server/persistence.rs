@@ -407,7 +407,7 @@ fn a_replica_ends_a_cut_transaction_after_its_promotion_and_a_pause() {
 
 /// At the end of a turn, some servers call two parts of the module: one ends the transaction, one answers clients.
 #[test]
-fn a_client_that_waits_in_the_turn_of_a_promotion_leaves_the_end_of_a_cut_transaction() {
+fn a_client_that_waits_in_the_turn_of_a_promotion_does_not_keep_a_cut_transaction_open() {
     let (mut server, mut client) = Server::conf(ALWAYS).with_client();
     client.int("DLOCK.ACQUIRE held a PX 600000");
     server.reconfigure(|setup| setup.conf("replicaof 127.0.0.1 1"));

@@ -102,7 +102,7 @@ fn lapsed_holds_leave_the_replica_when_they_leave_the_primary() {
 }
 
 #[test]
-fn an_end_set_by_others_is_the_same_on_the_replica() {
+fn an_expiry_set_by_others_is_the_same_on_the_replica() {
     let (primary, replica) = Server::start().with_replica();
     let (mut client, mut copy) = (primary.client(), replica.client());
     for way in ["PERSIST k", "PEXPIRE k 900000", "PEXPIRE k 5000"] {

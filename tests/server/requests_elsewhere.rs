@@ -145,7 +145,7 @@ fn a_repeat_takes_over_the_place_though_a_cycle_has_closed_meanwhile() {
 }
 
 #[test]
-fn a_repeat_that_is_granted_at_once_binds_and_its_first_is_answered_alike() {
+fn a_repeat_that_is_granted_at_once_binds_and_the_first_gets_the_same_token() {
     let mut crossed = Crossed::new("WLOCK", true);
     let mut again = crossed.server.client();
     assert_eq!(again.int("DLOCK.WLOCK k a SESSION REQUEST one"), crossed.token);

@@ -22,7 +22,7 @@ fn nobody_waits(client: &mut Client) {
 }
 
 #[test]
-fn all_keys_are_in_one_slot_and_the_server_finds_it() {
+fn keys_of_different_slots_are_refused_on_every_node() {
     let (cluster, _, _, mut here, mut there) = cluster();
     here.int("DLOCK.MACQUIRE 3 {s}x {s}y {s}z a");
     let moved = there.error("DLOCK.MACQUIRE 2 {s}x {s}y b");

@@ -83,7 +83,7 @@ fn opposite_orders_never_deadlock() {
 }
 
 #[test]
-fn requests_behind_it_wait_and_are_served_in_order() {
+fn requests_behind_one_for_several_locks_wait_and_are_served_in_order() {
     let (server, mut client) = held("x");
     let mut several = server.waiter(request("MACQUIRE 2 x y a"));
     let mut behind = server.waiters(["RLOCK y b", "SACQUIRE y c 2", "WLOCK y d", "MACQUIRE 2 y z e"].map(request));

@@ -129,7 +129,7 @@ async def test_an_election_ends_and_stops_each_term_that_began(client: redis.Red
     assert steps > 50
 
 
-async def test_what_keeps_a_lock_ends_with_its_release(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_watch_of_a_lock_ends_with_its_release(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Any] = []
     look = Watch._look
 

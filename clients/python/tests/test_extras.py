@@ -108,7 +108,7 @@ def test_a_circle_of_owners_is_refused(client: redis.Redis) -> None:
     thread.join()
 
 
-async def test_a_hold_of_somebody_else_can_be_released_by_its_owner(kit: Kit, client: redis.Redis) -> None:
+async def test_a_lock_object_with_the_owner_of_another_releases_its_hold(kit: Kit, client: redis.Redis) -> None:
     taken = kit.lock("job", timeout=20)
     assert await taken.acquire(token="me")
     lock = kit.lock("job", timeout=20)

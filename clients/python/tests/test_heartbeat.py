@@ -21,7 +21,7 @@ def beats(*, renews: bool = True, lease: float = 30.0) -> Heartbeat:
     return Heartbeat(Validity(0.0, 0.0, lease), 0.0, terms)
 
 
-def test_a_third_of_the_lease_then_a_sixth_for_the_answer() -> None:
+def test_a_renewal_is_due_after_a_third_of_the_lease_and_has_2_s_for_its_answer() -> None:
     its = beats()
     assert its.due() == 10
     look = its.begin(10.0, binds=False)

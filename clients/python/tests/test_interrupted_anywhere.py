@@ -60,7 +60,7 @@ def _is_a_mere_return(frame: FrameType) -> bool:
 # Longer than `soon` waits.
 @pytest.mark.parametrize("timeout", [600, None])
 @pytest.mark.parametrize("held", [False, True], ids=["free", "after a wait"])
-def test_nothing_is_left(client: redis.Redis, timeout: float | None, held: bool) -> None:
+def test_an_interrupt_at_any_line_leaves_no_hold(client: redis.Redis, timeout: float | None, held: bool) -> None:
     interrupted = 0
     with redis.Redis(**address(), max_connections=1) as own:
         own.ping()

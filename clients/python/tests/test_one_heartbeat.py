@@ -38,7 +38,7 @@ def taken(client: redis.Redis, **settings: Any) -> list[redis_dlock.DLock]:
     return locks
 
 
-def test_many_locks_are_renewed_by_one(client: redis.Redis) -> None:
+def test_many_locks_are_renewed_by_one_thread(client: redis.Redis) -> None:
     with redis.Redis(**address()) as own:
         own.ping()
         soon("the threads of other tests end", lambda: threads() <= 1)
@@ -66,7 +66,7 @@ def renewals(client: redis.Redis) -> int:
     return int(client.info("commandstats").get("cmdstat_dlock.renew", {"calls": 0})["calls"])
 
 
-def test_a_pair_starts_no_thread_and_no_connection(client: redis.Redis) -> None:
+def test_an_acquisition_and_its_release_start_no_thread_and_no_connection(client: redis.Redis) -> None:
     """A pair is an acquisition and its release."""
     lock = redis_dlock.DLock(client, "job", timeout=30, auto_renewal=True)
     with lock:
@@ -100,7 +100,7 @@ def test_all_are_lost_in_time_when_the_server_hangs() -> None:
         server.thaw()
 
 
-def test_they_outlive_an_outage_that_is_shorter_than_the_lease() -> None:
+def test_locks_outlive_an_outage_that_is_shorter_than_the_lease() -> None:
     with Server() as server, redis.Redis(port=server.port) as own:
         locks = taken(own, timeout=4.0, auto_renewal=True)
         time.sleep(1.0)
@@ -113,7 +113,7 @@ def test_they_outlive_an_outage_that_is_shorter_than_the_lease() -> None:
             lock.release()
 
 
-def test_a_lock_that_refuses_costs_the_others_nothing(client: redis.Redis) -> None:
+def test_a_lock_whose_renewal_is_refused_costs_the_others_nothing(client: redis.Redis) -> None:
     locks = taken(client, timeout=4.0, auto_renewal=True)
     # The key has another type now, so the server refuses to renew the lock.
     command(client, "SET", "job:3", "x")

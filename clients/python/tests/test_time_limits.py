@@ -372,7 +372,7 @@ def ends_in_time(call: Callable[[], Any]) -> bool:
 
 
 @pytest.mark.parametrize("kind", [redis.ConnectionPool, redis.BlockingConnectionPool])
-def test_a_connection_that_another_thread_takes_at_the_same_moment(
+def test_a_call_whose_connection_another_thread_takes_keeps_its_limit(
     server: Server, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     """The pool would make another one, which takes as long as the server hangs."""

@@ -19,7 +19,7 @@ fn a_lock_with_one_hold_has_nothing_on_the_heap_but_a_long_owner() {
 }
 
 #[test]
-fn a_few_readers_are_reported_nearly_to_the_byte() {
+fn a_few_readers_are_reported_within_64_bytes() {
     for len in [UUID, 10, 1024] {
         for readers in 2..=11 {
             let Heap { reported, real } = heap(readers, len, 0);
@@ -122,7 +122,7 @@ fn a_lock_with_one_hold_left_is_small_again() {
 }
 
 #[test]
-fn a_request_is_reported_with_its_id() {
+fn the_request_id_of_a_hold_is_reported() {
     let (mut lock, mut memory) = (Lock::default(), Memory::new());
     let counted = measure(|| {
         let extras = Extras::of(RequestId::new(Command::Acquire, &[b'r'; 60]), None, None);

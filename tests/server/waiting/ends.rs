@@ -42,7 +42,7 @@ fn nil_after_waiting_looks_as_always() {
 }
 
 #[test]
-fn a_made_up_owner_comes_with_the_token() {
+fn a_generated_owner_comes_with_the_token() {
     let (server, mut client) = Server::start().with_client();
     for resp3 in [false, true] {
         client.int("DLOCK.ACQUIRE k a");

@@ -75,7 +75,7 @@ fn each_lock_of_each_database_has_a_queue_of_its_own() {
 }
 
 #[test]
-fn every_command_waits_and_gets_its_mode() {
+fn every_command_on_one_lock_without_a_limit_waits_and_gets_its_mode() {
     let (server, mut client) = Server::start().with_client();
     for (command, mode) in
         [("ACQUIRE", "exclusive"), ("RACQUIRE", "exclusive"), ("WLOCK", "exclusive"), ("RLOCK", "shared")]

@@ -114,7 +114,7 @@ fn a_failover_grants_nothing_and_sends_everybody_away() {
 }
 
 #[test]
-fn many_queues_and_pauses_on_one_server() {
+fn nothing_is_left_after_many_pauses_with_many_queues() {
     let (server, mut client) = Server::start().with_client();
     for round in 0..5 {
         client.pipeline(&(0..40).map(|n| format!("DLOCK.ACQUIRE k{n} a{round} PX {}", 50 + n)).collect::<Vec<_>>());

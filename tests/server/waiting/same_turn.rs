@@ -103,7 +103,7 @@ fn a_slot_that_goes() {
 }
 
 #[test]
-fn the_time_of_the_wait() {
+fn a_wait_whose_time_ends_in_the_turn_of_its_grant() {
     let (server, mut client) = Server::start().with_client();
     for _ in 0..20 {
         client.int("DLOCK.ACQUIRE k a");

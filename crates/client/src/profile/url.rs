@@ -73,7 +73,7 @@ impl Url {
             password.get_or_insert_default();
         }
         let asked = query.take("db")?.map(|value| database(&value)).transpose()?;
-        query.is_empty()?;
+        query.refuse_rest()?;
         let (target, named) = match (is_socket, is_sentinel) {
             (true, _) => (socket(&parts)?, None),
             (_, true) => sentinels(&parts)?,
@@ -131,7 +131,7 @@ impl Query {
         Ok(Some(value))
     }
 
-    fn is_empty(&self) -> Result<(), String> {
+    fn refuse_rest(&self) -> Result<(), String> {
         match self.0.first() {
             Some((word, _)) => Err(format!("?{word}= is not understood: db, username and password are")),
             None => Ok(()),

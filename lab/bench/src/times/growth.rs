@@ -202,7 +202,7 @@ fn ends(programs: &Programs, scale: &Scale, take: Take) -> Result<Grown, Error> 
     let mut sizes = scale.sizes.clone();
     let microseconds = in_turns(scale, &mut sizes, |_, size| {
         let mut open = programs.open_in(Mode::NoPersistence, scale.runs_on)?;
-        take_until_one_end(open.server.address(), *size, take)?;
+        take_until_their_end(open.server.address(), *size, take)?;
         let before = open.control.cpu_seconds()?;
         wait_for_ends(scale, &mut open.control, *size)?;
         Ok((open.control.cpu_seconds()? - before) * 1e6 / *size as f64)
@@ -221,7 +221,7 @@ fn stall(programs: &Programs, scale: &Scale, take: Take) -> Result<f64, Error> {
     let server = setup.start();
     let address = (Ipv4Addr::LOCALHOST, server.port()).into();
     let mut control = Connection::open(address)?;
-    take_until_one_end(address, scale.most(), take)?;
+    take_until_their_end(address, scale.most(), take)?;
     let mut ended = Ok(());
     let longest = server.longest_turn(|| ended = wait_for_ends(scale, &mut control, scale.most()));
     ended.map(|()| longest.as_secs_f64() * 1e3)
@@ -241,7 +241,7 @@ fn wait_for_ends(scale: &Scale, connection: &mut Connection, number: usize) -> R
 }
 
 /// Takes that many, all with the same end, and returns shortly before it.
-fn take_until_one_end(address: SocketAddr, number: usize, take: Take) -> Result<(), Error> {
+fn take_until_their_end(address: SocketAddr, number: usize, take: Take) -> Result<(), Error> {
     for seconds in SECONDS_BEFORE {
         let mut connection = Connection::open(address)?;
         connection.exchange(&[&Request::new(&[b"FLUSHALL"], Expect::Ok)])?;
@@ -302,7 +302,7 @@ const PASSING: Duration = Duration::from_secs(3);
 const TAKING: Duration = Duration::from_micros(60);
 /// The seconds added to the time for all acquisitions. Each is tried if the one before was too short.
 const SECONDS_BEFORE: [u64; 3] = [1, 3, 9];
-/// How long before the common end `take_until_one_end` returns.
+/// How long before the common end `take_until_their_end` returns.
 const SHORTLY: Duration = Duration::from_millis(50);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 

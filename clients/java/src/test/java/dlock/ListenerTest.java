@@ -138,7 +138,7 @@ final class ListenerTest {
     }
 
     @Test
-    void a_loss_is_told_once_from_wherever_it_is_known() throws Exception {
+    void a_loss_is_told_once_wherever_it_is_noticed() throws Exception {
         Hold deleted = client.lock("deleted").acquire();
         server.run("DEL", "deleted");
         assertThrows(LockLostException.class, deleted::release);

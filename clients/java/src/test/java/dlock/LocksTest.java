@@ -224,7 +224,7 @@ final class LocksTest {
     }
 
     @Test
-    void each_entry_of_a_lost_lock_is_told_of_it() {
+    void each_unlock_of_a_lost_lock_reports_the_loss() {
         DLock lock = client.lock("entries");
         lock.lock();
         lock.lock();
@@ -312,7 +312,7 @@ final class LocksTest {
     }
 
     @Test
-    void what_was_waited_for_has_its_whole_lease() throws Exception {
+    void a_lock_granted_after_a_wait_has_its_whole_lease() throws Exception {
         DLock lock = client.lock("whole").withLease(Lease.renewed(Duration.ofSeconds(6)));
         Hold first = lock.acquire();
         CompletableFuture<Hold> second = lock.acquireAsync();

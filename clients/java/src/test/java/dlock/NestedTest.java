@@ -145,7 +145,7 @@ final class NestedTest {
     }
 
     @Test
-    void a_loss_that_no_lock_needs_any_more_is_not_told() throws Exception {
+    void a_lock_that_was_unlocked_is_not_told_of_a_later_loss() throws Exception {
         List<LockLostException> told = new ArrayList<>();
         DLock both = client.lock("told:a", "told:b").withLease(Lease.renewed(Duration.ofMillis(900)));
         DLock one = client.lock("told:a").onLost(told::add);

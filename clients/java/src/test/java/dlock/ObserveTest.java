@@ -117,7 +117,7 @@ final class ObserveTest {
 
     /** The options of the lock that the election gets apply to each term. */
     @Test
-    void a_term_has_the_options_of_the_lock_that_is_elected_by() {
+    void each_term_has_the_options_of_its_lock() {
         List<String> events = Collections.synchronizedList(new ArrayList<>());
         DLock lock = client.lock("termed").withMaxHold(Duration.ofMillis(500));
         try (Election ended = client.elect(lock, term -> events.add("started"), term -> events.add("stopped"))) {

@@ -42,7 +42,7 @@ final class OptionsTest {
 
     /** A hold of a session is certain for as long as the session, while it is bound, and not beyond its cap. */
     @Test
-    void a_binding_is_certain_until() {
+    void a_binding_is_certain_until_it_ends_or_its_cap() {
         Binding binding = new Binding();
         assertEquals(100, binding.until(100));
         binding.unbind(100);

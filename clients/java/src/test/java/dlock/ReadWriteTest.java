@@ -83,7 +83,7 @@ final class ReadWriteTest {
     }
 
     @Test
-    void two_readers_that_both_want_to_write_are_told() throws Exception {
+    void the_second_reader_that_wants_to_write_gets_a_deadlock_error() throws Exception {
         DReadWriteLock lock = client.readWriteLock("both");
         lock.readLock().lock();
         CompletableFuture<Boolean> other = new CompletableFuture<>();

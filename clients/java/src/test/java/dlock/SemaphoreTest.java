@@ -148,7 +148,7 @@ final class SemaphoreTest {
     }
 
     @Test
-    void two_hundred_races_of_interrupt_against_a_permit_leave_none() throws Exception {
+    void two_hundred_races_of_a_cancellation_against_a_grant_leave_no_permit_taken() throws Exception {
         DSemaphore permits = client.semaphore("race", 3);
         for (int round = 0; round < 200; round++) {
             permits.acquire(3);

@@ -33,14 +33,14 @@ impl EndedTimes {
         if session.deadlines.total().holds > A_FEW {
             return self.apart.push(key);
         }
-        session.is_together = true;
+        session.shares_deadlines = true;
         session.deadlines.items().for_each(|(at, id, entries)| self.together.insert(at, id, entries, false));
     }
 
     /// Forgets a session that has no hold any more.
     pub(super) fn remove(&mut self, key: SessionKey, session: &Session) {
         self.keys.remove(&key);
-        if !session.is_together {
+        if !session.shares_deadlines {
             self.apart.retain(|other| *other != key);
         }
         if self.keys.is_empty() {
@@ -50,7 +50,7 @@ impl EndedTimes {
 
     /// Returns the shared set of deadlines, if those of this session are in it.
     pub(super) fn of(&mut self, session: &Session) -> Option<&mut Deadlines> {
-        session.is_together.then_some(&mut self.together)
+        session.shares_deadlines.then_some(&mut self.together)
     }
 
     /// Returns whether a session has ended.

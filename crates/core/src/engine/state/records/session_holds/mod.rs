@@ -417,7 +417,7 @@ impl SessionHolds {
         // No one reads these lists any more, and removing a session from a long list takes time.
         self.ended.clear();
         self.times = EndedTimes::default();
-        self.sessions.values_mut().for_each(|session| session.is_together = false);
+        self.sessions.values_mut().for_each(|session| session.shares_deadlines = false);
         self.ended_sum.set(None);
         let ids: Vec<HoldId> = self.bindings.keys().copied().take(most).collect();
         ids.into_iter().filter_map(|id| self.remove(id)).collect()

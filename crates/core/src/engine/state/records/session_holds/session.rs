@@ -9,7 +9,7 @@ pub(super) struct Session {
     pub deadlines: Deadlines,
     pub end: Option<SessionEnd>,
     /// Whether the session has ended and its deadlines are also in the set that it shares with others.
-    pub is_together: bool,
+    pub shares_deadlines: bool,
 }
 
 impl Session {
