@@ -237,7 +237,7 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 			h.nudge()
 			return false, answer
 		}
-		// An acquisition that waits for the session on a server that is the primary no more has to find the next one.
+		// If the server is no primary any more, an acquisition that waits for the session has to find the next primary.
 		if !answer.mayRepeat() || answer.isFromReplica() {
 			h.refused = answer
 			h.tell()

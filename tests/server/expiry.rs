@@ -34,7 +34,7 @@ fn a_later_end_or_none_extends_no_lease() {
         for token in [token, read] {
             client.nil(format!("DLOCK.CHECK k {token}"));
         }
-        // Whether or not a part of the key is left, the next grant sets its end.
+        // The key may be left without a live hold. The next grant sets its end.
         client.leaves("k", 40_000, "DLOCK.ACQUIRE k b PX 40000");
         let info = lock_info(&mut client, "k FULL").unwrap();
         assert!(info.token > read && info.count == 1 && info.holds()[0].owner == b"b", "{way}: {info:?}");

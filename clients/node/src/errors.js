@@ -8,7 +8,7 @@ const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN |ERR 
 class NotGranted extends Error {
   /**
    * @param {string} resource
-   * @param {unknown} [cause] the answer that another program has the key: it is no dlock
+   * @param {unknown} [cause] the answer that the key is no lock: another program has it
    */
   constructor(resource, cause) {
     super(`not granted: ${resource}`, cause === undefined ? undefined : { cause });

@@ -67,7 +67,7 @@ def renewals(client: redis.Redis) -> int:
 
 
 def test_an_acquisition_and_its_release_start_no_thread_and_no_connection(client: redis.Redis) -> None:
-    """A pair is an acquisition and its release."""
+    """The first acquisition may start both. The 50 after it start none."""
     lock = redis_dlock.DLock(client, "job", timeout=30, auto_renewal=True)
     with lock:
         pass

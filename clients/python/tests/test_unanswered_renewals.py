@@ -207,7 +207,7 @@ async def test_a_renewal_that_is_refused_changes_nothing(kit: Kit, client: redis
 
 
 @pytest.mark.parametrize("watched", [False, True], ids=["alone", "watched"])
-async def test_after_a_refused_renewal_it_is_not_held(kit: Kit, client: redis.Redis, watched: bool) -> None:
+async def test_a_lock_whose_renewal_finds_no_hold_is_not_held(kit: Kit, client: redis.Redis, watched: bool) -> None:
     lock = kit.extra("job", timeout=600)
     assert await lock.acquire()
     lost = lock.lost if watched else None

@@ -11,7 +11,7 @@ const { follow, unlessAborted } = require('../time.js');
  *
  * @typedef {object} Answer
  * @property {unknown[]} replies
- * @property {boolean} repeated the commands may have been executed before: an error may say that they were not
+ * @property {boolean} repeated an earlier copy of the commands may have been executed: no error says that it was not
  */
 
 /**

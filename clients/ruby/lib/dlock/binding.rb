@@ -18,7 +18,8 @@ module Dlock
     # The answer that a new connection keeps the hold.
     def bound = @bound = true
 
-    # Without an answer to the command that binds it, the end of that connection may end the hold at any time.
+    # Whether a failed command may still bind the hold to the connection that it was sent on. The end of that connection
+    # would then release the hold.
     def doubtful?(error) = error.is_a?(Unanswered) && error.sent?
   end
 

@@ -32,7 +32,7 @@ fn a_command_waits_and_runs_under_a_lock_over_tls() {
     let owner = notes.line("owner");
     assert_eq!(server.holders("job"), [owner]);
     drop(running.child().stdin.take());
-    assert_eq!(running.outcome().code, Some(1), "that of `read` at the end of its input");
+    assert_eq!(running.outcome().code, Some(1), "the exit code of `read` at the end of its input");
     soon("it is free", || server.holders("job").is_empty());
 }
 

@@ -23,7 +23,7 @@ pub fn built(variable: &str, default: &str) -> PathBuf {
         Some(path) => PathBuf::from(path),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(default),
     };
-    assert!(path.exists(), "no module at {}: `make build`, or set {variable}", path.display());
+    assert!(path.exists(), "no module at {}: `make build` or `make hooks`, or set {variable}", path.display());
     path.canonicalize().expect("a path that exists")
 }
 
