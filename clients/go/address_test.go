@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Addresses without a scheme: host, user, password, database.
+// Addresses without a scheme, and the result of `understood` for each.
 var addresses = map[string]string{
 	"server":         "server:6379 db=0",
 	" server:6380\n": "server:6380 db=0",

@@ -56,7 +56,7 @@ part oldest tests "$oldest" tests/test_as_redis_py.py tests/test_lost_connection
 part oldest-clusters tests "$oldest" tests/test_cluster_sessions.py -k next_primary
 part oldest-limits tests "$oldest" "${losses[@]}" tests/test_time_limits.py
 part oldest-waits tests "$oldest" "${waits[@]}" -k 'program or step'
-# The judge of chaos with all clients, on rounds made by hand, and what becomes of a run that dies.
+# Programs of the lab: chaos with all clients (its judge, its runs, its programs), adopters, and soak.
 part judge "$python" "$root/lab/chaos-clients/test_judge.py"
 part runs "$python" "$root/lab/chaos-clients/test_run.py"
 part adopters "$python" "$root/lab/adopters/test_rules.py"

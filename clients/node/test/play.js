@@ -35,7 +35,7 @@ export function planted(name, room, find, instead) {
   return load(name);
 }
 
-/** Plays an event, and gives what is true then. */
+/** Plays an event, and gives the word for the request that the hold makes next, or an empty one. */
 function heldAfter(state, at, [event, ...words]) {
   const { hold } = state;
   const id = words[0];

@@ -356,7 +356,7 @@ $predis = [
     },
 ];
 $alone = [
-    'a refresh that a cap cuts is none' => function (string $name) {
+    'a refresh that a cap cuts short returns false' => function (string $name) {
         connected()->rawCommand('CONFIG', 'SET', 'dlock.max-hold', '5000');
         try {
             $lock = cache()->lock($name, 5);

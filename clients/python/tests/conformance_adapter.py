@@ -79,7 +79,7 @@ class Processes:
     features = ["cancel", "outage", "named", "slots"]
 
     def __init__(self) -> None:
-        # The process and where its requests are written, and which of them has a lock.
+        # For each worker, its process and the pipe for its requests; for each lock, the name of its worker.
         self._workers: dict[str, tuple[int, TextIO]] = {}
         self._homes: dict[str, str] = {}
         # Inherited by each process, until it has a handler of its own.

@@ -176,7 +176,7 @@ pub fn note_named_ends(
     }
 }
 
-/// Writes down the deadline of a hold on a server, if it is not the last one there.
+/// Writes down the deadline of a hold on a server, unless the last entry has the same deadline and the same lineage.
 pub fn note_deadline(belief: &mut Belief, place: Place, deadline: u64) {
     if belief.deadlines.last().is_none_or(|(at, last)| *last != deadline || at.lineage != place.lineage) {
         belief.deadlines.push((place, deadline));

@@ -52,7 +52,7 @@ fn many_leases_that_end_at_once_are_all_served() {
 }
 
 #[test]
-fn the_end_of_one_lease_among_many_readers_is_noticed() {
+fn the_end_of_a_readers_lease_is_noticed_while_another_reader_holds() {
     let (server, mut client) = Server::start().with_client();
     for (owner, lease) in [("a", 600_000), ("b", 600), ("c", 900)] {
         client.int(format!("DLOCK.RLOCK k {owner} PX {lease}"));

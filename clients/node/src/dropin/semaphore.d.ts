@@ -10,7 +10,10 @@ export interface TimeoutOptions {
   lockTimeout?: number;
   /** How long `acquire` and `tryAcquire` wait in the server's queue, in ms. Default 10000. */
   acquireTimeout?: number;
-  /** With `retryInterval`: they wait for `(limit - 1) * retryInterval` ms at most. 1: not at all. Default `Infinity`. */
+  /**
+   * With `retryInterval`, limits the wait of `acquire` and `tryAcquire` to `(acquireAttemptsLimit - 1) * retryInterval`
+   * ms. 1: they do not wait. Default `Infinity`.
+   */
   acquireAttemptsLimit?: number;
   retryInterval?: number;
   /** 0: the lock is not renewed. Otherwise it is, after a third of `lockTimeout` at the latest. */

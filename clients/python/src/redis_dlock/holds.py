@@ -56,7 +56,8 @@ class Hold(Generic[C]):
     token: int | None = None
     # The connection that a session hold is bound to.
     connection: C | None = None
-    # Until when it is certain. Without a token, and of a named session, which has a binding, no lease ends it.
+    # Until when the hold is certain by its lease. No lease ends a hold without a token, nor one of a named session,
+    # which ends with its binding.
     validity: SharedValidity = field(default_factory=lambda: SharedValidity(0.0, 0.0, math.inf))
     # When a cap may end the hold of a named session: the earliest possible time, and the time of the cap that was asked
     # for.

@@ -23,7 +23,7 @@ pub struct Case {
     pub name: &'static str,
     /// For people.
     pub label: &'static str,
-    /// Why it is done in one piece, if it is.
+    /// A remark: why the work is done in one piece, if it is, or why it is measured.
     pub one_piece: &'static str,
     measure: fn(&Setup) -> Duration,
 }

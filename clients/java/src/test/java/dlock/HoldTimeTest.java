@@ -125,7 +125,7 @@ final class HoldTimeTest {
     }
 
     @Test
-    void nothing_prolongs_a_lock_beyond_its_cap() throws Exception {
+    void nothing_extends_a_lock_beyond_its_cap() throws Exception {
         DLock lock = client.lock("job").withLease(Lease.fixed(ms(3000))).withMaxHold(ms(4000));
         lock.lock();
         Thread.sleep(1500);

@@ -50,12 +50,12 @@ final class Stopwatch {
         }
     }
 
-    /** Asserts that it ended in this time, and no more than 250 ms after it. */
+    /** Asserts that it ended in this time, or at most 250 ms later. */
     void within(long millis) {
         between(0, millis);
     }
 
-    /** Asserts that it did not end before this time, and no more than 250 ms after it. */
+    /** Asserts that it ended at this time, or at most 250 ms later. */
     void at(long millis) {
         between(millis, millis);
     }
