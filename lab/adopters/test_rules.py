@@ -62,7 +62,7 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.found(visit(1, 0, 100, 5), visit(1, 100, 200, 6)), [])
         self.finds("two believe", visit(1, 0, 100, 5), visit(1, 50, 200, 6))
 
-    def test_who_is_stopped_inside_believes_for_as_long_as_its_lock_said(self) -> None:
+    def test_a_holder_that_is_stopped_counts_as_inside_for_as_long_as_its_lock_said(self) -> None:
         stopped = visit(1, 0, 0, 5)[:2]
         woken = [line("still", 1, 3000, remaining=0.0, lost=True),
                  line("error", 1, 3001, type="redis.exceptions.LockNotOwnedError", message="")]
@@ -70,7 +70,7 @@ class Rules(unittest.TestCase):
         self.finds("two believe", [*stopped, *woken], visit(1, 1500, 1600, 6), **fault)
         self.assertEqual(self.found([*stopped, *woken], visit(1, 2100, 2200, 6), **fault), [])
 
-    def test_who_knows_no_remaining_time_believes_when_it_says_so(self) -> None:
+    def test_a_holder_without_a_remaining_time_counts_as_inside_when_it_says_so(self) -> None:
         lines = [{**each, "remaining": None} if "remaining" in each else each for each in visit(1, 0, 100, 5)]
         self.assertEqual(self.found(lines, visit(1, 100, 200, 6)), [])
         self.finds("two believe", lines, visit(1, 50, 200, 6))

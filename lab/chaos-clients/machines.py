@@ -74,7 +74,7 @@ class Machine:
         return False
 
     async def call(self, *words: Any) -> Any:
-        """Returns the reply to a command that is sent around the way."""
+        """Returns the reply to a command that is sent to the server itself, not through its way."""
         return await self.client.execute_command(*words)
 
     async def version(self) -> str:

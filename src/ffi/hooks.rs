@@ -98,7 +98,8 @@ fn is_valkey(context: &Context<'_>) -> bool {
     context.server_info("server", "valkey_version").is_some()
 }
 
-/// Subscribes to the events that free locks or end sessions and name no key. Other commands do not cost more by that.
+/// Subscribes to the events that free locks or end sessions and name no key. Commands that cause no such event cost no
+/// more by that.
 pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
     for id in [
         raw::REDISMODULE_EVENT_FLUSHDB,
@@ -119,7 +120,8 @@ pub fn subscribe_to_server_events(context: &Context<'_>) -> Result<(), String> {
     // Where slots leave without an event for each key (Redis 8.4 and later), the server has events that name the slots.
     // Valkey tells of each key, and has other events under these numbers.
     for id in SLOT_EVENTS.into_iter().filter(|_| !is_valkey(context)) {
-        // SAFETY: as above; a server without the event says so.
+        // SAFETY: called during the load with a function of this module, which is never unloaded. A server without the
+        // event returns an error.
         unsafe {
             let event = raw::RedisModuleEvent { id, dataver: 1 };
             api!(RedisModule_SubscribeToServerEvent(context.raw, event, Some(server_event)));

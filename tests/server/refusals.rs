@@ -82,7 +82,7 @@ fn of_several_errors_the_first_in_order_is_returned() {
     assert_eq!(client.error("DLOCK.ACQUIRE L1 a BLOCK 0"), "ERR max number of waiters reached: dlock.max-waiters");
     client.ok("CONFIG SET dlock.max-waiters 2");
     assert!(client.error("DLOCK.ACQUIRE L1 a BLOCK 0").starts_with("DEADLOCK "));
-    // A token too far ahead is a range, and comes before the type of the key.
+    // A token too far ahead is a range error, which comes before the error about the type of the key.
     let beyond = client.now_us() + 2 * 3_600_000_000;
     assert!(client.error(format!("DLOCK.RENEW text a MINTOKEN {beyond}")).starts_with("ERR "));
     let passed = client.now() - 1;

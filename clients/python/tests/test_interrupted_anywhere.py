@@ -57,7 +57,7 @@ def _is_a_mere_return(frame: FrameType) -> bool:
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() == "return True"
 
 
-# Longer than `soon` waits.
+# The lease is longer than `soon` waits, so that it does not end the hold. None: a session.
 @pytest.mark.parametrize("timeout", [600, None])
 @pytest.mark.parametrize("held", [False, True], ids=["free", "after a wait"])
 def test_an_interrupt_at_any_line_leaves_no_hold(client: redis.Redis, timeout: float | None, held: bool) -> None:

@@ -253,7 +253,7 @@ class SessionsTest < Minitest::Test
     redis.config(:set, "dlock.max-hold", 0)
   end
 
-  def test_it_keeps_readers_slots_and_several_locks
+  def test_the_end_of_a_session_loses_readers_slots_and_several_locks
     session do |session|
       holds = [@locks.read(key, session: session), @locks.slot("#{key}:slot", 2, session: session),
                @locks.lock_all(["#{key}:a", "#{key}:b"], session: session)]

@@ -11,9 +11,9 @@ from . import redis_py
 from .commands import Command
 from .heartbeat import Heartbeat, Look, Terms
 
-# Looks that are due within this time are sent together, in seconds, and how many of them in one exchange: few enough that a
-# connection takes them without waiting.
+# Looks that are due within this time, in seconds, are sent together.
 TOGETHER = 0.02
+# How many looks are sent in one exchange: few enough that a connection takes them without waiting.
 _AT_ONCE = 100
 
 

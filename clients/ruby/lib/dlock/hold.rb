@@ -301,7 +301,7 @@ module Dlock
     end
   end
 
-  # Renews a hold, and notices its loss: in a thread, from the first time on that there is something to do.
+  # Renews a hold, and notices its loss, in a thread that begins when there is something to do for the first time.
   class Keeper
     def initialize(hold, client, wire)
       @hold = hold

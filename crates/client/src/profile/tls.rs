@@ -6,11 +6,13 @@ use redis::ConnectionInfo;
 
 use crate::error::Error;
 
-/// Certificates for `rediss://` (feature `tls`), each of them PEM: for [`Client::open_with_tls`] and
-/// [`QuorumBuilder::tls`]. Unless set, the client trusts the authorities that the system trusts, and shows no
-/// certificate.
+/// Certificates for `rediss://` (feature `tls`), each of them PEM: for [`Client::open_with_tls`],
+/// [`ClientBuilder::tls`], [`ClientBuilder::sentinel_tls`] and [`QuorumBuilder::tls`]. Unless set, the client trusts
+/// the authorities that the system trusts, and shows no certificate.
 ///
 /// [`Client::open_with_tls`]: crate::Client::open_with_tls
+/// [`ClientBuilder::tls`]: crate::ClientBuilder::tls
+/// [`ClientBuilder::sentinel_tls`]: crate::ClientBuilder::sentinel_tls
 /// [`QuorumBuilder::tls`]: crate::QuorumBuilder::tls
 #[derive(Clone, Default)]
 #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "nothing uses certificates then"))]

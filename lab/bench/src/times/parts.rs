@@ -46,7 +46,7 @@ struct Part {
 const PARTS: [Part; 11] = [
     Part {
         name: "pairs",
-        title: "Pairs without persistence: a second, and as ratios to SET NX PX + script (medians)",
+        title: "Pairs without persistence: per second, and as ratios to SET NX PX + script (medians)",
         measure: pairs::measure,
         table: tables::pairs,
     },

@@ -394,8 +394,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Asks for the caps of holds that have lasted for a while: until then, as their lease shows, no cap ends them. The
-     * caps that are not asked for before the next heartbeat follow behind it.
+     * Asks for the caps of holds whose first lease ends soon. No cap ends a hold before its first lease: the server
+     * refuses a lease beyond the cap. The caps that are not asked for before the next heartbeat follow behind it.
      */
     private CompletableFuture<Void> learn() {
         long soon = System.nanoTime() + 2 * timeoutNanos;
