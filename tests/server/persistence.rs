@@ -241,7 +241,7 @@ fn the_rdb_of_a_server_without_locks_loads_without_the_module() {
 }
 
 #[test]
-fn the_digest_covers_every_field() {
+fn the_digest_covers_lease_deadline_token_count_and_new_holds() {
     let (_server, mut client) = Server::start().with_client();
     let digest = |client: &mut Client| text_of(&list_of(&client.run("DEBUG DIGEST-VALUE k"))[0]);
     let end = client.now() + 600_000;

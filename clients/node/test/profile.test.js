@@ -217,7 +217,7 @@ withEachClient(({ kind, open }) => {
     await server.stop();
   });
 
-  test('a database that the client does not select again is that of no later wait', async () => {
+  test('after a reconnect, waits are in the database of the new connection, even if it is another one', async () => {
     const { server, client } = await opened();
     const dlock = new DLock(client, PATIENT);
     await call(client, 'SELECT', '7'); // which node-redis does not know of

@@ -237,7 +237,7 @@ async def test_a_lock_that_runs_a_function_is_held_then(client: redis.Redis, way
 
 
 @pytest.mark.parametrize("settings", [{"timeout": 5}, {}, {"timeout": 5, "session": True}], ids=["lease", "session", "both"])
-async def test_a_wait_whose_end_is_not_heard_was_refused_once(
+async def test_a_wait_that_falls_silent_after_a_refusal_is_a_refusal(
     kit: Kit, client: redis.Redis, way: Stall, settings: dict[str, Any]
 ) -> None:
     """The server has said that the lock is held, and nothing after that."""

@@ -24,7 +24,7 @@ pub enum Measure {
     Quotient(&'static str, &'static str),
     /// A figure that is a ratio by itself: the median of the ratios of the rounds.
     Ratio(&'static str),
-    /// All instructions of a command, divided by what is left without the module's own: the server's part.
+    /// All instructions of a command, divided by those of the server: all but the module's own.
     OverServer { all: &'static str, own: &'static str },
 }
 

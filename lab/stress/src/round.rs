@@ -207,7 +207,7 @@ impl Round {
         })
     }
 
-    /// Sends a command that was played on the model, where waiters that it let in are served.
+    /// Serves the waiters that a command has let in on the model, and sends that command to the server.
     pub(super) fn run(&mut self, who: usize, line: &Words, expected: Reply, before: Before) -> Result<When, String> {
         self.model.serve();
         self.send(who, line)?;
@@ -299,7 +299,7 @@ impl Round {
         });
     }
 
-    /// Notes whether there are holds with a cap, and such as cannot be extended any more.
+    /// Notes whether there are holds with a cap, and whether one of them has reached it.
     fn meet_caps(&mut self) {
         let capped = self.model.holds().filter(|(_, hold)| hold.cap.is_some());
         let at_cap: Vec<bool> = capped.map(|(_, hold)| hold.cap == Some(hold.deadline)).collect();

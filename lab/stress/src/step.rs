@@ -168,9 +168,9 @@ fn has_queue_only(situation: &Situation, key: KeyNo) -> bool {
     !situation.model.exists(key) && !situation.model.naive.queue(key).is_empty()
 }
 
-/// Returns whether a lock that gets another name may be the last one that a repeat (`REQUEST`) of a request for several
-/// locks waits for: the repeat waits for that name, and its owner holds the lock. The server notices that only when it
-/// looks at the queue next.
+/// Returns whether a lock that gets the name `to` may complete a request with an id (`REQUEST`) that waits: the request
+/// asks for that name, and its owner holds the lock. The waiter may then repeat a request for several locks that was
+/// granted. The server notices that only when it looks at the queue next.
 fn is_awaited(situation: &Situation, from: KeyNo, to: KeyNo) -> bool {
     let is_its = |waiter: &Request| situation.model.naive.live(from).any(|hold| hold.owner == waiter.owner);
     let mut waiting = situation.model.naive.waiting.iter();
@@ -317,7 +317,7 @@ fn playable(random: &mut Random, situation: &Situation, how: How) -> How {
     How { command, lease, cap, min_token: 0, ..how }
 }
 
-/// Half of what is bound is bound to a named session.
+/// Draws the session of a renewal that binds: a named one half of the time, else the connection (`None`).
 fn named(random: &mut Random) -> Option<SessionNo> {
     random.pick(&[None, None, Some(0), Some(1)])
 }

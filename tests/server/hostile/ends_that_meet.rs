@@ -106,12 +106,12 @@ fn a_session_ends_with_its_keys(holds: usize, rounds: usize) {
 }
 
 #[test]
-fn a_session_of_one_hold_a_lock_may_end_when_the_key_does() {
+fn a_session_with_one_hold_per_lock_may_end_when_the_keys_do() {
     a_session_ends_with_its_keys(1, 400);
 }
 
 #[test]
-fn a_session_of_64_holds_a_lock_may_end_when_the_key_does() {
+fn a_session_with_64_holds_per_lock_may_end_when_the_keys_do() {
     a_session_ends_with_its_keys(64, 80);
 }
 

@@ -1,4 +1,4 @@
-"""As `sync_heart`, for asyncio: one task that renews all locks of a client that renew themselves."""
+"""As `sync_heart`, for asyncio: one task that renews the locks of a client with `auto_renewal`."""
 
 from __future__ import annotations
 

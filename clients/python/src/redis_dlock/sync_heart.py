@@ -1,4 +1,4 @@
-"""The thread that renews all locks of a client that renew themselves, and looks at those that are watched."""
+"""The thread that renews the locks of a client with `auto_renewal`, and looks at those that are watched."""
 
 from __future__ import annotations
 

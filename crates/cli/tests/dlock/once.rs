@@ -53,7 +53,7 @@ fn a_run_that_is_skipped_says_when_it_ran_where_and_when_the_next_can() {
 }
 
 #[test]
-fn a_run_that_is_killed_keeps_its_lock_for_its_period_and_no_longer() {
+fn the_lock_of_a_killed_run_ends_within_nine_tenths_of_the_period_or_3_s() {
     let server = Server::start();
     // The lock stays for at most nine tenths of the period, but no lease is shorter than 3 s.
     for (period, retry, most) in [("6s", false, 5400), ("6s", true, 5400), ("1s", false, 3000), ("20s", false, 18_000)]

@@ -1,5 +1,5 @@
 //! A quorum of servers that lose their locks: they are killed and started again, and no two clients hold the lock. The
-//! `run_id` and the age of a server show a restart. After one, it counts when it is older than the longest lease.
+//! `run_id` and the age of a server show a restart. A server counts when it is older than the longest lease.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -132,7 +132,7 @@ async fn a_cancellation_returns_at_once_and_leaves_nothing() {
     crate::freed(&servers, "job");
 }
 
-/// More than the connections take at once: no request is sent after its own release.
+/// The connections cannot take all the requests at once. No request may be sent after its own release.
 #[tokio::test]
 async fn many_cancellations_at_once_leave_nothing() {
     let (servers, client) = crate::servers_and_client(3);

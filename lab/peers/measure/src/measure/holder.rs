@@ -43,7 +43,7 @@ impl End {
         match self {
             End::Killed => Signal::SIGKILL,
             End::Stopped => Signal::SIGSTOP,
-            // The holder does the rest.
+            // The holder cuts itself off when it gets this signal: see `vanish`.
             End::Cut => Signal::SIGUSR1,
         }
     }

@@ -67,7 +67,7 @@ public final class Election implements AutoCloseable {
         }
     }
 
-    /** The same. Completes when the lock is released. */
+    /** Does what {@link #close} does, but does not wait. The result completes when the lock is released. */
     CompletableFuture<Void> end() {
         CompletableFuture<Hold> left;
         Hold ended;
