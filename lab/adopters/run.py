@@ -69,7 +69,7 @@ class Run:
         self._programs += adopters(self._built, self._deployment, self.it, self._options, self._ledger, lines)
         current = {"now": self.it}
         watching = watch(self._deployment, current)
-        # Ten a second: a machine that starts seventy programs does nothing else.
+        # Ten a second: a machine that starts seventy programs at once does nothing else.
         for program in self._programs:
             await program.start()
             await asyncio.sleep(0.1)

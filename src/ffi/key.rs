@@ -25,7 +25,7 @@ pub enum Access {
     Peek,
     /// To be changed; the server has removed it if it had expired.
     Write,
-    /// To be changed, of a key that has to be open now: the module asks until the server opens it.
+    /// To be changed. The key has to be open now: the module asks until the server opens it.
     WriteAtLast,
 }
 
@@ -80,7 +80,7 @@ impl<'k> Key<'k> {
         } else {
             (raw, was_removed)
         };
-        // To be written, a key that is not there is open and empty.
+        // A key that does not exist has a handle, too, if it is opened for writing: null is a refusal.
         if raw.is_null() && matches!(access, Access::Write | Access::WriteAtLast) {
             return Err(NotOpen::NotNow);
         }

@@ -1,4 +1,4 @@
-//! Replicas and the AOF get effects, and nothing for a command that changes nothing.
+//! Replicas and the AOF get effects or a verbatim `RELEASE`, and nothing for a command that changes nothing.
 
 use crate::support::{Server, req};
 
@@ -10,7 +10,7 @@ fn server() -> Server {
 }
 
 #[test]
-fn changes_are_appended_as_effects() {
+fn changes_are_appended_as_effects_or_releases() {
     let (server, mut client) = server().with_client();
     for request in [
         "DLOCK.ACQUIRE a o PX 600000",
@@ -129,7 +129,7 @@ fn a_lock_restored_without_an_end_appends_its_end_once() {
 }
 
 #[test]
-fn transactions_and_scripts_append_effects_only() {
+fn transactions_and_scripts_append_effects_and_releases_only() {
     let (server, mut client) = server().with_client();
     let names = server.appended(|| {
         client.ok("MULTI");

@@ -135,7 +135,8 @@ async function refusedBy(foreign, request, copy) {
 
 /**
  * Asks how many replicas acknowledge a grant, behind a renewal. WAIT waits only for writes of its own connection: a
- * renewal is one, but a grant to a copy on another connection is none, nor, for Redis before 7.0.12, one after a wait.
+ * renewal is one. A grant to a copy on another connection is none, nor, for Redis before 7.0.12, is a grant after a
+ * wait.
  *
  * @param {Request} request
  * @param {Connection} connection

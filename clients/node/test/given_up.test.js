@@ -29,7 +29,7 @@ function* offsets() {
   for (let ms = 2; ms < 8; ms += 1) yield ms;
 }
 
-/** Waits, to some microseconds. */
+/** Waits for this time, precise to some microseconds. */
 async function spin(ms) {
   for (const end = performance.now() + ms; performance.now() < end; ) await new Promise(setImmediate);
 }

@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_text_with_a_wrong_digit_and_a_wrong_hyphen_is_no_uuid() {
-        // The last of each eight digits is checked in the same byte as a hyphen.
+        // The last of each eight digits, together with the first hyphen: neither error hides the other.
         for at in [7, 17, 27, 35] {
             for (digit, hyphen) in (0..=255).flat_map(|digit| (0..=255).map(move |hyphen| (digit, hyphen))) {
                 let mut text = *b"00000000-0000-0000-0000-000000000000";

@@ -87,7 +87,7 @@ class Lock {
     this.#kind = kind;
   }
 
-  /** The begin of each hold's owner. */
+  /** The beginning of each hold's owner. */
   get identifier() {
     return this.#identifier;
   }

@@ -55,7 +55,8 @@ pub struct Queued {
     pub name: Option<String>,
 }
 
-/// Sends `DLOCK.INFO` with these arguments ("k FULL COUNT 0"). Returns `None` without a live hold and a waiter.
+/// Sends `DLOCK.INFO` with these arguments ("k FULL COUNT 0"). Returns `None` if there is neither a live
+/// hold nor a waiter.
 #[track_caller]
 pub fn lock_info(client: &mut Client, arguments: &str) -> Option<Info> {
     info_reply(client, format!("DLOCK.INFO {arguments}"))
