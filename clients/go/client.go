@@ -189,7 +189,8 @@ func (c *Client) beginsRelease() bool {
 	return !c.closed
 }
 
-// behind runs a task in the background. Its caller is counted in `work` itself.
+// behind runs a task in the background. Its caller is counted in `work`, or is [Client.Close], which waits
+// for `work` afterwards.
 func (c *Client) behind(task func()) {
 	c.work.Add(1)
 	go func() {

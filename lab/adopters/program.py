@@ -18,8 +18,8 @@ from visits import Visits
 
 LANGUAGES = ("python", "asyncio", "node", "java", "go", "rust", "php", "ruby")
 ROLES = ("web", "pool", "election", "slots", "cron")
-# Languages and roles without programs: PHP and a quorum have no semaphores; the gem refuses clusters, and the store for
-# PHP has no rule for the replicas of a cluster.
+# Languages and roles without programs: PHP and a quorum have no semaphores; the gem refuses clusters; the store for PHP
+# waits for no replicas, so a failover of a cluster loses its grants.
 LACKING = {"one": {("php", "slots")}, "sentinel": {("php", "slots")}, "quorum": {(each, "slots") for each in LANGUAGES},
            "cluster": {(each, role) for each in ("php", "ruby") for role in ROLES}}
 # How long a program may take to end when its input closes, in seconds.

@@ -1,6 +1,6 @@
 """The rules of programs as users write them, beside those of ../chaos-clients/judge.py. Pure.
 
-An acquisition that says *unreachable* is excused only by the gaps of docs/time-limits.md. A package looks for a
+An acquisition may say *unreachable* only within the rules of docs/time-limits.md. A package looks for a
 server until the limit that the program has set, so an earlier end is wrong whatever has happened. At the limit, a
 fault of the run must have been felt within the acquisition: a cut connection, silence, a server or program that was
 stopped or killed, a failover. The lateness of the machine is a reason without a fault only where a wait depends on

@@ -353,8 +353,8 @@ export interface SemaphoreOptions extends Omit<LockOptions, 'mode'> {
   /** How many permits to take: 1 to the limit. Default 1. */
   permits?: number;
   /**
-   * Take one permit with a number: the lowest that is free of 0 to the limit - 1, which is {@link Lock.slot}. For pools of
-   * devices, and ids of workers. Default false. Needs a module that knows `SLOT`.
+   * Take one permit with a number: the lowest free one from 0 to the limit - 1, which is {@link Lock.slot}. For pools
+   * of devices, and ids of workers. Default false. Needs a module that knows `SLOT`.
    */
   slot?: boolean;
 }

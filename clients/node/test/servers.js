@@ -97,7 +97,7 @@ export async function primaryAndReplica() {
   return { primary, replica };
 }
 
-/** Nodes with as many slots each, and what a test does with them. */
+/** Nodes that share the slots equally, and a function that finds the node of a key. */
 async function nodesOfCluster(number, timeout) {
   const options = ['--cluster-enabled', 'yes', '--cluster-node-timeout', String(timeout)];
   const nodes = await Promise.all(Array.from({ length: number }, () => start({ options })));

@@ -400,7 +400,7 @@ class LockBase(Scripts, Generic[C]):
         hold.validity.passes(now)
         if hold.validity.is_lost:
             raise self._no_longer_owned(doing)
-        # The server refuses one that ends at once, and a named session decides by itself.
+        # The server refuses a lease of 0 or less, and a named session knows by itself until when the hold is certain.
         sent = hold.validity.sends(now, lease / 1000) if lease > 0 and self._named is None else Sent(now)
         if hold.watch is not None:
             hold.watch.changed()

@@ -23,8 +23,7 @@ def is_full(reply: Any, limit: int) -> bool:
 
 
 class Permits(Generic[P]):
-    """The permits of each acquisition. The last one added is taken from first, and those of the caller before those of
-    others."""
+    """The permits of each acquisition. A release takes those of the caller before those of others, the newest first."""
 
     def __init__(self, caller: Callable[[], object]) -> None:
         self._caller = caller

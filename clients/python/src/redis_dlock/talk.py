@@ -135,7 +135,8 @@ class Line(Talk):
         Line._open.add(self)
 
     def connect(self, until: float, *, exactly: bool = True) -> None:
-        """Connects; raises `Unreachable` if that fails. Not `exactly`: each step of it may take until then."""
+        """Connects; raises `Unreachable` if that fails. With `exactly`, all steps together end by then;
+        without it, each step may take that long."""
         try:
             if exactly:
                 limited(self.connection.connect, until, lambda _: self.close())

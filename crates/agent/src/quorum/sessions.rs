@@ -117,7 +117,7 @@ impl Sessions {
         (!open.anchor.has_ended()).then_some(open.anchor)
     }
 
-    /// Ends sessions whose heartbeat is overdue, forever. A stall of the machine counts as 100 ms at most, so that
+    /// Ends sessions whose heartbeat is overdue. Runs forever. A stall of the machine counts as 100 ms at most, so that
     /// heartbeats that wait in the sockets are read before their sessions end.
     pub async fn watch(&self, table: &Table) {
         let mut last = Instant::now();

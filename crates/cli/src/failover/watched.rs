@@ -53,7 +53,8 @@ pub async fn switched<'a>(watched: &'a Watched, ordered: &Node, steps: &mut Step
             Waited::Done => break,
             Waited::Signal(signal) if signals == 0 => {
                 signals += 1;
-                steps.say(&format!("{signal}: too late, Sentinel is promoting a replica; again to leave it alone"));
+                let hint = "a second signal ends dlock, not the promotion";
+                steps.say(&format!("{signal}: too late, Sentinel is promoting a replica; {hint}"));
             }
             Waited::Signal(_) => return Err(unclear(watched, "Sentinel is promoting a replica")),
             Waited::Late => return Err(unclear(watched, "Sentinel does not come to an end")),

@@ -41,7 +41,7 @@ impl Url {
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim_ascii();
         if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err("a URL has no blanks (as %20, it may)".to_owned());
+            return Err("a URL has no blanks: one is written %20".to_owned());
         }
         let (scheme, rest) = text.split_once("://").ok_or("a URL is redis://HOST:PORT")?;
         let scheme = scheme.to_ascii_lowercase();

@@ -67,8 +67,8 @@ public final class DSemaphore {
     }
 
     /**
-     * Returns the same semaphore, whose permits have numbers ({@code SLOT}): the lowest that is free of 0 to the limit - 1.
-     * For pools of devices, and ids of workers. Each acquisition takes one permit.
+     * Returns the same semaphore, whose permits have numbers ({@code SLOT}): the lowest free number from 0 to the
+     * limit - 1. For pools of devices, and ids of workers. Each acquisition takes one permit.
      */
     public DSemaphore withSlots() {
         return new DSemaphore(core, name, limit, one.withSlot());

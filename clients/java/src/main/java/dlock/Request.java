@@ -107,8 +107,8 @@ final class Request {
     }
 
     /**
-     * Throws {@link IllegalArgumentException} if this needs own connections, and the backend has none, or if the session
-     * is of another client.
+     * Throws {@link IllegalArgumentException} if the session is of another client, if a lock of a session must stay for
+     * a least time, or if this needs own connections and the backend has none.
      */
     void checkFor(Core core) {
         Backend backend = core.backend;
