@@ -55,7 +55,7 @@ const (
 type cleanup int
 
 const (
-	// Nothing may be left on a server.
+	// Nothing can be left on a server.
 	cleansNothing cleanup = iota
 	// A command may wait or be granted.
 	leaves

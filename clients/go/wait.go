@@ -182,7 +182,7 @@ func (w *watch) probe(ctx context.Context, again bool) (string, time.Time, error
 	if err == nil && isStarting(replies[0]) {
 		err = firstError(replies)
 	}
-	// Any other answer will do, also that this user may not ask.
+	// Every other reply shows that the server works, even a NOPERM to this user.
 	return p.address, time.Now(), err
 }
 

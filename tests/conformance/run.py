@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 GRACE = 10.0
 # The threads and processes that a step passes through, each of which may be late.
 HANDS = 3
-# A machine is too busy if its processes were late by this many seconds, by which a wait may end after its limit.
+# A machine is too busy if its processes were late by this many seconds: the time by which a wait may exceed its limit.
 LATE = 0.25
 # The results on such a machine, if the answer of the server or of its replicas comes after the limit of the wait.
 TOO_LATE = {"refused": ("unreachable",), "too-few-replicas": ("unreachable", "refused")}
@@ -43,7 +43,8 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-# The steps, the settings and the options that are not played over a quorum, and why.
+# The steps, the settings and the options that are not played over a quorum, each with what a quorum lacks: the message
+# is "no … over a quorum".
 NOT_OVER_A_QUORUM = {
     "servers": "replicas, nor servers without the module",
     "cap": "caps",

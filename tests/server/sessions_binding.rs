@@ -15,7 +15,7 @@ fn bound() -> (Server, Client, Client) {
 }
 
 #[test]
-fn every_command_that_takes_session_binds() {
+fn acquire_racquire_wlock_rlock_and_renew_bind_with_session() {
     let (_server, [mut session, mut client]) = Server::start().with_clients();
     let id = session.id();
     for command in ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"] {

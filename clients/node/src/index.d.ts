@@ -204,7 +204,7 @@ export interface Lock extends AsyncDisposable {
    * @param lease milliseconds; as before unless given
    * @throws {LockLost} it was lost or released before
    * @throws {NoAnswer} the server did not answer in time. It may set the lease later, so `remaining` counts with the
-   *   shortest that it may have
+   *   shortest lease that the server may have
    * @throws {TooFewReplicas} it was renewed, but too few replicas acknowledged that
    */
   extend(lease?: number): Promise<void>;
@@ -219,8 +219,8 @@ export interface Lock extends AsyncDisposable {
    * Releases the lock. One command, sent again if the connection breaks meanwhile. Before `atLeast` has passed, it sets
    * the lease to what is left of that.
    *
-   * @returns false: the server no longer had it, or another program has overwritten the key. After a lost reply that
-   *   may be because the first try released it.
+   * @returns false: the server no longer had it, or another program has overwritten the key. If the reply to the first
+   *   try was lost, that try may have released it.
    * @throws {NoAnswer} the server did not answer in time
    */
   release(): Promise<boolean>;

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_for_both_keeps_a_lock_free_while_it_waits_for_the_other() {
+    fn requests_for_two_locks_at_once_have_a_lower_rate_than_ordered_ones() {
         let (both, ordered) = (Model::new(Means::Both).rate(), Model::new(Means::Ordered).rate());
         // Eight pairs of 16 locks at most.
         assert!(both < ordered && ordered < 8.0, "{both} and {ordered} a unit of time");

@@ -172,7 +172,7 @@ fn slots() -> Scope {
     }
 }
 
-/// A writer waits on two connections, and a reader behind it that has the lock already.
+/// An owner may wait on two connections: a writer waits twice, or holders of a permit wait for another behind a writer.
 fn threads() -> Scope {
     Scope {
         clients: 3,

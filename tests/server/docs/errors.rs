@@ -1,4 +1,5 @@
-//! The errors that the pages list are those that the module sends: each is provoked here, or by the test that is named.
+//! The errors that the pages list are those that the module sends: each is provoked here, or [`ELSEWHERE`] names the
+//! test that provokes it.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +7,15 @@ use super::page::Page;
 use crate::commands::{COMMANDS, Kind};
 use crate::support::{Server, req};
 
-/// Texts of the pages that other tests provoke, because they need another kind of server.
+/// Texts of the pages that need another kind of server, and the tests that provoke them; `none`: no test does.
 const ELSEWHERE: [(&str, &str); 12] = [
     ("UNBLOCKED …", "waiting::ends, topology"),
-    ("TRYAGAIN …", "several_cluster, refusals"),
-    ("TRYAGAIN The lock has moved to another node while the client waited", "cluster"),
-    ("TRYAGAIN Writes are paused (CLIENT PAUSE, failover), repeat the command afterwards", "refusals"),
+    ("TRYAGAIN …", "several_cluster"),
+    ("TRYAGAIN The lock has moved to another node while the client waited", "waiting::slots"),
+    ("TRYAGAIN Writes are paused (CLIENT PAUSE, failover), repeat the command afterwards", "waiting::paused"),
     ("TRYAGAIN The server saves this key and takes no change of it now, repeat the command", "threads"),
-    ("ERR fencing tokens are used up", "tokens"),
-    ("ERR dlock is busy: a module must not run its commands from a notification", "calls"),
+    ("ERR fencing tokens are used up", "none"),
+    ("ERR dlock is busy: a module must not run its commands from a notification", "none"),
     ("ERR internal error in dlock, see the server's log", "panic_guard"),
     (
         "NOPERM this user has no permissions to run …, which dlock.log needs on this server",
@@ -25,7 +26,7 @@ const ELSEWHERE: [(&str, &str); 12] = [
         "NOPERM this user was deleted or disabled while the client waited, or lost its permissions to run the command or to access its keys",
         "waiting::rights",
     ),
-    ("NOPERM a named session needs a user, which a module's call does not have", "named_sessions"),
+    ("NOPERM a named session needs a user, which a module's call does not have", "none"),
 ];
 
 /// Options that are mistakes in every command that acquires or renews a lock.

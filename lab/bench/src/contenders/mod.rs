@@ -78,7 +78,8 @@ impl Contender {
     }
 
     /// Keys that the operations are spread over, each with an owner of its own. On many keys, what the hash seed of one
-    /// server does to one key averages out. All of them are used once before anything is counted.
+    /// server does to one key averages out. All of them are used once before anything is counted, except where one
+    /// operation is large: 64 locks at once, or a rival's beside 100 readers or more.
     pub fn keys(&self) -> usize {
         match self.kind {
             Kind::Pair | Kind::Renewal | Kind::Look | Kind::OtherKeys => 400,
@@ -86,8 +87,9 @@ impl Contender {
         }
     }
 
-    /// Two numbers of operations whose difference is measured. The first is past all warm-up. The difference is without
-    /// the cost of a clock tick, and of what the bench asks until the server is ready.
+    /// Two numbers of operations whose difference is measured. The first is past all warm-up, apart from that of keys
+    /// (see [`Self::keys`]). The difference is without the cost of a clock tick, and of what the bench asks until the
+    /// server is ready.
     pub fn operations(&self) -> [usize; 2] {
         let few = match self.kind {
             // The rival's cost grows with the readers.

@@ -6,8 +6,8 @@ use dlock_testkit::cluster_replicas::ReplicatedCluster;
 use dlock_testkit::sentinel::Sentinels;
 use dlock_testkit::{Client, Server};
 
-/// The rules of the page for `dlock failover`: for each failover, with Sentinel, in a cluster, without both, and on the
-/// Sentinels.
+/// The rules of the page for `dlock failover`: those that every failover needs, and those with Sentinel, in a cluster,
+/// with neither, and on the Sentinels.
 fn rules() -> [String; 5] {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/permissions.md");
     let page = std::fs::read_to_string(path).expect("docs/permissions.md").replace("\\|", "|");
