@@ -11,7 +11,7 @@
 # The files are built now, or are those of scripts/packages in DLOCK_PACKAGES, which `sdist`, `java`, `ruby`, `go` and
 # `go-modules` need.
 #
-# Each has two minutes of processor time from the files to the lock, and ten minutes by the clock. That
+# Each user has two minutes of processor time from the files to the lock, and ten minutes by the clock. That
 # covers the virtual environment or the new project, the dependencies (downloads too, unless pip, npm or cargo has kept
 # them from before), compiling everything without optimization, and the program. It does not cover building the files.
 # `dlock` runs only if it is named: its crate takes longer to compile than all of the rest, and `make dist-check` tries

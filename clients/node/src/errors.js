@@ -1,7 +1,7 @@
 'use strict';
 /** How acquiring and keeping a lock fails, and which failures may be tried again. */
 
-/** Answers of a server that cannot grant a lock now: it is starting, or is no primary any more. */
+/** Answers of a server that cannot grant a lock now: it is starting, is no primary, or has too many clients. */
 const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN |ERR WAIT cannot be used with replica|ERR max number of clients)/;
 
 /** The lock was not granted within the time to wait. */

@@ -217,9 +217,10 @@ impl Connection {
     fn patience(&self) -> Duration {
         let stranger =
             (!self.client.is_logged_in.get()).then(|| LOGIN.saturating_sub(self.client.stranger_since.get().elapsed()));
-        let agrees = self.client.stream.is_handshaking().then(|| LOGIN.saturating_sub(self.client.since.elapsed()));
+        let handshaking =
+            self.client.stream.is_handshaking().then(|| LOGIN.saturating_sub(self.client.since.elapsed()));
         let stuck = self.stuck.map(|(since, _)| WRITE.saturating_sub(since.elapsed()));
-        [stranger, agrees, stuck].into_iter().flatten().min().unwrap_or(FOREVER)
+        [stranger, handshaking, stuck].into_iter().flatten().min().unwrap_or(FOREVER)
     }
 
     fn is_out_of_patience(&self) -> bool {

@@ -1,4 +1,4 @@
-//! A reader that closes its pipe, and passwords, which no output shows.
+//! A reader that closes its pipe, servers that are down, passwords, which no output shows, and wrong options.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -106,5 +106,5 @@ fn a_wrong_option_of_run_is_not_taken_for_the_name_of_a_lock() {
     assert!(run.stderr.contains("a similar argument exists: '--outage'"), "{}", run.stderr);
     assert!(!run.stderr.contains("as a value"), "{}", run.stderr);
     let info = outcome(bare().with(["info", "-x"]));
-    assert!(info.stderr.contains("use '-- -x'"), "it works there: {}", info.stderr);
+    assert!(info.stderr.contains("use '-- -x'"), "the suggestion works for `info`: {}", info.stderr);
 }

@@ -200,7 +200,7 @@ mod tests {
     use crate::command_line::Place;
 
     #[test]
-    fn by_every_means_all_clients_get_both_locks() {
+    fn by_every_means_clients_get_both_locks() {
         let programs = Programs::find(&Place::default()).expect("a server and the module");
         let mut open = programs.open().expect("a server that runs");
         for means in Means::ALL {

@@ -61,7 +61,7 @@ final class AddressesTest {
     }
 
     @Test
-    void a_deadline_becomes_what_block_is_given() {
+    void a_deadline_becomes_the_milliseconds_of_block() {
         assertEquals(0, Deadline.NEVER.block());
         assertEquals(DedicatedConnection.NOT_AT_ALL, Deadline.afterMillis(0).block());
         assertEquals(DedicatedConnection.NOT_AT_ALL, Deadline.afterNanos(-1).block());
