@@ -118,7 +118,7 @@ fn a_hold_counts_up_to_the_largest_number_of_entries() {
     );
     assert!(tokens["t1"] > 0);
     client.int("DLOCK.RELEASE k b");
-    // The sum is the same after a restart, and the limit stands.
+    // The sum is the same after a reload, and the limit stands.
     client.int(format!("DLOCK.SACQUIRE k a {MOST} PERMITS {}", MOST - 1));
     client.ok("DEBUG RELOAD");
     client.int(format!("DLOCK.SACQUIRE k a {MOST}"));

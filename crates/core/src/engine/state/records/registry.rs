@@ -123,7 +123,7 @@ impl Registry {
         id
     }
 
-    /// Takes out a record that is in no agenda.
+    /// Takes out a record that is in no agenda and in no lane.
     pub(crate) fn remove(&mut self, id: RecordId) {
         let Some(record) = self.records.remove(id) else { return debug_assert!(false, "a record is removed twice") };
         debug_assert_eq!((record.attention, record.renewal), (Attention::None, Attention::None));
