@@ -24,7 +24,7 @@ function isChange(command) {
 class Profile {
   /** @type {number | undefined} */
   #database;
-  /** Given since the client has connected: without one, it has logged in with its options. @type {Login | undefined} */
+  /** The last login by a command on the connection. undefined: that of the options. @type {Login | undefined} */
   #login;
   /** @type {string | undefined} */
   #name;

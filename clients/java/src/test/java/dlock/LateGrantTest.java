@@ -50,7 +50,7 @@ final class LateGrantTest {
         return List.of(Lease::renewed, Lease::fixed, Lease::session);
     }
 
-    /** Waits for longer than a third of the lease, then gets its grant so late. Later replies are not delayed. */
+    /** Waits for longer than a third of the lease. The grant comes {@code late} ms late, and later replies in time. */
     private Hold granted(String name, Lease lease, long late) throws Exception {
         server.run("DLOCK.ACQUIRE", name, "other");
         CompletableFuture<Hold> waiting = client.lock(name).withLease(lease).acquireAsync();
@@ -73,7 +73,7 @@ final class LateGrantTest {
         assertTrue(remaining <= left + took, remaining + " ms remain, and the server has " + left);
     }
 
-    /** The same, and it is held. */
+    /** Asserts what {@link #isTrue} does, and that the hold is held. */
     private void isTrueAndHeld(Hold hold, String name) {
         isTrue(hold, name);
         assertTrue(hold.isHeld(), "it is over when it is returned");
@@ -165,7 +165,7 @@ final class LateGrantTest {
             proxy.cut();
             Hold hold = waiting.get(20, TimeUnit.SECONDS);
             isTrueAndHeld(hold, name);
-            // Nor do later renewals and questions make it longer.
+            // Later renewals and questions do not make the hold last longer than on the server, either.
             while (hold.isHeld()) {
                 isTrueAndHeld(hold, name);
                 Thread.sleep(100);
