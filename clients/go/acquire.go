@@ -299,7 +299,7 @@ func (a *acquisition) bind(p *pool) error {
 // named returns the session that commands name. Nil: none. On connections of another client the session binds the hold
 // afterwards.
 func (a *acquisition) named() *seat {
-	if a.client.isOver() {
+	if a.client.borrows() {
 		return nil
 	}
 	return a.bound
@@ -464,7 +464,7 @@ func (a *acquisition) settle() {
 	}
 	var commands []command
 	for _, owner := range a.debts {
-		if a.client.isOver() {
+		if a.client.borrows() {
 			// The wait may go on, on a connection that cannot be closed. This command takes over its place, and ends at once.
 			commands = append(commands, a.target.acquire(owner, "PX", millis(shortestLease), "REQUEST", a.request, "BLOCK", "1"))
 		}

@@ -40,9 +40,9 @@ func Over(open func(ctx context.Context) (Conn, error), options ...ClientOption)
 	return newClient(s, fixed("another client")), nil
 }
 
-// isOver returns whether the connections are those of another client. There, an acquisition that is given up may still be
+// borrows returns whether the connections are those of another client. There, an acquisition that is given up may still be
 // executed later. So acquisitions do not name the session, which would keep such a hold; the session binds them afterwards.
-func (c *Client) isOver() bool { return c.profile.open != nil }
+func (c *Client) borrows() bool { return c.profile.open != nil }
 
 // lent is a connection of another client. Its commands are carried out by a goroutine, so that the caller can give up.
 type lent struct {
@@ -216,5 +216,5 @@ func plain(reply any) any {
 	return reply
 }
 
-// errNotOver is the error of a watch, which needs connections of this package.
-var errNotOver = fmt.Errorf("dlock: the connections of another client do not report changes: %w", errors.ErrUnsupported)
+// errNoReports is the error of a watch, which needs connections of this package.
+var errNoReports = fmt.Errorf("dlock: the connections of another client do not report changes: %w", errors.ErrUnsupported)

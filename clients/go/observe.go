@@ -79,8 +79,8 @@ func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[*Holder, erro
 			yield(nil, err)
 			return
 		}
-		if c.isOver() {
-			yield(nil, errNotOver)
+		if c.borrows() {
+			yield(nil, errNoReports)
 			return
 		}
 		w := &observer{client: c, name: name, yield: yield, known: -1}

@@ -1,4 +1,4 @@
-"""Every connection of the package has the state that the user's client has now: database, login, protocol."""
+"""Every connection of the package has the state that the user's client has now: database and login."""
 
 from __future__ import annotations
 

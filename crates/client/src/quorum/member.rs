@@ -256,8 +256,8 @@ fn hash(run_id: &str) -> u64 {
 }
 
 /// When a connection without traffic is probed, and the time between its three probes: a wait whose connection died
-/// silently is over after 56 s. Each connection that waits costs two packets in 50 s. A thousand clients that wait send
-/// 1,057 packets per second; the target is 1,100.
+/// silently is over after 56 s. Each connection that waits costs two packets in 50 s. With their pings to the gate
+/// server, a thousand clients that wait send 1,057 packets per second (docs/quorum.md); the target is 1,100.
 const KEEPALIVE: Duration = Duration::from_secs(50);
 const PROBES: Duration = Duration::from_secs(2);
 
