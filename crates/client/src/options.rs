@@ -204,10 +204,10 @@ impl Terms {
                 invalid("permits are 1 to the limit of the semaphore")
             }
             _ if self.at_least.is_some() && matches!(self.keep, Keep::Session | Keep::Named) => {
-                invalid("the end of a session frees its locks, so none stays at least so long")
+                invalid("at_least needs a lease: the end of a session frees its locks")
             }
             _ if self.max_hold.is_some_and(|most| self.at_least.is_some_and(|time| time > most)) => {
-                invalid("a lock cannot stay longer than the most that it is held")
+                invalid("at_least is max_hold at most")
             }
             Mode::Together if self.names.is_empty() || self.names.len() > MAX_NAMES => {
                 invalid("1 to 64 locks are acquired together")
