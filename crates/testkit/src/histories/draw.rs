@@ -1,7 +1,7 @@
 //! Draws histories from the bytes of a fuzzer or of a property test.
 //!
-//! A step takes a few bytes, so that most changes of a byte change only that step. The kept corpora of the fuzzer are such
-//! bytes. They become worthless if the meaning of the bytes changes.
+//! A step takes a few bytes, so that most changes of a byte change only that step. The kept corpora of the fuzzer are
+//! such bytes. They become worthless if the meaning of the bytes changes.
 
 use dlock_core::engine::{OpenIf, Permission};
 use dlock_core::{Entries, Mode};

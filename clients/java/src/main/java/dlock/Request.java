@@ -116,7 +116,7 @@ final class Request {
             throw new IllegalArgumentException("the session is of another client");
         }
         if (time.leastMillis > 0 && (isSession() || lease.session != null)) {
-            throw new IllegalArgumentException("withAtLeast needs a lease: the end of a session frees its locks");
+            throw new IllegalArgumentException("a least time needs a lease without a session: its end frees its locks");
         }
         if ((isSession() || replicas != null) && !backend.hasOwnConnections()) {
             throw new IllegalArgumentException(isSession()
