@@ -41,8 +41,8 @@ func Over(open func(ctx context.Context) (Conn, error), options ...ClientOption)
 }
 
 // borrows returns whether the connections are those of another client. There, an acquisition that is given up may still
-// be executed later. Acquisitions therefore do not name the session, which would keep such a hold: the session binds the
-// holds afterwards.
+// be executed later. Acquisitions therefore do not name the session, which would keep such a hold: the session binds
+// the holds afterwards.
 func (c *Client) borrows() bool { return c.profile.open != nil }
 
 // lent is a connection of another client. Its commands are carried out by a goroutine, so that the caller can give up.
