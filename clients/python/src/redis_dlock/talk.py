@@ -135,7 +135,7 @@ class Line(Talk):
         Line._open.add(self)
 
     def connect(self, until: float, *, exactly: bool = True) -> None:
-        """Connects; raises `Unreachable` if that fails. With `exactly`, all steps together end by then;
+        """Connects; raises `Unreachable` if that fails. With `exactly`, all steps together end by `until`;
         without it, each step may take that long."""
         try:
             if exactly:
