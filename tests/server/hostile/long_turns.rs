@@ -11,8 +11,8 @@ use crate::support::turn::least_of_three;
 use crate::support::version::Version;
 use crate::support::{Server, eventually, lock_info, req, soon};
 
-/// The aim is 5 ms for work that can be divided. On a machine that is busy with other tests the timer is late, and then
-/// takes up to 4 ms; the rest is for the commands of that turn, and for the machine.
+/// A tick takes 1 ms, and up to 4 ms on a busy server. A `PING` may wait for two ticks, and for the commands and the
+/// server's own work between them. The rest is for a machine that is slow while other tests use it.
 pub(super) const PIECE: Duration = Duration::from_millis(14);
 /// The aim is 1 ms for a search. The rest is for what the command does beside it, and for a busy machine.
 const SEARCH: Duration = Duration::from_millis(3);
