@@ -168,7 +168,7 @@ fn a_damaged_file_stops_the_start_with_a_line_in_the_log() {
     server.kill9();
     let whole = std::fs::read(server.path("dump.rdb")).unwrap();
     let owner = whole.windows(17).position(|bytes| bytes == b"owner-of-the-lock").expect("the owner is in the file");
-    let mut refused = 0;
+    let (mut refused, mut named) = (0, 0);
     for at in owner - 24..owner + 40 {
         let mut damaged = whole.clone();
         let Some(byte) = damaged.get_mut(at) else { break };
@@ -180,11 +180,13 @@ fn a_damaged_file_stops_the_start_with_a_line_in_the_log() {
             Ok(()) => server.kill9(),
             Err(log) => {
                 refused += 1;
-                assert!(!log.trim().is_empty(), "a line in the log");
+                // The server's own line. The module adds one if it refuses the bytes.
+                assert!(log.contains("Internal error in RDB reading offset"), "{log}");
+                named += usize::from(log.contains("dlock: a lock could not be loaded: "));
             }
         }
     }
-    assert!(refused > 0);
+    assert!(named > 0, "{refused} refused");
     std::fs::write(server.path("dump.rdb"), &whole).unwrap();
     server.boot();
     assert_eq!(server.client().int("DLOCK.RELEASE k owner-of-the-lock"), 1);
