@@ -118,6 +118,9 @@ func TestUnlockThatIsCanceledMeanwhileSaysWhetherItReleased(t *testing.T) {
 	if err := lock.Unlock(ctx); err != nil {
 		t.Fatal(err)
 	}
+	if reply := s.call("EXISTS", "job"); reply != ":0" {
+		t.Error("it is held")
+	}
 }
 
 func TestUnlockWithAnEndedContextDoesNotWaitForAServerThatHangs(t *testing.T) {
