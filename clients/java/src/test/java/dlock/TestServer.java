@@ -330,6 +330,16 @@ final class TestServer implements AutoCloseable {
         }
     }
 
+    /** Returns how often the server has executed a command of dlock. */
+    long calls(String command) {
+        for (String line : Words.text(run("INFO", "commandstats")).split("\r\n")) {
+            if (line.toLowerCase().startsWith("cmdstat_dlock." + command + ":calls=")) {
+                return Long.parseLong(line.substring(line.indexOf('=') + 1, line.indexOf(',')));
+            }
+        }
+        return 0;
+    }
+
     /** A field of INFO, as a number. */
     long figure(String section, String field) {
         String text = new String((byte[]) run("INFO", section), StandardCharsets.UTF_8);

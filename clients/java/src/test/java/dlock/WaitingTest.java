@@ -77,11 +77,15 @@ final class WaitingTest {
     }
 
     @Test
-    void a_thread_that_is_interrupted_before_does_not_ask() {
+    void a_thread_that_is_interrupted_before_does_not_ask() throws Exception {
         DLock lock = client.lock("before");
+        long asked = server.calls("racquire");
         Thread.currentThread().interrupt();
         assertThrows(InterruptedException.class, lock::lockInterruptibly);
         assertFalse(Thread.interrupted());
+        // Long enough for a command.
+        Thread.sleep(200);
+        assertEquals(asked, server.calls("racquire"));
         assertTrue(server.isFree("before"));
     }
 
