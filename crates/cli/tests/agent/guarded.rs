@@ -3,17 +3,14 @@
 use dlock_testkit::Server;
 use dlock_testkit::redis::Value;
 
+use crate::permitted::rules;
 use crate::process::{Agent, freed, servers};
-
-/// The permissions that docs/permissions.md names for an agent over a quorum.
-const RULES: &str = "+dlock.acquire +dlock.rlock +dlock.wlock +dlock.renew +dlock.release +dlock.check +dlock.info +info \
-                     +time +ping +client|id +client|unblock +client|setname";
 
 #[test]
 fn the_agent_of_a_quorum_needs_no_more_permissions_than_its_page_says() {
-    let servers = servers(3);
+    let (servers, rules) = (servers(3), rules("`dlock agent` over a quorum"));
     for server in &servers {
-        server.client().ok(format!("ACL SETUSER locks on >secret ~job:* {RULES}"));
+        server.client().ok(format!("ACL SETUSER locks on >secret ~job:* {rules}"));
         server.client().ok("ACL SETUSER default off");
     }
     let urls: Vec<_> = servers.iter().map(|server| url("redis", "locks:secret@", server.port())).collect();

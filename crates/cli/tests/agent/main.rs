@@ -17,6 +17,8 @@ mod limits;
 mod locks;
 mod page;
 mod passing;
+#[path = "../shared/permitted.rs"]
+mod permitted;
 mod process;
 mod protocol;
 mod repeated;

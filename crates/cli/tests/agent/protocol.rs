@@ -103,17 +103,28 @@ fn a_unix_socket_is_for_its_user_alone_unless_told_and_a_stale_one_is_replaced()
 
 #[test]
 fn other_machines_are_let_in_only_with_a_password() {
-    let refused = |options: &[&str]| {
-        let output = command().args(["-s", "redis://127.0.0.1:1"]).args(options).output().unwrap();
-        assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let (port, file) = (free_port(), tempfile::NamedTempFile::new().unwrap());
+    let place = format!("0.0.0.0:{port}");
+    let everywhere = ["-s", "redis://127.0.0.1:1", "--listen", &place];
+    let password = ["--password-file", file.path().to_str().unwrap()];
+    let refused = |options: &[&str], code: i32, why: &str| {
+        let output = command().args(everywhere).args(options).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(why), "{options:?}: {output:?}");
     };
-    refused(&["--listen", "0.0.0.0:6391"]);
-    refused(&["--listen", "0.0.0.0:6391", "--remote"]);
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let options = ["--listen", "127.0.0.1:1", "--password-file", file.path().to_str().unwrap()];
-    // An empty file is no password.
-    let output = command().args(options).output().unwrap();
-    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    let needs_both = "other machines could connect there: this needs --remote and a password";
+    refused(&[], 69, needs_both);
+    refused(&["--remote"], 69, needs_both);
+    refused(&[&["--remote"], &password[..]].concat(), 64, "the password for clients is empty");
+    std::fs::write(file.path(), "s3cret\n").unwrap();
+    refused(&password, 69, needs_both);
+    let mut open = command();
+    open.args(everywhere).arg("--remote").args(password);
+    let agent = Agent::run(open, port);
+    let mut client = agent.client();
+    assert!(client.error("ECHO a").starts_with("NOAUTH"));
+    client.ok("AUTH s3cret");
+    assert_eq!(client.text("ECHO a"), "a");
 }
 
 /// The crate `redis`, whose handshake is that of many programs.

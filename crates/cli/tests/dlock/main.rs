@@ -25,6 +25,8 @@ mod outages;
 mod output;
 mod pages;
 mod permissions;
+#[path = "../shared/permitted.rs"]
+mod permitted;
 mod process;
 mod production;
 mod quorum;

@@ -5,25 +5,15 @@ use std::path::Path;
 use dlock_testkit::redis::Value;
 use dlock_testkit::{Client, Server, list_of, soon, text_of};
 
+use crate::permitted::rules;
 use crate::process::{Outcome, With, bare, outcome};
-
-/// The rules of the page for a subcommand, with those for its options.
-fn rules(subcommand: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/permissions.md");
-    let page = std::fs::read_to_string(path).expect("docs/permissions.md").replace("\\|", "|");
-    let is_first =
-        |line: &&str| line.split('|').nth(1).is_some_and(|cell| cell.contains(&format!("`dlock {subcommand}`")));
-    let row = page.lines().find(is_first);
-    let cells = row.unwrap_or_else(|| panic!("no row for {subcommand}"));
-    let rules: Vec<_> = cells.split('`').filter(|text| text.starts_with('+')).collect();
-    rules.join(" ")
-}
 
 /// Runs a subcommand as a user who has the permissions of the page for it, and checks that nothing was refused.
 #[track_caller]
 fn run(server: &Server, keys: &str, arguments: &[&str]) -> Outcome {
     let mut admin = server.client();
-    admin.ok(format!("ACL SETUSER operator reset on >secret {keys} {}", rules(arguments[0])));
+    let rules = rules(&format!("`dlock {}`", arguments[0]));
+    admin.ok(format!("ACL SETUSER operator reset on >secret {keys} {rules}"));
     admin.ok("ACL LOG RESET");
     let url = format!("redis://operator:secret@127.0.0.1:{}", server.port());
     let done = outcome(bare().with(["-s", &url]).with(arguments));
