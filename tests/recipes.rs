@@ -51,8 +51,19 @@ static ONE_HAS_ENDED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new(
 const MISSING: i32 = 77;
 
 /// Parts of the lines that name a failed test: of JUnit, pytest (which begins those of the reason with an `E`),
-/// Node.js, Go, compilers, and the scripts themselves.
-const SIGNS: [&str; 8] = ["JUnit Jupiter:", "FAILED", "✖", "not ok ", "--- FAIL", "panic:", "DATA RACE", "error:"];
+/// Node.js, Go, compilers, the scripts themselves, `new_user.sh`, and [`run`] at the deadline.
+const SIGNS: [&str; 10] = [
+    "JUnit Jupiter:",
+    "FAILED",
+    "✖",
+    "not ok ",
+    "--- FAIL",
+    "panic:",
+    "DATA RACE",
+    "error:",
+    "new_user: ",
+    "not done after ",
+];
 /// How many lines a failed test and its reason take.
 const REASON: usize = 12;
 /// How many lines of the end are shown in short: more would push the reasons out of a record that keeps the last ones.
