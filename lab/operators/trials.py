@@ -242,7 +242,7 @@ def downgrade() -> str:
 
 # An operator's action and its promise, as in the table of docs/evidence.md, and the trial.
 TRIALS: list[tuple[str, str, Callable[[], str]]] = [
-    ("disk full, AOF", "writes are refused; held locks lapse with their leases, and their losses are told", aof_without_room),
+    ("disk full, AOF", "writes are refused; with room, locks are granted again, to one owner at each time", aof_without_room),
     ("disk full, RDB", "the same", rdb_without_room),
     ("`maxmemory` reached", "no new lock; a renewal and a release need no memory", memory_at_its_limit),
     ("output buffer full", "the connection that does not read ends, and its locks with it", output_that_nobody_reads),
