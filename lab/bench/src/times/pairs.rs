@@ -119,7 +119,7 @@ mod tests {
     use crate::command_line::Place;
 
     #[test]
-    fn pairs_are_timed_with_all_keys_and_pipelines() {
+    fn rates_of_pairs_are_noted_for_all_keys_and_pipelines() {
         let programs = Programs::find(&Place::default()).expect("a server and the module");
         let servers = ServerPair::open(&programs, Mode::Replica).expect("servers that run");
         let mut ledger = Ledger::default();
