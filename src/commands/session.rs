@@ -6,7 +6,7 @@
 
 use dlock_core::NoSession;
 use dlock_core::args::Session as Args;
-use dlock_core::engine::{BoundHold, Fault, Heartbeat, OpenSession};
+use dlock_core::engine::{BoundHolds, Fault, Heartbeat, OpenSession};
 
 use crate::error::Error;
 use crate::ffi::acl::{User, user_name, user_state};
@@ -23,7 +23,7 @@ pub struct Session;
 /// The reply to a call.
 enum Reply {
     Holds(Option<usize>),
-    List(Option<Vec<BoundHold>>),
+    List(Option<BoundHolds>),
     Sessions(Vec<OpenSession>),
 }
 

@@ -158,11 +158,11 @@ pub fn log_entry(to: &mut impl Writer, entry: &LogEntry) {
 }
 
 /// Replies with a hold that is bound to a session.
-pub fn bound_hold(to: &mut impl Writer, hold: &BoundHold) {
+pub fn bound_hold(to: &mut impl Writer, hold: BoundHold<'_>) {
     to.array(5);
     to.integer(u64::try_from(hold.db).unwrap_or(0));
-    to.bytes(&hold.key);
-    to.bytes(&hold.owner.text());
+    to.bytes(hold.key);
+    to.bytes(hold.owner);
     to.bytes(mode_name(hold.mode));
     to.integer(hold.token.get());
 }

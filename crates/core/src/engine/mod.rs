@@ -24,7 +24,7 @@ pub use crate::settings::{LogSettings, Settings};
 pub use inputs::events::Input;
 pub use inputs::inspect::{Detail, Inspection, ShownHold, ShownSession, ShownWaiter};
 pub use inputs::join::Entered;
-pub use inputs::named_session::{BoundHold, Heartbeat, OpenIf};
+pub use inputs::named_session::{BoundHold, BoundHolds, Heartbeat, OpenIf};
 pub use inputs::release::{Left, replay_release};
 #[cfg(feature = "check")]
 pub use inputs::snapshot::{RecordView, Snapshot, WaiterView};

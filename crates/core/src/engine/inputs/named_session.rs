@@ -1,17 +1,16 @@
 //! `DLOCK.SESSION`, and the end of named sessions.
 
-use std::rc::Rc;
-
 use crate::engine::keyspace::Keyspace;
 use crate::engine::keyspace::UserState;
 use crate::engine::state::budget::{Budget, REJECTED_AT_ONCE};
 use crate::engine::state::engine::Engine;
 use crate::engine::state::fault::Fault;
 use crate::engine::state::outbox::Answer;
-use crate::engine::state::records::session_holds::SessionEnd;
+use crate::engine::state::records::record::Record;
+use crate::engine::state::records::session_holds::{Binding, SessionEnd};
 use crate::engine::state::sessions::named::{LISTED, OpenSession};
 use crate::settings::Settings;
-use crate::{Lease, Mode, NamedId, NoSession, Now, Owner, SessionId, SessionKey, Token, Uptime};
+use crate::{Lease, Mode, NamedId, NoSession, Now, SessionId, SessionKey, Token, Uptime};
 
 /// A heartbeat, or the opening of a session.
 #[derive(Clone, Copy, Debug)]
@@ -38,18 +37,77 @@ pub enum OpenIf {
 }
 
 /// A hold that is bound to a session, as `LIST` shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BoundHold {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundHold<'a> {
     /// The database.
     pub db: i32,
     /// The key.
-    pub key: Rc<[u8]>,
-    /// The owner.
-    pub owner: Owner,
+    pub key: &'a [u8],
+    /// The owner, as the client sent it.
+    pub owner: &'a [u8],
     /// The mode.
     pub mode: Mode,
     /// The fencing token.
     pub token: Token,
+}
+
+/// The holds that are bound to a session, as `LIST` shows them.
+///
+/// All names are in one piece of memory. A list may be long: an allocation for each owner, and another look at each key
+/// for the reply, would cost much time.
+#[derive(Clone, Debug)]
+pub struct BoundHolds {
+    holds: Vec<Listed>,
+    /// The key and the owner of each hold, one after the other.
+    names: Vec<u8>,
+}
+
+/// A hold in a list, without its names.
+#[derive(Clone, Copy, Debug)]
+struct Listed {
+    db: i32,
+    mode: Mode,
+    token: Token,
+    key_len: usize,
+    owner_len: usize,
+}
+
+impl BoundHolds {
+    fn with_capacity(holds: usize) -> BoundHolds {
+        BoundHolds { holds: Vec::with_capacity(holds), names: Vec::new() }
+    }
+
+    fn push(&mut self, record: &Record, binding: &Binding) {
+        let owner = binding.owner.text();
+        self.names.extend_from_slice(&record.key);
+        self.names.extend_from_slice(&owner);
+        let (key_len, owner_len) = (record.key.len(), owner.len());
+        self.holds.push(Listed { db: record.db, mode: binding.mode, token: binding.token, key_len, owner_len });
+    }
+
+    /// Returns how many holds there are.
+    pub fn len(&self) -> usize {
+        self.holds.len()
+    }
+
+    /// Returns whether there is no hold.
+    pub fn is_empty(&self) -> bool {
+        self.holds.is_empty()
+    }
+
+    /// Returns the holds.
+    pub fn iter(&self) -> impl Iterator<Item = BoundHold<'_>> {
+        let mut names = &*self.names;
+        let mut take = move |len| {
+            let (name, rest) = names.split_at_checked(len).unwrap_or_default();
+            names = rest;
+            name
+        };
+        self.holds.iter().map(move |hold| {
+            let (key, owner) = (take(hold.key_len), take(hold.owner_len));
+            BoundHold { db: hold.db, key, owner, mode: hold.mode, token: hold.token }
+        })
+    }
 }
 
 /// How many bytes of names `LIST` returns, about, before it returns no more.
@@ -118,10 +176,11 @@ impl<T> Engine<T> {
 
     /// Returns the live holds that are bound to a named session of a user, at most this many; `None` if there is no
     /// such session.
-    pub fn list_session(&mut self, id: &SessionId, user: &[u8], most: usize, now: Now) -> Option<Vec<BoundHold>> {
+    pub fn list_session(&mut self, id: &SessionId, user: &[u8], most: usize, now: Now) -> Option<BoundHolds> {
         let named = self.parts.sessions.named.find(id.as_bytes(), user)?;
         let key = SessionKey::Named(named);
-        let (mut listed, mut steps, mut bytes) = (Vec::new(), LISTED, 0);
+        let expected = self.parts.sessions.named.holds(named).min(most).min(LISTED);
+        let (mut listed, mut steps, mut bytes) = (BoundHolds::with_capacity(expected), LISTED, 0);
         for id in self.parts.sessions.locks_of(key) {
             if steps == 0 || listed.len() >= most || bytes >= LISTED_BYTES {
                 break;
@@ -135,13 +194,7 @@ impl<T> Engine<T> {
                 }
                 if now.ms() < binding.deadline {
                     bytes += record.key.len() + binding.owner.heap_bytes();
-                    listed.push(BoundHold {
-                        db: record.db,
-                        key: Rc::clone(&record.key),
-                        owner: binding.owner.clone(),
-                        mode: binding.mode,
-                        token: binding.token,
-                    });
+                    listed.push(record, binding);
                 }
             }
         }

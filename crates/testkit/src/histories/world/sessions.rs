@@ -1,7 +1,7 @@
 //! Named sessions, on the engine and on the model.
 
-use dlock_core::Keyspace;
 use dlock_core::engine::{Fault, Heartbeat, OpenIf, Role, UserState};
+use dlock_core::{Keyspace, Owner};
 
 use super::World;
 use super::turn::split;
@@ -126,9 +126,10 @@ impl World {
             let listed = self.server.engine.list_session(&id, plain::user(session.user), usize::MAX, now);
             let listed = listed.expect("an open session");
             let is_seen = |key: &KeyNo| self.naive.keys[*key].unnoticed.is_none();
+            let who = |owner: &[u8]| plain::who(&Owner::new(owner).expect("an owner"));
             let mut listed: Vec<_> = listed
                 .iter()
-                .map(|hold| ((hold.db, hold.key.to_vec()), plain::who(&hold.owner), hold.mode, hold.token.get()))
+                .map(|hold| ((hold.db, hold.key.to_vec()), who(hold.owner), hold.mode, hold.token.get()))
                 .collect();
             let bound = |key: KeyNo| {
                 let holds = self.naive.live(key).filter(|hold| hold.session == Some(session.number));
