@@ -93,7 +93,9 @@ func TestHistories(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d histories", played)
+	if played <= 1000 {
+		t.Errorf("only %d histories were played", played)
+	}
 }
 
 // keeping is a hold with its heartbeat.

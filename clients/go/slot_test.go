@@ -32,7 +32,9 @@ func TestHoldersOfASemaphoreHaveDifferentSlots(t *testing.T) {
 	}()
 	s.waiters(1)
 	release(t, locks[1])
-	locks[1] = <-next
+	if locks[1] = <-next; locks[1] == nil {
+		t.FailNow()
+	}
 	if locks[1].Slot() != 1 {
 		t.Fatalf("slot %d is not free", locks[1].Slot())
 	}
@@ -40,8 +42,11 @@ func TestHoldersOfASemaphoreHaveDifferentSlots(t *testing.T) {
 		release(t, lock)
 	}
 	without, err := devices.Acquire(context.Background())
-	if err != nil || without.Slot() != -1 {
-		t.Fatalf("%v: slot %d", err, without.Slot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if without.Slot() != -1 {
+		t.Fatalf("slot %d, and none was asked for", without.Slot())
 	}
 	release(t, without)
 	s.isFree("devices")

@@ -147,4 +147,4 @@ def test_histories(machine: str, player: Any) -> None:
         if found := played(player(), lines):
             wrong.append(f"{name}: {found}")
     assert not wrong, "\n".join(wrong[:20])
-    assert count > 10
+    assert count > 1000

@@ -93,7 +93,7 @@ class LocksTest < Minitest::Test
     holds.each(&:check!).each(&:release)
   end
 
-  def test_locks_have_threads_when_they_are_renewed_and_not_before
+  def test_twenty_locks_share_a_thread_until_they_are_due_and_are_all_renewed
     before = Thread.list
     holds = Array.new(20) { |number| locks.lock("#{key}:#{number}") }
     assert_operator (Thread.list - before).size, :<=, 1

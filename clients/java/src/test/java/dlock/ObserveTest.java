@@ -67,7 +67,13 @@ final class ObserveTest {
             untilSeen("", "a", "", "b", "", "c", "");
             assertEquals(Optional.empty(), client.holder("watched"));
         }
-        server.run("DLOCK.ACQUIRE", "watched", "d", "PX", 100);
+        // The closed observer reports nothing, although another one has seen the next holder.
+        List<Optional<Holder>> seenByOther = Collections.synchronizedList(new ArrayList<>());
+        try (Watcher other = client.watch("watched", seenByOther::add)) {
+            soon("the other one begins", () -> seenByOther.size() == 1);
+            server.run("DLOCK.ACQUIRE", "watched", "d", "PX", 60_000);
+            soon("the other one sees d", () -> seenByOther.size() == 2);
+        }
         assertEquals(7, seen.size());
     }
 

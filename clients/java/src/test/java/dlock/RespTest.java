@@ -96,7 +96,7 @@ final class RespTest {
     }
 
     @Test
-    void a_large_reply_in_small_pieces_is_read_in_linear_time() throws Exception {
+    void a_large_reply_in_small_pieces_is_read_as_it_was_written() throws Exception {
         byte[] large = new byte[4 << 20];
         new Random(1).nextBytes(large);
         byte[] bytes = encode(large);

@@ -314,6 +314,10 @@ final class WaitingTest {
             server.untilWaiting("race:cancel", 1);
             CompletableFuture<Boolean> released = hold.releaseAsync();
             spin(round % 40 * 25_000L);
+            if (round % 20 == 10) {
+                // Some requests are granted, however busy the machine is: this one is canceled after its grant.
+                waiting.get(20, TimeUnit.SECONDS);
+            }
             if (!waiting.cancel(true)) {
                 granted++;
                 waiting.join().release();
@@ -322,7 +326,7 @@ final class WaitingTest {
             soon("nothing is left of round " + round, () -> server.isFree("race:cancel"));
         }
         System.out.println("race:cancel: " + granted + " granted, " + (RACES - granted) + " cancelled");
-        assertTrue(granted < RACES);
+        assertTrue(granted > 0 && granted < RACES, granted + " granted of " + RACES);
     }
 
     @FunctionalInterface
