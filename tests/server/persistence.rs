@@ -1,8 +1,11 @@
 //! Locks survive restarts, whatever keeps them, and leases go on while the server is down.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::time::{Duration, Instant};
+
+use redis::Value;
 
 use crate::support::payload::{body, seal};
 use crate::support::state::{State, assert_same, state};
@@ -279,7 +282,7 @@ fn the_digest_covers_lease_deadline_token_count_and_new_holds() {
 }
 
 #[test]
-fn the_digest_covers_owner_and_mode() {
+fn the_digest_covers_owner_mode_cap_request_and_slot() {
     let (_server, mut client) = Server::conf("rdbcompression no").with_client();
     let digest =
         |client: &mut Client, key: &str| text_of(&list_of(&client.run(format!("DEBUG DIGEST-VALUE {key}")))[0]);
@@ -291,17 +294,30 @@ fn the_digest_covers_owner_and_mode() {
     client.ok(req!["RESTORE", "k2", 600_000, seal(&other, &dump)]);
     assert_eq!(lock_info(&mut client, "k2 FULL").unwrap().holds()[0].owner, b"owner-number-2");
     assert_ne!(digest(&mut client, "k"), digest(&mut client, "k2"));
-    // Two locks that differ in their mode only, if both commands fall into the same millisecond: most do.
-    let (end, token) = (client.now() + 600_000, client.now_us() + 60_000_000);
+    // Locks that differ in one thing only, if the renewals fall into the same millisecond: most do. Two do not differ.
+    let (end, token) = (client.now() + 600_000, client.now_us() + 5_000_000);
+    let acquisitions = [
+        "RLOCK same# a",
+        "RLOCK plain# a",
+        "WLOCK mode# a",
+        "RLOCK cap# a MAXHOLD 900000",
+        "RLOCK request# a REQUEST r",
+        "SACQUIRE slot# a 3 SLOT",
+    ];
+    let mut equal = 0;
     for n in 0..50 {
-        let mut both = Vec::new();
-        for (command, key) in [("RLOCK", "r"), ("WLOCK", "w")] {
-            both.push(format!("DLOCK.{command} {key}{n} a PXAT {end}"));
-            both.push(format!("DLOCK.RENEW {key}{n} a PXAT {end} MINTOKEN {}", token + n));
-        }
-        client.pipeline(&both);
-        assert_ne!(digest(&mut client, &format!("r{n}")), digest(&mut client, &format!("w{n}")));
+        let acquire = acquisitions.map(|words| format!("DLOCK.{} PXAT {end}", words.replace('#', &n.to_string())));
+        let keys = ["same", "plain", "mode", "cap", "request", "slot"].map(|kind| format!("{kind}{n}"));
+        // The renewals come after all grants, whose tokens would otherwise be higher.
+        let renew = keys.clone().map(|key| format!("DLOCK.RENEW {key} a PXAT {end} MINTOKEN {}", token + n * 1000));
+        let requests: Vec<String> = acquire.into_iter().chain(renew).collect();
+        let replies = client.pipeline(&requests);
+        assert!(replies.iter().all(|reply| matches!(reply, Ok(value) if *value != Value::Nil)), "{replies:?}");
+        let [same, rest @ ..] = keys.map(|key| digest(&mut client, &key));
+        equal += usize::from(rest[0] == same);
+        assert_eq!(BTreeSet::from(rest).len(), 5, "round {n}");
     }
+    assert!(equal > 0, "no two renewals fell into the same millisecond");
 }
 
 #[test]
