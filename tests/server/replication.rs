@@ -58,10 +58,21 @@ fn every_command_leaves_replica_and_primary_equal() {
         "DEL k",
         "DLOCK.WLOCK k a",
         "FLUSHALL",
+        "DLOCK.SACQUIRE s a 4 PERMITS 2",
+        "DLOCK.SACQUIRE s b 4 SLOT PX 500000",
+        "DLOCK.SACQUIRE s c 4 SLOT REQUEST r",
+        "DLOCK.RELEASE s a",
+        "DLOCK.MACQUIRE 2 m n a PX 600000",
+        "DLOCK.RENEW m a PX 700000 MINTOKEN AHEAD",
+        "DLOCK.RELEASE n a BREAK",
+        "DLOCK.ACQUIRE n a PX 600000 MAXHOLD 800000",
+        "DLOCK.RENEW n a PX 900000",
         "DLOCK.WLOCK k a",
         "SET k v",
     ] {
-        client.run(request);
+        // A token that only MINTOKEN can give.
+        let request = &request.replace("AHEAD", &(client.now_us() + 5_000_000).to_string());
+        assert_ne!(client.run(request), Value::Nil, "{request}");
         replica.wait_synced(&primary);
         let expected = state(&mut client);
         assert_same(request, &expected, &state(&mut copy));

@@ -15,23 +15,29 @@ fn bound() -> (Server, Client, Client) {
 }
 
 #[test]
-fn acquire_racquire_wlock_rlock_and_renew_bind_with_session() {
+fn every_command_that_takes_session_binds() {
     let (_server, [mut session, mut client]) = Server::start().with_clients();
     let id = session.id();
-    for command in ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK"] {
-        let mode = if command == "RLOCK" { "shared" } else { "exclusive" };
-        session.int(format!("DLOCK.{command} {command} a SESSION PX {LEASE}"));
+    let mode_of = |command: &str| if matches!(command, "RLOCK" | "SACQUIRE") { "shared" } else { "exclusive" };
+    let request = |command: &str, key: &str| match command {
+        "SACQUIRE" => format!("DLOCK.SACQUIRE {key} a 3"),
+        "MACQUIRE" => format!("DLOCK.MACQUIRE 1 {key} a"),
+        _ => format!("DLOCK.{command} {key} a"),
+    };
+    for command in ["ACQUIRE", "RACQUIRE", "WLOCK", "RLOCK", "SACQUIRE", "MACQUIRE"] {
+        let mode = mode_of(command);
+        session.int(format!("{} SESSION PX {LEASE}", request(command, command)));
         assert_eq!(client.session_of(command, "a", mode), Some(id), "{command}");
-        client.int(format!("DLOCK.{command} renewed-{command} a"));
+        client.int(request(command, &format!("renewed-{command}")));
         assert_eq!(client.session_of(&format!("renewed-{command}"), "a", mode), None);
         session.int(format!("DLOCK.RENEW renewed-{command} a session"));
         assert_eq!(client.session_of(&format!("renewed-{command}"), "a", mode), Some(id), "RENEW after {command}");
     }
-    for command in ["RACQUIRE", "WLOCK", "RLOCK"] {
-        let mode = if command == "RLOCK" { "shared" } else { "exclusive" };
-        client.int(format!("DLOCK.{command} entered-{command} a"));
-        session.int(format!("DLOCK.{command} entered-{command} a SESSION"));
-        assert_eq!(client.session_of(&format!("entered-{command}"), "a", mode), Some(id), "re-entry by {command}");
+    for command in ["RACQUIRE", "WLOCK", "RLOCK", "SACQUIRE"] {
+        let key = format!("entered-{command}");
+        client.int(request(command, &key));
+        session.int(format!("{} SESSION", request(command, &key)));
+        assert_eq!(client.session_of(&key, "a", mode_of(command)), Some(id), "re-entry by {command}");
     }
     let made_up = list_of(&session.run("DLOCK.ACQUIRE star * SESSION"));
     let holds = lock_info(&mut client, "star FULL").unwrap();
@@ -40,9 +46,9 @@ fn acquire_racquire_wlock_rlock_and_renew_bind_with_session() {
     session.text("DLOCK.ACQUIRE transaction a SESSION");
     session.run("EXEC");
     assert_eq!(client.session_of("transaction", "a", "exclusive"), Some(id));
-    assert_eq!(counter(&mut client, "sessions"), 13);
+    assert_eq!(counter(&mut client, "sessions"), 18);
     client.watch_close(session);
-    assert_eq!((client.int("DBSIZE"), counter(&mut client, "session_ends")), (0, 13));
+    assert_eq!((client.int("DBSIZE"), counter(&mut client, "session_ends")), (0, 18));
 }
 
 #[test]

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use redis::Cmd;
 
 use crate::support::payload::{body, seal};
-use crate::support::process::built;
 use crate::support::replica::info_field;
 use crate::support::story::story;
 use crate::support::{Client, Server, Setup, bytes_of, eventually, list_of, lock_info, req};
@@ -175,8 +174,8 @@ fn a_newer_rdb_is_refused_with_its_reason() {
 
 /// A server with the previous release.
 fn previous() -> Setup {
-    let module = built("DLOCK_MODULE_PREVIOUS", "target/previous/libdlock.so");
-    Setup::plain().conf(&format!("loadmodule {}", module.display()))
+    let module = std::env::var("DLOCK_MODULE_PREVIOUS").expect("the path that scripts/previous prints");
+    Setup::plain().conf(&format!("loadmodule {module}"))
 }
 
 /// The holds of every lock as (owner, mode, count, token), and when its key ends.
