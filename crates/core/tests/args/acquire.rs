@@ -1,7 +1,7 @@
 //! The arguments of the commands that acquire a lock, or several.
 
 use dlock_core::args::{Acquire, AcquireAll, CapBy, Excerpt, Limits, Malformed, Release, Renew, Syntax};
-use dlock_core::{BindTo, Command, Lease, LeaseChoice, RequestId, Token, Want};
+use dlock_core::{BindTo, Command, Lease, LeaseChoice, RequestId, SessionId, Token, Want};
 
 use super::{LIMITS, acquire, lasting, nonzero, owner, syntax_error, words};
 
@@ -9,6 +9,7 @@ use super::{LIMITS, acquire, lasting, nonzero, owner, syntax_error, words};
 fn each_option_of_a_command_that_acquires_a_lock() {
     let plain = plain();
     let asked = RequestId::new(Command::Acquire, b"r");
+    let named = BindTo::Named(SessionId::new(b"s").unwrap());
     for (line, said) in [
         ("alice", plain.clone()),
         ("*", Acquire { owner: None, ..plain.clone() }),
@@ -16,6 +17,8 @@ fn each_option_of_a_command_that_acquires_a_lock() {
         ("alice PX 7", Acquire { lease: lasting(7), ..plain.clone() }),
         ("alice BLOCK 0", Acquire { block: Some(0), ..plain.clone() }),
         ("alice SESSION", Acquire { session: BindTo::Connection, ..plain.clone() }),
+        ("alice SESSIONID s", Acquire { session: named.clone(), ..plain.clone() }),
+        ("alice sessionid s BLOCK 0", Acquire { session: named, block: Some(0), ..plain.clone() }),
         ("alice REQUEST r", Acquire { request: asked.clone(), ..plain.clone() }),
         ("alice MAXHOLD 7", Acquire { cap: Lease::new(7), ..plain.clone() }),
         ("alice PX 7 maxhold 7", Acquire { lease: lasting(7), cap: Lease::new(7), ..plain.clone() }),

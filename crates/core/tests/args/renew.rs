@@ -1,7 +1,7 @@
 //! `RENEW`.
 
 use dlock_core::args::{Malformed, Renew};
-use dlock_core::{BindTo, LeaseChoice, Mode, RenewToken, Token};
+use dlock_core::{BindTo, LeaseChoice, Mode, RenewToken, SessionId, Token};
 
 use super::{LIMITS, lasting, owner, renew, syntax_error, token};
 
@@ -15,6 +15,7 @@ fn each_option_of_renew() {
         session: BindTo::Nothing,
     };
     let seven = token(7).unwrap();
+    let named = BindTo::Named(SessionId::new(b"s").unwrap());
     for (line, said) in [
         ("alice", plain.clone()),
         ("*", Renew { owner: owner("*"), ..plain.clone() }),
@@ -22,6 +23,7 @@ fn each_option_of_renew() {
         ("alice READ", Renew { mode: Some(Mode::Shared), ..plain.clone() }),
         ("alice WRITE", Renew { mode: Some(Mode::Exclusive), ..plain.clone() }),
         ("alice SESSION", Renew { session: BindTo::Connection, ..plain.clone() }),
+        ("alice SESSIONID s", Renew { session: named, ..plain.clone() }),
         ("alice TOKEN 7", Renew { token: RenewToken::Is(seven), ..plain.clone() }),
         ("alice MINTOKEN 7", Renew { token: RenewToken::AtLeast(seven), ..plain.clone() }),
         (

@@ -44,7 +44,8 @@ pub fn any_lock() -> impl Strategy<Value = Lock> {
 }
 
 pub fn any_effect() -> impl Strategy<Value = Effect> {
-    let puts = (any_time(), capped(any_hold()), prop_oneof![Just(Expiry::Anew), Just(Expiry::Keep)]);
+    let expiry = prop_oneof![Just(Expiry::Anew), Just(Expiry::Keep), Just(Expiry::Leave)];
+    let puts = (any_time(), capped(any_hold()), expiry);
     // The bytes leave out the deadline of a full lease. Random times would never draw one.
     let full_leases = (any_time(), any_hold()).prop_map(|(clock, hold)| {
         let hold = Hold { deadline: clock.plus(hold.lease), ..hold };
