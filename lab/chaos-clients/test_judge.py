@@ -45,6 +45,8 @@ class Judge(unittest.TestCase):
         later = attempt("b", 300, 400, 2)
         left = {"left": [{"lock": "0/k", "holds": []}]}
         self.finds("two believe", attempt("a", 0, 0, 1, **said), later, **left)
+        release = {"releasing": 200 * MS, "released": 201 * MS, "release": "released"}
+        self.accepts(attempt("a", 0, 0, 1, **{**said, **release}), later)
         self.accepts(attempt("a", 0, 0, 1, **{**said, "killed": 200 * MS}), later)
         lost = [*said["samples"], Sample(250 * MS, 250 * MS, 0, True)]
         failover = {"faults": [("failover", "", 0, 100 * MS)]}

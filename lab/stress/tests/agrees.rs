@@ -8,7 +8,7 @@ fn the_server_answers_as_the_model_does() {
 }
 
 /// A request with a short wait takes the place of its first copy, whose owner holds the lock meanwhile: it is granted at
-/// once, and the model does not expect the end of its wait.
+/// once, and the model does not expect the end of its wait. The seed had this case when it was found.
 #[test]
 fn a_copy_that_takes_a_place_may_be_granted_at_once() {
     plays(&["--seed", "1795939859508", "--rounds", "1"]);
