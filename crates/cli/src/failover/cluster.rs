@@ -52,7 +52,7 @@ async fn pair(operator: &Operator, node: &Node, options: &FailoverOptions) -> Re
                 let (host, port) = address(&node.address()).map_err(Stop::Usage)?;
                 Server::at(operator, &host, port)?
             }
-            known => best(operator, known.replicas()).await?,
+            known => best(operator, &known, None).await?,
         },
     };
     let known = info(&replica.node).await?;

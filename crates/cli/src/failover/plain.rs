@@ -26,11 +26,7 @@ pub async fn hand_over(
         let what = "Sentinels watch this server and would undo it: name them";
         return Err(Stop::Usage(format!("{what} (redis-sentinel://HOST/NAME)")));
     }
-    let mut replicas = known.replicas();
-    if let Some((host, port)) = &options.to {
-        replicas.retain(|replica| *replica == (host.clone(), *port));
-    }
-    let replica = best(operator, replicas).await?;
+    let replica = best(operator, &known, options.to.as_ref()).await?;
     replica.check().await?;
     steps.say(&format!("primary {}, replica {}", primary.address(), replica.address()));
     steps.caught_up(Phase::Checks, primary, std::slice::from_ref(&replica), options.timeout).await?;

@@ -122,17 +122,23 @@ pub async fn has_module(node: &Node) -> Result<bool, Error> {
     Ok(!found.is_empty())
 }
 
-/// Returns the replica that has received most.
-pub async fn best(operator: &Operator, all: Vec<(String, u16)>) -> Result<Server, Stop> {
+/// Returns the replica of a primary that has received most, or the one that the user has named.
+pub async fn best(operator: &Operator, primary: &Info, named: Option<&(String, u16)>) -> Result<Server, Stop> {
     let mut best: Option<(u64, Server)> = None;
-    for (host, port) in all {
+    for (host, port) in primary.replicas() {
+        if named.is_some_and(|(its_host, its_port)| (its_host, *its_port) != (&host, port)) {
+            continue;
+        }
         let replica = Server::at(operator, &host, port)?;
         let Ok(info) = info(&replica.node).await else { continue };
         if info.follows() && best.as_ref().is_none_or(|(offset, _)| *offset < info.offset()) {
             best = Some((info.offset(), replica));
         }
     }
-    let none = || Stop::Kept("the primary has no such replica that follows it".to_owned());
+    let none = || match named {
+        Some((host, port)) => Stop::Kept(format!("the primary has no replica {host}:{port} that follows it")),
+        None => Stop::Kept("the primary has no replica that follows it and can take over".to_owned()),
+    };
     best.map(|(_, replica)| replica).ok_or_else(none)
 }
 

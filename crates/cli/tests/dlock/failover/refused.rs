@@ -45,16 +45,18 @@ fn a_dry_run_prints_every_command_and_sends_none() {
 #[test]
 fn a_replica_that_is_missing_lags_or_lacks_the_module_stops_the_failover() {
     let primary = Server::start();
-    is_refused(&outcome(at(&primary, &["failover"])), 1, "no such replica", &primary);
+    let none = "the primary has no replica that follows it and can take over";
+    is_refused(&outcome(at(&primary, &["failover"])), 1, none, &primary);
     let replica = primary.replica();
     let short = ["failover", "--timeout", "500ms"];
     replica.freeze();
     let frozen = outcome(at(&primary, &short));
     replica.thaw();
-    is_refused(&frozen, 1, "no such replica", &primary);
+    is_refused(&frozen, 1, none, &primary);
     replica.client().ok("REPLICAOF 127.0.0.1 1");
     let named = format!("127.0.0.1:{}", replica.port());
-    is_refused(&outcome(at(&primary, &["failover", "--to", &named])), 1, "no such replica", &primary);
+    let why = format!("the primary has no replica {named} that follows it");
+    is_refused(&outcome(at(&primary, &["failover", "--to", &named])), 1, &why, &primary);
     // The replica is connected, and lacks the last write of the primary.
     let way = gate_of_replies(primary.port(), |stream| stream.contains("held-back"));
     replica.client().ok(format!("REPLICAOF 127.0.0.1 {way}"));
