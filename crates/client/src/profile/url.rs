@@ -90,7 +90,7 @@ impl Url {
 impl<'a> Parts<'a> {
     fn of(rest: &'a str) -> Result<Self, String> {
         if rest.contains('#') {
-            return Err("a URL says nothing behind # (in a password it is %23); certificates are always checked".into());
+            return Err("a URL has no # (in a password it is %23; #insecure of other clients does not exist: certificates are always checked)".into());
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -106,34 +106,45 @@ impl<'a> Parts<'a> {
 }
 
 /// The words after the question mark.
-struct Query(Vec<(String, String)>);
+struct Query {
+    pairs: Vec<(String, String)>,
+    /// Whether an error may show a word: it may be a part of a password in which `?` or `&` is not escaped.
+    is_shown: bool,
+}
 
 impl Query {
     fn of(text: &str) -> Result<Self, String> {
-        let mut pairs = Vec::new();
+        let mut query = Self { pairs: Vec::new(), is_shown: !text.contains('@') && !text.contains("pass") };
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let (word, value) = pair.split_once('=').ok_or_else(|| format!("?{pair} has no value"))?;
+            let (word, value) = pair.split_once('=').ok_or_else(|| query.wrong(pair, "has no value"))?;
             // Some parsers read + as a blank.
             if value.contains('+') {
-                return Err(format!("?{word}= has a +, which is %2B there"));
+                return Err(query.wrong(word, "has a +, which is %2B there"));
             }
-            pairs.push((word.to_owned(), decoded(value)?));
+            query.pairs.push((word.to_owned(), decoded(value)?));
         }
-        Ok(Self(pairs))
+        Ok(query)
+    }
+
+    fn wrong(&self, word: &str, why: &str) -> String {
+        match self.is_shown {
+            true => format!("?{word} {why}"),
+            false => format!("a word behind ? {why} (in a password, ? is %3F, and & is %26)"),
+        }
     }
 
     fn take(&mut self, word: &str) -> Result<Option<String>, String> {
-        let Some(at) = self.0.iter().position(|(known, _)| known == word) else { return Ok(None) };
-        let (_, value) = self.0.swap_remove(at);
-        if self.0.iter().any(|(known, _)| known == word) {
+        let Some(at) = self.pairs.iter().position(|(known, _)| known == word) else { return Ok(None) };
+        let (_, value) = self.pairs.swap_remove(at);
+        if self.pairs.iter().any(|(known, _)| known == word) {
             return Err(format!("a URL with two of ?{word}="));
         }
         Ok(Some(value))
     }
 
     fn refuse_rest(&self) -> Result<(), String> {
-        match self.0.first() {
-            Some((word, _)) => Err(format!("?{word}= is not understood: db, username and password are")),
+        match self.pairs.first() {
+            Some((word, _)) => Err(self.wrong(word, "is not understood: db, username and password are")),
             None => Ok(()),
         }
     }
@@ -154,13 +165,14 @@ fn hosts(text: &str, port: u16) -> Result<Vec<(String, u16)>, String> {
 fn address(text: &str, default: u16) -> Result<(String, u16), String> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or_else(|| format!("{text}: no ] behind the address"))?;
+            let (host, port) = rest.split_once(']').ok_or("a URL with no ] behind an address in [ ]")?;
+            // Not shown: it may be a part of a password with a slash.
             if host.parse::<std::net::Ipv6Addr>().is_err() {
-                return Err(format!("{host} is no IPv6 address"));
+                return Err("a URL with no IPv6 address in [ ]".to_owned());
             }
             match port {
                 "" => (host, None),
-                port => (host, Some(port.strip_prefix(':').ok_or_else(|| format!("{text} is no address"))?)),
+                port => (host, Some(port.strip_prefix(':').ok_or("a URL with something else than :PORT behind ]")?)),
             }
         }
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
@@ -224,7 +236,7 @@ fn decoded(text: &str) -> Result<String, String> {
         bytes.push(u8::try_from(high * 16 + low).map_err(|_| wrong())?);
         rest = others;
     }
-    String::from_utf8(bytes).map_err(|_| "what % stands for in a URL is UTF-8".to_owned())
+    String::from_utf8(bytes).map_err(|_| "the bytes that % stands for in a URL must be UTF-8".to_owned())
 }
 
 #[cfg(test)]
@@ -273,7 +285,18 @@ mod tests {
 
     #[test]
     fn an_error_does_not_tell_the_password() {
-        for url in ["redis://u:s3cret@a:x", "redis://u:s3cret@a?x=1", "redis://u:s3cret/x@a", "http://u:s3cret@a"] {
+        for url in [
+            "redis://u:s3cret@a:x",
+            "redis://u:s3cret@a?x=1",
+            "redis://u:s3cret/x@a",
+            "http://u:s3cret@a",
+            "redis://u:pa?s3cret@a",
+            "redis://u:pa?s3cret=b@a",
+            "redis://a?password=b&s3cret",
+            "redis://a?password=b&s3cret=c",
+            "redis://u:[s3cret/x@a",
+            "redis://:[s3cret]x/x@a",
+        ] {
             let why = Url::parse(url).expect_err(url);
             assert!(!why.contains("s3cret"), "{why}");
         }
