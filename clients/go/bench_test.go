@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The benchmarks compare with a lock that polls, written after the documentation of redsync: SET NX PX, again after 50 to
-// 250 ms at random, and a release by a script that compares the value. Run them on a quiet machine:
+// BenchmarkHandOff compares dlock with a lock that polls, written after the documentation of redsync: SET NX PX, again
+// after 50 to 250 ms at random, and a release by a script that compares the value. Run benchmarks on a quiet machine:
 //
 //	tests/clients/go.sh -run '^$' -bench . -benchtime 200x
 

@@ -24,5 +24,6 @@
 // # Goroutines
 //
 // A [Client] may be used by many goroutines at once. Each acquisition is an owner of its own, so a lock excludes the
-// goroutines of one program as well. No goroutine outlives [Client.Close], unless another client ([Over]) still reads.
+// goroutines of one program as well. No goroutine outlives [Client.Close], except one in a call of another client
+// ([Over]) that cannot be interrupted.
 package dlock

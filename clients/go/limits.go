@@ -14,7 +14,8 @@ const (
 	cleanupLimit = 3 * time.Second
 	// How long the client waits for the server's answer after the limit of a wait has passed.
 	late = 150 * time.Millisecond
-	// How long after `late` a grant that came at the last moment is still read and confirmed.
+	// How long after `late` a grant that came at the last moment is still read and confirmed. Replicas get at least
+	// this time to acknowledge a grant.
 	lastStep = 50 * time.Millisecond
 	// How late WAIT may end: a server looks ten times a second (hz) which waits are over.
 	endsLate = 100 * time.Millisecond
@@ -75,7 +76,8 @@ func (l limits) left(now time.Time) time.Duration {
 	return max(0, l.ends.Sub(now))
 }
 
-// ofReplicas returns how long replicas may take to acknowledge a grant: the server answers by the end of the wait.
+// ofReplicas returns how long replicas may take to acknowledge a grant. The server answers by the end of the wait,
+// unless less time than endsLate+lastStep is left.
 func (l limits) ofReplicas(wanted time.Duration, now time.Time) time.Duration {
 	if l.ends.IsZero() {
 		return wanted

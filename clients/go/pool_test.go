@@ -11,8 +11,8 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// A command that gets no place in the pool for a while waits on, and does not connect beside it.
-func TestACrowdThatIsHeldUpConnectsNoMore(t *testing.T) {
+// A command that gets no connection from the pool for a while waits on, and opens none outside of the pool.
+func TestACrowdThatIsHeldUpOpensNoMoreConnections(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	client := newClient(t, s.address(), dlock.WithPool(2))

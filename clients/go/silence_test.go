@@ -134,8 +134,8 @@ func TestAGrantThatIsNotConfirmedIsBelievedNoLongerThanItsSession(t *testing.T) 
 	}
 }
 
-// The confirmation of a grant that comes at the last moment may get no answer. One limit covers the wait and the
-// confirmation.
+// A grant comes just before the client stops reading, and the question that confirms it gets no answer. The wait and
+// the confirmation share one limit.
 func TestAGrantAtTheLimitIsNotConfirmedForLong(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other) {
 		o.holds()
@@ -155,6 +155,7 @@ func TestAGrantAtTheLimitIsNotConfirmedForLong(t *testing.T) {
 		p.repliesTake.Store(int64(reply))
 		p.fallsSilent(aGrant, patience)
 		defer p.silence(0)
+		// The reply with the grant arrives 130 ms after the limit: the client still reads for 150 ms.
 		time.Sleep(time.Until(watch.began.Add(limit + 130*time.Millisecond - reply)))
 		o.releases()
 		<-ended

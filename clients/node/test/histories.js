@@ -3,7 +3,7 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** Beside the tests where they are installed, and in the checkout. */
+/** Where the histories may be: beside the tests, where these are installed, or in the checkout. */
 const PLACES = ['../histories', '../../../tests/clients/histories'].map((place) => join(import.meta.dirname, place));
 
 /** The histories in a text. */

@@ -1,4 +1,4 @@
-"""A way to the server on which replies get lost."""
+"""Proxies before the server that lose, change, delay or cut commands and replies."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _pass_on(source: socket.socket, to: socket.socket) -> None:
 
 
 def _pass_on_later(source: socket.socket, to: socket.socket, seconds: float) -> None:
-    """Passes on each piece of data after a delay of its own, and the end of the direction."""
+    """Passes on each piece of data, and then the end of the stream, this many seconds after it came."""
     due: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
 
     def deliver() -> None:

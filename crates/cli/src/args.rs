@@ -127,7 +127,7 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Hand over to a replica, as planned, without granting a lock twice
+    /// Hand over to a replica in a planned failover, without granting a lock twice
     ///
     /// For a primary that Sentinels watch, a node of a cluster, or a primary with replicas. Checks first that the
     /// replicas answer, have the module and do not lag. Then either the replica takes over, with every lock, or the

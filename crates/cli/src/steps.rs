@@ -66,8 +66,8 @@ pub struct AcquireOptions {
     /// Print DLOCK_NAME, DLOCK_OWNER and DLOCK_TOKEN for a shell; with =file for a file such as $GITHUB_ENV
     ///
     /// For a shell, the output is exported variables for eval, or for a file that other shells read by `. FILE`. With
-    /// =file, it is lines NAME=VALUE without quotes. Characters with a meaning for a shell become - in the label, and are
-    /// refused in the name.
+    /// =file, it is lines NAME=VALUE without quotes. There, other characters than letters, digits and -._:/@+,=% become
+    /// - in the label, and are refused in the name.
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "shell")]
     env: Option<Lines>,
 }
@@ -91,7 +91,7 @@ pub struct Held {
     /// The owner, as dlock acquire and dlock info print it [default: $DLOCK_OWNER]
     owner: Option<OsString>,
 
-    /// Only the hold with this token [default: $DLOCK_TOKEN, if the owner is $DLOCK_OWNER]
+    /// Only the hold with this token [default: $DLOCK_TOKEN, if no owner is given]
     #[arg(long, value_name = "TOKEN")]
     token: Option<u64>,
 
@@ -111,7 +111,7 @@ pub async fn acquire(servers: &Servers, options: AcquireOptions) -> Result<u8, E
         return Err(Error::Invalid(why.to_owned()));
     }
     if options.env == Some(Lines::File) && options.name.as_bytes().iter().any(|byte| !is_plain(*byte)) {
-        let why = "--env=file writes no quotes, and this name needs them in a shell or in the file. --env writes them";
+        let why = "this name needs quotes in a shell or in the file, and --env=file writes none. --env writes them";
         return Err(Error::Invalid(why.to_owned()));
     }
     let client = servers.open()?;
@@ -138,8 +138,8 @@ pub async fn acquire(servers: &Servers, options: AcquireOptions) -> Result<u8, E
 }
 
 impl AcquireOptions {
-    /// Returns the label of the owner. With `--env=file` it has no character that has a meaning for a shell, which may
-    /// read that file.
+    /// Returns the label of the owner. With `--env=file`, a `-` replaces each character that may need quotes: a shell
+    /// may read that file.
     fn owner_label(&self) -> String {
         let label = self.label.clone().unwrap_or_else(label);
         if self.env != Some(Lines::File) {

@@ -87,20 +87,20 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`] or [`Error::Refused`].
+    /// [`Error::Unreachable`], [`Error::Refused`], or [`Error::Invalid`] over a quorum.
     pub async fn info(&self, name: impl AsRef<[u8]>) -> Result<Option<LockInfo>, Error> {
         self.backend.info(name.as_ref()).await
     }
 
-    /// Reads the locks whose names match a pattern (`*`, `job:*`, as in `KEYS`), by name, each with its first hold and
-    /// its first waiter. In a cluster, asks all nodes.
+    /// Reads the locks whose names match a pattern (`*`, `job:*`, as in `KEYS`), in the order of their names, each with
+    /// its first hold and its first waiter. In a cluster, asks all nodes.
     ///
     /// Goes through all keys of the server by `SCAN`, so the time grows with the number of keys, of locks and of other
     /// types. Locks that come or go meanwhile may be missed.
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`] or [`Error::Refused`].
+    /// [`Error::Unreachable`], [`Error::Refused`], or [`Error::Invalid`] over a quorum.
     pub async fn locks(&self, pattern: impl AsRef<[u8]>) -> Result<Vec<LockInfo>, Error> {
         self.backend.locks(pattern.as_ref()).await
     }
@@ -122,7 +122,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`] or [`Error::Refused`].
+    /// [`Error::Unreachable`], [`Error::Refused`], or [`Error::Invalid`] over a quorum.
     pub async fn evict(
         &self,
         name: impl AsRef<[u8]>,

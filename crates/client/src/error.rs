@@ -15,8 +15,8 @@ pub enum Error {
     /// No server answered. The last command may or may not have been executed; if it was granted, the lock is released
     /// in the background, and lapses with its lease at the latest.
     Unreachable(Cause),
-    /// No majority of the servers of a quorum answers. The text says how many do, and why the others do not. Their
-    /// grants are released in the background, and lapse with their lease at the latest.
+    /// No majority of the servers of a quorum answers. The text says how many do, and why the others do not. What was
+    /// granted is released in the background, and lapses with its lease at the latest.
     TooFew(String),
     /// Fewer replicas than asked for acknowledged the grant or the renewal in time. A grant has been released.
     #[non_exhaustive]
@@ -94,7 +94,8 @@ impl Cause {
         ["unknown command 'dlock.", "unknown command `dlock."].iter().any(|unknown| message.contains(unknown))
     }
 
-    /// Returns whether the connection ended, or the server ended the wait. A timeout is neither.
+    /// Returns whether the connection or the server reported it, and not the clock of the client. Of a command whose
+    /// outcome is unknown, that is the end of the connection, or of the wait by the server.
     pub(crate) fn is_end_of_connection(&self) -> bool {
         self.source.as_ref().is_some_and(|error| !error.is_timeout())
     }

@@ -12,11 +12,11 @@
 //! ```
 //!
 //! A [`Client`] makes [`Acquire`]s; awaiting one returns a [`Guard`] or an [`Error`]. All of it must be used inside a
-//! tokio runtime with time and I/O enabled.
+//! tokio runtime with time and I/O enabled. The module [`blocking`] is for programs without one.
 //!
 //! Inside the crate, `options`, `attempt`, `validity`, `heartbeat`, `binding` and `limits` decide, without a socket, a
-//! clock or a thread. `profile` says how each connection is made. `server`, `guard`, `named` and `quorum` do the input
-//! and output.
+//! clock or a thread; only an upgrade, in `options`, waits by a timer for the end of an earlier one. `profile` says how
+//! each connection is made. `server`, `guard`, `named` and `quorum` do the input and output.
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 

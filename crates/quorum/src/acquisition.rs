@@ -37,7 +37,8 @@ pub enum Patience {
 pub enum Outcome {
     /// The lock is held on a majority.
     Held(Hold),
-    /// The lock was held by another client until the patience ended.
+    /// The patience ended before a majority granted the lock. Usually another client holds it; the last server that was
+    /// asked may also have stopped answering.
     Contended,
     /// Fewer servers than a majority answered: this many.
     TooFew(usize),
@@ -294,8 +295,9 @@ impl Acquisition {
         }
     }
 
-    /// Asks the other servers for the token that the gate server has granted. The hold of the gate server began at an
-    /// unknown time. Unless that was just now, with a token that is ahead of the other servers' clocks, it is renewed, too.
+    /// Asks the other servers for the token that the gate server has granted. A grant within the timeout of a server,
+    /// with a token ahead of the other servers' clocks, counts as it is. Any other is renewed and its token raised:
+    /// after a wait, nobody knows when the hold began.
     fn gather_after_gate(&mut self, now: Duration, call: &Call, token: u64, calls: &mut Vec<Call>) {
         let lease = self.terms.lease();
         let floor = self.floor.token(now).unwrap_or(0);
@@ -436,5 +438,5 @@ const PROBE_EVERY: Duration = Duration::from_secs(4);
 /// By how much a granted token may be lower than the token to ask for, and still be ahead of the servers' clocks.
 const AHEAD_US: u64 = MARGIN_US / 2;
 
-/// The limit of the first back-off. Each further one has twice that limit, up to the timeout of a server.
+/// The limit of the first back-off, whose time is random. The limit doubles each time, up to the timeout of a server.
 const BACK_OFF: Duration = Duration::from_millis(4);

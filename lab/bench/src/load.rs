@@ -146,7 +146,7 @@ mod tests {
         let (mut key, mut numbers) = (Vec::new(), 7..);
         let mut next = || owners::key(numbers.next().unwrap_or(0));
         let mut batches = load(1).batches(1);
-        for batch in batches.iter_mut().take(2) {
+        for batch in &mut batches {
             batch.put_keys(&mut key, &mut next);
             assert_eq!(owners::places_of_keys(&batch.bytes).count(), 1);
             assert!(batch.bytes.ends_with(b"lock:000007\r\n"));

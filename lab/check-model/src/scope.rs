@@ -61,7 +61,7 @@ pub enum Event {
 pub enum Turns {
     /// At the end of each action, as long as it has something to do.
     EndWithEachAction,
-    /// Some time, as between commands of a transaction.
+    /// In an action of its own, so other actions may come before it, as the commands of a transaction do.
     EndSometime,
 }
 
@@ -111,7 +111,8 @@ impl Scope {
             // A request that neither waits nor binds may come from anybody.
             let clients = if how.blocks || how.binds { clients.as_slice() } else { &[0] };
             for (owner, keys) in owners.iter().flat_map(|owner| keys.iter().map(move |keys| (*owner, keys))) {
-                // Beside its threads of control, an owner that waits may have sent its request again.
+                // The number of an owner's waiting requests is limited. One that the new request would repeat does not
+                // count.
                 let waiting = world.model().waiting.iter().filter(|other| other.owner == owner);
                 let own = waiting.filter(|other| how.id.is_none() || other.how.id != how.id || other.keys != *keys);
                 if own.count() < self.threads {
@@ -155,8 +156,8 @@ impl Scope {
             ops.extend((has(Event::Flush) && !is_empty).then_some(Op::Flush(None)));
         }
         ops.extend((0..model.waiting.len()).filter(|_| has(Event::Unblock)).map(Op::Abandon));
-        let is_bound = |client: &ClientNo| is_bound(world, *client) || is_waiting(world, *client);
-        ops.extend((0..self.clients).filter(|client| has(Event::Gone) && is_bound(client)).map(Op::ClientGone));
+        let has_part = |client: &ClientNo| is_bound(world, *client) || is_waiting(world, *client);
+        ops.extend((0..self.clients).filter(|client| has(Event::Gone) && has_part(client)).map(Op::ClientGone));
         if has(Event::Session) && server.role != Role::Replica {
             let beat = |only| Op::Beat { client: 0, session: 0, only, timeout: SESSION };
             ops.extend([beat(OpenIf::New), beat(OpenIf::Open), Op::Close(0, 0)]);

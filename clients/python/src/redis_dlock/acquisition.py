@@ -16,7 +16,7 @@ from .commands import Command, Target
 from .limits import LATE, TRY, Limits
 from .owners import new_request
 
-# The age from which a grant to a session whose lease is not known is old, in seconds.
+# A grant that is bound to a connection, and has the server's default lease, is old from this age on, in seconds.
 _FIRST_LOOK = 1.0
 
 
@@ -109,7 +109,7 @@ class Acquisition:
     connection: Any = None
     # How many replicas acknowledged the grant. None: they were not asked yet.
     acknowledged: int | None = None
-    # Whether it is given up, and cleaned up in the background. In asyncio that takes a moment to begin.
+    # Whether the asyncio client has given it up, and cleans up in the background. The client of threads never sets it.
     abandoned: bool = False
     # Whether the pool was asked for a connection.
     lent: bool = False
@@ -216,7 +216,7 @@ class Acquisition:
 
     def repeats(self, now: float) -> None:
         """The server of the grant is lost, or the connection of its session. The next command is a copy, which gets the
-        same grant on another one."""
+        same grant on another connection."""
         line, self.connection = self.connection, None
         if line is not None and line.is_open():
             self.late.append(line)
@@ -235,7 +235,8 @@ class Acquisition:
         return False
 
     def forgive(self) -> list[Any]:
-        """Returns the connections that were kept. The next request stands for those that were sent on them."""
+        """Returns the kept connections that are to be closed: a repeat stands for what was sent on them. With a
+        session, those that are open stay open, as `late`."""
         talks, self.talks = self.talks, []
         if self.session:
             self.late += [talk for talk in talks if talk.is_open()]

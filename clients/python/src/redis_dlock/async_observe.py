@@ -43,13 +43,13 @@ async def watch(redis: Any, name: Name) -> AsyncGenerator[Holder | None, None]:
         try:
             await within(2 * holders.ANSWER, link.open())
             while True:
-                found, until = await within(None, link.ask(name))
+                found, seconds = await within(None, link.ask(name))
                 pause = 0.0
                 if known != [found]:
                     known = [found]
                     yield found
                 else:
-                    await within(None, link.wait(until))
+                    await within(None, link.wait(seconds))
         except Exception as error:
             if not holders.may_repeat(error):
                 raise

@@ -45,7 +45,7 @@ class Talk:
 
     @property
     def owes(self) -> bool:
-        """Returns whether a reply is outstanding."""
+        """Returns whether a reply is outstanding, or the connection is broken or ended."""
         return self._broken or len(self._owed) > 0
 
     async def send(self, *commands: Command) -> list[asyncio.Future[Any]]:
@@ -120,8 +120,8 @@ class Talk:
 class Line(Talk):
     """A connection outside of the pool."""
 
-    # Keeps the connections of sessions alive, and closes all of them in a forked child: as long as the child had them
-    # open, the server would not notice the end of the parent.
+    # The open connections outside of the pool. The set keeps those of sessions alive. A forked child closes all of
+    # them: as long as the child had them open, the server would not notice the end of the parent.
     _open: set[Line] = set()
 
     def __init__(self, source: Any, until: float) -> None:

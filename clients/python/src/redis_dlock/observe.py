@@ -88,13 +88,13 @@ class Watcher:
                 try:
                     link = Link(self._wire)
                     while not self._closed:
-                        found, until = link.ask(self._name)
+                        found, seconds = link.ask(self._name)
                         pause = 0.0
                         if known != [found]:
                             known = [found]
                             yield found
                         else:
-                            link.wait(until, self._wakes)
+                            link.wait(seconds, self._wakes)
                 except Exception as error:
                     if not holders.may_repeat(error):
                         raise

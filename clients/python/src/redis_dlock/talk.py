@@ -121,8 +121,8 @@ class Talk:
 class Line(Talk):
     """A connection outside of the pool."""
 
-    # Keeps the connections of sessions alive, and closes all of them in a forked child: as long as the child had them
-    # open, the server would not notice the end of the parent.
+    # The open connections outside of the pool. The set keeps those of sessions alive. A forked child closes all of
+    # them: as long as the child had them open, the server would not notice the end of the parent.
     _open: set[Line] = set()
 
     def __init__(self, source: Any, until: float) -> None:

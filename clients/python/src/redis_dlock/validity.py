@@ -20,13 +20,11 @@ _NOTHING = 1e-9
 class Sent:
     """A command that sets the lease, or a question for what is left of it."""
 
-    __slots__ = ("at", "is_blurred", "is_open")
+    __slots__ = ("at", "is_blurred")
 
     def __init__(self, at: float, *, is_blurred: bool = False) -> None:
         # When it was sent.
         self.at = at
-        # Whether it may still be executed.
-        self.is_open = True
         # Whether a command that sets the lease was open when a question was sent, or was sent since.
         self.is_blurred = is_blurred
 

@@ -88,8 +88,8 @@ impl Quorum {
             BindTo::Connection => Ok(Some(connection.clone())),
             BindTo::Named(id) => {
                 let (anchor, timeout) = self.sessions.find(id).ok_or_else(|| Reply::error(NO_SESSION))?;
-                // A heartbeat promises the session's time for each hold, which may have only two thirds of its lease
-                // left.
+                // A heartbeat promises that each hold of the session lasts for the session's time. Just before a
+                // renewal, a hold has only two thirds of its lease left.
                 if lease < 2 * timeout {
                     return Err(not_offered("SESSIONID with a lease of less than twice the session's time"));
                 }

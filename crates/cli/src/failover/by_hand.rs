@@ -94,7 +94,7 @@ async fn promoted<'a>(watched: &'a Watched, steps: &mut Steps) -> Result<&'a Ser
                 why = format!("Sentinel {} refuses: {refusal}", sentinel.address());
                 continue;
             }
-            // The server may have got the command.
+            // The Sentinel may have got the command.
             Err(error) => steps.say(&error.to_string()),
             Ok(()) => {}
         }

@@ -41,7 +41,7 @@ fn a_signal_ends_the_server() {
 }
 
 #[test]
-fn a_unix_socket_is_for_those_who_may_open_it() {
+fn a_unix_socket_answers_and_only_its_user_may_open_it() {
     let home = tempfile::tempdir().unwrap();
     let socket = home.path().join("dlock.sock");
     let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));

@@ -7,8 +7,8 @@
 //! unix://[user:password@]/path/to/socket
 //! ```
 //!
-//! `rediss` instead of `redis` for TLS; `valkey` and `valkeys` are the same. `?db=2` is the database, too, and
-//! `?username=…&password=…` the login.
+//! `rediss` is `redis` with TLS. `valkey` means the same as `redis`, and `valkeys` the same as `rediss`. The query may
+//! also name the database (`?db=2`) and the login (`?username=…&password=…`).
 
 /// A URL that was understood.
 #[derive(Clone, Debug, PartialEq, Eq)]

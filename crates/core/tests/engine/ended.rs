@@ -202,9 +202,9 @@ fn several_locks_of_an_ended_session_are_taken_in_a_bounded_time() {
     server.engine.audit().unwrap();
 }
 
-/// A request for several locks that waits does not settle all ended holds at once when its turn comes.
+/// The request waits for several locks, each with more ended holds than one visit settles.
 #[test]
-fn a_waiter_gets_several_locks_of_an_ended_session_after_some_ticks() {
+fn a_waiter_gets_several_locks_of_an_ended_session_within_ten_ticks() {
     let mut server = Server::new();
     let keys = ["a", "b", "c"];
     for key in keys {

@@ -47,13 +47,13 @@ pub enum Restarts {
 /// How wrong the servers' clocks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clocks {
-    /// The clocks differ by less than the longest lease, and are set forward in small steps only.
+    /// The clocks differ by less than the longest lease. Some are set back, or forward by [`FORWARD_STEP`].
     Agree,
     /// The clocks differ by several leases.
     Apart,
     /// The clocks are set forward by up to a lease.
     Stepped,
-    /// The clocks are right.
+    /// The clocks agree at the start, and drift. For plans without faults, which set no clock.
     Right,
 }
 
@@ -88,7 +88,7 @@ pub struct Plan {
     /// The longest time from an acquisition that too few servers answered to the next one.
     pub retry: u64,
     pub is_rough: bool,
-    /// Whether client 0 reads the clock of server 0 too late by several leases.
+    /// Whether client 0 reads a time from the clock of server 0 that is several leases ahead of it.
     pub misreads: bool,
     pub end: Real,
     pub faults: Vec<(Real, Fault)>,
@@ -210,8 +210,8 @@ impl Plan {
         (0..self.clients).map(|_| Monotonic::new(random.around_zero(DRIFT_PPM))).collect()
     }
 
-    /// Returns how far apart the servers' clocks may be at the start: so far that they differ by less than the longest
-    /// lease, minus the margin of the token to ask for, even after they have drifted for a run and were set forward.
+    /// Returns how far apart the servers' clocks may be at the start. After the drift of a whole run and the steps
+    /// forward, they still differ by less than the longest lease minus the margins of the token to ask for.
     pub fn agreement(&self) -> u64 {
         let margin = MARGIN_US + self.timeout / 2;
         let drifted = 2 * DRIFT_PPM * self.end / 1_000_000 + 2 * FORWARD_STEP as u64;

@@ -80,7 +80,7 @@ pub enum Op {
         /// The named session that it becomes bound to. `None` stands for the session of the connection.
         named: Option<SessionNo>,
     },
-    /// The wait of the request at this place ends by `CLIENT UNBLOCK` or its time limit.
+    /// The wait of the request at this place among all that wait ends by `CLIENT UNBLOCK` or its time limit.
     Abandon(usize),
     /// The connection of a client ends.
     ClientGone(ClientNo),

@@ -1,5 +1,5 @@
-//! dlock's commands on locks with a single holder. The lease is the server's setting, or the hold's own, unless the name
-//! says that it is given (`-px`).
+//! dlock's commands on locks with at most one holder. Pairs and renewals with `-px` in their names give the lease.
+//! Without it, the lease of a pair is the server's setting, and a renewal keeps that of the hold.
 
 use std::ops::Range;
 

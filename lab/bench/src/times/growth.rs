@@ -134,7 +134,8 @@ fn note(ledger: &mut Ledger, growth: &Growth, scale: &Scale, programs: &Programs
     Ok(())
 }
 
-/// Measures pairs of free locks beside the held ones, spread over as many names as there are held locks.
+/// Measures pairs of free locks beside the held ones. A round uses as many names as there are held locks, but no more
+/// than it makes pairs, and the next round goes on behind them.
 fn pairs(programs: &Programs, scale: &Scale, contender: &str, take: Take) -> Result<Grown, Error> {
     let all = contenders::all();
     let found = all.iter().find(|found| found.name == contender);
@@ -227,8 +228,8 @@ fn stall(programs: &Programs, scale: &Scale, take: Take) -> Result<f64, Error> {
     ended.map(|()| longest.as_secs_f64() * 1e3)
 }
 
-/// Waits until nearly all of that number are gone. The server leaves those that fill less than a hundredth of its table,
-/// which has up to four times as many places, until a client asks for them.
+/// Waits until 95 % of that number are gone. The server stops looking for ended keys when those that are left fill less
+/// than a hundredth of its table, which has up to four times as many places as there were keys.
 fn wait_for_ends(scale: &Scale, connection: &mut Connection, number: usize) -> Result<(), Error> {
     loop {
         match connection.call(&[b"DBSIZE"])? {
@@ -250,7 +251,8 @@ fn take_until_their_end(address: SocketAddr, number: usize, take: Take) -> Resul
         let end = Duration::from_millis(u64::try_from(end.as_millis()).unwrap_or(u64::MAX));
         let text = end.as_millis().to_string();
         let taken = fill(&mut connection, number, |key, owner| take(key, owner, &[b"PXAT", text.as_bytes()]));
-        // The server refuses an end that has passed: then the next try leaves more time.
+        // `taken` counts only if the end is still to come: the server refuses one that has passed. The next try leaves
+        // more time.
         if let Some(left) = end.checked_sub(unix_time()? + SHORTLY) {
             thread::sleep(left);
             return taken;

@@ -1,4 +1,5 @@
-//! Fenced counters lose nothing: each write that was taken is in the value, and each acknowledged one was taken.
+//! Fenced counters lose nothing: each write that was taken is in the value, and each acknowledged one was taken. They
+//! take no write with a lower token than that of the write before.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ pub fn check(record: &Record) -> Vec<String> {
             if let [(before, _), (token, value)] = pair
                 && before > token
             {
-                found.push(format!("counter {key} took {value} under token {token} after {before}"));
+                found.push(format!("counter {key} took {value} under token {token} after one under {before}"));
             }
         }
     }

@@ -64,7 +64,7 @@ impl Run {
                 client.waiting = None;
             }
         }
-        // A timer that was put off runs before any clock jumps.
+        // A timer that was put off runs within this time, before any clock jumps.
         self.pass_without_beats(RETRY_US);
     }
 
@@ -164,7 +164,7 @@ impl Run {
     }
 }
 
-/// How long a server waits before it tries again what it was not allowed to do.
+/// More than the 20 ms after which the engine's timer tries again what the server was not allowed to do.
 const RETRY_US: u64 = 21_000;
 /// How many times the clients that do not wait leave at the end of a run, before the others are said to starve.
 const ROUNDS: usize = 40;

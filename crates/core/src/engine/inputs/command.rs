@@ -1,12 +1,14 @@
 //! The steps that all commands on one lock share.
 //!
 //! # Implementation details
-//! All functions on the way of an uncontended lock, from the command to the reply, are `inline(always)`, and none is a
-//! closure. Without the attribute, the compiler leaves some of them out of line, and a pair of commands costs a sixth
-//! more of the module's own instructions (`make bench-instr` shows it).
+//! The functions on the way of an uncontended lock, from the command to the reply, are `inline(always)`, or `inline`
+//! where the compiler follows that, and the large ones are no closures. Without the attributes, the compiler leaves
+//! some of them out of line, and a pair of commands costs a sixth more of the module's own instructions
+//! (`make bench-instr` shows it).
 //!
-//! Functions that run only for a lock with a record, with many holds or with lapsed ones are `inline(never)`: inlined,
-//! they take registers from the common path, and the compiler computes parts of them before the condition is tested.
+//! Most functions that run only for a lock with a record, with many holds or with lapsed ones are `inline(never)`:
+//! inlined, they take registers from the common path, and the compiler computes parts of them before the condition is
+//! tested.
 
 use crate::engine::keyspace::{Keyspace, NotOpen, OpenKey};
 use crate::engine::state::budget::Budget;

@@ -1,5 +1,6 @@
 //! A simulation of holds: a lock on a server with a clock of its own, a network that delays, loses and reorders messages,
-//! a program that pauses and handles the events of that time later. It does not use the rules of a validity.
+//! a program that pauses and handles the events of that time later. The program acts by a [`Validity`]. The server, and
+//! the check of the invariant, use none of its rules.
 //!
 //! The invariant: no guard claims the lock for a moment at which another client had it.
 
@@ -120,9 +121,9 @@ struct Guard {
     next: u32,
     /// The number of events so far.
     change: u64,
-    /// The commands that are neither answered nor cut.
+    /// The numbers of the renewals that are neither answered nor cut.
     waits_for: Vec<u32>,
-    /// The number of commands that the hold has sent.
+    /// The number of renewals and questions that the hold has sent.
     sends: u32,
     trace: Vec<Step>,
 }
@@ -148,7 +149,7 @@ struct World {
     machines: Vec<Option<Validity>>,
 }
 
-/// The most commands that a hold sends.
+/// The most renewals and questions that a hold sends.
 const MOST: u32 = 6;
 
 impl World {

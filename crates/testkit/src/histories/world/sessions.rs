@@ -54,7 +54,8 @@ impl World {
         reply
     }
 
-    /// Opens the session that a request names, unless it is open or the request may wait.
+    /// Opens the session that a request names, unless it is open. Requests that may wait are left out: they also meet
+    /// sessions that are not open.
     pub(super) fn open_for(&mut self, client: ClientNo, how: &How) {
         if let Some(id) = how.named
             && self.naive.session(self.clients[client], id).is_none()

@@ -126,7 +126,7 @@ final class BootTest {
     }
 
     @Test
-    void an_application_has_a_client_and_a_registry() {
+    void an_application_has_a_client_and_a_lock_registry() {
         try (TestServer server = TestServer.start()) {
             DLockClient client;
             try (ConfigurableApplicationContext context = run(Application.class,
@@ -161,7 +161,7 @@ final class BootTest {
 
     @ParameterizedTest
     @ValueSource(classes = {Application.class, WithOwnRegistry.class, WithOwnMeters.class})
-    void an_application_with_a_registry_has_meters(Class<?> application) throws Exception {
+    void an_application_with_a_meter_registry_has_meters(Class<?> application) throws Exception {
         try (TestServer server = TestServer.start();
                 ConfigurableApplicationContext context = run(application, "--dlock.url=" + server.url())) {
             MeterRegistry registry = context.getBean(MeterRegistry.class);
@@ -187,13 +187,13 @@ final class BootTest {
                 assertEquals(1, registry.get("dlock.holds").tag("client", "orders").timer().count());
                 assertEquals(0, registry.get("dlock.losses").tag("client", "bills").counter().count());
                 assertEquals(2, registry.get("dlock.waits.active").gauges().size());
-                assertEquals(0, context.getBeansOfType(LockRegistry.class).size(), "nobody knows of which client");
+                assertEquals(0, context.getBeansOfType(LockRegistry.class).size(), "two clients, no lock registry");
             }
         }
     }
 
     @Test
-    void an_application_without_a_registry_has_locks() throws Exception {
+    void an_application_without_a_meter_registry_has_locks() throws Exception {
         try (TestServer server = TestServer.start();
                 ConfigurableApplicationContext context = run(WithoutRegistry.class, "--dlock.url=" + server.url())) {
             context.getBean(DLockClient.class).lock("plain").acquire().release();
