@@ -212,8 +212,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are. [`Error::Invalid`]
-    /// for a quorum.
+    /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are.
+    /// [`Error::Invalid`] for a quorum.
     pub async fn survey(&self, pattern: impl AsRef<[u8]>, depth: usize) -> Result<PerServer<Vec<LockInfo>>, Error> {
         self.backend().server()?.survey(pattern.as_ref(), depth).await
     }
@@ -222,8 +222,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are. [`Error::Invalid`]
-    /// for a quorum.
+    /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are.
+    /// [`Error::Invalid`] for a quorum.
     pub async fn log(&self, count: u64) -> Result<PerServer<Vec<LogEntry>>, Error> {
         self.backend().server()?.log(count).await
     }
@@ -232,8 +232,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are. [`Error::Invalid`]
-    /// for a quorum.
+    /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are.
+    /// [`Error::Invalid`] for a quorum.
     pub async fn server_stats(&self) -> Result<PerServer<ServerStats>, Error> {
         self.backend().server()?.server_stats().await
     }
@@ -242,8 +242,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are. [`Error::Invalid`]
-    /// for a quorum.
+    /// [`Error::Unreachable`] or [`Error::Refused`], if no server can be asked which others there are.
+    /// [`Error::Invalid`] for a quorum.
     pub async fn addresses(&self) -> Result<PerServer<HashMap<i64, String>>, Error> {
         self.backend().server()?.addresses().await
     }
