@@ -3,7 +3,6 @@ package dlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -42,8 +41,11 @@ func parse(address string, options []ClientOption) (settings, string, error) {
 	return s, host, err
 }
 
-// errNoURL does not show the address, which may have a password.
-var errNoURL = errors.New("dlock: the address is no valid URL")
+// Errors show no part of an address: any may be a piece of a password that is not escaped.
+var (
+	errNoURL     = errors.New("dlock: the address is no valid URL (in a password, ? is %3F, & is %26, / is %2F, [ is %5B)")
+	errNoAddress = errors.New("dlock: an address is host, host:port, [IPv6]:port or the URL of one server")
+)
 
 // withPort returns "host:port". The port is the usual one unless it is given.
 func withPort(address, usual string) (string, error) {
@@ -53,7 +55,7 @@ func withPort(address, usual string) (string, error) {
 		host, port = address, usual
 		if inner, ok := strings.CutPrefix(address, "["); ok {
 			if host, ok = strings.CutSuffix(inner, "]"); !ok {
-				return "", fmt.Errorf("dlock: the address %q is none", address)
+				return "", errNoAddress
 			}
 		}
 	}
@@ -61,10 +63,10 @@ func withPort(address, usual string) (string, error) {
 		return "", errors.New("dlock: the address has no host")
 	}
 	if strings.ContainsAny(host, "/@?#,[] \t\r\n") || strings.Contains(host, ":") && net.ParseIP(beforeZone(host)) == nil {
-		return "", fmt.Errorf("dlock: the host %q is none", host)
+		return "", errNoAddress
 	}
 	if number, err := digits(port); err != nil || number < 1 || number > 65535 {
-		return "", fmt.Errorf("dlock: the port %q is none", port)
+		return "", errors.New("dlock: the port of the address is no number from 1 to 65535")
 	}
 	return net.JoinHostPort(host, port), nil
 }
@@ -98,7 +100,7 @@ func fromURL(parsed *url.URL) (string, []ClientOption, error) {
 		options, parsed.Host = append(options, WithDialer(unixDialer(parsed.Path))), "localhost"
 		database = ""
 	default:
-		return "", nil, fmt.Errorf("dlock: the scheme %q is none of redis, rediss, valkey, valkeys and unix", parsed.Scheme)
+		return "", nil, errors.New("dlock: the scheme of the address is none of redis, rediss, valkey, valkeys and unix")
 	}
 	host := parsed.Host
 	if parsed.Opaque != "" || parsed.Fragment != "" || strings.HasPrefix(host, ":") || strings.HasSuffix(host, ":") {
@@ -112,14 +114,14 @@ func fromURL(parsed *url.URL) (string, []ClientOption, error) {
 		return "", nil, err
 	}
 	if given, ok := query["db"]; ok && database != "" && given != database {
-		return "", nil, fmt.Errorf("dlock: the address names the databases %q and %q", database, given)
+		return "", nil, errors.New("dlock: the address names two databases")
 	} else if ok {
 		database = given
 	}
 	if database != "" || query["db"] != "" {
 		number, err := digits(database)
 		if err != nil {
-			return "", nil, fmt.Errorf("dlock: the database %q is no number", database)
+			return "", nil, errors.New("dlock: the database of the address is no number (in a password, / is %2F)")
 		}
 		options = append(options, WithDatabase(number))
 	}
@@ -137,11 +139,11 @@ func queryOf(parsed *url.URL) (map[string]string, error) {
 	for name, values := range query {
 		switch {
 		case len(values) != 1:
-			return nil, fmt.Errorf("dlock: the address sets %q more than once", name)
+			return nil, errors.New("dlock: the address has a setting more than once")
 		case name != "db" && name != "username" && name != "password":
-			return nil, fmt.Errorf("dlock: the setting %q of the address is none of db, username and password", name)
+			return nil, errors.New("dlock: the address has a setting other than db, username and password (where ? is %3F)")
 		case values[0] == "" && name == "db" || !utf8.ValidString(values[0]):
-			return nil, fmt.Errorf("dlock: the setting %q of the address has no value", name)
+			return nil, errors.New("dlock: a setting of the address has no value, or one that is not UTF-8")
 		}
 		known[name] = values[0]
 	}

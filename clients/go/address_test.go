@@ -84,6 +84,24 @@ func TestURLsMeanWhatTheTableSays(t *testing.T) {
 	}
 }
 
+func TestAnErrorDoesNotTellThePassword(t *testing.T) {
+	for _, address := range []string{
+		"redis://u:pa?s3cret@host", "redis://h?password=a&s3cret", "redis://u:pa?s3c=ret@h", "redis://u:[s3cret/x@h",
+		"redis://u:12?s3cret@host", "redis://u:12?s3c=ret@h", "redis://u:12/s3cret@h", "redis://u:12/s3cret@h?db=1",
+		"redis://h?password=a&s3cret=1&s3cret=2", "redis://u:12?db=s3cret@h", "redis://u:p%zzs3cret@h", "u:s3cret@h",
+		"u:s3cret@h:1", "[s3cret@h", "redis://u@[::1%25s3cret@h",
+	} {
+		_, _, err := parse(address, nil)
+		if err == nil || strings.Contains(err.Error(), "s3c") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	_, err := NewCluster([]string{"redis://u:s3cret@h:6379"})
+	if err == nil || strings.Contains(err.Error(), "s3c") {
+		t.Error(err)
+	}
+}
+
 func TestAddressesAreUnderstoodOrRefused(t *testing.T) {
 	for address, meaning := range addresses {
 		if got, err := understood(address); err != nil || got != meaning {

@@ -25,6 +25,13 @@ File.foreach(File.join(__dir__, "../../../tests/clients/tables/urls.txt"), chomp
   said = meaning(url)
   said == expected ? passed += 1 : failures << "#{line}: #{said}"
 end
+# An error does not tell the password.
+%w(redis://u:pa?s3cret@host redis://h?password=a&s3cret redis://u:pa?s3c=ret@h redis://u:[s3cret/x@h).each do |url|
+  Dlock::Url.parse(url)
+  failures << "#{url} is understood"
+rescue ArgumentError => e
+  e.full_message.include?("s3c") ? failures << "#{url}: #{e.message}" : passed += 1
+end
 puts failures
 puts "#{passed} passed, #{failures.size} failed"
 exit failures.empty?

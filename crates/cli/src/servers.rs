@@ -111,11 +111,11 @@ impl Servers {
             _ if self.server.iter().any(|text| text.trim().is_empty()) => {
                 wrong("the URL of the server is empty (-s, DLOCK_URL)".to_owned())
             }
-            // Leaves out the login, which may have a password.
-            Some(word) => wrong(format!(
-                "{}: the URL of a server is redis://HOST:PORT (-s is the server; flock's -s is --shared here)",
-                word.rsplit('@').next().unwrap_or_default()
-            )),
+            // Does not show it: with a blank in a password, it is a piece of that.
+            Some(_) => wrong(
+                "the URL of a server is redis://HOST:PORT, a blank in it %20 (-s is the server; flock's is --shared)"
+                    .to_owned(),
+            ),
             None => Ok(urls),
         }
     }

@@ -10,12 +10,15 @@ final class Address {
     Address(String host, int port) {
         this.host = Objects.requireNonNull(host);
         if (port < 1 || port > 65535) {
-            throw new IllegalArgumentException("not a port: " + port);
+            throw new IllegalArgumentException("a port is a number from 1 to 65535");
         }
         this.port = port;
     }
 
-    /** Reads {@code host}, {@code host:port} or {@code [IPv6]:port}. */
+    /**
+     * Reads {@code host}, {@code host:port} or {@code [IPv6]:port}. The error does not show it: in a URL, it may be a
+     * piece of a password.
+     */
     static Address parse(String text, int defaultPort) {
         int bracket = text.lastIndexOf(']');
         int colon = text.lastIndexOf(':');
@@ -25,12 +28,13 @@ final class Address {
         if (isInBrackets) {
             host = host.substring(1, host.length() - 1);
         }
-        if (host.isEmpty() || host.indexOf('[') >= 0 || host.indexOf(']') >= 0 || !isInBrackets && host.indexOf(':') >= 0) {
-            throw new IllegalArgumentException("no host in \"" + text + "\": an IPv6 address is in brackets");
+        if (host.isEmpty() || host.indexOf('@') >= 0 || host.indexOf('[') >= 0 || host.indexOf(']') >= 0
+                || !isInBrackets && host.indexOf(':') >= 0) {
+            throw new IllegalArgumentException("no host, or an IPv6 address that is not in brackets");
         }
         String port = text.substring(colon + 1);
         if (ported && !port.matches("[0-9]{1,5}")) {
-            throw new IllegalArgumentException("not a port: \"" + text + "\"");
+            throw new IllegalArgumentException("a port is a number from 1 to 65535");
         }
         return new Address(host, ported ? Integer.parseInt(port) : defaultPort);
     }

@@ -11,7 +11,8 @@ import java.util.Set;
 
 /**
  * A parsed URL. See {@link DLockClient.Builder#url} for its syntax. A part that is not understood is refused: a program
- * that takes no notice of it would lock in another place than the others.
+ * that takes no notice of it would lock in another place than the others. No error shows a part: any may be a piece of
+ * a password that is not escaped.
  */
 final class ServerUrl {
     private static final String SENTINEL = "-sentinel";
@@ -49,7 +50,8 @@ final class ServerUrl {
         String base = sentinel ? scheme.substring(0, scheme.length() - SENTINEL.length()) : scheme;
         boolean tls = base.equals("rediss") || base.equals("valkeys");
         if (!tls && !base.equals("redis") && !base.equals("valkey")) {
-            throw new IllegalArgumentException("unknown scheme " + scheme + "://");
+            throw new IllegalArgumentException(
+                    "the scheme of a URL is redis, rediss, valkey or valkeys, or one of them with -sentinel");
         }
         String[] queried = split(url.substring(schemeEnd + 3), '?');
         String[] placed = split(queried[0], '/');
@@ -57,6 +59,9 @@ final class ServerUrl {
         String primary = null;
         if (sentinel) {
             String[] named = split(path, '/');
+            if (named[0].indexOf('@') >= 0) {
+                throw new IllegalArgumentException("no primary has an @ in its name (in a password, / is %2F)");
+            }
             primary = decoded(named[0]);
             path = named[1];
             if (primary.isEmpty()) {
@@ -68,7 +73,7 @@ final class ServerUrl {
         Map<String, String> said = parameters(queried[1]);
         login(at < 0 ? "" : placed[0].substring(0, at), said);
         if (!path.isEmpty() && number(path) != number(said.getOrDefault("db", path))) {
-            throw new IllegalArgumentException("two databases: " + path + " and " + said.get("db"));
+            throw new IllegalArgumentException("two databases");
         }
         return new ServerUrl(addresses(placed[0].substring(at + 1), sentinel ? 26379 : 6379), tls, primary,
                 said.get("username"), said.containsKey("username") ? said.getOrDefault("password", "") : said.get("password"),
@@ -89,8 +94,8 @@ final class ServerUrl {
         for (String parameter : query.isEmpty() ? new String[0] : query.split("&", -1)) {
             String[] parts = split(parameter, '=');
             if (!PARAMETERS.contains(parts[0]) || parts[1].isEmpty() || said.put(parts[0], decoded(parts[1])) != null) {
-                throw new IllegalArgumentException("a URL has the parameters " + PARAMETERS + ", each once, not \""
-                        + parts[0] + "\"");
+                throw new IllegalArgumentException("a URL has the parameters " + PARAMETERS
+                        + ", each once (in a password, ? is %3F, & is %26)");
             }
             if (parts[1].indexOf('+') >= 0) {
                 throw new IllegalArgumentException("a + in a parameter is written %2B, and a blank %20");
@@ -126,13 +131,16 @@ final class ServerUrl {
 
     private static int number(String text) {
         if (text.length() > 9 || !text.matches("[0-9]+")) {
-            throw new IllegalArgumentException("not a database: \"" + text + "\"");
+            throw new IllegalArgumentException("the database of a URL is a number (in a password, / is %2F, [ is %5B)");
         }
         return Integer.parseInt(text);
     }
 
     /** Decodes percent escapes, which are UTF-8. Unlike in a form, {@code +} is a plus sign. */
     private static String decoded(String text) {
+        if (text.matches(".*%(?![0-9a-fA-F]{2}).*")) { // URLDecoder would show what is there.
+            throw new IllegalArgumentException("a % in a URL is followed by two hexadecimal digits (% itself is %25)");
+        }
         String decoded = URLDecoder.decode(text.replace("+", "%2B"), StandardCharsets.UTF_8);
         if (decoded.indexOf('\uFFFD') >= 0) {
             throw new IllegalArgumentException("a URL is UTF-8");

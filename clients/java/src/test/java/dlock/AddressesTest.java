@@ -1,6 +1,7 @@
 package dlock;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -47,6 +48,17 @@ final class AddressesTest {
             "redis://host:65536", "redis://host/x", "redis://host/-1", "redis-sentinel://host", "redis://a,,b",
             "unix:///socket"}) {
             assertThrows(IllegalArgumentException.class, () -> ServerUrl.parse(url), url);
+        }
+    }
+
+    @Test
+    void an_error_does_not_tell_the_password() {
+        for (String url : new String[] {"redis://u:pa?s3cret@host", "redis://h?password=a&s3cret",
+            "redis://u:pa?s3c=ret@h", "redis://u:[s3cret/x@h", "redis://[s3cret/x@h", "redis://u:pa/s3cret@h",
+            "redis://u:s3cret", "redis://u:s3cret/1", "redis://u:pa?db=s3cret@h", "redis://u:pa@s3cret@h",
+            "redis://u:s3cret%s3@h", "redis-sentinel://u:1/s3cret@h/main", "u:s3cret@redis://h"}) {
+            String why = assertThrows(IllegalArgumentException.class, () -> ServerUrl.parse(url), url).toString();
+            assertFalse(why.contains("s3"), why);
         }
     }
 
