@@ -106,46 +106,40 @@ impl<'a> Parts<'a> {
 }
 
 /// The words after the question mark.
-struct Query {
-    pairs: Vec<(String, String)>,
-    /// Whether an error may show a word: it may be a part of a password in which `?` or `&` is not escaped.
-    is_shown: bool,
-}
+struct Query(Vec<(String, String)>);
 
 impl Query {
     fn of(text: &str) -> Result<Self, String> {
-        let mut query = Self { pairs: Vec::new(), is_shown: !text.contains('@') && !text.contains("pass") };
+        let mut pairs = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let (word, value) = pair.split_once('=').ok_or_else(|| query.wrong(pair, "has no value"))?;
+            let (word, value) = pair.split_once('=').ok_or_else(|| Self::wrong("has no value"))?;
             // Some parsers read + as a blank.
             if value.contains('+') {
-                return Err(query.wrong(word, "has a +, which is %2B there"));
+                return Err(Self::wrong("has a +, which is %2B there"));
             }
-            query.pairs.push((word.to_owned(), decoded(value)?));
+            pairs.push((word.to_owned(), decoded(value)?));
         }
-        Ok(query)
+        Ok(Self(pairs))
     }
 
-    fn wrong(&self, word: &str, why: &str) -> String {
-        match self.is_shown {
-            true => format!("?{word} {why}"),
-            false => format!("a word behind ? {why} (in a password, ? is %3F, and & is %26)"),
-        }
+    /// Does not show the word: it may be a part of a password in which `?` or `&` is not escaped.
+    fn wrong(why: &str) -> String {
+        format!("a word behind ? {why} (in a password, ? is %3F, and & is %26)")
     }
 
     fn take(&mut self, word: &str) -> Result<Option<String>, String> {
-        let Some(at) = self.pairs.iter().position(|(known, _)| known == word) else { return Ok(None) };
-        let (_, value) = self.pairs.swap_remove(at);
-        if self.pairs.iter().any(|(known, _)| known == word) {
+        let Some(at) = self.0.iter().position(|(known, _)| known == word) else { return Ok(None) };
+        let (_, value) = self.0.swap_remove(at);
+        if self.0.iter().any(|(known, _)| known == word) {
             return Err(format!("a URL with two of ?{word}="));
         }
         Ok(Some(value))
     }
 
     fn refuse_rest(&self) -> Result<(), String> {
-        match self.pairs.first() {
-            Some((word, _)) => Err(self.wrong(word, "is not understood: db, username and password are")),
-            None => Ok(()),
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(Self::wrong("is not understood: db, username and password are")),
         }
     }
 }
@@ -187,7 +181,7 @@ fn address(text: &str, default: u16) -> Result<(String, u16), String> {
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok(),
         Some(_) => None,
     };
-    let port = port.filter(|port| *port > 0).ok_or_else(|| format!("{host}: a port is a number from 1 to 65535"))?;
+    let port = port.filter(|port| *port > 0).ok_or("a URL with a port that is no number from 1 to 65535")?;
     Ok((host.to_owned(), port))
 }
 
@@ -195,6 +189,9 @@ fn sentinels(parts: &Parts<'_>) -> Result<(Target, Option<u32>), String> {
     let path = parts.path.strip_prefix('/').unwrap_or_default();
     let path = path.strip_suffix('/').unwrap_or(path);
     let (name, db) = path.split_once('/').unwrap_or((path, ""));
+    if name.contains('@') {
+        return Err("a URL with @ in the name of the primary (in a password, / is %2F)".to_owned());
+    }
     if name.is_empty() {
         return Err("a Sentinel URL ends with the name of the primary: redis-sentinel://HOST:26379/NAME".to_owned());
     }
@@ -296,6 +293,10 @@ mod tests {
             "redis://a?password=b&s3cret=c",
             "redis://u:[s3cret/x@a",
             "redis://:[s3cret]x/x@a",
+            "redis-sentinel://u:1/s3cret@a/main",
+            "redis-sentinel://u:1/s3cret@a/1",
+            "redis://u:12,s3cret:x/y@a",
+            "redis://u:pa?s3cret",
         ] {
             let why = Url::parse(url).expect_err(url);
             assert!(!why.contains("s3cret"), "{why}");
