@@ -108,7 +108,7 @@ def rust(out: Path) -> None:
     shutil.copy(target / "debug/dlock-chaos-client", out / "rust-client")
 
 
-# What makes the programs that are not used as they are, with the names in `programs.commands`.
+# Functions that make the programs, with the names in `programs.commands`. The others need no preparation.
 MAKERS = {
     python: ("python threads", "python asyncio"),
     node: ("ioredis", "node-redis"),

@@ -1,4 +1,4 @@
-"""What `programs` tells a run about a command: python test_programs.py"""
+"""Tests of a command as `programs` shows it to a run: python test_programs.py"""
 
 from __future__ import annotations
 

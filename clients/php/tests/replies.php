@@ -54,7 +54,7 @@ function meaning(Redis|Predis\Client $client): string
 }
 
 /**
- * What a store may make of each meaning in the table. The stores repeat nothing within a call. For them, a command that
+ * Returns the outcomes that a store may report for each meaning in the table. The stores repeat nothing within a call. For them, a command that
  * was not executed has failed with an error of the server, or is unanswered, so that they undo its hold. A command that
  * may have been executed is always unanswered.
  */

@@ -15,8 +15,8 @@ pub enum Error {
     /// No server answered. The last command may or may not have been executed; if it was granted, the lock is released
     /// in the background, and lapses with its lease at the latest.
     Unreachable(Cause),
-    /// No majority of the servers of a quorum answers. The text says how many do, and why the others do not. What was
-    /// granted is released in the background, and lapses with its lease at the latest.
+    /// No majority of the servers of a quorum answers. The text says how many do, and why the others do not. Grants are
+    /// released in the background, and lapse with their leases at the latest.
     TooFew(String),
     /// Fewer replicas than asked for acknowledged the grant or the renewal in time. A grant has been released.
     #[non_exhaustive]

@@ -15,7 +15,7 @@ fn main() -> RedisResult<()> {
     acquire.arg("recipe:wait").arg("bob").arg("PX").arg(30_000).arg("BLOCK").arg(60_000).arg("REQUEST").arg("1");
     let token: Option<i64> = acquire.query(&mut line)?;
 
-    // None: the 60 seconds are over.
+    // Without a token, the 60 seconds are over.
     if let Some(token) = token {
         println!("bob: granted after waiting");
         cmd("DLOCK.RELEASE").arg("recipe:wait").arg("bob").arg("TOKEN").arg(token).exec(&mut redis)?;

@@ -109,7 +109,7 @@ class Acquisition:
     connection: Any = None
     # How many replicas acknowledged the grant. None: they were not asked yet.
     acknowledged: int | None = None
-    # Whether the asyncio client has given it up, and cleans up in the background. The client of threads never sets it.
+    # Whether the asyncio client has given up, and cleans up in the background. The client of threads never sets it.
     abandoned: bool = False
     # Whether the pool was asked for a connection.
     lent: bool = False
@@ -235,7 +235,7 @@ class Acquisition:
         return False
 
     def forgive(self) -> list[Any]:
-        """Returns the kept connections that are to be closed: a repeat stands for what was sent on them. With a
+        """Returns the kept connections that the caller must close: a repeat stands for what was sent on them. With a
         session, those that are open stay open, as `late`."""
         talks, self.talks = self.talks, []
         if self.session:
