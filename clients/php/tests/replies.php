@@ -54,9 +54,9 @@ function meaning(Redis|Predis\Client $client): string
 }
 
 /**
- * Returns the outcomes that a store may report for each meaning in the table. The stores repeat nothing within a call. For them, a command that
- * was not executed has failed with an error of the server, or is unanswered, so that they undo its hold. A command that
- * may have been executed is always unanswered.
+ * The outcomes that a store may report for each meaning in the table. The stores repeat nothing within a call. For
+ * them, a command that was not executed has failed with an error of the server, or is unanswered, so that they undo its
+ * hold. A command that may have been executed is always unanswered.
  */
 const MEANINGS = [
     'elsewhere' => ['unanswered', 'refused'],
