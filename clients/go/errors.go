@@ -76,15 +76,15 @@ func (e ServerError) isFromReplica() bool {
 	return strings.HasPrefix(string(e), "ERR WAIT cannot be used with replica")
 }
 
-// writesNothing returns whether the server writes nothing at present, and so renews nothing. The hold is still there until
-// its lease ends.
+// writesNothing returns whether the server writes nothing at present, and so renews nothing. The hold is still there
+// until its lease ends.
 func writesNothing(err error) bool {
 	var answer ServerError
 	return errors.As(err, &answer) && slices.Contains([]string{"NOREPLICAS", "MISCONF", "BUSY"}, answer.Code())
 }
 
-// isStarting returns whether a reply is that of a server that is starting, or of an agent that reaches no server: it is no
-// answer yet.
+// isStarting returns whether a reply is that of a server that is starting, or of an agent that reaches no server: it is
+// no answer yet.
 func isStarting(reply any) bool {
 	answer, ok := reply.(ServerError)
 	return ok && answer.Code() == "LOADING"
@@ -108,8 +108,9 @@ type unsent struct{ cause error }
 func (u *unsent) Error() string { return u.cause.Error() }
 func (u *unsent) Unwrap() error { return u.cause }
 
-// isOpen returns whether the command may have been executed: a wait was ended, or an agent has no answer of its servers. A
-// server that starts says "LOADING Redis is loading …", with its own name, which an agent's text may quote further on.
+// isOpen returns whether the command may have been executed: a wait was ended, or an agent has no answer of its
+// servers. A server that starts, and executes nothing, says "LOADING Redis is loading …" with its own name. An agent's
+// text may quote that further on.
 func (e ServerError) isOpen() bool {
 	words := strings.Fields(string(e))
 	isStarting := len(words) > 3 && words[2] == "is" && words[3] == "loading"
@@ -159,7 +160,8 @@ func explained(name string, err error) error {
 	return fmt.Errorf("dlock: %s: %w", name, err)
 }
 
-// explainedHold does the same for a hold. If the key has another type, the hold has gone with the key.
+// explainedHold adds the name of the lock to an error about a hold, if the error does not have it yet. If the key has
+// another type, the hold has gone with the key.
 func explainedHold(name string, err error) error {
 	switch {
 	case errors.Is(err, ErrLost):

@@ -136,7 +136,7 @@ class Deployment:
     replicas = 0
     databases = [0]
     features = {"named", "slots"}
-    # Faults of its servers, beside those of ways and programs.
+    # Faults of its servers and its agent, beside those of ways and programs.
     faults = ["freeze", "restart"]
     # Whether the death of a server, or of an agent, is enough to lose a grant.
     loses = False
@@ -178,7 +178,7 @@ class Deployment:
         self.ways.append(way)
 
     def ports_of(self, number: int) -> list[int]:
-        """Returns what that program has to know."""
+        """Returns the ports that the program of this number has to know."""
         return self.ports
 
     async def locks(self) -> list[dict[str, Any]]:
@@ -218,7 +218,7 @@ class Deployment:
 
 
 class One(Deployment):
-    """A server, to which programs have ways of their own."""
+    """A server, and three ways to it, over which the programs are spread."""
 
     databases = [0, 5]
     is_one = True
@@ -231,7 +231,7 @@ class One(Deployment):
         self.ports = [way.port for way in self.ways]
 
     def ports_of(self, number: int) -> list[int]:
-        """Returns what that program has to know."""
+        """Returns the port that the program of this number has to know."""
         return [self.ports[number % len(self.ports)]]
 
 
@@ -396,7 +396,7 @@ class Quorum(Deployment):
     slow = 100_000
 
     async def start(self) -> None:
-        """Starts the servers, then the agent behind a way."""
+        """Starts the servers, then the agent, and opens three ways to it."""
         for _ in range(3):
             await self.machine()
         self._port = free_port()
@@ -406,7 +406,7 @@ class Quorum(Deployment):
         self.ports = [way.port for way in self.ways[3:]]
 
     def ports_of(self, number: int) -> list[int]:
-        """Returns what that program has to know: one of the ways to the agent."""
+        """Returns the port of one of the ways to the agent, for the program of this number."""
         return [self.ports[number % len(self.ports)]]
 
     async def _start(self) -> subprocess.Popen[bytes]:
@@ -458,14 +458,14 @@ def plain(info: Any) -> str:
 
 
 async def in_step(replica: Machine) -> bool:
-    """Returns whether a replica has its primary."""
+    """Returns whether the link of a replica to its primary is up."""
     with contextlib.suppress(redis.RedisError):
         return bool((await replica.client.info("replication")).get("master_link_status") == "up")
     return False
 
 
 async def acknowledges(primary: Machine) -> bool:
-    """Returns whether a replica acknowledges a write."""
+    """Returns whether a replica has all that this connection wrote. If it wrote nothing, any replica will do."""
     return bool(await primary.call("WAIT", 1, 500))
 
 

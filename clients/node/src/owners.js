@@ -9,7 +9,7 @@ const LONGEST = 64;
 const END = 16;
 const LONGEST_LABEL = LONGEST - END - 1;
 
-/** The name of this machine, in letters, digits, dots and hyphens. */
+/** The name of this machine, in letters, digits, dots, hyphens and underscores. */
 const HOST = hostname().replaceAll(/[^\w.-]/g, '-') || 'host';
 
 let acquisitions = 0;
@@ -48,7 +48,7 @@ function placeOf(host, pid, number) {
 }
 
 /**
- * The label, with which an owner begins.
+ * The owner without its random end: its label, if it has one.
  *
  * @param {string} owner
  */

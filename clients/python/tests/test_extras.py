@@ -1,4 +1,4 @@
-"""Reentrant locks, and readers and writers."""
+"""Reentrant locks, readers and writers, deadlocks, and locks of an owner that the caller names."""
 
 from __future__ import annotations
 

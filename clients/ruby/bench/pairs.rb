@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 # Acquires and releases a lock again and again: what a pair costs the processor. Called by lab/packages/run.py with PORT
-# KIND PAIRS. `plain` is SET NX and a script that deletes, over redis-rb.
+# KIND PAIRS. `plain` is SET NX and a script that deletes, over redis-rb. Prints the microseconds of the processor and
+# those that have passed.
 
 require "redis"
 require "securerandom"

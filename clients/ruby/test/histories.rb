@@ -29,7 +29,8 @@ class Keeping
     @validity.passes(now)
   end
 
-  # Says how long the hold is certain if that is expected, and else what the heartbeat does next.
+  # Says how the hold has ended. While it lasts, says until when it is certain if that is expected, and else what the
+  # heartbeat does next.
   def say(_now, expected)
     return @validity.state.to_s unless @validity.state == :held
     return "until #{@validity.until}" if expected.start_with?("until")
@@ -141,5 +142,5 @@ failures = []
 files = Dir[File.join(__dir__, "../../../tests/clients/histories/*.txt")]
 played = files.sum { |file| play(file, failures) }
 puts failures.first(20)
-puts "#{played} passed, #{failures.size} failed"
+puts "#{played} histories played, #{failures.size} expectations failed"
 exit played > 1000 && failures.empty?

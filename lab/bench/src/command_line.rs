@@ -7,8 +7,8 @@ use clap::{Args, Parser};
 use crate::error::Error;
 use crate::mode::Mode;
 
-/// Measures what a lock costs the server, beside its rivals. Ends with 1 if a limit is passed or a target missed by too
-/// much.
+/// Measures what a lock costs the server, beside its rivals. Ends with 1 if a ratio of `instr` has moved too far from
+/// the kept one, if a figure of `waiting` is over its limit, or after an error; with 2 after wrong arguments.
 #[derive(Debug, Parser, PartialEq)]
 #[command(name = "dlock-bench")]
 pub enum Subcommand {
@@ -40,7 +40,7 @@ pub struct Instr {
     /// Measure this contender and what it is compared with; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
-    /// In this mode; may be repeated.
+    /// Measure in this mode; may be repeated (default: all modes).
     #[arg(long = "mode")]
     pub modes: Vec<Mode>,
     /// Keep the figures in lab/bench/figures/ instead of comparing with those.

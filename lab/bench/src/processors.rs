@@ -7,7 +7,8 @@ use nix::unistd::Pid;
 use crate::error::Error;
 use crate::server::Server;
 
-/// Keeps this thread on one processor and servers on another, until it is dropped. Does nothing if there is one only.
+/// Keeps servers on one processor and, until it is dropped, this thread on another. Does nothing if there is one
+/// processor only.
 pub struct Apart {
     before: CpuSet,
 }

@@ -1,4 +1,4 @@
-//! `dlock-stress`: what `make fuzz-server`, `make soak` and `make memory` run.
+//! `dlock-stress`: the program that `make fuzz-server`, `make fuzz-serve`, `make soak` and `make memory` run.
 
 use std::process::ExitCode;
 

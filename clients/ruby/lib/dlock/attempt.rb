@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
 module Dlock
-  # The course of an acquisition: its next step, and its end. Every copy of its command has the same owner and REQUEST. Nothing here
-  # reads a clock or sends anything.
+  # The course of an acquisition: its next step, and its end. Every copy of its command has the same REQUEST, and
+  # the same owner until the copies are forsaken. Nothing here reads a clock or sends anything.
   class Attempt
     Copy = Struct.new(:number, :at)
 
-    # `action`: :try, :wait, :confirm; or an end: :granted (certain until `at`), :refused, :unreachable, :canceled, :failed
-    # (`cleanup`: :none, :leave, :release). `fresh`: with a new owner.
+    # `action`: :try, :wait, :confirm; or an end: :granted (certain until `at`), or :refused, :unreachable, :canceled or
+    # :failed (with a `cleanup`: :none, :leave, :release). `fresh`: with a new owner.
     Turn = Struct.new(:action, :fresh, :at, :cleanup, keyword_init: true) do
       def over? = !%i[try wait confirm].include?(action)
     end
@@ -23,7 +23,7 @@ module Dlock
       @forsaken = @numbers = 0
     end
 
-    # Most locks are free: the first command does not wait.
+    # Most locks are free: until a server has answered, the command does not wait.
     def again = Turn.new(action: @limits.try? || !@answered ? :try : :wait)
 
     def sends(now) = note(@copies, now)
@@ -69,7 +69,7 @@ module Dlock
       @limits.time?(now) ? Turn.new(action: :confirm) : over(now)
     end
 
-    # The grant is over. The next request is a new one.
+    # The grant is over. The next request, if time is left for one, is a new one.
     def gone(now)
       answered(now)
       @refused = true
@@ -101,7 +101,7 @@ module Dlock
 
     def canceled = finish(:canceled)
 
-    # The limit has passed, or no server has answered for too long.
+    # The end: a try was refused, the limit has passed, or no server has answered for too long.
     def over(now)
       return now < @since + @lease - Validity::MARGIN ? grant(@since) : finish(:unreachable) if @since
 

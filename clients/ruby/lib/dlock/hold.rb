@@ -24,8 +24,9 @@ module Dlock
       limit(cap) if cap
     end
 
-    # Starts to keep the hold. The acquisition has to store the hold first: if an interrupt came before that, the hold would
-    # be kept and nobody would release it. `openings`: how often its named session was open when the lock was asked for.
+    # Starts to keep the hold. The acquisition has to store the hold first: if an interrupt came before that, the hold
+    # would be kept and nobody would release it. `openings`: how often its named session had been opened when the lock
+    # was asked for.
     def keep(openings)
       @keeper = @options.named ? Session::Place.new(@options.named, self, openings) : keeper
       @keeper&.start
@@ -51,7 +52,7 @@ module Dlock
     # Raises Lost unless the lock is surely held.
     def check! = held? || raise(Lost, "#{name}: the lock is not surely held any more")
 
-    # Waits until the lock is lost, or released. Returns whether it is lost.
+    # Waits until the lock is lost or released, for `timeout` seconds at most. Returns whether it is lost.
     def wait_lost(timeout = nil)
       ends = timeout && Dlock.now + timeout * 1000
       locked do
@@ -80,7 +81,8 @@ module Dlock
       self
     end
 
-    # Releases the lock. Raises Lost if the server no longer had it.
+    # Releases the lock. Raises Lost if the server no longer had it, or if the time for which it was surely held had
+    # passed.
     def release
       held = lost = nil
       locked do
@@ -232,7 +234,8 @@ module Dlock
       @heart.capped(Dlock.now)
     end
 
-    # Returns the reply to a renewal, and to the WAIT behind it if replicas have to acknowledge.
+    # Returns the reply to a renewal, and to the WAIT behind it if replicas have to acknowledge. With `wire`, no WAIT
+    # follows.
     def ask(ends, lease, wire)
       replicas, timeout = @options.replicas, @options.replicas_timeout
       words = @names.renew(@owner, @token, lease, *(wire ? ["SESSION"] : []))
@@ -271,8 +274,8 @@ module Dlock
       raise Unanswered, error.message
     end
 
-    # Sends the last commands of the hold, until they have an answer. A repeat that finds no hold is
-    # a success, if the hold was certain: the first copy has released it.
+    # Sends the last commands of the hold, until they have an answer. A repeat that finds no hold is a success, if the
+    # hold was certain: the first copy has ended it.
     def farewell(words, held)
       unread = 0
       ends = Dlock.now + Limits::RELEASE

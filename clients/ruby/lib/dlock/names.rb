@@ -28,7 +28,7 @@ module Dlock
 
     def size = @names.size
 
-    # The acquiring command up to its options.
+    # The acquiring command up to its lease.
     def acquire(options, owner)
       return ["DLOCK.MACQUIRE", size, *@names, owner] if @together
       return ["DLOCK.SACQUIRE", first, owner, options.slots, "SLOT"] if options.slots
@@ -50,7 +50,7 @@ module Dlock
 
     def info(owner) = each("DLOCK.INFO", "OWNER", owner)
 
-    # Returns one reply for those of all locks: if one is nil or an error, that one; else the least.
+    # Returns one reply for those of all locks: nil if one is nil; else an error, WRONGTYPE first; else the least.
     def self.together(replies)
       return if replies.include?(nil)
 

@@ -1,4 +1,4 @@
-//! The parts of the server that the engine asks about: the clock, the user, and the keys that were removed.
+//! The parts of the server around its keys: the clock, the user, and the record of keys that were removed.
 
 use std::rc::Rc;
 

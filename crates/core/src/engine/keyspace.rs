@@ -41,8 +41,8 @@ pub trait Keyspace {
     /// No event tells the engine of that.
     fn has_removed(&self) -> bool;
 
-    /// Returns whether the client of the running command may run `INFO` on this key, and how long the check took, in
-    /// ns: a user may have many key patterns. A timer may read every key.
+    /// Returns whether the client of the running command may run `DLOCK.INFO` on this key, and how long the check took,
+    /// in ns: a user may have many key patterns. A timer may read every key.
     fn may_read(&mut self, name: Name<'_>) -> (bool, u64);
 
     /// Returns the name of the user whose command is running; `None` if it has none, and in timers.
@@ -57,8 +57,8 @@ pub trait Keyspace {
     /// Returns the time of the machine's monotonic clock, which does not jump when the machine's time is set.
     fn uptime(&self) -> Uptime;
 
-    /// Returns for how long the server has worked, or waited for its disk or for something to do. Time in which it could
-    /// have worked and the machine ran other programs instead does not count.
+    /// Returns for how long the server has worked, or waited for its disk or for something to do. Time in which it
+    /// could have worked and the machine ran other programs instead does not count.
     fn worked(&self) -> Duration;
 }
 
@@ -163,7 +163,7 @@ pub enum Replication {
     Verbatim,
 }
 
-/// An open lock. It is changed by effects only.
+/// An open lock. Effects alone change it, apart from its bond.
 ///
 /// The lock and the replicas change with each effect; the key (its existence and its TTL) when the lock is closed. A
 /// lock that is freed and taken in one go therefore keeps its key.
@@ -171,7 +171,7 @@ pub enum Replication {
 #[must_use = "a lock that was opened is closed"]
 pub struct OpenLock<K: OpenKey> {
     key: K,
-    /// The index of its key among those of the running command; `None` in a timer.
+    /// The index of its key among those of the running command; `None` if it is none of them.
     pub own: Option<usize>,
     /// The lock, while there is no key to keep it in.
     fresh: Option<Box<Lock>>,
@@ -253,7 +253,8 @@ impl<K: OpenKey> OpenLock<K> {
         }
     }
 
-    /// Returns whether the key lives longer than its last deadline because there was a waiter.
+    /// Returns whether the key lives longer than its last deadline because there was a waiter, and no effect changed it
+    /// since it was opened.
     pub fn has_ttl_grace(&self) -> bool {
         let last = self.lock().last_deadline();
         !self.is_changed() && last.is_some_and(|last| self.key.expiry() == Some(UnixMs::new(last.get() + GRACE_MS)))
@@ -307,8 +308,8 @@ impl<K: OpenKey> OpenLock<K> {
         applied
     }
 
-    /// Closes the lock. Its key expires `grace_ms` after the last deadline, unless a client set an earlier TTL, or is
-    /// deleted if no hold is left.
+    /// Closes the lock. If effects changed it, its key is deleted if no hold is left, and otherwise expires `grace_ms`
+    /// after the last deadline, unless a client set an earlier TTL or the effects leave the TTL as it was.
     #[inline]
     pub fn close(&mut self, grace_ms: u64) {
         let Some(After { ttl, last }) = self.after else { return self.key.close(KeyEnd::Untouched, Signal::Silent) };
@@ -330,7 +331,8 @@ impl<K: OpenKey> OpenLock<K> {
         self.key.close(end, if self.is_visible { Signal::Modified } else { Signal::Silent });
     }
 
-    /// Closes a lock that no effect changed, and lets its key expire `grace_ms` after the last deadline.
+    /// Closes a lock, and lets its key expire `grace_ms` after the last deadline even if no effect changed it. The
+    /// caller knows that no client set the TTL.
     pub fn close_with_grace(&mut self, grace_ms: u64) {
         let end = match self.lock().last_deadline() {
             Some(last) if !self.is_changed() => KeyEnd::At(UnixMs::new(last.get() + grace_ms)),

@@ -9,8 +9,8 @@ import java.util.concurrent.CompletableFuture;
  * A request, with its owner and its {@code REQUEST}, so that the server executes one of its copies. Sends them, and
  * undoes what they may have been granted. {@link Attempt} decides what is sent.
  *
- * <p>A free lock costs one command on the shared connection. A request that waits, or that binds its hold to a session,
- * uses a connection of its own.
+ * <p>A free lock costs one command on the shared connection. A request that waits, that binds its hold to a session,
+ * or whose grant replicas must acknowledge, uses a connection of its own.
  */
 final class Acquisition {
     /** A grant, as the server replied it. */
@@ -37,7 +37,10 @@ final class Acquisition {
     private final boolean isOwnerFresh;
     private final String id;
     private final Limits limits;
-    /** Completes when an abandoned request has left the queue and holds nothing. Never fails. */
+    /**
+     * Completes when an abandoned request has left the queue and holds nothing, or when the cleanup has had no answer
+     * in time. Never fails.
+     */
     private final CompletableFuture<Void> undone = new CompletableFuture<>();
 
     // Guarded by this.
@@ -46,7 +49,7 @@ final class Acquisition {
     private boolean isAbandoned;
     private boolean isLeaving;
     private DedicatedConnection connection;
-    /** Whether a copy has no answer, so that it may have been granted. */
+    /** Whether a copy got no answer, so that it may have been granted. */
     private boolean mayBeGranted;
     /** When the copy was sent that is on its way on {@link #connection}. */
     private long sentAt;
@@ -139,9 +142,9 @@ final class Acquisition {
     }
 
     /**
-     * Waits for the replicas after a grant to a request that has waited, or that a copy on another connection may have got.
-     * {@code WAIT} waits for what this connection has written. A repeat writes nothing, and Redis before 7.0.12 does
-     * not count the grant to a waiter as a write of its connection. A renewal counts, so it is sent first.
+     * Waits for the replicas after a grant to a request that has waited, or that a copy on another connection may have
+     * got. {@code WAIT} waits for what this connection has written. A repeat writes nothing, and Redis before 7.0.12
+     * does not count the grant to a waiter as a write of its connection. A renewal counts, so it is sent first.
      */
     private CompletableFuture<Grant> confirmed(DedicatedConnection at, DedicatedConnection bound, Object token) {
         return new HoldCommands(core, request.with(replicas()), owner, Words.token(token))
@@ -235,7 +238,7 @@ final class Acquisition {
      * Gives the request up.
      *
      * @param mayBeLeft whether it may wait or be granted
-     * @return completes when it has left the queue and holds nothing. Never fails
+     * @return completes as {@link #undone} does
      */
     CompletableFuture<Void> abandon(boolean mayBeLeft) {
         DedicatedConnection left;
@@ -261,7 +264,7 @@ final class Acquisition {
         return undone;
     }
 
-    /** Gives back a grant that nobody wants. Completes when it is released. Never fails. */
+    /** Gives back a grant that nobody wants. Completes as {@link #undone} does. */
     CompletableFuture<Void> giveBack(Grant grant) {
         synchronized (this) {
             isAbandoned = true;

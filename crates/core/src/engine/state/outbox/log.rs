@@ -1,9 +1,9 @@
 //! The log that `DLOCK.LOG` shows: long waits and holds, leases that ran out, removed locks, and the like.
 //!
 //! # Implementation details
-//! The log is in the memory of this server. [`LogRing`] decides which entries it keeps. A lock whose wait and hold were
-//! short costs a comparison and one addition to a [`Histogram`]. One cause, such as a removed key with many holds, logs
-//! at most [`AT_ONCE`] entries and takes a sample of times, so that it costs the same however large the lock was.
+//! The log is in the memory of this server. [`LogRing`] decides which entries it keeps. A wait or a hold that was short
+//! costs a comparison and one addition to a [`Histogram`]. One cause, such as a removed key with many holds, logs at
+//! most [`AT_ONCE`] entries and takes a sample of times, so that it costs about the same however large the lock was.
 
 use smallvec::SmallVec;
 
@@ -18,7 +18,7 @@ use crate::{ClientId, Hold, Lock, Name, Now, Token, UnixMs};
 pub struct Log {
     /// The waits that ended with a grant.
     pub waits: Histogram,
-    /// The holds that were released in full, or lapsed.
+    /// The holds that were released in full, lapsed, or ended with their sessions.
     pub holds: Histogram,
     settings: LogSettings,
     entries: LogRing,
@@ -30,8 +30,8 @@ pub struct Log {
 pub(crate) const AT_ONCE: usize = 16;
 /// The most holds of which the time is measured when many lapse together.
 const SAMPLE: usize = 256;
-/// The most ended holds of a lock of which the time is measured: each is looked up, and one command may end those of 64
-/// locks.
+/// The most holds of a lock of which the time is measured when they end with their sessions: each is looked up, and one
+/// command may settle 64 locks.
 const ENDED_SAMPLE: usize = 32;
 
 impl Log {
@@ -98,14 +98,14 @@ impl Log {
     }
 }
 
-/// The holds of a key that was removed by others than the module.
+/// The holds that are lost with a key: the key has expired, or a command has deleted or replaced it.
 #[derive(Debug)]
 pub struct Lost {
     db: i32,
     /// The key, cut after [`CUT`] bytes.
     key: Box<[u8]>,
     pub(crate) at: Now,
-    /// The holds that are logged.
+    /// The holds that are logged, the first deadline first: those with the last deadlines, [`AT_ONCE`] at most.
     pub(crate) holds: SmallVec<[Hold; 1]>,
     pub(crate) lapsed: u64,
     /// The lapsed holds that had reached their cap.
@@ -115,7 +115,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Returns the holds of this lock, to be logged. One step for each 512 holds.
+    /// Returns the holds of this lock to log, and the counts of the lapsed ones. One step for each 512 of those.
     pub fn of(name: Name<'_>, lock: &Lock, at: Now) -> Lost {
         let mut holds: SmallVec<[Hold; 1]> = lock.holds.by_deadline().take(AT_ONCE).cloned().collect();
         holds.reverse();
@@ -134,7 +134,7 @@ impl Lost {
     }
 }
 
-/// Returns the lapsed holds, the last deadline first.
+/// Returns the lapsed holds, the first deadline first.
 pub(crate) fn lapsed(lock: &Lock, now: UnixMs) -> impl Iterator<Item = &Hold> {
     lock.holds.by_deadline().rev().take_while(move |hold| !hold.is_live(now))
 }
@@ -144,7 +144,7 @@ pub(crate) fn sample(lock: &Lock, now: UnixMs) -> Vec<u64> {
     lapsed(lock, now).take(SAMPLE).map(|hold| held_us(hold.token, hold.deadline.get() * 1000)).collect()
 }
 
-/// Returns how long the first holds with these tokens were held until `until_us`, in µs.
+/// Returns for how long the holds with the first of these tokens were held at `until_us`, in µs.
 pub(crate) fn sample_of(tokens: impl Iterator<Item = Token>, until_us: u64) -> SmallVec<[u64; 1]> {
     tokens.take(ENDED_SAMPLE).map(|token| held_us(token, until_us)).collect()
 }

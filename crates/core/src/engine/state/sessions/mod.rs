@@ -113,7 +113,7 @@ impl Sessions {
         self.locks.remove(&key).map(|locks| locks.records)
     }
 
-    /// Returns the connections that have holds.
+    /// Returns the connections with sessions: holds are bound to them.
     pub(crate) fn connections(&self) -> impl Iterator<Item = ClientId> {
         self.locks.keys().filter_map(|key| key.connection())
     }
@@ -140,7 +140,7 @@ impl Sessions {
         }
     }
 
-    /// Checks that there is such a session.
+    /// Checks that the session of a binding is open.
     pub(crate) fn check_open(&self, binding: Binding) -> Result<(), Fault> {
         match binding {
             BindTo::Nothing | BindTo::Connection => Ok(()),
@@ -398,7 +398,8 @@ impl Sessions {
 
 #[cfg(feature = "check")]
 impl Sessions {
-    /// Returns whether the loads and the numbers of holds of all sessions are those of the bound holds, `bound`.
+    /// Returns whether the numbers of holds of named sessions are those of the bound holds, `bound`, and the loads of
+    /// all sessions those of the bound and the discarded ones.
     pub(crate) fn audit(&self, bound: &BTreeMap<SessionKey, (Load, usize)>) -> bool {
         let mut loads: BTreeMap<SessionKey, Load> = bound.iter().map(|(key, (load, _))| (*key, *load)).collect();
         for (_, bound) in &self.discarded {
