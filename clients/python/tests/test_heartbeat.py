@@ -1,4 +1,4 @@
-"""When looks are due, without a clock."""
+"""When looks at a hold are due, and until when it is certain, without a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lock object, used by several threads or tasks: each acquisition has a hold of its own."""
+"""A lock object, used by several threads or tasks: each acquisition but a re-entry has a hold of its own."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ impl Connection {
         Ok(Self::of(stream))
     }
 
-    /// Connects to the server's Unix socket, for which the kernel does less than for TCP: more of the cost is the server's.
+    /// Connects to the server's Unix socket, for which the kernel does less than for TCP: more of the cost is the
+    /// server's.
     pub fn open_locally(socket: &Path) -> Result<Self, Error> {
         let stream = UnixStream::connect(socket).map_err(Error::io("connecting to the server"))?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(Error::io("setting up the connection"))?;
@@ -104,7 +105,8 @@ impl Connection {
         Ok(self.info_number("cpu", "used_cpu_user")? + self.info_number("cpu", "used_cpu_sys")?)
     }
 
-    /// Seconds that the server was ready to run while others had the processors; 0 where the kernel does not tell.
+    /// Seconds that the server's main thread was ready to run while others had the processors; 0 where the kernel does
+    /// not tell.
     ///
     /// Subtract it from measured times: it is not the server's doing.
     pub fn seconds_held_up(&mut self) -> Result<f64, Error> {

@@ -17,7 +17,7 @@ use crate::mode::Mode;
 /// The server and the module that are measured.
 pub struct Programs {
     server: PathBuf,
-    /// The module of the testkit, if none was asked for.
+    /// `None`: the module of the testkit.
     module: Option<PathBuf>,
 }
 
@@ -32,7 +32,8 @@ impl Programs {
         self.module.clone().unwrap_or_else(module_path)
     }
 
-    /// Returns the testkit's own setup of a server with the module, without the quiet configuration.
+    /// Returns the testkit's own setup of a server with the module, for 10,000 clients, without the quiet
+    /// configuration.
     pub fn testkit(&self) -> Setup {
         Setup::of(self.server.clone(), self.module()).conf("maxclients 10000")
     }
@@ -116,7 +117,8 @@ impl Server {
     }
 }
 
-/// Turns off what runs by itself, as far as the server lets us; the rest are defaults.
+/// Turns off what runs by itself, as far as the server lets us, and opens the socket at [`SOCKET`]. [`Mode`], [`Clock`]
+/// and the testkit set a few more; the rest are defaults.
 ///
 /// The slow log is off because under callgrind commands are slow enough to enter it.
 const QUIET: &str = "\

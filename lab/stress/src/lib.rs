@@ -7,7 +7,7 @@
 //! | `round`, `longer` | how a step is played on both |
 //! | `judge` | whether what the server shows is what the model has |
 //! | `differential` | rounds of steps, each with a seed that repeats it |
-//! | `soak` | millions of operations, after which no memory is missing |
+//! | `soak` | millions of operations, during which the server's memory does not grow |
 //!
 //! Anything that the server must never do (end, be silent, reply something that is no reply) is a panic.
 

@@ -43,15 +43,15 @@ class State {
     this.#isKnown = false;
   }
 
-  /** Asks, unless it is known already. */
+  /** Asks the server, unless its answer on this connection is known already. */
   async learn() {
     if (!this.#isKnown) await this.look();
   }
 
   /**
-   * Asks the server. If it does not answer soon, returns what is known without it.
+   * Asks the server, if the client is ready and the user may ask. Without an answer soon, returns what is known.
    *
-   * @param {boolean} [isSilent] the server has not answered just now
+   * @param {boolean} [isSilent] the server has not answered just now, and is not asked
    * @returns {Promise<Present>}
    */
   async look(isSilent = false) {
@@ -66,7 +66,7 @@ class State {
   }
 
   /**
-   * Throws if a new connection is another user's, or in another database.
+   * Throws if a new connection is another user's, or in another database, as far as the server says.
    *
    * @param {() => Promise<unknown>} ask sends CLIENT INFO on the new connection
    * @param {Present} present

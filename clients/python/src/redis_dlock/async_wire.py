@@ -322,8 +322,9 @@ class Wire(Way):
         """Raises `ReplicasError` unless enough replicas have the grant."""
         assert attempt.token is not None
         if attempt.acknowledged is None:
-            # A blocked connection got the grant. Redis before 7.0.12 does not count that as a write of this
-            # connection, so that `WAIT` would not wait for it. A renewal is such a write.
+            # The command that got the grant had no `WAIT` behind it, and a later one may not wait for the grant: Redis
+            # before 7.0.12 does not count a grant to a blocked client as a write of its connection, and an earlier copy
+            # may have got it on another connection. A renewal is a write of the connection that sends `WAIT`.
             renewals = attempt.target.renew(attempt.owner, attempt.token, attempt.lease)
             number, now = attempt.course.renews(time.monotonic()), time.monotonic()
             until = attempt.limit() or now + STEP + replicas.answer_within()

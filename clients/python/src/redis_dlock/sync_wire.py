@@ -27,7 +27,7 @@ from .talk import Line, Talk
 
 # The pause between two looks at a connection that waits, while the server is asked whether it still answers.
 _PROBING = 0.05
-# The cleanups of acquisitions that were given up.
+# The cleanups of acquisitions that were given up, and the releases in the background.
 _clearings: weakref.WeakSet[Work[Any]] = weakref.WeakSet()
 
 
@@ -142,7 +142,7 @@ class Wire(Way):
                 return None if redis_py.wrong_type(refusal) else _leave_behind(attempt, debt)
 
     def _undo(self, attempt: Acquisition, debt: Debt, until: float) -> None:
-        # A thread of its own runs this, so that connecting needs none: an interpreter that ends begins none.
+        # The cleanup has a thread of its own, so that connecting needs no other: an interpreter that ends starts none.
         line = self.open(until, exactly=False)
         try:
             if debt.token is None:
@@ -319,8 +319,9 @@ class Wire(Way):
         """Raises `ReplicasError` unless enough replicas have the grant."""
         assert attempt.token is not None
         if attempt.acknowledged is None:
-            # A blocked connection got the grant. Redis before 7.0.12 does not count that as a write of this
-            # connection, so that `WAIT` would not wait for it. A renewal is such a write.
+            # The command that got the grant had no `WAIT` behind it, and a later one may not wait for the grant: Redis
+            # before 7.0.12 does not count a grant to a blocked client as a write of its connection, and an earlier copy
+            # may have got it on another connection. A renewal is a write of the connection that sends `WAIT`.
             renewals = attempt.target.renew(attempt.owner, attempt.token, attempt.lease)
             number, now = attempt.course.renews(time.monotonic()), time.monotonic()
             until = attempt.limit() or now + STEP + replicas.answer_within()
@@ -337,8 +338,8 @@ def _leave_behind(attempt: Acquisition, debt: Debt) -> None:
 
 
 def _leave(line: Line, attempt: Acquisition) -> bool:
-    """Waits a moment for the server to take the place in the queue from a connection, and closes it. Returns whether the
-    server has. If not, the connection of a session stays open: a late grant may still be bound to it."""
+    """Waits a moment for the server to take the place in the queue from a connection, and closes it. Returns whether
+    the server has. If not, the connection of a session stays open: a late grant may still be bound to it."""
     answered = False
     try:
         answered = line.answers(time.monotonic() + redis_py.LENDING)

@@ -27,7 +27,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// How far a clock is set forward, at most once in two leases. The quorum allows 1 % of [`LEASE`] and 1 ms: 21 ms.
 const FORWARD_US: i64 = 15_000;
 
-/// How far a clock may be behind: less than the longest lease.
+/// A clock that is this far behind is not set back further: less than the longest lease.
 const BEHIND_US: i64 = 10_000_000;
 
 /// The holders, each with the time in which it certainly had the lock.
@@ -80,7 +80,7 @@ struct Worker {
     random: Random,
 }
 
-/// How often a client failed to get the lock, and was paused.
+/// How often a client failed to get or to release the lock, and how often it was paused.
 #[derive(Default)]
 struct Outcome {
     errors: u64,
@@ -121,7 +121,7 @@ impl Worker {
         book.iter().map(|span| &span.hold.owner).collect::<BTreeSet<_>>().len() == CLIENTS
     }
 
-    /// Holds the lock for a moment, or now and then for longer than a lease, and records when it was certainly held.
+    /// Holds the lock for a moment, or now and then for up to two leases, and records when it was certainly held.
     async fn hold(&mut self, guard: &Guard) {
         let long = LEASE.as_millis() as u64 * 2;
         let time = if self.random.one_in(50) { self.random.below(long) } else { 2 };
@@ -243,7 +243,8 @@ impl Faulty {
         kills
     }
 
-    /// Sets a clock back by a part of a lease, or forward by what the assumptions allow.
+    /// Sets a clock back by a part of a lease, or forward by less than the assumptions allow; or leaves it, if it was
+    /// set forward lately or is behind too far.
     fn step_a_clock(&mut self) {
         let at = self.random.below(SERVERS as u64) as usize;
         let stepped = &mut self.clocks[at];

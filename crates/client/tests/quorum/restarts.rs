@@ -49,7 +49,7 @@ async fn roll(count: usize, rounds: usize) {
     let mut servers: Vec<Server> = (0..count).map(|_| Server::start()).collect();
     let (keeper, other) = (client(&servers), client(&servers));
     let guard = acquired(&keeper).await;
-    // A server that has just started does not count until this time has passed.
+    // Servers that have just started do not count. After this time, all of them do.
     tokio::time::sleep(APART).await;
     let (book, over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
     let begin = Instant::now();

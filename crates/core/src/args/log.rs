@@ -73,7 +73,7 @@ impl Log {
     /// Reads the words after the subcommand.
     ///
     /// # Errors
-    /// A [`Malformed`]: the first wrong word.
+    /// A [`Malformed`]: too many words, or else a wrong count.
     pub fn parse<'call>(subcommand: Subcommand, words: impl Iterator<Item = &'call [u8]>) -> Result<Log, Malformed> {
         let mut words = Words::new(words);
         let log = match subcommand {

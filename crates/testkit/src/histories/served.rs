@@ -64,7 +64,7 @@ impl Naive {
         }
     }
 
-    /// Removes the holds whose sessions have ended, or shortens them to their grace.
+    /// Removes the holds whose sessions have ended. With a grace, makes its end their deadline.
     pub fn settle_sessions(&mut self) {
         let now = self.now();
         for key in 0..KEYS.len() {

@@ -18,11 +18,13 @@ use crate::lock::{Acquired, Refusal};
 use crate::{BindTo, Lease, Lock, Name, Request};
 
 impl<T> Engine<T> {
-    /// Decides on `MACQUIRE`: `names` are its keys, each once, all in one database. `call.name` is the first. O(n log n)
-    /// for n keys, beside what is due on the locks.
+    /// Decides on `MACQUIRE`: `names` are its keys, each once, all in one database. `call.name` is the first.
+    /// O(n log n) for n keys, beside what is due on the locks, the search for a deadlock, and the search for the same
+    /// request among those of the owner that wait.
     ///
     /// # Errors
-    /// A [`Fault`]; the request has changed nothing.
+    /// A [`Fault`]; the request has changed nothing. A repeat that gets [`Fault::NotNow`] may have bound some of its
+    /// holds to its session: another repeat binds all of them.
     pub fn acquire_all<S: Keyspace>(
         &mut self,
         space: &mut S,
