@@ -1,5 +1,5 @@
-//! Warns if the server may evict locks (an evicted lock is a freed lock), and if it frees large locks in the event
-//! loop.
+//! Warns if the server may evict locks (an evicted lock is a freed lock), and if it frees expired locks in the
+//! event loop.
 
 use redis_module::Context as ServerContext;
 use redis_module_macros::config_changed_event_handler;
@@ -19,7 +19,7 @@ fn on_config_changed(context: &ServerContext, names: &[&str]) {
     });
 }
 
-/// Warns at load, and whenever the policy changes.
+/// Warns unless the policy is `noeviction`: at load, and whenever the policy changes.
 pub fn warn_if_locks_can_be_evicted(context: &ServerContext) {
     let policy = with_own(context, |context| context.server_info("memory", "maxmemory_policy")).unwrap_or_default();
     if !policy.is_empty() && policy != "noeviction" {
@@ -30,7 +30,8 @@ pub fn warn_if_locks_can_be_evicted(context: &ServerContext) {
     }
 }
 
-/// Warns at load, and whenever the setting changes: the removal of an expired key with many holds delays the server.
+/// Warns if `lazyfree-lazy-expire` is off: at load, and whenever the setting changes. Without the setting, the removal
+/// of an expired key with many holds delays the server.
 pub fn warn_if_locks_are_freed_at_once(context: &ServerContext) {
     let setting = with_own(context, |context| context.setting(c"lazyfree-lazy-expire")).unwrap_or_default();
     if setting == b"no" {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The answer of a Sentinel, or the map of a cluster, is asked for again after this time at the earliest: many goroutines
-// may notice a failover at once.
+// The answer of a Sentinel, or the map of a cluster, is asked for again after this time at the earliest: many
+// goroutines may notice a failover at once.
 const freshFor = 100 * time.Millisecond
 
 // A Sentinel, or a node that is asked for the map, may take this time to answer.
@@ -20,9 +20,10 @@ type directory struct {
 	turn chan struct{}
 
 	mu sync.Mutex
-	// When each server failed to answer, unless it has answered since. These servers are asked last.
+	// When each server last failed to answer, unless it has answered since. These servers are asked last.
 	silent map[string]time.Time
-	// The end of the last search in which no server answered, and the reason. Callers that had queued by then fail, too.
+	// The end of the last search in which all servers were asked and none answered, and the reason. Callers that had
+	// queued by then fail, too.
 	failed  time.Time
 	failure error
 }

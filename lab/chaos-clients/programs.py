@@ -1,4 +1,4 @@
-"""The programs: one for each package, and the command."""
+"""The programs: one or two for each package, and the command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STARTS = 120.0
 
 
 class Died(Exception):
-    """The program was killed before it answered."""
+    """The program has ended, so it does not answer: it was killed, or ended by itself."""
 
 
 def micros() -> int:
@@ -107,7 +107,7 @@ class Program:
         return [self.pid]
 
     async def close(self) -> None:
-        """Ends it with its input."""
+        """Ends its input, and kills it if it does not end then."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -125,7 +125,7 @@ class Under:
             self._process = os.pidfd_open(pid)
 
     def said(self) -> Answer:
-        """Returns what it says of its lock: it believes for as long as it runs."""
+        """Returns what it says of its lock: it counts as holding the lock for as long as it runs."""
         at = micros()
         lost = self._process is None or bool(select.select([self._process], [], [], 0)[0])
         return {"at": [at, micros()], "remaining": 0.0 if lost else 0.001, "lost": lost}
@@ -213,10 +213,10 @@ class Command:
         return ""
 
     def signal(self, number: int) -> None:
-        """Stops nothing: a stopped `dlock run` cannot end its command when the lock is lost, as its page says."""
+        """Does nothing: a stopped `dlock run` cannot end its command when the lock is lost, as docs/run.md says."""
 
     async def kill(self) -> list[int]:
-        """Kills all that run."""
+        """Kills each `dlock run` that has not ended, and returns their ids."""
         self.killed_at = micros()
         killed = [run for run in self._runs.values() if run.returncode is None]
         for run in killed:

@@ -91,7 +91,8 @@ extern "C" fn rdb_save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     on_lock("rdb_save", (), value, |lock| save_bytes(io, |bytes| encode_lock(lock, bytes)));
 }
 
-/// Writes a lock as one effect per hold. Their clock is 0, so that loading them drops nothing; the server writes the TTL.
+/// Writes a lock as one effect per hold. The clock of the effects is 0, so that loading them drops nothing; the server
+/// writes the TTL.
 extern "C" fn aof_rewrite(io: *mut raw::RedisModuleIO, key: *mut raw::RedisModuleString, value: *mut c_void) {
     on_lock("aof_rewrite", (), value, |lock| {
         let mut bytes = Vec::new();
@@ -112,7 +113,7 @@ extern "C" fn mem_usage(value: *const c_void) -> usize {
     on_lock("mem_usage", 0, value, |lock| size_of::<Lock>() + lock.heap_bytes())
 }
 
-/// Covers every stored field of every hold, in no order.
+/// Covers every stored field of every hold; the order of the holds does not matter.
 extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     on_lock("digest", (), value, |lock| {
         let mut bytes = Vec::new();
@@ -152,8 +153,8 @@ extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_voi
     on_lock("free_effort", 1, value, Lock::stored)
 }
 
-/// The key that a running call may remove because it has expired. Another key that goes meanwhile is removed by others: by
-/// a callback of another module. The pointers are live until the call returns, and then the call is forgotten.
+/// The key that a running call may remove because it has expired. Another key that goes meanwhile is removed by others,
+/// such as a callback of another module. The pointers are live until the call returns, and then the call is forgotten.
 struct Running {
     /// The context is in the key's database.
     context: *mut raw::RedisModuleCtx,
@@ -193,10 +194,11 @@ pub(super) unsafe fn unlinking<T>(
 /// Tells the engine that a lock's key is removed or replaced. Those who wait for it are served after the running
 /// command.
 extern "C" fn unlink2(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
-    // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it during the callback.
+    // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it during the
+    // callback.
     let lock = unsafe { &*value.cast::<Lock>() };
-    // A lock that has no hold any more is removed by the module itself, which knows. The test needs no guard: it compares
-    // what the lock keeps, and reaches no state.
+    // A lock that has no hold any more is removed by the module itself, which knows. The test needs no guard: it
+    // compares what the lock keeps, and reaches no state.
     if !lock.is_empty() {
         removed(key, lock);
     }
@@ -252,7 +254,8 @@ extern "C" fn aux_load(io: *mut raw::RedisModuleIO, _version: c_int, _when: c_in
 /// Runs the `body` of a callback on the lock that the callback is about. The `body` uses no state of the module: the
 /// server may save on another thread.
 fn on_lock<T>(entry: &str, fallback: T, value: *const c_void, body: impl FnOnce(&Lock) -> T) -> T {
-    // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it during the callback.
+    // SAFETY: the server passes a value of our type, which is a live `Lock`, and does not change it during the
+    // callback.
     caught(entry, fallback, || body(unsafe { &*value.cast::<Lock>() }))
 }
 
@@ -263,7 +266,7 @@ fn save_bytes(io: *mut raw::RedisModuleIO, write: impl FnOnce(&mut Vec<u8>)) {
     unsafe { api!(RedisModule_SaveStringBuffer(io, bytes.as_ptr().cast(), bytes.len())) };
 }
 
-/// Returns the next string of the file; `None` on an I/O error, which the module has promised to handle.
+/// Returns the next string of the file or payload; `None` on an I/O error, which the module has promised to handle.
 fn load_bytes(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
     let mut len = 0;
     // SAFETY: the server answers with `len` bytes that are ours to free, or with null.

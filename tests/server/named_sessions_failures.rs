@@ -95,7 +95,8 @@ fn beat_meanwhile(client: &mut Client, time: Duration) -> usize {
     sent
 }
 
-/// A stall, longer than the timeouts: the session lives whose heartbeats wait in a socket, and the other one ends.
+/// Asserts that a stall, longer than the timeouts, ends the session without heartbeats, and not the session whose
+/// heartbeats wait in a socket.
 #[track_caller]
 fn outlives(server: &Server, stall: impl FnOnce(&mut Client), go_on: impl FnOnce(&mut Client)) {
     let [mut alive, mut gone, mut client] = [(); 3].map(|()| server.client());
@@ -129,7 +130,7 @@ fn a_server_that_is_paused_ends_no_session_whose_heartbeats_wait() {
     outlives(&Server::start(), |client| client.ok("CLIENT PAUSE 2500 ALL"), |_| ());
 }
 
-/// Heartbeats change no data.
+/// `DLOCK.SESSION` is no write command.
 #[test]
 fn heartbeats_go_through_whatever_refuses_writes() {
     type Refuse = fn(&Server, &mut Client);

@@ -1,7 +1,7 @@
 'use strict';
 /**
- * Keeps the state that the connection of the program's client has now, so that a new one can have the same: its database,
- * its login and its name. Pure: the commands of the client and the answers of the server come in.
+ * Keeps the state that the connection of the program's client has now, so that a new one can have the same: its
+ * database, its login and its name. Pure: the commands of the client and the answers of the server come in.
  */
 
 /**
@@ -43,7 +43,7 @@ class Profile {
   }
 
   /**
-   * The client sends a command. Later commands on its connection find the new state.
+   * Notes a command that the client sends. Later commands on its connection find the new state.
    *
    * @param {string[]} words
    * @returns {() => void} to be called if the server refuses it

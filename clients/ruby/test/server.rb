@@ -25,7 +25,8 @@ module OnServer
   Always = Class.new(Array) { def empty? = true }
 
   # A relay to the server that loses the reply to the next command with this word, and closes the connection or sends
-  # the reply `instead`. Yields its URL, and the replies that it has lost.
+  # the reply `instead`. If `instead` is an error, the server does not get the command. Yields the relay's URL, and
+  # the list `lost`, which gets an entry for each lost reply.
   def losing(word, lost = [], instead: nil)
     TCPServer.open("127.0.0.1", 0) do |listening|
       serving = Thread.new { loop { relay(listening.accept, TCPSocket.new(HOST, PORT), word, lost, instead) } }
@@ -59,7 +60,8 @@ module OnServer
     end
   end
 
-  # A server that answers everything with this error, as late as an agent that asks its servers first. Yields its URL.
+  # A server that answers everything with this error after `after` seconds, as an agent does that first asks its servers.
+  # Yields the server's URL.
   def refusing(error, after: 0)
     TCPServer.open("127.0.0.1", 0) do |listening|
       serving = Thread.new { loop { refuse(listening.accept, error, after) } }
@@ -81,8 +83,8 @@ module OnServer
     end
   end
 
-  # Fails unless a server refuses a lock. On a busy machine its answer may come too late, and counts as none: then it is
-  # asked again.
+  # Fails unless a server refuses a lock. On a busy machine its answer may come too late, and counts as none: then the
+  # server is asked again.
   def refused
     ends ||= Dlock.now + 60_000
     yield

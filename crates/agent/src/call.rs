@@ -9,19 +9,20 @@ use crate::resp::Request;
 /// A command of a client.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// The key, which decides on the server of a cluster.
+    /// The first key, which decides on the server of a cluster.
     pub key: Option<Vec<u8>>,
     /// How long the command may wait. Zero: without limit. `None`: not at all.
     pub block: Option<Duration>,
-    /// The index of the word with that time.
+    /// The index of the word with that time; `None` for `WAIT` and `WAITAOF`, whose time is not cut when they are sent
+    /// again.
     pub block_at: Option<usize>,
     /// Whether it binds a hold to the connection.
     pub binds: bool,
     /// Whether it may be sent again if nobody knows whether it was carried out.
     pub is_repeatable: bool,
-    /// Whether it writes.
+    /// Whether it is a command for locks that writes.
     pub is_write: bool,
-    /// Whether it is for all servers of a cluster.
+    /// Whether it is for all primaries of a cluster.
     pub is_for_each: bool,
     /// Whether it is about the writes of the connection that answered last, and so means nothing on another one.
     pub is_about_last: bool,

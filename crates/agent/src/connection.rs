@@ -164,7 +164,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the client's session has ended. The connection then ends, too.
+    /// Waits until the client's session, or a connection to a server that its holds are bound to, has ended. The
+    /// client's connection then ends, too.
     fn ended(&self) -> impl Future<Output = ()> + use<> {
         let session = self.anchor.ended();
         let lost = self.upstream.as_ref().map(Upstream::lost);
@@ -191,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// Forgets that the client has logged in. It may do so again.
+    /// Forgets that the client has logged in, if the agent has a login. The client may log in again.
     pub fn log_out(&mut self) {
         if self.is_logged_in && self.shared.options.login.is_some() {
             (self.is_logged_in, self.stranger_since) = (false, Instant::now());

@@ -11,7 +11,7 @@ use crate::shared::Locks;
 use crate::stats::Stats;
 
 impl Connection {
-    /// Answers a command that needs no server.
+    /// Answers a command, unless the servers have to be asked.
     pub fn greeted(&mut self, name: &str, request: &Request) -> Greeted {
         let is_passed = matches!(self.shared.locks, Locks::Passed(_));
         let words = request.words().get(1..).unwrap_or_default();
@@ -103,7 +103,7 @@ impl Connection {
     fn client(&mut self, words: &[Vec<u8>], is_passed: bool) -> Greeted {
         let subcommand = words.first().map(|word| String::from_utf8_lossy(word).to_ascii_uppercase());
         let reply = match (subcommand.as_deref().unwrap_or_default(), words) {
-            // The servers' numbers, which `DLOCK.INFO` shows and `CLIENT UNBLOCK` takes.
+            // The id is that of the connection to a server: `DLOCK.INFO` shows it and `CLIENT UNBLOCK` takes it.
             ("ID", [_]) | ("UNBLOCK", [_, _] | [_, _, _]) if is_passed => return Greeted::ForServers,
             ("ID", [_]) => Reply::number(self.number),
             ("GETNAME", [_]) => self.name.as_ref().map_or(Reply::Nil, Reply::bulk),

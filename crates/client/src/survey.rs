@@ -14,7 +14,7 @@ use crate::inspect::{Fields, HoldMode, LockInfo};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PerServer<T> {
-    /// The answers, by the addresses of the servers.
+    /// The addresses of the servers and their answers, in the order of the addresses.
     pub answers: Vec<(String, T)>,
     /// The servers that did not answer, and why.
     pub missing: Vec<(String, Error)>,
@@ -40,9 +40,9 @@ impl<T> PerServer<T> {
 pub enum LogEvent {
     /// A request was granted after a long wait.
     Wait,
-    /// A request ended without a grant after a long wait.
+    /// A request got nil after a long wait.
     Timeout,
-    /// A hold was released after a long time.
+    /// A hold was released in full after a long time.
     Hold,
     /// A lease ran out.
     Lapse,
@@ -50,7 +50,7 @@ pub enum LogEvent {
     Cap,
     /// The session of a hold ended.
     SessionEnd,
-    /// A client released a hold that was not its own (`BREAK`).
+    /// A client released a hold, or an entry of it, with `BREAK`.
     Break,
     /// A key was removed while the lock was held.
     Delete,
@@ -112,15 +112,15 @@ impl fmt::Display for LogEvent {
 pub struct LogEntry {
     /// Counts from the start of the server.
     pub id: u64,
-    /// When it happened, by the server's clock: since the Unix epoch.
+    /// When it was logged, by the server's clock: since the Unix epoch. A lapse is logged when the server notices it.
     pub time: Duration,
     /// The kind of event.
     pub event: LogEvent,
-    /// The database.
+    /// The database. `None`: all (`FLUSHALL`).
     pub db: Option<u64>,
-    /// The lock, cut at 128 bytes.
+    /// The name of the lock, or of the first of several. Cut at 128 bytes.
     pub key: Option<Vec<u8>>,
-    /// The owner, cut at 128 bytes.
+    /// The owner. Cut at 128 bytes.
     pub owner: Option<Vec<u8>>,
     /// How the lock was held or wanted.
     pub mode: Option<HoldMode>,
@@ -128,13 +128,13 @@ pub struct LogEntry {
     pub token: Option<u64>,
     /// For how long the request waited.
     pub waited: Option<Duration>,
-    /// For how long the lock was held.
+    /// For how long the lock was held. A lapsed hold counts until its deadline.
     pub held: Option<Duration>,
-    /// The id of the connection.
+    /// The id of the connection that waited, asked or released, or that was the session of the hold.
     pub client: Option<i64>,
     /// The address of the connection.
     pub addr: Option<String>,
-    /// The name of the connection (`CLIENT SETNAME`).
+    /// The name of the connection (`CLIENT SETNAME`). Cut at 128 bytes.
     pub name: Option<Vec<u8>>,
     /// The named session that the hold was bound to.
     pub session: Option<Vec<u8>>,
@@ -218,7 +218,7 @@ impl Client {
         self.backend().server()?.survey(pattern.as_ref(), depth).await
     }
 
-    /// Reads the newest entries of the servers' logs, newest first. In a cluster, asks all primaries.
+    /// Reads up to `count` entries of each server's log, the newest first. In a cluster, asks all primaries.
     ///
     /// # Errors
     ///

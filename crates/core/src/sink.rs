@@ -19,7 +19,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Enough bytes for an effect whose owner is a UUID, or a text of about the same length.
+/// Enough bytes for nearly all effects: those whose owner and request id are UUIDs, or texts of about that length.
 pub(crate) const SHORT: usize = 96;
 
 /// Keeps the bytes on the stack if they are at most [`SHORT`], and counts them.

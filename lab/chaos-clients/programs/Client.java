@@ -35,7 +35,7 @@ final class Client {
 
     private Client() {}
 
-    /** An acquisition. */
+    /** An acquisition of a worker, and the hold that it got. */
     private static final class Worker {
         volatile boolean canceled;
         volatile CompletableFuture<?> acquiring;

@@ -36,7 +36,7 @@ def client(request)
   end
 end
 
-# The one session of a database, for requests that want a named session.
+# The one session of a database, for requests that want a named session. A lost session is replaced.
 def session(request)
   return false unless request["named"]
 

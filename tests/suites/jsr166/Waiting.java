@@ -39,7 +39,10 @@ final class Waiting {
         }
     }
 
-    /** Returns the threads whose requests have arrived at the server. */
+    /**
+     * Returns the threads that wait and whose requests have arrived at the server. A thread whose request has arrived
+     * once counts as arrived whenever it waits again.
+     */
     Collection<Thread> all() {
         Collection<Thread> now = new ArrayList<>(threads);
         if (arrived.getAsInt() >= now.size()) {

@@ -76,7 +76,7 @@ fn unblock(server: &mut Server, call: &Call<'_>) -> Done {
     Ok(())
 }
 
-/// `CLIENT LIST [TYPE type] [ID id …]`.
+/// `CLIENT LIST [TYPE type | ID id …]`.
 fn list(server: &Server, call: &Call<'_>) -> Done {
     let mut clients = server::clients();
     match (call.upper(2).as_str(), call.len()) {
@@ -148,7 +148,7 @@ fn kind_of(client: &Client) -> &'static str {
     if client.subscriptions() > 0 { "PUBSUB" } else { "NORMAL" }
 }
 
-/// Returns the line of a client, as Redis shows it.
+/// Returns the line of a client in the format of Redis, with fewer fields.
 fn line(server: &Server, client: &Client) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (library, version) = &*client.library.borrow();

@@ -10,7 +10,7 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Adds deadlines that are `step` apart, the first at `from`: up to three runs at once.
+    /// Adds deadlines that are `step` apart, the first at `from`: as many as fill up to three runs.
     Insert {
         from: u64,
         step: u64,
@@ -129,7 +129,7 @@ fn a_run_is_split_when_it_is_full_and_not_before() {
     assert_eq!(lengths(&deadlines), [RUN / 2, RUN / 2 + 1]);
 }
 
-/// After a run has given places back, half of its places are free: the next additions and removals move no memory.
+/// After a run has given places back, half of its places are free: the next additions and removals allocate nothing.
 #[test]
 fn a_run_gives_places_back_when_fewer_than_a_quarter_are_used() {
     let mut deadlines = filled(RUN);

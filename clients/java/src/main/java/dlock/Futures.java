@@ -22,7 +22,7 @@ final class Futures {
         return reason;
     }
 
-    /** Wraps a reason so that a stage can throw it. */
+    /** Wraps a reason, unless it is wrapped, so that a stage can throw it. */
     static CompletionException rethrown(Throwable failure) {
         return failure instanceof CompletionException
                 ? (CompletionException) failure
@@ -34,7 +34,10 @@ final class Futures {
         return CompletableFuture.runAsync(() -> {}, later);
     }
 
-    /** Ends the future with {@link Unanswered} unless it ends within {@code millis} by itself. */
+    /**
+     * Ends the future after {@code millis} with a {@link TimeoutException}, unless it has ended by itself. The returned
+     * future then fails with {@link Unanswered}.
+     */
     static <T> CompletableFuture<T> within(CompletableFuture<T> future, long millis, String what) {
         future.orTimeout(millis, TimeUnit.MILLISECONDS);
         return future.exceptionally(failed -> {
@@ -72,7 +75,7 @@ final class Futures {
         }
     }
 
-    /** Waits for the result, and throws the exception itself. An interrupt does not end the wait. */
+    /** Waits for the result. Throws the {@link #unwrapped} reason of a failure. An interrupt does not end the wait. */
     static <T> T join(CompletableFuture<T> future) {
         try {
             return future.join();

@@ -63,7 +63,7 @@ final class LateGrantTest {
         return waiting.get(20, TimeUnit.SECONDS);
     }
 
-    /** The time that remains is not longer than the server's. */
+    /** Asserts that the time that remains is not longer than the server's. */
     private void isTrue(Hold hold, String name) {
         long remaining = hold.remaining().toMillis();
         long before = System.nanoTime();
@@ -104,7 +104,7 @@ final class LateGrantTest {
         }
     }
 
-    /** The answer that confirms the grant is late, too. */
+    /** The wait was longer than a third of the lease, so a renewal confirms the grant, and its answer is late. */
     @Test
     void what_confirms_a_grant_counts_from_its_sending() throws Exception {
         for (int i = 0; i < 2; i++) {
@@ -147,7 +147,7 @@ final class LateGrantTest {
         }
     }
 
-    /** The cap counts from the grant, which an earlier copy got, so the server cuts the renewal that confirms it. */
+    /** The cap counts from the grant to an earlier copy, so the server cuts the renewal that confirms the grant. */
     @Test
     void a_repeat_whose_cap_is_near_lasts_no_longer_than_on_the_server() throws Exception {
         Duration lease = Duration.ofSeconds(4);
@@ -196,7 +196,10 @@ final class LateGrantTest {
         session.close();
     }
 
-    /** Each hold asks for its own cap, so that many of them do not flood a server that is late already. */
+    /**
+     * Each hold asks for its own cap and for no other, so that many of them do not flood a server that is late already.
+     * A hold whose first question is not answered before the limit asks again.
+     */
     @Test
     void many_holds_that_were_not_confirmed_ask_for_their_caps_once_each() throws Exception {
         Session session = client.openSession(Duration.ofMillis(2000));
@@ -226,7 +229,7 @@ final class LateGrantTest {
         return calls.matches("\\d+") ? Integer.parseInt(calls) : 0;
     }
 
-    /** The server may execute it later, after a renewal with a longer lease. */
+    /** The server may execute the first renewal, which was cut, after a later one with a longer lease. */
     @Test
     void a_renewal_that_confirms_and_has_no_answer_may_be_executed_later() {
         Attempt attempt = new Attempt(Limits.none(30_000, 0), ms(900));
