@@ -60,7 +60,7 @@ module OnServer
     end
   end
 
-  # A server that answers everything with this error after `after` seconds, as an agent does that first asks its servers.
+  # A server that answers everything with this error after `after` seconds, as an agent that first asks its servers.
   # Yields the server's URL.
   def refusing(error, after: 0)
     TCPServer.open("127.0.0.1", 0) do |listening|
