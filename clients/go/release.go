@@ -115,7 +115,7 @@ func (l *Lock) releaseBehind(commands []command, kept bool) {
 }
 
 // releaseBehind releases holds in the background: no caller waits for the release. If no server answers, they end with
-// their leases; the session would keep them, so it has to go on trying.
+// their leases. A session would keep its holds (`kept`), so it has to go on trying.
 func (c *Client) releaseBehind(key string, commands []command, kept bool) {
 	_, _, err := c.ask(c.last, key, time.Now().Add(cleanupLimit), commands...)
 	if err == nil || isAnswer(err) || !kept || c.ctx.Err() != nil {

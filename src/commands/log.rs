@@ -1,6 +1,6 @@
 //! `DLOCK.LOG GET [count] | LEN | RESET | HELP`
 //!
-//! Replies with the newest entries, how many there are, or `OK`.
+//! Replies with the newest entries, how many there are, `OK`, or lines of help.
 
 use dlock_core::args::{Log as Args, Malformed, Subcommand};
 use dlock_core::engine::LogEntry;
@@ -13,7 +13,7 @@ use crate::state::use_engine;
 use dlock_core::reply;
 use dlock_core::spec::{LOG, Spec};
 
-/// Shows long waits, leases that ran out, and locks that were removed.
+/// Shows long waits and holds, holds that ended without a release by their owner, and deadlocks.
 pub struct Log;
 
 impl Command for Log {
@@ -43,7 +43,8 @@ fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), (Erro
 }
 
 /// Checks that the user may run the subcommand. On a server without ACL categories of modules, the user needs the right
-/// to the server's own log; if an operator has removed that command, to another command for operators.
+/// to `SLOWLOG`; if an operator has removed that command, to `ACL LOG` or else to `CONFIG GET`. Refuses if the server
+/// has none of these.
 fn check_rights(context: &mut Context<'_>, subcommand: Subcommand) -> Result<(), Error> {
     if has_categories() || !context.has_user() {
         return Ok(());

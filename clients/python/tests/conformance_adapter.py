@@ -74,7 +74,7 @@ def answer(number: int, reply: Answer) -> None:
 
 
 class Processes:
-    """The main thread of a process can be interrupted, so each lock has a process. Those of one session share one."""
+    """An interrupt reaches the main thread of a process, so each lock has one. The named session's locks share one."""
 
     features = ["cancel", "outage", "named", "slots"]
 

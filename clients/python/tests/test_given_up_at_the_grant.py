@@ -105,7 +105,7 @@ def test_an_interrupt(
             with suppress(Interrupted):
                 thread.start()
                 lock.acquire()
-                # If the grant was first, the interrupt ends this sleep.
+                # If the grant was first, the interrupt ends this wait or the sleep.
                 thread.join()
                 time.sleep(PATIENCE)
             thread.join()
@@ -198,7 +198,7 @@ async def test_a_limit_that_ends_with_the_grant(
 
 @pytest.mark.parametrize("timeout", [0.05, 0.1])
 async def test_a_reply_that_comes_after_the_client_gave_up(client: redis.Redis, timeout: float) -> None:
-    """The way back takes longer than the client waits."""
+    """The client gives up before the reply: each direction takes 0.4 s."""
     way = Slow(0.4)
     try:
         async with redis.asyncio.Redis(**way.address) as own:

@@ -13,7 +13,7 @@ SOURCES = Path(redis_dlock.__file__).parent
 
 
 def _imports(source: Path) -> set[str]:
-    """Returns the modules of the package that a source imports, also for types only or within a function."""
+    """Returns the modules that a source imports relatively, also for types only or within a function."""
     found = [node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.ImportFrom) and node.level == 1]
     names = [[node.module] if node.module else [alias.name for alias in node.names] for node in found]
     return {name for some in names for name in some}

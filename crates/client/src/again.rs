@@ -47,9 +47,9 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// An error releases the lock. [`Error::Lost`]: it was not held any more. [`Error::Invalid`] unless this is the
-    /// only guard of an exclusive lock of a single server; one from [`upgrade`](Guard::upgrade) is released instead.
-    /// [`Error::Unreachable`] or [`Error::Refused`].
+    /// An error drops this guard. [`Error::Lost`]: the lock was not held any more. [`Error::Invalid`] unless this is
+    /// the only guard of an exclusive lock of a single server; one from [`upgrade`](Guard::upgrade) is released
+    /// instead. [`Error::Unreachable`] or [`Error::Refused`].
     pub async fn downgrade(self) -> Result<Guard, Error> {
         let hold = self.hold();
         let is_writer = matches!(hold.mode, Mode::Exclusive | Mode::Write) && hold.upgrade.is_none();

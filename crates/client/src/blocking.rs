@@ -78,7 +78,8 @@ impl Client {
 /// A lock that is held, until it is released, dropped or lost. A thread in the background renews it, and releases it
 /// when the guard is dropped.
 ///
-/// Has the methods of [`crate::Guard`] that do not wait, such as `token()` and `remaining()`.
+/// Has the other methods of [`crate::Guard`], too, such as `token()` and `remaining()`. [`Client::block_on`] waits for
+/// those that return a future, such as `extend()`.
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
@@ -92,7 +93,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`], or [`Error::Unreachable`] if there was no answer.
+    /// [`Error::Lost`], [`Error::Unreachable`] if there was no answer, or another error of the server: the lock may
+    /// still be held then, see [`remaining`](crate::Guard::remaining).
     pub fn renew(&self) -> Result<(), Error> {
         self.background.handle.block_on(self.guard.renew())
     }
@@ -102,7 +104,8 @@ impl Guard {
         self.guard.remaining().is_zero()
     }
 
-    /// Waits until the lock may be gone.
+    /// Waits until the lock may be gone, as [`crate::Guard::lost`] does: not yet while the connection of a session is
+    /// being replaced.
     pub fn wait_until_lost(&self) {
         self.background.handle.block_on(self.guard.lost());
     }
@@ -131,7 +134,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Returns those of [`crate::Guard::downgrade`]. An error releases the lock.
+    /// Returns those of [`crate::Guard::downgrade`]. An error drops the guard.
     pub fn downgrade(self) -> Result<Self, Error> {
         let Self { guard, background } = self;
         let guard = background.handle.block_on(guard.downgrade())?;
@@ -167,7 +170,8 @@ impl Deref for Guard {
     }
 }
 
-/// The thread that everything runs on. Ends after the last client and guard are dropped and their locks released.
+/// The thread of the connections and of the tasks in the background; a call runs on the thread of its caller. Ends
+/// after the last client and guard are dropped and their locks released, or [`LAST_RELEASES`] later.
 #[derive(Debug)]
 struct Background {
     handle: Handle,

@@ -23,7 +23,7 @@ pub(crate) struct Validity {
     state: State,
     /// The lease that the server has at least.
     sure: Duration,
-    /// Commands without an answer, and the shortest lease since the first of them was sent.
+    /// How many commands have no answer, and the shortest lease that was sent since all had one.
     open: usize,
     shortest: Duration,
     /// How many commands that set the lease were sent so far.
@@ -96,7 +96,8 @@ impl Validity {
         self.extend_to(most.map_or(new, |most| most.min(new)));
     }
 
-    /// Takes the answer of a command that was not executed, or whose lease a cap made shorter.
+    /// Takes the answer of a command that was not executed, or that does not count: a cap made its lease shorter, or
+    /// too few replicas acknowledged it.
     pub fn refused(&mut self, _: Command) {
         self.open = self.open.saturating_sub(1);
     }
@@ -129,7 +130,7 @@ impl Validity {
         }
     }
 
-    /// Sets a later end. An answer does not shorten the time.
+    /// Sets the end if it is later than the one that is known.
     fn extend_to(&mut self, new: Instant) {
         if let State::Until(until) = &mut self.state {
             *until = (*until).max(new);

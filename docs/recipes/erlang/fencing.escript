@@ -1,5 +1,5 @@
 #!/usr/bin/env escript
-%% A write that a database rejects if another owner has had the lock since. (It runs the
+%% A write that a database rejects if a later owner of the lock has written. (It runs the
 %% command sqlite3, because only the statement matters here.)
 
 main(_) ->

@@ -1,4 +1,4 @@
-// A write that a database rejects if another owner has had the lock since.
+// A write that a database rejects if a later owner of the lock has written.
 import { createClient } from 'redis';
 import initSqlite from 'sql.js';
 

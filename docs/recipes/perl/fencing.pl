@@ -1,4 +1,4 @@
-# A write that a database rejects if another owner has had the lock since.
+# A write that a database rejects if a later owner of the lock has written.
 use strict;
 use warnings;
 use DBI qw(:sql_types);
@@ -17,7 +17,7 @@ sub write_report {
     my ($body, $token) = @_;
     my $update = $database->prepare("UPDATE report SET body = ?1, fence = ?2 WHERE id = 1 AND fence <= ?2");
     $update->bind_param(1, $body);
-    $update->bind_param(2, $token, SQL_INTEGER);    # as text it would be greater than any number
+    $update->bind_param(2, $token, SQL_INTEGER);    # in a column without a type, text is above any number
     return $update->execute == 1;
 }
 

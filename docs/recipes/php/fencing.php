@@ -1,5 +1,5 @@
 <?php
-// A write that a database rejects if another owner has had the lock since.
+// A write that a database rejects if a later owner of the lock has written.
 $host = getenv("DLOCK_TEST_HOST") ?: "127.0.0.1";
 $port = (int) (getenv("DLOCK_TEST_PORT") ?: 6379);
 $redis = new Redis();
@@ -11,7 +11,7 @@ $database->exec("INSERT INTO report VALUES (1, '', 0)");
 $write = function (string $body, int $token) use ($database): bool {
     $update = $database->prepare("UPDATE report SET body = :body, fence = :token WHERE id = 1 AND fence <= :token");
     $update->bindValue(":body", $body);
-    $update->bindValue(":token", $token, PDO::PARAM_INT); // as text it would be greater than any number
+    $update->bindValue(":token", $token, PDO::PARAM_INT); // in a column without a type, text is above any number
     $update->execute();
     return $update->rowCount() === 1;
 };

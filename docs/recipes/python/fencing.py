@@ -14,7 +14,7 @@ database.execute("INSERT INTO report VALUES (1, 'empty', 0)")
 
 
 def write(body: str, fence: int) -> bool:
-    """False: another owner has had the lock since, so nothing was written."""
+    """False: a later owner of the lock has written already, so nothing was changed."""
     with database:
         changed = database.execute(
             "UPDATE report SET body = ?, fence = ? WHERE id = 1 AND fence <= ?", (body, fence, fence)

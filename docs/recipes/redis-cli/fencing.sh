@@ -1,4 +1,4 @@
-# A write that a database rejects if another owner has had the lock since.
+# A write that a database rejects if a later owner of the lock has written.
 set -euo pipefail
 cli() { redis-cli -e -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 database=$(mktemp)

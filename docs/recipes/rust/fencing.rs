@@ -1,4 +1,4 @@
-//! A write that a database rejects if another owner has had the lock since. (It runs the
+//! A write that a database rejects if a later owner of the lock has written. (It runs the
 //! command sqlite3, because only the statement matters here.)
 
 use std::error::Error;

@@ -64,7 +64,7 @@ pub struct Model {
     pub remains: BTreeSet<KeyNo>,
     /// Bound holds whose lease the watchdog may have extended behind an earlier expiry of the key, unseen.
     pub hidden: BTreeSet<(KeyNo, Who, Mode)>,
-    /// The server holds its data still.
+    /// Whether writes are paused (`CLIENT PAUSE WRITE`).
     pub is_paused: bool,
 }
 
@@ -213,7 +213,7 @@ impl Model {
 
     // Changes without a command.
 
-    /// Answers everybody whose turn has come, unless the server holds its data still.
+    /// Answers everybody whose turn has come, unless writes are paused.
     pub fn serve(&mut self) {
         if !self.is_paused {
             let served = self.naive.serve(|_| true);
@@ -244,7 +244,7 @@ impl Model {
         self.serve();
     }
 
-    /// A connection is gone: it leaves its queues, and its holds end.
+    /// A connection is gone: it leaves its queues, and its holds end, at once or after the grace.
     pub fn disconnect(&mut self, client: Client) {
         self.naive.waiting.retain(|waiter| waiter.ticket != client);
         self.naive.end_session(client, self.grace);
@@ -254,7 +254,7 @@ impl Model {
         self.serve();
     }
 
-    /// The server holds its data still no longer, and catches up.
+    /// The pause of writes ends, and the server catches up.
     pub fn resume(&mut self) {
         self.is_paused = false;
         self.naive.settle_sessions();

@@ -86,7 +86,7 @@ class Hold(Generic[C]):
     stays_until: float = -math.inf
     # The hold's named session, on the server that granted it.
     home: Any = None
-    # How often its named session had been opened before it was acquired.
+    # How often its named session had been opened before it was acquired. -1: it may come from another node.
     openings: int = 0
     # Connections on which a command that binds it was not answered: it may still arrive.
     late: list[C] = field(default_factory=list)
@@ -204,8 +204,8 @@ class _Memory(Generic[C]):
         return found[0] if found else None
 
     def add(self, hold: Hold[C], *, alone: bool) -> list[Hold[C]]:
-        """Remembers a hold of the caller. Returns those that it replaces. `alone`: the new hold proves that no older
-        one of the caller is left."""
+        """Remembers a hold of the caller. Forgets and returns the caller's older holds that have ended, and those that
+        ended without a caller. `alone`: all older ones of the caller, because the new hold proves that none is left."""
         caller = self._caller()
         old = [
             each for each in list(self._entries)

@@ -43,12 +43,12 @@ pub(crate) struct Nodes {
 struct Known {
     /// The database of the program's connection when it was asked last.
     given_db: Option<i64>,
-    /// The server that answered last, or that Sentinel named.
+    /// The server that was found when none was known, until it is forgotten.
     home: Option<ConnectionInfo>,
     /// The node of each slot of a cluster, as far as it is known.
     slots: HashMap<u16, ConnectionInfo>,
     shared: HashMap<String, Link>,
-    /// Free connections that were used for a request that waits.
+    /// Free connections of [`Lane::Own`].
     idle: HashMap<String, Vec<Link>>,
 }
 
@@ -70,7 +70,7 @@ impl Nodes {
         nodes
     }
 
-    /// Returns the place and the login of the URL.
+    /// Returns the servers to look at first, and the setup of each connection.
     pub fn origin(&self) -> (&Place, &Setup) {
         (&self.place, &self.setup)
     }
@@ -100,7 +100,7 @@ impl Nodes {
         self.call_at(key, commands, lane, within, rest, &InFlight::default()).await
     }
 
-    /// Does what `call_all` does, and records the connection in `at`.
+    /// Does what `call_all` does, and records in `at` the connection, and whether the first reply was other than nil.
     pub async fn call_at(
         &self,
         key: &[u8],
@@ -168,7 +168,8 @@ impl Nodes {
         self.known().slots.insert(slot(key), node.clone());
     }
 
-    /// Keeps a request's own connection for the next one, unless a reply is still on its way: then it is closed.
+    /// Keeps a request's own connection as the shared one, or for the next request. Closes it if a reply is still on
+    /// its way, or enough are kept.
     pub fn park(&self, link: Link, lane: Lane) {
         let mut known = self.known();
         let address = link.address();
@@ -293,7 +294,7 @@ impl Nodes {
         });
         let (link, node) =
             first_ok(links.collect(), HANGS).await.unwrap_or_else(|| Err(Fault::NotSent("no server".into())))?;
-        // The candidates before it did not answer for a while.
+        // The candidates before this node failed, or did not answer for a while.
         candidates.iter().take_while(|other| other.addr() != node.addr()).for_each(|other| self.forget_node(other));
         self.known().home.get_or_insert_with(|| node.clone());
         Ok(link)
@@ -336,7 +337,7 @@ impl Nodes {
         }
     }
 
-    /// Forgets a connection that failed or does not lead to a primary.
+    /// Forgets a connection that failed or does not lead to a primary, the free connections to its node, and the node.
     pub fn forget(&self, link: &Link) {
         let mut known = self.known();
         let address = link.address();

@@ -33,7 +33,7 @@ fn forget(networks: &[Proxy]) {
 /// Waits until a client in the queue has asked all servers once, and has had their answers.
 async fn all_have_answered(servers: &[Server]) {
     for server in servers {
-        soon("all have asked", || server.client().calls("ping") >= 1);
+        soon("the server has been asked", || server.client().calls("ping") >= 1);
     }
     // Only the client knows that it has read an answer.
     sleep(TIMEOUT / 2).await;
@@ -90,8 +90,8 @@ async fn a_late_unblock_does_not_end_the_next_wait_of_the_same_client() {
     let holder = in_time(other.acquire("job")).await.expect("a lock");
     let outcome = in_time(client.try_acquire("job")).await;
     assert!(matches!(outcome, Err(Error::Contention)), "{outcome:?}");
-    // The network holds back the present connection, which is the one for short commands: by it the client leaves the
-    // queue.
+    // The network holds back the present connection, which is the one for short commands: the command that takes the
+    // client out of the queue goes over it.
     networks[0].keep_commands();
     let waiting = tokio::spawn(client.acquire("job").into_future());
     servers[0].left_waiting(1);

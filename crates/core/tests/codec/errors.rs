@@ -33,11 +33,11 @@ fn bytes_that_are_no_lock_say_why() {
         (&[b"\x02\x01\x21\x01a\x01\x01\x10\x02\x05"], invalid("flags")),
         (&[b"\x03\x01\x21\x01a\x01\x01\x10\x02"], DecodeError::Truncated),
         (&[b"\x03\x01\x21\x01a\x01\x01\x10\x02", b"\x00\x00"], DecodeError::TrailingBytes),
-        // An exclusive hold has no number, and 2^32 - 1 is no number.
+        // An exclusive hold has no slot, and the highest slot is 2^32 - 2.
         (&[b"\x03\x01\x20\x01a\x01\x01\x10\x02\x05"], invalid("slot")),
         (&[b"\x03\x01\x21\x01a\x01\x01\x10\x02\xff\xff\xff\xff\x0f"], invalid("slot")),
         (&[b"\x03\x01\x21\x01a\x01\x01\x10\x02\x80\x80\x80\x80\x10"], invalid("slot")),
-        // Two holds with the same number.
+        // Two holds with the same slot.
         (&[b"\x03\x02\x21\x01a\x01\x01\x10\x02\x05", b"\x21\x01b\x01\x01\x10\x02\x05"], invalid("set of holds")),
         (&[b"\x03\x01\x10\x01a\x01\x01\x10\x02"], DecodeError::Truncated),
         // A cap above 2^53.

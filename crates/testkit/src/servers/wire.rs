@@ -60,7 +60,7 @@ pub fn text_of(value: &Value) -> String {
     String::from_utf8(bytes_of(value)).expect("readable text")
 }
 
-/// Returns an array or set, or a map as its keys and values in turn.
+/// Returns the values of an array, a set or a push message, or the keys and values of a map in turn.
 #[track_caller]
 pub fn list_of(value: &Value) -> Vec<Value> {
     match value {

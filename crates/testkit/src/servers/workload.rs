@@ -27,8 +27,8 @@ struct Workload<'a> {
     known: Vec<(String, Vec<u8>, i64)>,
 }
 
-/// Runs the operations and waits until every short lease has ended. Fails if the state has too few holds or holds of too
-/// few kinds to be worth comparing.
+/// Runs the operations and waits until every short lease has ended. Fails if the state has too few holds or holds of
+/// too few kinds to be worth comparing.
 #[track_caller]
 pub fn random_operations(client: &mut Client, seed: u64) {
     let mut work = Workload { client, random: seeded(seed), known: Vec::new() };
