@@ -1,16 +1,16 @@
 //! The packages in `clients/` and the recipes in `docs/recipes/` do what they promise, each with the real client of its
-//! language: `tests/clients/*.sh` and `tests/recipes/*.sh` run them, one script per language.
+//! language: `tests/clients/*.sh` and `tests/recipes/*.sh` run them, one script for each language or subject.
 //!
-//! A script finds an empty server with the module at `DLOCK_TEST_HOST` and `DLOCK_TEST_PORT`, of which it may do what
-//! it likes. It ends with 0, or with 77 after a line `missing: what` on stdout if the language is not on this machine.
-//! A missing language is a failure too (`make test` installs the languages), unless
-//! `DLOCK_RECIPES_MISSING_OK=go,erlang` names it: then it is reported as missing, past what libtest captures. So are
-//! the lines `skipped: test: reason` of a script. `DLOCK_RECIPES=python,node` runs those only.
+//! A script finds an empty server with the module at `DLOCK_TEST_HOST` and `DLOCK_TEST_PORT`, with which it may do what
+//! it likes. It ends with 0, or with 77 after a line `missing: what` if the language is not on this machine. A missing
+//! language is a failure too (`make test` installs the languages), unless `DLOCK_RECIPES_MISSING_OK=go,erlang` names
+//! the script. A missing language is reported past what libtest captures, as are the lines `skipped: test: reason` of a
+//! script that passes. `DLOCK_RECIPES=python,node` runs those scripts only.
 //!
 //! Most of what the packages promise is about time. Scripts run beside each other, and one that starts twenty programs
 //! at once takes the cores from the others: a script that failed beside others is run again alone, and the first run is
-//! reported, too. The failure of a script that runs alone counts, unless the machine was late: a machine that stops a
-//! process for seconds can break a lease of a second.
+//! reported, too. The failure of a script that runs alone counts, unless the machine was late, and at the third run in
+//! any case: a machine that stops a process for seconds can break a lease of a second.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +38,7 @@ use dlock_testkit::{Server, Stopwatch};
 /// The time after which a script counts as hung. On a quiet machine, it takes half a minute to five minutes, most of it
 /// waiting; on one that others use, what it compiles takes ten times as long.
 const DEADLINE: Duration = Duration::from_secs(1800);
-/// How often a script is run, on a machine that is late.
+/// How often a script is run at most, on a machine that is late.
 const RUNS: usize = 3;
 /// The turns of the scripts: shared by those that run beside each other, of both directories; exclusive for one alone.
 static TURNS: RwLock<()> = RwLock::new(());
@@ -64,13 +64,13 @@ const SIGNS: [&str; 10] = [
     "new_user: ",
     "not done after ",
 ];
-/// How many lines a failed test and its reason take.
+/// How many lines are shown in short of a failed test and its reason.
 const REASON: usize = 12;
 /// How many lines of the end are shown in short: more would push the reasons out of a record that keeps the last ones.
 const END: usize = 3;
 /// How many failed tests are named of a script that is run again.
 const NAMED: usize = 3;
-/// How many lines are shown in short, the last ones, and how many characters of each.
+/// How many lines are shown in short at most, the last ones, and how many characters of each.
 const MOST: usize = 120;
 const WIDTH: usize = 300;
 
@@ -304,7 +304,8 @@ fn wait(child: &mut Child) -> Option<ExitStatus> {
         std::thread::sleep(Duration::from_millis(10));
     };
     let group = i32::try_from(child.id()).expect("a process id");
-    // SAFETY: `kill` touches no memory; the group is the child's own, and only what it left behind is still in it.
+    // SAFETY: `kill` touches no memory; the group is the child's own: it has the child, if it still runs, and what the
+    // child left behind.
     unsafe { libc::kill(-group, libc::SIGKILL) };
     let _ = child.wait();
     status

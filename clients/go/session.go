@@ -16,16 +16,16 @@ type sessions struct {
 	homes map[string]*home
 }
 
-// home is the session on one server, with the locks that it keeps. A goroutine sends its heartbeats, from the first lock
+// home is the session on one server, with the locks that it keeps. A goroutine sends its heartbeats, from its first use
 // until it has not been used for a while.
 type home struct {
 	all  *sessions
 	pool *pool
-	// The name of the next opening.
+	// The name of the session on the server. A new one replaces it if the reply to an opening was lost.
 	id string
 	// Something is new for the goroutine.
 	wake chan struct{}
-	// The connection for its exchanges, which are those of the goroutine.
+	// The connection for the exchanges of the session. The goroutine alone uses it.
 	conn *conn
 
 	// The rest is guarded by all.mu.
@@ -36,7 +36,7 @@ type home struct {
 	// Looks for lost locks at `ends`.
 	ending *time.Timer
 	ends   time.Time
-	// Why it cannot be opened: what the server answered.
+	// Why it cannot be opened: what the server answered, or that the client is closed.
 	refused error
 	// Closed, and replaced, when the session was opened or confirmed, or when `refused` was set.
 	changed chan struct{}
@@ -151,7 +151,7 @@ func (s *sessions) add(h *home, under, asked *opening, l *Lock) {
 	h.sees(l)
 }
 
-// remove makes a session forget a lock. False: none keeps it.
+// remove makes a session forget a lock. False: no session ever kept it.
 func (s *sessions) remove(l *Lock) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +163,8 @@ func (s *sessions) remove(l *Lock) bool {
 	return true
 }
 
-// removeLost does the same with a lock that the server may still have, and would keep with the session.
+// removeLost removes a lock that is lost, and has it released: the server may still have it, and would keep it with the
+// session.
 func (s *sessions) removeLost(l *Lock) {
 	if !s.remove(l) {
 		return
@@ -181,7 +182,7 @@ func (s *sessions) keeps(l *Lock) bool {
 	return l.home != nil && l.binding.to != nil
 }
 
-// seatOf returns the session that keeps a lock now. Nil: none does.
+// seatOf returns the session that keeps a lock, or kept it until it was removed. Nil: no session ever kept it.
 func (s *sessions) seatOf(l *Lock) *seat {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ export DLOCK_PYRIGHT=$root/target/pyright/node_modules/.bin
     npm install --prefix "$root/target/pyright" --no-audit --no-fund --loglevel=error pyright
 
 cd clients/python
-# Most of the time, tests wait: they run in parts, each with a server of its own.
+# Most of the time, tests wait: they run in parts, side by side. `tests` gives a part a server of its own.
 parts=$(mktemp -d)
 trap 'rm -r "$parts"' EXIT
 names=() pids=()
@@ -49,8 +49,9 @@ part clusters tests "$python" "${clusters[@]}"
 part outages tests "$python" "${outages[@]}"
 rest=("${losses[@]}" "${waits[@]}" "${late[@]}" "${limits[@]}" "${sessions[@]}" "${tasks[@]}" "${clusters[@]}" "${outages[@]}")
 part others tests "$python" "${rest[@]/#/--ignore=}"
-# Tests with the oldest redis-py that the package accepts: of the interface of redis-py's own lock, of lost connections,
-# and of time limits, which that redis-py lacks.
+# Tests with the oldest redis-py that the package accepts: of the interface of redis-py's own lock, of what happens on
+# connections (losses, sessions, unread replies, waits that are given up), and of time limits, which that redis-py
+# lacks.
 part oldest tests "$oldest" tests/test_as_redis_py.py tests/test_lost_connections.py tests/test_sessions.py \
     tests/test_named_sessions.py tests/test_unread_replies.py
 part oldest-clusters tests "$oldest" tests/test_cluster_sessions.py -k next_primary

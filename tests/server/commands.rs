@@ -7,7 +7,7 @@ pub struct Command {
     /// In lower case, without `dlock.`.
     pub name: &'static str,
     pub kind: Kind,
-    /// The words after the name in the shortest call; `{key}` stands for its key.
+    /// The words after the name in a call without options; `{key}` stands for its key.
     shortest: &'static str,
     /// Options that may follow these words: each text has those of one call.
     options: &'static [&'static str],
@@ -50,12 +50,12 @@ impl Command {
         lines.map(|line| format!("DLOCK.{} {line}", self.name.to_uppercase()).trim_end().to_owned()).collect()
     }
 
-    /// Returns how many words must follow the name.
+    /// Returns how many words follow the name in the shortest call.
     pub fn required(&self) -> usize {
         self.shortest.split_whitespace().count()
     }
 
-    /// Returns the arity as in `COMMAND INFO`.
+    /// Returns the arity as in `COMMAND INFO`, of a command that has a key.
     pub fn arity(&self) -> i64 {
         let words = 1 + self.required() as i64;
         if self.options.is_empty() { words } else { -words }

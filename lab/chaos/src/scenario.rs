@@ -179,7 +179,8 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Has everybody finish. A request that still waits then is starved, and a lock that is left has leaked.
+    /// Has everybody finish. A request that waits for longer than [`LONGEST_WAIT_MS`] is starved, and a lock that is
+    /// left has leaked.
     fn come_to_rest(&mut self) -> Result<Vec<String>> {
         self.servers.order(Work::Finish)?;
         let mut found = Vec::new();
@@ -187,7 +188,7 @@ impl Running<'_> {
         for life in self.workers.lives()?.iter().filter(|life| late.contains(&life.worker)) {
             let what = life.pending().map_or("nothing", |call| &call.command);
             found.push(format!(
-                "{} is starved: {LONGEST_WAIT_MS} ms after the last fault it waits for `{what}`",
+                "{} is starved: {LONGEST_WAIT_MS} ms after the order to finish it waits for `{what}`",
                 life.worker
             ));
         }
@@ -201,7 +202,7 @@ impl Running<'_> {
         Ok(found)
     }
 
-    /// Finds locks and sessions that stay although nobody wants them.
+    /// Finds keys, queues, waiters and sessions that stay although nobody wants them.
     fn leaks(&self) -> Vec<String> {
         let left_on = |mut client: Client| {
             let counted =
@@ -238,6 +239,6 @@ fn version(server: &Server) -> String {
 /// How long the workers go on after the last fault.
 const CALM_MS: u64 = 1000;
 
-/// How long a request may wait after the last fault. A hold ahead of it has a lease of at most 4 s, which a clock that
-/// jumped back stretches by at most 14.4 s. The rest is for the workers ahead of it in the queue.
+/// How long a request may wait after the workers were told to finish. A hold ahead of it has a lease of at most 4 s,
+/// which a clock that jumped back stretches by at most 14.4 s. The rest is for the workers ahead of it in the queue.
 const LONGEST_WAIT_MS: u64 = 45_000;

@@ -101,7 +101,8 @@ impl Worker {
         format!("s-{}-{}", self.job.name, self.sessions)
     }
 
-    /// Returns the reply to a command; `None` if the connection ended first, so that nobody knows what became of it.
+    /// Returns the reply to a command; `None` if no server was there, or if the connection ended first, so that nobody
+    /// knows what became of the command.
     pub fn ask(&mut self, command: &str) -> Result<Option<Reply>> {
         if self.connection.is_none() && !self.connect()? {
             return Ok(None);
@@ -121,7 +122,8 @@ impl Worker {
         Ok(Some(reply))
     }
 
-    /// Asks again while nobody knows what became of the command: it has a `REQUEST`, so it counts once.
+    /// Asks again while nobody knows what became of the command, or a server says to try again: the command has a
+    /// `REQUEST`, so it counts once. `None`: the last attempt failed, too.
     pub fn ask_until_known(&mut self, command: &str) -> Result<Option<Reply>> {
         for _ in 0..MOST_REPEATS {
             match self.ask(command)? {
@@ -154,7 +156,8 @@ impl Worker {
         self.recorder.written(key, token, value)
     }
 
-    /// Waits until the only replica has what this connection wrote, two times in three, if the job asks for it.
+    /// Waits until the only replica has what this connection wrote, for 300 ms at most, two times in three, if the job
+    /// asks for it.
     pub fn acknowledge(&mut self) -> Result<()> {
         if self.job.acknowledgement == Acknowledgement::Often && !self.random.one_in(3) {
             self.ask("WAIT 1 300")?;

@@ -9,7 +9,7 @@ use super::player::{Field, Guide, Player};
 use super::referee::Referee;
 use crate::support::soon;
 
-/// The number of players: enough for a queue at all times.
+/// The number of players of each lock: enough for a queue at all times.
 const PLAYERS: usize = 5;
 /// How many more grants of each lock prove that the contest goes on.
 const PROOF: usize = 20;
@@ -48,7 +48,7 @@ impl Contest {
     pub fn goes_on(&self) {
         let before = self.field.referee.entries();
         soon("every lock is had again and again", || {
-            // A player that has failed ends the test by itself.
+            // A player that has failed ends the wait: the assertion below then fails.
             self.players.iter().any(JoinHandle::is_finished)
                 || before.iter().zip(self.field.referee.entries()).all(|(before, now)| now >= before + PROOF)
         });
@@ -60,12 +60,13 @@ impl Contest {
         self.field.referee.highest()
     }
 
-    /// Returns the answers to the clients until now, apart from grants.
+    /// Returns what clients were told until now: the first words of errors, `nil` instead of a grant, and `closed` for
+    /// a lost connection.
     pub fn told(&self) -> BTreeSet<String> {
         self.field.referee.told()
     }
 
-    /// Ends the contest. Returns how many owners found that a lock they held was gone.
+    /// Ends the contest. Returns how many holds were gone at their first release.
     #[track_caller]
     pub fn end(mut self) -> usize {
         self.field.is_over.store(true, Ordering::Relaxed);

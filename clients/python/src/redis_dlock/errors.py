@@ -25,7 +25,9 @@ class ReplicasError(LockError):
 
 
 def attach(body: BaseException, error: Exception, what: str) -> None:
-    """Adds the error at the end of a `with` block as a note to the error of its body, which is the one that counts."""
+    """Logs the error at the end of a `with` block, and from Python 3.11 on adds it as a note to the error of the body,
+    which is the one that counts.
+    """
     note = f"{what}: {type(error).__name__}: {error}"
     logger.warning("%s", note)
     if hasattr(body, "add_note"):

@@ -45,7 +45,7 @@ module Dlock
       end
     end
 
-    # As `lock`, without waiting: nil if the lock is held.
+    # Takes the lock as `lock` does, without waiting. Returns nil if it is not granted.
     def try(name, **options, &block)
       acquisition = Acquisition.new(self, Names.one(name), Options.from(**@defaults, **options, wait: 0))
       return acquisition.run unless block
@@ -64,8 +64,8 @@ module Dlock
     # A place of a semaphore: `hold.slot` is a number below `limit` that no other holder has.
     def slot(name, limit, **options, &block) = lock(name, slots: limit, **options, &block)
 
-    # Runs the block at most once in `every` seconds, on all machines together, and returns whether it ran. The lock is the
-    # memory: it stays for nine tenths of that time, even if the block fails.
+    # Runs the block at most once in nine tenths of `every` seconds, on all machines together, and returns whether it
+    # ran. The lock is the memory: it stays for that time, even if the block fails.
     def once(name, every:, **options, &block)
       stays = every * 0.9
       Options.wrong("`once` takes no session: its lock outlasts the block") if options[:session]
@@ -107,7 +107,8 @@ module Dlock
       found || Wire.new(wanted, ends)
     end
 
-    # Keeps a connection for `take`, which looks whether the server has closed it meanwhile.
+    # Keeps a connection for `take`, which looks whether the server has closed it meanwhile. Closes it if it is not
+    # clean, or if enough are kept.
     def give(wire)
       return unless wire
       return wire.close unless wire.clean?
@@ -122,7 +123,8 @@ module Dlock
       give(wire)
     end
 
-    # Sends commands until a server has answered. Yields for each time that they were sent without an answer.
+    # Sends commands until a server has executed them or refused them for good, or `ends` has passed. Yields after each
+    # attempt without such an answer that a server may have executed.
     def insist(ends, *commands)
       begin
         replies = exchange([ends, Dlock.now + Limits::STEP + Limits::LATE].min, *commands)
@@ -156,8 +158,8 @@ module Dlock
       Dlock.attach(failure, e)
     end
 
-    # Runs the block with the hold. Interrupts (Timeout, Thread#raise, Thread#kill) end the wait and the block, and come
-    # neither between the two nor into the release.
+    # Runs the block with the hold. Interrupts (Timeout, Thread#raise, Thread#kill) end the wait or the block. The
+    # release is not interrupted, and an interrupt between the wait and the block leaves no hold.
     def with(acquisition, stays = nil)
       Thread.handle_interrupt(Object => :never) do
         Thread.handle_interrupt(Object => :immediate) { yield acquisition.run }

@@ -1,7 +1,8 @@
 //! A lock that the agent holds for a client, for how long, and what it is bound to: a connection or a named session.
 //!
-//! The client's lease is kept here. The lease of the guard on the servers is a little longer, because clocks drift. The
-//! shorter of the two counts.
+//! The client's lease is kept here. The lease of the guard on the servers is longer: a little, because clocks drift,
+//! and more if the client has renewed with a shorter lease. The shorter of the two counts; for a bound hold, the
+//! guard's.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ pub(crate) struct Hold {
     /// The id of the command that acquired it.
     pub request: Option<RequestId>,
     pub granted: Instant,
-    /// The lease on the servers. No renewal is for longer.
+    /// The lease on the servers, which no renewal changes. A client's lease that would need a longer one is refused.
     pub longest: Duration,
     /// The owner that the servers know.
     pub drawn: String,
@@ -42,10 +43,10 @@ struct Keeping {
     is_over: bool,
 }
 
-/// The next step for a hold, and its time.
+/// The next step for a hold.
 pub(crate) enum Due {
     Renewal,
-    /// The end of the client's lease.
+    /// The end of the client's lease, at this time.
     End(Instant),
     /// No step: the hold is over.
     Nothing,
@@ -85,7 +86,7 @@ impl Hold {
         if keeping.is_over {
             return Duration::ZERO;
         }
-        // Only `take` locks the guard exclusively, and the hold is over by then.
+        // `take` alone locks the guard exclusively, and the hold is over by then.
         let Ok(guard) = self.guard.try_read() else { return Duration::ZERO };
         let left = guard.as_ref().map_or(Duration::ZERO, Guard::remaining);
         match keeping.anchor {
@@ -115,14 +116,14 @@ impl Hold {
         self.keeping().anchor.as_ref().is_some_and(|bound| Arc::ptr_eq(bound, anchor))
     }
 
-    /// Binds the hold, for [`Anchor::bind`]. Returns the anchor before.
+    /// Binds the hold, for [`Anchor::bind`]. Returns the anchor that it was bound to before.
     pub fn bind(&self, anchor: Arc<Anchor>) -> Option<Arc<Anchor>> {
         let before = self.keeping().anchor.replace(anchor);
         self.changed.notify_one();
         before
     }
 
-    /// Ends the binding to a session that was forgotten: the hold now ends with its lease.
+    /// Ends the binding to a session that was forgotten: the hold now ends with its lease, counted from the call.
     pub fn unbind(&self, from: &Arc<Anchor>) {
         let mut keeping = self.keeping();
         if keeping.anchor.take_if(|anchor| Arc::ptr_eq(anchor, from)).is_none() {
@@ -161,7 +162,7 @@ impl Hold {
         let ends = Instant::now() + lease;
         self.keep().await?;
         let mut keeping = self.keeping();
-        // The lease may have ended meanwhile, and the hold with it.
+        // The hold may be over by now: its old lease has ended, or it was released or lost.
         if keeping.is_over {
             return Err(Error::Lost);
         }
@@ -176,14 +177,16 @@ impl Hold {
         !std::mem::replace(&mut self.keeping().is_over, true)
     }
 
-    /// Marks the hold as over if the client's lease has passed.
+    /// Marks the hold as over if it is not bound and the client's lease has passed. False: the hold goes on, or it was
+    /// over before.
     pub fn finish_at_end(&self) -> bool {
         let mut keeping = self.keeping();
         let has_passed = keeping.anchor.is_none() && keeping.ends <= Instant::now();
         has_passed && !std::mem::replace(&mut keeping.is_over, true)
     }
 
-    /// Waits until the servers do not have the hold any more.
+    /// Waits until the servers may no longer have the hold, or its guard is released. Ready at once if the guard was
+    /// taken before.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let lost = self.guard.try_read().ok().and_then(|guard| guard.as_ref().map(Guard::lost));
         async move {
@@ -263,8 +266,8 @@ pub(crate) enum AnchorId {
 pub(crate) enum End {
     /// The bound holds are released.
     Over,
-    /// A hold was lost, so the client must learn that the session has ended. The other holds last until their leases
-    /// end, and the client may bind them again, as after a failover of a server.
+    /// A hold was lost, or may end before the session's time, so the client must learn that the session has ended. The
+    /// other holds last until their leases end, and the client may bind them again, as after a failover of a server.
     Forgotten,
 }
 
@@ -284,7 +287,7 @@ impl Anchor {
             return true;
         }
         if before.is_some() {
-            // The hold may have been bound to this session earlier: its old entry would count twice.
+            // The hold may have been bound to this session earlier: with its old entry, it would count twice.
             bound.retain(|other| other.as_ptr() != Arc::as_ptr(hold));
         }
         // Entries of holds that are gone are removed before the list grows.
@@ -302,7 +305,7 @@ impl Anchor {
     }
 
     /// Marks the hold as over, because it is lost, and ends the session. No heartbeat is answered between the two.
-    /// Returns the other holds. `None`: the hold was over before.
+    /// Returns the holds that were bound, with the lost one. `None`: the hold was over before.
     pub fn lose(self: &Arc<Self>, hold: &Hold) -> Option<Vec<Arc<Hold>>> {
         let mut bound = self.bound();
         if !hold.finish() {
@@ -321,8 +324,8 @@ impl Anchor {
         bound.drain(..).filter_map(|hold| hold.upgrade()).collect()
     }
 
-    /// Returns how many holds are bound, if all of them live for this time. `None`: one does not, because it was lost
-    /// without being noticed yet, or the session has ended.
+    /// Returns how many holds are bound, if all of them surely live for this time. `None`: one may not, because
+    /// renewals fail, its loss is not noticed yet, or its lease is too short for this time; or the session has ended.
     pub fn vouch(self: &Arc<Self>, time: Duration) -> Option<usize> {
         let mut bound = self.bound();
         if self.end.borrow().is_some() {

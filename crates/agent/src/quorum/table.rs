@@ -25,7 +25,8 @@ pub(crate) struct Table {
     count: Arc<AtomicUsize>,
     /// The tokens of lapsed holds that may still be on the servers, whose lease is longer than the client's.
     lapsed: Arc<Mutex<Lapsed>>,
-    /// The locks whose release no majority has confirmed, and until when they may still be held.
+    /// The locks whose release no majority has confirmed, and the ends of their guards. The servers may hold them a
+    /// little longer, because clocks drift.
     unconfirmed: Arc<Mutex<Unconfirmed>>,
     /// Releases that no client waits for.
     releases: Arc<Mutex<JoinSet<()>>>,
@@ -145,7 +146,7 @@ impl Table {
         outcome
     }
 
-    /// Returns how long the owner's lock may still be held although it was released: no majority has confirmed that.
+    /// Returns how much longer the lease of the owner's lock lasts, if no majority has confirmed the release.
     pub fn unconfirmed_for(&self, key: &[u8], owner: &Owner) -> Option<Duration> {
         let ends = *self.unconfirmed().get(&(key.to_vec(), owner.clone()))?;
         Some(ends.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
@@ -159,7 +160,7 @@ impl Table {
         self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Releases the holds of a session that is over, in the background.
+    /// Ends a connection or a named session, and releases its holds in the background.
     pub fn end(&self, anchor: &Arc<Anchor>) {
         for hold in anchor.end(End::Over) {
             Stats::count(&self.stats.session_ends);
@@ -170,7 +171,7 @@ impl Table {
         }
     }
 
-    /// Waits until nothing is released in the background any more.
+    /// Waits until the releases that run in the background have ended.
     pub async fn settled(&self) {
         let mut releases = std::mem::take(&mut *self.releases());
         while releases.join_next().await.is_some() {}
@@ -186,7 +187,7 @@ impl Table {
         self.releases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes out a hold that the servers do not have any more. The session that it is bound to ends, too, and its other
+    /// Takes out a hold that the servers may no longer have. The session that it is bound to ends, too, and its other
     /// holds are unbound.
     fn lose(&self, hold: &Arc<Hold>) {
         let anchor = hold.anchor();
@@ -219,7 +220,7 @@ impl Table {
     }
 }
 
-/// Keeps a hold until it is lost or its lease is over: renews it only while it is bound.
+/// Keeps a hold until it is lost or released, or its lease ends. Renews it only while it is bound.
 async fn keep(table: Table, hold: Arc<Hold>) {
     let mut lost = std::pin::pin!(hold.lost());
     let third = hold.longest / 3;
@@ -249,7 +250,7 @@ async fn keep(table: Table, hold: Arc<Hold>) {
                 table.lapse(hold);
                 return;
             }
-            // The hold was renewed or bound meanwhile.
+            // The hold was renewed, bound, unbound or released meanwhile.
             Due::Renewal | Due::End(_) | Due::Nothing => {}
         }
     }

@@ -17,7 +17,7 @@ pub(crate) struct Bounds {
     pub word: usize,
 }
 
-/// Why the bytes are no request. The connection is closed: nobody knows where the next one begins.
+/// Why the bytes are no request. The connection is closed: after most errors, nobody knows where the next one begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProtocolError {
     NotABulk,
@@ -32,7 +32,7 @@ pub(crate) enum ProtocolError {
 }
 
 impl Default for Bounds {
-    /// Names, owners and ids of locks are short; `MACQUIRE` names 64 of them.
+    /// Names, owners and ids of locks are short; `MACQUIRE` names up to 64 locks.
     fn default() -> Self {
         Self { request: 64 << 10, words: 256, word: 32 << 10 }
     }
@@ -170,7 +170,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The number of digits that a length may have. All larger lengths exceed the bounds.
+/// The most digits that a length may have. Every larger number exceeds the bounds.
 const MAX_DIGITS: usize = 10;
 
 impl fmt::Display for ProtocolError {

@@ -1,4 +1,4 @@
-//! Writes histories of the simulations to files, which all packages play.
+//! Histories of the simulations, as the text of the files that all packages play.
 
 use std::collections::HashMap;
 
@@ -60,8 +60,9 @@ fn attempts(count: usize) -> Vec<History> {
     histories
 }
 
-/// Returns whether packages may differ from the reference in a history: after a grant that has ended, and when a
-/// confirmation is answered or cut after the time of the acquisition.
+/// Returns whether packages may differ from the reference in a history: if a command fails or the time runs out after a
+/// grant has ended, or if after the time of the acquisition a command is cut or refused, or a confirmation is answered
+/// without an outcome `granted`.
 fn is_left_to_packages(limit: Limit, trace: &[(i64, attempt::Event, attempt::Answer)]) -> bool {
     use attempt::{Answer, Event};
     let mut is_gone = false;
@@ -89,7 +90,7 @@ fn kind_of(event: &str, answer: &str) -> String {
     format!("{}:{}", first(event), first(answer))
 }
 
-/// Returns this many histories of validities, at most [`OF_A_KIND`] of them with the same sequence of events.
+/// Returns this many histories of validities, at most [`OF_A_KIND`] of them with the same sequence of kinds of events.
 fn validities(count: usize) -> Vec<History> {
     let mut histories = Vec::new();
     let mut known: HashMap<Vec<String>, usize> = HashMap::new();
@@ -139,7 +140,7 @@ fn line_of(number: usize, step: &Step) -> Line {
 
 /// The most events of a history.
 const LONGEST: usize = 14;
-/// The most histories with the same sequence of events.
+/// The most histories with the same sequence of kinds of events, and for an acquisition also of answers.
 const OF_A_KIND: usize = 3;
 
 const HEAD: &str =

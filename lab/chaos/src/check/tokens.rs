@@ -1,4 +1,5 @@
-//! Fencing tokens rise: no token stands for two holds, and of two grants the later has the higher one.
+//! Fencing tokens rise: no token stands for two holds that were not taken together, and of two grants the later has the
+//! higher one.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use dlock_testkit::exclusion::Hold;
 use super::grants::Grant;
 use crate::time::Micros;
 
-/// A token that stands for two holds that were not taken together.
+/// Finds tokens that stand for two owners, two modes, or two holds that were not taken together.
 pub fn given_twice(grants: &[Grant]) -> Vec<String> {
     let mut by_token: BTreeMap<u64, &Grant> = BTreeMap::new();
     let mut found = Vec::new();
@@ -23,7 +24,8 @@ pub fn given_twice(grants: &[Grant]) -> Vec<String> {
     found
 }
 
-/// A hold whose first request was sent after another grant was known has a higher token than that.
+/// Finds holds whose first request was sent after another grant was known, and whose token is not higher than that
+/// grant's.
 pub fn not_rising(grants: &[Grant]) -> Vec<String> {
     // The first grant of each hold: later ones entered it again, or were repeated.
     let mut first: BTreeMap<&Hold, &Grant> = BTreeMap::new();

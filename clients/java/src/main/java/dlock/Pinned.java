@@ -5,21 +5,21 @@ import java.util.function.Supplier;
 import java.util.function.UnaryOperator;
 
 /**
- * A connection to the node of a cluster that has a key, kept for the commands without a key. After a failure the next
- * command makes another one, which may lead to another node.
+ * A connection to the node of a cluster that has a key, kept for the commands without a key. If a command gets no
+ * answer or is refused for the moment, the next one makes another connection, which may lead to another node.
  */
 final class Pinned {
     private final Backend backend;
     private final Supplier<String> key;
     private DedicatedConnection connection;
 
-    /** {@code key}: one that the node has. */
+    /** {@code key}: returns a key that the node has. */
     Pinned(Backend backend, Supplier<String> key) {
         this.backend = backend;
         this.key = key;
     }
 
-    /** Sends a command. {@code limited}: lets it take only so long. */
+    /** Sends a command. {@code limited}: limits its time, with that of making the connection. */
     CompletableFuture<Object> ask(byte[][] command, UnaryOperator<CompletableFuture<Object>> limited) {
         String its = key.get();
         DedicatedConnection before;
@@ -35,7 +35,7 @@ final class Pinned {
             return taken.ask(command);
         })).whenComplete((reply, failed) -> {
             Throwable reason = Futures.cause(failed);
-            // A node that refuses for the moment may be the primary no more.
+            // A node that does not answer, or refuses for the moment, may no longer be the primary.
             if (failed != null && (!(reason instanceof ServerException) || Unanswered.mayRepeat(reason))) {
                 backend.distrust(its);
                 end();

@@ -96,7 +96,7 @@ final class Request {
         return new Request(names, mode, lease, limit, permits, replicas, patienceMillis, other);
     }
 
-    /** Returns the lease. The server refuses one that is longer than the hold can be. */
+    /** Returns the lease, cut to the longest time of the hold: the server refuses a longer one. */
     long leaseMillis() {
         return time.mostMillis == 0 ? lease.millis : Math.min(lease.millis, time.mostMillis);
     }
@@ -180,12 +180,12 @@ final class Request {
         return Limits.none(patience(core), System.nanoTime());
     }
 
-    /** Returns the limits of a wait for the lock of this time. */
+    /** Returns the limits of a wait that lasts this long at most. */
     Limits limited(Core core, long nanos) {
         return Limits.of(nanos, patience(core), System.nanoTime());
     }
 
-    /** Returns the limits of a wait for the lock of this time. */
+    /** Returns the limits of a wait that lasts this long at most. */
     Limits limited(Core core, Duration wait) {
         return Limits.of(wait, patience(core), System.nanoTime());
     }
