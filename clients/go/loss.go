@@ -70,7 +70,8 @@ func (h *home) sees(l *Lock) {
 	h.endsBy(l.certain())
 }
 
-// endsBy sets the timer that looks for lost locks. It does not depend on what the server does. The caller holds all.mu.
+// endsBy sets the timer that looks for lost locks, unless it fires earlier. The timer does not depend on what the
+// server does. The caller holds all.mu.
 func (h *home) endsBy(at time.Time) {
 	switch {
 	case h.ending == nil:
@@ -83,7 +84,7 @@ func (h *home) endsBy(at time.Time) {
 	h.ends = at
 }
 
-// expire says which locks are lost because no heartbeat succeeded in time.
+// expire loses the locks that are certain no longer: no heartbeat succeeded in time, or a cap has ended them.
 func (h *home) expire() {
 	h.all.mu.Lock()
 	over := h.over(time.Now())

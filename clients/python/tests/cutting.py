@@ -110,7 +110,8 @@ class Delay(CuttingProxy):
         self._goes_on = threading.Event()
 
     def keep(self, word: str, *, breaks: bool = False) -> None:
-        """The next command with this word does not arrive until `deliver`. `breaks`: its client loses the connection."""
+        """The next command with this word does not arrive until `deliver`. `breaks`: its client loses the
+        connection."""
         self._breaks = breaks
         self._kept = word.encode()
 

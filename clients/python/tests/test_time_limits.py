@@ -27,7 +27,7 @@ from servers import Server
 
 # As with redis-py up to 6.4: by itself, the client waits forever.
 PATIENT: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None}
-# The time that the rule grants, and the tolerance of measuring, in seconds.
+# The time that docs/time-limits.md grants beyond a limit, and the tolerance of measuring, in seconds.
 SLACK = 0.25 + 0.05
 
 
@@ -239,7 +239,7 @@ class Calls:
             if took.seconds() > CALL and not await asyncio.to_thread(took.is_within, CALL + SLACK):
                 late.append(what)
 
-        # By itself, the loop has a few threads for each processor: calls would wait for one.
+        # The default executor has four threads more than there are processors, 32 at most: calls would wait for one.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * len(self._calls)))
         tasks = {asyncio.create_task(make(*each), name=each[0]) for each in self._calls}
         _, going_on = await asyncio.wait(tasks, timeout=NEVER)
@@ -275,7 +275,8 @@ async def every_call(calls: Calls) -> None:
 async def test_every_call_has_a_limit_at_a_server_that_hangs(
     kit: Kit, server: Server, settings: dict[str, Any], pool: str
 ) -> None:
-    """The pool has an open connection for each call, or one for all of them, or only closed ones."""
+    """Each call has a client of its own, with an open connection. Or all calls share a client, whose pool has one open
+    connection, or only closed ones."""
     where = {"host": "127.0.0.1", "port": server.port}
     calls = Calls(kit, where, settings, kit.client_of(where, **settings) if pool != "own" else None)
     await every_call(calls)
@@ -375,7 +376,7 @@ def ends_in_time(call: Callable[[], Any]) -> bool:
 def test_a_call_whose_connection_another_thread_takes_keeps_its_limit(
     server: Server, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
-    """The pool would make another one, which takes as long as the server hangs."""
+    """The pool would make another connection, which takes as long as the server hangs."""
     pool = kind(port=server.port, max_connections=2, **PATIENT)
     client = redis.Redis(connection_pool=pool)
     lock = redis_dlock.DLock(client, "job", timeout=600, thread_local=False)
@@ -396,7 +397,7 @@ def test_a_call_whose_connection_another_thread_takes_keeps_its_limit(
     in_time = ends_in_time(lock.release)
     server.thaw()
     assert in_time and thieves
-    soon("the other one has it", lambda: not thieves[0].is_alive())
+    soon("the other thread has the connection", lambda: not thieves[0].is_alive())
     pool.disconnect()
 
 

@@ -93,7 +93,7 @@ impl Servers {
         })
     }
 
-    /// Returns a client of each server, for subcommands to which several servers are no quorum.
+    /// Returns a client of each server, for subcommands that ask every server by itself.
     pub fn each(&self) -> Result<Vec<Client>, Error> {
         self.urls()?.into_iter().map(|server| self.one(server)).collect()
     }
@@ -103,7 +103,7 @@ impl Servers {
         self.urls().is_ok_and(|urls| urls.len() > 1)
     }
 
-    /// Returns the URLs, without the blanks and line ends that environment files leave around them.
+    /// Returns the URLs, which blanks and line ends separate. Environment files may leave some around them, too.
     pub fn urls(&self) -> Result<Vec<&str>, Error> {
         let urls: Vec<_> = self.server.iter().flat_map(|text| text.split_whitespace()).collect();
         let wrong = |why: String| Err(Error::Invalid(why));

@@ -22,7 +22,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the URL cannot be understood.
+    /// [`Error::Invalid`] if the URL cannot be understood, or needs TLS and the feature `tls` is missing.
     pub fn open(url: &str) -> Result<Self, Error> {
         Self::builder(url).open()
     }
@@ -37,8 +37,8 @@ impl Client {
         Self::builder(url).tls(tls.clone()).open()
     }
 
-    /// Begins a client with more options than a URL has: the login and the TLS settings of Sentinels, a name,
-    /// credentials that change.
+    /// Begins a client with more options than a URL has: certificates, the login and the TLS settings of Sentinels, a
+    /// name, credentials that change.
     pub fn builder(url: &str) -> ClientBuilder {
         ClientBuilder::new(url)
     }
@@ -47,7 +47,8 @@ impl Client {
     /// of another. All clients name the same servers in the same order.
     ///
     /// `longest_lease` is the longest lease that any client of these servers asks for, and the same for all clients. A
-    /// server counts as down for this time after its start, because it may have forgotten locks; see `docs/quorum.md`.
+    /// server counts as down for this time after its start, because it may have forgotten locks, unless the quorum is
+    /// [`persistent`](QuorumBuilder::persistent); see `docs/quorum.md`.
     pub fn quorum<U: Into<String>>(urls: impl IntoIterator<Item = U>, longest_lease: Duration) -> QuorumBuilder {
         QuorumBuilder::new(urls.into_iter().map(Into::into).collect(), longest_lease)
     }

@@ -71,12 +71,13 @@ impl Semaphore {
         Acquire::new(self.backend.clone(), terms)
     }
 
-    /// Takes one permit if one is free; otherwise the result is [`Error::Contention`](crate::Error::Contention).
+    /// Takes one permit if one is free and nobody waits; otherwise the result is
+    /// [`Error::Contention`](crate::Error::Contention).
     pub fn try_acquire(&self) -> Acquire {
         self.try_acquire_many(1)
     }
 
-    /// Takes that many permits if they are free; otherwise the result is
+    /// Takes that many permits if they are free and nobody waits; otherwise the result is
     /// [`Error::Contention`](crate::Error::Contention).
     pub fn try_acquire_many(&self, permits: u32) -> Acquire {
         self.with(permits, Wait::Not)

@@ -1,4 +1,5 @@
-//! Explores every scope and prints a table: `dlock-check-model [NAME [DEPTH]]`. Fails if the engine differs from its model.
+//! `dlock-check-model [NAME [DEPTH]]` explores the scopes whose names contain NAME, by default all, and prints a table.
+//! Fails if the engine differs from its model.
 
 #![allow(clippy::unwrap_used, reason = "a checker that panics has failed, which is what it is for")]
 

@@ -16,7 +16,7 @@ from .commands import Command, Target
 from .limits import LATE, TRY, Limits
 from .owners import new_request
 
-# A grant that is bound to a connection, and has the server's default lease, is old from this age on, in seconds.
+# A grant that is bound to a connection, and has neither a known lease nor a cap, is old from this age on, in seconds.
 _FIRST_LOOK = 1.0
 
 
@@ -103,7 +103,7 @@ class Acquisition:
     unanswered: bool = False
     # The token, from the moment the grant was read.
     token: int | None = None
-    # The number, if one was asked for.
+    # The number of the permit's place (`SLOT`), if it was asked for.
     slot: int | None = None
     # The connection that a granted session is bound to.
     connection: Any = None
@@ -115,9 +115,9 @@ class Acquisition:
     lent: bool = False
     # Connections on which a command may still be executed that was not answered.
     talks: list[Any] = field(default_factory=list)
-    # For a session: connections on which a command was not answered before a repeat was sent on another one. The command
-    # may still arrive and bind the hold to its connection, whose end would release the hold. Therefore they stay open for
-    # as long as the hold.
+    # For a session: connections on which a command was not answered before a repeat was sent on another one. The
+    # command may still arrive and bind the hold to its connection, whose end would release the hold. Therefore they
+    # stay open for as long as the hold.
     late: list[Any] = field(default_factory=list)
     # The debt that an interrupt has left without a clean-up.
     debt: Debt | None = None
@@ -128,7 +128,8 @@ class Acquisition:
 
     def __post_init__(self) -> None:
         known = [each / 1000 for each in (self.lease, self.max_hold) if each is not None]
-        # Without a known lease, a grant is old at once (with a session after a moment): the server is asked about it.
+        # Without a known lease or cap, a grant is old at once (with a session after a moment): the server is asked
+        # about it.
         old = min(known) / 3 if known else _FIRST_LOOK if self.session else -1.0
         old = old if self.asks_old else math.inf
         self.course = Attempt(self.limits, math.inf if self.lease is None else self.lease / 1000, old)
@@ -151,7 +152,7 @@ class Acquisition:
 
     def takes(self, now: float, reply: Any) -> None:
         """Takes the reply to the last command. Raises it if it is an error; `ConnectionError` if it leaves the outcome
-        unknown."""
+        unknown, `Unreachable` if it is a replica's."""
         if not isinstance(reply, ResponseError) or redis_py.is_answer(reply):
             self.hears(now)
         if isinstance(reply, ResponseError):
@@ -187,7 +188,8 @@ class Acquisition:
         return [*renewals, *self.target.check(self.token)]
 
     def asks(self, now: float) -> tuple[int, float]:
-        """The server is asked for an old grant. Returns the number of the command, and until when it may be answered."""
+        """The server is asked about an old grant. Returns the number of the command, and until when it may be
+        answered."""
         self.asks_until = self.limits.question(now)
         return self.course.sends(now), self.asks_until
 
@@ -224,7 +226,8 @@ class Acquisition:
         self.course.lost(now)
 
     def is_not_granted(self, now: float) -> bool:
-        """Returns whether the lock counts as refused without a last answer: its time is over, and a server refused it."""
+        """Returns whether the lock counts as refused without a last answer: its time is over, and a server refused
+        it."""
         return now >= self.limits.gives_up() and self.course.over(now).do == "refused"
 
     def keeps(self, talk: Any) -> bool:

@@ -82,7 +82,7 @@ class Link:
         await self._questions.exchange(("CLIENT", "TRACKING", "ON", "REDIRECT", number))
 
     async def ask(self, name: Name) -> tuple[Holder | None, float]:
-        """Returns the holder, and for how many seconds that is known."""
+        """Returns the holder, and the seconds after which the question should be repeated."""
         return holders.read((await self._questions.exchange(holders.question(name)))[0])
 
     async def wait(self, seconds: float) -> None:

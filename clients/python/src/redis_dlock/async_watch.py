@@ -44,8 +44,8 @@ class Watch:
         # Keeps no reference to the hold, so that a hold which nothing else refers to ends its watch.
         self._hold = weakref.ref(hold)
         self._session = hold.connection
-        # `_binds`: the session must be bound to another connection. `_is_binding`: a command that binds it is under
-        # way, or was not answered.
+        # `_binds`: the session must be bound to another connection. `_is_binding`: a command that binds it was sent,
+        # and none has succeeded since.
         self._binds = self._is_binding = False
         self._stopped = False
         # Why the server refused the last look, if it did.

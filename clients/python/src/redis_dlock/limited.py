@@ -23,15 +23,15 @@ def begin(thread: threading.Thread) -> None:
 
 
 class Work(Generic[T]):
-    """Work that goes on in a daemon thread. Either its starter takes the outcome, or abandons it."""
+    """Work that goes on in a daemon thread. Its starter takes the outcome, abandons it, or does not care about it."""
 
     def __init__(self, work: Callable[[], T], late: Callable[[T], Any] | None = None) -> None:
-        """`late` gets a result that nobody waits for any more."""
+        """`late` gets the result of work that was abandoned."""
         self._work, self._late = work, late
         self._result: Any = None
         self._error: BaseException | None = None
         self._done = threading.Event()
-        # The first to acquire it decides whether the outcome is taken.
+        # The end of the work and `abandon` both acquire it. The second of them passes the result on to `late`.
         self._decided = threading.Lock()
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class Work(Generic[T]):
         return result
 
     def abandon(self) -> None:
-        """Nobody will ask for the outcome."""
+        """Nobody will ask for the outcome. If the work is done, passes its result on to `late` at once."""
         if not self._decided.acquire(blocking=False):
             self._done.wait()
             self._clear()
@@ -84,7 +84,8 @@ def limited(
     late: Callable[[T], Any] | None = None,
     overdue: Callable[[Work[T]], Any] = lambda work: None,
 ) -> T:
-    """Returns the result of the work, or raises `ConnectionError`. `overdue` gets work that is not done by `until`."""
+    """Returns the result of the work, or raises its error. Raises `ConnectionError` if the work is not done by `until`;
+    `overdue` then gets the work, and `late` its result."""
     under_way = Work(work, late)
     try:
         under_way.start()

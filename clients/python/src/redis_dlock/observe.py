@@ -34,9 +34,10 @@ def watch(redis: Any, name: Name) -> Watcher:
         for leader in watch(redis, "leader"):
             print(leader.owner if leader else "no leader")
 
-    The server reports changes, so nothing polls (`CLIENT TRACKING`). Changes that follow each other quickly may be
-    reported as one. During an outage the iterator waits. It takes two connections outside of the pool until it is
-    closed: by `close()` from any thread, or at the end of a `with` block.
+    The server reports changes (`CLIENT TRACKING`), so nothing polls. The iterator asks when a lease ends, and every
+    10 s, which notices a dead connection. Changes that follow each other quickly may be reported as one. During an
+    outage the iterator waits. It takes two connections outside of the pool until it is closed: by `close()` from any
+    thread, or at the end of a `with` block.
     """
     return Watcher(redis, name)
 
@@ -134,11 +135,11 @@ class Link:
             raise
 
     def ask(self, name: Name) -> tuple[Holder | None, float]:
-        """Returns the holder, and for how many seconds that is known."""
+        """Returns the holder, and the seconds after which the question should be repeated."""
         return holders.read(self._questions.exchange(holders.question(name))[0])
 
     def wait(self, seconds: float, wakes: socket.socket) -> None:
-        """Waits for a change, for this time at most."""
+        """Waits for a change, the end of a connection or a byte from `wakes`, for this time at most."""
         with selectors.DefaultSelector() as selector:
             for each in (wakes, self._listening._sock, self._asking._sock):
                 selector.register(each, selectors.EVENT_READ)
@@ -164,8 +165,8 @@ class Term:
 
     @property
     def remaining(self) -> float:
-        """The seconds for which the term certainly lasts if nothing renews it any more; 0 when it has ended. A process that
-        was paused sees here at once that its term is over: `ended` is set a moment later."""
+        """The seconds for which the term certainly lasts if nothing renews it any more; 0 when it has ended. A process
+        that was paused sees here at once that its term is over: `ended` is set a moment later."""
         return 0.0 if self.ended.is_set() else holders.left_of(self._lock)
 
 
@@ -231,7 +232,7 @@ class Election:
             self._lead(lock, token)
 
     def stop(self) -> None:
-        """Ends the term, and `run` within a second or two."""
+        """Ends the term. `run` returns when the callbacks have returned; if none runs, within a second or two."""
         self._stopped.set()
         self._end()
 

@@ -1,5 +1,5 @@
-"""The common part of the two classes of sessions: when heartbeats are due, and what is sent. Sends nothing, and does not
-wait."""
+"""The common part of the two classes of sessions: when heartbeats are due, and what is sent. Sends nothing, and does
+not wait."""
 
 from __future__ import annotations
 
@@ -70,16 +70,17 @@ class SessionBase:
         self._due = -math.inf
         # In a cluster, the sessions on the nodes decide.
         self._has_homes = False
-        # How often it was opened on a server. Locks that were granted before the last time must be bound again.
+        # The number of attempts to open it on a server. Locks that were granted before the last attempt must be bound
+        # again.
         self.openings = 0
         # The two sets grow and shrink in single steps of the interpreter. They need no mutex, which an interrupt could
         # leave locked.
         self._bindings: set[Binding] = set()
         self._owed: set[Owed] = set()
-        # Why the last heartbeat failed, if it did. The next one uses a new connection: those of the pool may lead to a server
-        # that hangs, or was replaced.
+        # Why the last heartbeat failed, if it did. The next one uses a new connection: those of the pool may lead to a
+        # server that hangs, or was replaced.
         self._failed: Exception | None = None
-        # Whether a lock, or something owed, is on another server now.
+        # Whether a lock, or something owed, may be on another server now.
         self._strayed = False
         self._prepare()
 
@@ -157,7 +158,8 @@ class SessionBase:
         self._wake()
 
     def join(self, binding: Binding, openings: int) -> None:
-        """A lock was granted, when the session had been opened this often. Raises `LockError` if it is not open."""
+        """A lock was granted. `openings`: those of the session when the lock was first asked for. Raises `LockError` if
+        the session is not open."""
         self._bindings.add(binding)
         if self._reason() is not None:
             self._bindings.discard(binding)
@@ -239,7 +241,8 @@ class SessionBase:
         return self._beats.sends(now, self.timeout)
 
     def _confirmed(self, sent: Sent) -> bool:
-        """Notes that a heartbeat was answered: its time counts from when it was sent. Returns whether it is not over yet."""
+        """Notes that a heartbeat was answered: its time counts from when it was sent. Returns whether that time is not
+        over yet."""
         now = time.monotonic()
         if self._beats is not None:
             self._beats.ok(now, sent)
@@ -324,7 +327,7 @@ class SessionBase:
         return max(0.0, min(events) - now)
 
     def _is_due(self) -> bool:
-        """Returns whether a heartbeat must be sent. Loses the locks that are not certain any more."""
+        """Returns whether a heartbeat must be sent. Loses the session, or locks, that are not certain any more."""
         now = time.monotonic()
         if now >= self._until:
             self._lose(_LATE if self._failed is None else f"{_LATE}: {self._failed}")
@@ -339,7 +342,7 @@ class SessionBase:
         return True
 
     def _went(self, error: Exception | None) -> None:
-        """A round has ended. If something is left to do, the next one follows soon."""
+        """A round has ended. If it failed, or a lock is still unbound, the next one follows soon."""
         unbound = any(each.unbound is not None for each in list(self._bindings))
         self._failed = error
         if (error is not None or unbound) and self._beats is not None:

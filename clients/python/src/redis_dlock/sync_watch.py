@@ -29,8 +29,8 @@ _UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasErro
 _UNSENT = (*redis_py.MOVING, redis_py.Unreachable)
 
 
-# The descriptors of watches. A forked child closes them: as long as it had them open, the server would not notice the end
-# of the parent. The lock keeps a fork from coming between the change of a descriptor and the change of the set.
+# The descriptors of watches. A forked child closes them: as long as it had them open, the server would not notice the
+# end of the parent. The lock keeps a fork from coming between the change of a descriptor and the change of the set.
 _duplicates: set[int] = set()
 _duplicates_change = threading.Lock()
 
@@ -67,8 +67,8 @@ class Watch:
         # Keeps no reference to the hold, so that it can go.
         self._hold = weakref.ref(hold)
         self._session = hold.connection
-        # `_binds`: the session must be bound to another connection. `_is_binding`: a command that binds it is under
-        # way, or was not answered.
+        # `_binds`: the session must be bound to another connection. `_is_binding`: a command that binds it was sent,
+        # and none has succeeded since.
         self._binds = self._is_binding = False
         # Why the server refused the last look, if it did.
         self._refused: Exception | None = None
@@ -204,8 +204,8 @@ class Watch:
             wakes.recv(64)
 
     def _descriptor(self) -> int | None:
-        """Returns a descriptor of its own for the connection of the session: a release reads on the connection at the same
-        time, and eventlet lets only one look at a descriptor."""
+        """Returns a descriptor of its own for the connection of the session: a release reads on the connection at the
+        same time, and eventlet lets only one look at a descriptor."""
         sock = getattr(self._session.connection, "_sock", None) if self._session is not None else None
         if sock is None or self._binds:
             return None
@@ -289,7 +289,7 @@ class Watch:
 
 
 class LeaseWatch(Beating, Watch):
-    """A watch of a hold with a lease. One heart looks at all such holds of a client."""
+    """A watch of a hold with a lease. One heart looks at all such holds of a client; in a cluster, of a node."""
 
     _heart: sync_heart.Heart | None = None
 

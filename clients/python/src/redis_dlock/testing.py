@@ -6,8 +6,9 @@
         server.advance(31)  # the lease ends without waiting
         assert DLock(client, "job:1").acquire(blocking=False)
 
-With pytest, `pytest_plugins = ["redis_dlock.testing"]` in conftest.py gives tests the fixture `dlock_server`. The command
-is `DLOCK_COMMAND`, or `dlock` on the path; without it, `LockServer` raises `FileNotFoundError`, and the fixture skips.
+With pytest, `pytest_plugins = ["redis_dlock.testing"]` in conftest.py gives tests the fixture `dlock_server`. The
+command is `DLOCK_COMMAND`, or `dlock` on the path; without it, `LockServer` raises `FileNotFoundError`, and the fixture
+skips.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-//! `dlock run`: the environment and output of the command, and exit codes.
+//! `dlock run`: the environment and output of the command, exit codes, shared locks, and the renewal of the lease.
 
 use std::time::{Duration, Instant};
 

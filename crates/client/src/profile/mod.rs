@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-/// Shows the addresses as they were given, without logins.
+/// Shows addresses and ports without logins, and behind the addresses of Sentinels the name of the primary.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (nodes, name) = match self {
@@ -165,8 +165,8 @@ fn prepared(info: ConnectionInfo) -> ConnectionInfo {
 }
 
 /// Sets keepalive: a connection without traffic is probed after `idle`, and closed when three probes, `interval` apart,
-/// have got no answer. While sent data is not acknowledged, TCP does not probe; the user timeout then closes the
-/// connection after the same time, not after a quarter of an hour.
+/// have got no answer. While sent data is not acknowledged, TCP does not probe. On Linux, the user timeout then closes
+/// the connection after the same time, not after a quarter of an hour.
 fn probed(tcp: TcpSettings, idle: Duration, interval: Duration) -> TcpSettings {
     let tcp = tcp.set_keepalive(TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(3));
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
@@ -197,7 +197,7 @@ fn invalid(what: &str) -> Error {
     Error::Invalid(what.to_owned())
 }
 
-/// A connection without traffic is probed after this time, and closed after twice this time.
+/// A connection without traffic is probed after this time, and closed after twice this time without an answer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 #[cfg(test)]

@@ -48,9 +48,9 @@ async fn a_release_whose_reply_is_lost_succeeds() {
     assert!(in_time(releasing).await.expect("a task").is_ok());
 }
 
-/// The server executes the first release, and the proxy replaces its reply: the second release gets nil. After the error
-/// of an agent, the first one may have been executed, so nil is a success. A server that loads executes nothing, so nil
-/// means that the lock was lost.
+/// The server executes the first release, and the proxy replaces its reply: the second release gets nil. After the
+/// error of an agent, the first one may have been executed, so nil is a success. A server that loads executes nothing,
+/// so nil means that the lock was lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_without_a_majority_may_have_released_the_lock() {
     for (error, is_lost) in [

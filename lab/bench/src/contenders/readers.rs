@@ -23,7 +23,8 @@ pub fn all() -> Vec<Contender> {
     ]
 }
 
-/// Newcomers enter and leave in turn beside that many readers who stay, so that no place in the lock's order is favoured.
+/// Newcomers enter and leave in turn beside that many readers who stay, so that no place in the lock's order is
+/// favoured.
 fn rlock(connection: &mut Connection, newcomers: Range<usize>, others: usize) -> Result<Load, Error> {
     admit(connection, others)?;
     let key = owners::key(0);

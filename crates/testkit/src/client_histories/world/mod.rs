@@ -1,6 +1,6 @@
-//! A simulation of holds: a lock on a server with a clock of its own, a network that delays, loses and reorders messages,
-//! a program that pauses and handles the events of that time later. The program acts by a [`Validity`]. The server, and
-//! the check of the invariant, use none of its rules.
+//! A simulation of holds: a lock on a server with a clock of its own, a network that delays, loses and reorders
+//! messages, a program that pauses and handles the events of that time later. The program acts by a [`Validity`]. The
+//! server, and the check of the invariant, use none of its rules.
 //!
 //! The invariant: no guard claims the lock for a moment at which another client had it.
 
@@ -68,7 +68,7 @@ enum Act {
 struct Order {
     hold: usize,
     kind: Kind,
-    /// How long the answer takes, in µs. `None` if it is lost.
+    /// How long the answer takes, in µs. `None` if it is lost, or nobody reads it.
     back: Option<i64>,
 }
 
@@ -460,7 +460,7 @@ impl World {
 }
 
 impl Guard {
-    /// Adds the time that the guard has claimed until now.
+    /// Moves `claimed` to the last moment that the guard has claimed until now.
     fn settle(&mut self, now: i64) {
         if let Some((from, until)) = self.claims {
             let end = until.min(now);
