@@ -37,7 +37,8 @@ type conn struct {
 // How much longer go-redis waits for a reply than it is asked to. A connection on which none has come is closed then.
 const more = 3 * time.Second
 
-// Do implements [dlock.Conn]. go-redis reads on if ctx ends, until its own time is over.
+// Do implements [dlock.Conn]. go-redis reads on if ctx ends, until its own time is over, unless the client has the
+// option ContextTimeoutEnabled.
 func (c *conn) Do(ctx context.Context, commands ...[]string) ([]any, error) {
 	if c.only == nil {
 		var timeout time.Duration // Zero: the wait has no limit.

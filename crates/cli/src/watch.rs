@@ -1,4 +1,4 @@
-//! `dlock watch`: each change of the holders of a lock.
+//! `dlock watch`: the changes of the holders of a lock, of ten at most.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ pub async fn watch(client: &Client, name: &[u8], json: bool) -> Result<u8, Error
         match seen {
             Ok(holds) if people => holders(&holds).iter().for_each(|line| print(&format!("{}  {line}", moment(now)))),
             Ok(holds) => print(&held(name, now, &holds).to_string()),
-            // A server that does not answer at the start ends the command instead.
+            // A server that does not answer the first time ends the command instead.
             Err(error @ Error::Unreachable(_)) if !first => {
                 if people {
                     print(&format!("{}  unknown: {error}", moment(now)));

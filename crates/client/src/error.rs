@@ -12,13 +12,15 @@ pub enum Error {
     /// The lock was not free in time: another owner holds it, or waits before this request. A server has said so, even
     /// if no server answers any more.
     Contention,
-    /// No server answered. The last command may or may not have been executed; if it was granted, the lock is released
-    /// in the background, and lapses with its lease at the latest.
+    /// No server answered, or the one that did cannot serve now, such as a replica or a server that starts. The last
+    /// command may or may not have been executed; if it was granted, the lock is released in the background, and lapses
+    /// with its lease at the latest.
     Unreachable(Cause),
     /// No majority of the servers of a quorum answers. The text says how many do, and why the others do not. Grants are
     /// released in the background, and lapse with their leases at the latest.
     TooFew(String),
-    /// Fewer replicas than asked for acknowledged the grant or the renewal in time. A grant has been released.
+    /// Fewer replicas than asked for acknowledged the grant or the renewal in time. A grant is released; if the server
+    /// does not answer, in the background.
     #[non_exhaustive]
     TooFewReplicas {
         /// How many acknowledged it.
@@ -26,13 +28,14 @@ pub enum Error {
         /// How many were asked for.
         wanted: u32,
     },
-    /// The lock was held and is not any more: its lease ran out, it was deleted, or a failover lost it.
+    /// The lock was held and is not any more: its lease or its session ended, it was deleted or broken, or a failover
+    /// lost it.
     Lost,
     /// The [`Session`](crate::Session) of the acquisition is not open, and why. Nothing is held.
     SessionEnded(String),
     /// The server answered with an error. Nothing was changed.
     Refused(Cause),
-    /// The URL or an argument makes no sense. Nothing was sent.
+    /// The URL or an argument makes no sense, or the call does not go with this client or guard. Nothing was sent.
     Invalid(String),
 }
 
@@ -65,7 +68,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// The reason of an [`Error`]: the server's answer, or the failure of the connection.
+/// The reason of an [`Error`]: the server's answer, the failure of the connection, or the lack of a reply in time.
 ///
 /// [`std::error::Error::source`] of the [`Error`] is the error of the crate `redis`, if there is one.
 #[derive(Clone, Debug)]
@@ -82,7 +85,7 @@ impl Cause {
         self.code.as_deref()
     }
 
-    /// Returns the server's error with its code, or the failure of the connection.
+    /// Returns the server's error with its code, or what failed at the client.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -57,8 +57,9 @@ class DLock(Held, Lock):
     ) -> bool:
         """Acquires the lock, and returns whether it did.
 
-        The parameters are those of `redis_dlock.DLock.acquire`, without `sleep`. When `CancelledError` comes out of a
-        cancelled wait, the request has left the queue, and the lock is not held.
+        The parameters are those of `redis_dlock.DLock.acquire`, without `sleep`. Before `CancelledError` comes out of a
+        cancelled wait, the request leaves the queue, and a grant is given back. If the server takes longer than 50 ms
+        for that, it goes on in the background.
         """
         if (hold := self._again()) is not None:
             attempt, entries = self._entry(hold), hold.entries
@@ -101,9 +102,10 @@ class DLock(Held, Lock):
     @property
     def lost(self) -> asyncio.Future[LockNotOwnedError]:
         """Done when the lock that is held is lost, or must be assumed lost: its lease has passed since the last renewal
-        that the server confirmed, the connection of its session has ended, or the server has no such hold. Its result
-        is the error. It stays pending after a release. All locks of a client with a lease are watched by one task, on one
-        connection; a session has both of its own. Raises `LockError` if the lock is not held.
+        that the server confirmed, or the server has no such hold, for example because the connection of its session has
+        ended. Its result is the error. It stays pending after a release. One task watches all locks of a client with a
+        lease, on one connection; in a cluster there is one of each for each node. With `replicas`, or if it is bound to
+        its connection, a lock has both of its own. Raises `LockError` if the lock is not held.
         """
         return asyncio.shield(self._watch(self._held()).lost)
 

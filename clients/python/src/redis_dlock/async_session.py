@@ -58,14 +58,14 @@ class Session(SessionBase):
     async def close(self) -> None:
         """Ends it, and frees all of its locks with one command. A lock that was still held is lost.
 
-        Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second. The server frees the
-        locks within `timeout` seconds then.
+        Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second. The server
+        then frees the locks `timeout` seconds after the last heartbeat, or after `dlock.session-grace` more.
         """
         if not self._mark_closed():
             return
         ends = time.monotonic() + TRY
         self._wake()
-        # No command of a heartbeat comes after the end.
+        # Waits a second at most for a heartbeat under way, so that none of its commands comes after the end.
         await asyncio.wait({self._task}, timeout=TRY)
         self._lose_some(list(self._bindings), "its session was closed")
         await self._repeat(lambda: self._exchange([self._close_command()], ends + LATE), ends)
@@ -74,7 +74,7 @@ class Session(SessionBase):
     def lost(self) -> asyncio.Future[LockNotOwnedError]:
         """Done when the session is lost, or must be assumed lost: for its timeout, no heartbeat was confirmed. Its
         result is the error. All of its locks are lost with it, and it cannot be opened again. It stays pending when the
-        session is closed."""
+        session is closed, and always in a cluster: use the `lost` of each lock there."""
         return asyncio.shield(self._loss())
 
     async def __aenter__(self: S) -> S:
@@ -141,7 +141,7 @@ class Session(SessionBase):
         return await self._wire.exchange(commands, until, fresh=self._failed is not None)
 
     async def _repeat(self, work: Callable[[], Awaitable[Any]], ends: float) -> None:
-        """Repeats work until a server answers."""
+        """Repeats work until a server answers, or until `ends`; then raises the last error."""
         outage = redis_py.Outage()
         while True:
             try:

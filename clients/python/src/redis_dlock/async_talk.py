@@ -45,7 +45,8 @@ class Talk:
 
     @property
     def owes(self) -> bool:
-        """Returns whether a reply is outstanding, or the connection is broken or ended."""
+        """Returns whether a reply is outstanding, or reading has failed. The end of a connection on which nobody reads
+        is not noticed."""
         return self._broken or len(self._owed) > 0
 
     async def send(self, *commands: Command) -> list[asyncio.Future[Any]]:
@@ -108,7 +109,7 @@ class Talk:
             await give_back(self.connection)
 
     async def leave(self) -> None:
-        """Leaves a server that is no primary: whoever has the connection next makes it again."""
+        """Leaves a server that is no primary: the next user of the connection connects again."""
         await self._disconnect()
 
     async def _disconnect(self) -> None:
@@ -249,7 +250,7 @@ async def within(
     seconds: float | None, work: Coroutine[Any, Any, T], late: Callable[[T], Awaitable[Any]] | None = None
 ) -> T:
     """Returns the result of work that may take this time, or raises `asyncio.TimeoutError`. No cancellation gets lost.
-    `late` gets a result that came with the cancellation.
+    `late` gets a result that came all the same, when the time was over or the caller was cancelled.
 
     Up to Python 3.11, `asyncio.wait_for` drops a cancellation that arrives with the result, and redis-py calls it to
     send. Here the work has a task of its own, and the caller is cancelled in `asyncio.wait`, which forgets none.

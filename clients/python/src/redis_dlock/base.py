@@ -61,8 +61,8 @@ class LockBase(Scripts, Generic[C]):
     ) -> None:
         """The parameters up to `raise_on_release_error` are those of redis-py's lock. These work differently:
 
-        `timeout`: the lease in seconds. None: the lock is held for as long as its connection lives (a session). This
-        connection is not one of the client's pool.
+        `timeout`: the lease in seconds. None, without `session` and `at_least`: the lock is held for as long as its
+        connection lives (a session). This connection is not one of the client's pool.
 
         `sleep` is not used for waiting, which happens in the server. It is the pause between two looks at a key that is
         not a dlock lock, because another program locks it with `SET NX`.
@@ -72,8 +72,8 @@ class LockBase(Scripts, Generic[C]):
         `mode`: "read" shares the lock with other readers, "write" excludes them; "exclusive" is a lock without
         readers.
 
-        `session`: bind the hold to a connection even if it has a timeout (True), or never (False: it ends with the
-        server's default lease unless it is extended). None: if it has no timeout. An open `Session` of the same pool:
+        `session`: bind the hold to a connection even if it has a timeout (True), or never (False: without a timeout, it
+        ends with the server's default lease). None: if it has no timeout. An open `Session` of the same pool:
         bind the hold to it. The session keeps it, so `auto_renewal` has no effect, and its lease is at least three
         times the session's timeout, or `max_hold` if that is shorter.
 
@@ -190,8 +190,8 @@ class LockBase(Scripts, Generic[C]):
     @property
     def token(self) -> int:
         """The fencing token. Every grant has a higher one: send it along with every write, and let the receiver refuse
-        lower tokens than it has seen. Raises `LockError` if the lock is not held, and `LockNotOwnedError` when its
-        lease has ended, or `lost` is set."""
+        lower tokens than it has seen. Raises `LockError` if the lock is not held or its owner was set by hand, and
+        `LockNotOwnedError` when its lease or the connection of its session has ended, or it is lost."""
         token = self._live().token
         if token is None:
             raise self._error("The token is not known, because the owner was set by hand")
@@ -201,7 +201,7 @@ class LockBase(Scripts, Generic[C]):
     def remaining(self) -> float:
         """The seconds for which the lock is certainly held if nothing renews it any more; 0 when it is lost, and while the
         connection of its session has ended and another one is not bound yet. `inf` for the first second of a session
-        without a timeout. Raises `LockError` if the lock is not held."""
+        without a timeout, and for a lock whose owner was set by hand. Raises `LockError` if the lock is not held."""
         return max(0.0, self._held().claims() - time.monotonic())
 
     # Acquiring
@@ -393,7 +393,8 @@ class LockBase(Scripts, Generic[C]):
         return left
 
     def _renewing(self, hold: Hold[C], lease: int, doing: str) -> Sent:
-        """A renewal is about to be sent. Raises `LockNotOwnedError` if the lock is lost."""
+        """A renewal is about to be sent. Raises `LockNotOwnedError` if the lock is lost, and `ValueError` for a lease
+        of which nothing would be certain."""
         if 0 < lease < SHORTEST_LEASE:
             raise ValueError(f"a lease is {SHORTEST_LEASE} ms or more: of a shorter one nothing is certain")
         now = time.monotonic()

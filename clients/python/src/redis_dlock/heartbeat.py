@@ -28,9 +28,9 @@ _PART_FOR_ANSWER, _SHORTEST_LOOK, _LONGEST_LOOK = 1 / 6, 0.05, 2.0
 class Terms:
     """The terms of a watch."""
 
-    # Renews the hold; None: the watch only asks how long it lasts.
+    # Makes the commands that renew the hold; None: the watch only asks how long it lasts.
     renew: Callable[[], list[Command]] | None
-    # Binds the hold of a session to another connection.
+    # The commands that bind the hold of a session to another connection.
     bind: list[Command]
     check: list[Command]
     # The lease in seconds; None: the server's default.

@@ -1,4 +1,5 @@
-"""The settings that a caller may give, and the reasons for a refusal. Pure: reads no clock and sends nothing."""
+"""The settings that a caller may give, the reasons for a refusal, and the names of owners. Pure: reads no clock and
+sends nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def check_limit(name: str, seconds: Any) -> None:
 
 
 def check_lease(name: str, seconds: float | None) -> None:
-    """Raises `ValueError` for a lease that no server gives."""
+    """Raises `ValueError` for a lease that is too long for a server, or no number."""
     if seconds is None:
         return
     if not math.isfinite(seconds):
@@ -56,7 +57,8 @@ def check_certain(name: str, seconds: float | None) -> None:
 
 
 def check_cap(max_hold: float | None, timeout: float | None, *, binds: bool) -> None:
-    """Raises `ValueError` if the server would refuse the cap."""
+    """Raises `ValueError` for a cap that the server would refuse, or of which nothing would be certain. `binds`: the
+    hold is bound to a session."""
     if max_hold is None:
         return
     if not SHORTEST_LEASE / 1000 <= max_hold <= _LONGEST:

@@ -45,9 +45,9 @@ from . import commands
 from .commands import Command
 from .limits import STEP
 
-# After one of these it is unknown whether the command was executed.
+# The errors after which a command may have been executed: `may_be_executed` tells.
 LOST = (ConnectionError, TimeoutError, OSError)
-# A cluster's slot is moving to another node.
+# The errors of a cluster whose slot is on another node, moves there, or has no node.
 MOVING = (MovedError, AskError, TryAgainError, ClusterDownError)
 # The words of a server to a command that its demotion ends, or that a replica cannot execute.
 _DEMOTED = re.compile(r"(UNBLOCKED .*state changed|WAIT cannot be used with replica)", re.DOTALL)
@@ -74,7 +74,8 @@ CLEANING_AT_END = 2.0
 
 
 class Unreachable(Exception):
-    """No connection could be made."""
+    """No server that can grant the lock was reached: no connection could be made, it is no primary, or the slot keeps
+    moving."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -82,7 +83,7 @@ class Unreachable(Exception):
 
 
 class NotPrimary(ConnectionError):
-    """The server is no primary now. It may have executed the commands before."""
+    """The server is no primary now, or its cluster is down. It may have executed the commands before."""
 
 
 class Encoder(Protocol):
@@ -153,8 +154,9 @@ class Repeats:
 
 
 class Crowd:
-    """Counts the acquisitions that use a pool at this moment. They take at most half of it, so that a burst of them
-    leaves connections to the rest of the program. One that finds no room waits on its own connection from the start."""
+    """Counts the acquisitions that use a pool at this moment. They take at most half of it, or its only connection, so
+    that a burst of them leaves connections to the rest of the program. One that finds no room waits on its own
+    connection from the start."""
 
     # Sets, because one step adds to them or removes from them: no lock is needed that an interrupt could leave locked.
     # The sets are weak, because nothing removes an acquisition that an interrupt ends between `__enter__` and the block.
@@ -194,7 +196,7 @@ def check_client(client: Any, *, asyncio: bool) -> None:
 
 
 def encoder(client: Any) -> Encoder:
-    """Returns the client's encoder; that of asyncio clients is in their pool."""
+    """Returns the client's encoder, or that of its pool if it has none."""
     owner = client if hasattr(client, "get_encoder") else client.connection_pool
     found: Encoder = owner.get_encoder()
     return found
@@ -207,7 +209,7 @@ def policy(client: Any, otherwise: type[Any]) -> Any:
 
 
 def in_cluster(client: Any) -> bool:
-    """Returns whether each key has a node of its own."""
+    """Returns whether it is the client of a cluster, in which the key tells the node."""
     return not hasattr(client, "connection_pool")
 
 
@@ -217,8 +219,8 @@ def servers_of(client: Any) -> Any:
 
 
 def refresh(cluster: Any, doubtful: str) -> Any:
-    """Asks where the slots are, and a server that may hang only if no other one answers. In asyncio: returns the
-    work that does it."""
+    """Asks the nodes where the slots are, `doubtful` last, because it may hang. In asyncio: returns the work that does
+    so."""
     nodes = cluster.nodes_manager
     if "last_failed_node_name" in inspect.signature(nodes.initialize).parameters:
         return nodes.initialize(last_failed_node_name=doubtful)
@@ -384,7 +386,7 @@ def address(connection: Any) -> object:
 
 
 def pool_is_full(error: Exception) -> bool:
-    """Returns whether the pool has no connection left. redis-py 6 has no error of its own for that."""
+    """Returns whether the pool has no connection left. The pools of redis-py 6.0 raise a plain `ConnectionError`."""
     return isinstance(error, MaxConnectionsError) or str(error) == "Too many connections"
 
 

@@ -109,9 +109,10 @@ class DLock(Held, Lock):
     @property
     def lost(self) -> threading.Event:
         """Set when the lock that is held is lost, or must be assumed lost: its lease has passed since the last renewal
-        that the server confirmed, the connection of its session has ended, or the server has no such hold. It stays
-        unset after a release. All locks of a client with a lease are watched by one thread, on one connection; a session has
-        both of its own. Raises `LockError` if the lock is not held.
+        that the server confirmed, or the server has no such hold, for example because the connection of its session has
+        ended. It stays unset after a release. One thread watches all locks of a client with a lease, on one connection;
+        in a cluster there is one of each for each node. With `replicas`, or if it is bound to its connection, a lock
+        has both of its own. Raises `LockError` if the lock is not held.
         """
         return self._watch(self._held()).lost
 

@@ -74,15 +74,15 @@ class Session(SessionBase):
     def close(self) -> None:
         """Ends it, and frees all of its locks with one command. A lock that was still held is lost.
 
-        Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second. The server frees the
-        locks within `timeout` seconds then.
+        Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second. The server
+        then frees the locks `timeout` seconds after the last heartbeat, or after `dlock.session-grace` more.
         """
         if not self._mark_closed():
             return
         ends = time.monotonic() + TRY
         if not sys.is_finalizing():
             self._wake()
-            # No command of a heartbeat comes after the end.
+            # Waits a second at most for a heartbeat under way, so that none of its commands comes after the end.
             self._thread.join(TRY)
         self._lose_some(list(self._bindings), "its session was closed")
         self._repeat(lambda: self._exchange([self._close_command()], ends + LATE), ends)
@@ -90,7 +90,8 @@ class Session(SessionBase):
     @property
     def lost(self) -> threading.Event:
         """Set when the session is lost, or must be assumed lost: for its timeout, no heartbeat was confirmed. All of
-        its locks are lost with it, and it cannot be opened again. It stays unset when the session is closed."""
+        its locks are lost with it, and it cannot be opened again. It stays unset when the session is closed, and always
+        in a cluster: use the `lost` of each lock there."""
         event: threading.Event = self._loss()
         return event
 

@@ -106,7 +106,7 @@ class Talk:
         return replies
 
     def leave(self) -> None:
-        """Leaves a server that is no primary: whoever has the connection next makes it again."""
+        """Leaves a server that is no primary: the next user of the connection connects again."""
         self.connection.disconnect()
 
     def done(self) -> None:

@@ -1,4 +1,4 @@
-//! The graph of waiters, the log, and each change of a holder.
+//! `dlock info`, `ls`, `watch`, `graph`, `log` and `metrics` on real servers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -122,7 +122,7 @@ fn watch_prints_each_change_of_the_holder() {
     assert_eq!(next(&mut output)["holders"][0]["owner"], "bob");
     client.int("DEL leader");
     assert_eq!(next(&mut output)["state"], "free");
-    // The server reports no end of a lease that nobody waits for.
+    // The end of a lease that nobody waits for shows when the server removes the key, or its TTL has passed.
     client.int("DLOCK.ACQUIRE leader carol PX 100");
     assert_eq!(next(&mut output)["holders"][0]["owner"], "carol");
     assert_eq!(next(&mut output)["state"], "free");

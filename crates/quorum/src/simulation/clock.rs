@@ -1,4 +1,4 @@
-//! Clocks that run a little fast or slow, and may be set. Real time is µs since the beginning of the run.
+//! Clocks that run a little fast or slow; those of servers may be set. Real time is µs since the beginning of the run.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! Real servers, a client that shows replies exactly, and waits for conditions.
 //!
-//! `DLOCK_SERVER` is the server's program (default: `redis-server` on the path), `DLOCK_MODULE` the module, and
-//! `DLOCK_MODULE_HOOKS` its debug build with the hooks for tests.
+//! `DLOCK_SERVER` is the server's program (default: `redis-server` on the path), `DLOCK_MODULE` the module (default:
+//! `target/release/libdlock.so`), and `DLOCK_MODULE_HOOKS` its debug build with the hooks for tests (default:
+//! `target/debug/libdlock.so`).
 
 pub mod aof;
 #[cfg(feature = "certificates")]

@@ -1,5 +1,5 @@
-//! The history as others can check it: a line of JSON for each grant and for both ends of each time in which a hold was
-//! certainly in force. `docs/chaos.md` says what the fields mean.
+//! The history as others can check it: a line of JSON for the first grant of each hold, and for both ends of each time
+//! in which a hold was certainly in force. `docs/chaos.md` says what the fields mean.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ pub fn lines(record: &Record) -> String {
     for grant in &grants {
         let Hold { token, key, owner, mode } = &grant.hold;
         let mode = named(*mode, grant.limit);
-        // An owner that enters again keeps its token. Its entries are left out: it may have released some of them.
+        // An owner that enters again keeps its token. Re-entries are left out: some of them may have been released.
         if !known.insert((*token, key, mode)) {
             continue;
         }

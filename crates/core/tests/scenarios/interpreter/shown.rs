@@ -1,4 +1,4 @@
-//! The output of a scenario: locks, answers to waiters, and what is sent.
+//! The output of a scenario: locks, answers to waiters, events, the log, and the effects that replicas get.
 
 use dlock_core::engine::{
     Answer, Detail, Event, Grant, Inspection, LogEntry, Output, ShownHold, ShownSession, ShownWaiter, SlotAnswer,
@@ -134,7 +134,7 @@ impl Interpreter {
         said
     }
 
-    /// Replays the changes of the primary on the replica, and checks that it has the same locks.
+    /// Replays the changes of the primary on the replica, and checks that it has the holds of each lock of the primary.
     pub(super) fn replicate(&mut self) {
         let stream = self.space.take_stream();
         for (key, what) in &stream {
