@@ -6,7 +6,7 @@ redis = Redis.new(**address)
 redis.call("DLOCK.ACQUIRE", "recipe:wait", "alice", "PX", 200) # her lease ends in a moment
 
 # The client gives up a read after 5 seconds (redis-rb 5: 1 second) unless told otherwise, and sends the command again.
-line = Redis.new(**address, read_timeout: 0)
+line = Redis.new(**address, read_timeout: 70)
 token = line.call("DLOCK.ACQUIRE", "recipe:wait", "bob", "PX", 30_000, "BLOCK", 60_000, "REQUEST", "1")
 line.close
 
