@@ -171,7 +171,7 @@ pub enum Replication {
 #[must_use = "a lock that was opened is closed"]
 pub struct OpenLock<K: OpenKey> {
     key: K,
-    /// The index of its key among those of the running command; `None` if it is none of them.
+    /// The index of its key among those of the running command; `None` if the key is not among them.
     pub own: Option<usize>,
     /// The lock, while there is no key to keep it in.
     fresh: Option<Box<Lock>>,
