@@ -25,11 +25,11 @@ module OnServer
   Always = Class.new(Array) { def empty? = true }
 
   # A relay to the server that loses the reply to the next command with this word, and closes the connection or sends
-  # the reply `instead`. If `instead` is an error, the server does not get the command. Yields the relay's URL, and
-  # the list `lost`, which gets an entry for each lost reply.
-  def losing(word, lost = [], instead: nil)
+  # the reply `instead`. With `refused`, the server does not get the command. Yields the relay's URL, and the list
+  # `lost`, which gets an entry for each lost reply.
+  def losing(word, lost = [], instead: nil, refused: false)
     TCPServer.open("127.0.0.1", 0) do |listening|
-      serving = Thread.new { loop { relay(listening.accept, TCPSocket.new(HOST, PORT), word, lost, instead) } }
+      serving = Thread.new { loop { relay(listening.accept, TCPSocket.new(HOST, PORT), word, lost, instead, refused) } }
       yield "redis://127.0.0.1:#{listening.addr[1]}", lost
     ensure
       serving.kill
@@ -41,13 +41,13 @@ module OnServer
     server.readpartial(65_536)
   end
 
-  def relay(client, server, word, lost, instead)
+  def relay(client, server, word, lost, instead, refused)
     Thread.new do
       loop do
         IO.select([client, server]).first.each do |from|
           text = from.readpartial(65_536)
           if from == client && lost.empty? && text.include?(word)
-            lost << (instead&.start_with?("-") ? instead : executed(server, text))
+            lost << (refused ? instead : executed(server, text))
             raise EOFError unless instead
 
             next client.write(instead)

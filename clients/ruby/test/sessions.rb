@@ -195,7 +195,7 @@ class SessionsTest < Minitest::Test
   end
 
   def test_a_refused_release_is_sent_again
-    losing("DLOCK.RELEASE", instead: "-READONLY for a while\r\n") do |url,|
+    losing("DLOCK.RELEASE", instead: "-READONLY for a while\r\n", refused: true) do |url,|
       locks = Dlock.new(url)
       locks.session(timeout: 3) do |session|
         session.owe([["DLOCK.RELEASE", key, locks.lock(key, lease: 600, session: session).owner, "ALL"]])
