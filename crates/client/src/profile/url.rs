@@ -90,7 +90,7 @@ impl Url {
 impl<'a> Parts<'a> {
     fn of(rest: &'a str) -> Result<Self, String> {
         if rest.contains('#') {
-            return Err("a URL has no # (in a password it is %23; #insecure of other clients does not exist: certificates are always checked)".into());
+            return Err("a URL has no # (in a password, # is %23); #insecure is refused, too".into());
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
