@@ -18,7 +18,7 @@ from .errors import DeadlockError, attach, logger
 from .heartbeat import Terms
 from .holds import Hold, PerTask, PerThread, Shared, SharedValidity, thread
 from .limits import Limits
-from .options import SHORTEST_LEASE, check_cap, check_certain, check_label, check_lease, check_limit, check_names, check_seconds
+from .options import SHORTEST_LEASE, check_cap, check_certain, check_label, check_limit, check_names, check_seconds
 from .scripts import Scripts
 from .session import SessionBase
 from .validity import MARGIN, Sent
@@ -111,7 +111,7 @@ class LockBase(Scripts, Generic[C]):
         if auto_renewal and not timeout and named is None:
             raise ValueError("auto_renewal needs a timeout: without one, the server renews the lock")
         check_certain("timeout", timeout)
-        check_lease("at_least", at_least)
+        check_certain("at_least", at_least)
         check_limit("blocking_timeout", blocking_timeout)
         check_seconds(replicas_timeout=replicas_timeout, wait_slice=wait_slice)
         check_label(label)
