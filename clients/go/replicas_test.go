@@ -9,7 +9,8 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// The server is silent while the client waits for replicas. The commands of that time arrive when the repeat has the lock.
+// The proxy withholds a connection from its WAIT on, so that the client repeats its request on another one. What was
+// withheld arrives when the repeat has the lock.
 func TestARepeatAfterASilenceOfReplicasKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	const lease, longer = 20 * time.Second, time.Minute
@@ -18,7 +19,7 @@ func TestARepeatAfterASilenceOfReplicasKeepsTheLock(t *testing.T) {
 	eventually(t, "the replica is in sync", func() bool { return replica.info("replication", "master_link_status") == "up" })
 	p := startProxy(t, s.address())
 	client, o := newClient(t, p.address()), newOther(s)
-	for _, waits := range []bool{false, true} {
+	for _, waits := range []bool{false, true} { // whether the lock is held at first
 		if waits {
 			o.holds()
 			go func() {
@@ -32,11 +33,11 @@ func TestARepeatAfterASilenceOfReplicasKeepsTheLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		arrive()
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // the server executes what has arrived
 		var left int64
 		fmt.Sscanf(s.call("DLOCK.CHECK", "job", fmt.Sprint(lock.Token())), ":%d", &left)
 		if sure := lock.Remaining(); left == 0 || sure > time.Duration(left)*time.Millisecond {
-			t.Fatalf("waits: %v: for certain %v, on the server %d ms", waits, sure, left)
+			t.Fatalf("waits: %v: %v is left for the client, %d ms on the server", waits, sure, left)
 		}
 		release(t, lock)
 	}

@@ -13,7 +13,7 @@ type target struct {
 	keys []string
 	// The words of the acquiring command before the owner, and after it.
 	before, after command
-	// How a release names the entries of one acquisition.
+	// The words of a release that name the entries of one acquisition. Empty: the one entry that it has.
 	entries command
 }
 
@@ -44,13 +44,13 @@ func (t target) acquire(owner string, options ...string) command {
 	return append(append(words, t.after...), options...)
 }
 
-// release returns a command for each key.
+// release returns the commands that release one acquisition, one for each key.
 func (t target) release(owner string, token int64) []command {
 	words := append(append(command{}, t.entries...), "TOKEN", strconv.FormatInt(token, 10))
 	return t.each("DLOCK.RELEASE", owner, words...)
 }
 
-// releaseAll returns what releases everything of an owner of whom nothing else is known.
+// releaseAll returns the commands that release all holds of an owner, when their token is not known.
 func (t target) releaseAll(owner string) []command {
 	return t.each("DLOCK.RELEASE", owner, "ALL")
 }
@@ -60,7 +60,7 @@ func (t target) renew(owner string, token int64, lease time.Duration, more ...st
 	return t.each("DLOCK.RENEW", owner, words...)
 }
 
-// look returns what asks how much is left of a hold.
+// look returns the commands that ask how much time is left of a hold.
 func (t target) look(token int64) []command {
 	commands := make([]command, len(t.keys))
 	for i, key := range t.keys {
@@ -69,7 +69,7 @@ func (t target) look(token int64) []command {
 	return commands
 }
 
-// leastOf returns the shortest time that the replies to `look` say is left. False: a hold is not there.
+// leastOf returns the shortest time in the replies to `look`. False: a hold does not exist.
 func leastOf(replies []any) (time.Duration, bool) {
 	left := longestLease
 	for _, reply := range replies {

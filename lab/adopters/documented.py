@@ -58,19 +58,23 @@ ERRORS: dict[str, dict[str, str]] = {
 ERRORS["asyncio"] = ERRORS["python"]
 
 
-# The packages log releases that fail behind another error.
+# What a package logs about a release that failed, when it does not raise that failure.
 LOGGED = {"python": re.compile(r"The release of .+ failed: .+|.+ was not released: .+")}
 LOGGED["asyncio"] = LOGGED["python"]
 
 
 def odd(program: str, written: str) -> list[str]:
-    """Returns the lines on stderr of a program that its package does not log."""
+    """Returns the lines of a program's stderr that are not from the log of its package."""
     logged = LOGGED.get(program.split()[0])
     return [line for line in written.splitlines() if line and not (logged and logged.fullmatch(line))]
 
 
 def meaning(program: str, kind: str, inside: bool) -> str | None:
-    """Returns what an error tells; None: it is not documented. Inside, a refusal means that the lock is lost."""
+    """Returns what an error tells; None: it is not documented.
+
+    `inside`: the program had the lock. A refusal then means that the lock is lost.
+    """
+    # The program's own error: its work stops, because the lock is lost.
     if kind == "abandoned":
         return kind if inside else None
     told = ERRORS.get(program.split()[0], {}).get(kind)

@@ -1,5 +1,5 @@
 'use strict';
-/** A named session: one heartbeat for all locks of a program, on each server that has some of them. */
+/** A named session of a program. A `Heart` keeps it alive on one server; in a cluster, on each node that has locks. */
 
 const { randomUUID } = require('node:crypto');
 
@@ -15,11 +15,12 @@ const { Bound, pause, unlessAborted } = require('./time.js');
  */
 
 /**
- * The lease of each lock is at least this many times the session's timeout. The server renews it when a third has
- * passed, so a hold that lost its session outlives the program's belief in it.
+ * The lease of each lock is at least this many times the session's timeout. The server renews a lease when a third of
+ * it has passed, so a hold whose session is lost lasts for two more timeouts. The program believes in it for one at
+ * most.
  */
 const LEASES = 3;
-/** The shortest and the longest timeout on the server, in ms. */
+/** The shortest and the longest timeout that the server takes, in ms. */
 const SHORTEST = 300;
 const LONGEST = 3_600_000;
 
@@ -29,16 +30,17 @@ class Session {
   #timeout;
   #id = randomUUID();
   #lost = new AbortController();
-  /** Why it is not open. @type {string | undefined} */
+  /** Why the session is not open. @type {string | undefined} */
   #notOpen = NEW;
-  /** @type {unknown} */
+  /** Why the last heartbeat failed before the session was lost. @type {unknown} */
   #failure;
+  /** What all hearts share: see `Body` in heart.js. */
   #body;
   /** The hearts that are open. Without a cluster: one, as long as the session is open. @type {Set<Heart>} */
   #hearts = new Set();
   /** The hearts for new locks, by the name of the node. @type {Map<string, Heart>} */
   #nodes = new Map();
-  /** The hearts that are being opened. @type {Map<string, Promise<Heart>>} */
+  /** The hearts that are being opened, by the name of the node. @type {Map<string, Promise<Heart>>} */
   #opening = new Map();
 
   /**
@@ -80,6 +82,7 @@ class Session {
   async open() {
     if (this.#notOpen !== NEW) throw new Error(`a session is opened once: ${this.#notOpen ?? 'it is open'}`);
     if (this.#body.client.isClosed()) throw new Error('the client is closed: connect it before you open a session');
+    // In a cluster, the id chooses the first node, as if it were a key.
     await this.#begin(this.#body.client.node(this.#id), this.#id);
     this.#notOpen = undefined;
     return this;
@@ -109,19 +112,23 @@ class Session {
     return this.#given === client;
   }
 
-  /** Throws if it is not open. */
+  /** Throws if the session is not open. */
   check() {
     const why = this.#reason();
     if (why !== undefined) throw new Error(`the session is not open: ${why}`, { cause: this.#failure });
   }
 
-  /** @param {number} lease of a lock */
+  /**
+   * Lengthens the lease of a lock if it is too short for the session.
+   *
+   * @param {number} lease
+   */
   leaseOf(lease) {
     return Math.max(lease, LEASES * this.#timeout);
   }
 
   /**
-   * The heart on the server that has a key. If there is none, tries to open it until the bound ends.
+   * The heart on the server that has a key. If there is none, tries to open one until the bound ends.
    *
    * @param {string} key
    * @param {Bound} bound
@@ -145,8 +152,9 @@ class Session {
   }
 
   /**
-   * The server that has the key does not know the session. Either it was restarted or replaced, and the next heartbeat
-   * opens the session again, or the key is on another node than was known.
+   * Waits for the next heartbeat, after the server that has the key has said that it does not know the session. If that
+   * server was restarted or replaced, the heartbeat opens the session again. Otherwise, the key has moved to another
+   * node of the cluster, and `at` opens a heart there.
    *
    * @param {Heart} heart
    * @param {string} key
@@ -162,6 +170,7 @@ class Session {
 
   // The hearts of the session
 
+  /** Why the session is not open. Outside a cluster, a heart that is late counts before its timer has noticed. */
   #reason() {
     if (this.#notOpen !== undefined || this.#body.inCluster) return this.#notOpen;
     return [...this.#hearts][0]?.reason;
@@ -183,7 +192,7 @@ class Session {
     }
     if (this.#notOpen === CLOSED) {
       await heart.close();
-      this.check();
+      this.check(); // throws
     }
     this.#hearts.add(heart);
     this.#nodes.set(node, heart);
@@ -193,7 +202,7 @@ class Session {
   /**
    * Binds a hold on the node that has its key now.
    *
-   * @param {Heart} heart that does not know it
+   * @param {Heart} heart whose session that node does not know
    * @param {Binding} binding
    */
   async #move(heart, binding) {
@@ -208,7 +217,7 @@ class Session {
       binding.heart = next;
       next.adopt(binding, certain);
     } catch {
-      // The heart tries to bind it again.
+      // The heart tries again with its next heartbeat.
     } finally {
       bound.close();
     }
@@ -217,7 +226,7 @@ class Session {
   /** @param {Heart} heart that has had no locks for a while */
   #dismiss(heart) {
     this.#forget(heart);
-    heart.close().catch(() => {}); // it ends by itself
+    heart.close().catch(() => {}); // without heartbeats, the server ends the session by itself
   }
 
   /** @param {Heart} heart */
@@ -232,7 +241,7 @@ class Session {
    */
   #loseHeart(heart, cause) {
     this.#forget(heart);
-    if (this.#hearts.size > 0) return; // other nodes of the cluster
+    if (this.#hearts.size > 0) return; // the session is open on other nodes of the cluster
     this.#notOpen = LATE;
     this.#failure = cause;
     this.#lost.abort(new LockLost(`the session ${this.#id}`, LATE, cause));

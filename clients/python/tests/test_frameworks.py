@@ -1,4 +1,6 @@
-"""Django, Celery, celery-once, RedBeat and APScheduler lock with dlock, as the README tells; without the module, they fail.
+"""Django, Celery, celery-once, RedBeat and APScheduler lock with dlock, as the README says.
+
+On a server without the module, they fail before they do their work.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from kit import address, info
 from servers import Server
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
-MODULE = "\n\n".join(
+# The file `locks.py` of the README, with all of its classes.
+LOCKS = "\n\n".join(
     block for block in re.findall(r"```py\n(.*?)```", README, flags=re.DOTALL) if "LockingRedis" in block or "Once" in block
 )
 # The programs of the README, by a word in them.
@@ -77,8 +80,8 @@ scheduler.close()
 assert not app.redbeat_redis.exists("redbeat::lock")
 """
 
-
-# A worker runs some tasks at the same time. Each returns how many of its customer run, itself included.
+# A worker gets three tasks of one customer and one of another at the same time. If no two of a customer run together,
+# each result is 1, and the sum is 4.
 CELERY = """
 import sys
 from celery.contrib.testing.worker import start_worker
@@ -91,6 +94,7 @@ with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, 
     except LockError as error:
         print(error)
 """
+# The work of a task. Returns how many tasks of the customer run, itself included, or 0 if the task has no lock.
 WORK = """
     running = client.incr(f"running:{customer}")
     import time; time.sleep(0.3)
@@ -98,7 +102,7 @@ WORK = """
     return running if current_lock().token else 0
 """
 
-# Three machines, each with a scheduler, which start the job at the same time, twice.
+# Three machines, each with a scheduler, start the job at the same time, and 6 seconds later once more.
 APSCHEDULER = """
 import datetime, sys, threading
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
@@ -124,7 +128,7 @@ for machine in machines:
 print(len(errors), "errors", *errors[:1])
 """
 
-# Five machines call the command.
+# Calls the command five times, as the crontabs of five machines would.
 COMMAND = """
 import sys
 from django.conf import settings
@@ -140,7 +144,7 @@ for _ in range(5):
 
 
 def ran(tmp_path: Path, program: str, url: str, *, may_fail: bool = False, **modules: str) -> str:
-    """Returns what a program prints to both of its outputs. `modules` are beside it."""
+    """Returns what a program prints to both of its outputs. `modules` are written to files in its folder."""
     for name, text in {**modules, "program": program}.items():
         (tmp_path / f"{name}.py").write_text(text)
     words = [sys.executable, "program.py", url]
@@ -150,7 +154,7 @@ def ran(tmp_path: Path, program: str, url: str, *, may_fail: bool = False, **mod
 
 
 def of_block(word: str, url: str, *changes: tuple[str, str]) -> str:
-    """A program of the README, with another server."""
+    """A program of the README, with another server and the changes: pairs of an old and a new text."""
     block: str = BLOCKS[word].replace("redis://127.0.0.1:6379", url).replace("Redis()", f"Redis.from_url({url!r})")
     for old, new in changes:
         assert old in block
@@ -160,13 +164,13 @@ def of_block(word: str, url: str, *changes: tuple[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[str]:
-    """A server without the module."""
+    """The URL of a server without the module."""
     with Server(module=False) as server:
         yield f"redis://127.0.0.1:{server.port}/0"
 
 
 def celery_tasks(url: str) -> str:
-    """The task of the README, which gives up after 50 retries."""
+    """The task of the README with `WORK` as its work. It gives up after 50 retries."""
     works = ("    return current_lock().token\n", WORK)
     return of_block("app.task", url, works, ('"max_retries": None', '"max_retries": 50'))
 
@@ -177,6 +181,7 @@ def test_a_celery_task_runs_alone(client: redis.Redis, tmp_path: Path) -> None:
 
 
 def test_a_job_of_apscheduler_runs_on_one_machine(client: redis.Redis, tmp_path: Path) -> None:
+    # The second time is after the end of the first period.
     jobs = of_block("BackgroundScheduler", URL, ("period=86400", "period=5"))
     printed = ran(tmp_path, APSCHEDULER, URL, jobs=jobs)
     assert printed.count("the report of today") == 2 and "0 errors" in printed, printed
@@ -185,6 +190,7 @@ def test_a_job_of_apscheduler_runs_on_one_machine(client: redis.Redis, tmp_path:
 def test_a_command_of_django_runs_on_one_machine(client: redis.Redis, tmp_path: Path) -> None:
     printed = ran(tmp_path, COMMAND, URL, cleanup=of_block("BaseCommand", URL))
     assert printed.count("cleaning up") == 1, printed
+    # The lock stays for nine tenths of an hour from the first call.
     assert 3_200_000 < client.pttl("cleanup") <= 3_240_000
 
 
@@ -196,9 +202,9 @@ def test_without_the_module_nothing_runs(plain: str, tmp_path: Path, name: str) 
         "Celery": (CELERY, {"tasks": tasks}),
         "APScheduler": (APSCHEDULER, {"jobs": of_block("BackgroundScheduler", plain)}),
         "Django": (COMMAND, {"cleanup": of_block("BaseCommand", plain)}),
-        "django-redis": (DJANGO, {"locks": MODULE}),
-        "celery-once": (ONCE, {"locks": MODULE}),
-        "RedBeat": (REDBEAT, {"locks": MODULE}),
+        "django-redis": (DJANGO, {"locks": LOCKS}),
+        "celery-once": (ONCE, {"locks": LOCKS}),
+        "RedBeat": (REDBEAT, {"locks": LOCKS}),
     }
     program, modules = programs[name]
     printed = ran(tmp_path, program, plain, may_fail=True, **modules)
@@ -208,5 +214,5 @@ def test_without_the_module_nothing_runs(plain: str, tmp_path: Path, name: str) 
 
 @pytest.mark.parametrize("program", [DJANGO, ONCE, REDBEAT], ids=["django-redis", "celery-once", "RedBeat"])
 def test_a_framework_locks_with_dlock(client: redis.Redis, tmp_path: Path, program: str) -> None:
-    assert "distrlock" in ran(tmp_path, program, URL, locks=MODULE)
+    assert "distrlock" in ran(tmp_path, program, URL, locks=LOCKS)
     assert not info(client, "job")

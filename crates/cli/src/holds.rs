@@ -6,27 +6,28 @@ use dlock_client::{Client, Error, Relay, Unanswered};
 use redis::{Cmd, Value, cmd};
 use tokio::time::{sleep, timeout};
 
-/// A connection to the server of each lock.
+/// The holds of other processes, over a connection to the server of each lock.
 pub struct Holds {
     relay: Relay,
-    /// How long to look for a server that does not answer. Zero: one try.
+    /// How long to look for a server while none answers. Zero: one try.
     outage: Duration,
 }
 
 /// The answer of a server.
 struct Answer {
     reply: Value,
-    /// The command was sent before and got no answer. The server may have executed it.
+    /// An earlier try of the command got no answer. The server may have executed it.
     is_repeat: bool,
 }
 
 /// The outcome of a renewal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
+    /// The holds end no earlier than was asked for.
     Whole,
-    /// The cap of the hold is earlier than the deadline that was asked for.
+    /// The cap of a hold is earlier than the deadline that was asked for.
     Cut,
-    /// The hold is gone.
+    /// There is no such hold.
     Not,
 }
 
@@ -35,12 +36,12 @@ impl Holds {
         Ok(Self { relay: client.relay(None)?, outage: Duration::ZERO })
     }
 
-    /// Looks for a server for this time if none answers.
+    /// Sets how long to look for a server while none answers.
     pub fn outage(self, limit: Duration) -> Self {
         Self { outage: limit, ..self }
     }
 
-    /// Renews an owner's holds, or the one with the token of `hold`. Without a lease, each keeps its own.
+    /// Renews an owner's holds, or the one with the token of `hold`. Without `lease`, each hold keeps its own lease.
     pub async fn renew(&self, hold: Hold<'_>, lease: Option<Duration>) -> Result<Renewed, Error> {
         let mut renew = hold.command("DLOCK.RENEW");
         if let Some(lease) = lease {
@@ -59,15 +60,16 @@ impl Holds {
         release.arg("ALL");
         // Without the token, a repeat could release a hold that the same owner has acquired since.
         let answer = self.ask(hold, &hold.with_token(release), hold.token.is_some()).await?;
+        // If a repeat finds no hold, the earlier try may have released it.
         Ok(answer.reply != Value::Nil || answer.is_repeat)
     }
 
-    /// Takes a hold away, and leaves a trace in the server's log. False: there was none.
+    /// Releases a hold with `BREAK`, which leaves a trace in the server's log. False: there was none.
     pub async fn take_away(&self, hold: Hold<'_>) -> Result<bool, Error> {
         let mut release = hold.command("DLOCK.RELEASE");
         release.arg("ALL").arg("BREAK");
         match self.ask(hold, &hold.with_token(release), false).await {
-            // A server that does not know the word BREAK has changed nothing.
+            // An older module does not know the word BREAK, and has changed nothing.
             Err(Error::Refused(cause)) if cause.code() == Some("ERR") && !cause.is_module_missing() => {
                 self.release(hold).await
             }
@@ -75,8 +77,8 @@ impl Holds {
         }
     }
 
-    /// Asks until a server answers or the outage has lasted too long. A command that may have been executed is sent again
-    /// only if it is repeatable.
+    /// Asks until a server answers or the outage has lasted too long. A command that may have been executed is sent
+    /// again only if it is repeatable.
     async fn ask(&self, hold: Hold<'_>, command: &Cmd, is_repeatable: bool) -> Result<Answer, Error> {
         let began = Instant::now();
         let (mut is_repeat, mut is_told) = (false, false);
@@ -109,7 +111,7 @@ impl Holds {
             return self.relay.ask(hold.name, command, Some(PATIENCE)).await.map(|(reply, _)| reply);
         }
         let asked = self.relay.ask(hold.name, command, Some(PATIENCE.min(left)));
-        // To find the server takes time, too. This limit is for both.
+        // This limit is also for the time that it takes to find the server.
         match timeout(left + ANSWER, asked).await {
             Ok(answer) => answer.map(|(reply, _)| reply),
             Err(_) => Err(Unanswered::Unknown(format!("no reply within {:?}", self.outage).into())),

@@ -45,22 +45,23 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
-    // All code runs on one thread: the command's parent-death signal is bound to the thread that starts it.
+    // All code runs on one thread: the command of `dlock run` gets a signal when the thread that started it ends.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return ExitCode::from(fail(exit::UNAVAILABLE, &error.to_string())),
     };
     let code = runtime.block_on(dispatch(cli));
-    // Tasks that still run in the background are dropped.
+    // Nobody waits for tasks that still run in the background.
     runtime.shutdown_background();
     ExitCode::from(output::finish(code))
 }
 
-/// Does the duties of a container's first process, reaping orphans and ending by signals, unless the subcommand does.
+/// Does the duties of a container's first process, to reap orphans and to end by signals, as far as the subcommand does
+/// not do them itself.
 fn act_as_first_process(command: &Command) -> std::io::Result<()> {
     match command {
         Command::Run(_) | Command::Acquire(_) => Ok(()),
-        // The agent, the server and a hand-over have their own way to end by a signal.
+        // These have their own way to end by a signal.
         Command::Agent(_) | Command::Failover(_) | Command::Serve(_) => signals::reap_in_background(),
         _ => signals::reap_in_background().and_then(|()| signals::end_as_first_process()),
     }

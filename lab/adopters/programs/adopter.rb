@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# A program that uses the gem as its README says (../README.md): ruby -I clients/ruby/lib adopter.rb ROLE NAME
+# A program that uses the gem as the gem's README says: ruby -I clients/ruby/lib adopter.rb ROLE NAME
+# ../README.md describes the roles, the environment and the lines that it writes.
 
 require "json"
 require "redis"
@@ -25,15 +26,15 @@ def unix = Process.clock_gettime(Process::CLOCK_REALTIME, :millisecond)
 
 def stopping? = STOPPING.any?
 
-# Sleeps, unless the input closes.
+# Sleeps until the time is over or the input closes.
 def rest(seconds) = RESTING.synchronize { STOPPED.wait(RESTING, seconds) unless stopping? }
 
-# Writes a line for the run.
+# Writes a line about an acquisition, for the run that judges it.
 def tell(event, number, at = [micros, micros], **fields)
   WRITING.synchronize { $stdout.write(JSON.generate({ event: event, id: number, at: at, **fields }) << "\n") }
 end
 
-# An acquisition, whose events are written for the run that judges them (../README.md).
+# An acquisition, which writes its events. Leases and waits are in ms there; a wait of -1 has no limit.
 class Visit
   attr_reader :number, :inside
 
@@ -42,7 +43,7 @@ class Visit
     tell("asking", @number, lock: lock, lease: lease, wait: wait, **fields)
   end
 
-  # Tells what the hold says of itself, and returns whether it is held.
+  # Writes what the hold says of itself, and returns whether the lock is held.
   def holds?(event, hold, **fields)
     before = micros
     remaining = hold.remaining
@@ -77,6 +78,7 @@ end
 # A web handler: pays an order, which other programs may be asked to pay at the same time.
 def pay(locks)
   rest(rand(0.05..0.25))
+  # One of the last three orders: each half second has a new one.
   order = (unix / 500) - rand(3)
   visit = Visit.new("pay:#{order}", 3000, 1000)
   locks.lock("pay:#{order}", lease: 3, wait: 1, renew: false) do |hold|
@@ -87,7 +89,8 @@ rescue StandardError => e
   visit.error(e)
 end
 
-# Pays once. The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such rows out.
+# Pays an order once. Its file plays a database that refuses rows whose token is lower than one that it has: the file
+# takes all rows, and ../rules.py leaves those out.
 def charge(visit, hold, order)
   File.open(order, "a+") do |rows|
     rows.sync = true
@@ -112,11 +115,11 @@ rescue StandardError => e
   visit.error(e)
 end
 
-# A candidate, which leads until its term ends or it resigns.
+# A candidate, which leads until its term ends or the input closes.
 def stand(locks)
   visit = Visit.new("leader", 2000, -1)
   locks.lock("leader") do |hold|
-    # A deployment ends only the wait: a leader resigns by itself.
+    # A deployment interrupts only the wait: a leader sees it by `stopping?`.
     Thread.handle_interrupt(Deployed => :never) do
       visit.enter(hold) do
         ends = micros + rand(1_000_000..6_000_000)
@@ -149,6 +152,7 @@ def report(locks)
   rest(((4000 - (unix % 4000)) / 1000.0) + rand(0.0..0.03))
   return if stopping?
 
+  # `once` keeps the lock for nine tenths of the period.
   visit = Visit.new("report", 3600, 0)
   ran = locks.once("report", every: 4) do |hold|
     visit.enter(hold) { visit.work(hold, rand(0.1..0.5)) }
@@ -180,7 +184,7 @@ threads = Array.new(%w[web pool].include?(ROLE) ? 2 : 1) do
       rest(0.05)
     end
   rescue Deployed
-    # The deployment came after the wait.
+    # The deployment came between two acquisitions.
   end
 end
 $stdin.read

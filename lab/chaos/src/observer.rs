@@ -18,7 +18,7 @@ use crate::workload::KEYS;
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub sightings: Vec<Sighting>,
-    /// When each look ended: where there is a gap, the machine was busy, or the server silent.
+    /// When each look ended. In a gap, the machine was busy, or the server silent or replaced.
     pub looks: Vec<Micros>,
 }
 
@@ -61,7 +61,7 @@ impl Observer {
     }
 }
 
-/// Looks at the primary until another server is the primary, or it does not answer.
+/// Looks until the observation ends, another server is the primary, or this one does not answer.
 fn watch(control: &Control, is_over: &AtomicBool, seen: &mut Seen) -> Option<()> {
     let port = control.read().ok()?.port;
     let mut client = Client::connect(port).ok()?;
@@ -89,7 +89,7 @@ fn sightings(at: Micros, key: &str, info: &Info) -> impl Iterator<Item = Sightin
     holds.collect::<Vec<_>>().into_iter()
 }
 
-/// The pause between two looks. If two looks are much further apart, there is a gap.
+/// The pause between two looks. Looks that are further apart than twice this count as a gap.
 pub const BETWEEN_MS: u64 = 40;
-/// How long an answer may take. A server that is paused answers later.
+/// How long an answer may take: longer than a `CLIENT PAUSE` of the run, after which the server answers.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use super::steps::{Phase, Steps, Waited};
 use super::stop::Stop;
 use crate::failover::options::FailoverOptions;
 
-/// Hands over the slots of a primary, and returns the address of the new one.
+/// Hands the slots of a primary over to a replica, and returns the address of the new primary.
 pub async fn hand_over(
     operator: &Operator,
     node: &Node,
@@ -26,6 +26,7 @@ pub async fn hand_over(
         let (Ok(old), Ok(new)) = (info(&primary.node).await, info(&replica.node).await) else { return false };
         new.is_primary() && old.is_replica()
     };
+    // A signal does not end the wait: the nodes are handing over already.
     loop {
         match steps.until("the replica is the primary", ATTEMPT, &mut is_over).await {
             Waited::Done => return Ok(replica.address()),
@@ -43,7 +44,8 @@ pub async fn hand_over(
     }
 }
 
-/// Returns the primary and the replica to promote: the one of `--to`, or the node of the URL, or one of its replicas.
+/// Returns the primary, and the replica to promote: the server of `--to` or, without that, the node of the URL. If this
+/// node is the primary, its replica that has received most is promoted. Fails if the cluster is not well.
 async fn pair(operator: &Operator, node: &Node, options: &FailoverOptions) -> Result<(Server, Server), Stop> {
     let replica = match &options.to {
         Some((host, port)) => Server::at(operator, host, *port)?,
@@ -68,5 +70,5 @@ async fn pair(operator: &Operator, node: &Node, options: &FailoverOptions) -> Re
     Ok((primary, replica))
 }
 
-/// How long to wait for the failover. The nodes give up after 5 seconds.
+/// How long to wait for the failover. The nodes give up after 5 seconds; the rest is for their answers that say so.
 const ATTEMPT: Duration = Duration::from_secs(8);

@@ -9,7 +9,7 @@ use super::steps::{Phase, Steps, Waited};
 use super::stop::Stop;
 use crate::failover::options::FailoverOptions;
 
-/// Hands over, and returns the address of the new primary.
+/// Hands over to a replica, and returns the address of the new primary.
 pub async fn hand_over(
     operator: &Operator,
     primary: &Node,
@@ -30,6 +30,7 @@ pub async fn hand_over(
     replica.check().await?;
     steps.say(&format!("primary {}, replica {}", primary.address(), replica.address()));
     steps.caught_up(Phase::Checks, primary, std::slice::from_ref(&replica), options.timeout).await?;
+    // The server refuses a limit of 0.
     let (port, limit) = (replica.port.to_string(), options.timeout.as_millis().max(1).to_string());
     steps.send(primary, &["FAILOVER", "TO", &replica.host, &port, "TIMEOUT", &limit]).await?;
     finished(primary, &replica, options.timeout, steps).await
@@ -43,6 +44,7 @@ async fn finished(primary: &Node, replica: &Server, limit: Duration, steps: &mut
             let (Ok(old), Ok(new)) = (info(primary).await, info(&replica.node).await) else { return false };
             has_handed_over = new.is_primary() && old.follows();
             let has_given_up = old.is_primary() && old.field("master_failover_state") == "no-failover";
+            // While both are primaries, the outcome is open.
             has_handed_over || has_given_up && new.is_replica()
         };
         match steps.until("the replica is the primary", limit + SETTLE, &mut over).await {
@@ -59,5 +61,5 @@ async fn finished(primary: &Node, replica: &Server, limit: Duration, steps: &mut
     }
 }
 
-/// How long the old primary may take to follow the new one.
+/// How long the old primary may take to follow the new one, after the limit of the handover itself.
 const SETTLE: Duration = Duration::from_secs(30);

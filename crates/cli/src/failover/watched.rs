@@ -27,7 +27,7 @@ pub struct Watched {
 pub type Fields = HashMap<String, String>;
 
 /// Waits until a Sentinel names another primary, after `ordered` got the command to fail over. `None`: that Sentinel
-/// has given up, and none names another primary.
+/// has given up, and none names another primary. A dry run returns the first replica.
 pub async fn switched<'a>(watched: &'a Watched, ordered: &Node, steps: &mut Steps) -> Result<Option<&'a Server>, Stop> {
     let old = (watched.primary.host.as_str(), watched.primary.port);
     let (mut new, mut idle) = (None, 0_u32);
@@ -46,6 +46,8 @@ pub async fn switched<'a>(watched: &'a Watched, ordered: &Node, steps: &mut Step
         }
         idle > IDLE
     };
+    // Sentinel gives up after 10 seconds without an election, and after one timeout each without a replica that takes
+    // the command, and without a promotion.
     let limit = watched.failover_timeout * 2 + Duration::from_secs(10);
     let mut signals = 0;
     loop {
@@ -69,13 +71,13 @@ pub async fn switched<'a>(watched: &'a Watched, ordered: &Node, steps: &mut Step
     known.map(Some).ok_or_else(stranger)
 }
 
-/// Returns whether a Sentinel still names the old primary. `None`: it does not answer.
+/// Returns whether a Sentinel still names the old primary. `None`: the Sentinel does not answer.
 pub async fn names_the_old_one(watched: &Watched, sentinel: &Node) -> Option<bool> {
     let state: Fields = sentinel.ask(&["SENTINEL", "MASTER", &watched.name], REPLY).await.ok()?;
     Some(place(&state) == Some((&watched.primary.host, watched.primary.port)))
 }
 
-/// Waits until all Sentinels name the new primary, and the old one follows it.
+/// Waits until all Sentinels name the new primary, and the old one follows it. Returns the new primary's address.
 pub async fn settled(watched: &Watched, new: &Server, steps: &mut Steps) -> Result<String, Stop> {
     let address = new.address();
     let mut all_say_so = async || {
@@ -85,7 +87,7 @@ pub async fn settled(watched: &Watched, new: &Server, steps: &mut Steps) -> Resu
                 return false;
             }
         }
-        // The address of its primary is not compared: the old primary may know the new one by another.
+        // Which server the old primary follows is not checked: it may know the new one by another address.
         info(&watched.primary.node).await.is_ok_and(|old| old.follows())
     };
     match steps.until("all Sentinels name it, and the old primary follows it", SETTLE, &mut all_say_so).await {
@@ -111,8 +113,8 @@ pub fn field<'a>(state: &'a Fields, name: &str) -> &'a str {
     state.get(name).map_or("", String::as_str)
 }
 
-/// The number of times in a row that the Sentinel must say that no failover is in progress: for 5 seconds, since a
-/// command whose reply was lost may be executed late.
+/// How many polls in a row must find no failover in progress before the Sentinel counts as having given up. At 20 ms
+/// each they take 5 seconds: a command whose reply was lost may be executed late.
 const IDLE: u32 = 250;
 
 /// How long the Sentinels and the old primary may take to learn of the new one.

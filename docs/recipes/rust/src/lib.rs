@@ -1,1 +1,1 @@
-//! Locks with the plain `redis` client. Each file of the folder above is a program; README.md says which is which.
+//! Empty: a package needs a library or a binary beside its examples. The recipes are the examples in the folder above.

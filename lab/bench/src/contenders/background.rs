@@ -10,8 +10,8 @@ use crate::server::Server;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Background {
     Nobody,
-    /// A client holds a lock as long as its connection lives, and another one waits for that lock: a server with the
-    /// module is never quiet.
+    /// A client holds a lock as long as its connection lives, and another one waits for that lock, as on a server where
+    /// the module is in use.
     Locks,
     /// A client waits for an element of a list. No module is involved.
     List,
@@ -20,12 +20,13 @@ pub enum Background {
 impl Background {
     /// Connects these clients, which stay as long as the returned connections.
     ///
-    /// The server has the same number of keys whoever is there, and enough of them that no table of the server grows or
-    /// shrinks while a contender comes and goes: otherwise a comparison would tell of tables.
+    /// The server has the same number of keys whichever clients are there, and so many that its table does not grow or
+    /// shrink when a contender adds and removes a key: otherwise the figures would include that.
     pub fn gather(self, server: &Server) -> Result<Vec<Connection>, Error> {
         let mut first = server.connect()?;
         let spare = match self {
             Self::Nobody | Self::List => KEYS,
+            // The lock is a key, too.
             Self::Locks => KEYS - 1,
         };
         let keys = (0..spare).map(|n| {
@@ -45,12 +46,15 @@ impl Background {
             }
             Self::List => second.send(&Request::new(&[b"BLPOP", ELSEWHERE, b"0"], Expect::Nil).bytes)?,
         }
-        // Under callgrind, the server takes a while to read the command that blocks.
+        // The command that blocks has no reply, and under callgrind the server takes a while to read it.
         while first.info_number("clients", "blocked_clients")? < 1.0 {}
         Ok(vec![first, second])
     }
 }
 
+/// The key of these clients, which no contender uses.
 const ELSEWHERE: &[u8] = b"spare:elsewhere";
+/// Not close to a power of two, at which tables are resized.
 const KEYS: usize = 600;
+/// An hour in ms: longer than a measurement.
 const LEASE: &[u8] = b"3600000";

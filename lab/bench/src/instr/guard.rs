@@ -1,11 +1,11 @@
-//! Whether figures are still what they were.
+//! Whether figures are still those of the run that was kept.
 
 use crate::contenders::SET_DEL;
 use crate::ledger::Ledger;
 
-/// Returns the figures that have moved from those that were kept, in words. They are ratios to `SET NX PX` + `DEL` of
-/// the same run and mode, so that the machine and its libraries do not matter. Better figures count too, or they could
-/// be lost again unseen.
+/// Returns the figures that have moved from those that were kept, in words. Figures are compared as ratios to
+/// `SET NX PX` + `DEL` of the same run and mode, so that the machine and its libraries do not matter. Better ones are
+/// reported, too: as long as they are not kept, they could get worse again unseen.
 pub fn moved(kept: Option<&Ledger>, now: &Ledger) -> Vec<String> {
     let Some(kept) = kept else { return Vec::new() };
     now.figures()
@@ -29,6 +29,7 @@ fn ratio(ledger: &Ledger, name: &str) -> Option<f64> {
     Some(ledger.figure(name)?.median / ledger.figure(&format!("{sort}/{SET_DEL}"))?.median)
 }
 
+/// The largest part by which a ratio may differ unreported: more than counts of instructions vary by themselves.
 const MOVED_AT_MOST: f64 = 0.05;
 
 #[cfg(test)]
@@ -44,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_that_moved_over_5_per_cent_is_told_whichever_way() {
+    fn a_ratio_that_moved_over_5_per_cent_up_or_down_is_reported() {
         let kept = ledger(100.0, 150.0);
         assert_eq!(moved(Some(&kept), &ledger(200.0, 314.0)), [""; 0]);
         assert_eq!(
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_was_not_kept_is_told() {
+    fn a_new_figure_is_reported_if_others_were_kept() {
         let mut kept = Ledger::default();
         kept.note("instructions/none/set-del".into(), Figure::once(100.0));
         assert_eq!(moved(Some(&kept), &ledger(100.0, 150.0)).len(), 1);

@@ -1,5 +1,5 @@
-// Command pairs acquires and releases a lock again and again, for `make bench-packages`: PORT KIND PAIRS. It prints the
-// microseconds of the processor, and those that have passed.
+// Command pairs acquires and releases a lock again and again, for `make bench-packages`. Its arguments are PORT KIND
+// PAIRS. It prints the microseconds that the processor worked, and those that have passed.
 package main
 
 import (
@@ -38,6 +38,7 @@ func run(words []string) error {
 	if err != nil {
 		return err
 	}
+	// The first pairs are not measured: they connect and fill caches.
 	for number := range pairs / 10 {
 		if err := pair(number); err != nil {
 			return err
@@ -53,8 +54,9 @@ func run(words []string) error {
 	return nil
 }
 
-// pairOf returns a function that acquires and releases. `plain` is SET NX and a script that deletes. `lease` is a lock
-// that is not renewed, and `kept` one that is, both over go-redis; with `own-`, over the connections of the package.
+// pairOf returns a function that acquires and releases. The kind `plain` is SET NX and a script that deletes the key;
+// `lease` is a lock that is not renewed, and `kept` one that is, both over go-redis; `own-lease` and `own-kept` are the
+// same over the connections of the package.
 func pairOf(address, kind string) (func(number int) error, error) {
 	ctx := context.Background()
 	options := map[string][]dlock.Option{

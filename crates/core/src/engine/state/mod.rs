@@ -1,8 +1,9 @@
 //! The engine's memory: all state that is not in the keys. No file here opens a key or decides what happens to a lock.
 //!
-//! From the lowest level up: `waiting` has the requests that wait, `records` what is known of one lock, `due` which
-//! lock is visited next, `sessions` the locks of a session, `outbox` what the caller has to send. `Parts` has what all
-//! locks share, and the `Engine` the records as well.
+//! From the lowest level up: `waiting` has the requests that wait, `records` what is known of each lock, `due` which
+//! lock is visited next, `sessions` the locks of each session, `outbox` what the caller has to send. `Parts` has what
+//! all locks share, and the `Engine` the records as well. The other files have values that these use: ids, errors,
+//! limits, and the running command.
 
 pub(crate) mod budget;
 pub(crate) mod call;

@@ -4,9 +4,9 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Decides the next step of an acquisition, and how it ends. It sends copies of one request, of which the server
- * executes one; the grant counts from the earliest copy that may have been granted. A grant that is older than a third
- * of its lease is renewed before anybody believes in it.
+ * Decides the next step of an acquisition, and how it ends. An acquisition sends copies of one request, of which the
+ * server executes one; the grant counts from the earliest copy that may have been granted. If more than a third of the
+ * lease has passed since then, the grant is renewed before the caller gets it.
  *
  * <p>Times are those of one clock that only goes forward, in nanoseconds. The rules are those of
  * {@code tests/clients/histories}.
@@ -26,10 +26,10 @@ final class Attempt {
         FAILED
     }
 
-    /** The rest that may be left on a server. */
+    /** What the acquisition may have left on a server. */
     enum Cleanup {
         NONE,
-        /** The request waits or is granted. */
+        /** A copy of the request may wait or be granted. */
         LEAVE,
         /** The request was granted. */
         RELEASE
@@ -37,7 +37,7 @@ final class Attempt {
 
     static final class Action {
         final Step step;
-        /** The time to wait of {@link Step#WAIT} in ms, 0 without a limit. */
+        /** How long the request of {@link Step#WAIT} waits, in ms. 0: without a limit. */
         final long block;
         /** Whether the last grant is over, so that this is a new request. */
         final boolean isFresh;
@@ -61,11 +61,11 @@ final class Attempt {
         RENEWAL
     }
 
-    /** A command without an answer. */
+    /** A command that has no answer yet. */
     private static final class Command {
         final Kind kind;
         final long sent;
-        /** Whether it is of a request whose grant is over. */
+        /** Whether the command belongs to a request whose grant is over. */
         boolean isOld;
 
         Command(Kind kind, long sent) {
@@ -81,11 +81,12 @@ final class Attempt {
     private final Limits limits;
     private final long lease;
     private final Map<Integer, Command> open = new HashMap<>();
+    /** The command that the last action asks for. */
     private Kind asked = Kind.TRY;
     /** Whether a server has said that it does not grant. */
     private boolean isRefused;
     private boolean isGranted;
-    /** When the command was sent from which the lease of the grant counts. */
+    /** The time from which the lease of the grant counts: a command was sent then. */
     private long since;
     /** Whether a cap has cut the renewal that confirms the grant, and when the grant ends because of that. */
     private boolean isCapped;
@@ -101,12 +102,12 @@ final class Attempt {
         return asks(0, false);
     }
 
-    /** The command of the last action is about to be sent. */
+    /** Notes that the command of the last action is about to be sent. */
     void sends(int number, long now) {
         open.put(number, new Command(asked, now));
     }
 
-    /** Returns whether an earlier copy of the request, or of a renewal of its grant, may still be executed. */
+    /** Returns whether a copy of the request, or a renewal of its grant, has no answer and may still be executed. */
     boolean isOpen() {
         return open.values().stream().anyMatch(command -> !command.isOld);
     }
@@ -115,7 +116,7 @@ final class Attempt {
         return since;
     }
 
-    // The events. They return null if nothing follows: the answer is to a command that does not matter any more.
+    // The events. Each returns what follows. Null: nothing, because the answer does not matter any more.
 
     Action granted(int number, long now) {
         Command command = close(number);
@@ -138,7 +139,7 @@ final class Attempt {
         if (isGranted) {
             return null;
         }
-        // If a copy is open, it has taken the place of this one.
+        // If another copy is open, it has taken this copy's place in the queue: the nil is not the request's answer.
         boolean isAnswer = command.kind == Kind.WAIT && !isOpen();
         return limits.isTry() || isAnswer || !limits.isLeft(now) ? end(Step.REFUSED) : asks(now, false);
     }
@@ -160,7 +161,7 @@ final class Attempt {
         return confirmed(command, now);
     }
 
-    /** As {@link #ok}, but a cap has cut the renewal: the grant is certain only until this time. */
+    /** The renewal that confirms the grant was executed, but cut by a cap: the grant is certain until then at most. */
     Action capped(int number, long until, long now) {
         Command command = close(number);
         if (command == null) {
@@ -188,24 +189,24 @@ final class Attempt {
         return limits.isLeft(now) ? asks(now, true) : end(Step.REFUSED);
     }
 
-    /** No answer: it may still be executed. */
+    /** A command got no answer. It may still be executed. */
     Action cut(long now) {
         return isOver ? null : again(now);
     }
 
-    /** Takes the answer that it was not executed, and may be sent again. */
+    /** Takes the answer that the command was not executed, and may be sent again. */
     Action refused(int number, long now) {
         open.remove(number);
         return isOver ? null : again(now);
     }
 
-    /** Takes the answer that it was not executed, and never will be. */
+    /** Takes the answer that the command was not executed, and never will be. */
     Action failed(int number) {
         open.remove(number);
         return isOver ? null : end(Step.FAILED);
     }
 
-    /** The limit has passed. */
+    /** The time for the acquisition is over. */
     Action over(long now) {
         if (isOver) {
             return null;
@@ -220,7 +221,7 @@ final class Attempt {
         return isOver ? null : end(Step.CANCELED);
     }
 
-    /** Returns the command that is answered, or {@code null} if the answer does not matter any more. */
+    /** Notes an answer. Returns its command, or {@code null} if the answer does not matter any more. */
     private Command close(int number) {
         Command command = open.remove(number);
         return isOver || command == null || command.isOld ? null : command;
@@ -254,7 +255,7 @@ final class Attempt {
         return until() - now > 0;
     }
 
-    /** Returns until when the grant is certain. */
+    /** Returns the time until which the grant is certain. */
     long until() {
         long end = since + lease - Validity.GRAIN;
         return isCapped ? Validity.earlier(cap, end) : end;

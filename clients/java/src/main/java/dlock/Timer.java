@@ -7,10 +7,11 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * Runs tasks that never block at their times, on a thread of its own.
+ * Runs tasks at their times, on a thread of its own. A task must not block.
  *
- * <p>Most tasks are canceled before their time. A task wakes the thread only if it is due before the thread goes on by
- * itself, and one that is canceled does not wake it: the executors of the JDK are woken whenever their first task changes.
+ * <p>Most tasks are canceled before their time. So a new task wakes the thread only if it is due before the thread
+ * wakes by itself, and a canceled task leaves the thread alone. An executor of the JDK is woken by each task that
+ * becomes the first of its queue.
  */
 final class Timer {
     /** A task, until it runs or is canceled. */
@@ -18,7 +19,7 @@ final class Timer {
         private final Runnable what;
         private final long at;
         private final long number;
-        /** Whether it runs at a shutdown, too. */
+        /** Whether a shutdown runs the task at once. Other tasks are dropped. */
         private final boolean isLimit;
 
         private Task(Runnable what, long at, long number, boolean isLimit) {
@@ -28,7 +29,7 @@ final class Timer {
             this.isLimit = isLimit;
         }
 
-        /** The task does not run, unless it runs already. */
+        /** Prevents the task from running, unless it runs already. */
         void cancel() {
             lock.lock();
             try {
@@ -44,7 +45,7 @@ final class Timer {
         }
     }
 
-    /** The longest sleep. */
+    /** The longest delay, in ns. With a quarter of the range, no difference of two times overflows. */
     private static final long LONGEST = Long.MAX_VALUE / 4;
 
     private final ReentrantLock lock = new ReentrantLock();
@@ -54,23 +55,30 @@ final class Timer {
     private final TreeSet<Task> tasks = new TreeSet<>();
     private long number;
     private boolean isSleeping;
-    /** When the thread goes on by itself, while it sleeps. */
+    /** When the thread wakes by itself, while it sleeps. */
     private long wakes;
+    /** Read without the lock, too. */
     private volatile boolean isOver;
 
-    /** Starts the thread. If the system has no room for it, this fails before a command is sent that a task limits. */
+    /**
+     * Starts the thread. If the system refuses one, this fails early: before a command is sent whose wait a task must
+     * end.
+     */
     Timer(String name) {
         Thread thread = new Thread(this::run, name);
         thread.setDaemon(true);
         thread.start();
     }
 
-    /** Runs the task after this time, unless the timer is shut down by then. */
+    /** Runs the task after this time, unless it is canceled or the timer is shut down by then. */
     Task schedule(Runnable what, long nanos) {
         return schedule(what, nanos, false);
     }
 
-    /** Runs a task for which the user waits: after this time, or when the timer is shut down. */
+    /**
+     * Runs a task that ends a wait of the user: after this time, or when the timer is shut down. If the shutdown comes
+     * during this call, the task may run twice.
+     */
     Task limit(Runnable what, long nanos) {
         Task task = schedule(what, nanos, true);
         if (isOver) {
@@ -97,7 +105,7 @@ final class Timer {
         }
     }
 
-    /** Runs the tasks for which the user waits, and drops all others. */
+    /** Runs the tasks that end waits of the user at once, and drops all others. */
     void shutdown() {
         List<Task> limits = new ArrayList<>();
         lock.lock();
@@ -143,7 +151,7 @@ final class Timer {
         try {
             changed.awaitNanos(nanos);
         } catch (InterruptedException e) {
-            // Nobody may end the thread but a shutdown.
+            // An interrupt does not end the thread: only a shutdown does.
         }
     }
 }
