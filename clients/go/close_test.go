@@ -15,10 +15,12 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// The server may grant a lock to a connection whose end it has not yet seen. Not parallel: it counts goroutines.
+// A server may grant a lock to a connection whose end it has not yet seen. This test is not parallel, because it counts
+// goroutines.
 func TestAClientThatIsClosedWhileItIsUsedLeavesNothing(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	s := startServer(t)
+	// Only nothingIsLeft needs the proxy: the clients connect to the server itself.
 	way := startProxy(t, s.address())
 	options := map[string][]dlock.ClientOption{"session": nil, "no session": {dlock.WithoutSession()}}
 	for name, more := range options {
@@ -57,6 +59,7 @@ func TestAClientThatIsClosedWhileItIsUsedLeavesNothing(t *testing.T) {
 	nothingIsLeft(t, s, way, goroutines)
 }
 
+// The limits are the 3 s that a client gives its last releases, and room for a busy machine.
 func TestCloseEndsWhileTheServerHangs(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -78,15 +81,15 @@ func TestCloseEndsWhileTheServerHangs(t *testing.T) {
 	began := time.Now()
 	client.Close()
 	if took := time.Since(began); took > 4*time.Second {
-		t.Fatalf("closed after %v", took)
+		t.Fatalf("Close took %v, more than 4 s", took)
 	}
 	work.Wait()
 	if took := time.Since(began); took > 5*time.Second {
-		t.Fatalf("unlocked after %v", took)
+		t.Fatalf("the unlocks ended %v after Close began, more than 5 s", took)
 	}
 }
 
-// Nothing is wrong with the connections of a pool if a caller gives up.
+// A caller that gives up an unlock or a wait leaves the other connections of the pool usable.
 func TestACancellationClosesNoOtherConnections(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -105,12 +108,12 @@ func TestACancellationClosesNoOtherConnections(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(5*time.Millisecond, cancel)
 		if _, err := client.Lock(ctx, "job"); !errors.Is(err, context.Canceled) {
-			t.Fatalf("the error is %v", err)
+			t.Fatalf("the canceled Lock returned %v", err)
 		}
 	}
-	// Each wait that is given up costs its connection.
+	// Each of the 20 waits that are given up costs its own connection; 10 more are room for other causes.
 	if made := connections() - before; made > 30 {
-		t.Fatalf("%d connections for 20 waits", made)
+		t.Fatalf("the client made %d connections for 20 waits, more than 30", made)
 	}
 	release(t, held)
 }
@@ -138,7 +141,7 @@ func TestCloseWaitsForAnUnlock(t *testing.T) {
 		client.Close()
 		work.Wait()
 		if left := s.call("DBSIZE"); left != ":0" {
-			t.Fatalf("%s locks are left", left)
+			t.Fatalf("DBSIZE is %s: locks are left", left)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 'use strict';
 
-// A reporter for mocha that writes the results of tests as tests/suites/run reads them.
+// A reporter for mocha that writes the results of tests to DLOCK_SUITE_RESULTS, as tests/suites/run reads them.
 const { appendFileSync } = require('node:fs');
 
 module.exports = function results(runner) {

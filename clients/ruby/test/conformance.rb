@@ -6,15 +6,21 @@ require "json"
 require "redis"
 require_relative "../lib/dlock"
 
-Canceled = Class.new(Exception) # rubocop:disable Lint/InheritException -- like Timeout's
+# An Exception, as that of Timeout: no `rescue` of a StandardError catches it.
+Canceled = Class.new(Exception) # rubocop:disable Lint/InheritException
+# The entries of the locks, by the harness's names for them.
 LOCKS = {}
+# The client and the named session for each port.
 SESSIONS = {}
+# Guards the sessions, the threads of the entries, and the output.
 MUTEX = Mutex.new
+# A lock: the thread that acquires it, and the hold.
 Entry = Struct.new(:thread, :hold)
 
 def seconds(ms) = ms && ms / 1000.0
 
-# The client of a lock, and its session: all locks that are named share one.
+# Returns the client of a lock, and its session. All locks that are `named` share one client and one session per port. A
+# session that has ended is replaced.
 def client(request)
   at = { host: "127.0.0.1", port: request["port"] }
   at = { host: "locks", sentinels: [at] } if request["by"] == "sentinel"
@@ -36,6 +42,7 @@ def acquire(request, entry)
   { result: "granted", token: hold.token, slot: hold.slot }.compact
 end
 
+# Does what a request says, and returns the answer.
 def task(request, entry)
   case request["do"]
   when "acquire" then acquire(request, entry)
@@ -56,6 +63,7 @@ end
 RESULTS = { Canceled => "canceled", Dlock::NotGranted => "refused", Dlock::TooFewReplicas => "too-few-replicas",
             Dlock::Lost => "lost", Dlock::ModuleMissing => "no-module" }.freeze
 
+# Returns the result for an error. `failed`: a release or an extension without a server.
 def result(request, error)
   RESULTS.fetch(error.class) do
     next "failed" if request["do"] != "acquire"
@@ -64,6 +72,7 @@ def result(request, error)
   end
 end
 
+# Answers a request. A cancellation interrupts only the task: outside it, the answer would be lost or written in pieces.
 def serve(request, entry, begun)
   acquires = request["do"] == "acquire"
   Thread.handle_interrupt(Canceled => :never) do
@@ -79,7 +88,7 @@ def serve(request, entry, begun)
     MUTEX.synchronize { puts JSON.generate(answer.merge(id: request["id"])) }
   end
 rescue Canceled
-  nil # The answer was on its way.
+  nil # The cancellation came too late: the answer is written.
 end
 
 $stdout.sync = true
@@ -92,5 +101,6 @@ $stdin.each_line do |line|
     Thread.current.report_on_exception = false
     serve(request, entry, begun)
   end
+  # The next request may cancel this one, and needs its thread in the entry.
   begun.pop
 end

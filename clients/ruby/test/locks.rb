@@ -8,7 +8,7 @@ require "tempfile"
 require "timeout"
 require_relative "server"
 
-# The promises of docs/clients.md that the histories and the conformance suite do not play.
+# The promises of docs/clients.md that neither the histories (histories.rb) nor the conformance suite check.
 class LocksTest < Minitest::Test
   include OnServer
 
@@ -23,7 +23,7 @@ class LocksTest < Minitest::Test
     assert_empty info
   end
 
-  def test_the_exception_of_the_block_wins_and_has_that_of_the_release
+  def test_the_error_of_a_block_is_raised_and_keeps_the_error_of_the_release
     failure = assert_raises(KeyError) do
       locks.lock(key) do
         redis.del(key)
@@ -34,13 +34,13 @@ class LocksTest < Minitest::Test
     assert_raises(Dlock::Lost) { locks.lock(key) { redis.del(key) } }
   end
 
-  def test_a_block_that_is_left_releases
+  def test_a_block_that_is_left_by_break_or_throw_releases
     locks.lock(key) { break }
     catch(:out) { locks.lock(key) { throw :out } }
     assert_empty info
   end
 
-  def test_not_granted_of_another_lock_is_not_that_of_try
+  def test_try_raises_the_not_granted_of_another_lock_in_its_block
     other = locks.lock("#{key}:other")
     assert_raises(Dlock::NotGranted) { locks.try(key) { locks.lock("#{key}:other", wait: 0) } }
     other.release
@@ -74,7 +74,7 @@ class LocksTest < Minitest::Test
     free
   end
 
-  def test_extending_sets_the_lease_again
+  def test_extend_sets_the_time_left_and_raises_for_a_lost_lock
     hold = locks.lock(key, lease: 30, renew: false)
     assert_in_delta 60, hold.extend(60).remaining, 1
     assert_in_delta 2, hold.extend(2).remaining, 0.5
@@ -93,7 +93,7 @@ class LocksTest < Minitest::Test
     holds.each(&:check!).each(&:release)
   end
 
-  def test_twenty_locks_share_a_thread_until_they_are_due_and_are_all_renewed
+  def test_twenty_locks_share_a_thread_and_are_all_renewed
     before = Thread.list
     holds = Array.new(20) { |number| locks.lock("#{key}:#{number}") }
     assert_operator (Thread.list - before).size, :<=, 1
@@ -102,22 +102,23 @@ class LocksTest < Minitest::Test
     holds.each(&:check!).each(&:release)
   end
 
-  # The numbers leave room for a machine that stands still for seconds.
-  def test_locks_one_after_the_other_share_a_thread_that_ends_behind_them
+  # The thread stays for a second after the last lock. On a busy machine a lock may take longer, so that the next one
+  # starts the thread again: up to 4 starts are accepted.
+  def test_locks_one_after_the_other_share_a_thread_that_ends_afterwards
     shared = locks
-    shared.lock(key) { nil } # makes the connection
+    shared.lock(key) { nil } # Makes the connection, which takes a thread to resolve the server's name.
     begun = []
     TracePoint.new(:thread_begin) { begun << Thread.current }.enable do
       20.times do
         shared.lock(key) { nil }
-        soon("the thread has looked") { Thread.list.all? { |thread| thread == Thread.current || thread.stop? } }
+        soon("all other threads sleep") { Thread.list.all? { |thread| thread == Thread.current || thread.stop? } }
       end
     end
     assert_operator begun.size, :<, 5
-    soon("nothing is left to do") { Thread.list.none? { |thread| thread.name == "dlock-alarm" } }
+    soon("the thread of the renewals has ended") { Thread.list.none? { |thread| thread.name == "dlock-alarm" } }
   end
 
-  def test_a_loss_is_told
+  def test_a_loss_is_reported_to_on_loss_and_to_wait_lost
     told = Thread::Queue.new
     hold = locks.lock(key, lease: 0.6, on_loss: ->(lost) { told << lost })
     redis.del(key)
@@ -127,6 +128,7 @@ class LocksTest < Minitest::Test
     assert_raises(Dlock::Lost) { hold.release }
   end
 
+  # The lock is lost at the end of a lease of 0.3 s, or because its key is deleted.
   def test_a_release_of_a_lost_lock_is_an_error_even_if_its_reply_is_lost
     [0.3, 60].each do |lease|
       losing("DLOCK.RELEASE") do |url, lost|
@@ -139,6 +141,8 @@ class LocksTest < Minitest::Test
     end
   end
 
+  # The relay sends the error in place of the reply, and the repeated release gets nil. An agent without a majority may
+  # have executed the first one, so nil is no loss. A server that is loading has executed nothing, so nil is a loss.
   def test_an_agent_without_a_majority_may_have_released_the_lock
     losing("DLOCK.RELEASE", instead: "-LOADING no majority has answered\r\n") do |url, lost|
       Dlock.new(url).lock(key).release
@@ -173,7 +177,7 @@ class LocksTest < Minitest::Test
     held.values_at(0, 2).each(&:release)
   end
 
-  def test_once_in_a_period
+  def test_once_runs_a_block_once_in_a_period_even_if_it_fails
     ran = 0
     assert locks.once(key, every: 2) { ran += 1 }
     refute(locks.once(key, every: 2) { ran += 1 })
@@ -182,7 +186,7 @@ class LocksTest < Minitest::Test
     free
     assert locks.once(key, every: 60) { ran += 1 }
     assert_equal 2, ran
-    assert_in_delta 54_000, redis.pttl(key), 1000
+    assert_in_delta 54_000, redis.pttl(key), 1000 # nine tenths of `every`
   end
 
   def test_threads_share_a_client_and_are_granted_in_order
@@ -197,13 +201,13 @@ class LocksTest < Minitest::Test
     assert_equal [0, 1, 2, 3, 4], granted
   end
 
-  def test_the_owner_says_who_it_is
+  def test_the_owner_is_the_label_or_the_process_and_thread_and_a_random_number
     [[nil, /\A\S+:#{Process.pid}:\d+:\h{16}\z/], ["worker", /\Aworker:\h{16}\z/]].each do |label, form|
       locks.lock(key, owner: label) { |hold| assert_match form, hold.owner }
     end
   end
 
-  # Bytes, text of other encodings, and text that is none.
+  # Bytes that are no text, text in several encodings, text that is invalid in its encoding, and a symbol.
   NAMES = ["\xFF\xFE".b, "n\u00E4me", "\xFF", "n\u00E4me".encode("ISO-8859-1"), "n\u00E4me".encode("UTF-16LE"),
            "n\u00E4me".dup.force_encoding("UTF-7"), :"n\u00E4me"].freeze
 
@@ -220,7 +224,7 @@ class LocksTest < Minitest::Test
     end
   end
 
-  def test_several_names_may_be_in_different_encodings
+  def test_names_of_several_locks_may_differ_in_their_encodings
     several = NAMES.reject { |name| name.is_a?(Symbol) || name.encoding.dummy? }
     locks.lock_all(several) do |hold|
       assert_equal "\uFFFD\uFFFD n\u00E4me \uFFFD n\u00E4me n\u00E4me", hold.name
@@ -230,7 +234,7 @@ class LocksTest < Minitest::Test
     assert_raises(ArgumentError) { locks.lock(key, owner: "\u65E5\u672C".encode("UTF-16LE")) }
   end
 
-  def test_what_is_not_understood_is_refused
+  def test_invalid_options_and_names_are_refused
     wrong = [{ lease: 0.002 }, { lease: "1" }, { wait: -1 }, { lease: 0.2, session: true }, { owner: "" }, { mode: :other },
              { owner: "a\n" }, { owner: "x" * 48 }, { replicas: -1 }, { slots: 0 }, { renew: nil }, { lease: Float::NAN },
              { session: 1 }, { timeout: 3 }, { slots: 2, mode: :read }, { wait: Float::INFINITY }]
@@ -244,7 +248,8 @@ end
 class ProcessesTest < Minitest::Test
   include OnServer
 
-  # Runs a block in another process. Returns its number, and what it writes.
+  # Runs a block in a forked process, which sleeps afterwards. Returns the process id, and the end of a pipe from which
+  # to read what the block writes.
   def elsewhere
     read, write = IO.pipe
     pid = fork do
@@ -257,7 +262,7 @@ class ProcessesTest < Minitest::Test
     [pid, read]
   end
 
-  def ended(pid)
+  def kill(pid)
     Process.kill(:KILL, pid)
     Process.wait(pid)
   end
@@ -269,7 +274,7 @@ class ProcessesTest < Minitest::Test
     end
     child = Integer(said.gets)
     assert_equal 1, info["holders"]
-    ended(pid)
+    kill(pid)
     free
   ensure
     Process.kill(:KILL, child) if child
@@ -294,7 +299,7 @@ class ProcessesTest < Minitest::Test
     Process.kill(:KILL, Integer(daemon)) if daemon
   end
 
-  def test_a_fork_has_no_part_in_a_hold
+  def test_a_forked_process_does_not_hold_the_lock_of_its_parent
     hold = locks.lock(key, session: true)
     pid, said = elsewhere do |out|
       out.puts [hold.held?, hold.lost?, hold.remaining].inspect
@@ -302,7 +307,7 @@ class ProcessesTest < Minitest::Test
       out.puts Dlock.new(URL).try(key).inspect
     end
     assert_equal ["[false, true, 0.0]\n", "Dlock::Released\n", "nil\n"], Array.new(3) { said.gets }
-    ended(pid)
+    kill(pid)
     hold.check!
     hold.release
   end
@@ -316,14 +321,14 @@ class ProcessesTest < Minitest::Test
       child.release
     end
     assert_equal "true\n", said.gets
-    ended(pid)
+    kill(pid)
     hold.check!
     hold.release
   end
 
   Closing = Struct.new(:closed) { def close = self.closed = true }
 
-  # Makes connections that nobody uses any more.
+  # Makes connections to which no variable refers any more.
   def garbage
     sockets = Array.new(5000) { Closing.new }
     sockets.each do |socket|
@@ -335,6 +340,7 @@ class ProcessesTest < Minitest::Test
   end
 
   def test_a_fork_closes_no_connection_that_is_garbage
+    # The number of new objects varies how far the collector has swept at the fork.
     20.times do |number|
       garbage
       GC.start(immediate_sweep: false)
@@ -363,11 +369,11 @@ class ProcessesTest < Minitest::Test
   end
 end
 
-# The settings of a user's client.
+# What the gem takes from the client it is given: address, database, login, name, Sentinels, pool.
 class ProfilesTest < Minitest::Test
   include OnServer
 
-  def test_the_database_is_the_present_one
+  def test_the_database_is_the_one_that_the_client_has_selected
     client = Redis.new(host: HOST, port: PORT)
     dlock = Dlock.new(client)
     dlock.lock(key) { refute_empty info }
@@ -430,12 +436,12 @@ class ProfilesTest < Minitest::Test
   def test_a_pool_without_a_free_client_does_not_outlast_the_limit
     pool = ConnectionPool.new(size: 1, timeout: 10) { Redis.new(host: HOST, port: PORT) }
     pool.with do
-      Dlock.new(pool).lock(key, &:check!) # This thread has the client.
+      Dlock.new(pool).lock(key, &:check!) # This thread has the only client of the pool.
       Thread.new { in_time(0.3) { |limit| Dlock.new(pool).lock(key, wait: limit) } }.join
     end
   end
 
-  def test_a_client_that_is_not_understood_is_refused
+  def test_objects_that_are_no_client_of_a_primary_are_refused
     [nil, Object.new, 1, Redis.new(host: HOST, role: "slave")].each do |client|
       assert_raises(ArgumentError) { Dlock.new(client) }
     end
@@ -446,7 +452,7 @@ class ProfilesTest < Minitest::Test
   end
 
   def test_nothing_shows_the_password
-    url = URL.sub("//", "//default:confidential@") # The server takes any.
+    url = URL.sub("//", "//default:confidential@") # The server accepts any password.
     client = Dlock.new(url)
     client.session do |session|
       client.lock(key, session: session) do |hold|
@@ -465,13 +471,14 @@ class ProfilesTest < Minitest::Test
   end
 end
 
-# The reasons that errors without an answer give.
+# The reasons in the messages of errors for which no server has answered.
 class ReasonsTest < Minitest::Test
   include OnServer
 
   REASONS = ["LOADING the agent has to wait 42 s more", "READONLY You can't write against a read only replica.",
              "CLUSTERDOWN Hash slot not served", "MASTERDOWN Link with MASTER is down"].freeze
 
+  # Fails unless the error names the reason, and not the password.
   def unreachable(url, reason, **options)
     error = assert_raises(Dlock::Unreachable) { Dlock.new(url).lock(key, **options) }
     assert_includes error.message, "no server answered in time: "
@@ -488,7 +495,7 @@ class ReasonsTest < Minitest::Test
     end
   end
 
-  # On a busy machine a server needs longer to say it.
+  # Tries again with a limit four times as long, up to 30 s: on a busy machine the answer may come after a short limit.
   def told(url, reason, **options)
     unreachable(url, reason, **options)
   rescue Minitest::Assertion
@@ -496,21 +503,21 @@ class ReasonsTest < Minitest::Test
     options.values.first > 30 ? raise : retry
   end
 
-  def test_an_agent_has_a_second_to_say_why
+  def test_an_agent_may_take_a_second_to_say_why_its_servers_do_not_answer
     [{ wait: 0 }, { wait: 1.3 }, { outage: 1.3 }].map do |options|
       Thread.new do
         refusing(REASONS[0], after: 1.01) do |url|
           tries ||= 0
           unreachable(url.sub("user:confidential@", ""), REASONS[0], **options)
         rescue Minitest::Assertion
-          # A busy machine takes up the 250 ms that are left.
+          # The agent answers after 1010 ms, and the client waits for 1150 ms. A busy machine may need the rest.
           (tries += 1) < 5 ? retry : raise
         end
       end
     end.each(&:join)
   end
 
-  # The server has become a replica between the grant and WAIT.
+  # The relay answers WAIT as a server does that has become a replica after the grant: once, or always.
   def test_a_grant_whose_server_is_demoted_before_its_replicas_have_it_is_asked_for_again
     demoted = "ERR WAIT cannot be used with replica instances."
     [[[], 20, Dlock::TooFewReplicas], [Always.new, 0.5, Dlock::Unreachable]].each do |lost, wait, error|
@@ -530,8 +537,8 @@ class ReasonsTest < Minitest::Test
     end
   end
 
-  # A program that ends can start no thread either.
-  def test_without_a_thread_for_the_resolver_nobody_answers
+  # The resolver of the server's name needs a thread, which Ruby refuses while a program ends or has too many.
+  def test_without_a_thread_for_the_resolver_the_server_is_unreachable
     error = Thread.stub(:new, ->(*) { raise ThreadError, "can't alloc thread" }) do
       assert_raises(Dlock::Unreachable) { Dlock.new(URL).lock(key, wait: 0.05) }
     end
@@ -545,7 +552,7 @@ class ReasonsTest < Minitest::Test
     end
   end
 
-  def test_silence_is_the_reason_if_nothing_was_said
+  def test_silence_is_the_reason_if_the_server_answers_nothing
     refusing("LOADING", after: 60) { |url| told(url, "no answer in time", wait: 0.05) }
   end
 end

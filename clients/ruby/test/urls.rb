@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
-# Plays the table of URLs: each URL means what the table says, or is refused.
+# Plays the table tests/clients/tables/urls.txt: each URL means what the table says, or is refused.
 
 require_relative "../lib/dlock"
 
+# Returns the meaning of a URL, as the table writes it.
 def meaning(url)
   target = Dlock::Url.parse(url)
   host = target.host&.include?(":") ? "[#{target.host}]" : target.host
@@ -25,7 +26,7 @@ File.foreach(File.join(__dir__, "../../../tests/clients/tables/urls.txt"), chomp
   said = meaning(url)
   said == expected ? passed += 1 : failures << "#{line}: #{said}"
 end
-# An error does not tell the password.
+# Malformed URLs with a password that begins with s3c: the errors do not contain it.
 %w(redis://u:pa?s3cret@host redis://h?password=a&s3cret redis://u:pa?s3c=ret@h redis://u:[s3cret/x@h).each do |url|
   Dlock::Url.parse(url)
   failures << "#{url} is understood"

@@ -1,5 +1,5 @@
-//! The commands that the agent knows: what `COMMAND` says of them, and how many words they have. The core describes the
-//! commands for locks.
+//! The commands that the agent knows: what `COMMAND` says of them, and how many words they have. The descriptions of
+//! the commands for locks come from the core.
 
 use dlock_core::spec::{self, Keys, Spec};
 
@@ -9,13 +9,13 @@ use crate::resp::Reply;
 #[derive(Clone, Copy)]
 pub(crate) struct Command {
     pub name: &'static str,
-    /// The number of words with the name; negative: at least.
+    /// The number of words, which includes the name. If negative, the least number.
     arity: i64,
-    /// The places of the first and of the last key; 0: no keys.
+    /// The places of the first and of the last key among the words. 0: no keys; -1: the last word.
     keys: (i64, i64),
     flags: &'static str,
     summary: &'static str,
-    /// The description of a command for locks.
+    /// The core's description of a command for locks; `None` for the others.
     spec: Option<&'static Spec>,
 }
 
@@ -23,6 +23,7 @@ const fn command(name: &'static str, arity: i64, flags: &'static str, summary: &
     Command { name, arity, keys: (0, 0), flags, summary, spec: None }
 }
 
+/// The flags of a command that the agent can answer without its servers.
 const FAST: &str = "loading stale fast";
 
 /// The commands that are not for locks.
@@ -44,7 +45,8 @@ const OTHERS: &[Command] = &[
     command("TIME", 1, FAST, "Returns the time of this machine."),
 ];
 
-/// The commands that are passed on to servers without a quorum, besides those for locks, `EXISTS`, `INFO` and `PING`.
+/// The commands that an agent without a quorum passes on to its server, besides those for locks, `EXISTS`, `INFO` and
+/// `PING`.
 pub(crate) const PASSED: &[&str] =
     &["DEL", "PEXPIRETIME", "PTTL", "ROLE", "TIME", "TTL", "TYPE", "UNLINK", "WAIT", "WAITAOF"];
 
@@ -68,7 +70,7 @@ impl Command {
         Self { name: spec.name, arity, keys, flags, summary: spec.summary, spec: Some(spec) }
     }
 
-    /// Returns whether that many words, with the name, are a call of it.
+    /// Returns whether the command can have this number of words, which includes the name.
     pub fn takes(&self, words: usize) -> bool {
         let words = i64::try_from(words).unwrap_or(i64::MAX);
         if self.arity < 0 { words >= -self.arity } else { words == self.arity }
@@ -84,7 +86,7 @@ impl Command {
         (Reply::bulk(self.name.to_ascii_lowercase()), Reply::fields(docs))
     }
 
-    /// Returns the summary, and what a quorum does not offer.
+    /// Returns the summary, and how the command is limited over a quorum.
     fn description(&self) -> String {
         let limit = match self.name {
             "DLOCK.LOG" | "DLOCK.MACQUIRE" | "DLOCK.SACQUIRE" => " Not over a quorum.",
@@ -95,7 +97,8 @@ impl Command {
     }
 }
 
-/// Returns the name that `COMMAND INFO` has for the flag of a module's command, if it concerns clients of the agent.
+/// Returns the name that `COMMAND INFO` has for a flag of a module's command; `None` for flags that do not concern
+/// clients of the agent.
 fn flag(of_module: &'static str) -> Option<&'static str> {
     match of_module {
         "allow-loading" => Some("loading"),
@@ -105,7 +108,8 @@ fn flag(of_module: &'static str) -> Option<&'static str> {
     }
 }
 
-/// Returns what `COMMAND INFO` says of a command.
+/// Returns the entry of a command in `COMMAND INFO`. The ACL categories, tips, key specifications and subcommands are
+/// empty.
 pub(crate) fn info(name: &str, arity: i64, flags: &[&'static str], (first, last): (i64, i64)) -> Reply {
     let nothing = || Reply::Array(Vec::new());
     Reply::Array(vec![
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_for_locks_has_the_words_and_the_key_of_a_server() {
+    fn macquire_takes_at_least_four_words_and_its_first_key_is_word_2() {
         let found = find("DLOCK.MACQUIRE").unwrap();
         assert!(found.takes(4) && !found.takes(3));
         assert_eq!(found.keys, (2, 2));

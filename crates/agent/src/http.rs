@@ -1,7 +1,7 @@
 //! A page for Prometheus, over HTTP.
 //!
-//! Silent connections hold up no scrape: a connection has a second for its request, and the oldest ones without a
-//! request make room for new ones.
+//! Silent connections hold up no scrape: a connection has a second for its request. If too many have sent none, the
+//! oldest of them is closed for each new one.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-/// Serves a page at `/metrics`, forever. Making the page may take as long as `limit`.
+/// Serves a page at `/metrics`, forever. If making the page takes longer than `limit`, the client gets the status 503.
 ///
 /// Must be called inside a tokio runtime.
 pub async fn serve_metrics<P, F>(listener: TcpListener, limit: Duration, page: P)
@@ -28,7 +28,7 @@ where
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
-            // An error such as too many open files passes.
+            // Errors such as too many open files are temporary. The pause keeps the loop from spinning.
             Err(_) => {
                 sleep(Duration::from_millis(100)).await;
                 continue;
@@ -76,17 +76,17 @@ where
         stream.write_all(reply.as_bytes()).await?;
         stream.shutdown().await
     };
-    // A client that does not read is dropped.
+    // The connection of a client that does not read in time is closed.
     let _ = timeout(READING, written).await;
 }
 
-/// Makes the page, unless too many are being made.
+/// Makes the page. Returns `None` if too many pages are being made, or if this one is not made within the limit.
 async fn made<P, F>(limit: Duration, page: P, answers: &Semaphore) -> Option<String>
 where
     P: Fn() -> F,
     F: Future<Output = String>,
 {
-    let _one_of_few = answers.try_acquire().ok()?;
+    let _permit = answers.try_acquire().ok()?;
     timeout(limit, page()).await.ok()
 }
 
@@ -117,4 +117,5 @@ const READING: Duration = Duration::from_secs(5);
 const SILENT: usize = 64;
 /// How many requests are answered at the same time.
 const ANSWERS: usize = 64;
+/// How many bytes of the head of a request are read. The rest is ignored.
 const MAX_HEAD: usize = 8192;

@@ -1,4 +1,4 @@
-//! Sockets on which clients connect.
+//! The sockets on which the agent accepts clients.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -18,11 +18,12 @@ use tokio::time::sleep;
 use crate::options::{Access, Listen};
 use crate::stats::Stats;
 
-/// A listening socket. When this is dropped, the socket is closed, and the file of a Unix socket removed.
+/// A listening socket. Dropping a listener closes the socket, and removes the file of a Unix socket.
 pub(crate) struct Listener {
     socket: Arc<Socket>,
     /// The file of a Unix socket.
     path: Option<PathBuf>,
+    /// The address, as it is shown to people.
     shown: String,
 }
 
@@ -39,8 +40,8 @@ pub(crate) enum Incoming {
 
 /// The half of a client's connection on which requests come.
 pub(crate) trait ClientReader: AsyncRead + Unpin + Send {
-    /// Returns whether the client will send no more, even if bytes of it are unread. Waits while there is nothing to
-    /// read.
+    /// Returns whether the client has closed its side, even if some of its bytes are unread. Waits until it has,
+    /// or there is something to read.
     fn has_hung_up(&self) -> impl Future<Output = bool> + Send;
 }
 
@@ -57,7 +58,7 @@ impl ClientReader for unix::OwnedReadHalf {
 }
 
 impl Listener {
-    /// Opens all sockets, or none.
+    /// Opens a socket at each place. If one cannot be opened, the others are closed again.
     pub fn open_all(places: &[Listen], access: Access) -> io::Result<Vec<Self>> {
         places.iter().map(|place| Self::open(place, access).map_err(|error| at(place, &error))).collect()
     }
@@ -66,7 +67,8 @@ impl Listener {
         match place {
             Listen::Unix(path) => {
                 remove_stale(path)?;
-                // The mask sets the mode from the beginning, so that nobody else can connect before.
+                // The mask gives the file its mode when it is created: a `chmod` afterwards would let others connect
+                // before.
                 let before = umask(Mode::from_bits_truncate(!access.socket_mode & 0o777));
                 let bound = UnixListener::bind(path);
                 umask(before);
@@ -92,7 +94,7 @@ impl Listener {
         &self.shown
     }
 
-    /// Returns the port; `None` for a Unix socket.
+    /// Returns the TCP port; `None` for a Unix socket.
     pub fn port(&self) -> Option<u16> {
         match &*self.socket {
             Socket::Unix(_) => None,
@@ -100,7 +102,7 @@ impl Listener {
         }
     }
 
-    /// Accepts clients, forever.
+    /// Accepts clients and sends them to the channel, until its receiver is gone.
     pub fn accept(&self, to: Sender<Incoming>) -> impl Future<Output = ()> + Send + use<> {
         let socket = self.socket.clone();
         async move {
@@ -118,7 +120,7 @@ impl Listener {
                             return;
                         }
                     }
-                    // An error such as too many open files passes.
+                    // Errors such as too many open files are temporary. The pause keeps the loop from spinning.
                     Err(_) => sleep(Duration::from_millis(100)).await,
                 }
             }
@@ -142,7 +144,7 @@ impl Incoming {
         }
     }
 
-    /// Sends the reason, if it can be written at once, and closes the connection.
+    /// Closes the connection. The reason is sent before if the socket takes it at once.
     pub fn refuse(self, why: &[u8]) {
         let _ = match self {
             Self::Unix(stream) => stream.try_write(why),
@@ -151,7 +153,8 @@ impl Incoming {
     }
 }
 
-/// Removes the socket of an agent that was killed. A socket that a program listens on stays.
+/// Removes the file of a Unix socket on which nobody listens: an agent that was killed leaves it. A file of another
+/// kind, or a socket in use, is an error.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(file) if !file.file_type().is_socket() => {
@@ -167,11 +170,13 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Puts the place before the message of an error.
 fn at(place: &Listen, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{place}: {error}"))
 }
 
-/// Allows this number of open files, and some for the program itself, if the system lets it.
+/// Raises the limit of open files to this number and 64 for the program itself, or as far as the hard limit allows.
+/// Logs if that is too low.
 pub(crate) fn allow_files(wanted: usize, stats: &Stats) {
     let wanted = u64::try_from(wanted).unwrap_or(u64::MAX).saturating_add(64);
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };

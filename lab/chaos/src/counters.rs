@@ -1,8 +1,9 @@
 //! The resources that the locks protect: counters that refuse a lower token than the highest they have seen.
 //!
-//! Counters live in this process and are reached by TCP, a line a request: `R key token` reads, `W key token value`
-//! writes. The answer is the value, or `stale`. The token of a read counts as seen, too: so between the read and the
-//! write of one owner nobody with a lower token writes, and a value is lost only if two owners have the same token.
+//! Counters live in this process. Workers reach them by TCP, with one line for each request: `R key token` reads,
+//! `W key token value` writes. The answer is the value, or `stale`. The token of a read counts as seen, too. So nobody
+//! with a lower token writes between the read and the write of an owner, and an update is lost only if two owners have
+//! the same token.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,7 +17,7 @@ use crate::failure::{Failure, Result};
 #[derive(Clone, Default)]
 pub struct Counters(Arc<Mutex<BTreeMap<String, Counter>>>);
 
-/// A counter.
+/// The counter of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     pub value: u64,
@@ -29,7 +30,7 @@ pub struct Counter {
 }
 
 impl Counters {
-    /// Serves them on a free port until the process ends.
+    /// Serves the counters on a free port until the process ends. Returns the port.
     pub fn serve(&self) -> Result<u16> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -43,7 +44,7 @@ impl Counters {
         Ok(port)
     }
 
-    /// As they are now.
+    /// Returns a copy of all counters.
     pub fn all(&self) -> BTreeMap<String, Counter> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -61,7 +62,8 @@ impl Counters {
         Ok(())
     }
 
-    /// The value, `Some(None)` for a stale token, `None` for what is no request.
+    /// Executes a request. Returns the value of the counter, `Some(None)` if the token is stale, `None` if the line is
+    /// no request.
     fn decide(&self, request: &str) -> Option<Option<u64>> {
         let mut words = request.split(' ');
         let (what, key, token) = (words.next()?, words.next()?, words.next()?.parse().ok()?);
@@ -90,12 +92,12 @@ impl CounterClient {
         Ok(CounterClient(BufReader::new(stream)))
     }
 
-    /// The value, `None` if the token is stale.
+    /// Reads a counter. Returns the value, or `None` if the token is stale.
     pub fn read(&mut self, key: &str, token: u64) -> Result<Option<u64>> {
         self.ask(&format!("R {key} {token}\n"))
     }
 
-    /// The value written, `None` if the token is stale.
+    /// Writes a counter. Returns the value written, or `None` if the token is stale.
     pub fn write(&mut self, key: &str, token: u64, value: u64) -> Result<Option<u64>> {
         self.ask(&format!("W {key} {token} {value}\n"))
     }
@@ -121,7 +123,7 @@ mod tests {
         assert_eq!(counters.decide("R k 5"), Some(Some(0)));
         assert_eq!(counters.decide("W k 5 1"), Some(Some(1)));
         assert_eq!(counters.decide("R k 7"), Some(Some(1)));
-        assert_eq!(counters.decide("W k 5 2"), Some(None), "somebody with a higher token has read");
+        assert_eq!(counters.decide("W k 5 2"), Some(None), "a token below one that has read was not refused");
         assert_eq!(counters.decide("W k 7 2"), Some(Some(2)));
         let all = counters.all();
         assert_eq!(all["k"], Counter { value: 2, fence: 7, writes: vec![(5, 1), (7, 2)], refused: 1 });

@@ -1,6 +1,6 @@
 import dlock.DLock;
 
-/** A lock of dlock with the methods of java.util.concurrent's. */
+/** A lock of dlock with the methods of java.util.concurrent.locks.ReentrantLock that the tests call. */
 class ReentrantLock extends Owned implements Side {
     private final DLock lock;
 

@@ -1,9 +1,9 @@
 <?php
 
 /**
- * Plays Symfony's tests of stores with DlockStore, and writes the results as tests/suites/run reads them.
+ * Plays Symfony's tests of lock stores with DlockStore, and writes the results as tests/suites/run reads them.
  *
- *     php play.php DIRECTORY [TEST…]      DIRECTORY: the component's Tests
+ *     php play.php DIRECTORY [TEST…]      DIRECTORY: the folder Tests of Symfony Lock
  */
 
 declare(strict_types=1);
@@ -27,7 +27,9 @@ foreach (['ExpiringStoreTestTrait', 'SharedLockStoreTestTrait', 'BlockingStoreTe
     require "$argv[1]/Store/$file.php";
 }
 
-/** The store on the server of this number, through a connection of its own: a test forks. */
+/**
+ * Returns a store on the server of this number (0 to 2). Each store has a connection of its own, because a test forks.
+ */
 function store(int $number): DlockStore
 {
     return new DlockStore(connection($number));
@@ -41,7 +43,7 @@ function connection(int $number): \Redis
     return $redis;
 }
 
-/** Includes a test in which an older version of Symfony's own store holds the key. */
+/** One store, with the tests for Redis: in one of them an older version of Symfony's own store holds the key. */
 final class StoreTest extends AbstractRedisStoreTestCase
 {
     use SharedLockStoreTestTrait;
@@ -58,6 +60,7 @@ final class StoreTest extends AbstractRedisStoreTestCase
     }
 }
 
+/** Stores behind Symfony's CombinedStore. */
 abstract class CombinedTest extends AbstractStoreTestCase
 {
     use ExpiringStoreTestTrait;
@@ -65,7 +68,7 @@ abstract class CombinedTest extends AbstractStoreTestCase
 
     protected function getClockDelay(): int
     {
-        return 250000;
+        return 250000; // microseconds
     }
 }
 

@@ -1,7 +1,7 @@
 //! The arguments of commands, read once from left to right into values that are valid by their types.
 //!
-//! The words after the key are an iterator over bytes, so that the module can pass the server's own strings. Only
-//! owners, request ids and session ids are copied, and the beginning of a word that is in an error.
+//! The words after the key are an iterator over bytes, so that the module can pass the server's own strings. The parser
+//! copies only owners, request ids and session ids, and the beginning of a word that an error quotes.
 
 mod acquire;
 mod check;

@@ -11,12 +11,12 @@ use crate::times::growth::{GROWTHS, Growth};
 use crate::times::{WAITERS, Way};
 
 pub struct Plot {
-    /// Below `docs/benchmarks/`.
+    /// The name of the file below `docs/benchmarks/`.
     pub file: &'static str,
     pub svg: String,
 }
 
-/// Returns the plots of which there are figures.
+/// Returns the plots for which the ledger has figures.
 pub fn all(ledger: &Ledger) -> Vec<Plot> {
     let counted = [instructions(ledger), semaphores(ledger), several(ledger)];
     let timed = [pairs(ledger), hand_off(ledger), commands(ledger), readers(ledger), growth(ledger)];
@@ -37,6 +37,7 @@ fn pairs(ledger: &Ledger) -> Option<Plot> {
     (!bars.is_empty()).then(|| Plot { file: "pairs.svg", svg: bars::plot(title, subtitle, &bars) })
 }
 
+/// Returns a bar for each contender that has a figure of this sort. `value` makes the text beside the bar.
 fn pair_bars(ledger: &Ledger, sort: &str, value: fn(Figure) -> String) -> Vec<Bar> {
     let bar = |contender: Contender| {
         let figure = ledger.figure(&format!("{sort}/{}", contender.name))?;
@@ -60,6 +61,7 @@ fn commands(ledger: &Ledger) -> Option<Plot> {
     Some(Plot { file: "commands.svg", svg })
 }
 
+/// Plots figures of this sort over the number of waiters, with a line for each way to hand a lock over.
 fn by_waiters(ledger: &Ledger, sort: &str, title: &str, subtitle: &str) -> Option<String> {
     let points = |way: Way| {
         let figure = |waiters: usize| ledger.figure(&format!("{sort}/{waiters}/{}", way.name()));
@@ -74,6 +76,7 @@ fn readers(ledger: &Ledger) -> Option<Plot> {
     let title = "A read lock beside other readers";
     let titles =
         Titles { title, subtitle: "Microseconds per pair, or per renewal; less is better", below: "other readers" };
+    // The numbers of other readers that `contenders::readers` and `contenders::redisson` measure.
     let points = |name: &str| {
         let figure = |others: usize| ledger.figure(&format!("readers/{name}/{others}"));
         [1, 100, 10_000].into_iter().filter_map(|others| Some([others as f64, figure(others)?.median])).collect()
@@ -111,14 +114,15 @@ fn several(ledger: &Ledger) -> Option<Plot> {
     Some(Plot { file: "several.svg", svg: plotted(series.into(), &titles)? })
 }
 
-/// Counts of contenders whose names end with a size.
+/// Returns the instructions of one row by size. Each size is a contender of its own, whose name ends with the size. The
+/// row `own` is dlock's.
 fn sized(ledger: &Ledger, (name, label): (&str, &str), sizes: [usize; 3], own: &str) -> Series {
     let figure = |size: usize| ledger.figure(&format!("instructions/none/{name}-{size}"));
     let points = sizes.into_iter().filter_map(|size| Some([size as f64, figure(size)?.median])).collect();
     Series { label: label.to_owned(), points, is_own: name == own }
 }
 
-/// Leaves out a series without figures.
+/// Plots the series that have figures. Returns `None` if none has.
 fn plotted(mut series: Vec<Series>, titles: &Titles) -> Option<String> {
     series.retain(|series| !series.points.is_empty());
     (!series.is_empty()).then(|| lines::plot(titles, &series))

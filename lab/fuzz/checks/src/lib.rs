@@ -1,19 +1,19 @@
-//! The rules for the codec, the argument parser and the state machine, whatever the bytes.
+//! Checks of the codec, the argument parser and the state machine with any bytes.
 //!
-//! Each check takes the bytes of a fuzzer and panics if something does not hold. `lab/fuzz/targets/` has them run by
-//! libFuzzer; `tests/corpora.rs` plays the kept corpora without it.
+//! Each check takes the bytes of a fuzzer and panics if its rule does not hold. The targets in `lab/fuzz/targets/` call
+//! the checks for libFuzzer; `tests/corpora.rs` plays the corpora in `lab/fuzz/corpus/` without a fuzzer.
 //!
-//! | file | knows |
+//! | check | rule |
 //! |---|---|
-//! | `codec` | that bytes are read to an error, or to a value that stays the same if it is written and read |
-//! | `args` | that arguments are read as a second, plain parser reads them |
-//! | `machine` | that the engine and its model agree on every history |
+//! | `codec` | any bytes are read to an error, or to a value that stays the same when it is written and read again |
+//! | `args` | arguments are read as a second, plain parser reads them |
+//! | `machine` | the engine and its model (`dlock_testkit`) agree on every history |
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
-    reason = "a check that panics has found something, which is what it is for"
+    reason = "a panic is how a check reports what it found"
 )]
 
 mod args;

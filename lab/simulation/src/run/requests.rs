@@ -11,26 +11,28 @@ use crate::oracle::{note_lapsed, note_session_end};
 use crate::plan::{Command, Fate, OTHER_NODE};
 
 impl Run {
-    /// The node of the cluster that serves a key: 0 is the replicated servers.
+    /// Returns the node of the cluster that serves a key. Node 0 is the primary of the replicated servers; node 1 is
+    /// the server `OTHER_NODE`, to which the slot of a key may have moved.
     pub(super) fn node_of(&self, key: usize) -> usize {
         usize::from(self.servers.is_moved(key))
     }
 
     /// Returns the server of a node to which a client connects.
     pub(super) fn server_of(&self, client: usize, node: usize) -> usize {
-        // Some clients hear late that another server was promoted.
+        // Every third client goes on with the former primary: it hears late that another server was promoted.
         let former = self.servers.former.filter(|_| client.is_multiple_of(3));
         if node == 1 { OTHER_NODE } else { former.unwrap_or(self.servers.primary) }
     }
 
-    /// A connection to the server that serves these keys, as the client sees it.
+    /// Returns the client's connection to the server that it takes for the one of these keys, and opens a connection if
+    /// needed. Returns `None` if that server does not answer.
     pub(super) fn connection(&mut self, client: usize, keys: &[usize]) -> Option<Connection> {
         let node = self.node_of(keys[0]);
         if let Some(connection) = self.clients.all[client].connections[node] {
             if self.servers.is_writing(connection.server) {
                 return self.servers.is_serving(connection.server).then_some(connection);
             }
-            // `READONLY`: the client looks for the primary.
+            // A replica replies `READONLY`: the client closes the connection and looks for the primary.
             self.close(client, connection, true);
         }
         let server = self.server_of(client, node);
@@ -42,6 +44,7 @@ impl Run {
         Some(connection)
     }
 
+    /// Sends a command, of which `fate` says what becomes. A client that waits or is silent sends nothing.
     pub(super) fn send(&mut self, client: usize, command: &Command, fate: Fate) {
         if self.clients.all[client].waiting.is_some() || self.is_silent(client) {
             return;
@@ -69,7 +72,7 @@ impl Run {
         }
     }
 
-    /// A command that names a session names the one that the client has on this server.
+    /// Puts the client's session on this server into a command that names a session. Opens the session if needed.
     fn name_session(&mut self, client: usize, server: usize, command: &mut Command) {
         let named = match command {
             Command::Enter { how, .. } => &mut how.named,
@@ -82,7 +85,8 @@ impl Run {
         }
     }
 
-    /// A release or a renewal names one of the client's holds.
+    /// Returns the command with one of the holds that the client believes to have, if it is a release or a renewal.
+    /// `None`: the client believes to hold nothing.
     fn resolve(&self, client: usize, command: &Command) -> Option<Command> {
         let beliefs = &self.clients.all[client].beliefs;
         let pick = |hold: usize| (!beliefs.is_empty()).then(|| hold % beliefs.len());
@@ -99,7 +103,7 @@ impl Run {
                 let belief = &beliefs[pick(*hold)?];
                 let fence = if *names_token { Fence::Is(belief.token) } else { Fence::Any };
                 let (mode, lease, binds) = (Some(belief.mode), *lease, *binds);
-                // The connection and the session of a renewal are known when it is sent.
+                // These two zeros are placeholders: `execute` sets the connection, `name_session` the session.
                 let named = names_session.then_some(0);
                 Command::RenewOf(belief.key, Renewal { client: 0, owner: client, mode, lease, fence, binds, named })
             }
@@ -107,6 +111,7 @@ impl Run {
         })
     }
 
+    /// Executes a late command, if its server still knows the connection. The client does not get the reply.
     pub(super) fn arrive(&mut self, late: &Late) {
         let Late { client, connection, command } = late;
         let keys = keys_of(command);
@@ -118,6 +123,7 @@ impl Run {
         self.execute(*client, *connection, command, false);
     }
 
+    /// Executes a command on the server of a connection. `is_heard`: the client gets the reply.
     pub(super) fn execute(&mut self, client: usize, connection: Connection, command: &Command, is_heard: bool) {
         let server = connection.server;
         self.servers.set_clock(server);
@@ -167,13 +173,14 @@ impl Run {
                     self.was_renewed(server, *key, renewal, reply);
                 }
             }
-            Command::Release { .. } | Command::Renew { .. } => unreachable!("it names a hold by now"),
+            Command::Release { .. } | Command::Renew { .. } => unreachable!("`resolve` replaces these commands"),
         }
         self.end_turn(server);
     }
 
     // Connections.
 
+    /// Closes a connection on the client's side. If its server does not notice, the connection becomes a ghost.
     fn close(&mut self, client: usize, connection: Connection, is_noticed: bool) {
         for belief in self.clients.all[client]
             .beliefs

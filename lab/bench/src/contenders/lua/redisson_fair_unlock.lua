@@ -1,6 +1,7 @@
 -- KEYS: lock, queue, deadlines of the queue, channel, latch.
--- ARGV: message, lease, owner, the client's clock, publishing command, lease of the latch.
--- Only the head of the queue is told, on a channel of its own.
+-- ARGV: message, lease, owner, the client's clock in ms, publishing command, lease of the latch in ms.
+-- The latch keeps the verdict for a repeat of the same unlock. An owner whose deadline has passed leaves the queue.
+-- Only the owner at the head of the queue gets the message, on a channel of its own.
 local verdict = redis.call('get', KEYS[5])
 if verdict ~= false then
   return tonumber(verdict)

@@ -1,4 +1,5 @@
-//! The holder is a process of its own. It is killed, stopped, or cut off: when does the next one get in?
+//! The time from the end of a holder to the next grant. The holder is a process of its own, which is killed, stopped,
+//! or cut off from the network.
 
 use std::env;
 use std::process::{self, Stdio};
@@ -24,7 +25,7 @@ use crate::systems::System;
 enum End {
     Killed,
     Stopped,
-    /// Nothing leaves it any more, not even the end of its connections.
+    /// No packet of the holder reaches a server any more, not even the ends of its connections.
     Cut,
 }
 
@@ -49,10 +50,10 @@ impl End {
     }
 }
 
-/// The bond between the lock and its holder.
+/// What binds the lock to the process of its holder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tie {
-    /// The bond that all other parts measure.
+    /// What the client of the system uses in all other measurements.
     Usual,
     /// A named session of dlock.
     Named,
@@ -75,12 +76,13 @@ impl Tie {
     }
 }
 
+/// Measures each end of a holder. Only the first round measures stopped and cut holders, except with a named session.
 pub async fn run(round: &mut Round, is_first: bool) -> Result<()> {
     let has_named = matches!(round.system.0.made, Made::Dlock | Made::DlockReplica);
     for tie in [Tie::Usual, Tie::Named].into_iter().filter(|tie| *tie == Tie::Usual || has_named) {
         let prefix = if tie == Tie::Named { "holder/named-" } else { "holder/" };
         for end in End::ALL.into_iter().filter(|end| *end == End::Killed || is_first || tie == Tie::Named) {
-            // An event that has not happened in 8 s, twice the lease, counts as never.
+            // A grant that has not come within 8 s, twice the lease, counts as never. After a kill, that is a failure.
             let patience = if end == End::Killed { PATIENCE } else { Duration::from_secs(8) };
             match after(round, end, tie, patience).await? {
                 None if end == End::Killed => {
@@ -94,7 +96,7 @@ pub async fn run(round: &mut Round, is_first: bool) -> Result<()> {
     Ok(())
 }
 
-/// Seconds from the end of the holder to the next grant; None if it does not come while it is waited for.
+/// Returns the seconds from the end of the holder to the next grant; `None` if no grant comes within `patience`.
 async fn after(round: &Round, end: End, tie: Tie, patience: Duration) -> Result<Option<f64>> {
     let lock = format!("holder-{}-{}", tie.name(), end.name());
     let mut holder = start(round.system, &round.servers.addresses, &lock, tie).await?;
@@ -103,7 +105,7 @@ async fn after(round: &Round, end: End, tie: Tie, patience: Duration) -> Result<
     let waited = {
         let acquire = waiter.acquire(&lock);
         tokio::pin!(acquire);
-        // The holder ends at another time of its renewals in each round.
+        // The pause is random, so that the holder ends at a different time after a renewal in each round.
         tokio::select! {
             granted = &mut acquire => return granted.and_then(|_| failed("granted a lock that is held")),
             () = sleep(Duration::from_millis(rand::random_range(1000..2000))) => {}
@@ -118,7 +120,7 @@ async fn after(round: &Round, end: End, tie: Tie, patience: Duration) -> Result<
     if end == End::Cut && holder.try_wait()?.is_none_or(|status| !status.success()) {
         return failed("the holder could not be cut off: that takes CAP_NET_ADMIN");
     }
-    // A holder that was only stopped still has its connections.
+    // A stopped holder still has its connections, and must not run on.
     holder.kill().await?;
     let mut seconds = None;
     if let Some((time, held)) = waited {
@@ -129,6 +131,7 @@ async fn after(round: &Round, end: End, tie: Tie, patience: Duration) -> Result<
     Ok(seconds)
 }
 
+/// Starts the process of a holder. Returns when the holder has the lock.
 async fn start(system: System, addresses: &[String], lock: &str, tie: Tie) -> Result<Child> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(env::current_exe()?);
@@ -140,7 +143,7 @@ async fn start(system: System, addresses: &[String], lock: &str, tie: Tie) -> Re
     if line == HELD { Ok(holder) } else { failed("the holder did not get the lock") }
 }
 
-/// Runs the process of the holder.
+/// Acquires the lock in the process of the holder, says so on the standard output, and keeps the lock.
 pub async fn hold(system: System, addresses: &[String], lock: &str, tie: Tie) -> Result<()> {
     let mut cut = signal(SignalKind::user_defined1())?;
     let mut client = system.connect(addresses, 1).await?;
@@ -155,7 +158,8 @@ pub async fn hold(system: System, addresses: &[String], lock: &str, tie: Tie) ->
     }
 }
 
-/// Ends this process without a word to any server: a socket in repair mode closes in silence.
+/// Ends this process without a packet to any server: the kernel closes a TCP socket in repair mode silently. Repair
+/// mode needs `CAP_NET_ADMIN`. The exit code is 1 if no socket could be cut.
 fn vanish() -> Result<()> {
     let own = pidfd_open(getpid(), PidfdFlags::empty())?;
     let mut cut = 0;
@@ -167,7 +171,8 @@ fn vanish() -> Result<()> {
     process::exit(i32::from(cut == 0))
 }
 
-/// Every lease and session has ended by then, several times over.
+/// How long a grant may take after a kill: several times as long as any lease or session.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// What the process of the holder prints when it has the lock.
 const HELD: &str = "held\n";

@@ -11,17 +11,19 @@ import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 
 /**
- * The owner name of a thread, and the locks that it holds. Only this thread uses it.
+ * The owner name of a thread, and the locks that the thread holds. Only the thread itself uses this object; listeners
+ * for losses also read {@link ThreadHold#entries}.
  *
- * <p>Locks may overlap: {@code lock("a")} inside {@code lock("a", "b")}. The server grants each name to the thread once,
- * and a name stays for as long as a lock of the thread needs it.
+ * <p>Locks may overlap: {@code lock("a")} inside {@code lock("a", "b")}. The server grants each lock name to the thread
+ * once, and the thread keeps the name for as long as one of its locks needs it.
  */
 final class ThreadOwner {
     private final Supplier<String> names;
     private final Map<Key, ThreadHold> holds = new HashMap<>();
     private final List<Granted> grants = new ArrayList<>();
+    /** The owner name of the latest acquisition. */
     private String name;
-    /** Whether a request of this name may still be executed, because it was not answered. */
+    /** Whether a request with this owner name was not answered, and so may still be executed. */
     private boolean unsettled;
 
     ThreadOwner(Supplier<String> names) {
@@ -29,11 +31,12 @@ final class ThreadOwner {
     }
 
     /**
-     * Returns the owner name for an acquisition. All locks that the thread holds at a time have the same name, so that
-     * the server can find deadlocks. A thread that holds nothing gets a new name, and so does one with an unanswered
-     * request: a late copy of that request then cannot affect the new hold. The two modes of a lock share a name.
+     * Returns the owner name for an acquisition. All locks that the thread holds at a time have the same owner, so that
+     * the server can find deadlocks. A thread that holds nothing gets a new owner name, and so does one with an
+     * unanswered request: a late copy of that request then cannot affect the new hold. The read side and the write side
+     * of a lock have the same owner, so that upgrades and downgrades work.
      *
-     * @param request only names that the thread does not hold on its side
+     * @param request a request without the names that the thread already holds on the same side
      */
     String nameFor(Request request) {
         for (Granted granted : grants) {
@@ -48,16 +51,17 @@ final class ThreadOwner {
         return name;
     }
 
-    /** Records that a request of this thread was not answered. */
+    /** Records that a request of this thread was not answered: the next acquisition gets a new owner name. */
     void leaveUnsettled() {
         unsettled = true;
     }
 
+    /** Returns the lock with these names and this side as the thread has entered it, or {@code null} if it has not. */
     ThreadHold hold(Request request) {
         return holds.get(new Key(request));
     }
 
-    /** Returns the holds of this thread that have some of the names, on the same side. */
+    /** Returns the holds of this thread that have at least one of the names, on the same side. */
     List<Hold> covering(Request request) {
         List<Hold> covering = new ArrayList<>();
         for (Granted granted : grants) {
@@ -68,7 +72,7 @@ final class ThreadOwner {
         return covering;
     }
 
-    /** Returns the names of the request that no hold of this thread has. */
+    /** Returns the names of the request that no hold of this thread has on the same side. */
     List<String> missing(Request request) {
         List<String> missing = new ArrayList<>(request.names);
         for (Granted granted : grants) {
@@ -79,7 +83,11 @@ final class ThreadOwner {
         return missing;
     }
 
-    /** Enters a lock for the first time. {@code hold}: what was granted for it, or {@code null}. */
+    /**
+     * Records that the thread has entered a lock for the first time.
+     *
+     * @param hold what the server granted for it, or {@code null} if the thread already held all of the names
+     */
     ThreadHold enters(Request request, Hold hold) {
         if (hold != null) {
             grants.add(new Granted(hold, request.mode.side));
@@ -96,7 +104,10 @@ final class ThreadOwner {
         return entered;
     }
 
-    /** Leaves a lock for good. Returns the releases of what no other lock of the thread needs. */
+    /**
+     * Records that the thread has left a lock, and releases the names that no other lock of the thread needs. Returns
+     * the results of the releases.
+     */
     List<CompletableFuture<Boolean>> leaves(Request request) {
         List<CompletableFuture<Boolean>> released = new ArrayList<>();
         for (Granted part : holds.remove(new Key(request)).parts) {
@@ -111,7 +122,7 @@ final class ThreadOwner {
         return released;
     }
 
-    /** The names that the server granted the thread at once, and how many of its locks use each. */
+    /** The names that one request got from the server, and how many locks of the thread use each of them. */
     private static final class Granted {
         final Hold hold;
         final String side;
@@ -138,9 +149,10 @@ final class ThreadOwner {
         }
     }
 
-    /** A lock that the thread has entered, what it consists of, and how often it was entered. */
+    /** A lock that the thread has entered, the grants that it consists of, and how often the thread has entered it. */
     static final class ThreadHold {
         private final List<Granted> parts;
+        /** Volatile because a listener for a loss reads it in another thread. */
         volatile int entries = 1;
         /** Whether the server's count may differ from {@link #entries}, because a reply is missing. */
         boolean uncertain;
@@ -149,7 +161,7 @@ final class ThreadOwner {
             this.parts = parts;
         }
 
-        /** Returns the holds that it consists of. */
+        /** Returns the holds of this lock. */
         List<Hold> holds() {
             List<Hold> all = new ArrayList<>();
             parts.forEach(part -> all.add(part.hold));
@@ -165,24 +177,30 @@ final class ThreadOwner {
             return parts.stream().allMatch(part -> part.hold.isLive());
         }
 
-        /** Returns the greatest token: no other owner had one of the names after the last grant. */
+        /**
+         * Returns the greatest token, which is that of the last grant. Since that grant, this thread has all names of
+         * the lock, so every earlier holder of one of them has a smaller token.
+         */
         long fencingToken() {
             return parts.stream().mapToLong(part -> part.hold.fencingToken()).max().orElseThrow();
         }
 
-        /** Returns the exception that says what was lost. */
+        /** Returns an exception with the reason why a part was lost, or with {@code otherwise} if none is known. */
         LockLostException lostOr(String otherwise) {
             return parts.stream().map(part -> part.hold).filter(hold -> !hold.isLive()).findFirst()
                     .orElse(parts.get(0).hold).lostOr(otherwise);
         }
 
-        /** Returns whether the server counts the entries. It does not for several locks. */
+        /**
+         * Returns whether re-entries are sent to the server, which counts them. The server counts only the entries of a
+         * single name. If its count is uncertain, only this object counts.
+         */
         boolean isCounted() {
             return parts.size() == 1 && !uncertain && parts.get(0).hold.isOfOneName();
         }
     }
 
-    /** A lock and the side of it that is held. Exclusive and write are the same side. */
+    /** The names of a lock, and the side on which it is held. The exclusive mode and the write mode are one side. */
     private static final class Key {
         private final Set<String> names;
         private final String side;

@@ -8,7 +8,7 @@ import javax.net.ssl.SSLEngine;
 import javax.net.ssl.SSLEngineResult;
 import javax.net.ssl.SSLEngineResult.HandshakeStatus;
 
-/** Moves bytes over a socket without ever blocking, plain or in TLS. Used by one thread at a time. */
+/** Moves bytes over a non-blocking socket, plain or in TLS. One thread at a time uses a wire. */
 abstract class Wire {
     final SocketChannel channel;
 
@@ -16,19 +16,27 @@ abstract class Wire {
         this.channel = channel;
     }
 
-    /** Sends as much as the socket takes. Returns false if the socket buffer is full. */
+    /**
+     * Sends as much as the socket takes. Returns whether nothing waits for room in the socket buffer. During a TLS
+     * handshake that is true although {@code outgoing} is not empty: the rest goes out when the server's next bytes
+     * were read.
+     */
     abstract boolean write(ArrayDeque<ByteBuffer> outgoing) throws IOException;
 
     /** Reads into the empty buffer. Returns the number of bytes, 0 if none are available, -1 at the end. */
     abstract int read(ByteBuffer into) throws IOException;
 
-    /** Returns whether there may be more to read after these bytes, which did or did not fill the buffer. */
+    /**
+     * Returns whether there may be more to read after a read.
+     *
+     * @param isFull whether the read filled the buffer
+     */
     abstract boolean mayHaveMore(boolean isFull);
 
-    /** Ends the sending side, after everything was written. */
+    /** Ends the sending side. Everything must have been written. */
     abstract void finish() throws IOException;
 
-    /** Returns the size of the buffer for {@link #read}. */
+    /** Returns the size in bytes of the buffer for {@link #read}. */
     abstract int readSize();
 
     static final class Plain extends Wire {
@@ -72,9 +80,9 @@ abstract class Wire {
         private static final ByteBuffer NOTHING = ByteBuffer.allocate(0);
 
         private final SSLEngine engine;
-        /** Encrypted input, in write mode. */
+        /** Encrypted input. Ready for bytes to be put in, except inside {@link #read}. */
         private ByteBuffer received;
-        /** Encrypted output that the socket has not taken, in read mode. */
+        /** Encrypted output that the socket has not taken. Ready for bytes to be taken out, except in {@link #wrap}. */
         private final ByteBuffer unsent;
 
         Tls(SocketChannel channel, SSLEngine engine) throws IOException {
@@ -119,6 +127,7 @@ abstract class Wire {
                         }
                         break;
                     case BUFFER_UNDERFLOW:
+                        // A record that is longer than the buffer needs a larger one.
                         if (!received.hasRemaining()) {
                             received.flip();
                             received = ByteBuffer.allocate(2 * received.capacity()).put(received);
@@ -136,7 +145,7 @@ abstract class Wire {
             }
         }
 
-        /** A record that was read may be followed by another one, which the selector does not know of. */
+        /** Another record may already be in {@link #received}, where the selector does not see it. */
         @Override
         boolean mayHaveMore(boolean isFull) {
             return true;
@@ -151,9 +160,11 @@ abstract class Wire {
 
         @Override
         int readSize() {
+            // One decrypted record must fit, or `unwrap` fails with BUFFER_OVERFLOW. The 1024 bytes are a reserve.
             return engine.getSession().getApplicationBufferSize() + 1024;
         }
 
+        /** Returns whether only bytes of the server bring this wire on: the handshake needs them, or is complete. */
         private boolean waitsForInput() {
             HandshakeStatus status = engine.getHandshakeStatus();
             return status == HandshakeStatus.NEED_UNWRAP || status == HandshakeStatus.NOT_HANDSHAKING;
@@ -182,7 +193,7 @@ abstract class Wire {
             }
         }
 
-        /** Encrypts one record, unless earlier output is unsent. Returns whether it encrypted. */
+        /** Encrypts one record and sends it, unless earlier output is unsent. Returns whether it encrypted a record. */
         private boolean wrap(ByteBuffer plain) throws IOException {
             if (!flush()) {
                 return false;
@@ -200,6 +211,7 @@ abstract class Wire {
             return true;
         }
 
+        /** Sends encrypted output. Returns whether the socket has taken all of it. */
         private boolean flush() throws IOException {
             if (unsent.hasRemaining()) {
                 channel.write(unsent);
