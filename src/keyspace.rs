@@ -20,11 +20,12 @@ pub struct ServerKeys<'a, 'call> {
     other: Option<KeyName<'static>>,
     /// The name of the command's user, if the engine has asked for it.
     user_name: Option<KeyName<'static>>,
-    /// The client's user, once looked up.
+    /// The client's user, once looked up; `Some(None)` if the ACL does not know the user.
     user: Option<Option<User>>,
     /// The last `peek` or `permission` removed the key, because it had expired.
     has_removed: bool,
-    /// The server accepts writes, as it said in this call. In a cluster, that depends on the key.
+    /// The last answer of [`key::permission`] was [`Permission::Full`]. Outside a cluster, this answer holds for every
+    /// key during the call.
     accepts_writes: bool,
 }
 
@@ -45,18 +46,20 @@ impl<'a, 'call> ServerKeys<'a, 'call> {
         }
     }
 
-    /// Returns the name of the command's user, if the engine has asked for it: it does so for a request that waits.
+    /// Returns the name of the command's user, if the engine has asked for it, as it does for a request that waits.
     #[inline]
     pub fn into_user_name(self) -> Option<KeyName<'static>> {
         self.user_name
     }
 
-    /// Returns the server's string of a name: the command's own string, or a new one. Selects the database of the name.
+    /// Selects the database of a name. Returns the context, and the name as a string of the server: the command's own
+    /// string, or a new one.
     #[inline]
     fn find<'s>(&'s mut self, name: Name<'_>) -> (&'s mut Context<'call>, &'s KeyName<'s>) {
         if name.db != self.db && self.context.select_db(name.db) {
             self.db = name.db;
         }
+        // Compares addresses: the engine passes on the bytes that it got from the command.
         let is_it = |own: &&KeyName<'a>| std::ptr::eq(own.bytes(), name.key);
         let string = match self.own.iter().find(is_it) {
             Some(own) => own,
@@ -99,7 +102,7 @@ impl Keyspace for ServerKeys<'_, '_> {
     }
 
     fn permission(&mut self, name: Name<'_>) -> Permission {
-        // A running command is accepted by the server; in a cluster, only for the command's own keys.
+        // While a command runs, the server accepts writes; in a cluster, only to the command's own keys.
         let is_known = self.accepts_writes || !self.own.is_empty();
         if is_known && !self.context.flags().is_cluster() {
             self.has_removed = false;

@@ -1,4 +1,4 @@
-"""Tests of a command as `programs` shows it to a run: python test_programs.py"""
+"""Tests of `programs.Command`, through which chaos uses `dlock run`: python test_programs.py"""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from unittest import mock
 
 import programs
 
-# Runs its command, and stays when that has ended: a release may wait for its reply.
+# Stands in for `dlock run`: runs the command behind `--`, and goes on for a minute after the command has ended, as
+# `dlock run` does while its release waits for a reply. The token is 7.
 STAYS = """#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 shift
@@ -26,7 +27,7 @@ exec sleep 60 3<&-
 class Commands(unittest.IsolatedAsyncioTestCase):
     """`dlock run`."""
 
-    async def test_a_command_believes_until_it_has_ended_and_no_longer(self) -> None:
+    async def test_a_command_counts_as_the_holder_until_it_has_ended_and_no_longer(self) -> None:
         run = programs.Command()
         request: dict[str, Any] = {
             "ports": [1], "by": None, "db": 0, "name": "k", "mode": "exclusive", "lease": 3000, "wait": 0, "slots": None,
@@ -40,7 +41,7 @@ class Commands(unittest.IsolatedAsyncioTestCase):
                 granted = await run.ask(do="acquire", worker="a", **request)
         self.assertEqual((granted["result"], granted["token"], granted["lost"]), ("granted", 7, False))
         self.assertFalse((await run.ask(do="held", worker="a"))["lost"])
-        # The command reads to the end of its input.
+        # The command, `cat`, ends with its input.
         process = run._runs["a"]
         assert process.stdin is not None
         process.stdin.close()

@@ -13,7 +13,7 @@ use crate::ffi::key::{Access, Key};
 use crate::state::use_engine;
 use dlock_core::spec::{CHECK, Spec};
 
-/// Tells whether a fencing token is that of a live hold.
+/// Tells for how long a fencing token is still that of a live hold.
 pub struct Check;
 
 impl Command for Check {
@@ -27,6 +27,7 @@ impl Command for Check {
         let open = Key::open(context, &key, Access::Read)?;
         let lock = open.lock().unwrap_or(&Lock::EMPTY);
         let left = use_engine(|engine| engine.check(name, lock, open.expiry(), now, token))?;
+        // A reply needs the context, which the open key borrows.
         drop(open);
         match left {
             Some(left) => context.reply_integer(left),

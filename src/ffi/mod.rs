@@ -1,7 +1,8 @@
-//! The only unsafe code: thin, safe wrappers around what the module needs of the server.
+//! The only unsafe code: thin, safe wrappers around the functions of the server that the module needs.
 //!
-//! The folder is the ground floor: it imports nothing of the module. The module passes in the code that the server
-//! calls, as a type that implements a trait ([`command::Command`], [`blocking::Ticket`]) or at load ([`hooks::Hooks`]).
+//! The folder is the lowest layer: it imports nothing from the rest of the module. The rest passes in the code that the
+//! server calls, as a type that implements a trait ([`command::Command`], [`blocking::Ticket`]) or at load
+//! ([`hooks::Hooks`]).
 //!
 //! | file | wraps |
 //! |---|---|
@@ -24,10 +25,11 @@
 //! | `scan` | whether a database has a lock |
 //! | `meddler` | another module, for tests: only in debug builds |
 //! | `planned` | panics that a test asks for: only in debug builds |
-//! | `under_lock` | module state, which only the thread may use that has the server's lock |
+//! | `under_lock` | module state: only the thread that has the server's lock may use it |
 //!
-//! Functions of the server are optional pointers, filled at load. Functions that every supported server has are called by
-//! [`api!`]: the module is not loaded if one of them is missing ([`missing`]). The others are checked where they are used.
+//! Functions of the server are optional pointers, filled at load. [`api!`] calls the functions that every supported
+//! server has: the module is not loaded if one of them is missing ([`missing`]). Other functions are checked where they
+//! are used.
 
 /// Calls a function of the module API that every supported server has. The call is unsafe: the caller keeps the promises
 /// of the function.
@@ -35,10 +37,11 @@ macro_rules! api {
     ($name:ident($($argument:expr),* $(,)?)) => {
         match ::redis_module::raw::$name {
             Some(function) => {
+                // This line does not compile unless `require!` lists the function.
                 let () = $crate::ffi::required::$name;
                 function($($argument),*)
             }
-            // The load has refused a server without it.
+            // The module has refused to load on a server without the function.
             None => ::std::hint::unreachable_unchecked(),
         }
     };
@@ -119,11 +122,11 @@ pub use under_lock::{UnderLock, this_is_the_main_thread};
 
 /// The result of a function of the module API on success.
 const OK: c_int = constant(raw::REDISMODULE_OK);
-/// The result on failure.
+/// The result of a function of the module API on failure.
 const ERR: c_int = constant(raw::REDISMODULE_ERR);
 
 /// Returns a constant of the module API, which the bindings have in a wider type than the functions use.
-#[allow(clippy::cast_possible_truncation, reason = "all of them are small")]
+#[allow(clippy::cast_possible_truncation, reason = "all constants of the API are small")]
 const fn constant(wide: isize) -> c_int {
     wide as c_int
 }

@@ -1,4 +1,4 @@
-/** A `Session` in a cluster: heartbeats to each node that has locks of it. */
+/** A `Session` in a cluster sends heartbeats to each node that has locks of the session. */
 
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -8,23 +8,25 @@ import { DLock, LockLost, NoAnswer, Session } from 'redis-dlock';
 import { clientsOf, lookAt, reasonOf, settles, sleep, until } from './fixture.js';
 import { CLUSTERS, cluster, clusterWithReplica } from './servers.js';
 
+/** Returns how many calls of a `DLOCK` command a server has counted. */
 async function calls(run, name) {
   const stats = await run('INFO', 'commandstats');
   return Number(new RegExp(`cmdstat_dlock\\.${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
 }
 
-/** Returns the session to which the hold of a key is bound. */
+/** Returns the session to which the hold of a key is bound: null if it is unbound, or if there is no hold. */
 async function sessionOf(run, key) {
   return (await lookAt(run, key)) && (await clientsOf(run, key, 'holds', 'session'))[0];
 }
 
+/** Returns that many names, whose slots are spread over the nodes. */
 const names = (number) => Array.from({ length: number }, (_, at) => `job:${at}`);
 
 async function opened(ports, open, options) {
   const { client, close } = await open(ports);
   after(close);
   const session = await new Session(client, options).open();
-  // A server of a busy machine is late.
+  // The time for an answer, in ms, is long: a server on a busy machine answers late.
   return { session, dlock: new DLock(client, { session, answer: 5000 }) };
 }
 
@@ -37,11 +39,11 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
       const both = await dlock.acquireAll(['{b}1', '{b}2'], { lease: 60_000 });
       const ids = new Set();
       for (const name of names(40)) ids.add(await sessionOf((...words) => on(name, ...words), name));
-      assert.equal(ids.size, 2, 'a session on each node');
+      assert.equal(ids.size, 2, 'each node has a session of its own');
       for (const { run } of nodes) await run('CONFIG', 'RESETSTAT');
       const began = performance.now();
       await sleep(4000);
-      // A heartbeat that is late on a busy machine is repeated.
+      // One heartbeat a second is due. On a busy machine, some come late and are repeated: five more are allowed.
       const most = (performance.now() - began) / 1000 + 5;
       for (const { run } of nodes) {
         const beats = await calls(run, 'session');
@@ -64,16 +66,16 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
       const others = await Promise.all(names(10).map((name) => dlock.acquire(name)));
       for (let round = 0; round < 2; round += 1) {
         await move('moves');
-        assert.equal(await sessionOf(run, 'moves'), null, 'it is unbound');
-        await until('it is bound there', async () => {
+        assert.equal(await sessionOf(run, 'moves'), null, 'the node that gets the slot has the hold, but unbound');
+        await until('the hold is bound on that node', async () => {
           moved.signal.throwIfAborted();
           return (await sessionOf(run, 'moves')) !== null;
         });
         assert.equal((await lookAt(run, 'moves')).token, moved.token);
-        await sleep(6500);
+        await sleep(6500); // longer than the timeout of the session
         assert(!moved.signal.aborted && moved.remaining > 0);
       }
-      // The map of the client may be wrong for a slot without a lock.
+      // The session has no lock in this slot, so that the client may still take the old node for its node.
       await move('new');
       const fresh = await dlock.acquire('new', { wait: 10_000 });
       for (const lock of [moved, fresh, ...others]) assert.equal(await lock.release(), true);
@@ -91,7 +93,7 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
       const isFirst = (await nodes[0].run('DBSIZE')) === 1;
       const idle = nodes[isFirst ? 1 : 0];
       const count = async () => /dlock_named_sessions:(\d+)/.exec(await idle.run('INFO', 'dlock'))[1];
-      await until('it is closed', async () => (await count()) === '0');
+      await until('the session is closed on the idle node', async () => (await count()) === '0');
       await idle.run('CONFIG', 'RESETSTAT');
       await sleep(1500);
       assert.equal(await calls(idle.run, 'session'), 0);
@@ -104,14 +106,14 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
       await Promise.all(nodes.map(({ stop }) => stop()));
     });
 
-    test(`${kind}: a node that fails for good costs its own locks`, async () => {
+    test(`${kind}: a node that hangs for longer than the timeout costs its own locks only`, async () => {
       const { ports, nodes, on, indexOf } = await cluster();
       const { session, dlock } = await opened(ports, open, { timeout: 2000 });
       const locks = await Promise.all(names(20).map(async (name) => [await indexOf(name), await dlock.acquire(name)]));
       const [gone, kept] = [1, 0].map((at) => locks.filter(([node]) => node === at).map(([, lock]) => lock));
       assert(gone.length > 0 && kept.length > 0);
       nodes[1].freeze();
-      await settles(Promise.all(gone.map(({ signal }) => reasonOf(signal))), 2250, 'the losses');
+      await settles(Promise.all(gone.map(({ signal }) => reasonOf(signal))), 2250, 'the locks are lost');
       await assert.rejects(dlock.acquire(gone[0].resource, { wait: 500 }), NoAnswer);
       assert(kept.every(({ signal }) => !signal.aborted) && session.isOpen && !session.lost.aborted);
       nodes[1].thaw();
@@ -124,13 +126,14 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
     test(`${kind}: a session begins on the next primary`, async () => {
       const { ports, nodes, primary, replica, key, taken, indexOf } = await clusterWithReplica();
       let { session, dlock } = await opened(ports, open, { timeout: 15_000 });
+      // A session first opens on the node that its own id maps to. Node 0, the primary, must not have this session yet.
       while ((await indexOf(session.id)) === 0) {
         await session.close();
         ({ session, dlock } = await opened(ports, open, { timeout: 15_000 }));
       }
       await replica.run('READWRITE');
-      await until('it replicates', async () => {
-        // A takeover with an epoch that is taken already is undone by the cluster.
+      await until('the old primary is a replica', async () => {
+        // The cluster undoes a takeover whose epoch another node has already. It is then repeated.
         if ((await replica.run('ROLE'))[0] === 'slave') await replica.run('CLUSTER', 'FAILOVER', 'TAKEOVER');
         return (await primary.run('ROLE'))[0] === 'slave';
       });
@@ -149,12 +152,12 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
         const locks = await Promise.all(names(40).map(async (name) => [await indexOf(name), await dlock.acquire(name)]));
         const there = locks.filter(([node]) => node === 0).map(([, lock]) => lock);
         assert(there.some(({ resource }) => resource === key));
-        await until('they are replicated', async () => (await replica.run('DBSIZE')) === there.length);
+        await until('the replica has all locks', async () => (await replica.run('DBSIZE')) === there.length);
         await replica.run('READWRITE');
         await primary[end]();
         await taken(key);
         for (const { resource, token } of there) {
-          await until('it is bound', async () => (await sessionOf(replica.run, resource)) !== null);
+          await until(`${resource} is bound`, async () => (await sessionOf(replica.run, resource)) !== null);
           assert.equal((await lookAt(replica.run, resource)).token, token);
         }
         assert(locks.every(([, { signal }]) => !signal.aborted) && session.isOpen);

@@ -1,4 +1,6 @@
-"""While both are in use, redis-py's own lock and DLock of one name exclude each other."""
+"""redis-py's own lock and DLock exclude each other under the same name, so that a program can change over step by step.
+
+redis-py's own lock is a string that expires. DLock takes a string at its name for a lock that is held."""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ import redis_dlock
 from kit import Kit, address, info, refused, soon
 from servers import Server
 
+# How often each of the six threads locks.
 ROUNDS = 6
 
 
-async def test_a_string_is_a_lock_that_is_held(kit: Kit, client: redis.Redis) -> None:
+async def test_a_string_counts_as_a_held_lock(kit: Kit, client: redis.Redis) -> None:
     assert client.set("job", "token", nx=True)
     lock = kit.lock("job", timeout=20, sleep=0.02)
     assert await lock.locked() is True
@@ -23,17 +26,17 @@ async def test_a_string_is_a_lock_that_is_held(kit: Kit, client: redis.Redis) ->
     assert await lock.acquire(blocking=False) is False
     assert await refused(lambda: lock.acquire(blocking_timeout=0.05))
     client.pexpire("job", 100)
-    assert await lock.acquire(), "a string that has expired still refuses"
+    assert await lock.acquire(), "the lock is refused although the string has expired"
     assert client.set("job", "token", nx=True, px=300) is None
     await lock.release()
 
 
-async def test_a_string_refuses_also_if_the_server_hangs_before_the_limit(kit: Kit) -> None:
+async def test_acquire_returns_false_at_its_limit_if_the_server_hangs_after_a_string_refused(kit: Kit) -> None:
     with Server() as server:
         server.client.set("job", "token")
 
         def freeze() -> None:
-            soon("it has been refused", lambda: "cmdstat_dlock.acquire" in server.client.info("commandstats"))
+            soon("the lock is refused once", lambda: "cmdstat_dlock.acquire" in server.client.info("commandstats"))
             server.freeze()
 
         freezing = threading.Thread(target=freeze)
@@ -46,17 +49,18 @@ async def test_a_string_refuses_also_if_the_server_hangs_before_the_limit(kit: K
 
 def test_there_are_never_two_holders(client: redis.Redis) -> None:
     inside: list[str] = []
-    worst: list[int] = []
+    holders: list[int] = []
 
     def work(kind: type, number: int) -> None:
         with redis.Redis(**address()) as own:
             for _ in range(ROUNDS):
                 with own.lock("job", timeout=20, sleep=0.002, lock_class=kind):
                     inside.append(f"{kind} {number}")
-                    worst.append(len(inside))
+                    holders.append(len(inside))
                     time.sleep(0.002)
                     inside.remove(f"{kind} {number}")
-                # A polling client gets in only when nobody waits in the queue.
+                # The pause lets the threads with redis-py's lock in: they poll, and the lock is free only while nobody
+                # waits in the queue.
                 time.sleep(0.01)
 
     kinds: list[type] = [redis.lock.Lock, redis_dlock.DLock]
@@ -65,18 +69,18 @@ def test_there_are_never_two_holders(client: redis.Redis) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(worst) == 6 * ROUNDS
-    assert max(worst) == 1
+    assert len(holders) == 6 * ROUNDS
+    assert max(holders) == 1
 
 
-def test_waiters_of_an_overwritten_lock_poll_until_the_string_expires(client: redis.Redis) -> None:
+def test_a_waiter_whose_lock_a_string_overwrites_gets_the_lock_once_the_string_has_expired(client: redis.Redis) -> None:
     holder = redis_dlock.DLock(client, "job", timeout=60)
     holder.acquire()
     got: list[bool] = []
     lock = redis_dlock.DLock(client, "job", timeout=20, sleep=0.01)
     thread = threading.Thread(target=lambda: got.append(lock.acquire()))
     thread.start()
-    soon("it waits", lambda: info(client, "job").get("waiters") == 1)
+    soon("the lock object waits", lambda: info(client, "job").get("waiters") == 1)
     client.set("job", "token", px=200)
     thread.join()
     assert got == [True]

@@ -1,4 +1,4 @@
-//! `dlock serve`.
+//! `dlock serve`: its options, and a server of the crate `dlock_agent` that runs with them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ pub struct Options {
     verbose: bool,
 }
 
-/// Runs until a signal ends it.
+/// Serves until a signal asks the process to end. Returns the exit code.
 pub async fn serve(options: Options) -> Result<u8, Error> {
     let prints_port = options.print_port;
     let options = options.read()?;

@@ -1,11 +1,11 @@
-//! The shortest history that still fails: events are left out, many at first, then one by one.
+//! Shortens a history that fails: leaves events out, many at first, then one by one, as long as the rest still fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::plan::Plan;
 use crate::run::{Counts, play};
 
-/// Plays a plan. The error says what was wrong.
+/// Plays a plan. The error is the message of the panic with which a check has failed.
 pub fn outcome(plan: &Plan) -> Result<Counts, String> {
     catch_unwind(AssertUnwindSafe(|| play(plan))).map_err(|cause| {
         let text = cause.downcast_ref::<String>().cloned();
@@ -13,7 +13,7 @@ pub fn outcome(plan: &Plan) -> Result<Counts, String> {
     })
 }
 
-/// A plan that fails, without the events that it does not need for that; and how it fails.
+/// Returns a plan from which no single event can be left out without hiding the failure, and the failure's message.
 pub fn shortest(plan: &Plan) -> (Plan, String) {
     let mut best = plan.clone();
     let mut why = match outcome(&best) {
@@ -28,7 +28,7 @@ pub fn shortest(plan: &Plan) -> (Plan, String) {
             let removed = shorter.events.drain(at..(at + size).min(best.events.len()));
             let passed: u64 = removed.map(|event| event.after_us).sum();
             match outcome(&shorter).err().or_else(|| {
-                // The failure may need the time of the removed events. The next event then comes later.
+                // The failure may need the time that the removed events took. The next event gets this time.
                 shorter.events.get_mut(at)?.after_us += passed;
                 outcome(&shorter).err()
             }) {

@@ -1,4 +1,4 @@
-"""redis-py's scripts, which some programs replace by their own."""
+"""The attributes with which programs replace the Lua scripts of redis-py's lock."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from typing import Any
 
 from redis.exceptions import LockError
 
-# Matches a script that sets the time left of the key to its argument, and adds nothing to that.
+# Matches a script that sets the time left of the key to its second argument, and adds nothing to that.
 _SETS_THE_TTL = re.compile(r"""(['"])pexpire\1\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)""", re.IGNORECASE)
 
 
 class Scripts:
-    """The attributes of a lock object that programs set."""
+    """The attributes of redis-py's lock that have its scripts. `DLock` runs none, so that reading one gives None."""
 
     # Whether a program has replaced the script of `extend` with one that sets the time left.
     _replaces_ttl = False
 
     def _error(self, message: str) -> LockError:
+        """Returns an error that names the lock."""
         raise NotImplementedError
 
     @property
     def lua_extend(self) -> Any:
-        """redis-py's script of `extend`. If a program replaces it with one that sets the time left instead of adding to
-        it, as RedBeat does, `extend` does the same. For any other script, `LockError` is raised: none is run."""
+        """redis-py's script of `extend`. If a program replaces the script with one that sets the time left instead of
+        adding to it, as RedBeat does, `extend` does the same. Any other script raises `LockError`."""
         return None
 
     @lua_extend.setter

@@ -1,4 +1,4 @@
-//! The commands over a quorum.
+//! The lock commands of an agent over a quorum of three servers.
 
 use dlock_testkit::redis::Value;
 use dlock_testkit::{Client, Server, Stopwatch, bytes_of, hold, list_of, lock_info, req, soon};
@@ -84,13 +84,13 @@ fn a_lease_ends_and_a_renewal_puts_it_off() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(client.int("DLOCK.RENEW k a PX 2000"), 1);
-    // The lease began before the reply.
+    // The lease began before the reply to the renewal, and so before this watch.
     let renewed = Stopwatch::start();
     let left = client.int(format!("DLOCK.CHECK k {token}"));
     assert!(left <= 2000, "{left}");
-    soon("it lapses", || {
+    soon("the hold lapses", || {
         let asked = renewed.elapsed();
-        // An error means that servers are late.
+        // An error (`None`) says that too few servers answered in time, and nothing about the hold.
         let left = client.ask(format!("DLOCK.CHECK k {token}"));
         let is_held = matches!(left, Some(Value::Int(_)));
         assert!(!is_held || asked < Duration::from_millis(2000), "{asked:?}");
@@ -112,7 +112,7 @@ fn a_lease_that_has_passed_is_over_while_the_servers_still_hold_it() {
             server.client().ok(format!("ACL SETUSER default {may}dlock.release"));
         }
     };
-    // On a machine that is late, the servers' leases may be over before the first check: then another lock is tried.
+    // On a busy machine, the servers' leases may end before the first check. Then the next lock is tried.
     let mut checks = 0;
     for key in ["k", "l", "m", "n", "o"] {
         let asked = Stopwatch::start();
@@ -121,11 +121,13 @@ fn a_lease_that_has_passed_is_over_while_the_servers_still_hold_it() {
         let left = |server: &Server| {
             Duration::from_millis(u64::try_from(server.client().int(format!("PTTL {key}"))).unwrap_or(0))
         };
+        // Without the right to release, the agent cannot remove the hold when the client's lease has passed.
         releases('-');
         for server in &servers {
-            assert!(left(server) + asked.elapsed() > Duration::from_millis(4050), "the servers' lease is longer");
+            // The agent asks the servers for 4085 ms, because clocks drift.
+            assert!(left(server) + asked.elapsed() > Duration::from_millis(4050), "the servers' lease is not longer");
         }
-        soon("it lapses", || granted.elapsed() >= Duration::from_millis(4000));
+        soon("the client's lease has passed", || granted.elapsed() >= Duration::from_millis(4000));
         while servers.iter().any(|server| !left(server).is_zero()) {
             client.nil(format!("DLOCK.CHECK {key} {token}"));
             checks += 1;
@@ -139,11 +141,11 @@ fn a_lease_that_has_passed_is_over_while_the_servers_still_hold_it() {
 }
 
 #[test]
-fn the_owner_asterisk_becomes_a_random_one() {
+fn the_owner_asterisk_becomes_a_random_owner() {
     let (_servers, _agent, mut client) = trio();
     let reply = list_of(&client.run("DLOCK.ACQUIRE k *"));
     let owner = String::from_utf8(bytes_of(&reply[0])).unwrap();
-    assert_eq!(owner.len(), 36);
+    assert_eq!(owner.len(), 36, "the length of a UUID");
     assert_eq!(client.int(req!["DLOCK.RELEASE", "k", &owner]), 1);
 }
 
@@ -162,11 +164,12 @@ fn info_shows_own_holds_with_their_owners_and_other_holds_as_a_majority_has_them
     // A second agent sees the lock of the first one.
     let other = Agent::over(&servers);
     let mut stranger = other.client();
-    // The waiter is on one server, and a majority answers without that server if it is late.
+    // The waiter waits on one server. If that server is late, the other two answer without it.
     soon("the waiter shows", || lock_info(&mut stranger, "k").expect("a lock").waiters == 1);
     let info = lock_info(&mut stranger, "k FULL").expect("a lock");
     assert_eq!((info.token, info.holders), (token, 1));
     assert!(String::from_utf8_lossy(&info.holds()[0].owner).starts_with("a:"), "{info:?}");
+    // The second agent shows the lease on the servers, which is about 400 ms longer than the client's.
     let left = stranger.int(format!("DLOCK.CHECK k {token}"));
     assert!((1..=20_500).contains(&left), "{left}");
     stranger.nil("DLOCK.RELEASE k a");
@@ -252,7 +255,7 @@ fn an_outage_is_an_error_and_not_a_refusal() {
     }
     // The agent answers by itself for its own hold, whose lease has not passed yet.
     assert!(client.int(format!("DLOCK.CHECK held {token}")) > 0);
-    // Without a majority, a release fails until the lease has passed, however often it is repeated.
+    // Without a majority, every release fails until the lease has passed.
     assert!(client.error("PING").starts_with("LOADING "));
     for _ in 0..3 {
         assert!(client.error("DLOCK.RELEASE held a").starts_with("LOADING "));
@@ -270,11 +273,11 @@ fn clients_that_ping_at_once_without_a_majority_get_their_errors_together() {
     assert_eq!(client.text("PING"), "PONG");
     servers[..2].iter().for_each(Server::freeze);
     let found = || matches!(agent.client().outcome("PING"), Ok(Err(error)) if error.starts_with("LOADING "));
-    soon("the last answer is old", found);
+    soon("the agent notices that the majority is gone", found);
     let watch = Stopwatch::start();
     let mut clients: Vec<_> = (0..20).map(|_| agent.client()).collect();
     clients.iter_mut().for_each(|client| client.send("PING"));
     clients.iter_mut().for_each(|client| assert!(client.fails().starts_with("LOADING ")));
-    // The requests would take a second each, one after the other.
+    // One after the other, the 20 requests would take a second each.
     assert!(watch.elapsed() < Duration::from_secs(8), "{:?}", watch.elapsed());
 }

@@ -10,7 +10,7 @@ const HOUR: i64 = 3_600_000;
 /// How long the lock of `--once 1d` stays: nine tenths of a day are 21.6 hours.
 const DAY: std::ops::Range<i64> = 21 * HOUR..22 * HOUR;
 
-/// A run whose command notes that it ran.
+/// Starts `dlock run` with a script that notes that it ran, and then does `then`.
 fn run(server: &Server, notes: &Notes, options: &[&str], then: &str) -> Running {
     let script = format!("echo ran >> {}; {then}", notes.path("log").display());
     let mut command = dlock(server).with(["run"]).with(options).with(["report", "--", "sh", "-c", &script]);
@@ -18,20 +18,23 @@ fn run(server: &Server, notes: &Notes, options: &[&str], then: &str) -> Running 
     Running::start(command)
 }
 
+/// Runs the same to its end.
 fn done(server: &Server, notes: &Notes, options: &[&str], then: &str) -> Outcome {
     run(server, notes, options, then).outcome()
 }
 
+/// Returns how often the script has run.
 fn ran(notes: &Notes) -> usize {
     notes.read("log").lines().count()
 }
 
+/// Returns for how many ms the lock stays.
 fn left(server: &Server) -> i64 {
     server.client().int("PTTL report")
 }
 
 #[test]
-fn a_run_that_is_skipped_says_when_it_ran_where_and_when_the_next_can() {
+fn a_skipped_run_says_when_and_where_the_last_one_began_and_when_the_next_can() {
     let (server, notes) = (Server::start(), Notes::new());
     assert_eq!(done(&server, &notes, &["--once", "1d"], "true").code, Some(0));
     let host = nix::unistd::gethostname().expect("a name").into_string().expect("readable");
@@ -83,7 +86,7 @@ fn five_machines_run_the_command_once_each_day() {
         let skipped = outcomes.iter().filter(|outcome| outcome.stderr.contains("it has run in this period")).count();
         assert_eq!(skipped, 4, "{outcomes:?}");
         assert!(DAY.contains(&left(&server)), "{} ms", left(&server));
-        // The period is over.
+        // The end of the lock stands for the end of the period.
         server.client().int("PEXPIRE report 1");
         server.client().outlive("report");
     }
@@ -99,7 +102,8 @@ fn the_lock_stays_for_nine_tenths_of_the_period_from_the_start() {
         assert_eq!(done(&server, &notes, &["--once", "4s"], "true").code, Some(0));
         assert_eq!(ran(&notes), runs);
         let granted: i64 = notes.line("token").parse().expect("a token");
-        // A token is the time of its grant in µs. The client counts from the moment when it gets the reply.
+        // A token is the time of its grant in µs. The client counts the 3600 ms from the moment when it gets the reply,
+        // which a busy machine may delay.
         let stays = watch.end_of("report") - granted / 1000;
         assert!((3599..3599 + 400).contains(&stays), "{stays} ms");
         watch.outlive("report");
@@ -147,7 +151,6 @@ fn a_killed_run_counts_unless_it_may_be_repeated() {
     }
 }
 
-/// A waiter takes over from a machine that dies.
 #[test]
 fn a_run_that_waits_takes_over_or_learns_that_it_has_run() {
     let (server, notes) = (Server::start(), Notes::new());
@@ -171,11 +174,12 @@ fn a_success_is_not_forgotten_because_the_server_hangs_for_a_moment() {
     let go = notes.path("go").display().to_string();
     let wait = format!("while [ ! -e {go} ]; do sleep 0.01; done");
     let mut running = run(&server, &notes, &["--once", "1d", "--retry-failed"], &wait);
-    soon("it runs", || ran(&notes) == 1);
+    soon("the script runs", || ran(&notes) == 1);
     server.freeze();
     std::fs::write(&go, "").expect("a file");
+    // The time is longer than `dlock run` waits for one reply.
     std::thread::sleep(Duration::from_secs(6));
-    assert!(!running.has_ended(), "it waits for the server");
+    assert!(!running.has_ended(), "the run does not wait for the server");
     server.thaw();
     assert_eq!(running.outcome().code, Some(0));
     assert!(DAY.contains(&left(&server)), "{} ms", left(&server));
@@ -188,12 +192,12 @@ fn a_command_that_takes_longer_than_the_period_is_alone_and_frees_the_lock_at_it
     let wait = format!("while [ ! -e {go} ]; do sleep 0.01; done");
     let options = ["--once", "3s", "--lease", "3s"];
     let running = run(&server, &notes, &options, &wait);
-    soon("it runs", || ran(&notes) == 1);
+    soon("the script runs", || ran(&notes) == 1);
     let mut watch = server.client();
-    let granted = watch.now();
-    soon("its period is over", || watch.now() > granted + 4000);
+    let running_since = watch.now();
+    soon("the period is over", || watch.now() > running_since + 4000);
     assert_eq!(done(&server, &notes, &options, "true").code, Some(0));
-    assert_eq!(ran(&notes), 1, "it runs still");
+    assert_eq!(ran(&notes), 1, "the second run has run its script beside the first");
     std::fs::write(&go, "").expect("a file");
     assert_eq!(running.outcome().code, Some(0));
     assert!(server.holders("report").is_empty());
@@ -205,7 +209,8 @@ fn a_command_that_did_not_start_does_not_count() {
     let failed = outcome(dlock(&server).with(["run", "--once", "1d", "report", "--", "/nowhere/at/all"]));
     assert_eq!(failed.code, Some(127));
     assert!(server.holders("report").is_empty());
-    // The server does not allow a lease as long as the period, which is an error before the command runs.
+    // The server allows leases of an hour at most. A longer period, or a longer time to keep the lock, is an error
+    // before the command runs.
     server.client().ok("CONFIG SET dlock.max-lease 3600000");
     for options in [&["--once", "1d"][..], &["--once", "1d", "--retry-failed"], &["--at-least", "2h"]] {
         let refused = done(&server, &notes, options, "true");
@@ -239,7 +244,7 @@ fn at_least_keeps_the_lock_after_the_command() {
     // No process knows the owner any more, but an operator can break the lock.
     assert_eq!(outcome(dlock(&server).with(["break", "--yes", "report"])).code, Some(0));
     assert_eq!(done(&server, &notes, &["--no-wait", "--at-least", "3s", "--limit", "2"], "exit 3").code, Some(3));
-    // Only one of two permits is kept.
+    // The run above keeps one of the two permits: a second run gets the other one.
     assert_eq!(done(&server, &notes, &["--no-wait", "--limit", "2"], "true").code, Some(0));
     assert_eq!(done(&server, &notes, &["--no-wait", "--limit", "1"], "true").code, Some(1));
 }
@@ -261,7 +266,7 @@ fn the_exit_code_and_the_message_of_a_run_that_is_skipped_can_be_chosen() {
 }
 
 #[test]
-fn options_that_once_and_at_least_exclude_are_refused() {
+fn once_and_at_least_refuse_wrong_values_and_options_that_they_exclude() {
     for wrong in [
         &["--once", "1d", "--limit", "2"][..],
         &["--once", "1d", "--shared"],
@@ -288,6 +293,7 @@ fn info_and_ls_show_the_lock_of_once_as_such() {
     server.client().int("DLOCK.ACQUIRE other alice PX 600000");
     let info = outcome(dlock(&server).with(["info", "--table", "report"])).stdout;
     let line = info.lines().nth(1).unwrap_or_default();
+    // The time begins with the year: 20…
     assert!(
         line.starts_with("it has run in this period, or runs now (dlock run --once); the next run can begin at 20")
     );
@@ -304,7 +310,7 @@ fn info_and_ls_show_the_lock_of_once_as_such() {
 }
 
 #[test]
-fn the_label_of_a_run_is_the_beginning_of_its_owner() {
+fn the_label_of_a_run_is_the_beginning_of_its_owner_and_has_no_line_break() {
     let server = Server::start();
     let owner = |options: &[&str]| {
         let run = dlock(&server).with(["run"]).with(options).with(["--", "sh", "-c", "echo $DLOCK_OWNER"]);

@@ -1,4 +1,4 @@
-//! `dlock` as a process, and the command that it runs.
+//! `dlock` as a process, and the commands that it runs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,8 +24,9 @@ pub fn bare() -> Command {
     command
 }
 
-/// A command with more arguments.
+/// Adds to a command within one expression.
 pub trait With {
+    /// Returns the command with these arguments behind its own.
     fn with<A: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = A>) -> Self;
 }
 
@@ -36,7 +37,7 @@ impl With for Command {
     }
 }
 
-/// The output and the code of a finished process.
+/// The output of a finished process, and how it ended: an exit code, or the signal that killed it.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -45,14 +46,14 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// Runs it to its end.
+/// Runs a command to its end.
 #[track_caller]
 pub fn outcome(mut command: Command) -> Outcome {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Running::start(command).outcome()
 }
 
-/// A process that runs. Killed with the value.
+/// A running process. The drop of the value kills it.
 pub struct Running(Option<Child>);
 
 impl Running {
@@ -74,13 +75,13 @@ impl Running {
         self.child().try_wait().expect("a process that can be waited for").is_some()
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the process, for two minutes at most.
     #[track_caller]
     pub fn outcome(mut self) -> Outcome {
         use std::os::unix::process::ExitStatusExt;
         let start = Instant::now();
         while !self.has_ended() {
-            assert!(start.elapsed() < 2 * PATIENCE, "it does not end");
+            assert!(start.elapsed() < 2 * PATIENCE, "the process does not end");
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         let output = self.0.take().expect("a process").wait_with_output().expect("its output");
@@ -115,14 +116,14 @@ impl Notes {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Waits for a whole line in that file, which a command writes when it is ready.
+    /// Waits until a command has written a whole line into the file `name`, and returns it.
     #[track_caller]
     pub fn line(&self, name: &str) -> String {
         soon(&format!("a line in {name}"), || self.read(name).ends_with('\n'));
         self.read(name).trim().to_owned()
     }
 
-    /// A shell that notes its process id, and then runs the script `then`.
+    /// The words of a command: a shell that notes its process id, and then runs the script `then`.
     pub fn script(&self, then: &str) -> [String; 3] {
         ["sh", "-c", &format!("echo $$ > {}; {then}", self.path("pid").display())].map(str::to_owned)
     }
@@ -134,7 +135,7 @@ impl Notes {
     }
 }
 
-/// Whether a process runs. A zombie does not.
+/// Whether a process runs: a zombie does not, and a process that does not exist counts as dead (`X`).
 pub fn alive(pid: i32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = state.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).unwrap_or("X").to_owned();

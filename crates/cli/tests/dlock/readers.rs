@@ -1,4 +1,5 @@
-//! A reader that closes its pipe, servers that are down, passwords, which no output shows, and wrong options.
+//! What the output shows, and what it must not: a reader that closes its pipe, servers that are down, passwords, and
+//! wrong options.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -35,7 +36,7 @@ fn a_subcommand_that_follows_ends_when_its_reader_has_gone() {
 }
 
 #[test]
-fn a_server_that_is_down_has_its_address_in_the_metrics_and_the_log() {
+fn a_server_that_is_down_has_its_address_in_the_metrics_and_in_errors_of_log_and_graph() {
     let server = Server::start();
     let [one, other] = [free_port(), free_port()];
     let urls = format!("redis://u:s3cret@127.0.0.1:{one} redis://:s3cret@localhost:{other}/3");
@@ -67,7 +68,7 @@ fn a_server_that_is_down_has_its_address_in_the_metrics_and_the_log() {
 }
 
 #[test]
-fn no_message_has_a_password() {
+fn no_output_shows_a_password() {
     let port = free_port();
     let urls = [
         format!("redis://user:s3cret@127.0.0.1:{port}"),
@@ -99,6 +100,7 @@ fn no_message_has_a_password() {
             let mut command = bare();
             command.env("DLOCK_URL", url).env("DLOCK_SENTINEL_PASSWORD", "s3cret");
             let done = outcome(command.with(arguments));
+            // One of the URLs has the password `s3c=ret`.
             assert!(!format!("{done:?}").contains("s3c"), "{url} {arguments:?}: {done:?}");
         }
     }
@@ -111,5 +113,5 @@ fn a_wrong_option_of_run_is_not_taken_for_the_name_of_a_lock() {
     assert!(run.stderr.contains("a similar argument exists: '--outage'"), "{}", run.stderr);
     assert!(!run.stderr.contains("as a value"), "{}", run.stderr);
     let info = outcome(bare().with(["info", "-x"]));
-    assert!(info.stderr.contains("use '-- -x'"), "the suggestion works for `info`: {}", info.stderr);
+    assert!(info.stderr.contains("use '-- -x'"), "for `info`, clap's own suggestion is right: {}", info.stderr);
 }

@@ -1,4 +1,4 @@
-//! `dlock run` waits in the queue.
+//! `dlock run` while it waits for the lock in the queue of the server.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -54,9 +54,10 @@ fn a_run_that_waits_sends_nothing() {
     server.left_waiting(1);
     let mut monitor = server.client();
     monitor.ok("MONITOR");
-    // Longer than a third of its lease, and than the timeouts of the library it is built on.
+    // The time is longer than a third of the lease, after which a holder renews, and than the default timeouts of the
+    // `redis` crate.
     if let Some(sent) = monitor.poll(Duration::from_millis(2500)) {
-        panic!("nothing, not {sent:?}");
+        panic!("a run that waits has sent {sent:?}");
     }
     assert_eq!(server.waiting(), 1);
     assert_eq!(holder.int("DLOCK.RELEASE job holder"), 1);
@@ -85,7 +86,7 @@ fn a_command_runs_within_10_ms_of_the_release() {
     const ROUNDS: usize = 9;
     let server = Server::start();
     let mut best = Duration::MAX;
-    // A busy machine gets more chances.
+    // A busy machine gets eight chances.
     for _ in 0..8 {
         let mut times: Vec<_> = (0..ROUNDS).map(|_| wake_up(&server)).collect();
         times.sort();
@@ -95,5 +96,5 @@ fn a_command_runs_within_10_ms_of_the_release() {
             return;
         }
     }
-    panic!("{best:?} at the median");
+    panic!("the best median of {ROUNDS} is {best:?}");
 }

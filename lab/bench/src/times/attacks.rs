@@ -1,4 +1,4 @@
-//! Session locks while other clients make as much work for the timer as they can.
+//! Whether session locks survive while other clients make as much work for the module's timer as they can.
 
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ use crate::ledger::{Figure, Ledger};
 use crate::server::Programs;
 use crate::targets::{Bound, Target, ratio};
 
-/// An attack.
+/// Clients that make work for the timer.
 pub struct Attack {
-    /// For figures.
+    /// The name in the figures.
     pub name: &'static str,
-    /// For people.
+    /// The description on the page and in the progress.
     pub label: &'static str,
+    /// Starts the attack. The drop of its result ends it.
     act: fn(&Server) -> Box<dyn std::any::Any>,
 }
 
@@ -35,7 +36,7 @@ pub static ATTACKS: [Attack; 3] = [
     Attack { name: "ends", label: "8 sessions of 10,000 locks that end, and 2 such clients", act: ends },
 ];
 
-/// No lock is lost.
+/// All of the attacked locks are still held after each attack.
 pub const TARGETS: [Target; 3] = [
     all_held("PX 300", "attack-held/short"),
     all_held("PX 30000", "attack-held/default"),
@@ -50,6 +51,7 @@ fn acquire(client: u64, n: u64, lease_ms: u64) -> Vec<u8> {
     format!("DLOCK.ACQUIRE new-{client}-{n} o PX {lease_ms} SESSION").packed()
 }
 
+/// Opens sessions with many locks and ends all of them at once, while other clients acquire more.
 fn ends(server: &Server) -> Box<dyn std::any::Any> {
     let mut sessions: Vec<Client> = (0..8).map(|_| server.client()).collect();
     for (client, session) in sessions.iter_mut().enumerate() {
@@ -79,5 +81,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     Ok(())
 }
 
+/// The lease of the attacked locks, which the timer has to extend every 300 ms.
 const LEASE: Duration = Duration::from_millis(900);
+/// The most rounds of an attack, each of which takes five seconds on a new server.
 const ROUNDS: usize = 3;

@@ -11,21 +11,21 @@ use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
 use crate::server::Programs;
 
-/// The bond between a lock and its holder.
+/// What keeps a lock for its holder: a lease that is renewed, or a session.
 pub struct Tie {
-    /// For figures.
+    /// The name in the figures.
     pub name: &'static str,
-    /// For people.
+    /// The description on the page.
     pub label: &'static str,
-    /// The holder's first command.
+    /// The holder's command before the acquisition.
     open: Option<&'static str>,
     /// An option of `DLOCK.ACQUIRE`.
     option: &'static str,
-    /// The command that it sends each third of the time.
+    /// The command that the holder sends every [`THIRD`].
     beat: Option<&'static str>,
 }
 
-/// `KEY` is the key, and the name of the session.
+/// In the commands, `KEY` stands for the name of the lock, which is also the id of the session.
 pub static TIES: [Tie; 3] = [
     Tie {
         name: "lease",
@@ -44,14 +44,15 @@ pub static TIES: [Tie; 3] = [
     },
 ];
 
-/// How a holder goes, for figures and for people.
+/// How a holder goes: the name in the figures, and the description on the page.
 pub const ENDS: [(&str, &str); 3] =
     [("killed", "`kill -9`, s"), ("stopped", "`SIGSTOP`, s"), ("cut", "network cut, s")];
 
 /// The lease, and the timeout of the session.
 const TIME: Duration = Duration::from_secs(3);
+/// The interval of renewals and heartbeats: a third of [`TIME`].
 const THIRD: Duration = Duration::from_secs(1);
-/// An event that does not happen within twice the time counts as never.
+/// A lock that nobody gets within twice [`TIME`] counts as never free.
 pub const PATIENCE: Duration = Duration::from_secs(6);
 
 pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Result<(), Error> {
@@ -59,7 +60,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     let server = setup.start();
     let mut seconds: Vec<(String, Vec<f64>)> = Vec::new();
     for round in 0..rounds {
-        // The holder ends at another time after its heartbeat in each round.
+        // In each round, the holder goes at another time after its last heartbeat.
         let phase = THIRD + THIRD * u32::try_from(round).unwrap_or(0) / u32::try_from(rounds).unwrap_or(1).max(1);
         for (figure, time) in one_of_each(&server, round, phase) {
             match seconds.iter_mut().find(|(name, _)| *name == figure) {
@@ -74,7 +75,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     Ok(())
 }
 
-/// Runs every tie with every end, side by side: each waits nearly all the time.
+/// Measures every tie with every end side by side. They hardly slow each other: each waits nearly all the time.
 fn one_of_each(server: &Server, round: usize, phase: Duration) -> Vec<(String, f64)> {
     let all = TIES.iter().flat_map(|tie| ENDS.map(|(end, _)| (tie, end)));
     thread::scope(|scope| {
@@ -97,8 +98,8 @@ struct Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// Returns the time from the end of the holder to the grant of the waiter, or `Some(None)` if that does not come.
-    /// `None`: this machine cannot cut off a client.
+    /// Returns the time from the end of the holder to the grant of the waiter, or `Some(None)` if no grant comes within
+    /// [`PATIENCE`]. `None`: this machine cannot cut off a client.
     fn until_free(&self, end: &str, phase: Duration) -> Option<Option<Duration>> {
         if end == "cut" {
             return self.until_free_if_cut(phase);
@@ -121,6 +122,8 @@ impl Holder<'_> {
         Some(waiter.poll(PATIENCE).map(|_| start.elapsed()))
     }
 
+    /// Does the same for a holder that is cut off from the server: a connection of this process that closes without
+    /// telling the server.
     fn until_free_if_cut(&self, phase: Duration) -> Option<Option<Duration>> {
         let mut holder = self.server.client();
         for command in self.commands() {
@@ -144,6 +147,7 @@ impl Holder<'_> {
         Some(waiter.poll(PATIENCE).map(|_| start.elapsed()))
     }
 
+    /// Returns the commands that get the lock for the holder.
     fn commands(&self) -> Vec<String> {
         let acquire = format!("DLOCK.ACQUIRE KEY a PX {} {}", TIME.as_millis(), self.tie.option);
         self.tie.open.into_iter().chain([acquire.as_str()]).map(|command| self.named(command)).collect()
@@ -159,12 +163,13 @@ impl Holder<'_> {
         client
     }
 
+    /// Returns the command with the name of the lock in place of `KEY`.
     fn named(&self, command: &str) -> String {
         command.replace("KEY", &self.key)
     }
 }
 
-/// For people: `2.95 (2.40–3.10)`.
+/// Shows a figure in seconds as median, least and most: `2.95 (2.40–3.10)`. A figure under 0.1 s has four decimals.
 pub fn shown(figure: Figure) -> String {
     if figure.median.is_infinite() {
         return format!("not within {} s", PATIENCE.as_secs());

@@ -1,4 +1,4 @@
-//! A reader who comes and goes, or renews, beside others who stay.
+//! The time that a reader takes to come and go, or to renew, beside others who stay.
 
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
         let mut connection = open.server.connect()?;
         let load = (contender.prepare)(&mut connection, 0..NEWCOMERS)?;
         let mut team = Team::of_one(connection, &load, PIPELINE);
+        // The first run warms up, and does not count.
         team.run(SLICE)?;
         // A name such as `rlock-100` says what the contender does, and beside how many others.
         let what = contender.name.strip_suffix(&format!("-{others}")).unwrap_or(contender.name);
@@ -27,6 +28,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     }
     for _ in 0..rounds {
         for (_, _, team, times, _) in &mut entrants {
+            // Microseconds for one operation.
             times.push(1e6 / team.run(SLICE)?);
         }
     }
@@ -38,6 +40,7 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     Ok(())
 }
 
-/// Readers that come and go in turn.
+/// The number of readers that come and go in turn. Contenders that renew do not use it.
 const NEWCOMERS: usize = 64;
+/// How long one contender runs before the next one has its turn.
 const SLICE: Duration = Duration::from_millis(60);

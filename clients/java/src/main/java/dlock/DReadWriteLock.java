@@ -7,9 +7,9 @@ import java.util.concurrent.locks.ReadWriteLock;
  * A lock for readers, who share it, and writers, who exclude all others. The queue is first come, first served: a
  * reader does not overtake a waiting writer, and adjacent readers are granted together.
  *
- * <p>Downgrade: a writing thread may lock for reading and then unlock for writing. Upgrade: a reading thread may lock
- * for writing. It waits for the other readers, or gets a {@link DeadlockException} if another reader waits for an
- * upgrade.
+ * <p>Downgrade: a thread that writes may lock for reading, and then unlock the write lock. Upgrade: a thread that reads
+ * may lock for writing. It waits until the other readers have unlocked, or gets a {@link DeadlockException} if another
+ * reader already waits for an upgrade.
  */
 public final class DReadWriteLock implements ReadWriteLock {
     private final DLock reading;
@@ -30,7 +30,7 @@ public final class DReadWriteLock implements ReadWriteLock {
         return new DReadWriteLock(reading.withReplicas(count, timeout), writing.withReplicas(count, timeout));
     }
 
-    /** Returns the same lock with this patience, as {@link DLock#withPatience} does. */
+    /** Returns the same lock with this patience, as {@link DLock#withPatience} says. */
     public DReadWriteLock withPatience(Duration patience) {
         return new DReadWriteLock(reading.withPatience(patience), writing.withPatience(patience));
     }

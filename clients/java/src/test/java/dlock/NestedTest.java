@@ -39,6 +39,7 @@ final class NestedTest {
         server.close();
     }
 
+    /** Returns whether another thread cannot lock the name. */
     private static boolean isTaken(String name) {
         return !elsewhere(() -> {
             DLock lock = client.lock(name);
@@ -80,6 +81,7 @@ final class NestedTest {
         // The greater token fences both: no other owner had one of the names after the last grant.
         assertTrue(both.fencingToken() >= one.fencingToken());
         assertEquals(both.fencingToken(), server.info("out:b").get("token"));
+        // The lock of several names consists of two holds: that of the outer lock, and a new one for the other name.
         assertThrows(IllegalStateException.class, both::hold);
         both.unlock();
         both.unlock();
@@ -115,7 +117,7 @@ final class NestedTest {
             both.unlock();
             assertFalse(both.isHeldByCurrentThread());
             assertTrue(server.isFree(b), b);
-            // The sleep outlasts the lease, and the time of the session: the lock is still renewed.
+            // The sleep outlasts the lease and the timeout of the session: something still renews the hold.
             Thread.sleep(2500);
             assertTrue(one.isHeldByCurrentThread(), one.toString());
             assertTrue(isTaken(a));
@@ -126,7 +128,7 @@ final class NestedTest {
     }
 
     @Test
-    void one_that_is_lost_is_lost_for_all_that_need_it() throws Exception {
+    void a_hold_that_is_lost_is_lost_for_every_lock_of_the_thread_that_uses_it() throws Exception {
         DLock both = client.lock("lost:a", "lost:b").withLease(Lease.renewed(Duration.ofMillis(900)));
         CompletableFuture<LockLostException> told = new CompletableFuture<>();
         DLock one = client.lock("lost:a").onLost(told::complete);
@@ -160,9 +162,8 @@ final class NestedTest {
         assertEquals(List.of(), told);
     }
 
-    /** Random locking and unlocking: the server has exactly the names that a lock of the thread still needs. */
     @Test
-    void whatever_the_order_the_server_has_what_is_needed() {
+    void in_any_order_of_locking_and_unlocking_the_server_has_exactly_the_names_needed() {
         for (long seed = 1; seed <= 6; seed++) {
             Random random = new Random(seed);
             String run = "random:" + seed + ":";
@@ -185,7 +186,7 @@ final class NestedTest {
                 } else {
                     assertThrows(IllegalMonitorStateException.class, lock::unlock);
                 }
-                needed(entries, "seed " + seed + ", step " + step);
+                checkNames(entries, "seed " + seed + ", step " + step);
             }
             entries.forEach((lock, count) -> {
                 for (int i = 0; i < count; i++) {
@@ -198,7 +199,8 @@ final class NestedTest {
         }
     }
 
-    private static void needed(Map<DLock, Integer> entries, String when) {
+    /** Checks each lock's own count, and that the server has a name exactly while a lock with that name is entered. */
+    private static void checkNames(Map<DLock, Integer> entries, String when) {
         Map<String, Boolean> names = new LinkedHashMap<>();
         entries.forEach((lock, count) -> {
             assertEquals(count, lock.getHoldCount(), when);

@@ -4,7 +4,7 @@ import static dlock.TestServer.soon;
 
 import java.util.List;
 
-/** Two nodes with half of the slots each. */
+/** A cluster of two nodes with half of the slots each. */
 final class TestCluster implements AutoCloseable {
     private static final int SLOTS = 16384;
 
@@ -36,16 +36,17 @@ final class TestCluster implements AutoCloseable {
                 && info.contains("cluster_current_epoch:2");
     }
 
-    /** Adds a replica of the second node. It takes over with {@code CLUSTER FAILOVER TAKEOVER}. */
+    /** Adds a replica of the second node. A test lets it take over with {@code CLUSTER FAILOVER TAKEOVER}. */
     TestServer replica() {
         TestServer replica = node();
         replica.run("CLUSTER", "MEET", "127.0.0.1", second.port);
         soon("the nodes know the replica", () -> ready(first, 3) && ready(second, 3) && ready(replica, 3));
         replica.run("CLUSTER", "REPLICATE", id(second));
-        soon("it replicates", () -> second.figure("replication", "connected_slaves") == 1);
+        soon("the replica is connected", () -> second.figure("replication", "connected_slaves") == 1);
         return replica;
     }
 
+    /** Returns a client that knows two addresses, the first of which does not answer. */
     DLockClient client() {
         return DLockClient.connect("redis://127.0.0.1:1,127.0.0.1:" + first.port);
     }
@@ -54,6 +55,7 @@ final class TestCluster implements AutoCloseable {
         return Words.text(node.run("CLUSTER", "MYID"));
     }
 
+    /** Returns the node that has the slot of a key. */
     TestServer with(String key) {
         long slot = Servers.slot(key);
         for (Object each : (List<?>) first.run("CLUSTER", "SLOTS")) {
@@ -65,6 +67,7 @@ final class TestCluster implements AutoCloseable {
         throw new AssertionError("no node has " + key);
     }
 
+    /** Returns the other node. */
     TestServer without(String key) {
         return with(key) == first ? second : first;
     }
@@ -81,7 +84,7 @@ final class TestCluster implements AutoCloseable {
         here.run("CLUSTER", "SETSLOT", slot, "NODE", id(there));
     }
 
-    /** Moves the slot with the key, as resharding does. Returns where it is then. */
+    /** Moves a key and its slot to the other node, as resharding does, and returns that node. */
     TestServer migrate(String key) {
         TestServer here = with(key);
         TestServer there = without(key);
