@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Wired returns a function for [Over] that connects to a server, in place of another client that lends its connections.
+// Wired returns a function for [Over]. Its connections go to a server directly, in place of those that another client
+// lends.
 func Wired(address string) func(context.Context) (Conn, error) {
 	return func(ctx context.Context) (Conn, error) {
 		c, err := (&profile{}).connect(ctx, address, time.Now().Add(step))
@@ -13,6 +14,7 @@ func Wired(address string) func(context.Context) (Conn, error) {
 	}
 }
 
+// wired is a connection of this package in the form of a lent one.
 type wired struct{ *conn }
 
 func (w wired) Do(ctx context.Context, commands ...[]string) ([]any, error) {
@@ -29,7 +31,7 @@ func (w wired) Close() error {
 	return nil
 }
 
-// EndsUnnoticed has the lease end while no timer runs, as in a program that is paused.
+// EndsUnnoticed ends the lease, and stops the timers that would notice it, as in a program that is paused.
 func (l *Lock) EndsUnnoticed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// forLong is longer than the tests: a hold that stays is not taken for one that has ended.
+// forLong is longer than any test, so that a hold that is not released cannot lapse and look released.
 const forLong = time.Hour
 
-// other is another owner, with a connection of its own.
+// other is an owner beside the client, with a connection of its own.
 type other struct {
 	s       *server
 	conn    net.Conn
@@ -51,21 +51,24 @@ func (o *other) holds() {
 
 func (o *other) releases() { o.call("DLOCK.RELEASE", "job", "other") }
 
-// gets fails unless the next owner gets the lock within 15 s. A busy machine needs a part of that time. If a hold
-// stays, the wait ends without the lock.
+// gets fails unless an owner that asks now gets the lock within 15 s. On a busy machine, the client's release may take
+// seconds.
 func (o *other) gets(what string) {
 	o.s.t.Helper()
 	if reply := o.call("DLOCK.ACQUIRE", "job", "next", "PX", "60000", "BLOCK", "15000"); reply[0] != ':' {
-		o.s.t.Fatalf("%s: it is still held: %s", what, reply)
+		o.s.t.Fatalf("%s: the lock is still held: %s", what, reply)
 	}
 	o.call("DLOCK.RELEASE", "job", "next")
 }
 
+// kinds returns two kinds of clients: the server keeps the locks of the first by a session, and the second renews its
+// locks itself.
 func kinds() map[string]dlock.ClientOption {
 	return map[string]dlock.ClientOption{"kept": dlock.WithSession(time.Minute), "renewed": dlock.WithoutSession()}
 }
 
-// eachKind plays a test with each kind of client, which has a way to a server of its own, and with another owner there.
+// eachKind plays a test with each kind of client. Each has a server of its own, which it reaches through a proxy. The
+// other owner has a direct connection to the same server.
 func eachKind(t *testing.T, play func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other)) {
 	t.Parallel()
 	for name, option := range kinds() {
@@ -78,7 +81,7 @@ func eachKind(t *testing.T, play func(t *testing.T, s *server, p *proxy, client 
 	}
 }
 
-// waits begins to wait for the lock that others hold, and returns how to give up.
+// waits has a client wait for the lock, which another owner holds. The function that it returns cancels the wait.
 func (s *server) waits(client *dlock.Client) (giveUp func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -100,6 +103,7 @@ func (s *server) waits(client *dlock.Client) (giveUp func()) {
 	}
 }
 
+// spin lets time pass more exactly than time.Sleep, which may take a millisecond longer.
 func spin(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 	}
@@ -119,6 +123,7 @@ func TestAWaitThatIsCanceledAsTheGrantComesLeavesNoHold(t *testing.T) {
 					address = s.address()
 				}
 				client, o := newClient(t, address, option), newOther(s)
+				// The wait is canceled from 1 ms before the release to 6 ms after it.
 				for offset := -time.Millisecond; offset < 6*time.Millisecond; offset += 50 * time.Microsecond {
 					o.holds()
 					giveUp := s.waits(client)
@@ -138,29 +143,31 @@ func TestAWaitThatIsCanceledAsTheGrantComesLeavesNoHold(t *testing.T) {
 	}
 }
 
-// Until the server has seen the end of a connection, it may grant the lock to it.
+// A server may grant the lock to a connection until it has seen the end of the connection.
 func TestAGrantToAConnectionWhoseEndComesLateIsReleased(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other) {
 		p.endsTake.Store(int64(6 * time.Second))
 		o.holds()
 		s.waits(client)()
-		time.Sleep(3 * time.Second) // Nobody cleans up after it any more.
+		// The client has ended its cleanup on other connections. Only the release behind the request is left.
+		time.Sleep(3 * time.Second)
 		o.releases()
 		o.gets(t.Name())
 	})
 }
 
-// A server that has seen the end of a connection closes the connection after the turn of its event loop. Before, in the
-// same turn, it may grant a lock to that connection.
+// A server that has seen the end of a connection closes the connection at the end of the turn of its event loop.
+// Earlier in the same turn, the server may grant a lock to that connection.
 func TestAGrantToAConnectionThatIsAboutToBeClosedIsReleased(t *testing.T) {
 	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other) {
 		for round := range 4 {
 			p.endsTake.Store(int64(300 * time.Millisecond))
 			o.holds()
 			s.waits(client)()
-			time.Sleep(200 * time.Millisecond) // The releases on other connections have found nothing.
+			time.Sleep(200 * time.Millisecond) // The end of the connection has not reached the server yet.
 			s.signal(syscall.SIGSTOP)
-			time.Sleep(200 * time.Millisecond) // The end has come.
+			// The end reaches the stopped server, and then a release does. The server meets both in one turn.
+			time.Sleep(200 * time.Millisecond)
 			send(o.conn, "DLOCK.RELEASE", "job", "other")
 			time.Sleep(20 * time.Millisecond)
 			s.signal(syscall.SIGCONT)
@@ -170,9 +177,9 @@ func TestAGrantToAConnectionThatIsAboutToBeClosedIsReleased(t *testing.T) {
 	})
 }
 
-// cleansUpAtOnce fails unless a client that gives up sees the server close the connection and then releases. A client
-// that does not see it releases a second later. The machine may be busy, so one success in five is enough. Another
-// owner has the lock.
+// cleansUpAtOnce fails unless a client that gives up releases as soon as the server has closed the connection of the
+// wait. A client that does not notice the close releases a second later. The machine may be busy, so one success in
+// five tries is enough. Another owner must hold the lock.
 func (s *server) cleansUpAtOnce(client *dlock.Client) {
 	s.t.Helper()
 	released := func() string { return s.info("commandstats", "cmdstat_dlock.release") }
@@ -182,12 +189,12 @@ func (s *server) cleansUpAtOnce(client *dlock.Client) {
 		giveUp := s.waits(client)
 		began := time.Now()
 		giveUp()
-		eventually(s.t, "it has cleaned up", func() bool { return released() != before })
+		eventually(s.t, "the client has released", func() bool { return released() != before })
 		if took = time.Since(began); took < 700*time.Millisecond {
 			return
 		}
 	}
-	s.t.Fatalf("it has cleaned up after %v", took)
+	s.t.Fatalf("the client released only after %v", took)
 }
 
 func TestAClientThatGivesUpAwaitsTheEndOfItsConnection(t *testing.T) {
@@ -197,5 +204,6 @@ func TestAClientThatGivesUpAwaitsTheEndOfItsConnection(t *testing.T) {
 	newOther(s).holds()
 	s.cleansUpAtOnce(client)
 	s.waiters(0)
-	eventually(t, "its connection is closed", func() bool { return s.info("clients", "connected_clients") <= "3" })
+	// Three connections stay: the other owner's, that of INFO, and an idle one of the client.
+	eventually(t, "the wait's connection ends", func() bool { return s.info("clients", "connected_clients") <= "3" })
 }

@@ -7,9 +7,10 @@ use crate::support::queue::all_granted;
 use crate::support::replica::counter;
 use crate::support::{Client, Server, hold, lock_info, soon};
 
+/// Waits without a limit, for a lease that no test outlives.
 const FOR_EVER: &str = "BLOCK 0 PX 600000";
 
-/// A server with permits of `k` taken: an owner, and how many.
+/// Starts a server where each of these owners has taken this number of permits of `k`.
 fn taken(permits: &[(&str, i64)]) -> (Server, Client) {
     let (server, mut client) = Server::start().with_client();
     for (owner, count) in permits {
@@ -32,7 +33,7 @@ fn permits_go_to_those_who_came_first() {
         let gone = if n < 3 { format!("h{n}") } else { format!("w{}", n - 3) };
         assert_eq!(client.int(format!("DLOCK.RELEASE k {gone}")), 1);
         let token = waiter.granted();
-        assert!(token > last, "tokens in the order of the queue");
+        assert!(token > last, "tokens rise in the order of the queue");
         last = token;
         assert_eq!(lock_info(&mut client, "k").unwrap().count, 3);
     }
@@ -59,7 +60,7 @@ fn a_large_request_holds_back_smaller_ones_and_does_not_starve() {
     let (server, mut client) = taken(&[("h", 3)]);
     let mut large = server.waiter(request("SACQUIRE k large 4 PERMITS 4"));
     let mut small = server.waiter(request("SACQUIRE k small 4"));
-    // A permit is left, but the large request comes before those that wait and before new ones.
+    // A permit is left, but the large request comes before the small one that waits and before new ones.
     client.nil("DLOCK.SACQUIRE k new 4");
     client.nil("DLOCK.RLOCK k new");
     for _ in 0..2 {
@@ -112,7 +113,7 @@ fn different_limits_share_one_queue() {
     assert_eq!(client.int("DLOCK.RELEASE k h"), 1);
     low.granted();
     high.granted();
-    // A limit lowered below what is taken: nobody new gets in until it fits.
+    // Two entries are live. A request with a limit of 2 does not fit before one of them is back.
     client.nil("DLOCK.SACQUIRE k new 2");
     let mut lowered = server.waiter(request("SACQUIRE k new 2"));
     lowered.waits();
@@ -132,7 +133,7 @@ fn a_writer_stands_between_readers_and_permits() {
     assert_eq!(server.holders("k"), ["writer"]);
     assert_eq!(client.int("DLOCK.RELEASE k writer"), 1);
     all_granted(&mut waiters[1..3]);
-    // A reader that came before takes one of the two.
+    // The reader ahead of it counts as one of the two permits.
     waiters[3].waits();
     assert_eq!(client.int("DLOCK.RELEASE k late"), 1);
     waiters[3].granted();
@@ -159,12 +160,12 @@ fn a_writer_drains_a_semaphore() {
 fn more_permits_wait_their_turn_and_keep_what_the_owner_has() {
     let (server, mut client) = taken(&[("a", 1), ("b", 3)]);
     let mut ahead = server.waiter(request("SACQUIRE k ahead 4 PERMITS 2"));
-    // The limit would leave room, but one waits; without BLOCK the reply is nil.
+    // A limit of 9 would leave room, but a waiter is ahead. Without BLOCK, the reply is nil.
     client.nil("DLOCK.SACQUIRE k a 9");
     let mut more = server.waiter(request("SACQUIRE k a 5"));
     more.waits();
     assert_eq!(server.queue("k"), ["ahead", "a"]);
-    assert_eq!(hold(&mut client, "k", "a", "shared").unwrap().count, 1, "what it has");
+    assert_eq!(hold(&mut client, "k", "a", "shared").unwrap().count, 1, "the owner keeps what it has");
     // RLOCK has no limit and re-enters at once.
     client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RELEASE k a");
@@ -210,7 +211,7 @@ fn the_exclusive_owner_overtakes_waiters_for_permits() {
     client.nil("DLOCK.SACQUIRE k a 2");
     assert!(client.error("DLOCK.SACQUIRE k a 2 BLOCK 0").starts_with("DEADLOCK "));
     waiters[0].waits();
-    // The downgrade lets in who still fits.
+    // The downgrade lets in the waiters that fit beside the two permits of `a`.
     assert_eq!(client.int("DLOCK.RELEASE k a WRITE"), 1);
     waiters[0].granted();
     waiters[1].waits();
@@ -257,7 +258,7 @@ fn a_repeat_takes_over_the_place_unless_it_can_never_fit() {
     second.waits();
     client.int("DLOCK.RELEASE k ahead");
     let token = second.granted();
-    assert_eq!(client.int("DLOCK.SACQUIRE k a 3 REQUEST r"), token, "it is recorded");
+    assert_eq!(client.int("DLOCK.SACQUIRE k a 3 REQUEST r"), token, "the hold records the request");
     assert_eq!(hold(&mut client, "k", "a", "shared").unwrap().count, 1);
 }
 
@@ -268,19 +269,19 @@ fn a_repeat_that_is_granted_at_once_also_answers_the_request_that_waits() {
     client.int("DLOCK.SACQUIRE k b 2");
     let mut first = server.client();
     first.send("DLOCK.SACQUIRE k a 2 BLOCK 0 REQUEST id");
-    soon("it waits", || lock_info(&mut client, "k").is_some_and(|info| info.waiters == 1));
+    soon("the request waits", || lock_info(&mut client, "k").is_some_and(|info| info.waiters == 1));
     // The request still waits when `b` is gone: the two entries of `a` and one more exceed its limit of 2.
     let token = client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RELEASE k b");
     client.int("DLOCK.WLOCK k a");
     assert_eq!(client.int("DLOCK.SACQUIRE k a 9 REQUEST id"), token);
-    assert_eq!(first.read(), Ok(Value::Int(token)), "no other command has to come");
+    assert_eq!(first.read(), Ok(Value::Int(token)), "the repeat alone answers the request");
     let info = lock_info(&mut client, "k FULL").unwrap();
     assert_eq!((info.waiters, info.count), (0, 4), "three permits and the exclusive hold");
 }
 
 #[test]
-fn a_permit_comes_back_when_its_holder_dies() {
+fn a_permit_comes_back_when_its_session_or_its_lease_ends() {
     let (server, mut client) = Server::start().with_client();
     let mut session = server.client();
     session.int("DLOCK.SACQUIRE k a 3 PERMITS 2 SESSION");
@@ -290,11 +291,11 @@ fn a_permit_comes_back_when_its_holder_dies() {
     drop(session);
     all_granted(&mut waiters[..2]);
     waiters[2].waits();
-    // By a lease: the timer serves the queue at the deadline.
+    // The lease of `b` ends, and the timer serves the queue.
     waiters[2].granted();
     let late = client.now() - end;
-    // Times are rounded to milliseconds.
-    assert!(late >= -2, "{late} ms after the deadline");
+    // Two times that are rounded to milliseconds may differ by 2 ms.
+    assert!(late >= -2, "granted {} ms before the deadline", -late);
     assert_eq!(server.holders("k"), ["c", "d", "e"]);
 }
 
@@ -338,7 +339,8 @@ fn a_lack_of_permits_is_no_part_of_a_cycle() {
     let mut b = server.waiter("DLOCK.SACQUIRE pool b 1 BLOCK 50");
     b.gives_up();
     assert_eq!(counter(&mut client, "deadlocks"), 0);
-    // Any holder may give a permit back, but only one owner an exclusive hold: that one can be part of a cycle.
+    // Any of several holders may give a permit back, but an exclusive hold has one owner. A wait for that owner can be
+    // part of a cycle.
     client.int("DLOCK.WLOCK strict a");
     assert!(client.error("DLOCK.SACQUIRE strict b 1 BLOCK 0").starts_with("DEADLOCK "));
     client.int("DLOCK.RELEASE lock b");

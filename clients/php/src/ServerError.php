@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 namespace Dlock;
 
-/** The server has refused a command, or the client cannot send it now. It was not executed. */
+/** The server has refused a command, or the client cannot send one now. The command was not executed. */
 final class ServerError extends \RuntimeException
 {
     public static function from(string $message): self

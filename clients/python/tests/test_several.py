@@ -17,14 +17,14 @@ from kit import AsyncioKit, Kit, Plain, address, info, refused, soon, waiters
 
 
 def semaphore(kit: Kit, limit: int, **settings: Any) -> Any:
-    """A semaphore of the kit's kind."""
+    """Returns a semaphore `pool` of the kit's API: threads or asyncio."""
     if isinstance(kit, AsyncioKit):
         return redis_dlock.asyncio.DSemaphore(kit.client(), "pool", limit, **settings)
     return Plain(redis_dlock.DSemaphore(kit.client()._inner, "pool", limit, **settings))
 
 
 async def acquire_all(kit: Kit, names: list[str], **settings: Any) -> Any:
-    """A guard of the kit's kind."""
+    """Acquires several locks by the kit's API, threads or asyncio. Returns the guard."""
     if isinstance(kit, AsyncioKit):
         return await redis_dlock.asyncio.acquire_all(kit.client(), names, **settings)
     return Plain(redis_dlock.acquire_all(kit.client()._inner, names, **settings))
@@ -69,7 +69,7 @@ async def test_permits_are_taken_together_and_returned_one_by_one(kit: Kit, clie
             await pool.acquire(permits=permits)
 
 
-def test_each_thread_gives_back_its_own(client: redis.Redis) -> None:
+def test_each_thread_takes_and_gives_back_a_permit_of_its_own(client: redis.Redis) -> None:
     pool = redis_dlock.DSemaphore(client, "pool", 2, timeout=20)
     entered = threading.Barrier(2)
 
@@ -93,7 +93,7 @@ async def test_a_wait_for_a_permit_is_in_the_server(client: redis.Redis) -> None
     pool = redis_dlock.asyncio.DSemaphore(own, "pool", 1, timeout=20)
     async with pool as permit:
         waiting = asyncio.create_task(pool.acquire())
-        await asyncio.to_thread(soon, "it waits", lambda: waiters(client, "pool") == 1)
+        await asyncio.to_thread(soon, "the request waits", lambda: waiters(client, "pool") == 1)
         token = permit.token
     assert await waiting
     assert info(client, "pool")["token"] > token
@@ -123,7 +123,7 @@ async def test_several_locks_are_renewed_and_lost_together(kit: Kit, client: red
     def is_lost() -> bool:
         return bool(lost.is_set() if hasattr(lost, "is_set") else lost.done())
 
-    await asyncio.to_thread(soon, "it is lost", is_lost)
+    await asyncio.to_thread(soon, "the guard is lost", is_lost)
     with pytest.raises(redis_dlock.LockNotOwnedError):
         await guard.release()
     assert client.dbsize() == 0
@@ -150,7 +150,7 @@ def test_wrong_arguments(client: redis.Redis) -> None:
             redis_dlock.acquire_all(client, ["a", unset])
 
 
-async def test_each_permit_has_a_number_of_its_own(kit: Kit, client: redis.Redis) -> None:
+async def test_each_permit_has_a_slot_of_its_own(kit: Kit, client: redis.Redis) -> None:
     pool = semaphore(kit, 3, timeout=20, slots=True)
     permits = [pool.permit() if isinstance(kit, AsyncioKit) else Plain(pool._inner.permit()) for _ in range(3)]
     for number, permit in enumerate(permits):
@@ -170,12 +170,12 @@ async def test_each_permit_has_a_number_of_its_own(kit: Kit, client: redis.Redis
             permit.slot
 
 
-def test_a_number_comes_with_one_permit(client: redis.Redis) -> None:
+def test_a_request_for_a_slot_and_two_permits_is_refused(client: redis.Redis) -> None:
     with pytest.raises(ValueError, match="number"):
         redis_dlock.DSemaphore(client, "pool", 3, slots=True).acquire(permits=2)
 
 
-def test_no_two_threads_have_one_number(client: redis.Redis) -> None:
+def test_no_two_threads_have_the_same_slot(client: redis.Redis) -> None:
     pool = redis_dlock.DSemaphore(client, "pool", 4, timeout=20, slots=True)
     having: dict[int, int] = {}
     collisions: list[int] = []

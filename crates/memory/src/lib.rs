@@ -31,7 +31,7 @@ pub trait Surroundings {
         Duration::from_micros(self.uptime().us())
     }
 
-    /// Returns the name of the user whose command is running.
+    /// Returns the name of the user whose command is running, if the server has users.
     fn user(&mut self) -> Option<Vec<u8>>;
 
     /// Returns the state of a user.
@@ -50,12 +50,12 @@ pub trait Surroundings {
     /// Called before a key is opened.
     fn opens(&mut self) {}
 
-    /// Returns whether the server refuses to open the next key.
+    /// Returns whether the server refuses to open the key that the engine asks for now.
     fn refuses(&mut self) -> bool {
         false
     }
 
-    /// Returns whether the server may refuse to open a key.
+    /// Returns whether the server may refuse to open a key at any time.
     fn may_refuse(&self) -> bool {
         false
     }
@@ -74,7 +74,7 @@ pub trait Surroundings {
     /// Called when a key is gone, except after a flush. `lock` is `None` if the key held another type.
     fn gone(&mut self, _name: Name<'_>, _lock: Option<&Lock>, _how: Gone) {}
 
-    /// Called when a key has changed visibly, so that clients that watch it must be told.
+    /// Called when a key has changed visibly. Clients that watch the key must be told.
     fn modified(&mut self, _name: Name<'_>) {}
 }
 
@@ -85,8 +85,8 @@ pub enum Gone {
     Deleted,
     /// The key was renamed or moved.
     Renamed,
-    /// The engine found the key expired, so the engine knows.
+    /// The engine met the expired key, and need not be told.
     ExpiredForEngine,
-    /// The server found the key expired, so the engine must be told.
+    /// The server met the expired key, and the engine must be told.
     Expired,
 }

@@ -21,10 +21,10 @@ use crate::dice::Dice;
 use crate::votes::{Vote, Votes};
 use crate::{Answer, Ask, Call, Hold, Terms};
 
-/// For how long to try.
+/// How long a client tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// A single attempt, without waiting in a queue.
+    /// One attempt, which waits in no queue.
     None,
     /// Attempts until this time.
     Until(Duration),
@@ -40,21 +40,23 @@ pub enum Outcome {
     /// The patience ended before a majority granted the lock. Usually another client holds it; the last server that was
     /// asked may also have stopped answering.
     Contended,
-    /// Fewer servers than a majority answered: this many.
+    /// Fewer servers than a majority answered: this many. With [`Patience::None`], also a majority that granted the
+    /// lock too late for its leases.
     TooFew(usize),
 }
 
 /// A client's knowledge at the start of an acquisition.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// Servers that did not answer lately. The client asks them, too, but does not wait for their answers or in their
+    /// Servers that did not answer lately. The client asks them, too, but waits neither for their answers nor in their
     /// queues.
     pub suspects: &'a [usize],
-    /// Whether the lock was held lately. If so, a client that may wait starts in the queue of the gate server.
+    /// Whether another client held the lock lately. If so, a client that may wait starts in the queue of the gate
+    /// server.
     pub contended: bool,
     /// The token to ask for.
     pub floor: Floor,
-    /// The seed of the random back-off.
+    /// The seed of the random times of back-offs.
     pub seed: u64,
 }
 
@@ -171,7 +173,7 @@ impl Acquisition {
         self.attempt > 1 || matches!(self.phase, Phase::BackOff { .. })
     }
 
-    /// Returns when to call [`Acquisition::handle_timeout`], unless an answer arrives before.
+    /// Returns when to call [`Acquisition::handle_timeout`] if no answer arrives before. Every answer may change it.
     pub fn next_timeout(&self) -> Option<Duration> {
         match &self.phase {
             Phase::Gate { probe: Probe::Due(at, _) | Probe::Open(at), .. } => {
@@ -233,12 +235,13 @@ impl Acquisition {
         self.phase = Phase::Ended(None);
     }
 
-    /// Returns the servers that did not answer.
+    /// Returns the servers that did not answer lately, for the [`Start`] of the next acquisition.
     pub fn suspects(&self) -> impl Iterator<Item = usize> {
         self.suspects.iter().enumerate().filter(|(_, suspect)| **suspect).map(|(member, _)| member)
     }
 
-    /// Starts an attempt that asks all servers for the short first lease.
+    /// Starts an attempt that asks all servers at once, for the lease of a client that does not know whether the lock
+    /// is free.
     fn ask_all(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.attempt += 1;
         self.votes.reset();
@@ -261,7 +264,7 @@ impl Acquisition {
         self.call(at, Ask::Queue(entry, block), now, calls);
     }
 
-    /// Returns the time by which the server must have ended a wait in its queue.
+    /// Returns the time by which the gate server must have ended the wait in its queue.
     fn end_of_wait(&self) -> Option<Duration> {
         match self.patience {
             Patience::Until(end) => Some(end + self.terms.timeout()),
@@ -269,6 +272,7 @@ impl Acquisition {
         }
     }
 
+    /// Sends the `PING` that is due.
     fn probe(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
         let Phase::Gate { probe, .. } = &mut self.phase else { return };
         let probed = if let Probe::Due(_, probed) = probe { *probed } else { Probed::GateServer };
@@ -287,7 +291,7 @@ impl Acquisition {
         match answer {
             Answer::Granted(token) => self.gather_after_gate(now, call, token, calls),
             Answer::Failed => self.gate_is_down(now, call.to, calls),
-            // The wait has run out, or was ended by another client, for example with `CLIENT UNBLOCK`.
+            // The time of the wait is over, or another client has ended the wait, for example with `CLIENT UNBLOCK`.
             _ => {
                 self.votes.set(call.to, Vote::Refused { waited: true });
                 self.back_off(now, call.to);
@@ -295,9 +299,9 @@ impl Acquisition {
         }
     }
 
-    /// Asks the other servers for the token that the gate server has granted. A grant within the timeout of a server,
-    /// with a token ahead of the other servers' clocks, counts as it is. Any other is renewed and its token raised:
-    /// after a wait, nobody knows when the hold began.
+    /// Asks the other servers for the token that the gate server has granted. The gate server's grant counts as it is
+    /// if it came within the timeout of a server, with a token ahead of the other servers' clocks. Otherwise its hold
+    /// is renewed and its token raised. After a wait, the client does not know when the hold began.
     fn gather_after_gate(&mut self, now: Duration, call: &Call, token: u64, calls: &mut Vec<Call>) {
         let lease = self.terms.lease();
         let floor = self.floor.token(now).unwrap_or(0);
@@ -314,6 +318,7 @@ impl Acquisition {
         self.gather(Entry { lease, min_token: Some(min_token) }, now, calls);
     }
 
+    /// Leaves the queue of a gate server that does not answer, for that of the next server.
     fn gate_is_down(&mut self, now: Duration, at: usize, calls: &mut Vec<Call>) {
         self.suspect(at);
         // Servers that have not answered their `PING` by now are down, too.
@@ -338,6 +343,7 @@ impl Acquisition {
         self.suspects.get_mut(member).into_iter().for_each(|suspect| *suspect = true);
     }
 
+    /// Records whether a server answers.
     fn note_health(&mut self, call: &Call, answer: Answer) {
         let suspect = matches!(answer, Answer::Failed);
         // Even a server that does not count answers a release, so the answer does not clear the suspicion.
@@ -365,8 +371,8 @@ impl Acquisition {
         self.count(now, calls);
     }
 
-    /// Counts the servers that have not answered in time as failed. If the gate server is one of them, the next server
-    /// takes its place.
+    /// Acts when `agree_by` or `until` has passed. After `until`, the servers that have not answered count as failed.
+    /// If the gate server is one of them, the next server takes its place.
     fn end_gathering(&mut self, now: Duration, gather: Gather, calls: &mut Vec<Call>) {
         self.phase = Phase::Gather(Gather { is_overdue: true, ..gather });
         if now >= gather.until {
@@ -377,7 +383,8 @@ impl Acquisition {
             }
         }
         self.count(now, calls);
-        // `count` has neither ended the attempt nor asked for more, so no majority has one token by live holds.
+        // If `count` has ended the attempt, the phase is another one. If `count` has asked for more, `until` is later.
+        // Otherwise, no majority has one token by live holds.
         if let Phase::Gather(gather) = self.phase
             && now >= gather.until
         {
@@ -397,6 +404,7 @@ impl Acquisition {
         self.back_off(now, gate);
     }
 
+    /// Schedules the next attempt, in the queue of `gate`, or ends the acquisition if its time is over.
     fn back_off(&mut self, now: Duration, gate: usize) {
         let is_over = match self.patience {
             Patience::None => true,
@@ -432,11 +440,13 @@ impl Gather {
     }
 }
 
-/// How often a client in the queue sends a `PING` to the gate server.
+/// The least time from the gate server's answer to the next `PING` of a client in its queue. A longer timeout of a
+/// server takes its place.
 const PROBE_EVERY: Duration = Duration::from_secs(4);
 
-/// By how much a granted token may be lower than the token to ask for, and still be ahead of the servers' clocks.
+/// By how many µs a granted token may be lower than the token to ask for, and still be ahead of the servers' clocks.
 const AHEAD_US: u64 = MARGIN_US / 2;
 
-/// The limit of the first back-off, whose time is random. The limit doubles each time, up to the timeout of a server.
+/// The longest first back-off. The time of a back-off is random. Its limit doubles each time, up to the timeout of a
+/// server.
 const BACK_OFF: Duration = Duration::from_millis(4);

@@ -25,6 +25,7 @@ impl Acquisition {
             (Ask::Raise(token), Answer::Done) => {
                 Vote::Granted { token, until: Terms::valid_until(call.sent, self.terms.lease()) }
             }
+            // The hold has ended, so another client may have the lock. The client does not wait in this queue.
             (Ask::Raise(_), Answer::Gone) => Vote::Refused { waited: true },
             _ => Vote::Failed,
         };
@@ -40,6 +41,7 @@ impl Acquisition {
         match self.gate_of_votes().map(|gate| self.votes.get(gate)) {
             Some(Vote::Refused { .. }) if self.terms.keeps(Rule::Gate) => return self.turn_away(now, calls),
             Some(Vote::Granted { .. } | Vote::Raising(_)) => self.wait_where_refused(now, calls),
+            // The gate server has not answered yet, or is not known.
             _ if self.terms.keeps(Rule::Gate) => return,
             _ => {}
         }
@@ -53,7 +55,7 @@ impl Acquisition {
         self.agree(now, calls);
     }
 
-    /// Returns the token of the lock, if a majority has granted it.
+    /// Returns the token of the lock, if a majority has granted that token.
     fn agreed(&self, now: Duration) -> Option<u64> {
         #[cfg(test)]
         if let Some(weaker) = self.votes.weakly_agreed(&self.terms, now) {
@@ -62,7 +64,7 @@ impl Acquisition {
         self.votes.agreed(self.terms.majority(), now)
     }
 
-    /// Returns the first server that is not known to be down, by health and by the votes of this attempt.
+    /// Returns the first server that is neither suspected to be down nor has failed in this attempt.
     fn gate_of_votes(&self) -> Option<usize> {
         let is_up = |at: &usize| !self.is_suspect(*at) && self.votes.get(*at) != Vote::Failed;
         (0..self.terms.members()).find(is_up)
@@ -80,6 +82,7 @@ impl Acquisition {
         let refused: Vec<usize> = refused.map(|(at, _)| at).collect();
         for member in refused {
             self.votes.set(member, Vote::Open);
+            // The wait takes half of the time that is left, so that its answer arrives before `until`.
             self.call(member, Ask::Queue(entry, Some((until - now) / 2)), now, calls);
         }
     }
@@ -88,6 +91,8 @@ impl Acquisition {
     /// its attempt instead.
     fn turn_away(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if self.patience == Patience::None {
+            // The answers tell whether a majority is up, so the attempt ends with those of a majority or of all
+            // servers.
             let answered = self.votes.count(|vote| !matches!(vote, Vote::Open | Vote::Failed));
             if answered >= self.terms.majority() || self.votes.count(|vote| vote == Vote::Open) == 0 {
                 self.fail(now, calls);
@@ -107,7 +112,7 @@ impl Acquisition {
         if granted < majority || !self.terms.keeps(Rule::Raising) {
             return;
         }
-        // The other servers get as much time again as the majority took.
+        // The other servers get as much time again as the majority took to answer.
         let wait = *gather.agree_by.get_or_insert(now + (now - gather.began));
         let is_over = gather.is_overdue || now >= wait;
         let is_due = |at: usize| !is_over && !self.suspects.get(at).copied().unwrap_or(true);

@@ -1,5 +1,6 @@
-//! Owners whose locks travel with their slot to the other node and back, while their first connection stays open: what was
-//! bound to it is unbound, so that its end neither releases a hold nor hides another.
+//! Owners whose locks travel with their slot to the other node and back, while their first connection stays open. The
+//! move unbinds what was bound to that connection. The end of the connection must then neither release a hold, nor let
+//! a writer in beside a reader.
 
 use dlock_testkit::redis::Value;
 use dlock_testkit::{Client, Server};
@@ -8,27 +9,27 @@ use dlock_testkit::{Client, Server};
 const BOUND: &str = "{c}traveler";
 /// A lock of many readers, all bound to the connection. On the other node it is deleted, and a reader takes it.
 const READ: &str = "{c}travelers";
-/// More than the engine settles at once when their session ends.
+/// More readers than the engine settles at once when their session ends (`PIECE` in the core).
 const READERS: usize = 70;
 
-/// An owner on one journey after the other.
+/// Owners on one journey after the other. A journey takes two moves of the slot: there and back.
 #[derive(Default)]
 pub struct Traveler {
-    /// The connection before the journey, its id, and the token of its hold.
+    /// The connection before the journey, its id, and the token of [`BOUND`].
     first: Option<(Client, i64, i64)>,
-    /// The connection on the other node, once it is there.
+    /// The connection on the other node, after the first move.
     there: Option<Client>,
 }
 
 impl Traveler {
-    /// Begins a journey, if none is under way. A fault may keep it from beginning.
+    /// Begins a journey, if none is under way. If a fault prevents the grant, none begins.
     pub fn before_a_move(&mut self, from: &Server) {
         if self.first.is_none() {
             self.first = begin(from);
         }
     }
 
-    /// Goes on after a move. Returns the violations.
+    /// Continues the journey after a move, if one is under way. Returns the violations.
     pub fn after_a_move(&mut self, at: &Server) -> Vec<String> {
         let Some((_, id, token)) = &self.first else { return Vec::new() };
         let mut client = at.client();
@@ -39,14 +40,14 @@ impl Traveler {
             if bound == Ok(Value::Nil) {
                 return self.over(&mut client, vec![format!("{BOUND}, token {token}, was lost when its slot moved")]);
             }
-            // Memory may be full.
+            // A fault, for example a full memory, ends the journey without a violation.
             if bound.is_err() || read.is_err() {
                 return self.over(&mut client, Vec::new());
             }
             self.there = Some(client);
             return Vec::new();
         }
-        // In one write, so that the writer asks before the end of the session is settled for all readers.
+        // One write sends all three, so that the writer asks before the end of the session is settled for all readers.
         let replies = client.pipeline(&[
             format!("CLIENT KILL ID {id}"),
             format!("DLOCK.WLOCK {READ} writer PX 1000"),
@@ -67,7 +68,7 @@ impl Traveler {
         self.over(&mut client, found)
     }
 
-    /// Ends a journey that is under way, and leaves nothing.
+    /// Ends the journey, if one is under way, and deletes its locks.
     pub fn finish(&mut self, at: &Server) {
         self.over(&mut at.client(), Vec::new());
     }
@@ -87,7 +88,7 @@ fn begin(from: &Server) -> Option<(Client, i64, i64)> {
     };
     let readers: Vec<String> =
         (0..READERS).map(|number| format!("DLOCK.RLOCK {READ} reader-{number} PX 600000 SESSION")).collect();
-    // Some may be refused: the rest are enough.
+    // A fault may refuse some of them.
     client.pipeline(&readers);
     Some((client, id, token))
 }

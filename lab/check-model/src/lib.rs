@@ -1,15 +1,15 @@
-//! Model checking: every behavior of small instances of the engine, breadth first.
+//! Model checking: visits every state of small instances of the engine, breadth first.
 //!
 //! An instance is a `World` of the testkit: a server, its replica, and the model of the contract. After each step, every
-//! reply, every grant, every look at a lock, the timer, the counters, the engine's tables and the replica are held
-//! against that model.
+//! reply, every grant, what `INFO` shows, the timer, the counters, the engine's tables and the replica are compared
+//! with the model.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`instances`] | the small instances |
 //! | [`scope`] | what an instance is: who takes part, and what may happen in which state |
-//! | `fingerprint` | which states are the same |
-//! | [`explorer`] | visits the states, and prints a row of the table |
+//! | `fingerprint` | which states count as the same |
+//! | [`explorer`] | visits the states of an instance, and prints its row in the table of `make check-model` |
 
 #![allow(
     clippy::unwrap_used,

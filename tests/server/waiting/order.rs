@@ -1,9 +1,10 @@
-//! First come, first served.
+//! A lock is granted in the order of its queue: first come, first served.
 
 use redis::Value;
 
 use crate::support::{Server, hold, lock_info};
 
+/// Waits without a limit, for a lease that no test outlives.
 const FOR_EVER: &str = "BLOCK 0 PX 600000";
 
 #[test]
@@ -61,14 +62,14 @@ fn each_lock_of_each_database_has_a_queue_of_its_own() {
     other.int("DLOCK.ACQUIRE k a");
     let mut on_k = server.waiter(format!("DLOCK.ACQUIRE k b {FOR_EVER}"));
     let mut on_l = server.waiter(format!("DLOCK.ACQUIRE l b {FOR_EVER}"));
-    let mut in_one = server.client();
-    in_one.ok("SELECT 1");
-    server.enters_queue(&mut in_one, format!("DLOCK.ACQUIRE k b {FOR_EVER}"));
+    let mut in_database_1 = server.client();
+    in_database_1.ok("SELECT 1");
+    server.enters_queue(&mut in_database_1, format!("DLOCK.ACQUIRE k b {FOR_EVER}"));
     assert_eq!(client.int("DLOCK.RELEASE l a"), 1);
     on_l.granted();
     on_k.waits();
     assert_eq!(other.int("DLOCK.RELEASE k a"), 1);
-    in_one.granted();
+    in_database_1.granted();
     on_k.waits();
     assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
     on_k.granted();
@@ -97,6 +98,7 @@ fn a_relative_lease_starts_when_granted() {
     let mut given = server.waiter("DLOCK.RLOCK k b BLOCK 0 PX 90000");
     let mut by_default = server.waiter("DLOCK.RLOCK k c BLOCK 0");
     client.pass_ms(150);
+    // The default at the time of the grant counts, not the default at the time of the request.
     client.ok("CONFIG SET dlock.default-lease 70000");
     let from = client.now();
     client.int("DLOCK.RELEASE k a");
@@ -106,6 +108,7 @@ fn a_relative_lease_starts_when_granted() {
     for (owner, lease) in [("b", 90_000), ("c", 70_000)] {
         let ttl = hold(&mut client, "k", owner, "shared").unwrap().ttl;
         let spent = client.now() - from;
+        // Two times that are rounded to milliseconds may differ by 2 ms.
         assert!((lease - spent - 2..=lease).contains(&ttl), "{owner}: {ttl} of {lease}, {spent} spent");
     }
     assert!(client.end_of("k") <= to + 90_002);
@@ -124,7 +127,7 @@ fn every_waiting_request_of_an_owner_has_a_place_of_its_own() {
     client.int("DLOCK.RELEASE k b");
     waiters[1].granted();
     client.int("DLOCK.RELEASE k c");
-    // The last two stand next to each other, and the second of them re-enters.
+    // The last two requests are neighbors in the queue: one is granted, and the other re-enters at once.
     let tokens = [waiters[2].granted(), waiters[3].granted()];
     assert_eq!(tokens[0], tokens[1]);
     assert_eq!(lock_info(&mut client, "k").unwrap().count, 2);

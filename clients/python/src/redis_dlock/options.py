@@ -10,13 +10,15 @@ from typing import Any
 
 from .commands import Name
 
-# The shortest timeout of a session and cap of its holds, and the longest lease and cap, in seconds.
+# The shortest timeout of a session, and the shortest cap of a hold that is bound to one, in seconds.
 SHORTEST = 0.3
+# The longest lease and the longest cap, in seconds.
 _LONGEST = 31_536_000.0
-# The shortest lease in ms: both sides count whole ms, so a lease of 2 ms is certain for no moment.
+# The shortest lease in ms: the client counts on 2 ms less, because both sides count whole ms.
 SHORTEST_LEASE = 3
-# The longest owner that is made here, in bytes, and the random bytes at its end.
+# The longest owner that this package makes, in bytes.
 _LONGEST_OWNER = 64
+# The number of random bytes at the end of an owner, where they are written in hex.
 RANDOM = 8
 
 
@@ -27,20 +29,20 @@ def check_names(names: Iterable[Name]) -> None:
 
 
 def check_seconds(**times: Any) -> None:
-    """Raises `ValueError` for a time in seconds that is `inf`, or no number at all."""
+    """Raises `ValueError` for a time in seconds that is infinite or NaN."""
     for name, seconds in times.items():
         if seconds is not None and not math.isfinite(seconds):
             raise ValueError(f"{name} is a number of seconds, not {seconds}")
 
 
 def check_limit(name: str, seconds: Any) -> None:
-    """Raises `ValueError` if a time limit is no number. `inf` is no limit."""
+    """Raises `ValueError` if a time limit is NaN. `inf` is no limit."""
     if seconds is not None and math.isnan(seconds):
         raise ValueError(f"{name} is a number of seconds, not {seconds}")
 
 
 def check_lease(name: str, seconds: float | None) -> None:
-    """Raises `ValueError` for a lease that is too long for a server, or no number."""
+    """Raises `ValueError` for a lease that is longer than a server accepts, infinite or NaN."""
     if seconds is None:
         return
     if not math.isfinite(seconds):
@@ -50,15 +52,16 @@ def check_lease(name: str, seconds: float | None) -> None:
 
 
 def check_certain(name: str, seconds: float | None) -> None:
-    """Raises `ValueError` for a lease of which nothing would be certain."""
+    """Raises `ValueError` for a lease that `check_lease` refuses, or so short that the client could never be certain of
+    the hold. 0 stands for no lease."""
     check_lease(name, seconds)
     if seconds and seconds < SHORTEST_LEASE / 1000:
         raise ValueError(f"{name} is {SHORTEST_LEASE / 1000:g} seconds or more: of a shorter lease nothing is certain")
 
 
 def check_cap(max_hold: float | None, timeout: float | None, *, binds: bool) -> None:
-    """Raises `ValueError` for a cap that the server would refuse, or of which nothing would be certain. `binds`: the
-    hold is bound to a session."""
+    """Raises `ValueError` for a cap that the server would refuse, or under which the client could never be certain of
+    the hold. `binds`: the hold is bound to a session."""
     if max_hold is None:
         return
     if not SHORTEST_LEASE / 1000 <= max_hold <= _LONGEST:
@@ -70,7 +73,7 @@ def check_cap(max_hold: float | None, timeout: float | None, *, binds: bool) -> 
 
 
 def check_label(label: str | None) -> None:
-    """Raises `ValueError` for a label that makes no owner."""
+    """Raises `ValueError` for a label that is empty, not printable, or too long for an owner."""
     if label is None:
         return
     longest = _LONGEST_OWNER - 2 * RANDOM - 1
@@ -81,18 +84,20 @@ def check_label(label: str | None) -> None:
 
 
 def owner_of_process(host: str, process: int, number: int, random: bytes) -> bytes:
-    """Returns an owner that says where it is: `HOST:PID:NUMBER:RANDOM`, 64 bytes at most."""
+    """Returns an owner that names its host and process: `HOST:PID:NUMBER:RANDOM`, 64 bytes at most. A long name of a
+    host is cut."""
     end = f":{process}:{number}:{random.hex()}"
     return (_plain(host)[: _LONGEST_OWNER - len(end)] + end).encode()
 
 
 @functools.lru_cache(maxsize=1)
 def _plain(host: str) -> str:
-    """Returns the name of a host as owners have it."""
+    """Returns the name of a host with `-` in place of every character that is no ASCII letter, digit, `.`, `-` or
+    `_`."""
     plain = "".join(each if each.isascii() and (each.isalnum() or each in ".-_") else "-" for each in host.strip())
     return plain or "host"
 
 
 def owner_of_label(label: str, random: bytes) -> bytes:
-    """Returns an owner that the caller named: `LABEL:RANDOM`."""
+    """Returns an owner that begins with the caller's label: `LABEL:RANDOM`."""
     return f"{label}:{random.hex()}".encode()

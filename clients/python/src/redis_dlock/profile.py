@@ -1,5 +1,5 @@
-"""The state that the user's client would give to a new connection now: address, TLS, login, database, name. Every
-connection that this package opens has it."""
+"""The settings of connections that this package opens: the address, TLS, login, database and name that the user's
+client would give to a new connection now."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from redis.exceptions import LockError
 
 
 class Source:
-    """Makes connections as a pool does, but lends none: for a client whose one connection has another database than its
-    pool would give it."""
+    """Makes connections as a pool does, with some settings changed, and lends none. A client whose one connection has
+    selected another database than the pool's needs it."""
 
     def __init__(self, pool: Any, changes: dict[str, Any]) -> None:
         self.connection_class = pool.connection_class
@@ -18,13 +18,14 @@ class Source:
 
     @property
     def connection_kwargs(self) -> dict[str, Any]:
-        """The settings of the pool now, with the changes."""
+        """The present settings of the pool, with the changes."""
         return {**self._pool.connection_kwargs, **self._changes}
 
 
 def source_of(pool: Any, told: Any) -> Any:
-    """Returns what makes connections like the client's one connection, whose state is the reply to `CLIENT INFO`: the
-    pool itself if it makes such ones. Raises `LockError` for a login whose password is not known."""
+    """Returns what makes connections like the one connection of a client: the pool itself if its connections are in the
+    same database, otherwise a `Source`. `told`: the reply to `CLIENT INFO` on that connection. Raises `LockError` if
+    the connection has another user than the pool's settings, since the password of that user is not known."""
     words = (word.partition("=") for word in str(_text(told)).split())
     state = {name: value for name, _, value in words}
     known = pool.connection_kwargs
@@ -39,7 +40,7 @@ def source_of(pool: Any, told: Any) -> Any:
 
 
 def unknown(error: Exception) -> LockError:
-    """Returns the error for a client that may not ask for its own state."""
+    """Returns the error for a client with a single connection whose user may not run `CLIENT INFO`."""
     return LockError(f"the database of a client with a single connection is not known: {error} (it needs CLIENT INFO)")
 
 
@@ -48,16 +49,17 @@ def _text(word: Any) -> Any:
 
 
 def own_settings(source: Any, retry: Any, within: float) -> dict[str, Any]:
-    """Returns the settings for a connection outside of the pool: those of the pool, but it does not retry by itself,
-    and neither connecting nor a step of the handshake takes longer than this many seconds."""
+    """Returns the settings for a connection outside of the pool. They are those of the pool, except for `retry`, and
+    that neither connecting nor a step of the handshake takes longer than `within` seconds."""
     settings = dict(source.connection_kwargs)
     settings["retry"] = retry
     settings.pop("retry_on_error", None)
     settings.pop("retry_on_timeout", None)
-    # The check would ask in the middle of an exchange, without regard to the limit of the exchange.
+    # A health check would send a PING in the middle of an exchange, and wait for the reply beyond the exchange's limit.
     settings["health_check_interval"] = 0
     told = settings.get("socket_timeout")
     settings["socket_timeout"] = min(told or within, within)
+    # Connections through a Unix socket have a path, and no timeout for connecting.
     if "path" not in settings:
         told = settings.get("socket_connect_timeout") or told
         settings["socket_connect_timeout"] = min(told or within, within)

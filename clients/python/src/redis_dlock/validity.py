@@ -1,8 +1,9 @@
 """Until when a hold is certain, and when to renew it. Pure: reads no clock and sends nothing; times are arguments, in
 seconds of one clock that only goes forward.
 
-The rules are those of tests/clients/histories: every command that may set the lease counts from the moment before it was
-sent, and of several that the server may execute in any order, the shortest counts.
+The rules are those of tests/clients/histories/README.md, also for the fractions and bounds of the times of renewals.
+Every command that may set the lease counts from the moment before it was sent. Of several commands that the server may
+execute in any order, the shortest lease counts.
 """
 
 from __future__ import annotations
@@ -13,33 +14,38 @@ import math
 MARGIN = 0.002
 # The most commands without an answer that are told apart. Of more, the two oldest count as one.
 _MOST_OPEN = 16
-# Less than this is an error of floating-point numbers.
+# A difference of fewer seconds than this is an error of floating-point numbers.
 _NOTHING = 1e-9
 
 
 class Sent:
-    """A command that sets the lease, or a question for what is left of it."""
+    """A command that sets the lease, or a question (`CHECK`) for what is left of it."""
 
     __slots__ = ("at", "is_blurred")
 
     def __init__(self, at: float, *, is_blurred: bool = False) -> None:
-        # When it was sent.
+        # When the command or question was sent.
         self.at = at
-        # Whether a command that sets the lease was open when a question was sent, or was sent since.
+        # For a question: whether a command that sets the lease had no answer when the question was sent, or was sent
+        # since.
         self.is_blurred = is_blurred
 
 
 class Validity:
-    """The validity of a hold. A named session is one, too: its lease is its timeout, its renewals are its heartbeats."""
+    """The validity of a hold, or of a named session: its lease is its timeout, and its renewals are its heartbeats.
+
+    The public methods that take `now` are the events of a hold. A command is open while it has no answer."""
 
     def __init__(self, now: float, sent: float, lease: float, *, is_open: bool = False) -> None:
-        """The grant was read now, and its command sent then. `is_open`: an earlier copy of it may still be executed."""
+        """The grant was read at `now`, and its command was sent at `sent`. `is_open`: an earlier copy of the command
+        may still be executed."""
         self._until = sent + lease - MARGIN
         self.is_lost = self.is_released = False
         # `_sure`: the server has no shorter lease. `_shortest`: the shortest lease of the commands that the server may
         # execute in any order. `_wanted`: the lease that was asked for last.
         self._sure = self._shortest = self._wanted = lease
-        # When the next renewal is due; until when the answer to one may come. `inf`: nothing is due.
+        # `renew_at`: when the next renewal is due. `again_at`: when a renewal without an answer is sent again. `inf`:
+        # never.
         self.renew_at = max(now, sent + lease / 3)
         self.again_at = math.inf
         # `is_capped`: a cap made the lease shorter than what was asked for, so the hold is not renewed any more.
@@ -51,7 +57,7 @@ class Validity:
 
     @property
     def until(self) -> float:
-        """Until when it is certain."""
+        """Until when the hold is certain."""
         return -math.inf if self.is_lost or self.is_released else self._until
 
     @property
@@ -60,7 +66,8 @@ class Validity:
         return min(self._wanted, self._sure)
 
     def _expire(self, now: float) -> bool:
-        """Returns whether it still claims something. Nothing revives a lost hold."""
+        """Marks the hold as lost if its time has passed. Returns whether it is neither lost nor released. Nothing
+        revives a lost hold."""
         self.is_lost = self.is_lost or not self.is_released and now >= self._until - _NOTHING
         return not self.is_lost and not self.is_released
 
@@ -94,7 +101,7 @@ class Validity:
         return sent
 
     def ok(self, now: float, sent: Sent, *, copies: bool = False) -> None:
-        """The server has executed it. `copies`: another copy was sent before, and may still be executed."""
+        """The server has executed the command. `copies`: an earlier copy of the command may still be executed."""
         if not self._expire(now) or not self._close(sent, stays=copies):
             return
         self._sure = self._shortest
@@ -113,12 +120,12 @@ class Validity:
         return self.renew_at
 
     def refused(self, now: float, sent: Sent) -> None:
-        """The server has not executed it, and will not."""
+        """The server has not executed the command, and will not."""
         if self._expire(now) and self._close(sent):
             self._soon(now)
 
     def capped(self, now: float, sent: Sent) -> None:
-        """The server has executed it, and a cap made the lease shorter."""
+        """The server has executed the command, and a cap made the lease shorter."""
         if self._expire(now) and self._close(sent):
             self.is_capped = self.checks = True
             self.renew_at = self.again_at = math.inf
@@ -131,7 +138,7 @@ class Validity:
         return question
 
     def left(self, now: float, question: Sent, left: float) -> None:
-        """The answer: the seconds that are left."""
+        """The answer to a question: the seconds that are left of the lease."""
         if not self._expire(now) or question not in self._questions:
             return
         self._questions.remove(question)
@@ -146,7 +153,7 @@ class Validity:
         self._expire(now)
 
     def ends_by(self, now: float, until: float) -> None:
-        """Limits the certain time to `until`: no answer has said more."""
+        """The hold is certain at most until `until`, because no answer has said more."""
         if self._expire(now):
             self._until = min(self._until, until)
             self._expire(now)
@@ -165,6 +172,7 @@ class Validity:
         return True
 
     def _soon(self, now: float) -> None:
+        """Schedules a renewal after a pause that is short beside the lease and the time that is left."""
         pause = _clamp(min(self.lease / 30, (self._until - now) / 8), 0.01, 0.5)
         self.renew_at, self.again_at = min(now + pause, self._until), math.inf
 

@@ -1,4 +1,4 @@
-//! The promises of `dlock agent`: the process, real servers, real sockets.
+//! The promises of `dlock agent`, tested with its process, real servers and real sockets.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,11 +1,11 @@
-//! A command does not outlive its lock.
+//! `dlock run` ends the command before the lock can end, and at once when the lock is lost.
 
 use std::time::{Duration, Instant};
 
 use crate::process::{Notes, Running, With, alive, dlock};
 use dlock_testkit::{Server, soon};
 
-/// Runs a shell script under the lock `job` with this lease.
+/// Runs a shell script under the lock `job` with this lease. Returns the run, and the process id of the script's shell.
 fn start(server: &Server, notes: &Notes, lease: &str, script: &str) -> (Running, i32) {
     let mut command = dlock(server).with(["run", "--lease", lease, "job", "--"]).with(notes.script(script));
     command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
@@ -24,8 +24,8 @@ fn when_the_server_dies_the_command_gets_term() {
     assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
     assert_eq!(notes.read("ended"), "TERM\n");
     assert!(outcome.stderr.contains("cannot be renewed"), "{}", outcome.stderr);
-    // The loss of the connection does not end the command: a server may come back.
-    assert!(died.elapsed() > Duration::from_millis(200), "{:?}", died.elapsed());
+    // A lost connection alone does not end the command, because the server may come back.
+    assert!(died.elapsed() > Duration::from_millis(200), "ended {:?} after the server died", died.elapsed());
 }
 
 #[test]
@@ -34,19 +34,19 @@ fn a_command_that_ignores_term_is_killed_a_second_before_the_lease_ends() {
     let (running, pid) = start(&server, &notes, "12s", "trap '' TERM; while :; do sleep 0.02; done");
     let mut watch = server.client();
     let first = watch.end_of("job");
-    soon("it is renewed", || watch.end_of("job") > first);
-    // The next renewal is seconds away, so the lease ends at this time.
+    soon("the lock is renewed", || watch.end_of("job") > first);
+    // The next renewal is about 4 s away, so the lease ends at this time.
     let end = watch.end_of("job");
     server.freeze();
     soon("the command is gone", || !alive(pid));
     let now =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_millis() as i64;
-    assert!(now <= end - 1000, "killed {} ms before the end", end - now);
+    assert!(now <= end - 1000, "killed only {} ms before the lease ended", end - now);
     server.thaw();
     assert_eq!(running.outcome().code, Some(75));
 }
 
-/// `--max-time` ends the command. The lock is renewed until then, and ends only after the command.
+/// The lock is renewed until `--max-time` ends the command, and ends only after the command.
 #[test]
 fn max_time_ends_the_command_before_the_lock() {
     let (server, notes) = (Server::start(), Notes::new());
@@ -57,14 +57,15 @@ fn max_time_ends_the_command_before_the_lock() {
     let (running, pid) = (Running::start(command), notes.pid());
     let mut watch = server.client();
     let first = watch.end_of("job");
+    // The grant was earlier, so the cap ends the lock at this time or before.
     let cap = watch.now() + 6000;
-    soon("it is renewed", || watch.end_of("job") > first);
+    soon("the lock is renewed", || watch.end_of("job") > first);
     soon("the command is gone", || !alive(pid));
-    assert!(watch.now() <= cap, "{} ms too late", watch.now() - cap);
+    assert!(watch.now() <= cap, "the command ended {} ms after the cap", watch.now() - cap);
     let outcome = running.outcome();
     assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("its time is over"), "{}", outcome.stderr);
-    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_secs(3), "ended within the first lease: {:?}", begun.elapsed());
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn a_server_that_is_away_for_a_moment_does_not_end_the_command() {
     server.freeze();
     std::thread::sleep(Duration::from_millis(1500));
     server.thaw();
-    soon("it is renewed", || watch.end_of("job") > end);
+    soon("the lock is renewed", || watch.end_of("job") > end);
     assert!(alive(pid) && !running.has_ended());
 }
 
@@ -116,20 +117,22 @@ fn kill_9_of_dlock_run_ends_the_command_at_once_and_the_lock_within_a_lease() {
     let killed = watch.now();
     soon("the command is gone", || !alive(pid));
     let end = watch.end_of("job");
-    assert!(watch.now() < end, "at once: before the lease ends");
-    assert!(end <= killed + 3000);
+    assert!(watch.now() < end, "the command ends before the lease");
+    assert!(end <= killed + 3000, "nothing renews the lock after the kill");
     watch.outlive("job");
     assert!(watch.int("DLOCK.ACQUIRE job other PX 1000") > 0);
 }
 
-/// Runs a shell script under the lock `job`, without pipes: a process that survives would keep them open.
+/// Runs a shell script under the lock `job`, without pipes. A process that survives would keep pipes open, and the test
+/// would wait for their end.
 fn silent(server: &Server, notes: &Notes, script: &str) -> Running {
     let mut command = dlock(server).with(["run", "--lease", "4s", "job", "--"]).with(notes.script(script));
     command.stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null());
     Running::start(command)
 }
 
-/// Deletes the lock of a run, and checks that no process of the run goes on.
+/// Deletes the lock of a run, and checks that no process of the run goes on. In the script, `BELOW` stands for the file
+/// to which the descendant writes its process id, and `DONE` for the file to which it writes that it got TERM.
 #[track_caller]
 fn nothing_goes_on(script: &str, ignores_term: bool) {
     let (server, notes) = (Server::start(), Notes::new());
@@ -139,14 +142,15 @@ fn nothing_goes_on(script: &str, ignores_term: bool) {
     let below: i32 = notes.line("below").parse().expect("a process id");
     server.client().int("DEL job");
     assert_eq!(running.outcome().code, Some(75), "{script}");
-    assert!(!alive(below), "{script}");
+    assert!(!alive(below), "the descendant has ended: {script}");
     assert_eq!(notes.read("done"), if ignores_term { "" } else { "TERM\n" }, "{script}");
 }
 
 #[test]
 fn descendants_of_the_command_end_with_it() {
     let below = "sh -c 'trap \"echo TERM > DONE; exit 0\" TERM; echo $$ > BELOW; while :; do sleep 0.02; done'";
-    // The descendant runs in the foreground, in the background, and below a second shell. TERM ends the shells first.
+    // The descendant runs in the foreground, in the background, and below a second shell. The shells do not trap TERM,
+    // so they end before the descendant does.
     nothing_goes_on(&format!("{below}; true"), false);
     nothing_goes_on(&format!("{below} & wait"), false);
     nothing_goes_on(&format!("sh -c \"{}; true\"; true", below.replace('"', "\\\"").replace('$', "\\$")), false);
@@ -163,9 +167,9 @@ fn a_daemon_that_has_left_its_parents_stays() {
     let running = silent(&server, &notes, &script);
     let daemon: i32 = notes.line("daemon").parse().expect("a process id");
     let inner: i32 = notes.line("inner").parse().expect("a process id");
-    soon("its parent has ended", || !alive(inner));
+    soon("the daemon's parent has ended", || !alive(inner));
     server.client().int("DEL job");
     assert_eq!(running.outcome().code, Some(75));
-    assert!(alive(daemon), "it does not belong to the run any more");
+    assert!(alive(daemon), "the daemon does not belong to the run any more");
     let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(daemon), nix::sys::signal::Signal::SIGKILL);
 }

@@ -1,16 +1,17 @@
-//! `dlock uninstall`: a server that has no locks starts again without the module.
+//! `dlock uninstall` shows what needs the module, and clears a server so that it starts without the module.
 
 use std::process::Command;
 
 use crate::process::{Outcome, With, bare, dlock, outcome};
 use dlock_testkit::{Server, Setup, soon};
 
+/// Runs `dlock uninstall` with these arguments.
 #[track_caller]
 fn run(server: &Server, arguments: &[&str]) -> Outcome {
     outcome(dlock(server).with(["uninstall"]).with(arguments))
 }
 
-/// A server that has had locks in two databases, and keys of another program.
+/// Starts a server with locks in two databases, and with keys of another program in both.
 fn used(conf: &str) -> Server {
     let server = Setup::new().conf(conf).start();
     let mut client = server.client();
@@ -22,7 +23,8 @@ fn used(conf: &str) -> Server {
     server
 }
 
-/// Restarts it without the module, as the command says.
+/// Restarts a server without the module, from its AOF, as the output of the command says. Checks that the keys of the
+/// other program are there, and no lock.
 #[track_caller]
 fn without_the_module(server: &mut Server) {
     server.shutdown();
@@ -46,7 +48,8 @@ fn a_check_names_all_that_needs_the_module_and_changes_nothing() {
     for part in ["2 locks in databases 0 3", "1 request waits", "users: worker", "token clock", "redis.conf"] {
         assert!(check.stdout.contains(part), "{part} in {}", check.stdout);
     }
-    // The page shows the same, at another place and without waiters.
+    // The page shows the output for a server at another address, with other paths and without waiters. What follows the
+    // last `/` or `:` of a line must be the same.
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/install.md");
     let page = std::fs::read_to_string(page).expect("a page");
     let block =
@@ -58,7 +61,7 @@ fn a_check_names_all_that_needs_the_module_and_changes_nothing() {
     assert_eq!(server.holders("job"), ["alice"]);
     assert!(client.text("INFO persistence").contains("aof_enabled:0"));
     let refused = run(&server, &[]);
-    assert_eq!(refused.code, Some(64), "there is nobody to ask: {refused:?}");
+    assert_eq!(refused.code, Some(64), "neither --yes nor a terminal to ask on: {refused:?}");
     assert_eq!(server.holders("job"), ["alice"]);
 }
 
@@ -68,14 +71,14 @@ fn a_server_without_an_aof_starts_without_the_module() {
     let done = run(&server, &["--yes"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.stdout.contains("deleted 2 locks"), "{}", done.stdout);
-    // The command prints how this server gets rid of its AOF again.
+    // The command has turned on the AOF, and prints how to turn it off again.
     let cli = format!("redis-cli -h 127.0.0.1 -p {}", server.port());
     let back = format!("  {cli} SAVE; {cli} CONFIG SET appendonly no; {cli} CONFIG REWRITE\n");
     assert!(done.stdout.contains(&back), "{}", done.stdout);
     let check = run(&server, &["--check"]);
     assert!(check.stdout.contains("no locks"), "{}", check.stdout);
     let aof = check.stdout.lines().find(|line| line.contains("AOF")).unwrap_or_default();
-    assert!(aof.ends_with(", if anything did"), "it does not say that the AOF has locks: {}", check.stdout);
+    assert!(aof.ends_with(", if anything did"), "it claims that the AOF has locks: {}", check.stdout);
     without_the_module(&mut server);
 }
 
@@ -105,7 +108,7 @@ fn a_server_with_an_aof_starts_without_the_module() {
     without_the_module(&mut server);
 }
 
-/// The lines that it prints for the machine of the server.
+/// Returns the `sed` commands that `dlock uninstall` prints for the machine of the server.
 fn left_to_do(done: &Outcome) -> Vec<String> {
     let lines = done.stdout.lines().filter_map(|line| line.strip_prefix("  "));
     lines.filter(|line| line.starts_with("sed ")).map(str::to_owned).collect()
@@ -124,7 +127,7 @@ fn the_printed_lines_take_the_module_out_of_the_files() {
     let conf = std::fs::read_to_string(server.path("redis.conf")).expect("a file");
     assert!(!conf.to_lowercase().contains("dlock."), "{conf}");
     assert!(!conf.contains("loadmodule") && conf.contains("user worker") && conf.contains("+get"), "{conf}");
-    // The server writes its AOF as before.
+    // The command has turned off the RDB preamble of the AOF. After the next start, the server uses it again.
     assert!(!conf.contains("aof-use-rdb-preamble no"), "{conf}");
     let again = run(&server, &["--yes"]);
     assert!(again.stdout.contains("aof-use-rdb-preamble is no: if dlock uninstall has set it"), "{}", again.stdout);
@@ -144,7 +147,7 @@ fn uninstall_fails_while_a_program_still_takes_locks() {
             n += 1;
         }
     });
-    soon("it is busy", || !server.holders("busy:0").is_empty());
+    soon("the program takes locks", || !server.holders("busy:0").is_empty());
     let done = run(&server, &["--yes", "--timeout", "1s"]);
     stop.send(()).expect("a listener");
     busy.join().expect("no panic");
@@ -162,15 +165,15 @@ fn a_primary_and_its_replica_are_rid_of_the_module_one_after_the_other() {
         let done = run(server, &["--yes"]);
         assert_eq!(done.code, Some(0), "{done:?}");
     }
-    // The primary restarts first: then it sends nothing of the module to the replica.
+    // The primary restarts first, so that it sends nothing of the module to the replica.
     primary.client().send("SHUTDOWN NOW");
     primary.ended();
     primary.reconfigure(|setup| setup.without_module().conf("appendonly yes\naof-use-rdb-preamble no"));
     primary.boot();
     replica.wait_synced(&primary);
     let port = primary.port();
-    // A server does not end while it writes the AOF after a full synchronization.
-    soon("its AOF is written", || {
+    // A replica does not shut down while it writes its AOF after the full synchronization.
+    soon("the replica's AOF is written", || {
         let state = replica.client().text("INFO persistence");
         state.contains("aof_rewrite_in_progress:0") && state.contains("aof_rewrite_scheduled:0")
     });
@@ -187,7 +190,7 @@ fn a_primary_and_its_replica_are_rid_of_the_module_one_after_the_other() {
 fn a_replica_is_cleared_after_its_primary() {
     let (primary, replica) = Server::start().with_replica();
     primary.client().int("DLOCK.ACQUIRE job alice PX 600000");
-    soon("the replica has it", || replica.client().int("EXISTS job") == 1);
+    soon("the replica has the lock", || replica.client().int("EXISTS job") == 1);
     let refused = run(&replica, &["--yes", "--timeout", "100ms"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("begin with its primary"), "{}", refused.stderr);

@@ -1,6 +1,7 @@
 //! Plays the scenarios in this directory, and checks their output.
 //!
-//! A scenario is a text file with comments and steps. A step has some commands, a line `----`, and their output:
+//! A scenario is a text file with comments and steps. A step has one or more commands, a line `----`, and their output.
+//! An empty line ends the step:
 //!
 //! ```text
 //! # Bob waits until Alice's lease has run out.
@@ -18,7 +19,7 @@
 //! ```
 //!
 //! `interpreter/mod.rs` has the list of commands, and what each prints. Times are milliseconds since the scenario
-//! began. Tokens are named t1, t2, … in the order in which they were given.
+//! began. Tokens are named t1, t2, … in the order in which they were granted.
 //!
 //! `UPDATE_SCENARIOS=1 cargo test -p dlock-core --test scenarios` rewrites the output; read the difference before you
 //! keep it.
@@ -42,8 +43,9 @@ use interpreter::Interpreter;
 use script::Script;
 
 #[test]
-fn every_scenario_has_its_output() {
+fn every_scenario_prints_the_output_in_its_file() {
     let scenarios = scenarios();
+    // Without scenarios, the test would pass and check nothing.
     assert!(scenarios.len() >= 30, "only {} scenarios found", scenarios.len());
     let failures: Vec<String> = scenarios.iter().filter_map(|path| check(path).err()).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
@@ -58,10 +60,12 @@ fn a_scenario_with_another_output_fails() {
 }
 
 #[test]
-fn a_step_without_a_rule_is_an_error() {
+fn a_step_without_a_line_of_dashes_is_an_error() {
     assert_eq!(Script::parse("acquire alice\n\n").unwrap_err(), "line 1: a step without ----");
 }
 
+/// Plays the scenario in a file. Returns the first step with another output than the file has; with
+/// `UPDATE_SCENARIOS`, writes the output to the file instead.
 fn check(path: &Path) -> Result<(), String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;

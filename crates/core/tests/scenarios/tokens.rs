@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use dlock_core::Token;
 
-/// The names of tokens in a scenario: `t1`, `t2`, … in the order of grants, and names such as `t1+500` in commands.
+/// The names of tokens in a scenario: `t1`, `t2`, … in the order of grants, and `t1+500` for a number that a command
+/// gives as `t1+500`.
 #[derive(Default)]
 pub struct TokenNames {
     names: BTreeMap<Token, String>,
@@ -23,17 +24,17 @@ impl TokenNames {
         name
     }
 
-    /// Returns the name of a granted token, which gets one if it has none.
+    /// Returns the name of the token of a grant. A token without a name is that of a new hold, and gets the next name.
     pub fn name_or_give(&mut self, token: Token) -> String {
         if self.names.contains_key(&token) { self.name(token) } else { self.give(token) }
     }
 
-    /// Records that a renewal has raised a token at least to this.
+    /// Records that a renewal with `MINTOKEN` has raised the server's token clock to at least this token.
     pub fn raise(&mut self, token: Token) {
         self.highest = self.highest.max(Some(token));
     }
 
-    /// Returns the name of a token; its number if it has no name.
+    /// Returns the name of a token, or its number if it has no name.
     pub fn name(&self, token: Token) -> String {
         self.names.get(&token).cloned().unwrap_or_else(|| token.get().to_string())
     }
