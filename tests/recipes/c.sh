@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The recipes in C.
+# Runs the recipes in C, and compares what they print.
 set -euo pipefail
 . "$(dirname "$0")/expect.bash"
 

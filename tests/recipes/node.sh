@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The recipes in Node.js, for ioredis (docs/recipes/node) and for node-redis (docs/recipes/node-redis): the same runner
-# under both names. They run where npm has put what they import, under target/.
+# Runs the recipes in Node.js, and compares what they print: as node.sh those for ioredis (docs/recipes/node), and as
+# node-redis.sh, a link to this file, those for node-redis (docs/recipes/node-redis). Each recipe is copied to a
+# directory under target/, where npm installs the packages that it imports.
 set -euo pipefail
 . "$(dirname "$0")/expect.bash"
 
@@ -10,6 +11,7 @@ command -v npm >/dev/null && node -e 'process.exitCode = Number(parseInt(process
 
 there=$root/target/recipes/node
 mkdir -p "$there/$language"
+# Both runners may run at the same time: only one of them installs the packages.
 exec {busy}>"$there/busy"
 flock "$busy"
 if ! cmp -s "$root/docs/recipes/node/package.json" "$there/package.json"; then

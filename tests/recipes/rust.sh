@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The recipes in Rust.
+# Runs the recipes in Rust, and compares what they print.
 set -euo pipefail
 . "$(dirname "$0")/expect.bash"
 
 command -v cargo >/dev/null && command -v sqlite3 >/dev/null || missing 'cargo and sqlite3'
-# The flags are those of `make test`, which has built the recipes already: other features would build all crates again.
+# The flags are those of `make test`, which has built the recipes already. With other features, cargo would build all
+# crates again.
 cargo build --locked --quiet --manifest-path "$root/Cargo.toml" --workspace --features tls --examples
 built=${CARGO_TARGET_DIR:-$root/target}/debug/examples
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::support::story::story;
 use crate::support::{Client, Server, hold, lock_info, req};
 
+/// `RENEW` replies `0` if the cap has cut the deadline.
 #[test]
 fn nothing_renews_a_hold_beyond_its_cap() {
     let (_server, mut client) = Server::start().with_client();
@@ -27,7 +28,7 @@ fn nothing_renews_a_hold_beyond_its_cap() {
     assert_eq!(hold(&mut client, "free", "a", "exclusive").unwrap().cap, None);
 }
 
-/// The server renews the lease of a session for as long as it may, and the next in the queue gets the lock then.
+/// The server renews the lease of a session's hold up to the cap. Then the next in the queue gets the lock.
 #[test]
 fn the_watchdog_stops_at_the_cap() {
     let (_server, [mut client, mut next]) = Server::start().with_clients();
@@ -65,14 +66,14 @@ fn the_operators_cap_counts_where_it_is_shorter() {
     client.int("DLOCK.ACQUIRE k a PX 600000");
     client.ok("CONFIG SET dlock.max-hold 1000");
     assert_eq!(client.int("DLOCK.RENEW k a PX 600000"), 1);
-    // A default lease that is longer is shortened to the cap.
+    // A default lease that is longer than the cap is shortened to it.
     client.int("DLOCK.ACQUIRE default a");
     assert!(client.int("PTTL default") <= 1000);
 }
 
-/// A request keeps the cap with which it came. The cap counts from the grant.
+/// The cap of a request is settled when the request arrives, and counts from the grant.
 #[test]
-fn a_waiter_keeps_the_cap_it_has_come_with() {
+fn a_waiter_keeps_the_cap_that_it_arrived_with() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE k a PX 60000");
     client.ok("CONFIG SET dlock.max-hold 70000");
@@ -97,15 +98,15 @@ fn a_cap_is_replicated_saved_and_restored() {
             shown.holds()[0].cap.unwrap_or_else(|| panic!("{key} has no cap: {shown:?}"))
         })
     };
-    let is_right = |caps: [i64; 4]| assert!(caps.iter().all(|cap| (500_000..=600_000).contains(cap)), "{caps:?}");
-    is_right(caps(&mut client));
-    is_right(caps(&mut replica.client()));
+    let check = |caps: [i64; 4]| assert!(caps.iter().all(|cap| (500_000..=600_000).contains(cap)), "{caps:?}");
+    check(caps(&mut client));
+    check(caps(&mut replica.client()));
     let dump = client.bytes("DUMP k");
     client.ok("RENAME k other");
     assert!(lock_info(&mut client, "other FULL").unwrap().holds()[0].cap.is_some());
     client.ok(req!["RESTORE", "k", 0, dump]);
     assert_eq!(client.int("DLOCK.RENEW k a PX 900000"), 0);
-    // With and without an RDB preamble.
+    // A rewritten AOF keeps the caps as effects and as an RDB preamble.
     for preamble in ["no", "yes"] {
         client.ok(format!("CONFIG SET aof-use-rdb-preamble {preamble}"));
         client.run("BGREWRITEAOF");
@@ -113,7 +114,7 @@ fn a_cap_is_replicated_saved_and_restored() {
         server.kill9();
         server.boot();
         client = server.client();
-        is_right(caps(&mut client));
+        check(caps(&mut client));
         assert_eq!(client.int("DLOCK.RENEW k a PX 900000"), 0, "{preamble}");
     }
 }

@@ -7,7 +7,7 @@ use crate::docs::page::{Page, root};
 use crate::support::replica::info_field;
 use crate::support::{Client, Server, Setup, int_of, list_of, soon, text_of};
 
-/// The options of each server of the Compose file, as lines of `redis.conf`: those of the primary, then the replicas'.
+/// Returns the options of each server of the Compose file, as lines of `redis.conf`. The primary is the first.
 fn servers_of_compose() -> Vec<String> {
     let text = fs::read_to_string(root().join("packaging/compose/compose.yaml")).expect("a file");
     let commands = text.split("command:").skip(1).map(|rest| rest.split(']').next().expect("a list"));
@@ -19,7 +19,7 @@ fn servers_of_compose() -> Vec<String> {
         .collect()
 }
 
-/// The value of a setting.
+/// Returns the value of a setting in these lines.
 fn number(lines: &str, setting: &str) -> Option<usize> {
     let line = lines.lines().find_map(|line| line.trim().strip_prefix(setting))?;
     Some(line.trim().parse().expect("a number"))
@@ -41,20 +41,21 @@ fn the_examples_have_one_replica_more_than_they_demand() {
 #[test]
 fn the_servers_of_the_compose_file_renew_a_lease_after_one_replica_is_lost() {
     let mut servers = servers_of_compose().into_iter().map(|lines| {
+        // The addresses of the containers do not exist here.
         let kept = lines.lines().filter(|line| !line.starts_with("replica"));
         Setup::new().conf("repl-diskless-sync-delay 0").conf(&kept.collect::<Vec<_>>().join("\n"))
     });
     let (primary, mut client) = servers.next().expect("a primary").start().with_client();
     let mut replicas: Vec<_> = servers.map(|replica| replica.replica_of(&primary)).collect();
     let good = |client: &mut Client| info_field(client, "replication", "min_slaves_good_slaves");
-    soon("the replicas count", || good(&mut client) == Some(replicas.len().to_string()));
+    soon("all replicas are good", || good(&mut client) == Some(replicas.len().to_string()));
     client.run("DLOCK.ACQUIRE job alice PX 30000");
     replicas.pop().expect("a replica").kill9();
-    soon("one is gone", || good(&mut client) == Some(replicas.len().to_string()));
+    soon("the lost replica is no longer good", || good(&mut client) == Some(replicas.len().to_string()));
     assert_eq!(int_of(&client.run("DLOCK.RENEW job alice")), 1);
 }
 
-/// Runs the `sed` lines of the steps that switch the module off on this text, and returns what they leave.
+/// Applies the `sed` commands of the steps that switch the module off to a configuration, and returns the result.
 fn switched_off(page: &Page, conf: &str) -> String {
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(&file, conf).expect("a file");

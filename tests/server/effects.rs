@@ -30,7 +30,7 @@ fn changes_are_appended_as_effects_or_releases() {
     }
     client.int("DLOCK.RLOCK r o");
     let names = server.appended(|| drop(client.run("DLOCK.RENEW r o")));
-    assert_eq!(names, ["MULTI", EFFECT, EFFECT, "EXEC"], "one effect a hold");
+    assert_eq!(names, ["MULTI", EFFECT, EFFECT, "EXEC"], "one effect for each hold");
     client.int("DLOCK.RELEASE r o READ");
     for request in ["DLOCK.RELEASE r o", "DLOCK.RELEASE r o ALL", "DLOCK.RELEASE a o", "DLOCK.RELEASE s p"] {
         let names = server.appended(|| drop(client.run(request)));
@@ -100,7 +100,7 @@ fn a_release_beside_lapsed_holds_is_an_effect() {
 }
 
 #[test]
-fn an_end_set_by_others_brings_no_effect() {
+fn an_expiry_set_by_others_appends_no_effect() {
     let (server, mut client) = server().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));
@@ -110,14 +110,14 @@ fn an_end_set_by_others_brings_no_effect() {
         client.int(format!("PEXPIREAT k {end}"));
         client.ok(req!["RESTORE", "k", end, &dump, "ABSTTL", "REPLACE"]);
         client.int("PEXPIRE k 9000");
-        // Longer than the module takes to set an end of its own.
+        // In this time, the module would have set an expiry of its own.
         client.pass_ms(200);
     });
     assert_eq!(names, ["PERSIST", "PEXPIREAT", "PEXPIREAT", "RESTORE", "PEXPIREAT"]);
 }
 
 #[test]
-fn a_lock_restored_without_an_end_appends_its_end_once() {
+fn a_lock_restored_without_an_expiry_appends_its_expiry_once() {
     let (server, mut client) = server().with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let (dump, end) = (client.bytes("DUMP k"), client.end_of("k"));

@@ -16,17 +16,19 @@ const { Bound, follow, pause, unlessAborted, within } = require('./time.js');
 
 /** A watch asks at least this often, in milliseconds, so that it notices a connection that is dead. */
 const HEARTBEAT = 10_000;
-/** How long a reply may take, and the pauses after a connection broke and after an acquisition failed, in ms. */
+/** How long a reply may take, in ms. */
 const ANSWER = 5000;
+/** The pause after a connection broke, in ms. */
 const PAUSE = 50;
+/** The pause after an acquisition of an election failed, in ms. */
 const BETWEEN_ELECTIONS = 1000;
-/** The answer if the connection that hears the changes was lost before the connection for questions could name it. */
+/** The error of CLIENT TRACKING if the listening connection, to which it redirects, has ended before. */
 const CUT = /client ID you want redirect to does not exist/;
 
 /**
  * @param {Client} client
  * @param {string} key
- * @param {number} ms how long it may take
+ * @param {number} ms how long the answer may take
  * @returns {Promise<Holder | null>}
  */
 async function holder(client, key, ms) {
@@ -42,7 +44,7 @@ async function holder(client, key, ms) {
  * @returns {AsyncGenerator<Holder | null, void, void>}
  */
 async function* watch(client, key, signal) {
-  /** @type {number | null | undefined} the token that was reported last; null: free */
+  /** @type {number | null | undefined} the token that was yielded last; null: the lock was free; undefined: none yet */
   let known;
   for (let isFirst = true; !signal?.aborted; isFirst = false) {
     const bound = new Bound({}, signal, () => new Error('ended'));
@@ -66,7 +68,8 @@ async function* watch(client, key, signal) {
 }
 
 /**
- * The holder, again after each change of the key, until a connection breaks.
+ * Yields the holder at once, and again after each change of the key, until a connection breaks. The server sends the
+ * changes to one connection, and answers questions on the other.
  *
  * @param {import('./wire/tries.js').Tries} tries
  * @param {string} key
@@ -86,6 +89,7 @@ async function* changes(tries, key, bound) {
   await within({ ms: ANSWER }, bound.signal, late, ({ signal }) => listening.subscribe('__redis__:invalidate', signal));
   await answer(asking, [['CLIENT', 'TRACKING', 'ON', 'REDIRECT', String(number)]], bound);
   while (!isBroken) {
+    // Made before the question, so that a change during the question is not missed.
     const change = new Promise((resolve) => (wake = () => resolve(undefined)));
     const [reply] = await answer(asking, [question(key)], bound);
     const { found, left } = read(reply);
@@ -107,7 +111,7 @@ async function elect(dlock, resource, { onStarted, onStopped, signal, ...options
       lock = await dlock.acquire(resource, { ...options, wait: Infinity, ...(signal && { signal }) });
     } catch (error) {
       if (signal?.aborted) return;
-      // An operator may have ended the wait.
+      // NotGranted: an operator has ended the wait (CLIENT UNBLOCK), since its time is unlimited.
       const isForNow = error instanceof NoAnswer || error instanceof NotGranted || error instanceof TooFewReplicas;
       if (!isForNow) throw error;
       await pause(BETWEEN_ELECTIONS, signal).catch(() => {});
@@ -125,7 +129,8 @@ async function elect(dlock, resource, { onStarted, onStopped, signal, ...options
  */
 async function lead(lock, onStarted, onStopped, signal) {
   const ended = signal ? AbortSignal.any([lock.signal, signal]) : lock.signal;
-  const leave = () => lock.release().catch(() => {}); // then the lease ends it
+  // A lock whose release fails ends with its lease.
+  const leave = () => lock.release().catch(() => {});
   if (ended.aborted) return leave();
   const end = new Promise((resolve) => follow(ended, () => resolve(undefined)));
   lock.keep();
@@ -148,7 +153,7 @@ async function lead(lock, onStarted, onStopped, signal) {
 
 /**
  * Whether work failed because its signal was aborted: with the reason of the signal, or with an `AbortError`, as the
- * functions of Node.js do.
+ * functions of Node.js do. The search follows eight causes at most: a chain of causes may be a cycle.
  *
  * @param {AbortSignal} ended
  * @param {unknown} error
@@ -168,7 +173,8 @@ function question(key) {
 
 /**
  * @param {unknown} reply
- * @returns {{ found: Holder | null, left: number }}
+ * @returns {{ found: Holder | null, left: number }} `left`: the ms until the next question, because no message tells of
+ *   a lease that ended
  */
 function read(reply) {
   const info = fieldsOf(reply);
@@ -176,6 +182,7 @@ function read(reply) {
   if (first === undefined) return { found: null, left: HEARTBEAT };
   const hold = fieldsOf(first);
   const token = Number(hold.get('token'));
+  // A token is the time of the grant in µs.
   const found = { token, owner: String(hold.get('owner')), since: new Date(Math.floor(token / 1000)) };
   return { found, left: Math.min(HEARTBEAT, Number(info.get('ttl')) + 1) };
 }

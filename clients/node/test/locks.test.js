@@ -55,7 +55,7 @@ withEachClient(({ key, run, open }) => {
     assert((await reasonOf(lock.signal)) instanceof LockLost);
     assert.equal(lock.remaining, 0);
     // The server counts the lease from the arrival of the command, a little later.
-    await until('it ended there too', async () => (await lookAt(run, key('lapse'))) === null);
+    await until('the lease has ended on the server, too', async () => (await lookAt(run, key('lapse'))) === null);
     assert.equal(await lock.release(), false);
   });
 
@@ -110,10 +110,10 @@ withEachClient(({ key, run, open }) => {
     await assert.rejects(dlock.acquire(key('closed'), { session: true, wait: 0 }), NotGranted);
     assert.equal(await lock.release(), true);
     assert.equal(lock.signal.aborted, false);
-    await until('closed', async () => (await run('CLIENT', 'LIST', 'ID', session)).trim() === '');
+    await until('the connection is closed', async () => (await run('CLIENT', 'LIST', 'ID', session)).trim() === '');
   });
 
-  test('a lock ends with the block that declares it', async () => {
+  test('a lock is released when it is disposed of', async () => {
     const dlock = new DLock(await open());
     const lock = await dlock.acquire(key('dispose'));
     await lock[Symbol.asyncDispose]();
@@ -141,7 +141,7 @@ withEachClient(({ key, run, open }) => {
     await run('DEL', key('overwritten'));
   });
 
-  test('a lock of a program without dlock is held', async () => {
+  test('a key of a program without dlock counts as a lock that is held', async () => {
     const client = await open();
     const [dlock, session] = [new DLock(client), await new Session(client).open()];
     const takers = {
@@ -159,7 +159,7 @@ withEachClient(({ key, run, open }) => {
       for (const wait of [0, 250]) {
         const began = performance.now();
         await assert.rejects(take(name, { wait }), isHeld, `${what}, ${wait} ms`);
-        assert(performance.now() - began >= wait, `${what} waits`);
+        assert(performance.now() - began >= wait, `${what} gives up before its wait is over`);
       }
       const waiting = take(name, { wait: 20_000 });
       await sleep(250);

@@ -1,9 +1,9 @@
 <?php
 
 /**
- * The store with Symfony's own LockFactory and Lock, on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT. The servers at
- * the sockets DLOCK_TEST_SECOND and DLOCK_TEST_THIRD have the module, too; the one at DLOCK_TEST_PLAIN has not. A
- * cluster of one node is at DLOCK_TEST_CLUSTER.
+ * Tests the store with Symfony's own LockFactory and Lock, on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT. The
+ * servers at the sockets DLOCK_TEST_SECOND and DLOCK_TEST_THIRD have the module, too; the one at DLOCK_TEST_PLAIN has
+ * not. A cluster of one node is at DLOCK_TEST_CLUSTER.
  */
 
 declare(strict_types=1);
@@ -30,7 +30,7 @@ function store(float $ttl = 300.0, ?float $longestWait = null): DlockStore
     return new DlockStore(connected(), $ttl, $longestWait);
 }
 
-/** Clients of three servers. */
+/** Returns new clients of the three servers that have the module. */
 function three(): array
 {
     $clients = [connected()];
@@ -50,12 +50,13 @@ function combined(array $clients, ?object $strategy = null, float $ttl = 300.0):
     return new CombinedStore($stores, $strategy ?? new ConsensusStrategy());
 }
 
-/** On how many servers a lock is held. */
+/** Returns on how many of the three servers a lock is held. */
 function holders(string $name): int
 {
     return array_sum(array_map(fn (Redis $redis) => $redis->exists($name), three()));
 }
 
+/** Returns how many requests wait for a lock. */
 function waiters(string $name): int
 {
     $info = connected()->rawCommand('DLOCK.INFO', $name);
@@ -76,8 +77,8 @@ $tests = [
         $next = new Key($name);
         $second = $other->createLockFromKey($next);
         check($second->acquire(), 'the other one has it');
-        check(DlockStore::fencingToken($next) > $first, 'with a greater token');
-        check(!$lock->isAcquired(), 'it belongs to the other one');
+        check(DlockStore::fencingToken($next) > $first, 'its token is greater');
+        check(!$lock->isAcquired(), 'the first one does not claim it');
     },
     'a blocking acquisition waits in the queue of the server' => function (string $name) {
         $lock = (new LockFactory(store()))->createLock($name, 60);
@@ -94,16 +95,16 @@ $tests = [
         $lock = (new LockFactory(new DlockStore($redis)))->createLock($name, 30);
         $began = microtime(true);
         check($lock->acquire(true), 'it is acquired');
-        check(microtime(true) - $began > 2, 'after a wait');
+        check(microtime(true) - $began > 2, 'the wait is longer than the read timeout');
         check(1.0 === (float) $redis->getReadTimeout(), 'the timeout is the same');
-        check($lock->getRemainingLifetime() > 29, 'with its whole lease');
+        check($lock->getRemainingLifetime() > 29, 'it has its whole lease');
     },
     'the longest wait ends a blocking acquisition' => function (string $name) {
         connected()->rawCommand('DLOCK.ACQUIRE', $name, 'somebody');
         $began = microtime(true);
         $lock = (new LockFactory(store(longestWait: 0.5)))->createLock($name);
         throws(LockConflictedException::class, fn () => $lock->acquire(true));
-        check(microtime(true) - $began < 5 && microtime(true) - $began >= 0.49, 'in time');
+        check(microtime(true) - $began < 5 && microtime(true) - $began >= 0.49, 'the wait ends after 0.5 s');
         check(0 === waiters($name), 'it has left the queue');
     },
     'refreshing sets the lease, and a lock that is lost is reported' => function (string $name) {
@@ -117,14 +118,14 @@ $tests = [
         check(!$lock->isAcquired(), 'it is lost');
         check($lock->acquire(), 'it can be acquired again');
     },
-    'a refresh that a cap cuts is no full lease' => function (string $name) {
+    'a refresh that a cap cuts claims only the time up to the cap' => function (string $name) {
         connected()->config('SET', 'dlock.max-hold', '3000');
         $lock = (new LockFactory(store(2.0)))->createLock($name, 2);
         $lock->acquire();
         $lock->refresh(60);
         $left = $lock->getRemainingLifetime();
         connected()->config('SET', 'dlock.max-hold', '0');
-        check($left > 1 && $left <= 3, "$left s are left");
+        check($left > 1 && $left <= 3, "1 to 3 s are left, and not $left");
     },
     'a lock ends with its lease' => function (string $name) {
         $lock = (new LockFactory(store()))->createLock($name, 0.3);
@@ -171,7 +172,7 @@ $tests = [
         $redis->setOption(Redis::OPT_PREFIX, 'app:');
         $lock = (new LockFactory(new DlockStore($redis)))->createLock($name);
         $lock->acquire();
-        check(1 === connected()->exists("app:$name"), 'it is there');
+        check(1 === connected()->exists("app:$name"), 'the key has the prefix');
         $lock->release();
     },
     'a server without the module refuses loudly' => function (string $name) {
@@ -184,7 +185,7 @@ $tests = [
             check(str_contains($error->getPrevious()->getMessage(), 'is the dlock module loaded'), 'it says why');
         }
     },
-    'several servers: all have the lock, or a majority, or nobody has it' => function (string $name) {
+    'several servers: an acquisition takes the lock on all, and a release frees it on all' => function (string $name) {
         foreach ([new ConsensusStrategy(), new UnanimousStrategy()] as $strategy) {
             $factory = new LockFactory(combined(three(), $strategy));
             [$one, $other] = [$factory->createLock($name, 30), $factory->createLock($name, 30)];
@@ -212,10 +213,10 @@ $tests = [
         three()[0]->rawCommand('DLOCK.ACQUIRE', $name, 'somebody');
         check($lock->acquire(), 'two of three are enough');
         $lock->release();
-        check(1 === holders($name), 'that of the other owner is left');
+        check(1 === holders($name), 'the lock of the other owner is left');
         three()[1]->rawCommand('DLOCK.ACQUIRE', $name, 'somebody');
         check(!$lock->acquire(), 'one of three is not enough');
-        check(!three()[2]->exists($name), 'the lock on that one is given back');
+        check(!three()[2]->exists($name), 'the lock on the third server is given back');
         $clients = three();
         $clients[0]->close();
         $clients[0]->connect(getenv('DLOCK_TEST_PLAIN'));
@@ -252,8 +253,8 @@ $tests = [
                 throws(Exception::class, fn () => $lock->refresh(60));
                 $lock->release();
             }
-            check(!$locks[0]->acquire() && !$locks[2]->acquire(), 'it is refused as anybody is');
-            $locks = $lock = null; // runs their destructors
+            check(!$locks[0]->acquire() && !$locks[2]->acquire(), 'the child is refused like any other process');
+            $locks = $lock = null; // Runs their destructors.
 
             return true;
         })), 'the child ends');
@@ -263,14 +264,14 @@ $tests = [
         }
         check([0, 0, 0] === [holders($name), holders("$name:r"), holders("$name:s")], 'the parent releases them');
     },
-    'a handler of a signal that throws during a wait leaves nothing' => fn (string $name) => interrupted($name, 'connected'),
+    'a signal handler that throws during a wait leaves no lock behind' => fn (string $name) => interrupted($name, 'connected'),
     'two keys of one name exclude each other, also in one store, and other names are free' => function (string $name) {
         $store = store();
         $keys = [new Key($name), new Key($name), new Key("$name:b")];
         [$a, $b, $c] = array_map(fn (Key $key) => (new LockFactory($store))->createLockFromKey($key, 30), $keys);
-        check($a->acquire() && !$b->acquire() && $c->acquire(), 'each has its own');
+        check($a->acquire() && !$b->acquire() && $c->acquire(), 'one key of each name is granted');
         $b->release();
-        check($a->isAcquired() && $c->isAcquired(), 'a release changes no other');
+        check($a->isAcquired() && $c->isAcquired(), 'the release by the refused key changes no other');
     },
     'an unserialized key holds the lock in a store that has another address of the server' => function (string $name) {
         $key = new Key($name);
@@ -280,7 +281,7 @@ $tests = [
         $lock = (new LockFactory(new DlockStore($redis)))->createLockFromKey(unserialize(serialize($key)), 60, false);
         check($lock->isAcquired(), 'it holds the lock');
         $lock->refresh(100);
-        check($lock->acquire(), 'again');
+        check($lock->acquire(), 'it can be acquired again');
         $lock->release();
         check(!connected()->exists($name), 'it has released it');
     },
@@ -289,10 +290,11 @@ $tests = [
         $lock->acquire();
         $info = connected()->rawCommand('DLOCK.INFO', $name, 'FULL');
         $owner = $info[array_search('holds', $info, true) + 1][0][1];
-        check(str_contains($owner, ':'.getmypid().':') && str_starts_with($owner, substr(gethostname(), 0, 8)), $owner);
-        check(strlen($owner) <= 64, 'it is short');
+        $isNamed = str_contains($owner, ':'.getmypid().':') && str_starts_with($owner, substr(gethostname(), 0, 8));
+        check($isNamed, "the owner has the host and the process: $owner");
+        check(strlen($owner) <= 64, 'the owner has 64 bytes at most');
     },
-    'a key that another kind of lock has is held' => function (string $name) {
+    'a key that another kind of lock has counts as held' => function (string $name) {
         $old = new LockFactory(new RedisStore(connected()));
         foreach ([fn () => connected()->set($name, 'text', ['nx', 'px' => 60000]), fn () => $old->createLock($name, 60, false)->acquire()] as $holds) {
             $holds();
@@ -301,15 +303,15 @@ $tests = [
             $limited = (new LockFactory(store(longestWait: 0.3)))->createLock($name);
             $began = microtime(true);
             throws(LockConflictedException::class, fn () => $limited->acquire(true));
-            check(microtime(true) - $began >= 0.29, 'after the longest wait');
-            check(0 === connected()->exists("$name:begun"), 'nobody has begun');
+            check(microtime(true) - $began >= 0.29, 'it is refused after the longest wait');
+            check(0 === connected()->exists("$name:begun"), 'no process has begun');
             $waiting = elsewhere(function () use ($name) {
                 connected()->set("$name:begun", '1', ['EX' => 60]);
 
                 return (new LockFactory(store()))->createLock($name, 60)->acquire(true);
             });
             until('it waits', fn () => connected()->exists("$name:begun"));
-            usleep(150000);
+            usleep(150000); // A wait for such a key asks every 100 ms: it is refused at least once.
             connected()->del($name);
             check(succeeds($waiting), 'it has got the lock');
             connected()->del($name, "$name:begun");
@@ -351,6 +353,7 @@ $tests = [
         $waiting = elsewhere(function () use ($name) {
             $lock = (new LockFactory(store(1.0)))->createLock($name);
 
+            // The key exists while $mine holds the lock for the second time: the first grant must not count.
             return $lock->acquire(true) && $lock->isAcquired() && 0 === connected()->exists("$name:inside");
         });
         until('it waits', fn () => 1 === waiters($name));
@@ -372,7 +375,7 @@ $tests = [
         $lock->acquire();
         connected()->rawCommand('CLIENT', 'PAUSE', 1000, 'WRITE');
         throws(LockAcquiringException::class, fn () => $lock->refresh(60));
-        check($lock->getRemainingLifetime() < 5, 'as long as before');
+        check($lock->getRemainingLifetime() < 5, 'no more is claimed than before');
         connected()->del($name); // The call returns when the pause is over.
     },
     'after a refresh without an answer, the lock claims no more than the lease that the server may still set' => function (string $name) {
@@ -382,10 +385,10 @@ $tests = [
         $lock->acquire();
         connected()->rawCommand('CLIENT', 'PAUSE', 600, 'WRITE');
         throws(LockAcquiringException::class, fn () => $lock->refresh(20));
-        check($lock->getRemainingLifetime() <= 20, 'the refresh may have been executed');
+        check($lock->getRemainingLifetime() <= 20, 'no more is claimed, as the refresh may have been executed');
         connected()->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
         $lock->refresh(60);
-        check($lock->getRemainingLifetime() <= 20, 'the refresh may still be executed');
+        check($lock->getRemainingLifetime() <= 20, 'no more is claimed, as the first refresh may still be executed');
         $lock->release();
     },
     'the end of a lock whose release got no answer is quiet' => function (string $name) {
@@ -405,8 +408,8 @@ $tests = [
         $lock = (new LockFactory(new DlockStore($redis, 60)))->createLock($name, 60);
         $lock->acquire();
         connected()->rawCommand('CLIENT', 'PAUSE', 1500, 'ALL');
-        check(!$lock->isAcquired(), 'it may be lost');
-        unset($lock);
+        check(!$lock->isAcquired(), 'nothing is claimed');
+        unset($lock); // An exception of its destructor would end the program.
         connected()->del($name); // The call returns when the pause is over.
     },
     'a server that is a replica now, or pauses writes: nothing is claimed, and the end of a lock is quiet' => function (string $name) {
@@ -481,7 +484,7 @@ $tests = [
         throws(LockAcquiringException::class, fn () => $other->acquire());
         $redis->discard();
         $other->acquire();
-        check(0 === connected()->exists($name), 'it is released');
+        check(0 === connected()->exists($name), 'the next call of its own process releases it');
     },
     'a lock that is acquired again while its release may still be executed gets a new token' => function (string $name) {
         $redis = connected();
@@ -496,7 +499,7 @@ $tests = [
         connected()->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
         throws(LockConflictedException::class, fn () => $lock->refresh());
         check($lock->acquire() && !$lock->isExpired(), 'it is acquired');
-        check(DlockStore::fencingToken($key) > $first, 'with a token of its own');
+        check(DlockStore::fencingToken($key) > $first, 'its token is a new one');
         $lock->release();
         check(0 === connected()->exists($name), 'it is released');
     },
@@ -521,7 +524,7 @@ $tests = [
         $lock->release();
     },
     'a client that lost a reply stays in its database' => function (string $name) {
-        foreach (['the next lock', 'what the client asks next'] as $what) {
+        foreach (['the next lock', 'the next command of the program'] as $next) {
             $redis = connected();
             $redis->setOption(Redis::OPT_READ_TIMEOUT, 0.3);
             $redis->select(5);
@@ -532,12 +535,12 @@ $tests = [
             throws(LockAcquiringException::class, fn () => $lock->acquire());
             $there->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
             until('the late grant is released', fn () => !$there->exists($name));
-            if ('the next lock' === $what) {
+            if ('the next lock' === $next) {
                 check($lock->acquire(), 'it is granted');
-                check(1 === $there->exists($name) && 0 === connected()->exists($name), 'in the database of the client');
+                check(1 === $there->exists($name) && 0 === connected()->exists($name), 'the lock is in the database of the client');
                 $lock->release();
             }
-            check(str_contains($redis->rawCommand('CLIENT', 'INFO'), ' db=5 '), 'the client is in its database');
+            check(str_contains($redis->rawCommand('CLIENT', 'INFO'), ' db=5 '), "$next: the client is in its database");
         }
     },
     'a client that lost the reply to a command of the program locks in its database' => function (string $name) {
@@ -551,7 +554,7 @@ $tests = [
         throws(RedisException::class, fn () => $redis->get($name));
         $there->ping(); // The call returns when the pause is over.
         check($lock->acquire(), 'it is granted');
-        check(1 === $there->exists($name) && 0 === connected()->exists($name), 'in the database of the client');
+        check(1 === $there->exists($name) && 0 === connected()->exists($name), 'the lock is in the database of the client');
         $lock->release();
         check(0 === $there->exists($name), 'it is released there');
     },
@@ -571,10 +574,12 @@ $tests = [
         $there = new Redis();
         check(reaches($there, $port) && reaches($redis, $port) && $redis->select(6) && $there->select(6), 'the program connects again');
         check((new LockFactory(new DlockStore($redis)))->createLock($name, 300, false)->acquire(), 'it is granted again');
-        check(1 === $there->exists($name), 'in the database that the program has selected then');
+        check(1 === $there->exists($name), 'the lock is in the database that the program has selected last');
         proc_terminate($server, SIGKILL);
     },
     'a server that hangs: no call takes longer than the limit of the client' => function (string $name) {
+        // The limits of the tasks, in seconds: the client waits 2 s for a reply. A blocking acquisition has its longest
+        // wait of 1 s, and 5 s more for a late reply.
         foreach ([false, true] as $isCluster) {
             $make = fn (int $database, bool $holds, callable $task) => function (int $port, int $number) use ($isCluster, $database, $holds, $task, $name) {
                 $redis = $isCluster ? new RedisCluster(null, ["127.0.0.1:$port"], 2, 2) : new Redis();
@@ -622,20 +627,20 @@ $tests = [
             $key = new Key($name);
             $lock = $factory()->createLockFromKey($key, 60, false);
             check($lock->acquire() && $lock->isAcquired(), 'it is acquired');
-            check(1 === $cluster()->exists($prefix.$name), 'it is there');
+            check(1 === $cluster()->exists($prefix.$name), 'the key has the prefix');
             check(!$factory()->createLock($name)->acquire(), 'the other one is refused');
             $limited = $factory(0.4)->createLock($name);
             $began = microtime(true);
             throws(LockConflictedException::class, fn () => $limited->acquire(true));
-            check(microtime(true) - $began >= 0.39, 'after the longest wait');
+            check(microtime(true) - $began >= 0.39, 'it is refused after the longest wait');
             $lock->refresh(100);
             check($lock->getRemainingLifetime() > 90 && DlockStore::fencingToken($key) > 0, 'it is refreshed');
             $there = $factory()->createLockFromKey(unserialize(serialize($key)), 60, false);
-            check($there->isAcquired(), 'its unserialized key holds it');
+            check($there->isAcquired(), 'the unserialized key holds the lock');
             $there->release();
             check(!$cluster()->exists($prefix.$name), 'it is free');
             $cluster()->set($prefix.$name, 'text');
-            check(!$lock->acquire(), 'a key of another kind is held');
+            check(!$lock->acquire(), 'a key of another type counts as held');
             $cluster()->del($prefix.$name);
         }
     },
@@ -644,7 +649,7 @@ $tests = [
         store()->save($key);
         throws(LockExpiredException::class, fn () => store()->putOffExpiration($key, 1e-6));
         check($key->isExpired(), 'the key claims nothing');
-        store()->save(new Key($name));
+        store()->save(new Key($name)); // Throws if the lock is not free.
         throws(InvalidTtlException::class, fn () => store()->putOffExpiration($key, 0));
     },
     'invalid arguments are refused' => function (string $name) {

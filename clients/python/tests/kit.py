@@ -1,5 +1,5 @@
-"""Clients and locks for tests that run with the lock of threads and with that of asyncio, and ways to see what the
-server has."""
+"""Clients and locks for tests that run with the lock of threads and with that of asyncio, and functions that show what
+the server has."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import redis_dlock
 import redis_dlock.asyncio
 from machine import waited_for_a_core
 
-# The time for a condition, in seconds: enough for a busy machine.
+# How long a test waits for a condition, in seconds: enough for a busy machine.
 PATIENCE = float(os.environ.get("DLOCK_TEST_PATIENCE", "60"))
-# The threads and processes that an operation passes through, each of which may be late.
+# The number of threads and processes that an operation passes through. Each of them may be as late as `Took` measures.
 HANDS = 3
 
 
 def address() -> dict[str, Any]:
-    """Where the server is."""
+    """Returns the settings by which a client reaches the server."""
     return {"host": os.environ["DLOCK_TEST_HOST"], "port": int(os.environ["DLOCK_TEST_PORT"])}
 
 
@@ -40,13 +40,13 @@ async def certain_again(lock: Any) -> None:
     """Waits until a client knows that its lock is bound again, which the server knows before its answer arrives."""
     ends = time.monotonic() + PATIENCE
     while lock.remaining == 0:
-        assert time.monotonic() < ends, "not in time: it is certain again"
+        assert time.monotonic() < ends, "not in time: the lock is certain again"
         await asyncio.sleep(0.003)
 
 
 async def refused(acquire: Callable[[], Awaitable[bool]]) -> bool:
-    """Returns whether a server refuses a lock. On a busy machine its answer may come too late, and counts as none: then
-    it is asked again."""
+    """Returns whether a server refuses a lock. On a busy machine the answer may come too late, which the client reports
+    as a missing answer: then the lock is asked for again."""
     ends = time.monotonic() + PATIENCE
     while time.monotonic() < ends:
         try:
@@ -57,9 +57,9 @@ async def refused(acquire: Callable[[], Awaitable[bool]]) -> bool:
 
 
 class Took:
-    """Measures how long something takes. `is_within` leaves out the delays of the machine."""
+    """Measures how long something takes. `is_within` allows for the delays of the machine."""
 
-    # By how many seconds this process was woken too late so far. `waited_for_a_core` measures all processes.
+    # The seconds by which this process was woken too late so far. `waited_for_a_core` measures all processes.
     _late = 0.0
     _measures = False
 
@@ -75,6 +75,7 @@ class Took:
             began = time.monotonic()
             time.sleep(0.01)
             late = time.monotonic() - began - 0.01
+            # A millisecond is no delay: even an idle machine wakes a process that late.
             Took._late += late if late > 0.001 else 0.0
 
     def seconds(self) -> float:
@@ -82,26 +83,26 @@ class Took:
         return time.monotonic() - self._began
 
     def is_within(self, limit: float) -> bool:
-        """Returns whether it took that many seconds at most."""
+        """Returns whether at most that many seconds have passed since this object was made, without the delays."""
         took = self.seconds()
-        # The thread that measures may be late itself, and count what it saw only now.
+        # The thread that measures may be late itself. It gets the time to count its last delay.
         time.sleep(0.05)
         waited = waited_for_a_core() - self._waited_then
         return took <= limit + HANDS * (Took._late - self._late_then) + waited
 
 
 def command(client: Any, *words: Any) -> Any:
-    """The reply to a command."""
+    """Returns the reply to a command."""
     return client.execute_command(*words)
 
 
 def info(client: redis.Redis, name: str, *options: Any) -> dict[str, Any]:
-    """Returns what `DLOCK.INFO` says of a lock; empty if nobody has it."""
+    """Returns what `DLOCK.INFO` says of a lock; empty if nobody has it or waits for it."""
     return _plain(command(client, "DLOCK.INFO", name, *options)) or {}
 
 
 def _plain(value: Any) -> Any:
-    """A reply with texts for keys and values, whichever protocol it came by."""
+    """Returns a reply with texts for keys and values, and maps for the flat arrays of RESP2."""
     if isinstance(value, dict):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -112,12 +113,12 @@ def _plain(value: Any) -> Any:
 
 
 def waiters(client: redis.Redis, name: str) -> int:
-    """Returns how many wait in the queue."""
+    """Returns how many requests wait in the queue of a lock."""
     return int(info(client, name).get("waiters", 0))
 
 
 class Plain:
-    """Something synchronous, whose methods can be awaited."""
+    """Wraps a synchronous object, so that its methods can be awaited."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -147,34 +148,34 @@ class Kit:
         self._clients: list[Any] = []
 
     def client(self, **settings: Any) -> Any:
-        """A client of its own."""
+        """Returns a new client of the server."""
         return self.client_of(address(), **settings)
 
     def client_of(self, where: dict[str, Any], **settings: Any) -> Any:
-        """A client of another address."""
+        """Returns a new client of the server at another address."""
         raise NotImplementedError
 
     def lock(self, name: str, *, client: Any = None, **settings: Any) -> Any:
-        """A lock as a user of redis-py gets it: `redis.lock(name, lock_class=DLock)`."""
+        """Returns a lock as a user of redis-py gets it: `redis.lock(name, lock_class=DLock)`."""
         raise NotImplementedError
 
     def extra(self, name: str, *, client: Any = None, **settings: Any) -> Any:
-        """A lock with settings that redis-py's own lock lacks: `DLock(redis, name, …)`."""
+        """Returns a lock with settings that redis-py's own lock lacks: `DLock(redis, name, …)`."""
         raise NotImplementedError
 
     def session(self, *, client: Any = None, **settings: Any) -> Any:
-        """A named session, which is not open yet."""
+        """Returns a named session, which is not open yet."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Closes the clients, outside of an event loop."""
+        """Closes the clients of threads."""
 
     async def aclose(self) -> None:
-        """Closes the clients, in the event loop."""
+        """Closes the clients of asyncio, in the event loop."""
 
 
 class PlainKit(Kit):
-    """`redis_dlock.DLock`."""
+    """Makes clients and locks of threads: `redis_dlock.DLock`."""
 
     def client_of(self, where: dict[str, Any], **settings: Any) -> Any:
         self._clients.append(redis.Redis(**where, **settings))
@@ -198,7 +199,7 @@ class PlainKit(Kit):
 
 
 class AsyncioKit(Kit):
-    """`redis_dlock.asyncio.DLock`."""
+    """Makes clients and locks of asyncio: `redis_dlock.asyncio.DLock`."""
 
     def client_of(self, where: dict[str, Any], **settings: Any) -> Any:
         self._clients.append(redis.asyncio.Redis(**where, **settings))

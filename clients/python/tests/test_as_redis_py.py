@@ -4,8 +4,9 @@ Changed, since the key is a lock and not a string, and the server does the waiti
 
 - The owner is read by `DLOCK.INFO`, where redis-py's tests read the key's value.
 - Without a timeout the key has a lease that the server renews, where redis-py's has a TTL of -1.
-- `blocking_timeout` is kept in full. redis-py sleeps and looks, and gives up when the next look would come too late:
-  its tests count the sleeps of a faked clock, and expect no wait at all where `sleep` is the longer of the two.
+- `blocking_timeout` is kept in full. redis-py's lock sleeps between its attempts, and gives up as soon as the next
+  attempt would come too late. So its tests fake the clock and count the sleeps, and expect no wait at all where `sleep`
+  is longer than `blocking_timeout`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from redis.exceptions import LockError, LockNotOwnedError
 from kit import Kit, info, refused, soon
 
 
-# RedBeat sets a script of its own as `lua_extend`: SETS sets the time that is left. The script of redis-py adds to that
-# time, as ADDS does.
+# RedBeat (a scheduler for Celery) replaces redis-py's script `lua_extend` with its own, which sets the time that is
+# left, as SETS does. redis-py's script adds to that time, as ADDS does.
 SETS = "local token = redis.call('get', KEYS[1]) redis.call('pexpire', KEYS[1], ARGV[2]) return 1"
 ADDS = "redis.call('pexpire', KEYS[1], ARGV[2] + redis.call('pttl', KEYS[1])) return 1"
 
@@ -48,7 +49,7 @@ def owner_of(client: redis.Redis, name: str) -> bytes | None:
 
 
 def left(client: redis.Redis, name: str = "job") -> int:
-    """Milliseconds until the lock ends."""
+    """Returns the milliseconds until the lock ends."""
     return int(client.pttl(name))
 
 
@@ -84,7 +85,7 @@ async def test_locked_tells_whether_anybody_has_it(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("decode", [False, True])
-async def test_owned_tells_whether_this_one_has_it(kit: Kit, decode: bool) -> None:
+async def test_owned_tells_whether_this_lock_object_has_it(kit: Kit, decode: bool) -> None:
     client = kit.client(decode_responses=decode)
     one, other = kit.lock("job", client=client), kit.lock("job", client=client)
     assert await one.owned() is False
@@ -130,7 +131,7 @@ async def test_blocking_timeout_ends_the_wait(kit: Kit) -> None:
     start = time.monotonic()
     assert await refused(other.acquire)
     assert await refused(lambda: other.acquire(blocking_timeout=0.2))
-    # Changed: the time is used in full.
+    # Changed: both waits, of 0.3 s and of 0.2 s, are kept in full.
     assert time.monotonic() - start >= 0.5
     await one.release()
 
@@ -153,7 +154,7 @@ async def test_a_block_that_gets_no_lock_raises_with_its_name(kit: Kit, client: 
     client.set("job", "of the old way")
     with pytest.raises(LockError) as failure:
         async with kit.lock("job", blocking_timeout=2):
-            pytest.fail("it is not held")
+            pytest.fail("the block has no lock")
     assert failure.value.lock_name == "job"
     assert client.get("job") == b"of the old way"
 
@@ -179,7 +180,7 @@ async def test_a_long_sleep_does_not_shorten_the_wait(kit: Kit) -> None:
         other = kit.lock("job", sleep=60, blocking_timeout=0.2)
         start = time.monotonic()
         assert await refused(other.acquire)
-        # Changed: redis-py's lock gives up without waiting. Neither sleeps for a minute.
+        # Changed: redis-py's lock gives up without waiting. Neither lock sleeps for a minute.
         assert 0.2 <= time.monotonic() - start < 30
 
 
@@ -217,20 +218,20 @@ async def test_extend_may_replace_what_is_left(kit: Kit, client: redis.Redis) ->
 
 
 @pytest.mark.parametrize(("method", "arguments"), [("extend", [10]), ("reacquire", [])])
-async def test_what_is_not_held_cannot_be_renewed(kit: Kit, method: str, arguments: list[int]) -> None:
+async def test_a_lock_that_is_not_held_cannot_be_renewed(kit: Kit, method: str, arguments: list[int]) -> None:
     with pytest.raises(LockError):
         await getattr(kit.lock("job", timeout=10), method)(*arguments)
 
 
 @pytest.mark.parametrize(("method", "arguments"), [("extend", [10]), ("reacquire", [])])
-async def test_what_has_no_timeout_cannot_be_renewed(kit: Kit, method: str, arguments: list[int]) -> None:
+async def test_a_lock_without_a_timeout_cannot_be_renewed(kit: Kit, method: str, arguments: list[int]) -> None:
     async with kit.lock("job", blocking=False) as lock:
         with pytest.raises(LockError):
             await getattr(lock, method)(*arguments)
 
 
 @pytest.mark.parametrize(("method", "arguments"), [("extend", [10]), ("extend", [10, True]), ("reacquire", [])])
-async def test_what_was_overwritten_cannot_be_renewed(
+async def test_a_lock_that_was_overwritten_cannot_be_renewed(
     kit: Kit, client: redis.Redis, method: str, arguments: list[int]
 ) -> None:
     lock = kit.lock("job", timeout=10)
@@ -256,13 +257,13 @@ async def test_a_block_whose_lock_was_overwritten_raises(kit: Kit, client: redis
             client.set("job", "a")
 
 
-async def test_it_is_a_lock_of_redis_py(kit: Kit) -> None:
+async def test_a_dlock_is_a_lock_of_redis_py(kit: Kit) -> None:
     lock = kit.lock("job")
     assert isinstance(getattr(lock, "_inner", lock), (redis.lock.Lock, redis.asyncio.lock.Lock))
     assert lock.name == "job"
 
 
-async def test_it_can_be_released_by_whoever_knows_the_owner(kit: Kit, client: redis.Redis) -> None:
+async def test_a_lock_can_be_released_by_whoever_knows_the_owner(kit: Kit, client: redis.Redis) -> None:
     assert await kit.lock("job", timeout=20).acquire(token="me")
     with pytest.raises(LockNotOwnedError):
         await kit.lock("job").do_release("you")

@@ -15,18 +15,19 @@ import redis_dlock.asyncio
 from kit import Took, command
 from servers import Server
 
+# The end of a block fails soon after its server has died.
 HASTY: dict[str, Any] = {"socket_timeout": 0.3, "retry": None}
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A server that may die."""
+    """A server of its own for a test that ends it."""
     with Server() as server:
         yield server
 
 
 def blocks(module: Any, client: Any, session: Any = None) -> dict[str, Any]:
-    """The objects that a `with` block may be for."""
+    """Returns the objects that a `with` block may be entered with."""
     return {
         "lease": module.DLock(client, "lease", timeout=20),
         "connection": module.DLock(client, "connection"),
@@ -53,7 +54,7 @@ def test_the_error_of_the_body_wins_in_threads(server: Server, name: str, kind: 
                 raise failure
     assert raised.value is failure
     notes = getattr(failure, "__notes__", [])
-    assert notes or not hasattr(failure, "add_note"), "the error of the release is a note"
+    assert notes or not hasattr(failure, "add_note"), "the error of the release is not in a note"
 
 
 class _Nothing:
@@ -113,7 +114,7 @@ def test_a_lock_that_was_lost_does_not_hide_the_error(client: redis.Redis) -> No
             raise ValueError("the body")
 
 
-def test_without_an_error_the_release_tells(client: redis.Redis) -> None:
+def test_without_an_error_of_the_body_the_loss_is_raised(client: redis.Redis) -> None:
     with pytest.raises(redis_dlock.LockNotOwnedError):
         with redis_dlock.DLock(client, "job", timeout=20):
             client.delete("job")
@@ -143,6 +144,7 @@ def test_a_task_ends_with_its_own_error(server: Server) -> None:
         raise LookupError
 
     took = Took()
+    # The server refuses the release, which is given up soon: the error comes without a long delay.
     with pytest.raises(LookupError):
         run()
     assert took.is_within(6)

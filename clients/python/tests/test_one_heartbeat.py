@@ -21,7 +21,7 @@ MANY = 60
 
 
 def threads() -> int:
-    """Returns how many threads of the package there are."""
+    """Returns how many threads the package has in this process."""
     return sum(each.name == "redis_dlock" for each in threading.enumerate())
 
 
@@ -58,7 +58,7 @@ def test_many_locks_are_renewed_by_one_thread(client: redis.Redis) -> None:
         assert not client.keys("job:*")
         calls = renewals(client)
         time.sleep(2)
-        assert renewals(client) == calls, "nothing is renewed any more"
+        assert renewals(client) == calls, "locks are renewed after their release"
 
 
 def renewals(client: redis.Redis) -> int:
@@ -79,14 +79,14 @@ def test_an_acquisition_and_its_release_start_no_thread_and_no_connection(client
     assert int(client.info("stats")["total_connections_received"]) == before[1]
 
 
-def test_locks_whose_objects_go_are_not_renewed(client: redis.Redis) -> None:
+def test_locks_whose_objects_are_collected_are_not_renewed(client: redis.Redis) -> None:
     locks = taken(client, timeout=1.0, auto_renewal=True)
     del locks
     gc.collect()
-    soon("their leases end", lambda: not client.keys("job:*"))
+    soon("the leases of the collected locks end", lambda: not client.keys("job:*"))
 
 
-def test_all_are_lost_in_time_when_the_server_hangs() -> None:
+def test_all_locks_are_lost_in_time_when_the_server_hangs() -> None:
     with Server() as server, redis.Redis(port=server.port) as own:
         told: list[object] = []
         locks = taken(own, timeout=2.0, auto_renewal=True, on_lost=told.append)
@@ -145,6 +145,7 @@ async def test_many_locks_are_renewed_by_one_task(client: redis.Redis) -> None:
         for lock in locks:
             assert await lock.acquire()
         await asyncio.sleep(6)
+        # Beside the task that renews, a few more may be under way for a moment. A task for each lock would be 60 more.
         assert len(asyncio.all_tasks()) - tasks <= 4
         assert connections(client) - before <= 1
         assert all(lock.remaining > 0 and not lock.lost.done() for lock in locks)
@@ -156,10 +157,10 @@ async def test_many_locks_are_renewed_by_one_task(client: redis.Redis) -> None:
             if lock is not locks[7]:
                 await lock.release()
         assert not client.keys("job:*")
-        await asyncio.to_thread(soon, "its connection ends", lambda: connections(client) <= before)
+        await asyncio.to_thread(soon, "the connection of the renewals ends", lambda: connections(client) <= before)
 
 
-async def test_all_are_lost_in_time_when_the_server_hangs_in_asyncio() -> None:
+async def test_all_locks_are_lost_in_time_when_the_server_hangs_in_asyncio() -> None:
     with Server() as server:
         async with redis.asyncio.Redis(port=server.port) as own:
             told: list[object] = []

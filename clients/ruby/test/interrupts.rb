@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
-# Interrupts an acquisition at its lines, one after the other, and often once more while it cleans up: nothing stays
-# behind, and the next lock is as good as any. DLOCK_LINES=1 takes each line (a minute); the default is every third, from a
-# random one.
+# Interrupts an acquisition at one line of the library after the other, in half of the rounds once more up to 60 lines
+# later, which is often in the cleanup. Checks that the lock becomes free, and that the next lock can be acquired.
+# DLOCK_LINES=1 interrupts at each line, and takes a minute. The default is every third line, beginning with a random
+# one.
 
 require_relative "server"
 
@@ -10,7 +11,8 @@ Stop = Class.new(Exception) # rubocop:disable Lint/InheritException -- like Time
 LIBRARY = File.expand_path("../lib", __dir__)
 STEP = Integer(ENV.fetch("DLOCK_LINES", "3"))
 
-# Runs work and interrupts it at these lines. Returns whether it gets as far as the first of them.
+# Runs the block in this thread, and interrupts it at these lines, counted as they are executed. Returns whether the
+# block gets as far as the first of them.
 def interrupt(lines, &work)
   seen = 0
   main = Thread.current
@@ -30,7 +32,7 @@ ensure
   arrived
 end
 
-# Takes the interrupts that came while the library held them back (Thread.handle_interrupt).
+# Waits for the interrupts that the library held back (Thread.handle_interrupt), and ignores them.
 def arrived
   sleep(0.001) while Thread.pending_interrupt?
 rescue Stop
@@ -47,7 +49,8 @@ named = locks.session
     name = "interrupts:#{session.class}:#{waits}:#{line}"
     held = Dlock.new(URL).lock(name, lease: 600) if waits
     releasing = Thread.new { sleep(0.01) && held.release } if waits
-    Dlock.module_eval { remove_const(:ALARM) && const_set(:ALARM, Dlock::Alarm.new) } # as in a new process
+    # A new alarm has no thread yet, as in a new process.
+    Dlock.module_eval { remove_const(:ALARM) && const_set(:ALARM, Dlock::Alarm.new) }
     lines = [line, line + rand(1..60)].first(rand(1..2))
     goes_on = interrupt(lines) { locks.lock(name, lease: 600, session: session) { nil } }
     locks.lock("#{name}:next", lease: 600) { nil }

@@ -17,7 +17,7 @@ from .runs import Names, Refused
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# After one of these, the server may still have the lock, until its lease ends.
+# The errors of a release after which the server may still have the lock, until the lease ends.
 _NOT_RELEASED = (*redis_py.LOST, ResponseError)
 
 
@@ -74,10 +74,11 @@ def once(
         @once(redis, "report", period=86400)
         async def report(): ...
 
-    The lock is the memory: it stays for nine tenths of the period, counted from the start by the server's clock. A call
-    in that time, or while the function runs, returns `otherwise`; with a `blocking_timeout`, it waits that long before.
-    A run that fails, or whose process dies, has run. With `retry_failed` it has not: the lock is free at once, or after
-    `timeout`. A run that takes longer than the period keeps the lock until it ends.
+    The lock remembers the run: it stays for nine tenths of the period, counted from the start by the server's clock. A
+    call in that time, or while the function runs, returns `otherwise`; with a `blocking_timeout`, it first waits that
+    long for the lock. A run that fails, or whose process dies, counts. With `retry_failed` it does not: the lock is
+    free at once if the function fails, and after `timeout` if the process dies. A run that takes longer than the period
+    keeps the lock until the run ends.
 
     Raises `LockNotOwnedError` if the lock was lost while the function ran. The other parameters are those of `locked`.
     """
@@ -109,7 +110,8 @@ def _lock(redis: Any, name: Any, timeout: float, settings: dict[str, Any]) -> DL
 async def _run(
     lock: DLock, acquire: Callable[[], Awaitable[bool]], function: Callable[[], Awaitable[Any]], *, shortens: bool = False
 ) -> tuple[float | None, Any]:
-    """Returns when the lock was granted, and the result of the function; None if it was not. After a failure, releases it."""
+    """Returns the time of the grant and the result of the function, or None for both if the lock was not granted. After
+    a failure, releases the lock."""
     outer = runs.RUNNING.get(None)
     try:
         if not await acquire():
@@ -124,7 +126,7 @@ async def _run(
     except BaseException as failure:
         try:
             await _undo(lock, outer, failure)
-        except BaseException:  # An interrupt.
+        except BaseException:  # An interrupt ended the cleanup.
             await _undo(lock, outer, failure)
         raise
 
@@ -143,16 +145,17 @@ async def _done(lock: DLock, release: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _shorten(lock: DLock) -> None:
-    """Shortens the lease until the run has succeeded. The grant has shown that the server allows the long lease."""
+    """Sets the lease to `timeout` until the run has succeeded. The lock was acquired with the long lease first, so that
+    a server that does not allow the long one refuses before the run."""
     try:
         await lock.reacquire()
     except redis_py.LOST:
-        pass  # The renewals shorten it.
+        pass  # The next renewal shortens it.
 
 
 async def _stay(lock: DLock, ends: float) -> None:
-    """Leaves the lock to a lease until `ends`, after a success. Tries again while no server answers: a lock that ends
-    earlier lets another run follow in this period."""
+    """Leaves the lock to a lease that ends at `ends`, after a success. Tries again while no server answers, because a
+    lock that ends earlier lets another run follow in this period."""
     while True:
         try:
             await lock.reacquire()

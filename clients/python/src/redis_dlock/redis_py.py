@@ -45,13 +45,13 @@ from . import commands
 from .commands import Command
 from .limits import STEP
 
-# The errors after which a command may have been executed: `may_be_executed` tells.
+# The errors after which a command may have been executed. `may_be_executed` decides it for one error.
 LOST = (ConnectionError, TimeoutError, OSError)
-# The errors of a cluster whose slot is on another node, moves there, or has no node.
+# The errors of a cluster if the slot of the key is on another node, moves to one, or has no node.
 MOVING = (MovedError, AskError, TryAgainError, ClusterDownError)
-# The words of a server to a command that its demotion ends, or that a replica cannot execute.
+# The text of the error for a command that the demotion of its server ended, or that a replica cannot execute.
 _DEMOTED = re.compile(r"(UNBLOCKED .*state changed|WAIT cannot be used with replica)", re.DOTALL)
-# The words of a server that starts, and of one that takes no more clients.
+# The texts of the errors of a server that still loads its data, and of one that takes no more clients.
 _STARTS = re.compile(r"\S+ is loading ")
 _FULL = "max number of clients reached"
 # How long a slot may take to move, and the pause between two attempts, in seconds.
@@ -60,13 +60,13 @@ SLOT_PAUSE = 0.05
 # The first and the longest pause between two attempts to reach a server, in seconds.
 OUTAGE_PAUSE = 0.05
 OUTAGE_LONGEST_PAUSE = 1.0
-# How long a pool may take to connect, in seconds; then a connection is made without the pool. The pool repeats attempts as
-# the client is configured to, with pauses that may be longer than the caller waits.
+# How long a pool may take to connect, in seconds. After that, a connection is made without the pool: the pool repeats
+# failed attempts as the client is configured to, and its pauses may be longer than the caller waits.
 LENDING = 0.5
 # How long a call that does not wait for a lock may take, in seconds, with all repeats of its commands.
 ANSWER = 5.0
-# How long the cleanup of an acquisition that was given up may take, and for how much of it the caller waits if the
-# server may answer, in seconds.
+# How long the cleanup of an acquisition that was given up may take, in seconds, and how much of that time the caller
+# waits if the server may answer.
 CLEANING = 5.0
 CLEANING_SEEN = 0.05
 # How long an interpreter or event loop that ends waits for the cleanup, in seconds.
@@ -74,8 +74,8 @@ CLEANING_AT_END = 2.0
 
 
 class Unreachable(Exception):
-    """No server that can grant the lock was reached: no connection could be made, it is no primary, or the slot keeps
-    moving."""
+    """No server that can grant the lock was reached: no connection could be made, the server is no primary, or the slot
+    of the key keeps moving."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -83,52 +83,55 @@ class Unreachable(Exception):
 
 
 class NotPrimary(ConnectionError):
-    """The server is no primary now, or its cluster is down. It may have executed the commands before."""
+    """The server is no primary now, or its cluster is down. The server may have executed the commands that were sent
+    before the refused one."""
 
 
 class Encoder(Protocol):
     """Turns a value from the caller into bytes, in the client's encoding."""
 
     def encode(self, value: Any) -> Any:
-        """Returns its bytes."""
+        """Returns the bytes of the value."""
 
 
 class Outage:
-    """The time between two attempts while the server is away."""
+    """The pauses between the attempts to reach a server that is away."""
 
     def __init__(self) -> None:
         self._pause = 0.0
         # The last error that is not a timeout.
-        self._word: Exception | None = None
+        self._refusal: Exception | None = None
 
     def pause(self, left: float, error: Exception) -> float:
         """Returns the seconds to wait before the next attempt. Raises the error if it is final. If no time is left, raises
         the last error that is not a timeout: the limit may have cut the last attempt short."""
         reason = error.reason if isinstance(error, Unreachable) else error
-        self._word = self._word if isinstance(reason, TimeoutError) else reason
+        self._refusal = self._refusal if isinstance(reason, TimeoutError) else reason
         if left <= 0 or isinstance(reason, (AuthenticationError, AuthorizationError)):
-            raise self._word or reason
+            raise self._refusal or reason
         pause = min(self._pause, left)
         self._pause = min(max(self._pause * 2, OUTAGE_PAUSE), OUTAGE_LONGEST_PAUSE)
         return pause
 
 
 class Repeats:
-    """The time between two attempts at a call that does not wait for a lock. The first repeat comes at once, on a new
-    connection; then `retry` of the client says how many follow and when. None begins after the limit of the call."""
+    """The pauses between the attempts at a call that does not wait for a lock. The first repeat comes at once, on a new
+    connection. The `retry` of the client says how many more follow, and when. No repeat begins after the limit of the
+    call."""
 
     def __init__(self, policy: Any, until: float) -> None:
         self._retries: int = policy.get_retries()
-        # Copied only when a repeat needs it: an interpreter that ends cannot copy any more.
-        self._told: Any = policy._backoff
+        # `_backoff` becomes a copy of the client's when a repeat needs it, not here: an interpreter that ends cannot
+        # copy any more.
+        self._clients_backoff: Any = policy._backoff
         self._backoff: Any = None
         self._until = until
         self._failures = 0
 
     @property
     def fresh(self) -> bool:
-        """Returns whether the next attempt needs a new connection. Those of the pool may lead to a server that hangs, or was
-        replaced."""
+        """Returns whether the next attempt needs a new connection. The connections of the pool may lead to a server
+        that hangs, or was replaced."""
         return self._failures > 0
 
     def step(self) -> float:
@@ -148,18 +151,19 @@ class Repeats:
 
     def _compute(self, repeats: int) -> float:
         if self._backoff is None:
-            self._backoff = copy.deepcopy(self._told)
+            self._backoff = copy.deepcopy(self._clients_backoff)
             self._backoff.reset()
         return float(self._backoff.compute(repeats))
 
 
 class Crowd:
-    """Counts the acquisitions that use a pool at this moment. They take at most half of it, or its only connection, so
-    that a burst of them leaves connections to the rest of the program. One that finds no room waits on its own
-    connection from the start."""
+    """Counts the acquisitions that use a pool at this moment. They take at most half of its connections, or its only
+    one, so that a burst of acquisitions leaves connections to the rest of the program. An acquisition that finds no
+    room uses a connection of its own from the start."""
 
-    # Sets, because one step adds to them or removes from them: no lock is needed that an interrupt could leave locked.
-    # The sets are weak, because nothing removes an acquisition that an interrupt ends between `__enter__` and the block.
+    # Each set grows and shrinks in single steps of the interpreter, so it needs no mutex, which an interrupt could
+    # leave locked. The sets are weak, because nothing removes an acquisition that an interrupt ends between `__enter__`
+    # and the block.
     _present: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Crowd]] = weakref.WeakKeyDictionary()
 
     def __init__(self, pool: Any) -> None:
@@ -167,7 +171,7 @@ class Crowd:
 
     @classmethod
     def room(cls, pool: Any) -> bool:
-        """Returns whether another one may use the pool."""
+        """Returns whether another acquisition may use the pool."""
         return not lends(pool) or len(cls._present.get(pool, ())) < max(1, pool.max_connections // 2)
 
     def __enter__(self) -> None:
@@ -180,12 +184,12 @@ class Crowd:
 
 
 if hasattr(os, "register_at_fork"):
-    # The acquisitions of other threads do not go on in a child.
+    # A forked child has only the thread that forked it: the acquisitions of the others do not go on there.
     os.register_at_fork(after_in_child=Crowd._present.clear)
 
 
 def check_client(client: Any, *, asyncio: bool) -> None:
-    """Raises `TypeError` for a client of the other kind: that of threads, or of asyncio."""
+    """Raises `TypeError` for a client of threads where one of asyncio is needed, or the other way round."""
     if type(client) is (redis.asyncio.Redis if asyncio else redis.Redis):
         return
     of_asyncio = isinstance(client, (redis.asyncio.Redis, redis.asyncio.RedisCluster))
@@ -203,28 +207,29 @@ def encoder(client: Any) -> Encoder:
 
 
 def policy(client: Any, otherwise: type[Any]) -> Any:
-    """Returns how often and when the client repeats commands. If it has no setting: once, immediately."""
+    """Returns the client's setting of how often and when it repeats commands. A client without one gets an object of
+    the class `otherwise`, which repeats a command once, immediately."""
     told = client.get_retry() if hasattr(client, "get_retry") else getattr(client, "retry", None)
     return told or otherwise(NoBackoff(), 1)
 
 
 def in_cluster(client: Any) -> bool:
-    """Returns whether it is the client of a cluster, in which the key tells the node."""
+    """Returns whether `client` is the client of a cluster, where the key determines the node."""
     return not hasattr(client, "connection_pool")
 
 
 def servers_of(client: Any) -> Any:
-    """Returns what the clients of the same connections share."""
+    """Returns the object that clients with the same connections have in common."""
     return client.nodes_manager if in_cluster(client) else client.connection_pool
 
 
 def refresh(cluster: Any, doubtful: str) -> Any:
-    """Asks the nodes where the slots are, `doubtful` last, because it may hang. In asyncio: returns the work that does
-    so."""
+    """Asks the nodes where the slots are. The node `doubtful` is asked last, because it may hang. With a client of
+    asyncio, returns the coroutine that does so."""
     nodes = cluster.nodes_manager
     if "last_failed_node_name" in inspect.signature(nodes.initialize).parameters:
         return nodes.initialize(last_failed_node_name=doubtful)
-    # An older redis-py asks them in this order.
+    # An older redis-py asks the nodes in the order of this dictionary: the doubtful one moves to its end.
     if (node := nodes.startup_nodes.pop(doubtful, None)) is not None:
         nodes.startup_nodes[doubtful] = node
     return nodes.initialize()
@@ -236,39 +241,41 @@ def is_single(client: Any) -> bool:
 
 
 def lends(source: Any) -> bool:
-    """Returns whether it is a pool. The nodes of asyncio's cluster client lend no connections."""
+    """Returns whether `source` is a pool. The nodes of asyncio's cluster client lend no connections."""
     return hasattr(source, "get_connection")
 
 
 def has_open_connection(pool: Any) -> bool:
-    """Returns whether the next connection that the pool lends is open. False also for a pool that does not show it."""
+    """Returns whether the next connection that the pool lends is open. Returns False for a pool that does not show
+    it."""
     idle = getattr(pool, "_available_connections", None)
     if idle is None:  # a `BlockingConnectionPool`
         idle = getattr(getattr(pool, "pool", None), "queue", None)
     try:
-        return _is_open(idle[-1])  # type: ignore[index] # what is no list raises
+        return _is_open(idle[-1])  # type: ignore[index] # None has no elements, and raises TypeError
     except (IndexError, TypeError):
         return False
 
 
 def _is_open(connection: Any) -> bool:
     try:
-        if hasattr(connection, "_writer"):
+        if hasattr(connection, "_writer"):  # a connection of asyncio
             return bool(connection.is_connected)
         sock = getattr(connection, "_sock", None)
-        # Readable while nobody waits for a reply: the server has closed it.
+        # A socket that is readable while nobody waits for a reply was closed by the server.
         return sock is not None and not _readable(sock)
     except (TypeError, OSError, ValueError):
         return False
 
 
 def open_connection(pool: Any) -> Any:
-    """Returns an open connection of a pool of threads, at once. None: it has none to spare. To make one would take as
-    long as a server hangs."""
+    """Returns an open connection of a pool of threads at once, or None if the pool has none to spare. A new connection
+    is not made here: that takes as long as the server hangs."""
     if not lends(pool):
         return None
     if type(pool).get_connection is ConnectionPool.get_connection:
         return _idle(pool)
+    # The program's own kind of pool may do anything in `get_connection`, so `_OpenOnes` cannot replace the pool there.
     if type(pool).get_connection not in _GETTERS:
         return pool.get_connection() if has_open_connection(pool) else None
     try:
@@ -278,7 +285,8 @@ def open_connection(pool: Any) -> Any:
 
 
 def _idle(pool: Any) -> Any:
-    """As `open_connection`, for redis-py's own pool: without its work for a connection that it may have to make."""
+    """Does the same as `open_connection` for redis-py's `ConnectionPool`, faster: it skips what the pool does in order
+    to make a connection."""
     pool._checkpid()
     with pool._lock:
         idle = pool._available_connections
@@ -291,9 +299,9 @@ def _idle(pool: Any) -> Any:
 
 
 def _counts_use(pool: Any) -> None:
-    """Counts a connection as in use, as redis-py does, which counts it as idle again when it is released."""
-    # Without a manager nothing is counted. The check here saves two checks of the recorder, which take longer than all
-    # the rest.
+    """Counts a connection as in use in redis-py's metrics. redis-py counts it as idle again when it is released."""
+    # Without a provider manager nothing is counted. This check saves two checks of the recorder, which take longer than
+    # the rest of `_idle`.
     if recorder is not None and providers.get_observability_instance().get_provider_manager() is not None:
         name = attributes.get_pool_name(pool)
         for state, change in ((attributes.ConnectionState.IDLE, -1), (attributes.ConnectionState.USED, 1)):
@@ -305,8 +313,9 @@ class _NoneLeft(Exception):
 
 
 class _OpenOnes:
-    """Shows a pool's open connections only, to the pool's own code, which then makes none. That code holds the pool's lock,
-    so that no other thread takes the connection between the check and the removal."""
+    """Replaces the pool in a call of the pool's own `get_connection`. Shows that code only the open connections, so it
+    makes none. The code holds the pool's lock, so no other thread takes a connection between its check and its
+    removal."""
 
     def __init__(self, pool: Any) -> None:
         self.__dict__["_all"] = pool
@@ -334,7 +343,7 @@ class _OpenOnes:
         return self
 
     def get(self, **limits: Any) -> Any:
-        """Replaces `get` of this queue."""
+        """Replaces `get` of the queue of a `BlockingConnectionPool`."""
         try:
             connection = self._all.pool.get_nowait()
         except queue.Empty:
@@ -361,7 +370,8 @@ def _readable(sock: Any) -> bool:
 
 
 def packed(connection: Any, commands: Iterable[Command]) -> list[Any]:
-    """Returns commands as they are sent, in one piece. redis-py's own packer of a client without hiredis takes longer."""
+    """Returns the bytes of commands. Packs them as redis-py's packer does that is written in Python, but faster; a
+    connection with hiredis packs them itself."""
     packer = getattr(connection, "_command_packer", None)
     if type(packer) is not PythonRespSerializer:
         return list(connection.pack_commands(commands))
@@ -381,7 +391,7 @@ def limits_reading(kind: type) -> bool:
 
 
 def address(connection: Any) -> object:
-    """Returns the address that a connection leads to."""
+    """Returns a value that is the same for connections to the same address."""
     return [getattr(connection, name, None) for name in ("host", "port", "path")]
 
 
@@ -396,13 +406,14 @@ def unreachable(error: Exception) -> Unreachable:
 
 
 def wrong_type(error: ResponseError) -> bool:
-    """Returns whether the key is not a dlock lock: a program locks the same name with `SET NX`."""
+    """Returns whether the key is not a dlock lock, for example because a program locks the same name with `SET NX`."""
     return commands.code(error) == "WRONGTYPE"
 
 
 def may_be_executed(error: Exception) -> bool:
-    """Returns whether a command with this error may have been executed: it has no reply, or its wait was ended, or an
-    agent has no answer of its servers. Agents and servers that start both reply `LOADING`; the text tells them apart."""
+    """Returns whether a command with this error may have been executed: it got no reply, or its wait was ended, or an
+    agent (`dlock agent`) got no answer from its servers. Such an agent replies `LOADING`, and so does a server that
+    still loads its data and has executed nothing; the text tells them apart."""
     if isinstance(error, (ResponseError, NotPrimary)):
         return str(error).startswith("UNBLOCKED ")
     if isinstance(error, BusyLoadingError):
@@ -411,7 +422,7 @@ def may_be_executed(error: Exception) -> bool:
 
 
 def is_answer(error: ResponseError) -> bool:
-    """Returns whether a server has answered that can grant the lock: it is a primary, and has the slot of the key."""
+    """Returns whether the error comes from a server that can grant the lock: a primary that has the slot of the key."""
     return not isinstance(error, MOVING) and not isinstance(explained(error), NotPrimary)
 
 
@@ -435,7 +446,7 @@ def results(replies: list[Any]) -> list[Any]:
 
 
 def of_primary(replies: list[Any]) -> list[Any]:
-    """Returns the replies, even errors. Raises `NotPrimary` if they are those of a replica."""
+    """Returns the replies, errors included. Raises `NotPrimary` if one of them shows that the server is no primary."""
     for reply in replies:
         if isinstance(reply, ResponseError) and not isinstance(reply, MOVING):
             if isinstance(failure := explained(reply), NotPrimary):
@@ -444,7 +455,8 @@ def of_primary(replies: list[Any]) -> list[Any]:
 
 
 def end_of_sending(sock: Any) -> None:
-    """Closes the sending direction: the server executes what it has received, and then closes."""
+    """Closes the sending direction of a socket: the server executes what it has received, and then closes the
+    connection."""
     try:
         sock.shutdown(socket.SHUT_WR)
     except (OSError, TypeError):
@@ -452,10 +464,10 @@ def end_of_sending(sock: Any) -> None:
 
 
 def latest() -> float:
-    """Returns when a call that begins now ends, even without an answer."""
+    """Returns the time by which a call that begins now has to end, even without an answer."""
     return time.monotonic() + ANSWER
 
 
 def now() -> float:
-    """Returns the time by which deadlines are kept, in seconds."""
+    """Returns the present time of the clock that deadlines refer to, in seconds."""
     return time.monotonic()

@@ -37,9 +37,9 @@ class Permit(DLock):
 
     @property
     def slot(self) -> int:
-        """The number of the permit: the lowest of 0 to `limit` - 1 that was free. Raises `LockError` if it is not held, or
-        if the semaphore gives no numbers, and `LockNotOwnedError` when it is lost: another one may have the number then.
-        """
+        """The number of the permit: the lowest of 0 to `limit` - 1 that was free. Raises `LockError` if the permit is
+        not held, or the semaphore gives no numbers. Raises `LockNotOwnedError` if the permit is lost: another program
+        may have its number then."""
         slot = self._live().slot
         if slot is None:
             raise self._error("The permit has no number: slots=True asks for one")
@@ -77,7 +77,7 @@ class DSemaphore:
         self, redis: Any, name: Name, limit: int, timeout: float | None = None, *, slots: bool = False, **settings: Any
     ) -> None:
         """`timeout` and the other settings are those of `DLock`; each acquisition has a lease of its own. `slots`: each
-        permit has a number, too, which no other one has at the same time (`permit.slot`)."""
+        permit has a number, too, which no other permit has at the same time (`permit.slot`)."""
         if limit < 1:
             raise ValueError("limit is 1 or more: each request has its own, and none could be granted with 0")
         check_names([name])
@@ -115,12 +115,12 @@ class DSemaphore:
         except BaseException as error:
             try:
                 self._undo(permit, error)
-            except BaseException:  # An interrupt came once more.
+            except BaseException:  # A second interrupt ended the cleanup.
                 self._undo(permit, error)
             raise
 
     def _undo(self, permit: Permit, error: BaseException) -> None:
-        """Gives back a permit that nobody gets: an interrupt came after the grant."""
+        """Gives back permits that the caller does not get, because an error or an interrupt came after the grant."""
         permit._ends_with(error)
         self._taken.forget(permit)
 
@@ -130,8 +130,8 @@ class DSemaphore:
         return is_full(found, self.limit)
 
     def release(self, n: int = 1) -> None:
-        """Gives back n permits, those of this thread first. Raises `LockError` (a `ValueError`) if there
-        are fewer, `LockNotOwnedError` if one was lost."""
+        """Gives back n permits, those of this thread first. Raises `LockError` (a `ValueError`) if fewer
+        are taken, and `LockNotOwnedError` if one was lost."""
         failed: Exception | None = None
         for permit, number in self._taken.take(n):
             try:
@@ -174,6 +174,7 @@ class AllOf(DLock):
         return Target(self.names, self.mode, together=True)
 
     def __enter__(self: A) -> A:
+        # `acquire_all` returns the guard with the locks.
         return self if self._hold is not None else super().__enter__()
 
 
@@ -182,7 +183,7 @@ def acquire_all(redis: Any, names: Iterable[Name], timeout: float | None = None,
     or by `release`. The settings are those of `DLock`. Raises `LockError` if they were not granted within
     `blocking_timeout`.
 
-    Programs need not agree on an order: such requests never deadlock among themselves. While one waits, it holds
+    Programs need not agree on an order: such requests never deadlock among themselves. A request that waits holds
     nothing. In a cluster all names must be in one slot.
     """
     guard = AllOf(redis, names, timeout=timeout, **settings)

@@ -78,7 +78,7 @@ class DLock(Held, Lock):
                 hold.entries, hold.undoing = entries, attempt
                 try:
                     self._wire.give_up(attempt)
-                except BaseException:  # An interrupt came once more.
+                except BaseException:  # A second interrupt ended the cleanup.
                     self._wire.give_up(attempt)
                 raise
         attempt = self._attempt(blocking, blocking_timeout, token)
@@ -100,19 +100,19 @@ class DLock(Held, Lock):
         except BaseException:
             try:
                 self._forget(attempt)
-            except BaseException:  # An interrupt came once more.
+            except BaseException:  # A second interrupt ended the cleanup.
                 self._forget(attempt)
             raise
 
-    # Losing
+    # The loss of the lock
 
     @property
     def lost(self) -> threading.Event:
         """Set when the lock that is held is lost, or must be assumed lost: its lease has passed since the last renewal
         that the server confirmed, or the server has no such hold, for example because the connection of its session has
-        ended. It stays unset after a release. One thread watches all locks of a client with a lease, on one connection;
-        in a cluster there is one of each for each node. With `replicas`, or if it is bound to its connection, a lock
-        has both of its own. Raises `LockError` if the lock is not held.
+        ended. It stays unset after a release. One thread watches all locks of a client that have a lease, over one
+        connection; in a cluster, each node has its own thread and connection. So has a lock with `replicas`, and a lock
+        that is bound to its connection. Raises `LockError` if the lock is not held.
         """
         return self._watch(self._held()).lost
 
@@ -133,18 +133,18 @@ class DLock(Held, Lock):
     # The parts of redis-py's lock, for programs that call them.
 
     def do_acquire(self, token: str | bytes) -> bool:
-        """`acquire`, once, for this owner."""
+        """Calls `acquire` for this owner, without waiting."""
         return self.acquire(blocking=False, token=token)
 
     def do_release(self, expected_token: str | bytes) -> None:
-        """`release`, for this owner, whoever acquired it."""
+        """Calls `release` for this owner, even if another object acquired the lock."""
         self._take_over(expected_token)
         self.release()
 
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
-        """`extend`."""
+        """Calls `extend`."""
         return self.extend(additional_time, replace_ttl)
 
     def do_reacquire(self) -> Literal[True]:
-        """`reacquire`."""
+        """Calls `reacquire`."""
         return self.reacquire()

@@ -46,7 +46,7 @@ class Session(SessionBase):
         return super().__new__(cls)
 
     def open(self: S) -> S:
-        """Opens it at the server, and starts the thread that sends the heartbeats. Returns the session itself.
+        """Opens the session on the server, and starts the thread that sends the heartbeats. Returns the session itself.
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second.
         """
@@ -56,13 +56,13 @@ class Session(SessionBase):
             self._repeat(lambda: self._begin(ends + LATE), ends)
         except BaseException:
             if self._not_open is None:
-                # An interrupt: the server forgets a session without heartbeats.
+                # An interrupt came after the first heartbeat. The server forgets a session without heartbeats.
                 self._mark_closed()
             raise
         return self
 
     def _begin(self, until: float) -> None:
-        """Tries once."""
+        """Tries once to open the session."""
         self._heartbeat(until)
         self._thread = threading.Thread(target=self._run, name="redis_dlock", daemon=True)
         begin(self._thread)
@@ -72,7 +72,7 @@ class Session(SessionBase):
         return self
 
     def close(self) -> None:
-        """Ends it, and frees all of its locks with one command. A lock that was still held is lost.
+        """Ends the session, and frees all of its locks with one command. A lock that was still held is lost.
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second. The server
         then frees the locks `timeout` seconds after the last heartbeat, or after `dlock.session-grace` more.
@@ -82,7 +82,8 @@ class Session(SessionBase):
         ends = time.monotonic() + TRY
         if not sys.is_finalizing():
             self._wake()
-            # Waits a second at most for a heartbeat under way, so that none of its commands comes after the end.
+            # The thread may be in a heartbeat. The wait, of a second at most, keeps its commands from following
+            # `CLOSE`.
             self._thread.join(TRY)
         self._lose_some(list(self._bindings), "its session was closed")
         self._repeat(lambda: self._exchange([self._close_command()], ends + LATE), ends)
@@ -157,7 +158,7 @@ class Session(SessionBase):
         return self._wire.exchange(commands, until, fresh=self._failed is not None)
 
     def _repeat(self, work: Callable[[], Any], ends: float) -> None:
-        """Repeats work until a server answers."""
+        """Repeats work until a server answers, or until `ends`; then raises the last error."""
         outage = redis_py.Outage()
         while True:
             try:
@@ -185,10 +186,11 @@ def _call(calls: list[tuple[Callable[..., Any], LockNotOwnedError]]) -> None:
 
 
 class ClusterSession(Session):
-    """A session on each server that has locks of it. Each is lost by itself, with the locks there."""
+    """The session of a cluster: one session on each server that has its locks. Each of them is lost by itself, with the
+    locks on its server."""
 
     def open(self) -> ClusterSession:
-        """Begins it. It is opened at a server with the first lock there."""
+        """Begins the session, and sends nothing. The session is opened on a server with the first lock there."""
         self._begin_opening()
         self._homes = Homes(self)
         self._gates: dict[str, threading.RLock] = {}
@@ -196,7 +198,7 @@ class ClusterSession(Session):
         return self
 
     def close(self) -> None:
-        """Ends it, and frees its locks with one command for each server.
+        """Ends the session, and frees its locks with one command for each server.
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if a server on which it has locks does not answer within a
         second. The session is closed on the servers that answer.
@@ -205,7 +207,7 @@ class ClusterSession(Session):
             return
         homes = self._homes.everything()
         had_locks = [home.has_locks for home in homes]
-        # All are closed at the same time: each may take its second.
+        # All are closed at the same time, and each takes `TRY` and `LATE` at most. The threads get `LATE` once more.
         until = time.monotonic() + TRY + 2 * LATE
         closings = [Work(home.close) for home in homes]
         for closing in closings:
@@ -232,21 +234,22 @@ class ClusterSession(Session):
         node = self.redis.get_node_from_key(name)
         gate = self._gates.setdefault(node.name, threading.RLock())
         try:
-            # The lock is acquired in the block, because an interrupt may come right after that.
+            # The gate is acquired inside of `try`, because an interrupt may come right after the acquisition.
             if not gate.acquire(timeout=max(0.0, until - time.monotonic())):
                 raise redis_py.Unreachable(ConnectionError("the session was not opened in time"))
             home = self._homes.found(node.name) or self._opened(node, until)
         except redis_py.LOST as error:
             raise redis_py.Unreachable(error) from error
         finally:
-            with suppress(RuntimeError):  # The lock is not ours: it was not acquired.
+            with suppress(RuntimeError):  # The gate was not acquired.
                 gate.release()
         return home
 
     def _opened(self, node: Any, until: float) -> Session:
         home = _Home(self, node, self.redis.get_redis_connection(node))
         home._begin_opening()
-        # A node that refuses may be the primary no more. The acquisition asks where the key is before it tries again.
+        # A node that refuses is perhaps no primary any more. The acquisition asks where the key is before it tries
+        # again.
         home._begin(min(until, time.monotonic() + TRY + LATE))
         self._homes.keep(node.name, home)
         if self._is_closed():
@@ -255,7 +258,7 @@ class ClusterSession(Session):
 
 
 class _Home(Session):
-    """The session on one server."""
+    """The session on one server of a cluster."""
 
     def __init__(self, whole: ClusterSession, node: Any, client: Any) -> None:
         super().__init__(client, whole.timeout, manual=whole._manual)
@@ -272,4 +275,4 @@ class _Home(Session):
                 if cluster.get_node_from_key(each.key).name != self._server:
                     move(each, self, self._whole.home(each.key, until))
         except (*NOT_KNOWN, redis_py.Unreachable):
-            pass  # The next heartbeat tries it again.
+            pass  # The next heartbeat tries again.

@@ -13,10 +13,10 @@ use crate::resp::{Reply, Request};
 #[derive(Debug)]
 pub(super) struct Plain {
     pub name: &'static str,
-    /// The number of words with the name; negative: at least.
+    /// The number of words, including the name. A negative number means "at least".
     pub arity: i32,
     flags: &'static [&'static str],
-    /// The places of the first and of the last key; 0: no keys.
+    /// The places of the first and of the last key. 0: the command has no keys; -1: the last word.
     keys: (i64, i64),
     summary: &'static str,
     pub run: Run<Server>,
@@ -84,7 +84,7 @@ pub(super) fn takes(arity: i32, words: usize) -> bool {
     if arity < 0 { words >= -arity } else { words == arity }
 }
 
-/// Returns the error for a command that is not offered. It says why, where a user might wonder.
+/// Returns the error for a command that is not offered, with the reason.
 pub(super) fn unknown(name: &str, request: &Request) -> String {
     let why = match name {
         "EVAL" | "EVALSHA" | "EVAL_RO" | "EVALSHA_RO" | "FCALL" | "FCALL_RO" | "FUNCTION" | "SCRIPT" => {
@@ -152,7 +152,8 @@ fn keys_of(call: &Call<'_>, all: &[Described]) -> Result<Reply, Refused> {
     Ok(Reply::Array(keys.iter().map(|key| Reply::bulk(*key)).collect()))
 }
 
-/// Returns the place of the last key of a command whose first argument is the number of its keys, as Redis reads one.
+/// Returns the place of the last key of a command whose first argument is the number of its keys. Like Redis, accepts
+/// neither a sign nor a leading zero.
 fn numbered(words: &[&[u8]]) -> Option<usize> {
     let text = std::str::from_utf8(words.get(1)?).ok()?;
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
@@ -173,6 +174,7 @@ fn described() -> Vec<Described> {
     let locks = spec::COMMANDS.iter().map(|spec| Described {
         name: spec.name,
         arity: spec.arity,
+        // A module declares `deny-oom`, which Redis shows as `denyoom`.
         flags: spec.flags.split(' ').map(|flag| if flag == "deny-oom" { "denyoom" } else { flag }).collect(),
         keys: if matches!(spec.keys, spec::Keys::First(_)) { (1, 1) } else { (0, 0) },
         summary: spec.summary,

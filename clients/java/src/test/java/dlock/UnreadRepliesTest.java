@@ -43,7 +43,7 @@ final class UnreadRepliesTest {
             node.giveBack(idle);
             Connection busy = TestServer.joined(node.take());
             assertSame(idle, busy);
-            // Without a replica, the answer comes after 5 s.
+            // No replica exists, so the answer to WAIT comes after 5 s: it is unread when the connection is given back.
             CompletableFuture<Object> unread = busy.send(Words.command("WAIT", 1, 5000));
             node.giveBack(busy);
             Connection next = TestServer.joined(node.take());
@@ -56,6 +56,7 @@ final class UnreadRepliesTest {
 
     @Test
     void a_refused_request_for_replicas_holds_up_nobody() throws Exception {
+        // No replica exists: a request that waits for one takes this long.
         Duration longest = Duration.ofSeconds(20);
         server.run("SET", "unread:string", "value");
         DLock string = client.lock("unread:string").withReplicas(1, longest);
@@ -70,7 +71,7 @@ final class UnreadRepliesTest {
             session.unlock();
             took.within(1000);
         }
-        // The request that waits is in the queue at once.
+        // A request that has to wait joins the queue at once: no WAIT for replicas comes before.
         Stopwatch took = new Stopwatch();
         CompletableFuture<Hold> waiting = held.acquireAsync();
         server.untilWaiting("unread:held", 1);
@@ -80,7 +81,7 @@ final class UnreadRepliesTest {
 
     @Test
     void a_lost_lock_with_replicas_is_noticed_before_they_are_waited_for() throws Exception {
-        // A replica acknowledges the grant, and is none any more when the lease is extended.
+        // The replica acknowledges the grant, and leaves before the lease is extended: a wait for it would take 20 s.
         try (TestServer replica = TestServer.start()) {
             replica.run("REPLICAOF", "127.0.0.1", server.port);
             DLock lock = client.lock("unread:lost").withReplicas(1, Duration.ofSeconds(20));
@@ -120,9 +121,9 @@ final class UnreadRepliesTest {
         assertEquals(before, server.figure("stats", "total_connections_received"));
     }
 
-    /** Refusals, errors, interrupts and timeouts in the middle of pairs of commands, on connections that all share. */
+    /** Causes refusals, errors, interrupts and timeouts in the middle of pairs of commands, on shared connections. */
     @Test
-    void in_a_storm_of_interrupts_and_errors_everybody_gets_its_own_answers() throws Exception {
+    void in_a_storm_of_interrupts_and_errors_each_thread_gets_its_own_answers() throws Exception {
         long seed = ThreadLocalRandom.current().nextLong();
         System.out.println("storm: seed " + seed);
         server.run("SET", "storm:string", "value");
@@ -136,11 +137,11 @@ final class UnreadRepliesTest {
             threads[i] = new Thread(() -> {
                 while (System.nanoTime() < end) {
                     try {
-                        stormed(random, granted);
+                        acquireAtRandom(random, granted);
                     } catch (InterruptedException e) {
                         interrupted.incrementAndGet();
                     } catch (TooFewReplicasException | UnavailableException e) {
-                        // Expected: no replica exists, and the shortest waits are shorter than an answer may take.
+                        // Expected: no replica exists, and the shortest waits are over before the server can answer.
                     } catch (Throwable e) {
                         wrong.complete(e);
                     }
@@ -161,7 +162,7 @@ final class UnreadRepliesTest {
         assertTrue(granted.get() > 0 && interrupted.get() > 0);
     }
 
-    private static void stormed(Random random, AtomicInteger granted) throws InterruptedException {
+    private static void acquireAtRandom(Random random, AtomicInteger granted) throws InterruptedException {
         String name = "storm:" + random.nextInt(3);
         DLock lock = client.lock(name);
         Duration wait = Duration.ofMillis(random.nextInt(20));
