@@ -1,5 +1,8 @@
 'use strict';
-/** When a hold, or a named session, must be renewed. Pure, as `validity`. */
+/**
+ * When a hold, or a named session, must be renewed. Pure, like `validity.js`, which describes the methods that are only
+ * passed on to it.
+ */
 
 const { Validity } = require('./validity.js');
 
@@ -8,10 +11,13 @@ const { Validity } = require('./validity.js');
  * @typedef {import('./validity.js').Asked} Asked
  */
 
-/** A renewal that has no answer is given up after this part of the lease, within these limits in ms. */
+/** A renewal without an answer is given up after a sixth of the lease, within these limits in ms. */
 const PART_FOR_ANSWER = 6;
 const [SHORTEST_ANSWER, LONGEST_ANSWER] = [50, 2000];
-/** After a renewal that failed, the next one follows after this part of the lease, or of the time that is left. */
+/**
+ * After a renewal that failed, the next one follows after a thirtieth of the lease or an eighth of the time left,
+ * whichever is less, within these limits in ms.
+ */
 const [PAUSE, PART_OF_LEFT] = [30, 8];
 const [SHORTEST_PAUSE, LONGEST_PAUSE] = [10, 500];
 
@@ -19,10 +25,11 @@ class Heartbeat {
   #validity;
   /** The lease that the program wants. */
   #wanted;
+  /** When the next renewal is due. */
   #due;
-  /** When a renewal that is on its way counts as cut. @type {number | undefined} */
+  /** When the renewal that is on its way is given up. @type {number | undefined} */
   #again;
-  /** A cap has cut a renewal. Nothing is renewed any more. */
+  /** A cap has shortened a renewal (`MAXHOLD`). Nothing is renewed any more. */
   isCapped = false;
 
   /**
@@ -47,16 +54,17 @@ class Heartbeat {
     return this.#validity.isReleased;
   }
 
-  /** When the next renewal is due. */
+  /** When the next renewal is due, or the end of the hold, if that comes first. */
   get due() {
     return this.isCapped ? Infinity : Math.min(this.#due, this.until);
   }
 
-  /** When the renewal that is on its way counts as cut. */
+  /** When the renewal that is on its way is given up. */
   get again() {
     return Math.min(this.#again ?? Infinity, this.until);
   }
 
+  /** The lease to renew by: the program's, or a shorter one that the server may still get. */
   get #lease() {
     return Math.min(this.#wanted, this.#validity.sure);
   }
@@ -96,7 +104,7 @@ class Heartbeat {
   }
 
   /**
-   * The command may still be executed, at any time.
+   * A renewal is given up. The server may still execute it, at any time.
    *
    * @param {number} now
    */
@@ -106,8 +114,11 @@ class Heartbeat {
   }
 
   /**
+   * The server has executed the renewal, but the hold's cap made the lease shorter. The caller asks how long the hold
+   * lasts.
+   *
    * @param {number} now
-   * @param {Sent} sent executed, but a cap made the lease shorter: ask how long the hold lasts
+   * @param {Sent} sent
    */
   capped(now, sent) {
     this.#validity.refused(now, sent);

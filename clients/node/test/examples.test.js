@@ -14,21 +14,22 @@ const run = promisify(execFile);
 const root = join(import.meta.dirname, '..');
 const { DLOCK_TEST_HOST: host = '127.0.0.1', DLOCK_TEST_PORT: port = '6379' } = process.env;
 
-/** Writes a program of the README that uses the server at a port. */
+/** Writes a program of the README to a file, with this server's address in it. Returns the path of the file. */
 async function written(program, name, host, port) {
   const here = program
     .replace('new Redis()', `new Redis({ host: '${host}', port: ${port} })`)
     .replace('createClient()', `createClient({ socket: { host: '${host}', port: ${port} } })`)
     .replace("{ host: '127.0.0.1', port: 6379 }", `{ host: '${host}', port: ${port} }`);
-  assert.notEqual(here, program, 'it makes a client');
+  assert.notEqual(here, program, `the program ${name} has no address to replace`);
   const file = join(root, `examples/readme-${name}.mjs`);
   await writeFile(file, here);
   return file;
 }
 
-test('the server sells no more than there is', async () => {
+test('the example of a web server sells its stock and no more', async () => {
   const { stdout } = await run(process.execPath, [join(root, 'examples/server.mjs'), host, port], { timeout: 60_000 });
-  // On a busy machine, some of the seven others may have waited too long, and are told to come again.
+  // Twelve requests for five hats. On a busy machine, some of the other seven may wait too long for the lock and get
+  // 503.
   assert.match(stdout, /^sold: 5, sold out: [0-7], left: 0\n$/);
 });
 
@@ -40,36 +41,36 @@ test('the programs of the README run', async () => {
   }
 });
 
-/** The tests of the programs that run until they are ended. The key is a word that only this program contains. */
+/** The tests of the programs that run until a signal ends them. Each key is a word that only that program contains. */
 const LASTING = {
   async 'dlock.watch'({ server, said, stop }) {
-    await until('it knows the holder', () => said().includes('no leader'));
+    await until('the program says that nobody leads', () => said().includes('no leader'));
     await server.run('DLOCK.ACQUIRE', 'leader', 'bob', 'PX', '60000');
-    await until('it sees the change', () => said().includes('bob leads since'));
+    await until('the program says that bob leads', () => said().includes('bob leads since'));
     assert.deepEqual(await stop(), [0, null]);
   },
   async 'dlock.elect'({ server, said, stop }) {
     const terms = () => new Set(said().match(/(?<=working with token )\d+/g));
-    await until('it leads', () => terms().size === 1);
+    await until('the program leads', () => terms().size === 1);
     await server.run('DEL', 'leader');
     await until('the term has ended', () => said().includes('no longer the leader'));
-    await until('it leads again', () => terms().size === 2);
+    await until('the program leads again', () => terms().size === 2);
     assert.deepEqual(await stop(), [0, null]);
     assert.equal(await server.run('EXISTS', 'leader'), 0);
   },
   async croner({ server, stop }) {
-    // The first client is the test's. The others are counted, since Redis before 7.2 does not tell their libraries.
+    // The first client is the test's own. Redis before 7.2 does not tell the libraries of clients, so they are counted.
     const clients = async () => (await server.run('CLIENT', 'LIST')).match(/^id=/gm).length;
-    await until('it is connected', async () => (await clients()) > 1);
+    await until('the program is connected', async () => (await clients()) > 1);
     assert.deepEqual(await stop(), [null, 'SIGTERM']);
   },
   async bullmq({ server, stop }) {
-    await until('it waits for jobs', async () => /cmd=bzpopmin/.test(await server.run('CLIENT', 'LIST')));
+    await until('the program waits for jobs', async () => /cmd=bzpopmin/.test(await server.run('CLIENT', 'LIST')));
     assert.deepEqual(await stop(), [null, 'SIGTERM']);
   },
 };
 
-test('the programs of the README that go on run until they are ended', async () => {
+test('the programs of the README that do not end by themselves run until a signal ends them', async () => {
   const programs = await programsOf(join(root, 'README.md'), ['ts']);
   assert.equal(programs.length, Object.keys(LASTING).length);
   for (const [word, play] of Object.entries(LASTING)) {

@@ -1,4 +1,4 @@
-/** Waits that are given up in the moment of the grant: whoever comes next gets the lock. */
+/** Waits that are given up at the moment of the grant: the next owner gets the lock. */
 
 import assert from 'node:assert/strict';
 import net from 'node:net';
@@ -8,13 +8,16 @@ import { DLock, TooFewReplicas } from 'redis-dlock';
 import { lookAt, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
-/** Longer than the test: a hold that stays is not taken for one that has ended. */
+/** Longer than the tests take, in ms: a hold that nobody releases does not lapse meanwhile. */
 const lease = 3_600_000;
 const PX = ['PX', String(lease)];
-/** How long the next one waits, in ms. A busy machine needs a part of it, and a hold that stays all of it. */
+/**
+ * How long the next owner waits for the lock, in ms. Even a busy machine needs only a part of this time: if all of it
+ * passes, a hold has stayed.
+ */
 const NEXT = 15_000;
 
-/** The acquisitions that wait, each with the lock that another owner holds meanwhile; the limit of a semaphore. */
+/** Each way to wait: the lock that another owner holds meanwhile, the acquisition, and the limit of a semaphore. */
 const WAYS = {
   plain: [['job'], (dlock, options) => dlock.acquire('job', options)],
   session: [['job'], (dlock, options) => dlock.acquire('job', { session: true, ...options })],
@@ -23,13 +26,13 @@ const WAYS = {
   several: [['more'], (dlock, options) => dlock.acquireAll(['job', 'more'], options)],
 };
 
-/** Offsets from the release in ms, denser near it. */
+/** When the wait is given up, in ms after the release of the other owner: mostly close to it. */
 function* offsets() {
   for (let ms = -1; ms < 2; ms += 0.1) yield ms;
   for (let ms = 2; ms < 8; ms += 1) yield ms;
 }
 
-/** Waits for this time, precise to some microseconds. */
+/** Waits `ms` milliseconds, precise to some microseconds. */
 async function spin(ms) {
   for (const end = performance.now() + ms; performance.now() < end; ) await new Promise(setImmediate);
 }
@@ -75,12 +78,12 @@ withEachClient(({ open }) => {
     }
   }
 
-  test('a wait that is aborted as the grant comes', async () => {
+  test('a wait that is aborted as the grant comes leaves no hold', async () => {
     const server = await start();
     await givesUpAroundTheGrant(server, new DLock(await open({ at: server.port })));
   });
 
-  test('a wait that is aborted before a late grant is heard', async () => {
+  test('a wait that is aborted before a late reply with the grant leaves no hold', async () => {
     const server = await start();
     const line = await wire(server.port);
     line.delay(3);
@@ -96,7 +99,7 @@ withEachClient(({ open }) => {
       const { name, waiting, giveUp } = await held(server, dlock, way);
       giveUp();
       await assert.rejects(waiting, enough);
-      await sleep(2500); // The client no longer repeats the release.
+      await sleep(2500); // The client repeats its release 20 ms and 1 s after the abort, and then no more.
       await server.run('DLOCK.RELEASE', name, 'other');
       await nextGetsIt(server, way);
     }
@@ -111,8 +114,9 @@ withEachClient(({ open }) => {
       giveUp();
       await assert.rejects(waiting, enough);
       await sleep(100);
-      // The server accepts this connection in its first turn. In the second it reads the end of the connection that
-      // waits, which it closes after that turn only, and this command, which grants the lock to that connection.
+      // The thawed server accepts this connection in its first turn. In its second turn, it reads the end of the
+      // waiting connection, and then this command, which grants the lock to the waiting connection: that is closed
+      // after the turn.
       const other = net.connect(server.port, '127.0.0.1');
       await new Promise((resolve) => other.write(`DLOCK.RELEASE ${name} other\r\n`, resolve));
       await sleep(20);
@@ -122,30 +126,32 @@ withEachClient(({ open }) => {
     }
   });
 
-  test('a wait whose time is over as the grant comes', async () => {
+  test('a wait whose time is over as the grant comes leaves no hold', async () => {
     const server = await start();
     const line = await wire(server.port);
-    line.delay(180); // longer than the client expects the last answer after the end of a wait (150 ms)
+    line.delay(180); // longer than the 150 ms that a client waits for the last answer after the end of a wait
     const dlocks = [new DLock(await open({ at: server.port })), new DLock(await open({ at: line.port }))];
     for (const dlock of dlocks) {
+      // The release comes between 2 ms after the end of the wait and 2 ms before it.
       for (let early = 0; early < 4; early += 0.25) {
-        const wait = dlock === dlocks[0] ? 60 : 600;
+        const wait = dlock === dlocks[0] ? 60 : 600; // in ms; replies through the wire are late
         await server.run('DLOCK.ACQUIRE', 'job', 'other', ...PX);
         const waiting = dlock.acquire('job', { lease, wait });
         waiting.catch(() => {});
         await spin(wait + 2 - early);
         await server.run('DLOCK.RELEASE', 'job', 'other');
         await waiting.then((lock) => lock.release(), (error) => assert.match(error.name, /NotGranted|NoAnswer/));
-        await nextGetsIt(server, `${early} ms early`);
+        await nextGetsIt(server, `the release is sent ${2 - early} ms after the end of the wait`);
       }
     }
   });
 
-  test('what too few replicas have, or is given up meanwhile, is released where it was granted', async () => {
+  test('a grant that too few replicas have, or that is given up meanwhile, is released on its server', async () => {
     const [before, now] = [await start(), await start()];
     const line = await wire(before.port);
     const client = await open({ at: line.port });
-    // The client of the program stays with a server that has been replaced, as after a failover.
+    // The program's client stays connected to a server that was replaced, as after a failover. New connections reach
+    // `now`.
     line.lead(now.port);
     const dlock = new DLock(client, { lease, replicas: 1, replicasTimeout: 300 });
     for (const waits of [false, true]) {
@@ -162,7 +168,8 @@ withEachClient(({ open }) => {
         if (givesUp) stop.abort(enough);
         await assert.rejects(acquiring, (error) => error instanceof TooFewReplicas || (givesUp && error === enough));
         const token = await now.run('DLOCK.ACQUIRE', 'job', 'next', ...PX, 'BLOCK', String(NEXT));
-        assert(token !== null, `it is still held: ${waits ? 'waited' : 'at once'}, ${givesUp ? 'given up' : 'too few'}`);
+        const how = `${waits ? 'after a wait' : 'granted at once'}, ${givesUp ? 'given up' : 'too few replicas'}`;
+        assert(token !== null, `the lock is still held: ${how}`);
         await now.run('DLOCK.RELEASE', 'job', 'next');
       }
     }

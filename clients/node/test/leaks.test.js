@@ -9,7 +9,7 @@ import { DLock, NoAnswer, Session } from 'redis-dlock';
 import { settles, test, until, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
-/** The connections of a server. */
+/** Returns how many connections a server has. */
 async function connections(run) {
   return (await run('CLIENT', 'LIST')).split('\n').filter((line) => line).length;
 }
@@ -18,7 +18,7 @@ withEachClient(({ kind, open }) => {
   const WAYS = { wait: {}, connection: { session: true }, replicas: { replicas: 1 } };
 
   for (const [way, options] of Object.entries(WAYS)) {
-    test(`300 acquisitions that are aborted while they connect leave nothing: ${way}`, async () => {
+    test(`300 acquisitions that are aborted while they connect leave no connection: ${way}`, async () => {
       const server = await start();
       const dlock = new DLock(await open({ at: server.port }));
       await server.run('DLOCK.ACQUIRE', 'job', 'other', 'PX', '600000');
@@ -32,12 +32,12 @@ withEachClient(({ kind, open }) => {
         stop.abort(new Error('enough'));
         await assert.rejects(acquiring, /enough/);
       }
-      await until('nothing is left', async () => (await connections(server.run)) === before);
+      await until('no connection is left', async () => (await connections(server.run)) === before);
       await server.stop();
     });
   }
 
-  test('a wait whose time is over while it connects leaves nothing', async () => {
+  test('a wait whose time is over while it connects leaves no connection', async () => {
     const server = await start();
     const line = await wire(server.port);
     const dlock = new DLock(await open({ at: line.port }), { answer: 100 });
@@ -47,21 +47,21 @@ withEachClient(({ kind, open }) => {
     const waits = Array.from({ length: 20 }, (_, at) => dlock.acquire('job', { wait: 20 * at }));
     for (const { reason } of await Promise.allSettled(waits)) assert(reason instanceof NoAnswer, String(reason));
     line.mend();
-    await until('nothing is left', async () => (await connections(server.run)) <= before);
+    await until('no connection is left', async () => (await connections(server.run)) <= before);
     await server.stop();
   });
 
-  test('a session whose heartbeats fail leaves nothing', async () => {
+  test('a session whose heartbeats fail leaves no connection', async () => {
     const server = await start();
     const line = await wire(server.port);
     const client = await open({ at: line.port });
     const before = await connections(server.run);
     const session = await new Session(client, { timeout: 1000 }).open();
     line.hold();
-    await until('it is lost', async () => session.lost.aborted);
+    await until('the session is lost', async () => session.lost.aborted);
     line.mend();
     await session.close();
-    await until('nothing is left', async () => (await connections(server.run)) <= before);
+    await until('no connection is left', async () => (await connections(server.run)) <= before);
     await server.stop();
   });
 
@@ -90,7 +90,7 @@ withEachClient(({ kind, open }) => {
     try {
       await once(child.stdout, 'data');
       const ended = once(child, 'exit');
-      // Releases may be under way for 3 s.
+      // The client may go on releasing what it gave up for 3 s.
       await settles(ended, 4000, 'the end of the program');
       assert.deepEqual(await ended, [0, null]);
     } finally {

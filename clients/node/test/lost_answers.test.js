@@ -1,4 +1,4 @@
-/** Renewals and releases whose answers do not come: a lock promises what is known. */
+/** Renewals and releases whose answers do not come: a lock promises no more than is certain. */
 
 import assert from 'node:assert/strict';
 
@@ -7,17 +7,18 @@ import { DLock, LockLost, NoAnswer, Session } from 'redis-dlock';
 import { clientsOf, lookAt, settles, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
+/** Leases in ms. */
 const [SHORT, LONG] = [3000, 60_000];
 /** How long the clients wait for an answer, in ms. On a busy machine, a thawed server needs a part of this time. */
 const ANSWER = 600;
-/** The tolerance of measuring, in ms. */
+/** By how many ms more a call may take: the measurement is not exact. */
 const LATE = 50;
 
 withEachClient(({ open }) => {
   for (const session of [false, true]) {
     const what = session ? 'a session' : 'a lease';
 
-    test(`an extension of ${what} without an answer promises nothing`, async () => {
+    test(`an extension of ${what} without an answer promises no more than the shorter lease`, async () => {
       for (const [before, asked] of [[SHORT, LONG], [LONG, SHORT]]) {
         const server = await start();
         const dlock = new DLock(await open({ at: server.port }), { answer: ANSWER });
@@ -32,7 +33,7 @@ withEachClient(({ open }) => {
       }
     });
 
-    test(`an extension of ${what} that may still come is counted`, async () => {
+    test(`an extension of ${what} that may still be executed limits what the next one promises`, async () => {
       const server = await start();
       const dlock = new DLock(await open({ at: server.port }), { answer: ANSWER });
       const lock = await dlock.acquire('job', { session, lease: 20_000 });
@@ -53,12 +54,12 @@ withEachClient(({ open }) => {
     const lock = await dlock.acquire('job', { session: true, lease: 2 * SHORT });
     line.keep('DLOCK.RENEW');
     server.freeze();
-    await sleep(SHORT); // its connection is silent
+    await sleep(SHORT); // The client finds the lock's connection silent, and binds the lock to another one.
     server.thaw();
     await until('a binding is on its way', () => line.kept() > 0);
     await until('the server answers', () => lock.extend(LONG).then(() => true, () => false));
     line.deliver();
-    await until('it arrives', async () => (await server.run('PTTL', 'job')) <= 2 * SHORT);
+    await until('the binding arrives', async () => (await server.run('PTTL', 'job')) <= 2 * SHORT);
     assert(lock.remaining <= 2 * SHORT, `${lock.remaining} ms are left`);
     assert.equal(await lock.release(), true);
     await server.stop();
@@ -67,7 +68,8 @@ withEachClient(({ open }) => {
   test('a lock claims no more than the lease that the renewal behind its grant may still set', async () => {
     const server = await start();
     const replica = await start({ options: ['--replicaof', '127.0.0.1', String(server.port)] });
-    await until('it is replicated', async () => (await replica.run('INFO', 'replication')).includes('master_link_status:up'));
+    const isLinked = async () => (await replica.run('INFO', 'replication')).includes('master_link_status:up');
+    await until('the replica is connected', isLinked);
     const line = await wire(server.port);
     const holder = await new DLock(await open({ at: server.port })).acquire('job');
     const dlock = new DLock(await open({ at: line.port }), { answer: ANSWER, replicas: 1, lease: 2 * SHORT });
@@ -81,14 +83,14 @@ withEachClient(({ open }) => {
     await lock.extend(LONG);
     assert(lock.remaining <= 2 * SHORT, `${lock.remaining} ms are left`);
     line.deliver();
-    await until('it arrives', async () => (await server.run('PTTL', 'job')) <= 2 * SHORT);
+    await until('the renewal arrives', async () => (await server.run('PTTL', 'job')) <= 2 * SHORT);
     assert(lock.remaining <= 2 * SHORT, `${lock.remaining} ms are left`);
     assert.equal(await lock.release(), true);
     await replica.stop();
     await server.stop();
   });
 
-  test('a session whose connection has ended promises nothing until it is bound again', async () => {
+  test('a lock whose connection has ended promises nothing until it is bound to another one', async () => {
     const server = await start({ options: ['--dlock.session-grace', '20000'] });
     const line = await wire(server.port);
     const dlock = new DLock(await open({ at: line.port }), { answer: 5000 });
@@ -97,10 +99,10 @@ withEachClient(({ open }) => {
     line.keep('SESSION');
     await server.run('CLIENT', 'KILL', 'ID', String(first));
     await until('a binding is on its way', () => line.kept() > 0);
-    assert.equal(lock.remaining, 0, 'the server may have released it');
-    assert(!lock.signal.aborted, 'nobody knows that it is lost');
+    assert.equal(lock.remaining, 0, 'the server may have released the lock');
+    assert(!lock.signal.aborted, 'nothing shows that the lock is lost');
     line.deliver();
-    await until('it is bound', () => lock.remaining > 0);
+    await until('the lock is bound again', () => lock.remaining > 0);
     assert.equal(await lock.release(), true);
     await server.stop();
   });
@@ -118,19 +120,20 @@ withEachClient(({ open }) => {
     // The server executes the binding, and its reply is late. The release, which is sent meanwhile, arrives late, too.
     line.delay(1000);
     line.deliver();
-    await until('the server has bound it', async () => ![null, first].includes(await bound()));
+    await until('the server has bound the lock', async () => ![null, first].includes(await bound()));
+    // Without a grace, the end of the new connection would release the lock before the release arrives.
     await server.run('CONFIG', 'SET', 'dlock.session-grace', '0');
     line.keep('DLOCK.RELEASE');
     const releasing = lock.release();
     await until('the release is on its way', () => line.kept() > 0);
     await sleep(100);
-    assert.equal((await lookAt(server.run, 'job'))?.token, lock.token, 'nothing else ends it');
+    assert.equal((await lookAt(server.run, 'job'))?.token, lock.token, 'only the release ends the hold');
     line.deliver();
     assert.equal(await releasing, true);
     await server.stop();
   });
 
-  test('the block that declares a lock ends as its body does, whatever its release does', async () => {
+  test('the disposal of a lock or of a session does not fail if the server is gone', async () => {
     const server = await start();
     const dlock = new DLock(await open({ at: server.port }), { answer: ANSWER });
     const session = await new Session(await open({ at: server.port })).open();
@@ -165,17 +168,17 @@ withEachClient(({ open }) => {
       const lock = await dlock.acquire('job', { lease });
       if (lease === LONG) await server.run('DEL', 'job');
       if (lease === LONG) await assert.rejects(lock.extend(), LockLost);
-      await until('it is lost', () => lock.signal.aborted);
-      await until('another one has it', async () => (await server.run('DLOCK.ACQUIRE', 'job', 'other')) > 0);
+      await until('the lock is lost', () => lock.signal.aborted);
+      await until('another owner has the lock', async () => (await server.run('DLOCK.ACQUIRE', 'job', 'other')) > 0);
       line.lose('DLOCK.RELEASE');
       assert.equal(await lock.release(), false);
-      assert.equal(line.lost(), lease === LONG ? 2 : 1);
+      assert.equal(line.lost(), lease === LONG ? 2 : 1); // one lost reply in each round
       assert.equal(await server.run('DEL', 'job'), 1);
     }
     await server.stop();
   });
 
-  test('a release without an answer ends in time, and nothing of it is left', async () => {
+  test('a release without an answer ends in time, and leaves no hold and no connection', async () => {
     const server = await start();
     const dlock = new DLock(await open({ at: server.port }), { answer: ANSWER });
     const clients = async () => (await server.run('CLIENT', 'LIST')).split('\n').filter((each) => each).length;
@@ -188,8 +191,8 @@ withEachClient(({ open }) => {
       await assert.rejects(releasing, NoAnswer);
       assert.equal(lock.remaining, 0);
       server.thaw();
-      await until('it is free', async () => (await lookAt(server.run, 'job')) === null);
-      await until('its connections are closed', async () => (await clients()) === before);
+      await until('the lock is free', async () => (await lookAt(server.run, 'job')) === null);
+      await until('the connections of the lock are closed', async () => (await clients()) === before);
       await (await dlock.acquire('job')).release();
     }
     await server.stop();

@@ -1,4 +1,4 @@
-//! Let at most two of four tasks work at a time. With more programs, the limit holds for all of them together.
+//! Let at most two of four tasks work at a time. The limit holds for the tasks of all programs together.
 //!
 //! Start a server with the module (`make run`), then `cargo run --example limit_tasks`. `DLOCK_URL`
 //! names another server.

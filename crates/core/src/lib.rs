@@ -5,8 +5,8 @@
 //! [`Lock::release`], [`Lock::renew`]), and the engine turns it into an effect. The primary applies that effect and
 //! replicates it, and a replica applies the same effect, so both have the same lock by construction.
 //!
-//! An [`Engine`] has what a server remembers beside its locks: waiters, sessions, and when which lock is due. It is a
-//! state machine, too: it reaches locks through a [`Keyspace`] and returns replies and events as data.
+//! An [`Engine`] has what a server remembers beside its locks: waiters, sessions, and when each lock needs a visit. An
+//! engine is a state machine, too: it reaches locks through a [`Keyspace`] and returns replies and events as data.
 //!
 //! | file | knows |
 //! |---|---|
@@ -22,7 +22,7 @@
 //! | `cluster_slot` | the slot of a key in a cluster |
 //! | [`doubt`] | faults that a server survives |
 //! | `codec` | bytes of a lock (RDB) and of an effect (replication) |
-//! | `sink` | the buffers for these bytes |
+//! | `sink` | the buffers for the bytes of `codec` |
 //! | `engine` | waiting, sessions, visits, deadlocks: everything that concerns more than one command |
 //! | [`args`] | the arguments of commands |
 //! | [`settings`] | what an operator may set |
@@ -83,7 +83,7 @@
 //! let owner = |name: &str| Owner::new(name.as_bytes()).unwrap();
 //! let request = |name| Request::new(owner(name), Want::Exclusive, LeaseChoice::Own);
 //!
-//! // The first owner gets the lock, the second one waits. A ticket says whom to answer.
+//! // The first owner gets the lock, the second one waits. A ticket, here "a" or "b", says whom to answer.
 //! let first = engine.acquire(&mut keys, call(1), &request("a"), Some(|_| "a"));
 //! assert!(matches!(first, Ok(Entered::Granted(_))));
 //! let second = engine.acquire(&mut keys, call(2), &request("b"), Some(|_| "b"));

@@ -24,7 +24,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def rest_of(until: float) -> int:
-    """Returns the milliseconds until then by `time.monotonic()`, rounded up; 0 if it has passed."""
+    """Returns the milliseconds left until a time of `time.monotonic()`, rounded up; 0 if that has passed."""
     return max(0, math.ceil((until - time.monotonic()) * 1000)) if until > -math.inf else 0
 
 
@@ -38,9 +38,9 @@ class Target(NamedTuple):
     # For a semaphore: the limit, and the permits that one acquisition takes.
     limit: int | None = None
     permits: int = 1
-    # Whether its holder gets a number, too.
+    # Whether the holder of a permit gets a number, too (`SLOT`).
     numbered: bool = False
-    # All of the names or none, even if it is only one.
+    # Whether `DLOCK.MACQUIRE` takes all of the names or none, even if there is only one.
     together: bool = False
 
     @property
@@ -62,8 +62,8 @@ class Target(NamedTuple):
     def release(
         self, owner: bytes, token: int | None, request: str, entries: int, *, every: bool = False
     ) -> list[Command]:
-        """Returns a command for each key. Each releases entries (of a semaphore: permits) of the hold with this token,
-        or `every` one. Without a token, of whatever hold the owner has."""
+        """Returns a command for each key. Each releases `entries` entries (of a semaphore: permits) of the hold with
+        this token, or with `every` all of them. Without a token, it releases those of any hold of the owner."""
         which: Command = () if token is None else ("TOKEN", token)
         count: Command = ("ALL",) if every else ("PERMITS", entries) if entries > 1 else ()
         return [
@@ -73,19 +73,21 @@ class Target(NamedTuple):
     def renew(
         self, owner: bytes, token: int | None, lease: int | None, *, bind: bool = False, session: str | None = None
     ) -> list[Command]:
-        """Returns a command for each key: `lease` ms from now, or the hold's own lease. `bind`: to the session of the
-        connection that sends it; `session`: to the named session."""
+        """Returns a command for each key that sets the deadline to `lease` ms from now, or renews by the hold's own
+        lease. With `bind`, the hold is bound to the connection that sends the command, with `session` to that named
+        session."""
         length: Command = () if lease is None else ("PX", lease)
         which: Command = () if token is None else ("TOKEN", token)
         to: Command = ("SESSIONID", session) if session is not None else ("SESSION",) if bind else ()
         return [("DLOCK.RENEW", name, owner, *length, self.side, *to, *which) for name in self.names]
 
     def bind(self, owner: bytes, token: int, session: str) -> list[Command]:
-        """Returns commands that bind the hold to the named session, and leave its lease."""
+        """Returns commands that bind the hold to the named session, and renew it by its own lease."""
         return self.renew(owner, token, None, session=session)
 
     def renew_for(self, owner: bytes, token: int, lease: int | None, stays_until: float) -> list[Command]:
-        """Returns renewals that do not end the hold before that time, by `time.monotonic()`."""
+        """Returns renewals by `lease` ms or the hold's own lease. One by `lease` does not end the hold before
+        `stays_until`, a time of `time.monotonic()`."""
         return self.renew(owner, token, lease if lease is None else max(lease, rest_of(stays_until)))
 
     def ask(self, owner: bytes) -> list[Command]:
@@ -93,12 +95,13 @@ class Target(NamedTuple):
         return [("DLOCK.INFO", name, "OWNER", owner) for name in self.names]
 
     def check(self, token: int) -> list[Command]:
-        """Returns a command for each key that asks for the milliseconds left."""
+        """Returns a command for each key that asks how many milliseconds are left of the hold with this token."""
         return [("DLOCK.CHECK", name, token) for name in self.names]
 
 
 def token_and_slot(reply: Any) -> tuple[int | None, int | None]:
-    """Returns the token and the number of a grant, from the reply to an acquiring command. None: not granted, no number."""
+    """Returns the token and the number (`SLOT`) from the reply to an acquiring command. Without a grant, both are None;
+    of a grant without a number, the number is None."""
     if isinstance(reply, list):
         token, slot = reply
         return token, slot
@@ -131,7 +134,7 @@ def options(
 
 
 def wait(replicas: int, seconds: float) -> Command:
-    """Returns the command that waits until replicas have acknowledged what this connection wrote."""
+    """Returns the command that waits, at most `seconds`, until replicas have acknowledged what its connection wrote."""
     return ("WAIT", replicas, max(1, milliseconds(seconds)))
 
 

@@ -14,11 +14,12 @@ P = TypeVar("P")
 
 
 def is_full(reply: Any, limit: int) -> bool:
-    """Returns whether a permit would have to be waited for, from the reply to `DLOCK.INFO`."""
+    """Returns whether a request for a permit would have to wait, from the reply to `DLOCK.INFO`."""
     told = fields(reply)
     if not told:
         return False
     shared = told["mode"] in ("shared", b"shared")
+    # An exclusive holder leaves no permit.
     return not shared and bool(told["count"]) or int(told["count"]) >= limit or int(told["waiters"]) > 0
 
 
@@ -31,7 +32,7 @@ class Permits(Generic[P]):
         self._lock = threading.Lock()
 
     def add(self, permit: P, number: int) -> None:
-        """Remembers how many the caller has acquired together."""
+        """Remembers an acquisition of the caller with this number of permits."""
         with self._lock:
             self._all.append((self._caller(), permit, number))
 
@@ -41,7 +42,8 @@ class Permits(Generic[P]):
             self._all = [each for each in self._all if each[1] is not permit]
 
     def take(self, number: int) -> list[tuple[P, int]]:
-        """Forgets that many, and returns how many of which acquisition. Raises `LockError` if there are fewer."""
+        """Forgets this number of permits. Returns the acquisitions that they are of, each with how many are of it.
+        Raises `LockError` if there are fewer."""
         if number < 1:
             raise ValueError("n must be one or more")
         caller = self._caller()
@@ -49,7 +51,7 @@ class Permits(Generic[P]):
         with self._lock:
             if number > sum(held for _, _, held in self._all):
                 raise LockError("Cannot release more than was acquired")
-            # False sorts before True, and equals stay in order: the caller's own come last.
+            # False sorts before True, and equals stay in order: the caller's own come last, and are popped first.
             self._all.sort(key=lambda entry: entry[0] == caller)
             while number > 0:
                 owner, permit, held = self._all.pop()

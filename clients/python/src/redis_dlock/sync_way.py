@@ -1,4 +1,4 @@
-"""The connections to the server that has a key, and commands that do not wait.
+"""Reaches the server that has a key: its connections, and commands that do not wait for a lock.
 
 Commands use the client's pool, or a connection beside it. Nothing waits for a server longer than docs/time-limits.md says.
 """
@@ -24,13 +24,13 @@ from .limited import Work, limited
 from .limits import STEP
 from .talk import Line, Talk
 
-# Pools that still make a connection for a caller that has given up. Meanwhile, no second connection is asked of such a
-# pool: a client without a `socket_timeout` waits as long as the server hangs.
+# Pools that still make a connection for a caller that has given up. Meanwhile, such a pool is not asked for a second
+# connection: without a `socket_timeout`, a thread would wait for each one as long as the server hangs.
 _stuck: weakref.WeakKeyDictionary[Any, Work[Any]] = weakref.WeakKeyDictionary()
 
 
 if hasattr(os, "register_at_fork"):
-    # A forked child has none of the threads that make these connections.
+    # A forked child has none of the threads that make connections for these pools.
     os.register_at_fork(after_in_child=_stuck.clear)
 
 
@@ -40,7 +40,7 @@ def _is_stuck(pool: Any) -> bool:
 
 
 class _Loan:
-    """A connection for the time of a block. A class, because a generator takes twice the time."""
+    """Lends a connection for the time of a `with` block. A context manager made of a generator takes twice the time."""
 
     __slots__ = ("_attempt", "_fresh", "_talk", "_until", "_way")
 
@@ -70,7 +70,8 @@ class Way:
         self._own_source: Any = None
 
     def open(self, until: float, *, exactly: bool = True) -> Line:
-        """Returns a new connection of its own to the server that has the key. Raises `Unreachable` at that time."""
+        """Returns a new connection, outside the pool, to the server that has the key. Raises `Unreachable` if there is
+        none at the time `until`. `exactly`: see `Line.connect`."""
         line = Line(self._source(), until)
         line.connect(until, exactly=exactly)
         return line
@@ -79,7 +80,7 @@ class Way:
         self, commands: list[Command], replicas: Replicas | None, until: float, refused: Callable[[], None]
     ) -> tuple[list[Any], bool]:
         """Returns the replies to renewals, and whether an earlier copy of them was not answered. With replicas, raises
-        `ReplicasError` if too few acknowledge them. `refused`: called if certainly no server executes them."""
+        `ReplicasError` if too few acknowledge them. Calls `refused` if certainly no server has executed them."""
         if replicas is not None:
             return self._renew_with(commands, replicas, until + replicas.timeout, None), False
         copies = 0
@@ -122,7 +123,7 @@ class Way:
             try:
                 return talk.exchange(*commands, within=until - time.monotonic())
             except Exception as error:
-                # Some of several commands may be executed.
+                # Of several commands, some may have been executed.
                 hold.release_sent = repeated or len(commands) > 1 or redis_py.may_be_executed(error)
                 raise
 
@@ -138,8 +139,8 @@ class Way:
         return self._repeat(lambda talk, until: talk.exchange(*commands, within=until - time.monotonic()), until)
 
     def exchange(self, sent: list[Command], until: float, *, fresh: bool) -> list[Any]:
-        """Returns the replies of a primary, even errors. Does not wait for the pool: if that has no open connection to
-        spare, makes one beside it. `fresh`: does so anyway."""
+        """Returns the replies of a primary, error replies among them. Does not wait for the pool: makes a connection
+        outside it if the pool has no open one to spare, or if `fresh` is set."""
         if self._own_source is None:
             self._look(until)
         pool = self._source()
@@ -164,7 +165,8 @@ class Way:
         return self._client.get_redis_connection(node).connection_pool
 
     def _look(self, until: float) -> None:
-        """Asks a client with a single connection for its state, which the program may have changed."""
+        """Asks a client with a single connection for the user and the database, which the program may have changed
+        there. Connections for its locks are made like that one."""
         if not redis_py.is_single(self._client):
             return
         try:
@@ -176,8 +178,8 @@ class Way:
         self._own_source = profile.source_of(self._client.connection_pool, told)
 
     def _repeat(self, on: Callable[[Talk, float], list[Any]], until: float) -> list[Any]:
-        """Returns what an exchange returns. Repeats it after a lost connection, as often as the policy of the client
-        allows and until that time; then raises its last error."""
+        """Returns what the exchange `on` returns. Repeats the exchange after a lost connection, as often as the
+        client's retry policy allows and until the time `until`. Then raises the last error."""
         repeats = redis_py.Repeats(redis_py.policy(self._client, Retry), until)
 
         def once() -> list[Any]:
@@ -196,7 +198,7 @@ class Way:
             time.sleep(pause)
 
     def _follow(self, once: Callable[[], Any], gives_up: Callable[[], float]) -> Any:
-        """In a cluster, follows the key to its node."""
+        """Returns what `once` returns. In a cluster, repeats it while the key moves to another node."""
         if not redis_py.in_cluster(self._client):
             return once()
         ends = time.monotonic() + redis_py.SLOT_PATIENCE
@@ -207,17 +209,19 @@ class Way:
                 if time.monotonic() > min(ends, gives_up()):
                     raise redis_py.unreachable(error) from error
             time.sleep(redis_py.SLOT_PAUSE)
-            # A command of the user's client finds the node, which the client remembers, unless the cluster is down.
+            # The user's client follows the redirection of this command, and remembers the node. Only a cluster that is
+            # down, or a slot that still moves, fails it.
             with suppress(*redis_py.MOVING):
                 limited(lambda: self._client.execute_command("EXISTS", self._name), min(ends, gives_up()))
 
     def _talk(self, until: float, attempt: Acquisition | None = None, *, fresh: bool = False) -> _Loan:
-        """Returns a block with a connection of the pool, or a new one beside it if the pool is full or `fresh` is set.
-        A connection on which the attempt is not answered is left to the attempt."""
+        """Returns a `with` block for a connection of the pool, or for a new one outside it if the pool has none to
+        spare or `fresh` is set. A connection on which the attempt still waits for an answer is left to the attempt."""
         return _Loan(self, until, attempt, fresh)
 
     def _lend(self, until: float, attempt: Acquisition | None) -> Talk:
         pool = self._source()
+        # An attempt asks the pool for a new connection only once, and does not ask a pool that is stuck.
         asked = _is_stuck(pool)
         if attempt is not None:
             asked, attempt.lent = asked or attempt.lent, True

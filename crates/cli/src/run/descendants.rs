@@ -1,12 +1,12 @@
-//! The command of `dlock run` and the processes that it has started, as `/proc` shows them.
+//! The descendants of a `dlock run`, as `/proc` shows them: its command, and the processes that the command started.
 
 use std::collections::HashMap;
 use std::fs;
 
 use nix::unistd::{Pid, getpid};
 
-/// Returns the processes below this one that run. A daemon whose parent ended before this process became a subreaper is
-/// not among them.
+/// Returns the running descendants of this process. A daemon whose parent ended before this process became a subreaper
+/// is not among them.
 pub fn of_this_process() -> Vec<Pid> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -27,8 +27,8 @@ pub fn of_this_process() -> Vec<Pid> {
     found
 }
 
-/// Returns the parent of a process that has not ended, from `/proc/PID/stat`. The program's name in it may have
-/// brackets and blanks.
+/// Returns the parent of a process from its `/proc/PID/stat`; `None` if the process has ended. The name of the program
+/// is the second field, and may contain brackets and blanks.
 fn parent(stat: &str) -> Option<i32> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;

@@ -1,4 +1,5 @@
-//! Random commands, each reply held against the naive model: a short run of `make fuzz-serve`.
+//! Random commands to `dlock serve`. Each reply is compared with that of the naive model: a short run of
+//! `make fuzz-serve`.
 
 use std::path::PathBuf;
 
@@ -7,5 +8,6 @@ use dlock_stress::differential::{Options, run};
 #[test]
 fn the_server_answers_as_the_model_does() {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_dlock"));
-    run(&Options::of_serve(program, 58, 4)).unwrap_or_else(|difference| panic!("{difference}"));
+    let (seed, rounds) = (58, 4);
+    run(&Options::of_serve(program, seed, rounds)).unwrap_or_else(|difference| panic!("{difference}"));
 }

@@ -1,8 +1,8 @@
 //! Watches whether a majority answers while an acquisition waits, and when its time is over.
 //!
-//! The protocol asks the server in whose queue it waits, which shows nothing about the others. Every answer of a server
-//! counts, no matter which task of this client asked: the lookout asks only when the last answers of a majority become
-//! old, and only as many servers as are missing.
+//! While an acquisition waits, the protocol asks only the server in whose queue it waits, which shows nothing about the
+//! others. Every answer of a server counts, no matter which task of this client asked. So the lookout asks only when
+//! the last answers of a majority become old, and only as many servers as are missing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(super) struct Lookout {
     began: Instant,
     /// When the servers were last asked.
     asked: Option<Instant>,
-    /// How many servers answered then.
+    /// How many servers had answered lately when they were last asked. `None`: they were not asked yet.
     pub answered: Option<usize>,
 }
 
@@ -42,8 +42,8 @@ impl Lookout {
         self.limits.over(self.heard()).map_or(LONGEST_WAIT, |over| over.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns whether a majority answered when last asked. Only then is a refusal certain to mean that another owner
-    /// holds the lock.
+    /// Returns whether a majority answered when last asked. Servers that are silent in this attempt do not count. Only
+    /// with a majority does a refusal surely mean that another owner holds the lock.
     pub fn has_majority(&self, attempt: &Attempt) -> bool {
         let silent = attempt.acquisition.suspects().count();
         let answered = self.answered.unwrap_or(self.quorum.members());
@@ -55,7 +55,7 @@ impl Lookout {
         loop {
             let (next, end, now) = (self.next(), self.end(), Instant::now());
             if now < next.min(end) {
-                // Answers may come meanwhile.
+                // Answers that come meanwhile postpone the question.
                 sleep_until(next.min(end).into()).await;
                 continue;
             }
@@ -84,7 +84,7 @@ impl Lookout {
         self.asked.map_or(next, |asked| next.max(asked + interval))
     }
 
-    /// Asks as many servers as a majority lacks; if they do not answer, the others, too.
+    /// Asks as many servers as are missing for a majority, and if they do not answer, the others, too.
     async fn ask(&mut self, most: Duration) {
         let quorum = self.quorum.clone();
         let since = quorum.now().saturating_sub(self.limits.interval());
@@ -109,9 +109,9 @@ impl Lookout {
 async fn look_at(quorum: Arc<Quorum>, at: usize, within: Duration) {
     let wire = quorum.members.get(at).and_then(Member::open_shared);
     let asked = quorum.clone();
-    // In the background: to connect may take longer than this waits, and a late answer counts.
+    // The question goes on in the background: to connect may take longer than `within`, and a late answer counts.
     let asking = tokio::spawn(async move { asked.read_clock(at).await });
-    // A question that the limit cuts short shows nothing about the connection.
+    // A question that got less time than the timeout of a server shows nothing about the connection.
     if timeout(within, asking).await.is_err()
         && within >= quorum.timeout()
         && let (Some(member), Some(wire)) = (quorum.members.get(at), wire)

@@ -1,4 +1,4 @@
-//! The commands of the module, and their replies.
+//! Builds the commands of the module, and reads their replies.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::binding::{BoundHold, Ticket};
 use crate::holding::Hold;
 use crate::options::{Keep, Mode, Replicas, Terms};
 
-/// Returns the request of an acquisition. `block`: how many milliseconds to wait in the queue (0: without limit).
+/// Returns the request of an acquisition. `block`: how many milliseconds to wait in the queue (0: without limit;
+/// `None`: not at all).
 pub(super) fn acquire(terms: &Terms, ticket: Option<&Ticket>, block: Option<u64>) -> Cmd {
     let mut acquire = match terms.mode {
         Mode::Exclusive => on(terms, "DLOCK.ACQUIRE"),
@@ -53,7 +54,8 @@ fn on(terms: &Terms, command: &str) -> Cmd {
     command
 }
 
-/// Returns the mode of a lock, as `RELEASE` and `RENEW` name it.
+/// Returns the mode of a lock as `RELEASE` and `RENEW` name it. `None`: the owner has a hold of one mode only, which
+/// needs no name.
 fn side(mode: Mode) -> Option<&'static str> {
     match mode {
         Mode::Read => Some("READ"),
@@ -62,7 +64,7 @@ fn side(mode: Mode) -> Option<&'static str> {
     }
 }
 
-/// Renews what an acquisition was granted, without its token: the owner has no other hold of this mode.
+/// Returns renewals of what an acquisition was granted. They name no token: the owner has no other hold of this mode.
 pub(super) fn confirm(terms: &Terms) -> impl Iterator<Item = Cmd> {
     terms.names.iter().map(|name| {
         let mut renew = cmd("DLOCK.RENEW");
@@ -77,14 +79,14 @@ pub(super) fn renew(hold: &Hold, name: &[u8], lease: Duration) -> Cmd {
     renew
 }
 
-/// Binds the hold to the connection that this is sent on, with the lease that it has.
+/// Returns the command that binds the hold to the connection that sends it, and renews the hold by its own lease.
 pub(super) fn bind(hold: &Hold, name: &[u8]) -> Cmd {
     let mut renew = cmd("DLOCK.RENEW");
     renew.arg(name).arg(&hold.owner).arg("TOKEN").arg(hold.token).arg("SESSION");
     renew
 }
 
-/// Binds the hold to a named session, with the lease that it has.
+/// Returns the command that binds the hold to a named session, and renews the hold by its own lease.
 pub(super) fn bind_named(hold: &BoundHold, name: &[u8], session: &str) -> Cmd {
     let mut renew = cmd("DLOCK.RENEW");
     renew.arg(name).arg(&hold.owner).arg("TOKEN").arg(hold.token).arg("SESSIONID").arg(session);
@@ -103,21 +105,21 @@ pub(super) fn release(hold: &Hold, name: &[u8]) -> Cmd {
     release
 }
 
-/// Releases what an acquisition was granted, without its token.
+/// Returns the release of what an acquisition was granted. It names no token: the owner has no other hold of this mode.
 pub(super) fn release_all(name: &[u8], terms: &Terms) -> Cmd {
     let mut release = cmd("DLOCK.RELEASE");
     release.arg(name).arg(&terms.owner).arg(side(terms.mode)).arg("ALL");
     release
 }
 
-/// Waits until replicas have what was written on this connection.
+/// Returns the command that waits until replicas have what its connection wrote.
 pub(super) fn wait(replicas: Replicas) -> Cmd {
     let mut wait = cmd("WAIT");
     wait.arg(replicas.count).arg(millis(replicas.timeout).max(1));
     wait
 }
 
-/// Returns the token and the slot of a grant. `None`: it was not granted.
+/// Returns the token and the slot of a grant. `None`: nothing was granted.
 pub(super) fn granted(reply: &Value) -> Result<Option<(u64, Option<u32>)>, Fault> {
     let token = |token: &i64| u64::try_from(*token).ok().filter(|token| *token > 0);
     let grant = match reply {
@@ -132,7 +134,7 @@ pub(super) fn granted(reply: &Value) -> Result<Option<(u64, Option<u32>)>, Fault
     grant.map(Some).ok_or_else(|| unexpected(reply))
 }
 
-/// Checks that a reply to `WAIT` is enough.
+/// Checks that the reply to `WAIT` tells of enough replicas.
 pub(super) fn acknowledged(reply: &Value, replicas: Replicas) -> Result<(), Fault> {
     match reply {
         Value::Int(count) => match u32::try_from(*count).unwrap_or(0) {

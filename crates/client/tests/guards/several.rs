@@ -1,4 +1,4 @@
-//! Several locks at once.
+//! Guards of several locks that are taken at once.
 
 use std::time::Duration;
 
@@ -33,11 +33,10 @@ async fn several_locks_are_renewed_together_and_lost_if_one_of_them_is() {
     let guard = in_time(client.acquire_all(["a", "b"]).lease(Duration::from_millis(1200))).await.expect("the locks");
     let mut watch = server.client();
     let end = watch.end_of("b");
-    soon("both outlive a lease", || watch.end_of("a") > end + 1200 && watch.end_of("b") > end + 1200);
+    soon("both locks outlive a lease", || watch.end_of("a") > end + 1200 && watch.end_of("b") > end + 1200);
     watch.int("DEL b");
     in_time(guard.lost()).await;
     lost(guard.release().await);
-    // The other lock is released at once.
     freed(&server, "a");
 }
 

@@ -1,4 +1,5 @@
-//! How a visit settles holds whose sessions have ended: it releases them or, with a grace, sets their last deadline.
+//! How a visit settles holds whose sessions have ended: it releases them, or sets their deadline to the end of the
+//! grace.
 
 use crate::engine::keyspace::{OpenKey, Replication};
 use crate::engine::state::budget::PIECE;
@@ -37,7 +38,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Releases holds that count as released and whose slot is below the lowest free one: a new hold gets the lowest.
+    /// Before a grant with `SLOT`, releases the holds that count as released and whose number is below the lowest free
+    /// one: the new hold gets the lowest number.
     pub(crate) fn free_slot(&mut self, want: Want) {
         if !want.has_slot() {
             return;
@@ -52,27 +54,30 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Releases a hold whose session has ended. With a grace that still runs, it unbinds the hold instead, which then
-    /// ends with the grace.
+    /// Releases a hold whose session has ended. If the grace still runs, unbinds the hold instead, and sets its
+    /// deadline to the end of the grace.
     fn settle_one(&mut self, owner: &Owner, mode: Mode) {
         let ended = self.record.as_ref().and_then(|record| record.bound.ended_of(owner, mode));
         let Some((binding, end)) = ended.map(|(_, binding, end)| (binding.clone(), end)) else { return };
         self.unbind(owner, mode);
         let now = self.now;
         let is_it = |hold: &&Hold| hold.token == binding.token;
-        // The hold may have lapsed since its session ended; a hold that had lapsed then is left alone.
+        // The hold may have lapsed since its session ended. A hold that had lapsed before that is left alone.
         let hold = self.open.lock().live(owner, mode, end.at.min(now.ms())).filter(is_it);
         let Some(hold) = hold else { return };
         let deadline = hold.up_to_cap(end.deadline());
         let effect = if end.grace.is_some() && deadline > now.ms() {
             let hold = Hold { deadline, ..hold.clone() };
+            // By the clock of the session's end, the hold is live. By a later one, its own lease may be over: the
+            // effect would count a lapse.
             Effect { clock: end.at.min(now.ms()), change: Change::Put { hold, expiry: Expiry::Keep } }
         } else if hold.is_live(now.ms()) {
             Effect { clock: now.ms(), change: Change::Remove { owner: owner.clone(), mode: Some(mode) } }
         } else {
-            // The hold counts as lapsed.
+            // The hold has lapsed since: the effect only drops it.
             Effect { clock: now.ms(), change: Change::Sweep }
         };
+        // A hold whose grace is over has ended by its deadline, which is no release.
         let is_released = matches!(effect.change, Change::Remove { .. }) && end.grace.is_none();
         self.apply(effect, Replication::Effect);
         let outbox = &mut self.parts.outbox;

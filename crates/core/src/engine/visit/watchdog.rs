@@ -6,7 +6,7 @@ use crate::engine::visit::Visit;
 use crate::{Change, Effect, Expiry, Hold, LeaseChoice};
 
 impl<T, K: OpenKey> Visit<'_, T, K> {
-    /// Forgets the bindings of leases that have ended before they were extended: some of them, if there are many.
+    /// Forgets the bindings of holds whose leases ended before they were extended: some of them, if there are many.
     pub(crate) fn forget_lapsed(&mut self) {
         let now = self.now.ms();
         for _ in 0..PIECE {
@@ -39,7 +39,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
                     let change = Change::Put { hold, expiry: Expiry::Keep };
                     self.apply(Effect { clock: now, change }, Replication::Effect);
                 }
-                // The hold lapsed, or is gone.
+                // The hold has lapsed, or is gone.
                 None => self.unbind(&owner, mode),
             }
         }

@@ -22,7 +22,7 @@ pub(crate) struct Slots {
 struct Chunk {
     /// At most [`CHUNK`] places. The missing ones are free.
     places: Vec<Place>,
-    /// The first deadline of all [`CHUNK`] places; zero if one is free.
+    /// The first deadline of all [`CHUNK`] places; zero if one of them is free.
     first_end: UnixMs,
     /// The last deadline.
     last_end: UnixMs,
@@ -36,7 +36,7 @@ struct Place {
     id: HoldId,
 }
 
-/// How many numbers are in a chunk.
+/// How many numbers are in a chunk. A change looks at all places of its chunk: 1 KB.
 const CHUNK: u32 = 64;
 const NOBODY: HoldId = HoldId::MAX;
 const FREE: Place = Place { end: UnixMs::ZERO, id: NOBODY };
@@ -53,7 +53,7 @@ impl Slots {
         chunk.places.get(place_of(slot)).map(|place| place.id).filter(|id| *id != NOBODY)
     }
 
-    /// Gives a number to a hold with this deadline, in place of the hold that has it. O(log n).
+    /// Gives a number to the hold `id`, whose deadline is `end`. Another hold with the number loses it. O(log n).
     pub(crate) fn insert(&mut self, slot: u32, end: UnixMs, id: HoldId) {
         let chunk = self.chunks.entry(slot / CHUNK).or_default();
         let place = place_of(slot);
@@ -80,12 +80,13 @@ impl Slots {
         }
     }
 
-    /// Returns the lowest number that no hold has, or that a hold has which has lapsed at `now` and for which `is_free`
-    /// returns `true`. One step for each 64 that are taken.
+    /// Returns the lowest free number. The number of a hold that has lapsed at `now` is free, too, if `is_free` returns
+    /// `true` for the hold. One step for each 64 numbers that are taken.
     pub(crate) fn lowest_free(&self, now: UnixMs, is_free: impl Fn(HoldId) -> bool) -> u32 {
         let mut next = 0;
         for (index, chunk) in &self.chunks {
             if *index != next {
+                // A chunk is missing: all of its numbers are free.
                 break;
             }
             let is_free = |place: Place| place.id == NOBODY || (place.end <= now && is_free(place.id));
@@ -99,7 +100,7 @@ impl Slots {
         next.saturating_mul(CHUNK)
     }
 
-    /// Returns the lowest number of a hold that is live at `now`, and that hold. One step for each 64 below it.
+    /// Returns the lowest number of a hold that is live at `now`, and that hold. One step for each chunk below it.
     pub(crate) fn lowest_taken(&self, now: UnixMs) -> Option<(u32, HoldId)> {
         let (index, chunk) = self.chunks.iter().find(|(_, chunk)| now < chunk.last_end)?;
         let place = chunk.first(|place| now < place.end)?;
@@ -107,7 +108,7 @@ impl Slots {
         Some((slot, chunk.places.get(place_of(slot))?.id))
     }
 
-    /// Returns the bytes on the heap, about.
+    /// Returns about how many bytes are on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         let places: usize = self.chunks.values().map(|chunk| chunk.places.capacity()).sum();
         super::tree_places(self.chunks.len()) * size_of::<(u32, Chunk)>() + places * size_of::<Place>()
@@ -121,6 +122,7 @@ impl Chunk {
         (0..CHUNK).zip(places).find(|(_, place)| is_it(*place)).map(|(at, _)| at)
     }
 
+    /// Sets the first and the last deadline after a change of the places.
     fn sum_up(&mut self) {
         let ends = || self.places.iter().map(|place| place.end);
         let is_full = self.places.len() == CHUNK as usize;

@@ -3,7 +3,8 @@ package dlock;
 import java.util.List;
 
 /**
- * A command was not answered, and perhaps not sent. It may be sent again. This exception does not leave the package.
+ * Says that a command was not answered, and perhaps not even sent. The command may be sent again. This exception does
+ * not leave the package.
  */
 final class Unanswered extends RuntimeException {
     private static final long serialVersionUID = 1;
@@ -13,7 +14,7 @@ final class Unanswered extends RuntimeException {
     }
 
     /**
-     * Returns whether the server writes nothing at present, and so renews nothing. The hold is still there until its
+     * Returns whether the server refuses all writes at present, and so every renewal. The hold is still there until its
      * lease ends.
      */
     static boolean writesNothing(Throwable failure) {
@@ -22,8 +23,9 @@ final class Unanswered extends RuntimeException {
     }
 
     /**
-     * Returns whether the command may have been executed: it was not answered, its wait was ended, or an agent has not
-     * heard of a majority. The agent's error has the code of a server that is loading, and another text.
+     * Returns whether the command may have been executed: it was not answered, its wait was ended ({@code UNBLOCKED}),
+     * or an agent ({@code dlock agent}) got answers of too few servers. The agent's error has the code {@code LOADING},
+     * but not the text of a server that loads its data.
      */
     static boolean mayBeExecuted(Throwable failure) {
         if (!(failure instanceof ServerException)) {
@@ -35,7 +37,8 @@ final class Unanswered extends RuntimeException {
     }
 
     /**
-     * Returns whether the command may be sent again: it was not answered, or refused for the moment or by this server.
+     * Returns whether the command may be sent again: it was not answered, or it was refused only for the moment or only
+     * by this server.
      */
     static boolean mayRepeat(Throwable failure) {
         return failure instanceof ServerException

@@ -5,8 +5,8 @@
 //! Session time advances by the machine's monotonic clock, but by [`MAX_STEP_US`] at most between two turns of the
 //! timer, and not at all in a pause. The timer therefore runs every [`BEAT_MS`] while a session is open. A stall of the
 //! server must not end sessions whose heartbeats wait to be read: the first turn of the timer after a stall ends none.
-//! A heartbeat only records the new end. The agenda may keep an earlier time (`listed`), which
-//! [`NamedSessions::next_overdue`] corrects when it comes.
+//! A heartbeat only records the new end. The agenda may keep an earlier time (`listed`). When that time comes,
+//! [`NamedSessions::next_overdue`] corrects it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -26,11 +26,11 @@ use crate::{Now, SessionId, UnixMs, Uptime};
 /// but are not shown.
 pub(crate) const LISTED: usize = 20_000;
 
-/// How often the timer runs while a session is open, in ms.
+/// How often the timer runs while a session is open, in ms. An end must be noticed within 200 ms.
 const BEAT_MS: u64 = 50;
-/// How much session time passes at most between two turns of the timer, in µs.
+/// How much session time passes at most between two turns of the timer, in µs: the contract says 100 ms.
 const MAX_STEP_US: u64 = 100_000;
-/// How many users a turn of the timer checks.
+/// How many users a turn of the timer checks: whether they were deleted or disabled.
 const USERS_AT_ONCE: usize = 256;
 
 /// Session time, in µs since the engine began.
@@ -41,7 +41,8 @@ pub(crate) struct NamedSessions {
     open: HashMap<NamedId, NamedSession, FixedState>,
     /// The users that have open sessions.
     users: BTreeMap<Rc<[u8]>, UserSessions>,
-    /// The user that was checked last, and when that was: the next users are checked [`BEAT_MS`] later.
+    /// The user that was checked last (`None`: the next check begins with the first), and when that was. The next users
+    /// are checked [`BEAT_MS`] later.
     checked: (Option<Rc<[u8]>>, Uptime),
     /// The users that were found to be deleted or disabled, whose sessions end.
     lost_users: Vec<Rc<[u8]>>,
@@ -67,8 +68,8 @@ struct UserSessions {
     ids: HashMap<SessionId, NamedId, FixedState>,
     /// The load of all their renewals.
     load: Load,
-    /// Whether the server knew the user when the last session was opened. Only such a user counts as deleted when the
-    /// server does not know it.
+    /// Whether the server knew the user when the last session was opened. Only such a user counts as deleted if the
+    /// server does not know the name later.
     is_known: bool,
 }
 
@@ -144,7 +145,7 @@ impl NamedSessions {
         self.now = self.time_at(uptime);
         self.advanced = uptime;
         self.set_wake(now);
-        // A server that is always slow ends sessions in every other turn.
+        // Two turns in a row are never skipped: a server that is always slow ends sessions in every other turn.
         self.skipped_a_turn = has_stalled && !self.skipped_a_turn;
         self.is_due = !self.skipped_a_turn && self.is_overdue();
     }
@@ -170,7 +171,7 @@ impl NamedSessions {
     }
 
     /// Returns the first open sessions of a user, or of all, in the order of users and ids: at most `most`, and about
-    /// `bytes` bytes of names. Of more than [`LISTED`] sessions, it looks at some only.
+    /// `bytes` bytes of names. Looks at [`LISTED`] sessions at most: if there are more, the list may miss some.
     pub(crate) fn list(&self, user: Option<&[u8]>, (most, bytes): (usize, usize), uptime: Uptime) -> Vec<OpenSession> {
         let now = self.time_at(uptime);
         let (mut listed, mut bytes, mut steps) = (Vec::new(), bytes, LISTED);
@@ -235,7 +236,7 @@ impl NamedSessions {
             }
     }
 
-    /// Adds to the holds and to the load of a session.
+    /// Adds to the number of holds and to the load of a session. Negative numbers subtract.
     pub(crate) fn note_change(&mut self, named: NamedId, holds: i64, load: i64) {
         let Some(session) = self.open.get_mut(&named) else { return };
         let holds = isize::try_from(holds).unwrap_or(0);
@@ -250,7 +251,7 @@ impl NamedSessions {
         }
     }
 
-    /// Opens a session. `is_known`: the server knows the user.
+    /// Opens a session. `is_known`: whether the server knows the user.
     pub(crate) fn open(
         &mut self,
         id: &SessionId,
@@ -276,7 +277,7 @@ impl NamedSessions {
         self.wake_at = self.wake_at.min(now.ms_later(BEAT_MS));
     }
 
-    /// Records a heartbeat: the session ends `ms` from now. O(1), unless that is earlier than before.
+    /// Records a heartbeat: the session ends `ms` from now. O(1), unless that is earlier than the time in the agenda.
     pub(crate) fn beat(&mut self, named: NamedId, ms: u64, uptime: Uptime) {
         let ends = self.time_at(uptime) + ms * 1000;
         let Some(session) = self.open.get_mut(&named) else { return };
@@ -311,7 +312,7 @@ impl NamedSessions {
         let behind = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.users.range::<[u8], _>((behind, Bound::Unbounded));
         let next: SmallVec<[Rc<[u8]>; 4]> = next.take(USERS_AT_ONCE).map(|(user, _)| Rc::clone(user)).collect();
-        // Behind the last user comes the first.
+        // After the last user, the next check begins with the first again.
         self.checked = (next.last().filter(|_| next.len() == USERS_AT_ONCE).cloned(), self.advanced);
         next
     }
@@ -341,8 +342,8 @@ impl NamedSessions {
         None
     }
 
-    /// Returns a session that ends in this turn. Looks at a few only: there may be more while
-    /// [`NamedSessions::is_due`].
+    /// Returns a session that ends in this turn. One call looks at a few sessions only: even after a `None`, there may
+    /// be more while [`NamedSessions::is_due`] is true.
     pub(crate) fn next_overdue(&mut self) -> Option<NamedId> {
         if let Some(named) = self.next_of_lost_user() {
             return Some(named);
@@ -385,7 +386,8 @@ impl NamedSessions {
         had_some
     }
 
-    /// Returns whether `bound` has the loads and the numbers of holds of all open sessions.
+    /// Returns whether the indexes agree, and all open sessions have the loads and numbers of holds that `bound`
+    /// counts.
     #[cfg(feature = "check")]
     pub(crate) fn audit(&self, bound: impl Fn(NamedId) -> (Load, usize)) -> bool {
         let of_user = |user: &[u8]| -> Load {

@@ -1,7 +1,8 @@
 //! The holds of one lock that are bound to sessions.
 //!
 //! A binding is not part of the lock: it exists in the primary's memory only. A session that has ended stays here until
-//! a visit settles its holds. Until then, they count as released, or, if there is a grace, count so after it.
+//! a visit settles its holds. Until then, they count as released from the end of the session on or, with a grace, from
+//! the end of the grace on.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,30 +37,32 @@ use slots::BoundSlots;
 pub(crate) struct SessionHolds {
     bindings: BTreeMap<HoldId, Binding>,
     by_owner: BTreeMap<Owner, ByMode>,
-    /// The session of each token: tells whether the session of a hold has ended without a lookup of the owner.
+    /// The session of each token. Whether the session of a hold has ended is found here, without a lookup of the owner.
     by_token: BTreeMap<(Token, Mode), ByToken>,
     sessions: BTreeMap<SessionKey, Session>,
+    /// When each lease is extended. Holds of ended sessions may be missing.
     renewals: BTreeSet<(UnixMs, HoldId)>,
-    /// The numbers of holds that have one.
+    /// The numbers (`SLOT`) of the bound holds that have one.
     slots: Option<Box<BoundSlots>>,
     /// The sessions that have ended and still have holds.
     ended: Vec<SessionKey>,
     /// The deadlines of the holds of ended sessions.
     times: EndedTimes,
-    /// The last result of `rest`.
+    /// The rest of the lock, until something changes.
     rest: Cell<Option<Rest>>,
-    /// The last result of `ended_sum`, and its time: many requests are served by it.
+    /// The last result of `ended_sum`, and the time that it is for.
     ended_sum: Cell<Option<(UnixMs, Sum)>>,
     /// The latest clock of an effect: holds with a deadline up to it are not in the lock any more.
     swept: Option<UnixMs>,
-    /// The tie to the value of the key.
+    /// Ties the bindings to the value of the key.
     bond: Bond,
     /// Before this time the server does not accept renewals.
     not_before: UnixMs,
     next: HoldId,
-    /// Changes in the loads of sessions since they were last taken.
+    /// The changes in the loads and in the numbers of holds of sessions that were not taken yet.
     load_changes: SmallVec<[LoadChange; 2]>,
-    /// Whether the lock is gone: its holds count for no session any more, and only have to be freed.
+    /// Whether the holds are gone from the lock: they count for no named session, and the bindings only have to be
+    /// freed.
     is_uncounted: bool,
 }
 
@@ -73,12 +76,13 @@ struct ByMode {
 #[derive(Clone, Copy, Debug)]
 struct ByToken {
     key: SessionKey,
-    /// A hash of the owner: a hold that is not bound may have the token, too (`MINTOKEN`).
+    /// A hash of the owner. A hold of another owner that is not bound may have the same token (`MINTOKEN`).
     owner: u64,
-    /// The deadline of the first hold. A lapsed hold may be gone from the lock.
+    /// The deadline of the hold, if there is only one.
     deadline: UnixMs,
+    /// How many bound holds have the token and mode.
     holds: u32,
-    /// Whether more than one hold has the token (`MINTOKEN`): then the owner decides.
+    /// Whether several bound holds had the token at once (`MINTOKEN`). Their sessions are then looked up by owner.
     is_ambiguous: bool,
 }
 
@@ -93,11 +97,11 @@ pub(crate) struct Rest {
     pub until: UnixMs,
 }
 
-/// How many holds of a lock were those of ended sessions.
+/// How many of the bindings that [`SessionHolds::split_others`] took out were those of ended sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndedHolds {
     pub all: u64,
-    /// The holds without a grace: the end of their session has released them.
+    /// Those without a grace: the end of their session has released the holds.
     pub released: u64,
 }
 
@@ -134,7 +138,7 @@ impl SessionHolds {
         self.bond
     }
 
-    /// Returns the bond. If there is none, it becomes `fresh`.
+    /// Returns the bond. If there is none, sets it to the result of `fresh`.
     pub(crate) fn bond_or(&mut self, fresh: impl FnOnce() -> Bond) -> Bond {
         if self.bond.is_none() {
             self.bond = fresh();
@@ -142,17 +146,17 @@ impl SessionHolds {
         self.bond
     }
 
-    /// Returns how many sessions holds are bound to.
+    /// Returns the number of sessions with holds on the lock.
     pub(crate) fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Returns the sessions that holds are bound to.
+    /// Returns the sessions with holds on the lock.
     pub(crate) fn keys(&self) -> impl Iterator<Item = SessionKey> {
         self.sessions.keys().copied()
     }
 
-    /// Returns whether a hold is bound to this session.
+    /// Returns whether this session has a hold on the lock.
     pub(crate) fn has_session(&self, key: SessionKey) -> bool {
         self.sessions.contains_key(&key)
     }
@@ -168,7 +172,7 @@ impl SessionHolds {
         self.set_slot(id, key, hold.slot(), deadline);
     }
 
-    /// Notes the number of a hold, and until when it has it.
+    /// Records the number of a hold, if the hold has one, and its deadline.
     fn set_slot(&mut self, id: HoldId, key: SessionKey, slot: Option<u32>, deadline: UnixMs) {
         if let Some(slot) = slot {
             self.slots.get_or_insert_default().insert(key, id, slot, deadline);
@@ -240,11 +244,12 @@ impl SessionHolds {
         if let Some(slots) = &mut self.slots
             && self.sessions.get(&key).is_some_and(|session| session.end.is_some())
         {
+            // The number may be lower than the one that is listed for the ended session.
             slots.end(key);
         }
     }
 
-    /// Records the clock of an effect: by it, the lock has dropped its lapsed holds.
+    /// Records the clock of an effect: the effect drops the holds that have lapsed by this clock.
     pub(crate) fn sweep(&mut self, clock: UnixMs) {
         self.rest.set(None);
         if self.swept < Some(clock) {
@@ -253,13 +258,13 @@ impl SessionHolds {
         }
     }
 
-    /// Unbinds a hold. Returns its session, if that has no other hold here.
+    /// Unbinds a hold. Returns its session if the session has no other hold on the lock.
     pub(crate) fn unbind(&mut self, owner: &Owner, mode: Mode) -> Option<SessionKey> {
         let id = self.id(owner, mode)?;
         self.remove(id)
     }
 
-    /// Unbinds a hold by its id. Returns its session, if that has no other hold here.
+    /// Unbinds a hold by its id. Returns its session if the session has no other hold on the lock.
     pub(crate) fn remove(&mut self, id: HoldId) -> Option<SessionKey> {
         let binding = self.bindings.remove(&id)?;
         self.renewals.remove(&(binding.renewal.at, id));
@@ -320,8 +325,8 @@ impl SessionHolds {
 
     /// Returns the holds that are bound to this session, the first deadline first.
     pub(crate) fn of_session(&self, key: SessionKey) -> impl Iterator<Item = &Binding> {
-        // Most locks have one hold. A search by its session reads several more pieces of memory, none of which is in a
-        // cache when a session with many locks is listed.
+        // Most locks have one hold, which is compared directly: a search by session reads several more pieces of
+        // memory, none of which is in a cache when a session with many locks is listed.
         let (only, session) = match self.len() {
             1 => (self.bindings.values().next(), None),
             _ => (None, self.sessions.get(&key)),
@@ -343,7 +348,8 @@ impl SessionHolds {
         Some(NextRenewal { at: (*at).max(self.not_before), deadline, key })
     }
 
-    /// Returns whether all leases have ended. Many leases are not looked at: `false`.
+    /// Returns whether all leases have ended at `now`. `false` if there is none, or more than [`FEW`]: these are not
+    /// looked at.
     pub(crate) fn has_lapsed(&self, now: UnixMs) -> bool {
         (1..=FEW).contains(&self.len()) && self.bindings.values().all(|binding| binding.deadline <= now)
     }
@@ -367,9 +373,10 @@ impl SessionHolds {
         Some((binding.key, binding.renewal.load))
     }
 
-    /// Subtracts the holds from those of their named sessions, before they are freed a piece at a time. One step for
-    /// each session.
+    /// Subtracts the holds from the numbers of holds of their named sessions. Later, the bindings are freed a piece at
+    /// a time. One step for each named session.
     pub(crate) fn discount(&mut self) {
+        // Named sessions come after connections in the order of keys.
         let named = self.sessions.range(SessionKey::Named(NamedId(0))..);
         let gone = named.map(|(key, session)| LoadChange { key: *key, load: 0, holds: -(session.holds()) });
         self.load_changes.extend(gone);
@@ -380,7 +387,7 @@ impl SessionHolds {
         self.load_changes.push(LoadChange { key, load, holds: if self.is_uncounted { 0 } else { holds } });
     }
 
-    /// Takes the changes in the loads of sessions, and in how many holds they have.
+    /// Takes the changes in the loads and in the numbers of holds of sessions.
     pub(crate) fn take_load_changes(&mut self) -> SmallVec<[LoadChange; 2]> {
         std::mem::take(&mut self.load_changes)
     }
@@ -390,8 +397,8 @@ impl SessionHolds {
         self.not_before = until;
     }
 
-    /// Takes out the bindings of all owners but one. Returns them, and how many of them are of ended sessions; `None`
-    /// if there are none.
+    /// Takes out the bindings of all owners but this one. Returns them, and how many of them are of ended sessions;
+    /// `None` if there are none.
     pub(crate) fn split_others(&mut self, owner: &Owner) -> Option<(SessionHolds, EndedHolds)> {
         let own = usize::from(self.by_owner.contains_key(owner));
         if self.by_owner.len() == own {
@@ -419,7 +426,8 @@ impl SessionHolds {
         Some((std::mem::replace(self, kept), ended))
     }
 
-    /// Removes at most `most` bindings of a lock that is gone. Returns the sessions whose last binding was among them.
+    /// Frees at most `most` bindings of holds that are gone from the lock. Returns the sessions whose last binding here
+    /// was among them.
     pub(crate) fn take_apart(&mut self, most: usize) -> Vec<SessionKey> {
         // No one reads these lists any more, and removing a session from a long list takes time.
         self.ended.clear();
@@ -458,7 +466,8 @@ fn hash(owner: &Owner) -> u64 {
     FixedState::default().hash_one(owner)
 }
 
+/// An invariant: each id in `by_owner` has a binding.
 const OF_OWNER: &str = "the hold of an owner is a binding";
 
-/// Up to this many ended sessions or bindings, looking at each of them is the fastest way.
+/// With at most this many ended sessions or bindings, a look at each of them is the fastest search.
 const FEW: usize = 8;

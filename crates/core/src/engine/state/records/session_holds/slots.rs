@@ -2,7 +2,7 @@
 //!
 //! # Implementation details
 //! A session may end with many holds, and many sessions may end at once. Therefore only the lowest number of an ended
-//! session is listed, and a search corrects the numbers that it finds outdated.
+//! session is listed in `ended`, and a search corrects the entries that are outdated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use crate::{SessionKey, UnixMs, broken};
 pub(super) struct BoundSlots {
     of_hold: BTreeMap<HoldId, u32>,
     by_session: BTreeMap<SessionKey, Slots>,
-    /// Ended sessions, each with its lowest number, or an outdated one, which is lower.
+    /// Ended sessions. Each has an entry with the lowest number of its holds, or with a lower one that is outdated.
     ended: BTreeSet<(u32, SessionKey)>,
 }
 
-/// How many ended sessions a search looks at.
+/// How many entries of `ended` a search looks at, at most: a command must not take long.
 const MAX_LOOKS: usize = 1024;
 
 impl BoundSlots {
@@ -37,7 +37,7 @@ impl BoundSlots {
         self.by_session.entry(key).or_default().insert(slot, deadline, id);
     }
 
-    /// Takes a hold of a session out.
+    /// Removes a hold of a session.
     pub(super) fn remove(&mut self, key: SessionKey, id: HoldId) {
         let Some(slot) = self.of_hold.remove(&id) else { return };
         let Some(slots) = self.by_session.get_mut(&key) else { return broken("a numbered hold has a session") };
@@ -47,14 +47,14 @@ impl BoundSlots {
         }
     }
 
-    /// Records that a session has ended.
+    /// Records that a session has ended, or that a hold of an ended session has another number.
     pub(super) fn end(&mut self, key: SessionKey) {
         let slots = self.by_session.get(&key);
         self.ended.extend(slots.and_then(|slots| slots.lowest_taken(UnixMs::ZERO)).map(|(slot, _)| (slot, key)));
     }
 
-    /// Returns the lowest number of the holds that are live at `now` and whose sessions `are_released`, and its hold.
-    /// `None` if too many sessions in front are not released.
+    /// Returns the lowest number of a hold that is live at `now` and whose ended session `are_released` accepts, and
+    /// the hold. `None` also if the first [`MAX_LOOKS`] entries show none.
     pub(super) fn lowest_ended(
         &mut self,
         now: UnixMs,

@@ -1,4 +1,4 @@
-//! Compares the bindings with a plain list of them.
+//! Compares the bindings with a plain list of them. A `client` here is a session, of a connection or a named one.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -60,7 +60,7 @@ proptest! {
             prop_assert_eq!(bound.ended_sum(now), plain.ended_sum(now));
             step(&mut bound, &mut plain, op);
             compare(&bound, &plain, now);
-            // A search forgets lapsed holds, so it may miss them after the clock is set back.
+            // A search forgets lapsed holds, and may miss them if a later search has an earlier clock.
             latest = latest.max(now);
             let lowest = bound.lowest_ended_slot(latest).map(|(slot, owner)| (slot, owner.clone()));
             prop_assert_eq!(lowest, plain.lowest_ended_slot(latest));
@@ -68,12 +68,12 @@ proptest! {
                 *loads.entry(change.key).or_default() += change.load;
                 *holds.entry(change.key).or_default() += change.holds;
             }
-            // Bindings that were split off count for their clients until they are taken apart.
+            // Bindings that a split took out count for their clients until they are taken apart.
             for client in plain.clients() {
-                prop_assert!(loads[&client] >= plain.load(client), "{client:?}");
+                prop_assert!(loads[&client] >= plain.load(client), "the load of {client:?} is too low");
                 loads.insert(client, plain.load(client));
                 let bound_to = plain.bindings.iter().filter(|entry| entry.client == client).count() as i64;
-                prop_assert!(holds[&client] >= bound_to, "{client:?}");
+                prop_assert!(holds[&client] >= bound_to, "{client:?} has more holds than are counted");
                 holds.insert(client, bound_to);
             }
         }
@@ -109,7 +109,7 @@ struct Entry {
 
 fn step(bound: &mut SessionHolds, plain: &mut Plain, op: Op) {
     match op {
-        // A client whose connection has ended binds nothing more.
+        // A session that has ended binds nothing more.
         Op::Bind { client, .. } if plain.ends.contains_key(&client) => {}
         Op::Bind { hold, client, renew_at } => {
             bound.bind(&hold, client, renewal(&hold, renew_at));
@@ -189,6 +189,7 @@ fn renewal(hold: &Hold, at: UnixMs) -> Renewal {
     Renewal { at, load: u64::from(hold.count) }
 }
 
+/// Returns when the holds of an ended session begin to count as released.
 fn until(end: SessionEnd) -> UnixMs {
     UnixMs::new(end.at.get() + end.grace.map_or(0, Lease::get))
 }
@@ -403,7 +404,7 @@ fn owner(number: u64) -> Owner {
 }
 
 fn hold(owner: Owner, mode: Mode, token: Token, deadline: UnixMs, count: u32) -> Hold {
-    // Two of three shared holds have a slot.
+    // The shared holds of two of three owners have the owner's number as their slot.
     let number = (0..OWNERS).find(|number| self::owner(*number) == owner).filter(|number| number % 3 > 0);
     let slot = number.filter(|_| mode == Mode::Shared).and_then(|number| u32::try_from(number).ok());
     Hold {
@@ -418,7 +419,7 @@ fn hold(owner: Owner, mode: Mode, token: Token, deadline: UnixMs, count: u32) ->
     }
 }
 
-/// Few different values of each kind, so that operations meet on them.
+/// Generates operations with few different values of each kind, so that several of them are about the same hold.
 fn op() -> impl Strategy<Value = Op> {
     let client = || (0..CLIENTS).prop_map(session);
     let clients = (0..CLIENTS, 1..CLIENTS).prop_map(|(first, count)| (first, first + count));
