@@ -1,7 +1,8 @@
 //! Warns if the server would leave transactions out when it loads its append-only file (AOF).
 //!
-//! Redis up to 8.2 and Valkey up to 8.1 run what lies in a transaction of the file as the user `default`, and leave the whole
-//! transaction out if that user lacks a right. `MACQUIRE` writes one, and so does a release that hands the lock on.
+//! Redis up to 8.2 and Valkey up to 8.1 run the commands of a transaction in the file as the user `default`, and leave
+//! the whole transaction out if that user lacks a right. `MACQUIRE` writes a transaction, and so does a release that
+//! grants the lock to a waiter.
 
 use std::cell::Cell;
 
@@ -9,9 +10,11 @@ use crate::ffi::UnderLock;
 use crate::ffi::acl::User;
 use crate::ffi::context::{Context, log_warning};
 
+/// Whether [`check_once`] was called before.
 static IS_CHECKED: UnderLock<Cell<bool>> = UnderLock::new(Cell::new(false));
 
-/// Warns in the first turn after the load: users are loaded after modules.
+/// Checks in the first turn after the load, because the server loads its users after its modules. Called in each turn
+/// of the timer.
 pub fn check_once(context: &mut Context<'_>) {
     if !IS_CHECKED.replace(true) && context.flags().has_aof() {
         check(context);
@@ -23,7 +26,7 @@ pub fn check(context: &mut Context<'_>) {
     if !leaves_out(context) {
         return;
     }
-    // No pattern of a user names this key: the user needs all.
+    // No operator writes a pattern for this key, so only a user with the right to all keys may use it.
     let key: &[u8] = b"\xffdlock\0any key";
     let may_replay = User::default().is_none_or(|user| {
         user.may_run([b"DLOCK.APPLY", key, b"effect"]) && user.may_run([b"DLOCK.RELEASE", key, b"owner"])
@@ -38,6 +41,7 @@ pub fn check(context: &mut Context<'_>) {
 }
 
 /// Returns whether this server may leave out what the user `default` may not run. Redis 8.6 and Valkey 9.1 do not.
+/// Older versions count as if they did, even those that were not tried.
 fn leaves_out(context: &Context<'_>) -> bool {
     let version = |field| {
         context.server_info("server", field).map(|text| {

@@ -1,4 +1,4 @@
-//! ACL categories of the module's commands, and which commands a user may run.
+//! The ACL category of the module's commands, the users of the ACL, and which commands they may run.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -25,15 +25,15 @@ pub fn add_category(context: &Context<'_>) {
     }
 }
 
-/// Returns whether the server has ACL categories of modules, as [`add_category`] has found.
+/// Returns whether [`add_category`] has added the category.
 pub fn has_categories() -> bool {
     HAS_CATEGORIES.get()
 }
 
 static HAS_CATEGORIES: UnderLock<Cell<bool>> = UnderLock::new(Cell::new(false));
 
-/// Returns the name of the user whose command is running: in a script, the caller's. `None` if there is none, because
-/// another module sent the command.
+/// Returns the name of the user whose command is running: in a script, that of the script's caller. `None` if another
+/// module sent the command without a user.
 pub fn user_name(context: &mut Context<'_>) -> Option<KeyName<'static>> {
     if !context.has_user() {
         return None;
@@ -46,7 +46,7 @@ pub fn user_name(context: &mut Context<'_>) -> Option<KeyName<'static>> {
     }
 }
 
-/// Returns what the ACL knows of the user of this name. Runs no command.
+/// Returns whether the ACL has the user of this name, and whether the user is enabled.
 pub fn user_state(name: &[u8]) -> UserState {
     match User::named(&KeyName::new(name), 0) {
         None => UserState::Unknown,
@@ -55,13 +55,14 @@ pub fn user_state(name: &[u8]) -> UserState {
     }
 }
 
-/// A user of the ACL, in the database of a command.
+/// A user of the ACL, and the database of the commands that are asked about.
 pub struct User {
     raw: *mut raw::RedisModuleUser,
     db: c_int,
 }
 
-/// Asks whether a user may run a command in a database (Valkey 9.1 and later, where a user may have rights by database).
+/// The function that tells whether a user may run a command in a database. Valkey 9.1 and later have it: there, a user
+/// may have rights by database.
 type CheckInDb = unsafe extern "C" fn(
     *mut raw::RedisModuleUser,
     *mut *mut raw::RedisModuleString,
@@ -72,7 +73,7 @@ type CheckInDb = unsafe extern "C" fn(
 
 static CHECK_IN_DB: UnderLock<Cell<Option<CheckInDb>>> = UnderLock::new(Cell::new(None));
 
-/// Looks up what the bindings do not have. Called once, during the load.
+/// Looks up the function of [`CheckInDb`], which the crate `redis_module` does not have. Called once, during the load.
 pub fn look_up_check() {
     let mut found: Option<CheckInDb> = None;
     // SAFETY: the function is optional, and checked. The server fills in the function of this name, which has this type, or
@@ -86,13 +87,13 @@ pub fn look_up_check() {
 }
 
 impl User {
-    /// Returns the user of the client whose command is running; `None` if there is none, because another module sent the
-    /// command, or if the ACL does not know it.
+    /// Returns the user whose command is running. `None` if another module sent the command without a user, or if the
+    /// ACL does not know the user.
     pub fn of(context: &mut Context<'_>) -> Option<User> {
         User::named(&user_name(context)?, context.db())
     }
 
-    /// Returns the user of this name; `None` if the ACL does not know it. Runs no command.
+    /// Returns the user of this name; `None` if the ACL does not know it.
     pub(super) fn named(name: &KeyName<'_>, db: c_int) -> Option<User> {
         // SAFETY: the function is optional, and checked; the name is live for the call, and the copy is freed once.
         let user = unsafe { raw::RedisModule_GetModuleUserFromUserName?(name.raw()) };
@@ -105,11 +106,12 @@ impl User {
     }
 
     /// Returns the first of these commands that the server has, and whether the user may run it. `None` if the server
-    /// has none of them: an operator may have taken commands away (`rename-command`).
+    /// has none of them: an operator may have taken commands away (`rename-command`). For a command that it does not
+    /// have, the server refuses and sets `errno`: to `ENOENT`, or by the check in a database to `EINVAL`.
     pub fn may_run_first<'a>(&self, commands: &[&'a [&'a [u8]]]) -> Option<(&'a [&'a [u8]], bool)> {
         commands.iter().find_map(|words| {
             let names: SmallVec<[KeyName<'_>; 4]> = words.iter().map(|word| KeyName::new(word)).collect();
-            // SAFETY: the place is this thread's.
+            // SAFETY: `errno` belongs to this thread.
             unsafe { *libc::__errno_location() = 0 };
             let may = self.may_send(names.iter().map(KeyName::raw));
             // SAFETY: as above.
@@ -137,8 +139,8 @@ impl User {
         }
     }
 
-    /// Returns whether an operator has disabled the user: then nobody can log in under the name. The server answers with
-    /// a text that it keeps, and that begins with `on` or `off`.
+    /// Returns whether an operator has disabled the user: then nobody can log in under the name. The server describes
+    /// the user by a text that begins with `on` or `off`, and that it keeps for the next question.
     pub(super) fn is_disabled(&self) -> bool {
         // SAFETY: the function is optional, and checked; the user is live for the call, and the text is freed once.
         unsafe {

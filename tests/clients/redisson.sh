@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs programs with Redisson's locks beside programs with ours, on one server: what docs/migration.md says of both. Maven
-# fetches Redisson, so `make test` leaves it out. Exit 77: there is no JDK 17, no JUnit 5 or no Maven, or nothing can be
-# fetched.
+# Checks what docs/migration.md says about programs with Redisson's locks beside programs with ours, on one server.
+# `make test` leaves this out, because Maven fetches Redisson. Exit 77: there is no JDK 17 or later, no JUnit 5 or no
+# Maven, or Maven cannot fetch.
 #
-# DLOCK_REDISSON names another version of Redisson, for example 3.50.0.
+# DLOCK_REDISSON names another version of Redisson than that of redisson/pom.xml, for example 3.50.0.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -1,7 +1,8 @@
 'use strict';
 /**
- * Acquires on connections of the package's own. A wait is one BLOCK. If its connection breaks or becomes silent, the
- * command is sent again on a new one with the same REQUEST, and keeps its place if the server still has it.
+ * Acquires on connections of the package's own. A wait is one command with BLOCK. If its connection breaks or becomes
+ * silent, the command is sent again on a new one with the same REQUEST. The wait keeps its place if the server still
+ * has the first command in the queue.
  */
 
 const { Silent } = require('./wire/tries.js');
@@ -25,23 +26,26 @@ const { Ending, pause, timer } = require('./time.js');
  * @property {import('./time.js').Bound} bound
  * @property {import('./heart.js').Heart | undefined} heart of its named session
  * @property {import('./attempt.js').Attempt} attempt
- * @property {import('./attempt.js').Step} step the next one
+ * @property {import('./attempt.js').Step} step the next step of the attempt
  *
- * @typedef {{ granted: ReturnType<typeof grantedBy>, foreign?: unknown }} Answer
+ * @typedef {{ granted: ReturnType<typeof grantedBy>, foreign?: unknown }} Answer `foreign`: the error that the key has
+ *   another type, because a program without dlock has the lock
  *
  * @typedef {object} Grant
  * @property {number} token
  * @property {number | undefined} slot
- * @property {Connection} [connection] the one that waited, still open
- * @property {number} acknowledged by how many replicas; 0 if they are not asked
- * @property {boolean} [isLate] connections may still get the same grant
- * @property {import('./attempt.js').Copy} [copy] the attempt does not know of the grant yet
+ * @property {Connection} [connection] the one that the grant came on, still open
+ * @property {number} acknowledged the number of replicas that acknowledged the grant; 0 if they are not asked
+ * @property {boolean} [isLate] other connections may still get the same grant
+ * @property {import('./attempt.js').Copy} [copy] the granted copy, if the attempt does not know of the grant yet
  */
 
 /**
+ * Acquires on one connection: takes the steps of the attempt until one ends it.
+ *
  * @param {Request} request
  * @param {Connection} connection
- * @returns {Promise<Grant | null | undefined>} null: refused; undefined: it goes on, on another connection
+ * @returns {Promise<Grant | null | undefined>} null: refused; undefined: the request goes on, on another connection
  */
 async function waitOn(request, connection) {
   const { attempt } = request;
@@ -61,7 +65,7 @@ async function waitOn(request, connection) {
       }
       if (foreign) await refusedBy(foreign, request, copy);
       else request.step = attempt.nil(now, copy, what === 'wait');
-      // A command behind WAIT would not be in the queue before WAIT is over.
+      // A WAIT is unread. The server would not run the next command on this connection before the WAIT ends.
       if (connection.isSpent && request.step.what !== 'refused') return undefined;
     } catch (error) {
       const now = performance.now();
@@ -84,7 +88,7 @@ async function waitOn(request, connection) {
  */
 async function asked(request, connection, block, isRepeat) {
   const { command, terms } = request;
-  // No signal ends the reading: what comes after the end of the request is heard out, so that it can be undone.
+  // No signal ends the reading: a grant that comes after the end of the request must be read to be undone.
   if (terms.replicas === 0 || block.length > 0 || isRepeat) {
     const replies = alive(request, connection, connection.exchange([[...command, ...block]]));
     const answer = await answerOf(replies.then(([reply]) => reply));
@@ -92,11 +96,12 @@ async function asked(request, connection, block, isRepeat) {
     if (terms.replicas === 0 || !granted) return { ...answer, acknowledged: async () => 0 };
     return { ...answer, acknowledged: () => renewedOn(request, connection, granted.token) };
   }
-  // In one round trip: both are sent before a reply is awaited.
+  // Both commands are sent before a reply is awaited, to save a round trip.
   const first = alive(request, connection, connection.exchange([command]));
   const rest = alive(request, connection, connection.exchangeForReplicas([waitFor(request)]));
   rest.catch(() => {});
   const answer = await answerOf(first.then(([reply]) => reply));
+  // After a refusal nobody needs the answer about replicas, but an unread WAIT spends the connection.
   if (!answer.granted) await Promise.race([rest, new Promise((resolve) => timer(() => resolve(undefined), UNNEEDED))]);
   return { ...answer, acknowledged: async () => Number((await rest)[0]) };
 }
@@ -119,7 +124,7 @@ async function answerOf(reply) {
 /**
  * Pauses before the next command: a program without dlock has the lock, and there is no queue.
  *
- * @param {unknown} foreign the answer that says so
+ * @param {unknown} foreign the error that says so
  * @param {Request} request
  * @param {import('./attempt.js').Copy} copy
  */
@@ -134,9 +139,9 @@ async function refusedBy(foreign, request, copy) {
 }
 
 /**
- * Asks how many replicas acknowledge a grant, behind a renewal. WAIT waits only for writes of its own connection: a
- * renewal is one. A grant to a copy on another connection is none, nor, for Redis before 7.0.12, is a grant after a
- * wait.
+ * Renews a grant, then asks how many replicas acknowledge it. WAIT waits only for writes of its own connection. The
+ * renewal is one; a grant to a copy on another connection is not, and neither is, on Redis before 7.0.12, a grant after
+ * a wait.
  *
  * @param {Request} request
  * @param {Connection} connection
@@ -154,8 +159,8 @@ async function renewedOn(request, connection, token) {
 }
 
 /**
- * Waits without a place in the queue, since a connection of the package's own would have another user or database than
- * the client: the client itself asks again and again.
+ * Waits without a place in the queue: the program's client asks again and again. Needed if a connection of the
+ * package's own would have another user or database than that client.
  *
  * @param {Request} request
  * @returns {Promise<Grant | null>} null: not granted in time
@@ -177,7 +182,7 @@ async function askAgain(request) {
 }
 
 /**
- * The token, and with SLOT the number.
+ * Reads the token, and with SLOT the number. null: not granted.
  *
  * @param {unknown} reply to an acquiring command
  * @returns {{ token: number, slot: number | undefined } | null}
@@ -190,7 +195,8 @@ function grantedBy(reply) {
 }
 
 /**
- * The replies. Rejects with `Silent` if the server is no longer there.
+ * Returns the replies. While they are awaited, asks from time to time whether the server is still there, and
+ * rejects with `Silent` if it is not.
  *
  * @param {Request} request
  * @param {Connection} connection
@@ -212,7 +218,8 @@ async function alive(request, connection, replies) {
 }
 
 /**
- * Whether the server at the other end of a connection answers.
+ * Returns whether a connection still leads to the server of the program's client, and whether that server answers the
+ * client. An error is an answer.
  *
  * @param {Request} request
  * @param {Connection} connection
@@ -225,6 +232,8 @@ async function isThere({ client, target, bound }, connection) {
 }
 
 /**
+ * Returns the WAIT for the replicas of a request.
+ *
  * @param {{ terms: { replicas: number, replicasTimeout: number }, bound?: import('./time.js').Bound }} request
  */
 function waitFor({ terms: { replicas, replicasTimeout }, bound }) {

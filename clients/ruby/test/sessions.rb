@@ -3,7 +3,8 @@
 require "minitest/autorun"
 require_relative "server"
 
-# The parts of a named session that decide. No server, no clock, no socket.
+# Life decides for a named session, Kept for a hold of it. They need no server, clock or socket. Times are ms, and a
+# session is certain until 2 ms before its timeout ends.
 class LivesTest < Minitest::Test
   def life(now = 0, timeout: 900) = Dlock::Life.new(now, timeout)
 
@@ -47,7 +48,7 @@ class LivesTest < Minitest::Test
     assert_equal :lost, life.passes(898)
   end
 
-  def test_a_server_that_does_not_know_it_opens_it_again
+  def test_a_session_that_the_server_does_not_know_is_opened_again
     life = opened
     life.sends(300)
     life.unknown(310)
@@ -117,12 +118,13 @@ class SessionsTest < Minitest::Test
 
   def end_on_server(session) = redis.call("DLOCK.SESSION", session.id, "CLOSE")
 
-  def test_its_locks_need_no_renewals_and_end_with_it
+  def test_the_locks_of_a_session_need_no_renewals_and_end_with_it
     losing("DLOCK.RENEW") do |url, renewals|
       session = (@locks = Dlock.new(url)).session(timeout: 2)
       refute_predicate session, :open?
       holds = Array.new(30) { |number| lock(session, "#{key}:#{number}", lease: 0.3) }
       assert_predicate session, :open?
+      # Longer than the timeout: only heartbeats keep the holds.
       sleep 2.1
       assert holds.all?(&:held?)
       assert_empty renewals
@@ -135,7 +137,7 @@ class SessionsTest < Minitest::Test
     30.times { |number| assert_empty info("#{key}:#{number}") }
   end
 
-  def test_a_block_closes_it
+  def test_the_end_of_its_block_closes_a_session
     hold = session { |session| lock(session) }
     assert_empty info
     assert hold.wait_lost(10)
@@ -169,6 +171,7 @@ class SessionsTest < Minitest::Test
     session do |session|
       held = lock(session)
       other = Dlock.new(URL).lock("#{key}:other", lease: 600)
+      # The session waits for this lock when it ends on the server.
       waiting = Thread.new { lock(session, "#{key}:other") { |hold| hold.check! && :done } }
       waiters 1, "#{key}:other"
       end_on_server(session)
@@ -218,7 +221,7 @@ class SessionsTest < Minitest::Test
     end
   end
 
-  def test_without_heartbeats_it_is_lost
+  def test_a_session_without_heartbeats_is_lost
     told = Thread::Queue.new
     session = session(timeout: 3, manual: true, on_loss: ->(lost) { told << lost })
     hold = lock(session)
@@ -237,6 +240,7 @@ class SessionsTest < Minitest::Test
     session do |session|
       hold = lock(session, lease: 0.5, max_hold: 2)
       assert_includes 0.6..2, hold.remaining
+      # Granted when the cap has ended the hold on the server.
       locks.lock(key) { refute hold.held? }
       assert hold.wait_lost(10)
     end
@@ -246,6 +250,7 @@ class SessionsTest < Minitest::Test
     redis.config(:set, "dlock.max-hold", 1500)
     session(timeout: 0.45) do |session|
       hold = lock(session, lease: 1)
+      # Granted when the cap has ended the hold on the server.
       locks.lock(key, lease: 1) { refute hold.held? }
       assert hold.wait_lost(10)
     end
@@ -264,6 +269,7 @@ class SessionsTest < Minitest::Test
 
   def test_a_longer_and_a_shorter_lease
     session do |session|
+      # The lease stays at least three timeouts, 9 s, and the hold is certain for one timeout at most.
       hold = lock(session)
       assert_operator hold.extend(0.3).remaining, :>, 1
       assert_operator redis.pttl(key), :>, 8000
@@ -287,7 +293,7 @@ class SessionsTest < Minitest::Test
     free
   end
 
-  def test_a_fork_has_no_part_in_it
+  def test_a_fork_has_no_part_in_the_session
     session do |session|
       hold = lock(session)
       read, write = IO.pipe
@@ -350,7 +356,7 @@ class SeveralTest < Minitest::Test
     end
   end
 
-  def test_they_are_renewed_and_lost_together
+  def test_several_locks_are_renewed_and_lost_together
     lost = nil
     assert_raises(Dlock::Lost) do
       locks.lock_all(names(:a, :b), lease: 2) do |hold|
@@ -364,7 +370,7 @@ class SeveralTest < Minitest::Test
     assert_empty info(names(:a).first)
   end
 
-  def test_the_order_does_not_matter_and_nothing_stays
+  def test_the_order_of_the_names_does_not_matter_and_an_ended_wait_leaves_nothing
     turns = 0
     [%i[a b], %i[b a]].map do |order|
       Thread.new { 20.times { locks.lock_all(names(*order)) { turns += 1 } } }
@@ -377,7 +383,7 @@ class SeveralTest < Minitest::Test
     free names(:b).first
   end
 
-  def test_lost_answers
+  def test_lost_answers_about_several_locks_are_asked_for_again
     %w[DLOCK.MACQUIRE DLOCK.RELEASE].each do |word|
       losing(word) { |url,| Dlock.new(url).lock_all(names(:a, :b), lease: 600, &:check!) }
       names(:a, :b).each { |name| free name }
@@ -390,6 +396,7 @@ class SeveralTest < Minitest::Test
     waiters 1, names(:b).first
     sleep 1.5
     held.release
+    # Counted from the request, 2.5 s of the lease would be left: a renewal has confirmed the grant.
     assert_operator waiting.value, :>, 2.6
   end
 

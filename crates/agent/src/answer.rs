@@ -1,19 +1,19 @@
-//! The answer to a client's request.
+//! What the agent does about a client's request.
 
 use crate::resp::Reply;
 
 /// The answer to a request.
 pub(crate) enum Answer {
     Reply(Reply),
-    /// The reply is the last one.
+    /// A reply after which the connection is closed.
     Last(Reply),
-    /// No reply: the connection is closed.
+    /// No reply: the connection is closed at once.
     Close,
 }
 
-/// Whether the agent answers a request by itself.
+/// What the agent can say to a request without a server.
 pub(crate) enum Greeted {
     Answer(Answer),
-    /// The servers have to be asked.
+    /// Nothing: the servers have to be asked.
     ForServers,
 }

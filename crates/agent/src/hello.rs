@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::resp::Protocol;
 
-/// The commands of a client that has not logged in.
+/// The commands that a client may send before it has logged in.
 pub(crate) const BEFORE_LOGIN: [&str; 4] = ["AUTH", "HELLO", "QUIT", "RESET"];
 /// How long a client has to log in, however often it tries.
 pub(crate) const LOGIN: Duration = Duration::from_secs(10);
-/// How long the answer to a wrong password takes: a client that guesses has to wait.
+/// The delay of the answer to a wrong password, so that a client that guesses has to wait.
 pub(crate) const GUESS: Duration = Duration::from_millis(200);
 
 /// The words of `HELLO`.
@@ -20,7 +20,7 @@ pub(crate) struct Hello<'a> {
 }
 
 impl<'a> Hello<'a> {
-    /// The error for a client that has to log in first.
+    /// The error for a `HELLO` without `AUTH` from a client that has to log in first. The text is that of Redis.
     pub const NO_LOGIN: &'static str = "NOAUTH HELLO must be called with the client already authenticated, otherwise \
         the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP \
         protocol version at the same time";
@@ -49,7 +49,8 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// Returns the name that a client gives itself, or the text of the error.
+/// Returns the name that a client gives itself (at most 256 bytes, printable, without spaces), or the text of the
+/// error.
 pub(crate) fn client_name(name: &[u8]) -> Result<String, &'static str> {
     match String::from_utf8(name.to_vec()) {
         Ok(name) if name.len() <= 256 && name.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(name),
@@ -57,7 +58,7 @@ pub(crate) fn client_name(name: &[u8]) -> Result<String, &'static str> {
     }
 }
 
-/// Returns the word that a client sent, for the text of an error.
+/// Returns a word of a client for the text of an error: cut after 32 characters, then escaped.
 pub(crate) fn shown(word: &str) -> String {
     word.chars().take(32).collect::<String>().escape_default().to_string()
 }

@@ -1,14 +1,14 @@
-//! The history: every command with the times when it was sent and when its reply came, as its client saw it.
+//! The history of a worker: every command, when it was sent and when its reply came, as the worker saw it.
 //!
-//! A worker appends a line for each event to a file of its own, before it sends and after it has received; so what a
-//! killed worker did is there up to its death.
+//! A worker appends a line for each event to a file of its own: before it sends a command, and after it has received a
+//! reply. The file of a killed worker therefore has everything that it sent. Times are µs of the monotonic clock.
 //!
 //! ```text
-//! I time connection command…      sent, or about to be
+//! I time connection command…      the command is about to be sent on this connection
 //! O time reply                    the reply to the last command
-//! V time                          the client is cut off: nothing leaves it any more
+//! V time                          the last connection was cut off: the server does not learn of its end
 //! D time                          the connection is given up, or was found closed
-//! C time key token value          the counter took this value under this token
+//! C time key token value          the counter of the key (`counters`) took this value under this token
 //! ```
 
 use std::fs::File;
@@ -27,12 +27,12 @@ use crate::time::{Micros, now};
 pub struct Life {
     pub worker: String,
     pub calls: Vec<Call>,
-    /// When a connection ended.
+    /// When connections were given up, or found closed.
     pub drops: Vec<Micros>,
     pub writes: Vec<Increment>,
-    /// How often it was cut off.
+    /// How many connections were cut off.
     pub cut_off: usize,
-    /// When it was killed, if it was.
+    /// When the worker was killed, if it was. Not in the file.
     pub killed: Option<Micros>,
 }
 
@@ -40,7 +40,7 @@ pub struct Life {
 #[derive(Clone, Debug)]
 pub struct Call {
     pub sent: Micros,
-    /// The number of the connection.
+    /// The number of the connection, among those of the worker.
     pub connection: u64,
     pub command: String,
     /// `None`: no reply came.
@@ -69,7 +69,7 @@ impl Reply {
         }
     }
 
-    /// Returns whether it is an error with this code.
+    /// Returns whether the reply is an error with this code.
     pub fn is_error(&self, code: &str) -> bool {
         matches!(self, Reply::Error(text) if text.split(' ').next() == Some(code))
     }
@@ -83,7 +83,7 @@ pub struct Increment {
     pub value: u64,
 }
 
-/// Appends to a history.
+/// Appends to the file of a history.
 pub struct Recorder(File);
 
 impl Recorder {
@@ -101,6 +101,7 @@ impl Recorder {
             Reply::Int(number) => format!("int {number}"),
             Reply::Text(text) => format!("text {text}"),
             Reply::Error(text) => format!("error {text}"),
+            // The items are not recorded.
             Reply::List(_) => "list".to_owned(),
         };
         self.line(&format!("O {} {text}\n", now()))
@@ -125,7 +126,7 @@ impl Recorder {
 }
 
 impl Life {
-    /// Reads what [`Recorder`] wrote.
+    /// Reads what a [`Recorder`] wrote. A last line that was cut short is left out.
     pub fn read(worker: &str, path: &Path) -> failure::Result<Life> {
         let text = match std::fs::read_to_string(path) {
             // The worker was killed before it had begun.
@@ -167,7 +168,7 @@ impl Life {
         Some(())
     }
 
-    /// The command that it still waited for at its end.
+    /// Returns the last command, if it has no reply.
     pub fn pending(&self) -> Option<&Call> {
         self.calls.last().filter(|call| call.reply.is_none())
     }

@@ -13,14 +13,18 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** The worker of {@code make rivals} for Java: Redisson's lock and its fair one, and ours. run.py says what it is asked. */
+/**
+ * The worker of {@code make rivals} for Java: Redisson's lock, its fair lock and ours. run.py describes the arguments.
+ */
 final class Worker {
     private static final Duration LEASE = Duration.ofSeconds(10);
     private static final String NAME = "rivals";
+    /** The time between the starts of two waiters, in ms. */
     private static final long GAP = 40;
+    /** The time for which a waiter holds the lock, in ms. */
     private static final long WORK = 5;
 
-    /** Acquires, and returns what releases. */
+    /** An acquisition of the lock. Returns the release. */
     private interface Acquire {
         Runnable acquire() throws InterruptedException;
     }
@@ -31,6 +35,7 @@ final class Worker {
         String url = "redis://127.0.0.1:" + words[1];
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         if (words[0].equals("line")) {
+            // The first client holds the lock, the others wait for it.
             List<Acquire> all = new ArrayList<>();
             for (int i = 0; i <= Integer.parseInt(words[3]); i++) {
                 all.add(of(words[2], url));
@@ -50,7 +55,7 @@ final class Worker {
             System.out.println("has it");
             lines.readLine();
         }
-        // Clients have threads of their own.
+        // The threads of the clients would keep the process alive.
         Runtime.getRuntime().halt(0);
     }
 
@@ -72,7 +77,7 @@ final class Worker {
         };
     }
 
-    /** Returns a client with few threads and connections: many of them are in one process. */
+    /** Returns a client with few threads and connections, because one process has many clients. */
     private static RedissonClient redisson(String url) {
         Config config = new Config();
         config.setLockWatchdogTimeout(LEASE.toMillis()).setThreads(2).setNettyThreads(2);
@@ -84,7 +89,11 @@ final class Worker {
         return Redisson.create(config);
     }
 
-    /** The clients join the queue while the first one holds. Each has its turn then. */
+    /**
+     * Plays a round: the other clients join the queue while the first one holds the lock, and then get it in turn.
+     * Returns JSON with times in ns: that of the first release, and of each other client those of its request, its
+     * grant and its release.
+     */
     private static String play(Acquire first, List<Acquire> others) throws InterruptedException {
         Runnable release = first.acquire();
         long[][] seen = new long[others.size()][3];

@@ -4,24 +4,24 @@ mod list;
 
 pub use list::*;
 
-/// How a command is registered and documented. Texts are ASCII.
+/// The registration and the documentation of a command. All texts are ASCII.
 #[derive(Debug)]
 pub struct Spec {
-    /// In upper case, as in the docs.
+    /// The name in upper case, as in the docs.
     pub name: &'static str,
     /// The server's command flags.
     pub flags: &'static str,
     /// The ACL categories, where the server lets modules choose them.
     pub categories: &'static str,
-    /// The position and the use of its keys.
+    /// The position and the use of the keys.
     pub keys: Keys,
     /// The number of arguments as in `COMMAND INFO`: negative if there may be more.
     pub arity: i32,
-    /// A line of text.
+    /// What the command does, in one line.
     pub summary: &'static str,
-    /// As in `COMMAND DOCS`.
+    /// The time complexity, as in `COMMAND DOCS`.
     pub complexity: &'static str,
-    /// The arguments after the key.
+    /// The arguments after the keys.
     pub arguments: &'static [Argument],
 }
 
@@ -50,23 +50,23 @@ pub enum KeyUse {
 /// An argument in the docs of a command.
 #[derive(Debug)]
 pub enum Argument {
-    /// A string, with the name of the value.
+    /// The name of a string without a word.
     Text(&'static str),
     /// An optional word, without a value.
     Word(&'static str),
-    /// An optional word and the integer that follows it, with the name of the value.
+    /// An optional word and the name of the integer that follows the word.
     Number(&'static str, &'static str),
-    /// An integer without a word, with its name.
+    /// The name of an integer without a word.
     BareNumber(&'static str),
-    /// An optional integer without a word, with its name.
+    /// The name of an optional integer without a word.
     MayBeNumber(&'static str),
-    /// An optional word and the string that follows it, with the name of the value.
+    /// An optional word and the name of the string that follows the word.
     NamedText(&'static str, &'static str),
-    /// At most one of these, under one name.
+    /// A name, and arguments of which at most one is given.
     OneOf(&'static str, &'static [Argument]),
-    /// Exactly one of these, under one name.
+    /// A name, and arguments of which exactly one is given.
     Choice(&'static str, &'static [Argument]),
-    /// An optional group of these, under one name. In the group, the first is required.
+    /// A name, and arguments that are left out together. If they are given, the first is required.
     Group(&'static str, &'static [Argument]),
     /// A required part of a group, other than the first.
     Required(&'static Argument),
@@ -93,7 +93,7 @@ impl Spec {
         words
     }
 
-    /// Returns the option that a word names, in any case, and whether a value follows it.
+    /// Returns the option that a word names, whatever its case, and whether a value follows the word.
     pub fn option(&self, word: &[u8]) -> Option<(&'static str, bool)> {
         self.arguments.iter().find_map(|argument| argument.option(word))
     }
@@ -161,7 +161,7 @@ impl Argument {
     }
 }
 
-/// Returns the command for clients that has this name, given in upper case.
+/// Returns the command of this name, which is in upper case. The internal command `DLOCK.APPLY` is not found.
 pub fn find(name: &str) -> Option<&'static Spec> {
     COMMANDS.iter().find(|spec| spec.name == name).copied()
 }

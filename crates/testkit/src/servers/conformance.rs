@@ -1,5 +1,5 @@
 //! A harness for programs that run the conformance suite of all clients (`tests/conformance`). The program starts the
-//! suite with itself as the adapter.
+//! suite, which starts the same program again as the adapter: the part that drives the client.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -10,10 +10,10 @@ use std::thread;
 use super::skip::skipped;
 use super::stopwatch::Stopwatch;
 
-/// The number of scenarios that are played at the same time.
+/// The number of scenarios that are played at the same time: a few, because they mostly wait.
 const AT_A_TIME: usize = 3;
 
-/// The suite, and the Python that runs it.
+/// The suite, and the program of Python that runs it.
 pub struct Suite {
     python: String,
     root: &'static str,
@@ -53,8 +53,7 @@ impl Suite {
         format!("{}/tests/conformance/scenarios", self.root)
     }
 
-    /// Plays scenarios, each in a process of its own with servers of its own, and a few at the same time, because they
-    /// mostly wait. Returns the scenarios that failed.
+    /// Plays scenarios, each in a process of its own with servers of its own. Returns the scenarios that failed.
     pub fn failed<'a>(&self, scenarios: &[&'a str], title: &str) -> Vec<&'a str> {
         let left = Mutex::new(scenarios.iter().copied());
         let next = || left.lock().expect("no panic").next();
@@ -65,8 +64,8 @@ impl Suite {
         })
     }
 
-    /// Plays a scenario, on `dlock serve` if `DLOCK_THROUGH` is `serve`. Returns whether it passed. A scenario that failed
-    /// while the machine was late is repeated, at most twice.
+    /// Plays a scenario, on `dlock serve` if `DLOCK_THROUGH` is `serve`. Returns whether it passed. A scenario that
+    /// failed while the machine was late (see [`Stopwatch`]) is repeated, at most twice.
     fn passes(&self, scenario: &str, title: &str) -> bool {
         let options = ["--only", scenario, "--title", title];
         for _ in 0..2 {

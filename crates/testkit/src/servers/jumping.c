@@ -1,6 +1,8 @@
-/* A library that is preloaded into a server, to make its clock jump. Adds the number in the file $CHAOS_CLOCK (8 bytes,
- * signed µs) to the unix time. Monotonic clocks stay unchanged. The library neither allocates nor locks, because jemalloc
- * asks for the time while it starts. (With the jemalloc of Debian's servers, libfaketime hangs for that reason.) */
+/* A library that is preloaded into a server, to make its clock jump. It adds the number in the file $CHAOS_CLOCK
+ * (8 bytes, signed µs) to the Unix time. Monotonic clocks stay unchanged. The library neither allocates nor locks,
+ * because jemalloc asks for the time while it starts. (With the jemalloc of Debian's servers, libfaketime hangs for
+ * that reason.)
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -12,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* The number in the file, which the test changes at any time. Null: there is no file, and the clock does not jump. */
 static const volatile int64_t *offset;
 
 __attribute__((constructor)) static void map_offset(void) {
@@ -52,7 +55,7 @@ time_t time(time_t *result) {
     return now.tv_sec;
 }
 
-/* Removes RTLD_DEEPBIND, with which Valkey loads modules. They would use the clock of libc otherwise. */
+/* Removes the flag RTLD_DEEPBIND, with which Valkey loads modules: with the flag, a module uses the clock of libc. */
 void *dlopen(const char *file, int mode) {
     void *(*next)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
     return next(file, mode & ~RTLD_DEEPBIND);

@@ -1,4 +1,4 @@
-//! Real servers, a client that shows replies exactly, and waits for conditions.
+//! Real servers, a client that shows replies exactly, and functions that wait for conditions.
 //!
 //! `DLOCK_SERVER` is the server's program (default: `redis-server` on the path), `DLOCK_MODULE` the module (default:
 //! `target/release/libdlock.so`), and `DLOCK_MODULE_HOOKS` its debug build with the hooks for tests (default:

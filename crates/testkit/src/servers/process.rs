@@ -1,4 +1,4 @@
-//! The module, the server's program, its process and its port.
+//! The paths of the module and the server's program, and the processes and ports of servers.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -33,11 +33,13 @@ pub fn server_program() -> PathBuf {
     named.map_or_else(|| PathBuf::from("redis-server"), PathBuf::from)
 }
 
+/// Returns the command that starts the server's program with the `redis.conf` in `home`.
 pub fn server_command(home: &Path) -> Command {
     command_of(&server_program(), &[], home)
 }
 
-/// Returns the command that starts this program as a server, by the command `wrapper` unless that is empty.
+/// Returns the command that starts `binary` as a server with the `redis.conf` in `home`. The command `wrapper` starts
+/// it, unless that is empty. The server's standard error goes to the file `stderr` in `home`.
 pub fn command_of(binary: &Path, wrapper: &[OsString], home: &Path) -> Command {
     let mut words = wrapper.iter().map(OsString::as_os_str).chain([binary.as_os_str()]);
     let mut command = Command::new(words.next().unwrap_or_default());
@@ -48,8 +50,8 @@ pub fn command_of(binary: &Path, wrapper: &[OsString], home: &Path) -> Command {
     command.arg(home.join("redis.conf")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     die_with_the_tests(&mut command);
     hear_all_signals(&mut command);
-    // The process ignores the signal for a file over its limit. The write then fails, as on a full disk, and the process
-    // continues.
+    // The process ignores the signal for a file over its limit (`limit_files`). The write then fails, as on a full
+    // disk, and the process continues.
     // SAFETY: `signal` is async-signal-safe.
     unsafe {
         command.pre_exec(|| match libc::signal(libc::SIGXFSZ, libc::SIG_IGN) {
@@ -67,7 +69,8 @@ pub fn sentinel_command(home: &Path) -> Command {
     command
 }
 
-/// Lets the kernel kill the process when the test process ends.
+/// Lets the kernel kill the process when the thread that starts it ends; at the latest, when the test process does. Use
+/// [`spawn`], whose thread does not end.
 pub fn die_with_the_tests(command: &mut Command) {
     // SAFETY: `prctl` is async-signal-safe and touches nothing of the parent.
     unsafe {
@@ -78,8 +81,9 @@ pub fn die_with_the_tests(command: &mut Command) {
     }
 }
 
-/// Lets the process start without ignored signals. A shell that starts the tests in the background makes them ignore
-/// `INT` and `QUIT`. The process would inherit that, and no shell that it starts could trap these signals.
+/// Lets the process start with the default actions of `INT`, `QUIT`, `HUP`, `TERM` and `TSTP`. A shell that starts the
+/// tests in the background makes them ignore `INT` and `QUIT`. The process would inherit that, and no shell that it
+/// starts could trap these signals.
 pub fn hear_all_signals(command: &mut Command) {
     let hear = || {
         for number in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM, libc::SIGTSTP] {
@@ -135,7 +139,7 @@ pub fn inherit_children(command: &mut Command, how: Children) {
     }
 }
 
-/// Makes the process the new parent of orphans among its descendants, like the first process of a container.
+/// Makes the process the new parent of orphans among its descendants, like the first process of a container (PID 1).
 pub fn adopt_orphans(command: &mut Command) {
     // SAFETY: `prctl` is async-signal-safe and touches nothing of the parent.
     unsafe {
@@ -163,8 +167,9 @@ pub fn limit_files(child: &Child, bytes: u64) {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Starts a process from a thread that lives as long as the test process. A death signal is tied to the parent's
-/// *thread*, and the thread of a test ends before a server that several tests share.
+/// Starts a process from a thread that lives as long as the test process. The death signal of [`die_with_the_tests`]
+/// comes at the end of the *thread* that started the process, and the thread of a test ends before a server that
+/// several tests share.
 pub fn spawn(mut command: Command) -> Child {
     type Order = (Command, mpsc::Sender<std::io::Result<Child>>);
     static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
@@ -184,7 +189,7 @@ pub fn spawn(mut command: Command) -> Child {
     child.unwrap_or_else(|e| panic!("cannot start {}: {e} (set DLOCK_SERVER)", program.display()))
 }
 
-/// Builds a shared library from C source in `dir`, with the C compiler that also links Rust programs.
+/// Builds a shared library from C source in `dir`, with the compiler `CC`, or `cc`, which also links Rust programs.
 ///
 /// # Errors
 /// A file cannot be written, or the compiler is missing or fails.
@@ -204,7 +209,7 @@ pub fn shared_library(dir: &Path, name: &str, code: &str) -> std::io::Result<Pat
 /// No test suite takes the same port while this process holds its UDP socket, even while the server is down.
 /// CONTRIBUTING.md has the rule.
 pub fn free_port() -> u16 {
-    // Processes with adjacent ids start far apart.
+    // The search of processes with adjacent ids starts far apart (97 ports).
     static NEXT: LazyLock<AtomicU16> =
         LazyLock::new(|| AtomicU16::new((std::process::id() % 10_000 * 97 % 10_000) as u16));
     static HELD: Mutex<VecDeque<UdpSocket>> = Mutex::new(VecDeque::new());

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::process::{die_with_the_tests, hear_all_signals, signal, spawn};
 use crate::wait::soon;
 
-/// A process of `dlock serve`. Killed when the value is dropped.
+/// A process of `dlock serve`. The process is killed when this value is dropped.
 pub struct Serve {
     program: PathBuf,
     options: Vec<String>,
@@ -25,7 +25,8 @@ impl Serve {
         Self::at(program, options, 0)
     }
 
-    /// Starts the program on this port. A test that starts it again needs a port that no other program takes meanwhile.
+    /// Starts the program on this port. For a test that starts it again, because no other program may take the port
+    /// meanwhile: see [`free_port`](crate::process::free_port).
     #[track_caller]
     pub fn at(program: &Path, options: &[&str], port: u16) -> Self {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();
@@ -46,6 +47,7 @@ impl Serve {
         Client::connect(self.port).expect("dlock serve")
     }
 
+    /// Returns what the process has written to its standard error so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -87,6 +89,7 @@ impl Drop for Serve {
     }
 }
 
+/// Starts `dlock serve`. Returns the process, its port, and its log, which a thread reads.
 #[track_caller]
 fn boot(program: &Path, options: &[String], port: u16) -> (Child, u16, Arc<Mutex<String>>) {
     let mut command = Command::new(program);

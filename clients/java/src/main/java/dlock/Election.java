@@ -5,10 +5,11 @@ import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
 /**
- * Leader election: of all programs that take part in an election of a name, one at a time is the leader. A leader that
- * hangs may overlap with the next one: pass {@link Hold#fencingToken} to whatever the leader writes to.
+ * Leader election: of all programs that take part in the election of one name, one at a time is the leader. A leader
+ * that hangs may overlap with the next one: pass {@link Hold#fencingToken} to whatever the leader writes to.
  */
 public final class Election implements AutoCloseable {
+    /** The pause before the lock is requested again after a failure. */
     private static final long PAUSE_MILLIS = 1000;
 
     private final DLockClient client;
@@ -17,13 +18,15 @@ public final class Election implements AutoCloseable {
     private final Consumer<? super Hold> started;
     private final Consumer<? super Hold> stopped;
 
-    // Guarded by this.
+    // Guarded by this, except telling.
     private boolean closed;
+    /** The last request for the lock. */
     private CompletableFuture<Hold> campaign;
+    /** The hold of the leader that this program is, or {@code null}. */
     private Hold term;
-    /** Completes when the listeners of the last term have returned. */
+    /** Completes when every listener that was called, or is to be called, has returned. */
     private CompletableFuture<Void> told = CompletableFuture.completedFuture(null);
-    /** The thread in which a listener runs. */
+    /** The thread in which a listener runs now, or {@code null}. */
     private volatile Thread telling;
 
     Election(
@@ -50,14 +53,15 @@ public final class Election implements AutoCloseable {
         return term != null && term.isHeld();
     }
 
-    /** Asks the server for the present leader. */
+    /** Asks the server for the present leader; empty if there is none. */
     public Optional<Holder> leader() {
         return client.holder(lock.names().get(0));
     }
 
     /**
-     * Ends the term, and releases the lock after the listener for that has returned. Called by a listener, returns at
-     * once: the rest follows when the listener has returned.
+     * Ends the election. If this program is the leader, tells the listener for the end of a term, and releases the lock
+     * after that listener has returned. A listener may call this method, too: then the method returns at once, and the
+     * rest follows when that listener has returned.
      */
     @Override
     public void close() {
@@ -67,7 +71,10 @@ public final class Election implements AutoCloseable {
         }
     }
 
-    /** Does what {@link #close} does, but does not wait. The result completes when the lock is released. */
+    /**
+     * Does what {@link #close} does, but does not wait. The result completes when the lock is released; at once if the
+     * election was closed before.
+     */
     CompletableFuture<Void> end() {
         CompletableFuture<Hold> left;
         Hold ended;
@@ -87,6 +94,7 @@ public final class Election implements AutoCloseable {
                 : tell(stopped, ended).thenCompose(done -> ended.releaseAsync()).handle((ok, failed) -> null);
     }
 
+    /** Requests the lock, and again after a failure. */
     private void campaign() {
         CompletableFuture<Hold> next;
         synchronized (this) {
@@ -104,6 +112,7 @@ public final class Election implements AutoCloseable {
         });
     }
 
+    /** Begins a term. When its hold is lost, ends the term and requests the lock again. */
     private void lead(Hold hold) {
         if (!begins(hold)) {
             hold.releaseAsync();
@@ -120,7 +129,7 @@ public final class Election implements AutoCloseable {
         });
     }
 
-    /** Begins a term, unless the election is closed: then returns false, and the caller releases the lock. */
+    /** Begins a term and returns true. If the election is closed, returns false, and the caller releases the lock. */
     private synchronized boolean begins(Hold hold) {
         if (closed) {
             return false;
@@ -130,7 +139,7 @@ public final class Election implements AutoCloseable {
         return true;
     }
 
-    /** Calls a listener after the one before has returned. */
+    /** Calls a listener after the one before has returned. The result completes when this one has returned. */
     private synchronized CompletableFuture<Void> tell(Consumer<? super Hold> listener, Hold hold) {
         CompletableFuture<Void> done = new CompletableFuture<>();
         told = told.thenCompose(before -> {

@@ -5,13 +5,18 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
-/** Tells the listeners of a client about one hold: nothing until the program has it, then its begin and its end, once. */
+/**
+ * Tells the listeners of a client about one hold: of the begin when the program gets the hold, then of the end, once.
+ * An end before the begin is kept until the begin is reported.
+ */
 final class HoldReport {
     private final Core core;
     private final List<String> names;
+    /** When the grant arrived. The times that listeners get count from then. */
     private final long since = System.nanoTime();
 
     // Guarded by this.
+    /** Whether the begin was reported. */
     private boolean isHeld;
     /** The report of the end; {@code null} while the hold has not ended. */
     private Consumer<LockListener> end;
@@ -21,8 +26,9 @@ final class HoldReport {
         this.names = names;
     }
 
-    /** The program has the hold, which may be over already. */
+    /** Reports the begin. If the hold is over already, reports the end as well. */
     void held() {
+        // Reported before isHeld is set, so that no other thread reports the end first.
         core.report(listener -> listener.held(names));
         Consumer<LockListener> over;
         synchronized (this) {
@@ -43,8 +49,8 @@ final class HoldReport {
     }
 
     /**
-     * A release was sent. {@code released}: its answer, which says whether the hold lasted until then. Returns the same
-     * answer, after the listeners are told.
+     * Reports the end when a release is answered. {@code released}: the answer, which says whether the hold lasted
+     * until then; a failure counts as yes. The result is the same answer, and completes after the listeners are told.
      */
     CompletableFuture<Boolean> releasing(CompletableFuture<Boolean> released) {
         Duration held = age();
@@ -55,6 +61,7 @@ final class HoldReport {
         return Duration.ofNanos(System.nanoTime() - since);
     }
 
+    /** Reports the end, unless the begin is not reported yet. Does nothing after the first call. */
     private void ends(boolean isLost, Duration held) {
         synchronized (this) {
             if (end != null) {

@@ -4,23 +4,28 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
-/** Keeps a hold alive until its release or loss: does what its {@link Heartbeat} says is due, and tells it the answers. */
+/**
+ * Keeps a hold alive until its release or loss: sends the commands that its {@link Heartbeat} says are due, and passes
+ * the answers to it.
+ */
 final class Keeping {
-    /** The reply to a renewal that a cap has cut: it lasts for less than was asked. */
+    /** The reply to a renewal that a cap has cut: the hold lasts for less than was asked. */
     static final long CUT = 0;
 
     private final Hold hold;
     private final Core core;
     private final Request request;
     private final HoldCommands commands;
-    /** The connection that the hold is bound to now, or {@code null}. */
+    /** Supplies the connection that the hold is bound to now, or {@code null}. */
     private final Supplier<DedicatedConnection> connection;
-    /** The named session, and what it knows of the hold; else {@code null}. */
+    /** The named session that keeps the hold, or {@code null}. */
     private final Session session;
+    /** What the named session knows of the hold; {@code null} without one. */
     private final Bound bound;
 
-    // Guarded by this. No method of the hold that takes a lock is called with the monitor.
-    /** Until when the hold is certain and when it is renewed; {@code null}: a named session keeps it. */
+    // Guarded by this. The hold calls methods of this class while it holds its own monitor. Therefore no method of the
+    // hold that needs that monitor is called while this one is held.
+    /** Until when the hold is certain, and when it is renewed; {@code null}: a named session keeps the hold. */
     private final Heartbeat beat;
     /** The lease that the next renewal asks for. */
     private long leaseNanos;
@@ -32,8 +37,8 @@ final class Keeping {
     private Timer.Task timer;
 
     /**
-     * {@code validity}: until when the hold is certain; {@code null}: a named session keeps it. {@code since}: when the
-     * command was sent from which the lease counts.
+     * {@code validity}: until when the hold is certain; {@code null}: a named session keeps the hold. {@code since}:
+     * when the command was sent that gave the hold its lease.
      */
     Keeping(Hold hold, HoldCommands commands, Bound bound, Validity validity, long since,
             Supplier<DedicatedConnection> connection) {
@@ -69,15 +74,15 @@ final class Keeping {
         stop();
     }
 
-    /** The hold has this lease from now on. */
+    /** Sets the lease that the next renewals ask for. */
     synchronized void wants(long millis) {
         leaseNanos = TimeUnit.MILLISECONDS.toNanos(millis);
         schedule();
     }
 
     /**
-     * Notes that the hold was entered again with this lease. Returns false if the server has to be asked how long the
-     * hold lasts: nobody renews it, and a cap may have cut it.
+     * Notes that the hold was entered again with a lease of {@code nanos}, by a command sent at {@code sent}. Returns
+     * false if nobody renews the hold and a cap may have cut the lease: the server has to be asked how long it lasts.
      */
     synchronized boolean raised(long sent, long nanos) {
         if (isOver || session != null) {
@@ -95,6 +100,7 @@ final class Keeping {
         stop();
         if (!isOver) {
             long left = until() - System.nanoTime();
+            // A named session renews the hold. The tick then only sees whether the hold's thread has ended.
             long due = session != null ? leaseNanos / 3
                     : beat.next() == Heartbeat.Next.NOTHING ? left
                     : beat.at() - System.nanoTime();
@@ -150,7 +156,10 @@ final class Keeping {
         }
     }
 
-    /** Renews the hold. The server renews a session, so the client only checks that the server and the hold exist. */
+    /**
+     * Renews the hold. The server itself renews the hold of a connection's session, so the client only asks whether it
+     * has the hold. If replicas must acknowledge renewals, the client renews this hold, too.
+     */
     private void keepAlive() {
         long millis;
         boolean isOther;
@@ -175,6 +184,7 @@ final class Keeping {
         });
     }
 
+    /** Asks whether the server has the hold: on the connection that the hold is bound to, or on the shared one. */
     private void look(DedicatedConnection own) {
         long sent;
         synchronized (this) {
@@ -196,6 +206,7 @@ final class Keeping {
         });
     }
 
+    /** Asks how long the hold lasts, because a cap has cut a renewal. */
     private void checkCap() {
         looked(() -> commands.check(core.patience())).whenComplete((left, failed) -> {
             if (failed != null) {
@@ -204,6 +215,7 @@ final class Keeping {
         });
     }
 
+    /** Gives the hold up after a failed renewal, unless the next one may succeed. */
     private void loseUnlessForNow(Throwable reason) {
         boolean isForNow = Unanswered.mayRepeat(reason) || Unanswered.writesNothing(reason)
                 || reason instanceof UnavailableException || reason instanceof TooFewReplicasException;
@@ -221,7 +233,7 @@ final class Keeping {
         return copy(millis, () -> commands.bind(at, millis));
     }
 
-    /** The command that was sent last has no answer. */
+    /** Notes that the last command has no answer. The next one is sent on another connection. */
     private synchronized void cut() {
         if (!isOver) {
             isOnOther = true;
@@ -230,7 +242,10 @@ final class Keeping {
         }
     }
 
-    /** Notes a renewal that is about to be sent. If it is shorter, it may end the hold before its answer is read. */
+    /**
+     * Notes a renewal that is about to be sent. If its lease is shorter, the hold is certain only for that long from
+     * now on, because the server may execute the renewal before its answer is read.
+     */
     private synchronized int sends(long millis) {
         number++;
         if (session == null) {
@@ -240,7 +255,7 @@ final class Keeping {
         return number;
     }
 
-    /** Sends one copy of a renewal, after it is noted. */
+    /** Notes one copy of a renewal, then sends it. */
     CompletableFuture<Long> copy(long millis, Supplier<CompletableFuture<Long>> renewal) {
         int copy = sends(millis);
         return answers(copy, renewal.get());
@@ -250,7 +265,10 @@ final class Keeping {
         return renewal.whenComplete((ok, failed) -> answered(copy, ok, Futures.cause(failed)));
     }
 
-    /** Notes what became of a renewal that was sent once. */
+    /**
+     * Notes the outcome of one copy of a renewal. Of several names, some may be renewed even if the copy fails with an
+     * error of the server; the copy then counts as unanswered.
+     */
     private synchronized void answered(int copy, Long ok, Throwable reason) {
         if (session != null || isOver || reason == null && ok == null) {
             return;
@@ -271,7 +289,9 @@ final class Keeping {
         schedule();
     }
 
-    /** Asks the server how long the hold lasts. Completes with {@code null} if the server has it not: it is lost. */
+    /**
+     * Asks the server how long the hold lasts. Completes with {@code null} if it has no such hold: the hold is lost.
+     */
     CompletableFuture<Long> looked(Supplier<CompletableFuture<Long>> check) {
         int asked;
         synchronized (this) {

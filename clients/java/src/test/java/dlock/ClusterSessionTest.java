@@ -19,7 +19,7 @@ import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 
-/** A session in a cluster: heartbeats to each node that has locks of it. */
+/** A session in a cluster: each node that has locks of the session gets heartbeats. */
 final class ClusterSessionTest {
     private static List<Hold> holds(DLockClient client, Session session, int number) throws Exception {
         List<Hold> holds = new ArrayList<>();
@@ -51,6 +51,7 @@ final class ClusterSessionTest {
                 ids.add(Words.text(sessionOf(cluster.with(name), name)));
             }
             assertEquals(2, ids.size(), "a session on each node");
+            // Longer than the timeout: only heartbeats keep the locks.
             Thread.sleep(4500);
             for (Hold hold : holds) {
                 assertTrue(hold.isHeld() && hold.check() && hold.remaining().toMillis() <= 3000);
@@ -75,11 +76,13 @@ final class ClusterSessionTest {
             List<Hold> others = holds(client, session, 10);
             for (int round = 0; round < 2; round++) {
                 TestServer there = cluster.migrate("moves");
-                soon("it is bound there", () -> sessionOf(there, "moves") != null);
+                soon("the lock is bound on the other node", () -> sessionOf(there, "moves") != null);
                 assertEquals(hold.fencingToken(), there.info("moves").get("token"));
+                // Longer than the timeout.
                 Thread.sleep(3500);
                 assertTrue(hold.isHeld() && hold.check());
             }
+            // The client does not learn that this slot moves.
             cluster.move("new");
             Hold fresh = client.lock("new").withLease(Lease.of(session)).acquire();
             assertNotEquals(null, sessionOf(cluster.with("new"), "new"));
@@ -93,7 +96,7 @@ final class ClusterSessionTest {
     }
 
     @Test
-    void a_node_that_fails_costs_its_own_locks() throws Exception {
+    void a_node_that_fails_costs_only_its_own_locks() throws Exception {
         try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
             Session session = client.openSession(Duration.ofSeconds(2));
             List<Hold> holds = holds(client, session, 20);
@@ -106,6 +109,7 @@ final class ClusterSessionTest {
             for (Hold hold : gone) {
                 soonLost(hold);
             }
+            // The timeout, and a little for the way of the reports.
             took.within(2250);
             assertTrue(holds.stream().allMatch(Hold::isHeld) && session.isOpen() && !session.lost().isDone());
             cluster.second.thaw();
@@ -114,9 +118,9 @@ final class ClusterSessionTest {
         }
     }
 
-    /** A server that stood still may grant the lock after the client has given up the session on that server. */
+    /** A node that stood still may grant the lock after the client has given up the session on that node. */
     @Test
-    void a_lock_whose_session_on_its_node_ended_before_the_grant_is_held_or_told_lost() throws Exception {
+    void a_lock_whose_session_on_its_node_ended_before_the_grant_is_held_or_reported_lost() throws Exception {
         try (TestCluster cluster = new TestCluster(); DLockClient client = cluster.client()) {
             Session session = client.openSession(Duration.ofMillis(3000));
             List<Hold> holds = holds(client, session, 20);
@@ -132,15 +136,15 @@ final class ClusterSessionTest {
             Hold hold = asked.get(30, TimeUnit.SECONDS).orElseThrow();
             CompletableFuture<LockLostException> lost = new CompletableFuture<>();
             hold.onLost(lost::complete);
-            soon("it is held, or told lost", () -> hold.isHeld() || lost.isDone());
-            // Unless a session keeps the hold, the server ends it meanwhile.
+            soon("the lock is held, or reported lost", () -> hold.isHeld() || lost.isDone());
+            // The lease, which is LEASES timeouts, and some time more: unless a session keeps the hold, it lapses.
             Thread.sleep(Session.LEASES * 3000 + 500);
-            soon("it is held on the server, too, or told lost", () -> lost.isDone()
+            soon("the lock is held on the server, too, or reported lost", () -> lost.isDone()
                     || hold.isHeld() && cluster.second.each(free, "holds", "owner").contains(hold.owner()));
         }
     }
 
-    /** The client learned before the failover which node is the primary. */
+    /** The client still takes the former primary for the primary, and has no session there yet. */
     @Test
     void a_session_begins_on_the_next_primary() throws Exception {
         try (TestCluster cluster = new TestCluster(); TestServer replica = cluster.replica();
@@ -148,6 +152,7 @@ final class ClusterSessionTest {
             String name = IntStream.range(0, 100).mapToObj(number -> "job:" + number)
                     .filter(job -> cluster.with(job) == cluster.second).findFirst().orElseThrow();
             Session session = client.openSession(Duration.ofSeconds(15));
+            // A new session opens on the node that has the slot of its id.
             while (cluster.with(session.id()) == cluster.second) {
                 session.close();
                 session = client.openSession(Duration.ofSeconds(15));
@@ -170,11 +175,11 @@ final class ClusterSessionTest {
             List<Hold> holds = holds(client, session, 20);
             List<String> there = holds.stream().map(hold -> hold.names().get(0))
                     .filter(name -> cluster.with(name) == cluster.second).collect(Collectors.toList());
-            soon("it is replicated", () -> (long) replica.run("DBSIZE") == there.size());
+            soon("the replica has the locks", () -> (long) replica.run("DBSIZE") == there.size());
             cluster.second.kill();
             replica.run("CLUSTER", "FAILOVER", "TAKEOVER");
             for (String name : there) {
-                soon("it is bound", () -> sessionOf(replica, name) != null);
+                soon(name + " is bound", () -> sessionOf(replica, name) != null);
             }
             for (Hold hold : holds) {
                 assertTrue(hold.isHeld() && hold.check());

@@ -21,9 +21,9 @@ import org.junit.jupiter.params.provider.ValueSource;
 import redis.clients.jedis.ConnectionPoolConfig;
 import redis.clients.jedis.UnifiedJedis;
 
-/** Locks over Jedis and Lettuce themselves, on a primary that Sentinel knows, which fails over. */
+/** Locks over connections of Jedis and of Lettuce, on servers that Sentinel watches. The primary fails over. */
 final class SentinelTest {
-    /** From the end of a primary until a lock is granted by the next one. Sentinel alone needs 1 to 3 seconds. */
+    /** The longest time from the end of a primary to a grant by the next one. Sentinel alone needs 1 to 3 seconds. */
     private static final Duration FAILOVER = Duration.ofSeconds(15);
 
     private TestServer primary;
@@ -40,6 +40,7 @@ final class SentinelTest {
 
     @AfterEach
     void stop() throws Exception {
+        // Closing the clients would wait for a frozen server.
         primary.thaw();
         for (int i = opened.size() - 1; i >= 0; i--) {
             opened.get(i).close();
@@ -53,6 +54,7 @@ final class SentinelTest {
         Driver driver;
         if (kind.equals("jedis")) {
             ConnectionPoolConfig pool = new ConnectionPoolConfig();
+            // Each command that waits takes a connection.
             pool.setMaxTotal(60);
             UnifiedJedis jedis = OtherJedis.sentinel("main", sentinel.port, pool);
             opened.add(jedis);
@@ -60,16 +62,16 @@ final class SentinelTest {
         } else {
             RedisClient lettuce = RedisClient.create(RedisURI.Builder.sentinel("127.0.0.1", sentinel.port, "main").build());
             opened.add(lettuce::shutdown);
-            LettuceDriver lanes = LettuceDriver.over(lettuce);
-            opened.add(lanes);
-            driver = lanes;
+            LettuceDriver overLettuce = LettuceDriver.over(lettuce);
+            opened.add(overLettuce);
+            driver = overLettuce;
         }
         DLockClient client = DLockClient.builder().driver(driver).patience(Duration.ofSeconds(60)).connect();
         opened.add(client);
         return client;
     }
 
-    /** Has Jedis or Lettuce open as many connections as it keeps. All of them lead to the present primary. */
+    /** Makes Jedis or Lettuce open many connections, which it keeps. All of them lead to the present primary. */
     private void busy(DLockClient client) throws Exception {
         List<CompletableFuture<Void>> all = new ArrayList<>();
         Hold first = client.lock("busy").acquire();
@@ -83,7 +85,7 @@ final class SentinelTest {
         }
     }
 
-    /** A hold and a wait go on at the new primary, and other locks are granted soon. */
+    /** Checks that a hold and a wait go on at the new primary, and that it grants another lock soon. */
     private void goesOn(String kind, Runnable failover) throws Exception {
         DLockClient client = over(kind);
         busy(client);
@@ -116,7 +118,7 @@ final class SentinelTest {
 
     @ParameterizedTest
     @ValueSource(strings = {"jedis", "lettuce"})
-    void a_primary_that_hangs_is_left(String kind) throws Exception {
+    void a_primary_that_hangs_is_followed_by_the_next(String kind) throws Exception {
         goesOn(kind, primary::freeze);
     }
 
@@ -130,10 +132,10 @@ final class SentinelTest {
         });
     }
 
-    /** A lease that is renewed lasts across the failover, and is told lost in time if the server is away for longer. */
+    /** A renewed lease of 30 s outlasts the failover. One of 900 ms does not, and its loss is reported in time. */
     @ParameterizedTest
     @ValueSource(strings = {"jedis", "lettuce"})
-    void renewals_go_on_and_a_loss_is_told_in_time(String kind) throws Exception {
+    void a_long_lease_outlasts_the_failover_and_the_loss_of_a_short_one_is_told_in_time(String kind) throws Exception {
         DLockClient client = over(kind);
         Hold kept = client.lock("kept").withLease(Lease.renewed(Duration.ofSeconds(30))).acquire();
         CompletableFuture<Long> told = new CompletableFuture<>();
