@@ -1,4 +1,7 @@
-/** The two clients on the server of DLOCK_TEST_HOST and DLOCK_TEST_PORT, and a wire between that can be cut. */
+/**
+ * Functions that the tests share: they open ioredis and node-redis on the server at DLOCK_TEST_HOST and
+ * DLOCK_TEST_PORT, wait for conditions, and put a relay in front of a server that delays, loses or withholds data.
+ */
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -14,16 +17,22 @@ import { NoAnswer, NotGranted } from 'redis-dlock';
 
 const host = process.env.DLOCK_TEST_HOST ?? '127.0.0.1';
 const port = Number(process.env.DLOCK_TEST_PORT ?? 6379);
-/** The user that the clients log in as, if that is not the default one, and the only client to be tested then. */
+/** Set by permissions.test.js alone: the user that the clients log in as, and the only client to test. */
 const { DLOCK_TEST_USER: username, DLOCK_TEST_KIND: onlyKind } = process.env;
 const login = username && { username, password: 'secret' };
-/** How long anything may take on a busy machine. */
+/** The time limit of a wait in a test, in ms: enough for a busy machine. */
 const PATIENCE = 60_000;
 
-/** The threads and processes that an operation passes through, each of which may be late. */
+/**
+ * How often a measured delay of this process counts: an operation passes through several threads and processes, such as
+ * the test, the relay and the server, and each may be as late.
+ */
 const HANDS = 3;
 
-/** For how many ms some process of this machine was ready to run and had no core, so far. Without pressure files: 0. */
+/**
+ * Returns for how many ms, since the machine started, some process was ready to run and had no core. Returns 0 if the
+ * kernel has no /proc/pressure.
+ */
 function waitedForACore() {
   try {
     return Number(/^some .*total=(\d+)/.exec(readFileSync('/proc/pressure/cpu', 'utf8'))[1]) / 1000;
@@ -32,11 +41,12 @@ function waitedForACore() {
   }
 }
 
-/** By how many ms this process was late so far. */
+/** By how many ms a timer of this process has fired late so far, added up. */
 let late = 0;
 (function measure() {
   const began = performance.now();
   setTimeout(() => {
+    // A timer of 10 ms may take up to 11 ms on an idle machine.
     late += Math.max(0, performance.now() - began - 11);
     measure();
   }, 10).unref();
@@ -55,7 +65,7 @@ const KINDS = {
   },
   'node-redis': {
     async open({ at = port, timeout, ...options } = {}) {
-      // Silence counts as a timeout, too, which would end the client for good.
+      // The timeout of a socket also breaks a connection on which nothing is sent. Pings prevent that.
       const pingInterval = timeout && timeout / 3;
       const socket = { host, port: at, socketTimeout: timeout, reconnectStrategy: () => 20 };
       const client = createClient({ socket, ...login, pingInterval, commandOptions: { timeout }, ...options });
@@ -67,9 +77,14 @@ const KINDS = {
 };
 
 /**
- * Runs tests with each client, on the server of DLOCK_TEST_PORT or that of another port. They get `open(options)` for
- * clients that are closed afterwards, `run(...command)` on a connection of the test's own, `key(name)`, `close(client)`,
- * and `listen(key)` for the list of commands with that key from then on.
+ * Declares the tests of `promises` for each kind of client, on the server at the port `at`. The tests get:
+ *
+ * - `kind`, the name of the client's package
+ * - `open(options)`: opens a client, which is closed after the tests
+ * - `close(client)`
+ * - `run(...command)`: sends a command on another connection, as the default user
+ * - `key(name)`: a key that no other file and no other kind of client uses
+ * - `listen(key)`: returns a list. The name of every later command whose first argument is this key is added to it
  */
 export function withEachClient(promises, { concurrency = 1, at = port } = {}) {
   for (const [kind, { open, close }] of Object.entries(KINDS)) {
@@ -84,11 +99,11 @@ export function withEachClient(promises, { concurrency = 1, at = port } = {}) {
       });
       promises({
         kind,
-        // Files run at the same time, each in a process of its own.
+        // The id of the process keeps apart the files, which run at the same time, each in a process.
         key: (name) => `${kind}:${process.pid}:${name}`,
         run: (...command) => admin.call(...command),
         async listen(key) {
-          // Not with ioredis: it fails if another connection's command comes with the reply to MONITOR.
+          // A plain socket, because ioredis fails if another connection's command arrives with the reply to MONITOR.
           const [monitor, heard] = [net.connect(at, host), []];
           after(() => monitor.destroy());
           const lines = createInterface({ input: monitor });
@@ -112,13 +127,13 @@ export function withEachClient(promises, { concurrency = 1, at = port } = {}) {
   }
 }
 
-/** Returns what INFO says of a lock, or null. */
+/** Returns the fields of DLOCK.INFO of a key, or null if the lock has no holder and no waiter. */
 export async function lookAt(run, key, ...options) {
   const reply = await run('DLOCK.INFO', key, ...options);
   return reply && Object.fromEntries(pairs(reply));
 }
 
-/** The clients that a list of a lock, `queue` or `holds`, names in a field: `client` or `session`. */
+/** Returns a field, `client` or `session`, of each entry in a list of DLOCK.INFO FULL, `queue` or `holds`. */
 export async function clientsOf(run, key, list, field) {
   const info = await lookAt(run, key, 'FULL');
   return info[list].map((entry) => Object.fromEntries(pairs(entry))[field]);
@@ -133,32 +148,33 @@ export async function untilWaiting(run, key, waiters) {
   await until(`${waiters} in the queue`, async () => ((await lookAt(run, key))?.waiters ?? 0) === waiters);
 }
 
+/** Waits until the condition holds. `what` describes it in the message of a failure. */
 export async function until(what, condition) {
   const end = Date.now() + PATIENCE;
   while (!(await condition())) {
-    assert(Date.now() < end, `waited in vain: ${what}`);
+    assert(Date.now() < end, `did not happen within ${PATIENCE} ms: ${what}`);
     await sleep(5);
   }
 }
 
 /**
- * Fails unless the promise settles within `ms` milliseconds, and returns how long it took. Delays of the machine do not
- * count.
+ * Fails unless the promise settles within `ms` milliseconds, plus the measured delays of this machine. Returns how many
+ * milliseconds passed, with the delays.
  */
 export async function settles(promise, ms, what) {
   const [began, before, waited] = [performance.now(), late, waitedForACore()];
   const took = () => performance.now() - began;
   await Promise.race([promise.then(() => {}, () => {}), sleep(PATIENCE, undefined, { ref: false })]);
   const settled = took();
-  await sleep(20); // by then, the last delay is known
+  await sleep(20); // `measure` adds the last delay when its timer of 10 ms fires
   const stalled = HANDS * (late - before) + waitedForACore() - waited;
   assert(settled <= ms + stalled, `settled after ${settled} ms instead of ${ms}: ${what}`);
   return settled;
 }
 
 /**
- * Fails unless a server refuses the lock. On a busy machine its answer may come too late, and counts as none: then it is
- * asked again.
+ * Fails unless `acquire` throws `NotGranted`. On a busy machine an answer may come too late, and `acquire` throws
+ * `NoAnswer`: then `acquire` is called again.
  */
 export async function refused(acquire) {
   for (const end = Date.now() + PATIENCE; ; ) {
@@ -175,24 +191,37 @@ export async function refused(acquire) {
 
 /** Waits until a signal is aborted, and returns the reason. */
 export async function reasonOf(signal) {
-  await until('the signal', async () => signal.aborted);
+  await until('the signal is aborted', async () => signal.aborted);
   return signal.reason;
 }
 
 /**
- * A wire to the server, or to the one at another port. `hold()` drops what the server says, `cut()` breaks connections,
- * `mend()` carries again, `lead(port)` leads elsewhere from now on. `keep(word)` keeps back a connection's commands from
- * the next one with that word on; `drop()` breaks that connection, and `deliver()` lets them arrive, before its end.
- * `delay(ms)` makes replies late, and `delayEnds(ms)` what the server hears of the end of a connection. `lose(word)` ends
- * the connection of the next command with that word in place of its reply; `lost()` counts them.
+ * Starts a relay in front of the server at the port `to`. Clients connect to its `port`.
+ *
+ * - `replies()`: how many chunks of data the server has sent
+ * - `hold()`: drops what the server sends, until `mend()`
+ * - `cut()`: breaks all connections
+ * - `lead(port)`: new connections lead to the server at this port
+ * - `keep(word)`: withholds the next command with this word, and what its client sends after it on that connection
+ * - `kept()`: how many chunks of data are withheld
+ * - `drop()`: breaks the withholding connection on the client's side; the server does not notice before `deliver()`
+ * - `deliver()`: sends what is withheld to the server, and then the end of the connection if that has ended
+ * - `delay(ms)`: later replies arrive late by this time
+ * - `delayEnds(ms)`: the server notices the end of a client's connection late by this time
+ * - `lose(word)`: breaks the connection of the next command with this word when its reply comes, and drops the reply
+ * - `lost()`: how many replies were dropped by `lose`
  */
 export async function wire(to = port) {
   const pairs = new Set();
   let held = false;
   let replies = 0;
-  let [late, lateEnd, lost] = [0, 0, 0];
+  let [replyDelay, endDelay, lost] = [0, 0, 0];
   let losing = '';
-  /** @type {{ word?: string, far?: net.Socket, near?: net.Socket, end?: () => void, chunks: Buffer[] }} */
+  /**
+   * The chunks that `keep` withholds, and their connection. `end` ends the server's side of the connection.
+   *
+   * @type {{ word?: string, far?: net.Socket, near?: net.Socket, end?: () => void, chunks: Buffer[] }}
+   */
   let kept = { chunks: [] };
   const relay = net.createServer((near) => {
     const far = net.connect(to, host);
@@ -201,7 +230,7 @@ export async function wire(to = port) {
     pairs.add(pair);
     near.on('data', (data) => {
       if (kept.word && data.includes(kept.word)) {
-        // The commands before it arrive.
+        // The commands ahead of the one with the word pass. A command is an array in RESP, which begins with `*`.
         const at = data.lastIndexOf('*', data.indexOf(kept.word));
         far.write(data.subarray(0, at));
         data = data.subarray(at);
@@ -219,7 +248,7 @@ export async function wire(to = port) {
         near.destroy();
         return;
       }
-      if (late > 0) setTimeout(() => near.write(data), late);
+      if (replyDelay > 0) setTimeout(() => near.write(data), replyDelay);
       else near.write(data);
     });
     for (const end of pair) {
@@ -229,8 +258,8 @@ export async function wire(to = port) {
           kept.end = () => far.end();
           return;
         }
-        if (end === near && lateEnd > 0) {
-          setTimeout(() => far.destroy(), lateEnd).unref();
+        if (end === near && endDelay > 0) {
+          setTimeout(() => far.destroy(), endDelay).unref();
           return;
         }
         pair.forEach((each) => each.destroy());
@@ -253,13 +282,13 @@ export async function wire(to = port) {
     keep: (word) => (kept = { word, chunks: [] }),
     kept: () => kept.chunks.length,
     drop: () => kept.near.destroy(),
-    delay: (ms) => (late = ms),
-    delayEnds: (ms) => (lateEnd = ms),
+    delay: (ms) => (replyDelay = ms),
+    delayEnds: (ms) => (endDelay = ms),
     lose: (word) => (losing = word),
     lost: () => lost,
     deliver: () => {
       const { chunks, far, end } = kept;
-      kept = { chunks: [] }; // from now on the connection carries again
+      kept = { chunks: [] }; // later commands on the connection pass
       for (const chunk of chunks) far.write(chunk);
       end?.();
     },

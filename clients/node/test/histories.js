@@ -1,12 +1,12 @@
-/** Reads the histories that all packages play: see their README. */
+/** Reads the histories that the tests of all packages play: tests/clients/histories/README.md describes them. */
 
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** Where the histories may be: beside the tests, where these are installed, or in the checkout. */
+/** Where the histories may be: beside the tests, if tests/clients/node.sh has copied both, or in the checkout. */
 const PLACES = ['../histories', '../../../tests/clients/histories'].map((place) => join(import.meta.dirname, place));
 
-/** The histories in a text. */
+/** Returns the histories in a text. */
 function historiesIn(text) {
   const histories = [];
   for (const line of text.split('\n')) {
@@ -23,7 +23,7 @@ function historiesIn(text) {
   return histories;
 }
 
-/** The histories of validities or of attempts, written by hand and generated. */
+/** Returns the histories of a kind, `validity` or `attempt`: those that are `written` by hand, and the `generated`. */
 export function historiesOf(kind) {
   for (const place of PLACES) {
     let names;
@@ -39,10 +39,10 @@ export function historiesOf(kind) {
         .filter(({ lines }) => (lines[0].event[0] === 'acquire') === (kind === 'attempt'));
     return { written: all(false), generated: all(true) };
   }
-  throw new Error('there are no histories');
+  throw new Error(`no histories in ${PLACES.join(' or ')}`);
 }
 
-/** The options `name=value` of an event. */
+/** Returns the options among the words of an event, which have the form `name=value`. */
 export function optionsOf(words) {
   return Object.fromEntries(words.filter((word) => word.includes('=')).map((word) => word.split('=')));
 }

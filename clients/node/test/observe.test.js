@@ -8,18 +8,21 @@ import { DLock } from 'redis-dlock';
 import { until as soon, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
-/** A server for this file alone, since a test flushes it. None if DLOCK_TEST_USER is a user of the shared server. */
+/**
+ * A server for this file alone, because a test flushes it. Undefined if permissions.test.js runs this file: then the
+ * tests use the server that it has started.
+ */
 const server = process.env.DLOCK_TEST_USER ? undefined : await start();
 
 withEachClient(({ open, run, key }) => {
-  test('an observer sees each change of the holder', async () => {
+  test('an observer sees each change of the holder: a grant, a release, a lapse, a flush', async () => {
     const [name, seen, stop] = [key('watched'), [], new AbortController()];
     const owners = () => seen.map((holder) => holder?.owner ?? null);
     const dlock = new DLock(await open());
     const watching = (async () => {
       for await (const holder of dlock.watch(name, { signal: stop.signal })) seen.push(holder);
     })();
-    await soon('it is free', () => seen.length === 1);
+    await soon('the lock is seen free', () => seen.length === 1);
     const token = await run('DLOCK.ACQUIRE', name, 'a', 'PX', 60_000);
     await soon('a is seen', () => seen.length === 2);
     assert.equal(seen[1].token, token);
@@ -28,7 +31,7 @@ withEachClient(({ open, run, key }) => {
     await run('DLOCK.RELEASE', name, 'a');
     await soon('the release is seen', () => seen.length === 3);
     await run('DLOCK.ACQUIRE', name, 'b', 'PX', 1500);
-    await soon('the lapse is seen', () => seen.length === 5);
+    await soon('b and the lapse of its lease are seen', () => seen.length === 5);
     await run('DLOCK.ACQUIRE', name, 'c', 'PX', 60_000);
     await soon('c is seen', () => seen.length === 6);
     await run('FLUSHDB');
@@ -39,13 +42,13 @@ withEachClient(({ open, run, key }) => {
     await watching;
   });
 
-  test('an observer outlives its connections', async () => {
+  test('an observer goes on when its connection for changes is killed', async () => {
     const [name, seen, stop] = [key('cut'), [], new AbortController()];
     const dlock = new DLock(await open());
     const watching = (async () => {
       for await (const holder of dlock.watch(name, { signal: stop.signal })) seen.push(holder?.owner ?? null);
     })();
-    await soon('it is free', () => seen.length === 1);
+    await soon('the lock is seen free', () => seen.length === 1);
     await run('CLIENT', 'KILL', 'TYPE', 'pubsub');
     await run('DLOCK.ACQUIRE', name, 'a', 'PX', 60_000);
     await soon('a is seen', () => seen.length === 2);
@@ -56,7 +59,7 @@ withEachClient(({ open, run, key }) => {
     await watching;
   });
 
-  test('an observer whose second connection finds the first one lost goes on', async () => {
+  test('an observer goes on when its connection for changes is killed before the other one can name it', async () => {
     const [name, seen, stop] = [key('half'), [], new AbortController()];
     const line = await wire(server?.port);
     const dlock = new DLock(await open({ at: line.port }));
@@ -67,12 +70,12 @@ withEachClient(({ open, run, key }) => {
     await soon('the command is kept back', () => line.kept() > 0);
     await run('CLIENT', 'KILL', 'TYPE', 'pubsub');
     line.deliver();
-    await soon('it is free', () => seen.length === 1);
+    await soon('the lock is seen free', () => seen.length === 1);
     stop.abort();
     await watching;
   });
 
-  test('one program leads at a time, until it stops or loses the lock', async () => {
+  test('another term begins when the lock is lost, and each term that begins ends', async () => {
     const [name, events, tokens] = [key('leader'), [], []];
     const programs = await Promise.all([1, 2].map(async () => {
       const stop = new AbortController();
@@ -88,10 +91,10 @@ withEachClient(({ open, run, key }) => {
       });
       return { stop, done, dlock };
     }));
-    await soon('one leads', () => events.length === 1);
+    await soon('a program leads', () => events.length === 1);
     assert.equal((await programs[0].dlock.holder(name)).token, tokens[0]);
     await run('DEL', name);
-    await soon('the other one leads, and the first has stopped', () => events.length === 3);
+    await soon('one term has ended and another has begun', () => events.length === 3);
     assert.equal(events.filter((event) => event === 'stopped').length, 1);
     programs.forEach(({ stop }) => stop.abort());
     await Promise.all(programs.map(({ done }) => done));
@@ -101,7 +104,7 @@ withEachClient(({ open, run, key }) => {
     assert.equal(await programs[0].dlock.holder(name), null);
   });
 
-  test('a wait for the lead that an operator ends is begun again', async () => {
+  test('an election waits again after CLIENT UNBLOCK has ended its wait', async () => {
     const [name, stop, terms] = [key('unblocked'), new AbortController(), []];
     await run('DLOCK.ACQUIRE', name, 'other', 'PX', '60000');
     const dlock = new DLock(await open());
@@ -112,24 +115,24 @@ withEachClient(({ open, run, key }) => {
     assert.equal(await run('CLIENT', 'UNBLOCK', /id=(\d+)/.exec(line)[1]), 1);
     await Promise.race([done, untilWaiting(run, name, 1)]);
     await run('DLOCK.RELEASE', name, 'other');
-    await Promise.race([done, soon('it leads', () => terms.length === 1)]);
+    await Promise.race([done, soon('the program leads', () => terms.length === 1)]);
     stop.abort();
     await done;
     assert.equal(terms.length, 1);
   });
 
   const { signal: never } = new AbortController();
-  /** Work that follows its signal, by what Node.js offers and by hand. */
+  /** Work that ends when its signal is aborted, and how: by functions of Node.js, by asking the signal, by an error. */
   const WORK = {
     'timers/promises': (signal) => pause(600_000, undefined, { signal }),
     'events.once': (signal) => once(new EventEmitter(), 'never', { signal }),
     throwIfAborted: (signal) => pause(50).then(() => signal.throwIfAborted()).then(() => WORK.throwIfAborted(signal)),
-    'an error about it': (signal) => pause(600_000, undefined, { signal }).catch((cause) => {
+    'an error with the cause': (signal) => pause(600_000, undefined, { signal }).catch((cause) => {
       throw new Error('the work was ended', { cause });
     }),
   };
   for (const [what, work] of Object.entries(WORK)) {
-    test(`work that ends with its signal ends the term only: ${what}`, async () => {
+    test(`work that ends with its signal ends the term, not the election: ${what}`, async () => {
       const [name, stop, terms] = [key(`work ${what}`), new AbortController(), []];
       const dlock = new DLock(await open());
       const done = dlock.elect(name, {
@@ -141,23 +144,23 @@ withEachClient(({ open, run, key }) => {
         },
       });
       done.catch(() => {});
-      await soon('it leads', () => terms.length === 1);
+      await soon('the program leads', () => terms.length === 1);
       await run('DEL', name);
-      await Promise.race([done, soon('it leads again', () => terms.length === 2)]);
+      await Promise.race([done, soon('the program leads again', () => terms.length === 2)]);
       stop.abort();
       await done;
       assert.equal(await dlock.holder(name), null);
     });
   }
 
-  test('a term that ends before it begins tells nobody', async () => {
+  test('an election that is stopped before its term begins calls neither onStarted nor onStopped', async () => {
     const stop = new AbortController();
     const told = [];
     const own = new DLock(await open());
     const acquire = own.acquire.bind(own);
     own.acquire = async (...words) => {
       const lock = await acquire(...words);
-      stop.abort();
+      stop.abort(); // after the grant, before the election knows of it
       return lock;
     };
     const name = key('unbegun');

@@ -9,7 +9,10 @@ import { start } from './servers.js';
 const root = join(import.meta.dirname, '..');
 const FILES = ['arguments', 'locks', 'observe', 'several', 'waiting'].map((name) => join(root, `test/${name}.test.js`));
 
-/** The permissions that docs/permissions.md grants: the commands of locks, and those that the client needs. */
+/**
+ * Returns the permissions that docs/permissions.md names: those for the commands of locks, and those for the other
+ * commands that this kind of client sends. tests/clients/node.sh copies the page into the parent directory.
+ */
 async function permissionsOf(kind) {
   const page = await readFile(join(root, 'permissions.md'), 'utf8');
   const commands = [...page.matchAll(/^127\.0\.0\.1:6379> ACL SETUSER worker (.*)$/gm)].map(([, rules]) => rules);
@@ -19,9 +22,9 @@ async function permissionsOf(kind) {
   return words.filter((word) => /^[+&]/.test(word));
 }
 
-/** Runs files of this suite, and gives what they print if they fail. */
+/** Runs `FILES` with these variables of the environment. Returns null if they pass, otherwise what they print. */
 function played(environment) {
-  const { NODE_TEST_CONTEXT, ...outside } = process.env; // or they would report to this file's runner
+  const { NODE_TEST_CONTEXT, ...outside } = process.env; // it would make them report to the runner of this file
   const words = ['--test', '--test-force-exit', ...FILES];
   return new Promise((resolve) => {
     const env = { ...outside, ...environment };
@@ -30,13 +33,13 @@ function played(environment) {
 }
 
 describe('permissions', { concurrency: 2 }, () => {
-  for (const kind of ['ioredis', 'node-redis']) test(`${kind}: those of the documentation are enough`, async () => {
+  for (const kind of ['ioredis', 'node-redis']) test(`${kind}: the documented permissions are enough`, async () => {
     const { port, run } = await start();
     await run('ACL', 'SETUSER', 'worker', 'reset', 'on', '>secret', '~*', ...(await permissionsOf(kind)));
     const environment = { DLOCK_TEST_PORT: String(port), DLOCK_TEST_USER: 'worker', DLOCK_TEST_KIND: kind };
     assert.equal(await played(environment), null);
     const denied = (await run('ACL', 'LOG')).map((entry) => entry[entry.indexOf('object') + 1]);
-    // Clients try to tell the server their names, and go on if that is denied.
+    // ioredis and node-redis send CLIENT SETINFO when they connect, and go on if it is denied.
     assert.deepEqual(denied.filter((command) => !command.startsWith('client|set')), []);
   });
 });

@@ -1,9 +1,10 @@
-// The programs of the README: node readme.mjs README.md DIRECTORY [LANGUAGE…] writes them there, for `tsc`.
+// `node readme.mjs README.md DIRECTORY [LANGUAGE…]` writes each program of the README into a file in DIRECTORY, so
+// that `tsc` can check it. A program is a block of code in one of the languages. By default these are `js` and `ts`.
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** The text of each block in these languages. */
+/** Returns the text of each block of code in one of these languages. */
 export async function programsOf(readme, languages) {
   const text = await readFile(readme, 'utf8');
   return [...text.matchAll(/^```(\w+)\n(.*?)^```$/gms)]

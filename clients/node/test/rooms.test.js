@@ -1,6 +1,6 @@
 /**
- * Tests, without a server, of the sources that decide and know no clock and no socket. `room` in play.js loads one of
- * them.
+ * Tests of the sources that decide, without a server. `room` in play.js loads such a source. Those in `PURE` know no
+ * clock and no socket; `heart` runs on a clock and a client of the test.
  */
 
 import assert from 'node:assert/strict';
@@ -10,7 +10,7 @@ import { room, sourceOf } from './play.js';
 
 const PURE = ['attempt', 'binding', 'heartbeat', 'limits', 'profile', 'validity'];
 
-test('what decides is pure', () => {
+test('the pure sources use no clock, no timer, no process, no chance, and require only each other', () => {
   for (const name of PURE) {
     const text = sourceOf(name);
     assert.doesNotMatch(text, /performance|Date|setTimeout|setImmediate|process\.|async |await |Math\.random/, name);
@@ -19,7 +19,7 @@ test('what decides is pure', () => {
   }
 });
 
-/** A hold, bound until it is lost. */
+/** Returns a binding, as binding.js describes it. `cap` is the time at which a cap ends the hold. */
 function hold(name, cap = Infinity) {
   return { key: name, database: undefined, token: 1, bind: () => [], info: [[name]], lose() {}, unbound: undefined, cap, isCapKnown: false };
 }
@@ -31,15 +31,15 @@ test('a hold is certain no longer than its session, its binding and its cap', ()
   bindings.add(capped);
   assert.deepEqual([bindings.untilOf(plain, 900), bindings.untilOf(capped, 900)], [900, 500]);
   assert.equal(bindings.firstEnd(900), 500);
-  // A server without the session: each hold counts for as long as it was certain, whatever the session becomes.
+  // The server does not know the session. Each hold stays certain until 900, even if the session is opened again.
   bindings.unbind(900);
   assert.deepEqual([bindings.untilOf(plain, 3000), bindings.untilOf(capped, 3000)], [900, 500]);
   bindings.unbind(3000);
-  assert.equal(bindings.untilOf(plain, 3000), 900, 'a second time does not make it longer');
+  assert.equal(bindings.untilOf(plain, 3000), 900, 'a second call of unbind does not move the end');
   assert.deepEqual(bindings.over(500).map(({ why }) => why), ['it reached its cap']);
   assert.deepEqual(bindings.over(900).map(({ binding }) => binding.key), ['plain', 'capped']);
   plain.unbound = undefined;
-  assert.equal(bindings.untilOf(plain, 3000), 3000, 'bound again');
+  assert.equal(bindings.untilOf(plain, 3000), 3000, 'a hold that is bound again is certain as long as its session');
 });
 
 test('all holds are bound again if the server has fewer than it must have', () => {
@@ -52,18 +52,19 @@ test('all holds are bound again if the server has fewer than it must have', () =
   assert.deepEqual(bindings.toBind(known, 2).map(({ key }) => key), ['late']);
   assert.deepEqual(bindings.toBind(known, 1).map(({ key }) => key), ['one', 'two']);
   bindings.delete(one);
-  assert.deepEqual(bindings.toBind(known, 1).map(({ key }) => key), ['late'], 'a released one is not missed');
+  assert.deepEqual(bindings.toBind(known, 1).map(({ key }) => key), ['late'], 'the hold `one` is released');
 });
 
-test('an exchange has the holds of one database', () => {
+test('each piece has holds of one database, and no more than the limit', () => {
   const { Bindings } = room('binding');
   const some = [0, 6, 0, 0, 6].map((database, at) => ({ ...hold(`job:${at}`), database }));
+  // Each text has the numbers of the holds in a piece.
   const pieces = Bindings.pieces(some, 2).map((piece) => piece.map(({ key }) => key.slice(4)).join(''));
   assert.deepEqual(pieces, ['02', '14', '3']);
   assert.deepEqual(Bindings.pieces([], 2), []);
 });
 
-test('the state of a client is what it has sent and was told', () => {
+test('the profile of a client follows its commands and the answers of CLIENT INFO', () => {
   const { Profile, differenceOf, presentOf } = room('profile');
   const profile = new Profile();
   profile.told(presentOf('id=3 addr=127.0.0.1:5 name= db=4 sub=0 user=default resp=3'));
@@ -85,17 +86,21 @@ test('the state of a client is what it has sent and was told', () => {
   assert.equal(differenceOf({}, one), undefined, 'the server does not say');
 });
 
-test('a lease that may still be set is counted, however many commands have no answer', () => {
+test('an unanswered command with a shorter lease counts, however many later commands have no answer', () => {
   const { Validity } = room('validity');
   const hold = new Validity(0, { lease: 10_000, sent: 0 });
   hold.sends(0, 5000);
   for (let now = 1; now < 1000; now += 1) hold.sends(now, 10_000);
   const last = hold.sends(1000, 10_000);
   hold.ok(1010, last);
-  assert.equal(hold.until, 1000 + 5000 - 2);
+  assert.equal(hold.until, 1000 + 5000 - 2); // a lease ends 2 ms early, because both sides count whole ms
 });
 
-/** A session of 3 s whose heartbeats are answered after more than a third of that, and a clock that goes with them. */
+/**
+ * Opens a session of 3 s, on a client and a clock of the test: a heartbeat takes 1200 ms, more than a third of the
+ * timeout, and any other command 10 ms. `replies` has the replies by command. Without one, a command gets 2: for a
+ * heartbeat, this is the number of bindings.
+ */
 async function slowHeart(t, replies) {
   const { Heart } = room('heart');
   const running = setInterval(() => {}, 1000); // the timers of a session do not keep a program running
@@ -113,9 +118,10 @@ async function slowHeart(t, replies) {
   return heart;
 }
 
+/** The commands of a binding: `RENEW` stands for binding a hold, `INFO` for asking for its cap. */
 const COMMANDS = { bind: () => [['RENEW', 'job']], info: [['INFO', 'job']] };
 
-test('a round that is late binds locks and asks for caps: in a program that is slow, all rounds are late', async (t) => {
+test('a heartbeat whose answer is late still binds locks again and asks for caps', async (t) => {
   const heart = await slowHeart(t, { RENEW: 1, INFO: ['holds', [['token', 1]]] });
   const [unbound, plain] = ['one', 'two'].map((name) => ({ ...hold(name), ...COMMANDS, heart }));
   heart.join(plain, 'id', 1);
@@ -127,7 +133,7 @@ test('a round that is late binds locks and asks for caps: in a program that is s
   await heart.close();
 });
 
-test('a lock whose cap nobody tells is lost with its first lease', async (t) => {
+test('a lock whose cap the server does not tell is lost at the end of its first lease', async (t) => {
   const heart = await slowHeart(t, { INFO: new Error('ERR not now') });
   const end = performance.now() + 9000;
   let why;
@@ -135,10 +141,10 @@ test('a lock whose cap nobody tells is lost with its first lease', async (t) => 
   heart.join(binding, 'id', 1);
   heart.begin(binding, end);
   while (why === undefined) {
-    assert(heart.untilOf(binding) <= end, 'it is certain for no longer');
+    assert(heart.untilOf(binding) <= end, 'the lock is certain no longer than its first lease');
     await heart.next(new AbortController().signal);
   }
   assert.equal(why, 'it reached its cap');
-  assert(performance.now() >= end && heart.reason === undefined, 'its session goes on');
+  assert(performance.now() >= end && heart.reason === undefined, 'the lock is lost then, its session not');
   await heart.close();
 });

@@ -10,7 +10,7 @@ static redisContext *connected(void) {
     return redis;
 }
 
-/* An integer, or 0 for nil. Any other reply is a failure. */
+/* Returns the integer of a reply, or 0 for nil. Any other reply ends the program. */
 static long long number(redisReply *reply) {
     if (!reply || (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_NIL)) exit(1);
     long long result = reply->type == REDIS_REPLY_NIL ? 0 : reply->integer;
@@ -21,8 +21,10 @@ static long long number(redisReply *reply) {
 int main(void) {
     redisContext *alice = connected();
     number(redisCommand(alice, "DLOCK.ACQUIRE recipe:session alice PX 10000 SESSION"));
-    redisFree(alice); /* or the process dies; but a child that was forked without exec keeps it open */
+    /* The death of the process would close the connection, too, unless a child forked without exec keeps it open. */
+    redisFree(alice);
 
+    /* The wait of 5 s is shorter than alice's lease, so that only the end of her connection can lead to a grant. */
     redisContext *bob = connected();
     long long token = number(redisCommand(bob, "DLOCK.ACQUIRE recipe:session bob PX 10000 BLOCK 5000"));
     if (token) puts("bob: granted when the connection of alice ended");

@@ -9,9 +9,10 @@ final class Wait {
         String port = System.getenv().getOrDefault("DLOCK_TEST_PORT", "6379");
         try (DLockClient client = DLockClient.connect("redis://" + host + ":" + port)) {
             DLock lock = client.lock("recipe:wait");
-            lock.withLease(Lease.fixed(Duration.ofMillis(200))).acquire(); // alice, whose lease ends soon
+            // alice is the owner of this hold: `acquire` takes a new owner each time. Her lease ends after 200 ms.
+            lock.withLease(Lease.fixed(Duration.ofMillis(200))).acquire();
 
-            // bob is this thread. An interrupt would end the wait and leave the queue.
+            // bob is this thread: `tryLock` acquires for the thread. An interrupt would end the wait.
             if (lock.tryLock(60, TimeUnit.SECONDS)) {
                 try {
                     System.out.println("bob: granted after waiting");

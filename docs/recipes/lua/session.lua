@@ -1,6 +1,7 @@
 -- A lock that ends with its connection: the server renews it, and releases it when the connection closes.
 local redis = require "redis"
 
+-- redis-lua sends only commands that are declared.
 for _, name in ipairs { "ACQUIRE", "RLOCK", "WLOCK", "RENEW", "RELEASE", "CHECK" } do
     redis.commands["dlock_" .. name:lower()] = redis.command("DLOCK." .. name)
 end
@@ -10,8 +11,9 @@ local port = os.getenv("DLOCK_TEST_PORT") or 6379
 
 local alice = redis.connect(host, port)
 alice:dlock_acquire("recipe:session", "alice", "PX", 10000, "SESSION")
-alice:quit() -- or the process dies
+alice:quit() -- the death of the process would close the connection, too
 
+-- The wait of 5 s is shorter than alice's lease, so that only the end of her connection can lead to a grant.
 local bob = redis.connect(host, port)
 local token = bob:dlock_acquire("recipe:session", "bob", "PX", 10000, "BLOCK", 5000)
 if token then print("bob: granted when the connection of alice ended") end

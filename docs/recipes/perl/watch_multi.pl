@@ -3,13 +3,16 @@ use strict;
 use warnings;
 use Redis;
 
-# The client has no methods with these names, and sends what it does not know. (nil is undef)
+# Redis.pm sends any method that it does not know as a command. The name is in a variable because it has a dot.
+# The reply nil is undef.
 sub dlock { my ($redis, $command, @arguments) = @_; my $name = "DLOCK.$command"; return $redis->$name(@arguments) }
 
 my $address = ($ENV{DLOCK_TEST_HOST} // "127.0.0.1") . ":" . ($ENV{DLOCK_TEST_PORT} // 6379);
 my $redis = Redis->new(server => $address);
 my $other = Redis->new(server => $address);
 
+# Writes the value if the lock is still held under this token. Returns whether it was written. `$meanwhile` runs between
+# the check and the transaction.
 sub write_value {
     my ($token, $value, $meanwhile) = @_;
     $redis->watch("recipe:watch_multi");
@@ -21,7 +24,7 @@ sub write_value {
     $redis->multi;
     $redis->set("recipe:value", $value);
     my @replies = $redis->exec;
-    return defined $replies[0];
+    return defined $replies[0]; # EXEC replies nil if the lock has changed since WATCH
 }
 
 my $token = dlock($redis, "ACQUIRE", "recipe:watch_multi", "alice", "PX", 30000);

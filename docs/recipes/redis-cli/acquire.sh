@@ -1,5 +1,7 @@
-# Acquire a lock, or learn at once that another owner holds it. (Not on a terminal, so that nil is an empty line.)
+# Acquire a lock, or learn at once that another owner holds it.
 set -euo pipefail
+
+# An error ends the call with a failure (-e). The reply nil is an empty line, because the output is not a terminal.
 cli() { redis-cli -e -h "${DLOCK_TEST_HOST:-127.0.0.1}" -p "${DLOCK_TEST_PORT:-6379}" "$@"; }
 
 token=$(cli DLOCK.ACQUIRE recipe:acquire alice PX 30000)

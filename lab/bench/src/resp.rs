@@ -1,4 +1,4 @@
-//! RESP2: requests written once and sent many times, replies read and judged.
+//! RESP2: encodes a request once, so that it can be sent many times, reads replies and checks them.
 
 use std::io::{self, BufRead, Read};
 
@@ -25,7 +25,7 @@ pub enum Reply {
     Array(Vec<Reply>),
 }
 
-/// The reply that a request of a load must get: a broken command must not look cheap.
+/// The reply that a measured request must get. Without this check, a command that fails would look fast.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expect {
     Ok,
@@ -33,9 +33,9 @@ pub enum Expect {
     /// A token or a time to live.
     Positive,
     Nil,
-    /// Any string.
+    /// Any bulk string.
     Bulk,
-    /// An array of that many elements.
+    /// An array with this number of elements.
     Array(usize),
 }
 
@@ -58,6 +58,7 @@ impl Expect {
 /// A command, and the reply that it has to get.
 #[derive(Clone)]
 pub struct Request {
+    /// The command in wire form.
     pub bytes: Vec<u8>,
     expect: Expect,
 }
@@ -67,6 +68,7 @@ impl Request {
         Self { bytes: request(args), expect }
     }
 
+    /// Fails if this is not the reply that the request must get.
     pub fn judge(&self, reply: &Reply) -> Result<(), Error> {
         if self.expect.accepts(reply) {
             return Ok(());
@@ -76,7 +78,7 @@ impl Request {
     }
 }
 
-/// Reads exactly one reply.
+/// Reads one reply, and nothing after it.
 pub fn read_reply(from: &mut impl BufRead) -> io::Result<Reply> {
     let line = read_line(from)?;
     let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(&line))?;
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_foreign_reply_is_an_error() {
+    fn a_cut_or_malformed_reply_is_an_error() {
         for wire in ["", "+OK", "$4\r\nab\r\n", "$-2\r\n", "hello\r\n", ":x\r\n", "\r\n"] {
             assert!(read_reply(&mut wire.as_bytes()).is_err(), "{wire:?}");
         }
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expectation_accepts_its_own_kind_only() {
+    fn an_expectation_refuses_other_kinds_and_other_values() {
         assert!(Expect::Positive.accepts(&Reply::Integer(1)));
         assert!(!Expect::Positive.accepts(&Reply::Integer(0)));
         assert!(!Expect::Integer(1).accepts(&Reply::Integer(0)));

@@ -1,4 +1,4 @@
-//! An instance: its owners and connections, and which actions there are in which state.
+//! A scope: a small instance of the engine, with the actions that are possible in each of its states.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use dlock_core::Command;
 use dlock_core::engine::{OpenIf, Permission, Role};
 use dlock_testkit::histories::{ClientNo, History, How, KeyNo, Op, Somebody, Step, Who, World, plain};
 
-/// The steps between two states.
+/// The steps that lead from one state to the next.
 #[derive(Clone, Debug)]
 pub struct Action(pub Vec<Step>);
 
@@ -20,56 +20,74 @@ impl fmt::Display for Action {
 #[derive(Clone, Debug)]
 pub struct Scope {
     pub name: &'static str,
+    /// How many owners there are.
     pub owners: usize,
+    /// How many keys there are.
     pub keys: usize,
-    /// Connections that wait and bind.
+    /// How many connections there are that wait, and to which holds are bound.
     pub clients: usize,
+    /// The requests for locks. Each is tried with the keys, owners and connections of the scope.
     pub enters: Vec<How>,
-    /// Releases and renewals. Key, owner and connection are filled in.
+    /// The releases and renewals. Their key, owner and connection are placeholders for those of the scope.
     pub others: Vec<Op>,
     pub events: Vec<Event>,
+    /// `dlock.session-grace`, in ms.
     pub grace: Option<u64>,
+    /// `dlock.max-waiters`.
     pub max_waiters: Option<usize>,
     pub turns: Turns,
-    /// On how many connections an owner waits at most.
+    /// How many requests of one owner wait at most.
     pub threads: usize,
-    /// How many actions there are at most, in `make check-model` and in `make test`.
+    /// The greatest number of actions in a row, in `make check-model` and in `make test`.
     pub depth: [usize; 2],
-    /// The states that it has to reach: otherwise it shows nothing.
+    /// The states that the test expects the scope to reach, named as in `Reached`: otherwise it tests too little.
     pub reaches: &'static [&'static str],
 }
 
-/// Something that happens beside commands.
+/// Something that happens besides requests for locks, releases and renewals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// Time passes until the next lease or key ends, or the timer is due.
     Time,
+    /// Half of the lease of most requests passes.
     HalfTime,
+    /// `DEL` of a key.
     Delete,
+    /// `FLUSHALL`.
     Flush,
+    /// `CLIENT UNBLOCK` of a waiter, or the end of its time limit.
     Unblock,
+    /// A connection ends.
     Gone,
-    /// A heartbeat of the named session, or its end by command.
+    /// `DLOCK.SESSION` opens the named session, is its heartbeat, or closes it.
     Session,
+    /// `CLIENT PAUSE`, and later its end.
     Pause,
+    /// The server refuses writes, and later accepts them again.
     RefuseWrites,
+    /// The primary becomes a replica, and later a primary again.
     Demote,
+    /// The primary dies, and its replica takes over.
     FailOver,
 }
 
 /// When the timer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turns {
-    /// At the end of each action, as long as it has something to do.
+    /// At the end of each action, until it has nothing left to do.
     EndWithEachAction,
-    /// In an action of its own, so other actions may come before it, as the commands of a transaction do.
+    /// In an action of its own, so that several other actions may precede it, like the commands of a transaction.
     EndSometime,
 }
 
-/// All times are multiples of it, so that the random part of a renewal does not matter.
+/// Time passes in multiples of this, and fingerprints round times up to it. The random part of the time of a renewal
+/// therefore makes no state differ from another.
 pub const GRID_MS: u64 = 10;
+/// Half of the lease that most requests of `instances` give.
 const HALF_MS: u64 = 50;
-/// After how long without a heartbeat the named session ends, in ms.
+/// The timeout of the named session, in ms: the shortest that is allowed.
 const SESSION: u64 = 300;
+/// The lease of a request that gives none, in ms.
 const DEFAULT_LEASE: u64 = 100;
 
 impl Scope {
@@ -78,10 +96,12 @@ impl Scope {
         History { grace: self.grace, max_waiters: self.max_waiters, ..History::new(DEFAULT_LEASE) }
     }
 
-    /// Returns the possible actions. Of owners and connections that have no part in anything, one stands for all.
+    /// Returns the possible actions in a state. Of the owners that neither hold nor wait, one stands for all; likewise
+    /// of the connections that neither wait nor have a hold bound.
     pub fn actions(&self, world: &World) -> Vec<Action> {
         let mut ops = Vec::new();
         let refuses_writes = !world.server().space.permissions.is_empty();
+        // Only a primary that accepts writes runs these commands.
         if world.server().role == Role::Primary && !refuses_writes {
             self.add_enters(world, &mut ops);
             self.add_others(world, &mut ops);
@@ -93,6 +113,7 @@ impl Scope {
             actions.push(Action(vec![Step { op: Op::Wait(0), then_tick: true }]));
         }
         if self.events.contains(&Event::RefuseWrites) && world.server().role == Role::Primary {
+            // A single action changes all keys. The timer runs after the last of them.
             let permission = if refuses_writes { Permission::Full } else { Permission::ReleaseOnly };
             let step =
                 |key| Step { op: Op::SetPermission(key, permission), then_tick: then_tick && key + 1 == self.keys };
@@ -108,11 +129,10 @@ impl Scope {
                 Command::Macquire => vec![(0..self.keys).collect()],
                 _ => (0..self.keys).map(|key| vec![key]).collect(),
             };
-            // A request that neither waits nor binds may come from anybody.
+            // The connection matters only to a request that waits or binds.
             let clients = if how.blocks || how.binds { clients.as_slice() } else { &[0] };
             for (owner, keys) in owners.iter().flat_map(|owner| keys.iter().map(move |keys| (*owner, keys))) {
-                // The number of an owner's waiting requests is limited. One that the new request would repeat does not
-                // count.
+                // `threads` limits the waiting requests of an owner. A request that the new one repeats does not count.
                 let waiting = world.model().waiting.iter().filter(|other| other.owner == owner);
                 let own = waiting.filter(|other| how.id.is_none() || other.how.id != how.id || other.keys != *keys);
                 if own.count() < self.threads {
@@ -129,6 +149,7 @@ impl Scope {
         for key in 0..self.keys {
             let holds = |owner: &Who| world.model().live(key).any(|hold| hold.owner == *owner);
             let (holders, others): (Vec<Who>, Vec<Who>) = (0..self.owners).partition(holds);
+            // An owner that does not hold the lock tries to release it, too, if there is a holder.
             let stranger = others.first().copied().filter(|_| !holders.is_empty());
             for op in &self.others {
                 let fill = |owner, client| filled(op, key, owner, client);
@@ -148,6 +169,7 @@ impl Scope {
         let (server, model) = (world.server(), world.model());
         let exists = |key: &KeyNo| server.space.exists(&plain::key_name(*key));
         let is_empty = !(0..self.keys).any(|key| exists(&key));
+        // Time alone changes nothing then.
         let is_idle = is_empty && server.engine.wake_at().is_none();
         ops.extend((has(Event::Time) && !is_idle).then(|| Op::Wait(self.until_due(world) * 1000)));
         ops.extend((has(Event::HalfTime) && !is_idle).then_some(Op::Wait(HALF_MS * 1000)));
@@ -173,12 +195,14 @@ impl Scope {
         }
     }
 
-    /// Returns how long until a lease or a key ends, or the timer wants to run, in ms.
+    /// Returns the time until the next lease or key ends, or the timer is due, in ms, up to the next point of the grid.
+    /// Without any of these, one step of the grid.
     fn until_due(&self, world: &World) -> u64 {
         let (space, now) = (&world.server().space, world.server().space.ms());
         let ends = (0..self.keys).flat_map(|key| {
             let key = plain::key_name(key);
             let mut ends: Vec<u64> = space.lock(&key).stored_holds().map(|hold| hold.deadline.get()).collect();
+            // A key is still there in the millisecond of its expiry.
             ends.extend(space.expiry(&key).flatten().map(|at| at + 1));
             ends
         });
@@ -187,7 +211,7 @@ impl Scope {
         next.map_or(now + GRID_MS, |at| at.next_multiple_of(GRID_MS)) - now
     }
 
-    /// The owners that have part in something, and one more.
+    /// Returns the owners that have a stored hold or wait, and one other.
     fn owners_to_try(&self, world: &World) -> Vec<Who> {
         let is_known = |owner: &Who| {
             let stored = |key| {
@@ -200,7 +224,7 @@ impl Scope {
         (0..self.owners).filter(is_known).chain(fresh).collect()
     }
 
-    /// The connections that do not wait: those that are bound, and one more.
+    /// Returns the connections that do not wait and to which a hold is bound, and one other that does not wait.
     fn clients_to_try(&self, world: &World) -> Vec<ClientNo> {
         let free: Vec<ClientNo> = (0..self.clients).filter(|client| !is_waiting(world, *client)).collect();
         let (mut clients, fresh): (Vec<ClientNo>, Vec<ClientNo>) =
@@ -219,7 +243,7 @@ fn is_bound(world: &World, client: ClientNo) -> bool {
     holds.any(|hold| hold.session == Some(world.client(client)))
 }
 
-/// A release or a renewal of this owner.
+/// Returns a release or a renewal with this key and owner, and a renewal with this connection.
 fn filled(op: &Op, key: KeyNo, owner: Who, client: ClientNo) -> Op {
     let who = Somebody::Any(owner);
     match *op {
@@ -227,6 +251,6 @@ fn filled(op: &Op, key: KeyNo, owner: Who, client: ClientNo) -> Op {
         Op::Renew { mode, lease, token, binds, named, .. } => {
             Op::Renew { client, key, who, mode, lease, token, binds, named }
         }
-        _ => unreachable!("no release and no renewal: {op:?}"),
+        _ => unreachable!("neither a release nor a renewal: {op:?}"),
     }
 }

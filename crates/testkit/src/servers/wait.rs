@@ -1,4 +1,4 @@
-//! Waiting for a condition with a deadline, never for a fixed time.
+//! Waits for conditions, each with a time limit. Tests wait for a condition instead of a fixed time.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 /// valgrind.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `condition` holds. Fails the test with `what` if the deadline passes before.
+/// Waits until `condition` holds. Fails the test if `limit` has passed before: the message has `what`, which describes
+/// the condition.
 #[track_caller]
-pub fn eventually(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+pub fn eventually(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < deadline, "not within {deadline:?}: {what}");
+        assert!(start.elapsed() < limit, "did not happen within {limit:?}: {what}");
+        // The pause leaves the core to the process that is waited for.
         std::thread::sleep(Duration::from_millis(3));
     }
 }

@@ -1,4 +1,4 @@
-//! Clients that pass something round: one has it, the others wait for it in the queue.
+//! Clients that pass a lock or an element of a list round: one client has it, the others wait for it in order.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ pub enum Resource {
 }
 
 impl Resource {
+    /// Returns the request that waits for the resource.
     pub fn wait(self, key: &[u8], owner: &[u8]) -> Request {
         match self {
             Self::Lock => Request::new(&[b"DLOCK.ACQUIRE", key, owner, b"PX", LEASE, b"BLOCK", b"0"], Expect::Positive),
@@ -25,6 +26,7 @@ impl Resource {
         }
     }
 
+    /// Returns the request that gives the resource to the first client that waits.
     pub fn give(self, key: &[u8], owner: &[u8]) -> Request {
         match self {
             Self::Lock => Request::new(&[b"DLOCK.RELEASE", key, owner], Expect::Integer(1)),
@@ -33,11 +35,12 @@ impl Resource {
     }
 }
 
-/// The first one has the resource, the others wait for it in this order.
+/// Clients that pass a resource round.
 ///
-/// Since the order is known, one thread serves them all with plain reads: the client's side costs the same in every
-/// ring.
+/// The order is known, so one thread reads from the client that is next. The cost on the client's side therefore does
+/// not depend on the number of clients.
 pub struct Ring {
+    /// The first member has the resource. The others wait for it in this order.
     members: VecDeque<Member>,
     resource: Resource,
 }
@@ -49,8 +52,9 @@ struct Member {
 }
 
 impl Ring {
-    /// Puts the clients into the queue one by one, with owners from number `first_owner` on. `control` tells when each
-    /// has joined.
+    /// Gives the resource to the first client, and lets the others wait for it, one behind the other. The owners have
+    /// the numbers from `first_owner` on. After each request that waits, a `PING` on `control` makes sure that the
+    /// server has read it.
     pub fn form(
         crowd: impl IntoIterator<Item = Connection>,
         resource: Resource,
@@ -77,7 +81,8 @@ impl Ring {
         Ok(Self { members, resource })
     }
 
-    /// The first one gives it to the second and joins the queue again. Returns the time from giving to receiving.
+    /// Passes the resource from the first member to the second; then the first waits at the end. Returns the time from
+    /// sending the resource to receiving it.
     pub fn pass(&mut self) -> Result<Duration, Error> {
         let (mut giver, time) = self.hand_over()?;
         giver.connection.send(&giver.wait.bytes)?;
@@ -85,7 +90,7 @@ impl Ring {
         Ok(time)
     }
 
-    /// Passes it from one to the next until nobody waits.
+    /// Passes the resource on until nobody waits, and releases it if it is a lock. Returns the connections.
     pub fn dissolve(mut self) -> Result<Vec<Connection>, Error> {
         let mut crowd = Vec::with_capacity(self.members.len());
         while self.members.len() > 1 {
@@ -100,7 +105,8 @@ impl Ring {
         Ok(crowd)
     }
 
-    /// Returns the first member, which leaves the ring, and the time from giving to receiving.
+    /// Passes the resource from the first member to the second. Returns the first, which leaves the ring, and the time
+    /// from sending the resource to receiving it.
     fn hand_over(&mut self) -> Result<(Member, Duration), Error> {
         let nobody = || Error::Server("nobody waits".into());
         let mut giver = self.members.pop_front().ok_or_else(nobody)?;
@@ -114,5 +120,5 @@ impl Ring {
     }
 }
 
-/// Longer than any part takes.
+/// In ms: longer than any measurement takes, so that no lease ends by itself.
 const LEASE: &[u8] = b"3600000";

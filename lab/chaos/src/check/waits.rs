@@ -1,13 +1,14 @@
-//! Nobody waits longer than asked. (That everybody's wait ends is seen by the run itself, when faults have stopped.)
+//! Checks that no request waits longer than its `BLOCK` allows. (`come_to_rest` in `scenario.rs` checks that every wait
+//! ends after the last fault.)
 
 use super::Record;
 use crate::history::{Call, Life};
 use crate::plan::Scenario;
 use crate::words::Words;
 
-/// Waits with a limit that were answered too late though nothing disturbed them.
+/// Returns a line for each request with a limit that was answered too late although no fault disturbed it.
 pub fn check(record: &Record) -> Vec<String> {
-    // A clock that jumps back makes waits longer.
+    // In this scenario the clock jumps back, which makes waits longer.
     if record.scenario == Scenario::Clock {
         return Vec::new();
     }
@@ -24,7 +25,7 @@ pub fn check(record: &Record) -> Vec<String> {
         .collect()
 }
 
-/// The longest wait that was answered, in ms.
+/// Returns how long the longest wait took that was answered, in ms.
 pub fn longest_ms(lives: &[Life]) -> u64 {
     let waits = lives.iter().flat_map(|life| &life.calls).filter_map(|call| {
         let (replied, _) = answered(call)?;
@@ -33,14 +34,15 @@ pub fn longest_ms(lives: &[Life]) -> u64 {
     waits.max().unwrap_or(0)
 }
 
-/// Returns when a request that waits was answered, and how long it was ready to wait.
+/// Returns when a request with `BLOCK` was answered, in µs, and the limit of its wait, in ms; 0 is no limit. Returns
+/// `None` for other calls, and without an answer.
 fn answered(call: &Call) -> Option<(u64, u64)> {
     let limit = Words::of(&call.command)?.number("BLOCK")?;
     Some((call.reply.as_ref()?.0, limit))
 }
 
-/// How late an answer may be on a busy machine.
+/// How late an answer may come on a busy machine.
 const SLACK_US: u64 = 15_000_000;
 
-/// How long a fault may still be felt.
+/// How long after its end a fault may still delay answers.
 const AFTERMATH_US: u64 = 2_000_000;

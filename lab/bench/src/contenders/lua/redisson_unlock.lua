@@ -1,5 +1,5 @@
 -- KEYS: lock, channel, latch. ARGV: message, lease, owner, publishing command, lease of the latch.
--- The latch keeps the verdict for a repeat of the same unlock.
+-- The latch keeps the reply (0: still held, 1: released) for a repeat of the same unlock.
 local verdict = redis.call('get', KEYS[3])
 if verdict ~= false then
   return tonumber(verdict)

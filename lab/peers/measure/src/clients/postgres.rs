@@ -35,7 +35,8 @@ impl Postgres {
         }
     }
 
-    /// Ends a wait before the client goes: a server process that waits for a lock does not see that its client is gone.
+    /// Cancels a wait that goes on, because a server process that waits for a lock does not notice that its client is
+    /// gone.
     pub async fn close(self) {
         let _ = self.client.cancel_token().cancel_query(NoTls).await;
     }
@@ -50,7 +51,8 @@ pub async fn connect(address: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// Returns a number for a lock: the locks of PostgreSQL have no names.
+/// Returns the number of a lock: the advisory locks of PostgreSQL have numbers instead of names. The number is the same
+/// in every client, because `DefaultHasher::new` has no random keys.
 fn id(lock: &str) -> i64 {
     let mut hasher = DefaultHasher::new();
     lock.hash(&mut hasher);
