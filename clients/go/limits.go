@@ -2,9 +2,10 @@ package dlock
 
 import "time"
 
-// The time limits of docs/time-limits.md. Nothing here reads a clock: each limit is a deadline that a step of the work is
-// given.
+// The time limits of docs/time-limits.md. Nothing in this file reads a clock: the functions turn the limits into
+// deadlines for the steps of an acquisition.
 const (
+	// How long a wait without a limit looks for a server, unless the caller sets another time.
 	defaultOutage = 30 * time.Second
 	// How long a command that does not wait may take in all.
 	defaultAnswer = time.Second
@@ -14,10 +15,10 @@ const (
 	cleanupLimit = 3 * time.Second
 	// How long the client waits for the server's answer after the limit of a wait has passed.
 	late = 150 * time.Millisecond
-	// How long after `late` a grant that came at the last moment is still read and confirmed. Replicas get at least
-	// this time to acknowledge a grant.
+	// How long after `late` the client still reads and confirms a grant that came at the last moment. Replicas get at
+	// least this time to acknowledge a grant.
 	lastStep = 50 * time.Millisecond
-	// How late WAIT may end: a server looks ten times a second (hz) which waits are over.
+	// How late WAIT may end: a server checks ten times a second (hz) which waits are over.
 	endsLate = 100 * time.Millisecond
 	// How long one connection may take to be made, or to answer a command that does not wait.
 	step = time.Second
@@ -25,17 +26,18 @@ const (
 	longestProbe = 5 * time.Second
 )
 
-// limits are those of one acquisition.
+// limits are the time limits of one acquisition.
 type limits struct {
 	// When waiting ends. Zero: never.
 	ends time.Time
-	// The request does not wait for the lock, only for an answer.
+	// Whether the request does not wait for the lock, but only for an answer.
 	isTry bool
 	// How long a wait without an end looks for a server, from the last answer of one.
 	outage time.Duration
 }
 
-// limitsFrom returns the limits of an acquisition that begins now. A deadline of the caller counts, too.
+// limitsFrom returns the limits of an acquisition that begins now. The deadline of the caller's context, if it has one,
+// makes the end earlier.
 func limitsFrom(now time.Time, t terms, deadline time.Time) limits {
 	l := limits{outage: t.outage, isTry: t.limited && t.wait == 0}
 	switch {
@@ -50,7 +52,7 @@ func limitsFrom(now time.Time, t terms, deadline time.Time) limits {
 	return l
 }
 
-// givesUp returns when the acquisition stops looking for a server, one of which answered last at `heard`.
+// givesUp returns when the acquisition stops looking for a server. `heard` is when a server answered last.
 func (l limits) givesUp(heard time.Time) time.Time {
 	if l.ends.IsZero() {
 		return heard.Add(l.outage)
@@ -58,17 +60,18 @@ func (l limits) givesUp(heard time.Time) time.Time {
 	return l.ends
 }
 
-// answerBy returns until when a connection may be made, or a command that does not wait be answered.
+// answerBy returns the deadline for making a connection, and for the answer to a command that does not wait.
 func (l limits) answerBy(now, heard time.Time) time.Time {
 	return earlier(now.Add(step), l.givesUp(heard).Add(late))
 }
 
-// confirmBy returns until when a grant is read or confirmed. All steps share this limit, whenever the grant has come.
+// confirmBy returns the deadline for reading and confirming a grant. It does not depend on when the grant has come.
 func (l limits) confirmBy(now, heard time.Time) time.Time {
 	return earlier(now.Add(step), l.givesUp(heard).Add(late+lastStep))
 }
 
-// left returns the time of waiting that is left. An acquisition without an end always has some.
+// left returns the time of waiting that is left. Without an end, that is always longestLease, which stands for any
+// time.
 func (l limits) left(now time.Time) time.Duration {
 	if l.ends.IsZero() {
 		return longestLease
@@ -85,7 +88,7 @@ func (l limits) ofReplicas(wanted time.Duration, now time.Time) time.Duration {
 	return min(wanted, max(l.left(now)-endsLate, lastStep))
 }
 
-// block returns what BLOCK is sent with, in whole milliseconds. 0: without a limit.
+// block returns the value for BLOCK, in whole milliseconds. 0: without a limit.
 func (l limits) block(now time.Time) time.Duration {
 	if l.ends.IsZero() {
 		return 0

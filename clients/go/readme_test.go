@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestReadme runs the program of the README by the commands of the README, and compiles its other examples.
+// TestReadme runs the first program of the README with the commands of the README, and compiles the other examples.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -17,7 +17,7 @@ func TestReadme(t *testing.T) {
 	}
 	blocks := regexp.MustCompile("(?s)```(go|sh)\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
 	if len(blocks) < 2 || blocks[0][1] != "go" || blocks[1][1] != "sh" {
-		t.Fatalf("a program and its commands are expected: %q", blocks)
+		t.Fatalf("the README does not begin with a program in Go and its commands for sh: %q", blocks)
 	}
 	checkout, err := filepath.Abs("../..")
 	if err != nil {
@@ -36,13 +36,13 @@ func TestReadme(t *testing.T) {
 	}
 	for _, block := range blocks[2:] {
 		if block[1] != "go" {
-			t.Fatalf("nobody runs this: %s", block[2])
+			t.Fatalf("only the first block of sh is run, and not this one: %s", block[2])
 		}
 		compile(t, directory, block[2])
 	}
 }
 
-// stubs have what the examples use of modules that are not here.
+// stubs declare what the examples use of modules that the test does not fetch.
 var stubs = map[string]string{
 	"gocron": `import "context"
 
@@ -112,7 +112,8 @@ type DedicatedClient interface {
 }`,
 }
 
-// compile compiles an example in the module that the commands have made: declarations, or statements.
+// compile compiles an example in the module that the commands of the README have made. Statements become the body of a
+// function. An example that begins with a declaration stays as it is.
 func compile(t *testing.T, directory, example string) {
 	t.Helper()
 	if !strings.HasPrefix(example, "type ") && !strings.HasPrefix(example, "func ") {

@@ -1,4 +1,4 @@
-"""`dlock agent`, for a suite that is played through it (run.py --through)."""
+"""The programs for `run.py --through` and `--by sentinel`: `dlock agent`, a Sentinel, and the servers of a quorum."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ class Agent:
         return False
 
     def close(self) -> None:
-        """Kills it."""
+        """Kills the agent."""
         self._process.kill()
         self._process.wait()
 
 
 class Sentinel:
-    """A Sentinel that names a primary at this port, and never fails over by itself."""
+    """A Sentinel that names a primary at this port as `locks`, and never fails over by itself."""
 
     def __init__(self, primary: int) -> None:
         self._home = tempfile.TemporaryDirectory()
         self.port = free_port()
+        # 2: a Sentinel that is alone never gets the votes for a failover.
         file = Path(self._home.name, "sentinel.conf")
         file.write_text(f"port {self.port}\nbind 127.0.0.1\ndir {self._home.name}\n"
                         f"sentinel monitor locks 127.0.0.1 {primary} 2\n")
@@ -62,7 +63,7 @@ class Sentinel:
         return False
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the Sentinel."""
         self._client.close()
         self._process.kill()
         self._process.wait()
@@ -70,14 +71,14 @@ class Sentinel:
 
 
 class Quorum:
-    """Three servers, as if they were one."""
+    """Three servers that the harness handles like one."""
 
     def __init__(self, ports: Sequence[int] = (0, 0, 0)) -> None:
         self._members = [Server(port=port, durable=True) for port in ports]
         self.ports = [member.port for member in self._members]
 
     def info(self, name: str) -> dict[str, Any]:
-        """Returns what a server says; the token is the one that a majority has."""
+        """Returns what the first server with the lock says, but with the token that most servers have."""
         infos = [info for member in self._members if (info := member.info(name))]
         if not infos:
             return {}
@@ -85,20 +86,20 @@ class Quorum:
         return {**infos[0], "token": tokens.most_common(1)[0][0]}
 
     def call(self, *words: Any) -> Any:
-        """Has all of them carry out a command, and returns the last reply."""
+        """Sends a command to all servers, and returns the reply of the last one."""
         return [member.call(*words) for member in self._members][-1]
 
     def freeze(self) -> None:
-        """Stops all of them."""
+        """Stops the processes of all servers."""
         for member in self._members:
             member.freeze()
 
     def thaw(self) -> None:
-        """Lets all of them go on."""
+        """Lets all servers go on."""
         for member in self._members:
             member.thaw()
 
     def close(self) -> None:
-        """Ends all of them."""
+        """Ends all servers."""
         for member in self._members:
             member.close()

@@ -10,13 +10,14 @@ use crate::support::story::story;
 use crate::support::version::Version;
 use crate::support::{Client, Server, Setup, hold, int_of, lock_info, req, soon};
 
-/// In µs, like tokens.
+/// Times in µs, the unit of tokens.
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Lifts the server's token clock to half an hour ahead, with a lock `ahead`, and returns its token.
+/// Acquires the lock `ahead` and lifts its token, and with it the server's token clock, to half an hour ahead. Returns
+/// the token.
 #[track_caller]
 fn half_an_hour_ahead(client: &mut Client) -> i64 {
     client.ok("CONFIG SET dlock.max-token-lead 3600000");
@@ -27,6 +28,7 @@ fn half_an_hour_ahead(client: &mut Client) -> i64 {
     token
 }
 
+/// Asserts that the next grant has a higher token.
 #[track_caller]
 fn grants_above(client: &mut Client, token: i64) {
     let next = client.int("DLOCK.ACQUIRE next-grant a PX 900000");
@@ -41,7 +43,7 @@ fn a_token_is_the_time_in_microseconds() {
         let before = client.now_us();
         let token = client.int(format!("DLOCK.ACQUIRE k{n} a"));
         let after = client.now_us();
-        // The server may look at the clock once in a turn of its event loop.
+        // The server may read the clock only once in a turn of its event loop: 20 ms of tolerance, in µs.
         assert!((before - 20_000..=after + 20_000).contains(&token), "{token} not in {before}..{after}");
     }
 }
@@ -107,7 +109,7 @@ fn a_restart_without_any_data_relies_on_the_clock() {
 }
 
 #[test]
-fn the_token_clock_survives_without_the_lock() {
+fn the_token_clock_survives_a_restart_without_any_lock() {
     for aof in ["no", "yes"] {
         let (mut server, mut client) =
             Server::conf(&format!("appendonly {aof}\nappendfsync always\naof-use-rdb-preamble yes")).with_client();
@@ -130,7 +132,7 @@ fn the_token_clock_survives_without_the_lock() {
 }
 
 #[test]
-fn an_appended_grant_lifts_the_clock_even_if_its_lock_is_gone() {
+fn a_grant_in_the_aof_lifts_the_token_clock_even_if_its_lock_is_gone() {
     let (mut server, mut client) = Server::conf("appendonly yes\nappendfsync always").with_client();
     let token = half_an_hour_ahead(&mut client);
     client.int("DEL ahead");
@@ -145,7 +147,7 @@ fn a_failover_does_not_reset_tokens() {
     let token = half_an_hour_ahead(&mut client);
     client.int("DEL ahead");
     replica.wait_synced(&primary);
-    // A replica that comes later gets the clock with a lock that is there.
+    // A replica that comes later learns the token clock from the lock that is there.
     let high = half_an_hour_ahead(&mut client) + 5000;
     client.int(format!("DLOCK.RENEW ahead a MINTOKEN {high}"));
     let late = primary.replica();
@@ -157,7 +159,7 @@ fn a_failover_does_not_reset_tokens() {
 }
 
 #[test]
-fn restore_lifts_the_clock() {
+fn restore_lifts_the_token_clock() {
     let (here, there) = (Server::start(), Server::start());
     let mut client = here.client();
     let token = half_an_hour_ahead(&mut client);
@@ -169,7 +171,7 @@ fn restore_lifts_the_clock() {
 }
 
 #[test]
-fn mintoken_lifts_the_hold_and_the_clock() {
+fn mintoken_lifts_the_token_of_the_hold_and_the_token_clock() {
     let (_server, mut client) = Server::start().with_client();
     let first = client.int("DLOCK.ACQUIRE k a");
     let lifted = first + 9 * SECOND;
@@ -189,7 +191,7 @@ fn mintoken_lifts_the_hold_and_the_clock() {
 }
 
 #[test]
-fn mintoken_lifts_the_exclusive_hold_of_two() {
+fn mintoken_lifts_the_exclusive_one_of_two_holds_or_the_one_named() {
     let (_server, mut client) = Server::start().with_client();
     let tokens = story(&mut client, "RLOCK k a -> t1\nWLOCK k a -> t2");
     let token = |client: &mut Client, mode| hold(client, "k", "a", mode).unwrap().token;
@@ -203,12 +205,12 @@ fn mintoken_lifts_the_exclusive_hold_of_two() {
     assert_eq!((token(&mut client, "exclusive"), token(&mut client, "shared")), (lifted + 5, lifted - 5));
 }
 
-/// The leads that are tried: in ms, and what the operator sets, if that is not the default.
+/// How far ahead `MINTOKEN` may be, in ms, with these values of `dlock.max-token-lead` (`None`: the default).
 const LEADS: [(i64, Option<i64>); 5] =
     [(10_000, None), (60_000, Some(60_000)), (3_600_000, Some(3_600_000)), (5000, Some(5000)), (0, Some(0))];
 
 #[test]
-fn mintoken_reaches_as_far_ahead_as_the_setting_says() {
+fn a_renewal_accepts_a_mintoken_as_far_ahead_as_the_setting_says() {
     for (lead, set) in LEADS {
         let (_server, mut client) = Server::start().with_client();
         set.into_iter().for_each(|set| client.ok(format!("CONFIG SET dlock.max-token-lead {set}")));
@@ -217,18 +219,18 @@ fn mintoken_reaches_as_far_ahead_as_the_setting_says() {
         for beyond in [far + SECOND, far + MINUTE, far + DAY, 1 << 53] {
             let error = client.error(format!("DLOCK.RENEW k a MINTOKEN {beyond}"));
             assert!(error.starts_with("ERR ") && error.contains("dlock.max-token-lead"), "{error}");
-            // The same where there is nothing to renew: ranges are checked first.
+            // The error is the same if there is nothing to renew: ranges are checked first.
             client.error(format!("DLOCK.RENEW none a MINTOKEN {beyond}"));
         }
         assert_eq!(lock_info(&mut client, "k").unwrap().token, token);
-        assert_eq!(counter(&mut client, "last_token"), token, "nobody's tokens have moved");
+        assert_eq!(counter(&mut client, "last_token"), token, "a refused MINTOKEN moved the token clock");
         assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {far}")), 1, "{lead}");
         grants_above(&mut client, far);
     }
 }
 
 #[test]
-fn mintoken_goes_by_the_clock_and_not_by_the_last_token() {
+fn mintoken_is_limited_by_the_clock_and_not_by_the_last_token() {
     let (_server, mut client) = Server::start().with_client();
     let token = half_an_hour_ahead(&mut client);
     client.error(format!("DLOCK.RENEW ahead a MINTOKEN {}", token + HOUR));
@@ -246,16 +248,17 @@ fn a_request_gets_its_mintoken_or_more() {
         assert_eq!(client.int(format!("DLOCK.{command} later:{command} a MINTOKEN {ahead}")), token + 1);
     }
     assert_eq!(counter(&mut client, "last_token"), ahead + 31);
-    assert_eq!(client.int(format!("DLOCK.WLOCK RACQUIRE a MINTOKEN {}", ahead + 50)), ahead + 10, "a re-entry");
+    let entered_again = client.int(format!("DLOCK.WLOCK RACQUIRE a MINTOKEN {}", ahead + 50));
+    assert_eq!(entered_again, ahead + 10, "a re-entry got another token");
     let mut waiting = server.client();
     waiting.send(format!("DLOCK.ACQUIRE ACQUIRE b BLOCK 0 MINTOKEN {}", ahead + 100));
-    soon("it waits", || counter(&mut client, "waiters") == 1);
+    soon("the request waits", || counter(&mut client, "waiters") == 1);
     client.int("DLOCK.RELEASE ACQUIRE a");
     assert_eq!(int_of(&waiting.read().unwrap()), ahead + 100);
 }
 
 #[test]
-fn a_request_reaches_as_far_ahead_as_the_setting_says() {
+fn an_acquisition_accepts_a_mintoken_as_far_ahead_as_the_setting_says() {
     for (lead, set) in LEADS {
         let (_server, mut client) = Server::start().with_client();
         set.into_iter().for_each(|set| client.ok(format!("CONFIG SET dlock.max-token-lead {set}")));
@@ -269,7 +272,7 @@ fn a_request_reaches_as_far_ahead_as_the_setting_says() {
                 }
             }
         }
-        assert_eq!(counter(&mut client, "last_token"), last, "nobody's tokens have moved");
+        assert_eq!(counter(&mut client, "last_token"), last, "a refused MINTOKEN moved the token clock");
         assert!(client.int(format!("DLOCK.ACQUIRE free a MINTOKEN {far}")) >= far);
     }
 }
@@ -279,12 +282,12 @@ fn a_request_reaches_as_far_ahead_as_the_setting_says() {
 fn dump_with(client: &mut Client, old: i64, new: i64) -> Vec<u8> {
     let dump = client.bytes("DUMP k");
     let mut value = body(&dump);
-    assert_eq!(replace_number(&mut value, old as u64, new as u64), 1, "the number is found in the dump");
+    assert_eq!(replace_number(&mut value, old as u64, new as u64), 1, "the dump does not have the number exactly once");
     client.int("DEL k");
     seal(&value, &dump)
 }
 
-/// Makes a dump of a lock whose token is this number of µs ahead.
+/// Makes a dump of a lock whose token is this number of µs ahead of the clock. Returns the token and the dump.
 #[track_caller]
 fn token_ahead(client: &mut Client, ahead: i64) -> (i64, Vec<u8>) {
     let old = client.int("DLOCK.ACQUIRE k a PX 900000");
@@ -292,7 +295,7 @@ fn token_ahead(client: &mut Client, ahead: i64) -> (i64, Vec<u8>) {
     (new, dump_with(client, old, new))
 }
 
-/// Makes a dump of a lock whose deadline is this number of ms ahead.
+/// Makes a dump of a lock whose deadline is this number of ms ahead of the clock.
 #[track_caller]
 fn deadline_ahead(client: &mut Client, ahead: i64) -> Vec<u8> {
     let old = client.now() + 900_000;
@@ -308,8 +311,8 @@ fn restoring_a_token_more_than_an_hour_ahead_is_refused() {
         let (token, dump) = token_ahead(&mut client, ahead);
         client.error(req!["RESTORE", "k", 0, &dump]);
         assert_eq!(client.int("EXISTS k"), 0);
-        assert!(client.int("DLOCK.ACQUIRE k2 a") < token - ahead + MINUTE, "the clock is where it was");
-        // The same over a lock that is there, by a client, a script and a transaction.
+        assert!(client.int("DLOCK.ACQUIRE k2 a") < token - ahead + MINUTE, "a refused RESTORE moved the token clock");
+        // Neither a client nor a script nor a transaction replaces a lock that is there.
         let held = client.run("DUMP k2");
         client.error(req!["RESTORE", "k2", 0, &dump, "REPLACE"]);
         client.error(req!["EVAL", "return redis.call('RESTORE', KEYS[1], 0, ARGV[1], 'REPLACE')", 1, "k2", &dump]);
@@ -325,7 +328,7 @@ fn restoring_a_token_more_than_an_hour_ahead_is_refused() {
     grants_above(&mut client, token);
 }
 
-/// In a cluster, a slot that does not move gets no locks from elsewhere.
+/// In a cluster, only a slot that moves brings locks of another node, with tokens of that node's clock.
 #[test]
 fn a_user_restores_no_token_far_ahead_into_a_slot_that_stays() {
     let (cluster, from, to) = Cluster::of_two("k");
@@ -349,7 +352,7 @@ fn a_user_restores_no_token_far_ahead_into_a_slot_that_stays() {
     let (near, dump) = token_ahead(&mut here, 5 * SECOND);
     here.ok(req!["RESTORE", "k", 0, &dump]);
     grants_above_in(&mut here, "k", near);
-    // A slot that arrives brings its tokens along, whatever the clock of the other node says.
+    // The node that a slot moves to accepts the tokens in the slot, even if they are far ahead of its clock.
     here.ok("CONFIG SET dlock.max-token-lead 3600000");
     let far = here.now_us() + HOUR / 2;
     assert_eq!(here.int(format!("DLOCK.ACQUIRE k a PX 900000 MINTOKEN {far}")), far);
@@ -360,7 +363,7 @@ fn a_user_restores_no_token_far_ahead_into_a_slot_that_stays() {
     grants_above_in(&mut there, "k", far);
 }
 
-/// Like [`grants_above`] for this lock, which is removed before.
+/// Does the same as [`grants_above`], with this lock, which is deleted first.
 #[track_caller]
 fn grants_above_in(client: &mut Client, key: &str, token: i64) {
     client.int(format!("DEL {key}"));
@@ -369,7 +372,7 @@ fn grants_above_in(client: &mut Client, key: &str, token: i64) {
     client.int(format!("DLOCK.RELEASE {key} a"));
 }
 
-/// 365 days and an hour, in ms.
+/// How far ahead a restored deadline may be: 365 days and an hour, in ms.
 const LONGEST: i64 = (365 * DAY + HOUR) / 1000;
 
 #[test]
@@ -391,7 +394,7 @@ fn restoring_a_deadline_beyond_the_longest_lease_is_refused() {
 }
 
 #[test]
-fn a_deadline_far_ahead_is_taken_from_a_file_and_from_the_link() {
+fn a_deadline_far_ahead_is_accepted_from_a_file_and_from_the_link() {
     let (mut server, mut client) = Setup::new().conf("rdbcompression no\nrdbchecksum no").start().with_client();
     let old = client.now() + 900_000;
     client.int(format!("DLOCK.ACQUIRE k a PXAT {old}"));
@@ -400,7 +403,7 @@ fn a_deadline_far_ahead_is_taken_from_a_file_and_from_the_link() {
     client.ok("SAVE");
     server.kill9();
     let mut rdb = std::fs::read(server.path("dump.rdb")).unwrap();
-    assert!(replace_number(&mut rdb, old as u64, new as u64) >= 1, "the deadline is found in the file");
+    assert!(replace_number(&mut rdb, old as u64, new as u64) >= 1, "the deadline is not in the file");
     std::fs::write(server.path("dump.rdb"), rdb).unwrap();
     server.boot();
     let mut client = server.client();
@@ -414,7 +417,7 @@ fn a_deadline_far_ahead_is_taken_from_a_file_and_from_the_link() {
 }
 
 #[test]
-fn a_server_that_is_no_primary_takes_any_token() {
+fn a_replica_accepts_a_restored_token_far_ahead() {
     let primary = Server::conf("rdbcompression no");
     let replica = Setup::new().conf("replica-read-only no").replica_of(&primary);
     let (token, dump) = token_ahead(&mut primary.client(), 2 * DAY);
@@ -424,14 +427,14 @@ fn a_server_that_is_no_primary_takes_any_token() {
 }
 
 #[test]
-fn a_token_far_ahead_is_taken_from_a_file_and_from_the_link() {
+fn a_token_far_ahead_is_accepted_from_a_file_and_from_the_link() {
     let (mut server, mut client) = Setup::new().conf("rdbcompression no\nrdbchecksum no").start().with_client();
     let old = client.int("DLOCK.ACQUIRE k a PX 900000");
     let new = client.now_us() + 2 * DAY;
     client.ok("SAVE");
     server.kill9();
     let mut rdb = std::fs::read(server.path("dump.rdb")).unwrap();
-    assert!(replace_number(&mut rdb, old as u64, new as u64) >= 1, "the token is found in the file");
+    assert!(replace_number(&mut rdb, old as u64, new as u64) >= 1, "the token is not in the file");
     std::fs::write(server.path("dump.rdb"), rdb).unwrap();
     server.boot();
     let mut client = server.client();
@@ -445,7 +448,7 @@ fn a_token_far_ahead_is_taken_from_a_file_and_from_the_link() {
 }
 
 #[test]
-fn an_expired_lock_in_the_file_lifts_the_clock() {
+fn an_expired_lock_in_the_file_lifts_the_token_clock() {
     let (mut server, mut client) = Server::start().with_client();
     let token = half_an_hour_ahead(&mut client);
     client.int("DLOCK.RENEW ahead a PX 1000");

@@ -1,38 +1,42 @@
 'use strict';
 /**
- * The course of an acquisition: what to send next, and how it ends. Pure, as `validity`: each event gives the next
- * step.
+ * The course of an acquisition: what to send next, and how it ends. Like `validity.js`, this file reads no clock and
+ * sends nothing: the caller reports each event by a method, which returns the next step. All times are in ms of a
+ * monotonic clock.
  *
- * Copies of the acquiring command have one owner and one REQUEST. A copy without an answer is open: it may be waiting,
- * may have been granted, and may still be executed.
+ * Copies of the acquiring command have the same owner and the same REQUEST. A copy without an answer is open: the
+ * request may be waiting, may have been granted, or may still be executed.
  */
 
 const { ROUNDED } = require('./validity.js');
 
 /**
  * @typedef {object} Copy a command that was sent
- * @property {number} at
+ * @property {number} at when it was sent
  *
- * @typedef {'none' | 'leave' | 'release'} Cleanup nothing, or leave the queue and release what was granted, or release
- *   the grant that is known
+ * @typedef {'none' | 'leave' | 'release'} Cleanup what is left to do at the end. `leave`: leave the queue, and release
+ *   what may have been granted; `release`: release the grant that is known
  *
- * @typedef {object} Step `try`: send without BLOCK; `wait`: with it; `confirm`: renew the grant. The rest are outcomes
+ * @typedef {object} Step `try`: send the command without BLOCK; `wait`: send it with BLOCK; `confirm`: renew the grant.
+ *   The rest are outcomes
  * @property {'try' | 'wait' | 'confirm' | 'granted' | 'refused' | 'unreachable' | 'canceled' | 'failed'} what
- * @property {number} [block] 0: without a limit
- * @property {boolean} [isFresh] with a new owner: the last grant is over
+ * @property {number} [block] the value of BLOCK in ms. 0: without a limit
+ * @property {boolean} [isFresh] the command gets a new owner, because the last grant is over
  * @property {number} [until] the time until which the grant is certain
  * @property {Cleanup} [cleanup]
  */
 
+/** One acquisition. */
 class Attempt {
+  /** When it ends without a grant: Infinity if it has no limit. */
   #end;
   #limit;
   #lease;
-  /** @type {Set<Copy>} */
+  /** The copies without an answer. @type {Set<Copy>} */
   #open = new Set();
-  /** The renewals of the grant without an answer. Made when there is one: few acquisitions have any. @type {Set<Copy> | undefined} */
+  /** The renewals of the grant without an answer, of which most acquisitions have none. @type {Set<Copy> | undefined} */
   #renewals;
-  /** Since when the grant counts, if there is one. @type {number | undefined} */
+  /** From when the lease of the grant counts, if there is a grant. @type {number | undefined} */
   #since;
   /** Whether there was any answer, and whether that was a nil. */
   #isAnswered = false;
@@ -40,8 +44,8 @@ class Attempt {
 
   /**
    * @param {number} now
-   * @param {{ limit: number | 'try' | 'none', lease: number, answer?: number }} how `answer`: for how long an attempt that
-   *   does not wait looks for an answer
+   * @param {{ limit: number | 'try' | 'none', lease: number, answer?: number }} how `limit`: how long it waits for the
+   *   lock; `try`: it does not wait. `answer`: how long an attempt that does not wait looks for an answer
    */
   constructor(now, { limit, lease, answer = 1000 }) {
     this.#limit = limit;
@@ -49,7 +53,7 @@ class Attempt {
     this.#end = now + (limit === 'none' ? Infinity : limit === 'try' ? answer : limit);
   }
 
-  /** Since when a grant counts: the earliest copy that may have been granted was sent then. */
+  /** When the earliest copy was sent that may be the granted one: the lease counts from then. */
   get since() {
     return this.#since ?? Infinity;
   }
@@ -75,7 +79,7 @@ class Attempt {
   }
 
   /**
-   * The command that was asked for is about to be sent.
+   * The command of the last step is about to be sent.
    *
    * @param {number} now
    * @returns {Copy}
@@ -87,7 +91,7 @@ class Attempt {
   }
 
   /**
-   * A renewal of the grant is about to be sent, for another reason than its age.
+   * A renewal of the grant is about to be sent, though no step asked for one.
    *
    * @param {number} now
    * @returns {Copy}
@@ -99,11 +103,11 @@ class Attempt {
   }
 
   /**
-   * The renewal has its answer.
+   * The answer to such a renewal has come.
    *
    * @param {number} now
    * @param {Copy} renewal
-   * @param {boolean} isWhole executed, and no cap has cut it
+   * @param {boolean} isWhole whether it was executed and no cap has cut it
    * @returns {Step}
    */
   renewed(now, renewal, isWhole) {
@@ -112,7 +116,8 @@ class Attempt {
   }
 
   /**
-   * Time has passed since the grant was read, for example for replicas.
+   * Time has passed since the grant was read, for example while replicas acknowledged it. After a third of the lease,
+   * the grant is confirmed by a renewal.
    *
    * @param {number} now
    * @returns {Step}
@@ -122,6 +127,8 @@ class Attempt {
   }
 
   /**
+   * A copy was granted.
+   *
    * @param {number} now
    * @param {Copy} copy
    * @returns {Step}
@@ -135,30 +142,34 @@ class Attempt {
   }
 
   /**
+   * A copy was not granted.
+   *
    * @param {number} now
    * @param {Copy} copy
-   * @param {boolean} [isWait] it was sent with BLOCK
+   * @param {boolean} [isWait] whether it was sent with BLOCK
    * @returns {Step}
    */
   nil(now, copy, isWait = false) {
     this.#isAnswered = this.#isRefused = true;
     this.#open.delete(copy);
-    // The grant of another copy is being confirmed.
+    // Another copy was granted before: the grant is confirmed.
     if (this.#since !== undefined) return { what: 'confirm' };
-    // While another copy is open, that one has taken the place of this one.
+    // While another copy is open, the nil may mean that the other one took this one's place in the queue.
     if (this.#limit === 'try' || (isWait && !this.isOpen)) return this.#ended('refused');
     return this.#waitOr(now);
   }
 
   /**
+   * A renewal of the grant was executed.
+   *
    * @param {number} now
-   * @param {Copy} copy the renewal that confirms the grant, which was executed
+   * @param {Copy} copy the renewal
    * @param {number} [end] until when the hold is certain, if a cap has cut its lease
    * @returns {Step}
    */
   ok(now, copy, end = Infinity) {
     const until = Math.min(end, copy.at + this.#lease - ROUNDED);
-    // The lease of the hold ends at `until`, so this is when it began.
+    // `since` is set so that since + lease - ROUNDED is `until`, even if a cap has cut the lease.
     this.#since = until + ROUNDED - this.#lease;
     return now < until ? this.#granted(this.#since) : { what: 'confirm' };
   }
@@ -180,8 +191,8 @@ class Attempt {
   }
 
   /**
-   * The connection of the grant is lost, or its server is no primary any more. A copy that is sent to another server
-   * gets the grant, if that server has it.
+   * The connection of the grant is lost, or its server is no primary any more. The grant counts as an open copy again:
+   * the next copy gets it, if the server that it is sent to has it.
    *
    * @param {number} now
    * @returns {Step}
@@ -193,7 +204,7 @@ class Attempt {
   }
 
   /**
-   * No answer: the copy may still be executed.
+   * A command got no answer, and may still be executed.
    *
    * @param {number} now
    * @returns {Step}
@@ -203,8 +214,10 @@ class Attempt {
   }
 
   /**
+   * A server has refused a command without executing it. Another server may execute it.
+   *
    * @param {number} now
-   * @param {Copy} copy not executed, to be tried elsewhere
+   * @param {Copy} copy
    * @returns {Step}
    */
   refused(now, copy) {
@@ -213,7 +226,9 @@ class Attempt {
   }
 
   /**
-   * @param {Copy} copy refused for good
+   * A server has refused the command with an error that ends the acquisition.
+   *
+   * @param {Copy} copy
    * @returns {Step}
    */
   failed(copy) {
@@ -222,7 +237,7 @@ class Attempt {
   }
 
   /**
-   * The limit has passed, or no server has answered for too long.
+   * The limit has passed, or no server has answered for too long. A grant that is still certain counts.
    *
    * @param {number} now
    * @returns {Step}
@@ -234,12 +249,14 @@ class Attempt {
     return this.#ended(this.#isRefused && this.#limit !== 'none' ? 'refused' : 'unreachable');
   }
 
-  /** @returns {Step} */
+  /** The caller gives up. @returns {Step} */
   canceled() {
     return this.#ended('canceled');
   }
 
   /**
+   * Sends the command again. BLOCK waits for the first answer of a server: until then each copy only tries.
+   *
    * @param {number} now
    * @returns {Step}
    */
@@ -250,6 +267,8 @@ class Attempt {
   }
 
   /**
+   * Waits for the rest of the limit, or ends if it has passed.
+   *
    * @param {number} now
    * @returns {Step}
    */

@@ -1,7 +1,7 @@
 'use strict';
-/** How acquiring and keeping a lock fails, and which failures may be tried again. */
+/** The errors of acquiring and keeping a lock, and what the error of a command tells: may it be sent again? */
 
-/** Answers of a server that cannot grant a lock now: it is starting, is no primary, or has too many clients. */
+/** The answers of a server that cannot grant a lock now: it is starting, is no primary, or has too many clients. */
 const NOT_NOW = /^(LOADING |UNBLOCKED .*state changed|READONLY |MASTERDOWN |ERR WAIT cannot be used with replica|ERR max number of clients)/;
 
 /** The lock was not granted within the time to wait. */
@@ -59,7 +59,7 @@ class LockLost extends Error {
   }
 }
 
-/** A new connection is not like the client's: it would wait as another user, or for another lock. */
+/** A new connection differs from the client's: it would wait as another user, or for a lock in another database. */
 class Unlike extends Error {}
 
 /** @param {unknown} error */
@@ -68,8 +68,9 @@ function messageOf(error) {
 }
 
 /**
- * Whether this says that the command was not executed. `UNBLOCKED` does not: a demotion ended the wait, and the outcome
- * is unknown. Nor does the `LOADING` of an agent, which has not heard from a majority; that of a starting server does.
+ * Whether the error says that the command was not executed. Two answers leave that open: `UNBLOCKED`, since a demotion
+ * ended the wait, and the `LOADING` of an agent that has not heard from a majority. A starting server's `LOADING` does
+ * not.
  *
  * @param {unknown} error
  */
@@ -78,7 +79,7 @@ function isNotExecuted(error) {
 }
 
 /**
- * Whether one of these commands may have been executed. An error is the answer to one of them.
+ * Whether one of these commands may have been executed. The error is the answer to only one of them.
  *
  * @param {string[][]} commands
  * @param {unknown} error
@@ -97,8 +98,8 @@ function isMoving(error) {
 }
 
 /**
- * Whether this is an answer of the server, which begins with a code in upper case. Other rejections of a client (a
- * closed socket, a timeout) are no answers.
+ * Whether the error is an answer of the server, which begins with a code in upper case. A closed socket or a timeout of
+ * the client is no answer.
  *
  * @param {unknown} error
  */
@@ -107,8 +108,8 @@ function isAnswer(error) {
 }
 
 /**
- * Whether this is an answer of a server that can grant the lock. One that is starting or is no primary any more cannot, and
- * neither can an agent that reaches no server.
+ * Whether the error is an answer of a server that can grant the lock. A server that is starting or is no primary any
+ * more cannot, and neither can an agent that reaches no server.
  *
  * @param {unknown} error
  */
@@ -117,8 +118,8 @@ function isHeard(error) {
 }
 
 /**
- * Whether this is an answer, at once, of a server that cannot grant the lock now. `UNBLOCKED` is none: the
- * server could grant when the wait began.
+ * Whether the error is the answer of a server that could not grant the lock when the command came. `UNBLOCKED` is not:
+ * its server could, when the wait began.
  *
  * @param {unknown} error
  */
@@ -127,8 +128,9 @@ function isNoPrimary(error) {
 }
 
 /**
- * Whether the outcome of the command is unknown, or was only "not now", so that the same command with the same
- * REQUEST may be sent again, perhaps elsewhere.
+ * Whether the same command with the same REQUEST may be sent again, perhaps to another server: its outcome is unknown,
+ * or the server cannot grant now. Errors of the program (TypeError, RangeError) and of the connection's settings
+ * (Unlike) would only repeat.
  *
  * @param {unknown} error
  */
@@ -138,7 +140,7 @@ function mayRepeat(error) {
 }
 
 /**
- * Whether the server writes nothing at present, and so renews nothing. The hold is still there until its lease ends.
+ * Whether the server accepts no writes at present, and so renews nothing. The hold stays until its lease ends.
  *
  * @param {unknown} error
  */
@@ -147,7 +149,7 @@ function writesNothing(error) {
 }
 
 /**
- * Whether the key is no lock.
+ * Whether the error says that the key is no lock.
  *
  * @param {unknown} error
  */
@@ -161,7 +163,7 @@ function isNotPermitted(error) {
 }
 
 /**
- * The error to reject with for an answer of the server.
+ * Returns the error with which to reject. A server that does not know the commands gets a hint at the missing module.
  *
  * @param {unknown} error
  */

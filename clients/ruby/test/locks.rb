@@ -369,7 +369,7 @@ class ProcessesTest < Minitest::Test
   end
 end
 
-# What the gem takes from the client it is given: address, database, login, name, Sentinels, pool.
+# The settings that the gem takes from the user's client: address, database, login, name, Sentinels, pool.
 class ProfilesTest < Minitest::Test
   include OnServer
 

@@ -1,9 +1,9 @@
 //! Effects: the only way to change a lock.
 //!
-//! A primary decides, applies the effect of its decision and replicates it. A replica, and a server that loads an AOF,
-//! apply the effects they get. An effect has absolute times only, and the primary's clock. Applying it first drops the
-//! holds that have lapsed by that clock, and reads no other one. Applying an effect twice is the same as applying it
-//! once.
+//! A primary decides, applies the effect of its decision and replicates the effect. A replica, and a server that loads
+//! an AOF, apply the effects they get. An effect has only absolute times, and the primary's clock. Applying an effect
+//! first drops the holds that have lapsed by that clock; a server's own clock is not read. Applying an effect twice is
+//! the same as applying it once.
 
 use crate::holds::Trash;
 use crate::{Hold, Lock, Mode, Owner, TokenClock, UnixMs};
@@ -11,9 +11,9 @@ use crate::{Hold, Lock, Mode, Owner, TokenClock, UnixMs};
 /// A change of a lock at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// The primary's clock: holds that have lapsed by it are dropped first.
+    /// The primary's clock. The holds that have lapsed by this clock are dropped first.
     pub clock: UnixMs,
-    /// The change then.
+    /// The change after that.
     pub change: Change,
 }
 
@@ -28,7 +28,7 @@ impl Effect {
 /// The change that an [`Effect`] makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The hold takes the place of the same owner's in that mode.
+    /// The owner has this hold from now on. It replaces the owner's hold of the same mode, if there is one.
     Put {
         /// The whole hold.
         hold: Hold,
@@ -42,7 +42,7 @@ pub enum Change {
         /// The mode; `None` for both.
         mode: Option<Mode>,
     },
-    /// No change but the drop of lapsed holds. A TTL beyond the last deadline is set to it.
+    /// Nothing but the drop of lapsed holds. A TTL beyond the last deadline becomes the last deadline.
     Sweep,
 }
 
@@ -53,16 +53,16 @@ pub enum Expiry {
     Anew,
     /// The TTL becomes the last deadline, unless a client set it to an earlier time, which stays.
     Keep,
-    /// No change: the server itself writes the TTL into the AOF.
+    /// The TTL stays. Effects of a rewritten AOF need this: there the server itself writes the TTL.
     Leave,
 }
 
-/// The state of a server beside its locks that effects change.
+/// The part of a server's state, beside its locks, that effects change.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     /// The token clock, which advances with every token in an effect.
     pub tokens: TokenClock,
-    /// The rest of large locks, which is freed a piece at a time.
+    /// Memory of holds that are gone, to be freed a piece at a time.
     pub trash: Trash,
 }
 
@@ -80,12 +80,12 @@ pub struct Applied {
     pub lapsed: u64,
     /// The change of the key's TTL, if a hold is left.
     pub expiry: Expiry,
-    /// Whether holders or counts changed: a renewal changes neither.
+    /// Whether the holders or their counts changed. A renewal changes neither.
     pub is_visible: bool,
 }
 
 impl Lock {
-    /// Drops the holds that have lapsed by the effect's clock, then makes its change. O(log n).
+    /// Drops the holds that have lapsed by the effect's clock, then makes the effect's change. O(log n).
     ///
     /// If the lock is empty afterwards, the caller deletes its key.
     #[inline(always)]

@@ -1,7 +1,9 @@
-//! Whether two transcripts say the same, apart from what differs every time: tokens, owners that the server makes up,
+//! Compares two transcripts of `redis-cli`, apart from what differs in each run: tokens, owners that the server makes
+//! up,
 //! client ids and addresses, times, and milliseconds left, waited or held.
 //!
-//! Each name in one transcript has one name in the other too, and tokens are in the same order.
+//! Tokens, such owners and client ids are *names*. Each name in one transcript must stand for one name in the other,
+//! and tokens must be in the same order.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,7 +28,8 @@ enum Word<'a> {
 }
 
 impl Names {
-    /// Compares, and remembers new names. An error says what differs. A last line `...` stands for the rest of a reply.
+    /// Compares a written transcript with a real one, and remembers new names. An error shows both. A last line `...`
+    /// of the written one stands for the rest of a reply.
     pub fn compare(&mut self, written: &str, real: &str) -> Result<(), String> {
         let differ = || Err(format!("--- written\n{written}\n--- real\n{real}"));
         let beginning = written.trim_end().strip_suffix("\n...");
@@ -47,13 +50,13 @@ impl Names {
         Ok(())
     }
 
-    /// A written command with the highest written token in the place of `<token>`.
+    /// Returns a written command with the highest written token in the place of `<token>`.
     pub fn fill(&self, command: &str) -> String {
         let tokens = self.0.keys().filter_map(|name| if let Name::Token(token) = name { Some(*token) } else { None });
         tokens.max().map_or_else(|| command.to_owned(), |token| command.replace("<token>", &token.to_string()))
     }
 
-    /// A written command with the real names.
+    /// Returns a written command with the real names.
     pub fn translate(&self, command: &str) -> String {
         let mut before = "";
         let translated = command.split(' ').map(|word| {
@@ -68,11 +71,14 @@ impl Names {
         translated.collect::<Vec<_>>().join(" ")
     }
 
+    /// Returns whether a written name stands for this real one. A new pair is remembered; its tokens must be between
+    /// those of their neighbors.
     fn agree(&mut self, written: &Name, real: &Name) -> bool {
         if let Some(known) = self.0.get(written) {
             return known == real;
         }
         let is_taken = self.0.values().any(|known| known == real);
+        // Tokens come first among names. So the name before a token is a token, and the one after it may be none.
         let before = self.0.range(..written.clone()).next_back().map(|(_, known)| known);
         let after = self.0.range(written.clone()..).next().map(|(_, known)| known);
         let is_in_order = match (written, real) {
@@ -88,7 +94,7 @@ impl Names {
     }
 }
 
-/// Splits a transcript at blanks and ends of lines. How long a command took is left out.
+/// Splits a transcript at blanks and ends of lines. Durations of commands are left out.
 fn words(text: &str) -> Vec<Word<'_>> {
     /// The meaning of the next integer of a reply.
     enum Next {
@@ -122,8 +128,8 @@ fn words(text: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// A token has 16 digits until the year 2286; an owner that the server makes up is a UUID; a client is named in
-/// `CLIENT UNBLOCK`.
+/// Returns the name that a word is, if it is one. A token has 16 digits until the year 2286. An owner that the server
+/// makes up is a UUID. A client id stands behind `CLIENT UNBLOCK`.
 fn name_of(before: &str, word: &str) -> Option<Name> {
     if before == "UNBLOCK" {
         return word.parse().ok().map(Name::Client);
@@ -140,7 +146,7 @@ fn name_of(before: &str, word: &str) -> Option<Name> {
     is_uuid.then(|| Name::Owner(bare.to_owned()))
 }
 
-/// `(1.52s)`, which `redis-cli` adds to a slow reply.
+/// Returns whether a line is a duration such as `(1.52s)`, which `redis-cli` adds to a slow reply.
 fn is_duration(line: &str) -> bool {
     let inner = line.strip_prefix('(').and_then(|line| line.strip_suffix("s)"));
     inner.is_some_and(|inner| inner.parse::<f64>().is_ok())

@@ -1,7 +1,7 @@
-"""CPython's tests of asyncio's locks, semaphores and conditions, with those of redis_dlock.
+"""CPython's tests of asyncio's locks, semaphores and conditions, with the classes of redis_dlock.
 
-The tests call `release()` and `locked()` without `await`, and take one round of the event loop for the time that a
-waiting task needs. Here a release goes on in a task, and a round takes as long as a server may need for it.
+The tests call `release()` and `locked()` without `await`, and expect a waiting task to go on after one round of the
+event loop. Here a release goes on in a task of its own, and `sleep` waits until the server has done its work.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ running: set[asyncio.Task[Any]] = set()
 
 
 def goes_on(work: Any) -> None:
-    """Runs it in a task."""
+    """Runs an awaitable in a task of its own."""
     task = asyncio.ensure_future(work)
     running.add(task)
     task.add_done_callback(running.discard)
 
 
 async def until(ready: Callable[[], Awaitable[bool]], times: int = 1) -> None:
-    """Waits until it is ready, several times in a row: a canceled request may leave the queue late."""
+    """Waits until `ready` returns true so many times in a row: a canceled request may leave the queue late."""
     end, seen = time.monotonic() + PATIENCE, 0
     while seen < times:
         seen = seen + 1 if await ready() else 0
@@ -46,7 +46,7 @@ async def until(ready: Callable[[], Awaitable[bool]], times: int = 1) -> None:
 
 
 async def sleep(delay: float, result: Any = None) -> Any:
-    """Takes a round: until every release is done, and every request is granted or in the server's queue."""
+    """Stands for a round of the event loop: waits until each release is done, and each request is granted or queued."""
     await asyncio.sleep(max(delay, STEP))
     for each in tuple(Waiting.all):
         await until(each.is_quiet, times=3)
@@ -54,7 +54,7 @@ async def sleep(delay: float, result: Any = None) -> Any:
 
 
 class Waiting:
-    """A base for both kinds: the tasks that are waiting, in order, and `async with`."""
+    """The common part of locks and semaphores: the tasks that wait, in order, and `async with`."""
 
     all: weakref.WeakSet[Waiting] = weakref.WeakSet()
 
@@ -77,7 +77,7 @@ class Waiting:
         return int(told[b"waiters"]) if told else 0
 
     async def is_quiet(self) -> bool:
-        """Returns whether nothing is on the way."""
+        """Returns whether no release is under way, and the requests of all waiting tasks are in the server's queue."""
         if not self._waiters and not running:
             return True
         return not running and await self._arrived() == len(self._waiters)
@@ -99,7 +99,7 @@ class Waiting:
             self._waiters.remove(me)
 
     async def _begin(self) -> None:
-        """Is called before each acquisition. The first call makes what the server needs."""
+        """Prepares an acquisition. The first call makes the lock or the semaphore of redis_dlock."""
 
     async def __aenter__(self) -> None:
         await self.acquire()  # type: ignore[attr-defined]
@@ -140,8 +140,10 @@ class Lock(Waiting):
 
 
 class Semaphore(Waiting):
-    """As `asyncio.Semaphore`, which may begin with no permits. The limit on the server is `LIMIT`: all permits but
-    `value` are taken before the first acquisition."""
+    """As `asyncio.Semaphore`, which may begin with no permits.
+
+    The limit on the server is always `LIMIT`. All permits but `value` are taken before the first acquisition.
+    """
 
     def __init__(self, value: int = 1) -> None:
         super().__init__("semaphore")
@@ -178,7 +180,7 @@ class Semaphore(Waiting):
 
     @property
     def _value(self) -> int:
-        """The permits that no waiting task is about to get."""
+        """The permits that are free and that no waiting task is about to get."""
         return max(0, self._free - len(self._waiters))
 
     def locked(self) -> bool:
@@ -204,14 +206,14 @@ class Condition(asyncio.Condition):
         super().__init__(lock or Lock())
 
 
-# The names that the tests look up.
+# The tests find these classes under the names of asyncio.
 theirs.asyncio = SimpleNamespace(**vars(asyncio) | {
     "Lock": Lock, "Semaphore": Semaphore, "BoundedSemaphore": BoundedSemaphore, "Condition": Condition, "sleep": sleep,
 })
 
 
 class Fresh:
-    """Forgets the locks of the test before."""
+    """Forgets the locks and tasks of the test before."""
 
     def setUp(self) -> None:
         Waiting.all.clear()
@@ -219,16 +221,16 @@ class Fresh:
 
 
 class LockTests(Fresh, theirs.LockTests):
-    # The test looks into the list of waiting futures.
+    # Left out: the test reads asyncio's private list of waiting futures.
     test_cancel_race = None
-    # The lock is expected to have another owner before the event loop has gone on.
+    # Left out: the test expects a released lock to have its next owner before the event loop runs.
     test_cancel_release_race = None
 
 
 class ConditionTests(Fresh, theirs.ConditionTests):
-    # The test gives a condition the loop of another thread.
+    # Left out: the test gives a condition, or its lock, another event loop.
     test_ambiguous_loops = None
 
 
 class SemaphoreTests(Fresh, theirs.SemaphoreTests):
-    """All of them."""
+    """Runs all tests of semaphores."""

@@ -9,7 +9,7 @@ use crate::{Lease, SessionId};
 /// The arguments of `SESSION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Session<'call> {
-    /// Opens a session, or keeps it open for this long.
+    /// Opens a session, or keeps an open one, for this long.
     Keep(SessionId, Lease, OpenIf),
     /// Ends a session of this user; `None`: of the user that sends the command.
     Close(SessionId, Option<&'call [u8]>),
@@ -24,7 +24,7 @@ impl<'call> Session<'call> {
     /// word it is a session's id.
     ///
     /// # Errors
-    /// A [`Malformed`]: the first wrong word.
+    /// A [`Malformed`] for the first wrong word.
     pub fn parse(words: impl Iterator<Item = &'call [u8]>) -> Result<Session<'call>, Malformed> {
         let mut words = Words::new(words);
         let id = words.required()?;
@@ -58,6 +58,7 @@ impl<'call> Session<'call> {
     }
 }
 
+/// Reads the words after `SESSION id PX`.
 fn keep<'call>(
     mut words: Words<impl Iterator<Item = &'call [u8]>>,
     id: SessionId,
@@ -77,6 +78,7 @@ fn keep<'call>(
     Ok(Session::Keep(id, timeout, only.map_or(OpenIf::Any, |(only, _)| only)))
 }
 
+/// Reads the words after `SESSION id LIST`.
 fn list<'call>(
     mut words: Words<impl Iterator<Item = &'call [u8]>>,
     id: SessionId,
@@ -94,12 +96,13 @@ fn list<'call>(
     Ok(Session::List(id, user, most.unwrap_or(DEFAULT_COUNT)))
 }
 
+/// Reads the value of `COUNT`. 0 stands for as many as the server shows.
 fn count<'call>(words: &mut Words<impl Iterator<Item = &'call [u8]>>) -> Result<usize, Malformed> {
     let count = usize::try_from(words.integer("COUNT")?).map_err(|_| Malformed::Count)?;
     Ok(if count == 0 { MOST_SHOWN } else { count.min(MOST_SHOWN) })
 }
 
-/// Returns the error for a word that cannot follow the options `given`: one of them again, or an unknown option.
+/// Returns the error for a word that cannot follow: one of the options `given` is there twice, any other is unknown.
 fn misplaced(word: &[u8], given: &[&'static str]) -> Malformed {
     let given = given.iter().find(|option| is(word, option));
     given.map_or_else(|| unknown(word), |option| Malformed::Syntax(Syntax::Twice(option)))
@@ -108,5 +111,6 @@ fn misplaced(word: &[u8], given: &[&'static str]) -> Malformed {
 /// The shortest and the longest timeout of a session, in ms.
 const MIN_MS: u64 = 300;
 const MAX_MS: u64 = 3_600_000;
+/// How many holds or sessions are shown without `COUNT`, and at most.
 const DEFAULT_COUNT: usize = 100;
 const MOST_SHOWN: usize = 10_000;

@@ -21,11 +21,11 @@ use crate::{Lock, Mode, Owner};
 /// How many steps a search takes at most: about a millisecond. A step looks at one waiter or holder with a short owner
 /// name.
 const BUDGET: usize = 8000;
-/// How long a step takes, in ns. The time that the check of the ACL took is converted to steps by it.
+/// How long a step takes, in ns. The time of a check of the ACL is converted to steps with this number.
 const STEP_NS: u64 = 125;
-/// How many bytes of an owner cost one step more: it is read, and hashed.
+/// How many bytes of an owner's name cost one step more: the search reads and hashes the name.
 const OWNER_BYTES: usize = 128;
-/// The cost of looking into a key that is not the request's own, in steps, without the check of the ACL.
+/// The cost of looking into a lock that the first request does not wait for, in steps, without the check of the ACL.
 const KEY: usize = 17;
 /// The cost of one more queue, in steps.
 const QUEUE: usize = 3;
@@ -71,9 +71,10 @@ pub(super) struct Search<'e, T, S> {
 struct Seen {
     /// The last place up to which requests for several locks were looked at.
     ahead: Option<Place>,
-    /// The holds that were looked at: `Exclusive` means all, because all are in the way of an exclusive request.
+    /// The holds that were looked at. `Exclusive`: all, because all are in the way of an exclusive request. `Shared`:
+    /// the exclusive hold.
     holders: Option<Mode>,
-    /// Whether the search may look at the lock, once that is known.
+    /// Whether the search may look at the lock; `None` while that is not known.
     is_open: Option<bool>,
 }
 
@@ -83,9 +84,10 @@ struct Closing {
     at: usize,
     /// The lock that this node waits for.
     over: RecordId,
-    /// How the owner of the first request blocks it.
+    /// How the owner of the first request blocks this node.
     by: BlockedBy,
-    /// The request ahead in the queue that waits in between, if there is one.
+    /// The request between the two: a writer ahead of the first request, which waits for the owner's own hold. `None`
+    /// if the node waits for the owner itself.
     through: Option<WaiterId>,
 }
 
@@ -133,6 +135,8 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         (cycle, self.removed)
     }
 
+    /// Expands the nodes in the order in which they were added. Returns the end of a cycle; `None` if there is none, or
+    /// the budget is used up.
     fn find_closing(&mut self) -> Option<Closing> {
         let mut at = 0;
         while let Some(waiter) = self.nodes.get(at).map(|node| node.waiter) {
@@ -169,14 +173,15 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
             return self.pay(1).map(|()| None);
         }
         self.pay(QUEUE)?;
-        // The waiters behind an upgrade wait for its owner, too.
+        // The first request has joined last, so it is ahead of another request only if it is an upgrade. The requests
+        // behind an upgrade wait for its owner.
         let is_ahead = |waiter: &Waiter<T>| waiter.place < place && waiter.records.contains(&id);
         let first = self.nodes.first().map(|node| node.waiter)?;
         if at > 0 && self.waiters.get(first).is_some_and(is_ahead) {
             return Some(Some(Closing { at, over: id, by: BlockedBy::WaiterAhead, through: None }));
         }
-        // Only the requests ahead that are for several locks lead to other queues. The holders that block the others
-        // ahead block this request, too.
+        // Of the requests ahead, only those for several locks lead to other queues. The others are blocked by holders
+        // that block this request, too.
         let mut met: Vec<WaiterId> = Vec::new();
         let mut ahead = before.ahead;
         for (place, other) in record.queue.several_ahead(before.ahead, place) {
@@ -185,6 +190,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
             met.push(other);
         }
         let writer = self.writer_ahead(record, place)?;
+        // A request behind a writer waits for all holders that the writer waits for.
         let holders = if mode == Mode::Exclusive || writer.is_some() { Mode::Exclusive } else { Mode::Shared };
         let is_new = ![Some(Mode::Exclusive), Some(holders)].contains(&before.holders);
         self.seen.insert(id, Seen { ahead, holders: if is_new { Some(holders) } else { before.holders }, ..before });
@@ -197,7 +203,8 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         self.look_at_holders(at, record, holders, writer.filter(|writer| *writer != waiter))
     }
 
-    /// Returns whether the search may look at this lock, in the request's database. `None` if the budget is used up.
+    /// Returns whether the search may look at this lock: it is in the first request's database, and the client may read
+    /// it. `None` if the budget is used up.
     fn query(&mut self, record: &Record) -> Option<bool> {
         self.pay(KEY + record.key.len() / KEY_BYTES)?;
         let first = self.own.first().and_then(|id| self.registry.get(*id))?;
@@ -223,8 +230,8 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         Some(None)
     }
 
-    /// Adds the requests of the holders that block a request. A hold of the request's own owner closes a cycle only if
-    /// a writer ahead waits for it.
+    /// Adds the requests of the holders that block the request of node `at`. A hold of the first request's owner closes
+    /// a cycle. For the first request itself, it does so only if a writer ahead waits for the hold.
     fn look_at_holders(
         &mut self,
         at: usize,
@@ -244,6 +251,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
             let shared = (holders == Mode::Exclusive).then_some(shared).into_iter().flatten();
             for hold in exclusive.chain(shared) {
                 budget = budget.checked_sub(cost(&hold.owner))?;
+                // A hold whose session has ended counts as released.
                 if has_bindings && bound.end_of(hold).is_some_and(|end| end.deadline() <= now) {
                     continue;
                 }
@@ -280,8 +288,10 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         }
     }
 
+    /// Returns one line for people: each owner of the cycle, the lock that it waits for, and how the next owner blocks
+    /// it.
     fn describe(&self, closing: &Closing) -> String {
-        // Backwards, from the step that closes the cycle.
+        // The steps are collected backwards, from the one that closes the cycle.
         let mut steps: Vec<(WaiterId, RecordId, BlockedBy)> = Vec::new();
         let (mut over, mut by) = (closing.over, closing.by);
         if let Some(writer) = closing.through {
@@ -316,12 +326,13 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
     }
 }
 
-/// Returns the beginning of a name in printable ASCII.
+/// Returns the beginning of a name, escaped to printable ASCII.
 fn readable(name: &[u8]) -> String {
     let shown = name.get(..MAX_BYTES_SHOWN).unwrap_or(name);
     let more = if shown.len() < name.len() { "…" } else { "" };
     format!("{}{more}", shown.escape_ascii())
 }
 
+/// How many bytes of a name, and how many steps of a cycle, a description has.
 const MAX_BYTES_SHOWN: usize = 64;
 const MAX_STEPS_SHOWN: usize = 8;

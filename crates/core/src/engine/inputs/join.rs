@@ -1,4 +1,4 @@
-//! A request that is not granted at once: it is refused, or it waits.
+//! The outcome of a request that is not granted at once: a refusal, an error, or a wait.
 
 use smallvec::SmallVec;
 
@@ -23,23 +23,23 @@ use crate::{Name, Request};
 pub enum Entered {
     /// The owner has entered.
     Granted(Grant),
-    /// The same request was granted before.
+    /// The request repeats one that was granted before.
     Replayed(Grant),
     /// The request waits: the caller blocks the client.
     Waiting(WaiterId),
-    /// Nothing: the reply is nil.
+    /// The request is not granted: the reply is nil.
     Refused,
 }
 
-/// The next step of a request once its key is closed. The caller carries it out.
+/// The decision on a request, made while its key is open. The caller carries it out after the key is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a decision is carried out"]
 pub(super) enum Decided {
-    /// Nothing more.
+    /// The outcome is known: there is nothing more to do.
     Entered(Entered),
-    /// The request waits: at the end of the queue, or as an upgrade before all that do not hold the lock.
+    /// The request waits: at the end of the queue, or as an upgrade, ahead of all others that are no upgrades.
     Join(Rank, Cycle),
-    /// The request takes the place of the same request, sent before.
+    /// The request takes the place of the request that it repeats.
     TakeOver(WaiterId),
 }
 
@@ -47,12 +47,12 @@ pub(super) enum Decided {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cycle {
     Possible,
-    /// Nobody in its way waits for anything else.
+    /// No owner in the request's way waits for anything.
     Impossible,
 }
 
-/// Decides whether a request that is not granted waits, is refused, or is an error. `first` is the same request, sent
-/// before, which waits.
+/// Decides whether a request that is not granted waits, is refused, or is an error. `first` is a waiting request that
+/// this one repeats.
 pub(super) fn wait_or_refuse<T>(
     outbox: &mut Outbox<T>,
     refusal: Refusal,

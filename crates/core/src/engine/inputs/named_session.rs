@@ -21,18 +21,18 @@ pub struct Heartbeat<'a> {
     pub user: &'a [u8],
     /// How long the session lasts without another heartbeat.
     pub timeout: Lease,
-    /// Whether the command may open the session, keep it open, or both.
+    /// Whether the command may open the session, keep an open one, or both.
     pub only: OpenIf,
 }
 
-/// The effects that a heartbeat may have.
+/// The actions that a heartbeat may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenIf {
-    /// Keep the session, or open it.
+    /// Keep the session if it is open, open it otherwise.
     Any,
-    /// `NX`: open it.
+    /// `NX`: only open the session.
     New,
-    /// `XX`: keep it.
+    /// `XX`: only keep the session.
     Open,
 }
 
@@ -53,8 +53,8 @@ pub struct BoundHold<'a> {
 
 /// The holds that are bound to a session, as `LIST` shows them.
 ///
-/// All names are in one piece of memory. A list may be long: an allocation for each owner, and another look at each key
-/// for the reply, would cost much time.
+/// All names are copied into one piece of memory. A list may be long: an allocation for each name would cost much time,
+/// and so would looking up each key again for the reply.
 #[derive(Clone, Debug)]
 pub struct BoundHolds {
     holds: Vec<Listed>,
@@ -110,12 +110,12 @@ impl BoundHolds {
     }
 }
 
-/// How many bytes of names `LIST` returns, about, before it returns no more.
+/// `LIST` stops after about this many bytes of names.
 const LISTED_BYTES: usize = 1 << 20;
 
 impl<T> Engine<T> {
     /// Opens a named session, or keeps it open. Returns how many holds are bound to it; `None` if it is open and `only`
-    /// is [`OpenIf::New`]. `state` returns what the server knows of the user, and is called to open a session.
+    /// is [`OpenIf::New`]. `state` returns what the server knows of the user; it is called only if a session is opened.
     /// O(log n).
     ///
     /// # Errors
@@ -161,21 +161,21 @@ impl<T> Engine<T> {
         let named = self.parts.sessions.named.find(id.as_bytes(), user)?;
         let holds = self.parts.sessions.named.holds(named);
         self.end_named(named, SessionEnd { at: now.ms(), grace: None });
-        // Requests that wait for the session are answered here: in a pause, or in a transaction, no timer runs before
-        // the next command.
+        // Some requests that wait for the session are answered here, because in a pause or in a transaction no timer
+        // runs before the next command. All commands between two ticks together answer REJECTED_AT_ONCE of them.
         let (waiting, sent_away) = (self.parts.waiters.len(), self.parts.sessions.sent_away);
         self.reject_orphans(REJECTED_AT_ONCE.saturating_sub(sent_away));
         self.parts.sessions.sent_away = sent_away + waiting - self.parts.waiters.len();
         Some(holds)
     }
 
-    /// Returns the open named sessions of a user, or of all: at most this many.
+    /// Returns the open named sessions of a user, or of all users: at most `most`.
     pub fn list_sessions(&self, user: Option<&[u8]>, most: usize, uptime: Uptime) -> Vec<OpenSession> {
         self.parts.sessions.named.list(user, (most, LISTED_BYTES), uptime)
     }
 
-    /// Returns the live holds that are bound to a named session of a user, at most this many; `None` if there is no
-    /// such session.
+    /// Returns the live holds that are bound to a named session of a user, at most `most`; `None` if there is no such
+    /// session. The list of a session with more than 20,000 locks and holds has only a part.
     pub fn list_session(&mut self, id: &SessionId, user: &[u8], most: usize, now: Now) -> Option<BoundHolds> {
         let named = self.parts.sessions.named.find(id.as_bytes(), user)?;
         let key = SessionKey::Named(named);
@@ -201,7 +201,7 @@ impl<T> Engine<T> {
         Some(listed)
     }
 
-    /// Looks up a named session for a request of this user; `None`: the client has no user.
+    /// Looks up a named session for a request of this user. `user` is `None` if the client has no user.
     pub fn look_up_session(&self, id: &SessionId, user: Option<&[u8]>) -> Result<NamedId, NoSession> {
         let user = user.ok_or(NoSession::Userless)?;
         self.parts.sessions.named.find(id.as_bytes(), user).ok_or(NoSession::Unknown)
@@ -231,17 +231,18 @@ impl<T> Engine<T> {
         true
     }
 
+    /// Ends a named session and its bindings.
     fn end_named(&mut self, named: NamedId, end: SessionEnd) {
         let Some(id) = self.parts.sessions.named.close(named) else { return };
         self.end_session(SessionKey::Named(named), Some(&id), end);
-        // `reject_orphans` answers the requests that wait for it, a piece at a time.
+        // `reject_orphans` answers the requests that wait to be bound to the session, a piece at a time.
         if self.parts.waiters.of_session(named).is_some() {
             self.parts.sessions.orphaned.push(named);
         }
     }
 
-    /// Answers some of the requests that wait to be bound to a session that has ended. Returns whether there was such a
-    /// session.
+    /// Answers up to `most` requests that wait to be bound to a session that has ended. Returns whether there was such
+    /// a session.
     fn reject_orphans(&mut self, most: usize) -> bool {
         let Some(named) = self.parts.sessions.orphaned.last().copied() else { return false };
         for _ in 0..most {

@@ -1,4 +1,4 @@
-//! `RENEW`.
+//! `DLOCK.RENEW`.
 
 use crate::engine::inputs::command::{OnLock, Work};
 use crate::engine::keyspace::{Keyspace, OpenKey};
@@ -11,8 +11,8 @@ use crate::lock::{Reach, Renew, Renewed};
 use crate::{Binding, Hold, LeaseChoice, SessionKey};
 
 impl<T> Engine<T> {
-    /// Decides on `RENEW`, and binds the holds to `session`. Returns the reach of the renewal; `None` if the owner has
-    /// no such hold. O(log n), beside what is due on the lock.
+    /// Executes `RENEW`, which also binds the holds to `session`. Returns the reach of the renewal; `None` if the owner
+    /// has no such hold. O(log n), beside the work that is due on the lock.
     ///
     /// # Errors
     /// [`Fault::WrongType`], [`Fault::NoSession`], [`Fault::SessionLease`] and [`Fault::SessionAbsolute`].
@@ -31,7 +31,7 @@ impl<T> Engine<T> {
     }
 }
 
-/// The work of a renewal.
+/// The work of `RENEW` on its lock.
 struct Renewing<'a> {
     call: &'a Call<'a>,
     request: &'a Renew<'a>,
@@ -60,6 +60,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.parts.sessions.check_open(session)?;
         let renewed = self.open.lock().renew(self.now.ms(), request);
         let Renewed::Moved(first, second, reach) = renewed else { return Ok(None) };
+        // A lock without a record has no bindings, and gets none: `on_lock` makes a record for a command with a
+        // session.
         if self.record.is_some() {
             for hold in [Some(&first), second.as_ref()].into_iter().flatten() {
                 self.check_bound(call, hold, request.lease, key)?;
@@ -75,13 +77,14 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         Ok(Some(reach))
     }
 
-    /// Puts the shared hold of an owner that holds both modes, off the fast path.
+    /// Stores the second hold of an owner that holds both modes. Not inlined, to keep the usual renewal small.
     #[inline(never)]
     fn put_second(&mut self, hold: Hold, session: Option<SessionKey>) {
         self.put(hold, session);
     }
 
-    /// Checks that a hold that is bound, or will be, keeps a lease of 300 ms or more, and never gets an absolute one.
+    /// Checks a hold that is bound to a session, or will be: its lease must be 300 ms or more and not absolute, and the
+    /// session must be able to renew the hold often enough.
     #[inline(never)]
     fn check_bound(
         &self,

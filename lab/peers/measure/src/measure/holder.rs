@@ -50,10 +50,10 @@ impl End {
     }
 }
 
-/// What binds the lock to the process of its holder.
+/// The kind of lease that ties a lock to the process of its holder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tie {
-    /// What the client of the system uses in all other measurements.
+    /// The kind that the client of the system has in all other measurements.
     Usual,
     /// A named session of dlock.
     Named,
@@ -174,5 +174,5 @@ fn vanish() -> Result<()> {
 /// How long a grant may take after a kill: several times as long as any lease or session.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What the process of the holder prints when it has the lock.
+/// The line that the process of the holder prints when it has the lock.
 const HELD: &str = "held\n";

@@ -17,7 +17,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** A session: one heartbeat keeps all locks of a program. */
+/** Tests of named sessions, in which one heartbeat keeps all locks of a program. */
 final class NamedSessionTest {
     private static final Duration TIMEOUT = Duration.ofSeconds(3);
 
@@ -36,6 +36,7 @@ final class NamedSessionTest {
         server.close();
     }
 
+    /** Acquires the locks {@code job:0}, {@code job:1} and so on with the session. */
     private static List<Hold> holds(DLockClient client, Session session, int number) throws Exception {
         List<Hold> holds = new ArrayList<>();
         for (int i = 0; i < number; i++) {
@@ -50,17 +51,19 @@ final class NamedSessionTest {
         return holds == null ? -1 : holds.size();
     }
 
+    /** Returns a future of the loss of a hold. */
     private static CompletableFuture<LockLostException> lost(Hold hold) {
         CompletableFuture<LockLostException> lost = new CompletableFuture<>();
         hold.onLost(lost::complete);
         return lost;
     }
 
+    /** Waits until a hold is lost. Fails after a minute. */
     private static LockLostException soonLost(Hold hold) throws Exception {
         return lost(hold).get(60, TimeUnit.SECONDS);
     }
 
-    /** Asserts that no lock counts as held, though the server deletes the keys of many in pieces. */
+    /** Asserts that all locks are free for others, even if the server has not deleted all of their keys yet. */
     private static void areFree(TestServer server, List<Hold> holds) {
         for (Hold hold : holds) {
             hold.names().forEach(name -> assertTrue(server.isFree(name), name));
@@ -71,14 +74,14 @@ final class NamedSessionTest {
     void one_heartbeat_keeps_all_locks() throws Exception {
         Session session = client.openSession(TIMEOUT);
         List<Hold> holds = holds(client, session, 40);
-        assertTrue((long) server.run("PTTL", "job:0") > 8000, "three times the timeout");
+        assertTrue((long) server.run("PTTL", "job:0") > 8000, "the lease is less than three times the timeout of 3 s");
         server.run("CONFIG", "RESETSTAT");
         long began = System.nanoTime();
         soon("time goes by", () -> (long) server.run("PTTL", "job:0") < 7000);
-        soon("the server renews it", () -> (long) server.run("PTTL", "job:0") > 8000);
+        soon("the server renews the lease", () -> (long) server.run("PTTL", "job:0") > 8000);
         long beats = server.calls("session");
         long seconds = TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - began);
-        // A heartbeat that is late on a busy machine is repeated.
+        // A heartbeat is due each second. On a busy machine a late one is repeated: five more are accepted.
         assertTrue(beats >= 2 && beats <= seconds + 5, beats + " heartbeats in " + seconds + " s");
         assertEquals(0, server.calls("renew"));
         for (Hold hold : holds) {
@@ -86,7 +89,7 @@ final class NamedSessionTest {
         }
         assertTrue(holds.get(0).check());
         holds.get(0).extend(Duration.ofMillis(1));
-        assertTrue((long) server.run("PTTL", "job:0") > 8000, "never shorter than the session needs");
+        assertTrue((long) server.run("PTTL", "job:0") > 8000, "extend made the lease shorter than the session's");
         holds.get(0).release();
         assertEquals(39, bound(server, session));
         session.close();
@@ -95,7 +98,7 @@ final class NamedSessionTest {
 
     @Test
     void closing_frees_everything_in_one_command() throws Exception {
-        // No heartbeat is due meanwhile.
+        // The timeout is so long that no heartbeat is among the commands counted below.
         Session session = client.openSession(Duration.ofMinutes(2));
         List<Hold> holds = holds(client, session, 20);
         server.run("CONFIG", "RESETSTAT");
@@ -171,7 +174,7 @@ final class NamedSessionTest {
             saved.launch();
             saved.run("DEL", "gone");
             soonLost(gone);
-            soon("it is bound again", () -> bound(saved, session) == 1);
+            soon("the hold that was kept is bound again", () -> bound(saved, session) == 1);
             assertTrue(kept.isHeld() && kept.check() && session.isOpen());
             its.lock("new").withLease(Lease.of(session)).lock();
             session.close();
@@ -183,16 +186,16 @@ final class NamedSessionTest {
     void after_a_failover_locks_are_bound_on_the_next_primary() throws Exception {
         try (TestServer replica = TestServer.start()) {
             replica.run("REPLICAOF", "127.0.0.1", server.port);
-            soon("it replicates", () -> server.figure("replication", "connected_slaves") == 1);
+            soon("the replica is connected", () -> server.figure("replication", "connected_slaves") == 1);
             try (TestServer sentinel = TestServer.sentinel("main", server.port);
                     DLockClient its = DLockClient.connect("redis-sentinel://127.0.0.1:" + sentinel.port + "/main")) {
                 Session session = its.openSession(Duration.ofSeconds(40));
                 List<Hold> holds = holds(its, session, 120);
-                soon("the replica has them", () -> (long) replica.run("DBSIZE") == 120);
+                soon("the replica has all locks", () -> (long) replica.run("DBSIZE") == 120);
                 server.kill();
                 soon("the replica takes over", () -> new String(
                         (byte[]) replica.run("INFO", "replication"), StandardCharsets.UTF_8).contains("role:master"));
-                soon("they are bound there", () -> bound(replica, session) == 120);
+                soon("all holds are bound on the replica", () -> bound(replica, session) == 120);
                 assertTrue(holds.stream().allMatch(Hold::isHeld) && holds.get(119).check());
                 session.close();
                 areFree(replica, holds);
@@ -231,11 +234,11 @@ final class NamedSessionTest {
         for (int round = 0; round < 2; round++) {
             server.untilWaiting("job", 1);
             server.run("DLOCK.SESSION", session.id(), "CLOSE");
-            soon("it waits again", () -> server.waiters("job") == 1 && bound(server, session) >= 0);
+            soon("the request waits again", () -> server.waiters("job") == 1 && bound(server, session) >= 0);
         }
         server.run("DLOCK.RELEASE", "job", "somebody");
         Hold hold = waiting.get(60, TimeUnit.SECONDS);
-        soon("it is bound", () -> bound(server, session) == 1);
+        soon("the granted hold is bound", () -> bound(server, session) == 1);
         assertTrue(hold.isHeld() && hold.check());
     }
 
@@ -246,7 +249,7 @@ final class NamedSessionTest {
         server.run("CONFIG", "SET", "min-replicas-to-write", 1);
         assertEquals("NOREPLICAS", assertThrows(ServerException.class, hold::release).code());
         server.run("CONFIG", "SET", "min-replicas-to-write", 0);
-        soon("the session releases it", () -> server.isFree("job"));
+        soon("the session repeats the release", () -> server.isFree("job"));
         assertTrue(session.isOpen());
     }
 
@@ -263,11 +266,11 @@ final class NamedSessionTest {
         Stopwatch took = new Stopwatch();
         soonLost(hold);
         took.within(4000);
-        soon("the server frees it", () -> server.isFree("job"));
+        soon("the server frees the lock", () -> server.isFree("job"));
     }
 
     @Test
-    void threads_and_all_kinds_of_locks_share_it() throws Exception {
+    void threads_and_all_kinds_of_locks_share_a_session() throws Exception {
         Session session = client.openSession(TIMEOUT);
         Lease lease = Lease.of(session);
         DLock again = client.lock("again").withLease(lease);
@@ -300,13 +303,13 @@ final class NamedSessionTest {
     }
 
     @Test
-    void a_thread_that_ends_keeps_nothing() throws Exception {
+    void a_thread_that_ends_loses_its_lock_and_the_session_stays() throws Exception {
         Session session = client.openSession(TIMEOUT);
         elsewhere(() -> {
             client.lock("job").withLease(Lease.of(session)).lock();
             return null;
         });
-        soon("it is free", () -> server.isFree("job"));
+        soon("the lock of the thread that ended is free", () -> server.isFree("job"));
         assertTrue(session.isOpen());
     }
 
@@ -333,7 +336,7 @@ final class NamedSessionTest {
     }
 
     @Test
-    void without_a_server_it_does_not_open() {
+    void without_a_server_a_session_does_not_open() {
         server.freeze();
         try {
             Stopwatch took = new Stopwatch();
@@ -346,8 +349,8 @@ final class NamedSessionTest {
     }
 
     @Test
-    void thousands_of_locks_stay_for_two_leases() throws Exception {
-        // A machine that stops the heartbeats for the timeout ends the session by right.
+    void thousands_of_locks_of_a_session_stay_for_two_leases() throws Exception {
+        // The timeout is 5 s, because a busy machine that delays the heartbeats for longer than that ends the session.
         Session session = client.openSession(Duration.ofSeconds(5));
         List<CompletableFuture<Hold>> all = new ArrayList<>();
         for (int i = 0; i < 3000; i++) {
@@ -367,20 +370,20 @@ final class NamedSessionTest {
         session.close();
     }
 
-    /** A hold that nobody here believes in, but that the session would keep on the server. */
+    /** A hold that the client counts as lost would otherwise live on the server for as long as the session. */
     @Test
-    void what_counts_as_lost_is_released() throws Exception {
+    void a_hold_that_counts_as_lost_is_released() throws Exception {
         Session session = client.openSession(TIMEOUT);
         List<Hold> holds = holds(client, session, 3);
         holds.get(0).lose("for this test", null);
-        soon("it is free", () -> server.isFree("job:0"));
+        soon("the first lost hold is released", () -> server.isFree("job:0"));
         assertTrue(session.isOpen() && holds.get(1).isHeld() && !server.isFree("job:1"));
         // A lost hold is released even if no server answers for a while.
         server.freeze();
         holds.get(1).lose("for this test", null);
         Thread.sleep(500);
         server.thaw();
-        soon("it is free", () -> server.isFree("job:1"));
+        soon("the second lost hold is released", () -> server.isFree("job:1"));
         assertTrue(session.isOpen() && !server.isFree("job:2"));
         session.close();
     }

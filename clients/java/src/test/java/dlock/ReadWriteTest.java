@@ -13,6 +13,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
+/** Tests of locks of readers and writers: sharing, downgrades and upgrades. */
 final class ReadWriteTest {
     private static TestServer server;
     private static DLockClient client;
@@ -38,7 +39,7 @@ final class ReadWriteTest {
         assertFalse(elsewhere(() -> lock.writeLock().tryLock()));
         CompletableFuture<Hold> writer = lock.writeLock().acquireAsync();
         server.untilWaiting("share", 1);
-        // A reader does not overtake it.
+        // A reader does not overtake the writer that waits.
         assertFalse(elsewhere(() -> lock.readLock().tryLock()));
         lock.readLock().unlock();
         other.release();
@@ -48,7 +49,7 @@ final class ReadWriteTest {
     }
 
     @Test
-    void a_writer_may_go_on_reading() {
+    void a_writer_may_keep_a_read_lock() {
         DReadWriteLock lock = client.readWriteLock("downgrade");
         lock.writeLock().lock();
         lock.readLock().lock();
@@ -66,7 +67,7 @@ final class ReadWriteTest {
     }
 
     @Test
-    void a_reader_becomes_the_writer_when_the_others_are_gone() throws Exception {
+    void a_reader_gets_the_write_lock_when_the_other_readers_are_gone() throws Exception {
         DReadWriteLock lock = client.readWriteLock("upgrade");
         Hold other = lock.readLock().acquire();
         lock.readLock().lock();
@@ -104,7 +105,7 @@ final class ReadWriteTest {
     }
 
     @Test
-    void an_interrupted_upgrade_keeps_reading() throws Exception {
+    void an_interrupted_upgrade_keeps_the_read_lock() throws Exception {
         DReadWriteLock lock = client.readWriteLock("giveup");
         Hold other = lock.readLock().acquire();
         CompletableFuture<String> mode = new CompletableFuture<>();

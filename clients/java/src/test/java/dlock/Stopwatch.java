@@ -7,15 +7,15 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 
-/** Measures how long something takes. A machine that stalls for a while does not count as late. */
+/** Measures how long an operation takes. The time for which the machine stalls does not count. */
 final class Stopwatch {
-    /** How long after its limit a wait may end. */
+    /** How long after its limit a wait may end: see docs/time-limits.md. */
     private static final long LATE_MILLIS = 250;
 
-    /** The threads and processes that an operation passes through, each of which may stall. */
+    /** The number of threads and processes that an operation passes through: each of them may stall. */
     private static final long HANDS = 3;
 
-    /** How long this process has stalled so far: the sum of the times by which a thread that sleeps woke up late. */
+    /** How long this process has stalled so far: the sum of the times by which the sleeping metronome woke up late. */
     private static volatile long stalledNanos;
 
     static {
@@ -27,6 +27,7 @@ final class Stopwatch {
                     return;
                 }
                 long now = System.nanoTime();
+                // A sleep of 5 ms ends up to 1 ms late on an idle machine.
                 stalledNanos += Math.max(0, now - before - TimeUnit.MILLISECONDS.toNanos(6));
                 before = now;
             }
@@ -40,9 +41,10 @@ final class Stopwatch {
     private final long stalledBefore = stalledNanos;
     private final long waitedBefore = waitedForACoreMillis();
 
-    /** For how long some process of this machine was ready to run and had no core, so far. Without pressure files: 0. */
+    /** Returns for how long processes of this machine have waited for a core so far; 0 if the system does not tell. */
     private static long waitedForACoreMillis() {
         try {
+            // The first line is that of `some`: at least one process waited. It ends with the total in microseconds.
             String some = Files.readAllLines(Path.of("/proc/pressure/cpu")).get(0);
             return Long.parseLong(some.substring(some.lastIndexOf('=') + 1)) / 1000;
         } catch (IOException e) {
@@ -50,12 +52,12 @@ final class Stopwatch {
         }
     }
 
-    /** Asserts that it ended in this time, or at most 250 ms later. */
+    /** Asserts that the operation took no longer than this, and {@link #LATE_MILLIS}. */
     void within(long millis) {
         between(0, millis);
     }
 
-    /** Asserts that it ended at this time, or at most 250 ms later. */
+    /** Asserts that the operation took this long, or up to {@link #LATE_MILLIS} longer. */
     void at(long millis) {
         between(millis, millis);
     }
@@ -63,7 +65,7 @@ final class Stopwatch {
     private void between(long least, long most) {
         long took = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start);
         try {
-            Thread.sleep(20); // The metronome may be late itself, and count the last stall only now.
+            Thread.sleep(20); // The metronome counts the last stall when it wakes up.
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
