@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// BenchmarkHandOff compares dlock with a lock that polls, written after the documentation of redsync: SET NX PX, again
-// after 50 to 250 ms at random, and a release by a script that compares the value. Run benchmarks on a quiet machine:
+// Run these benchmarks on a quiet machine:
 //
 //	tests/clients/go.sh -run '^$' -bench . -benchtime 200x
 
+// contenders is how many goroutines want the lock.
 const contenders = 8
 
-// BenchmarkHandOff times one turn of eight goroutines that want one lock. Besides, it reports the commands that the server
-// executed for a turn, how long the longest wait was, and how many turns were out of order, as the goroutines see it:
-// granted to another goroutine than the one that had asked first. Two requests that are sent at the same time may reach
-// the server in either order.
+// BenchmarkHandOff times one turn of eight goroutines that want one lock, with dlock and with a lock that polls. It
+// also reports how many commands the server executed for a turn, how long the longest wait was, and how many turns were
+// out of order, as the goroutines see it: granted to another goroutine than the one that had asked first. Two requests
+// that are sent at the same time may reach the server in either order.
 func BenchmarkHandOff(b *testing.B) {
 	b.Run("dlock", func(b *testing.B) {
 		s := startServer(b)
@@ -41,7 +41,7 @@ func BenchmarkHandOff(b *testing.B) {
 func BenchmarkFree(b *testing.B) {
 	b.Run("dlock", func(b *testing.B) {
 		client := newClient(b, startServer(b).address())
-		release(b, acquire(b, client, "job")) // opens the session
+		release(b, acquire(b, client, "job")) // opens the client's session, which takes commands of its own
 		b.ResetTimer()
 		for range b.N {
 			release(b, acquire(b, client, "job"))
@@ -51,7 +51,7 @@ func BenchmarkFree(b *testing.B) {
 
 func handOff(b *testing.B, s *server, lock func() (unlock func())) {
 	var mu sync.Mutex
-	var waiting []int // the contenders, those who have waited for longest first
+	var waiting []int // the contenders that wait, the one that has waited longest first
 	disordered := 0
 	var longest time.Duration
 	turns := make(chan struct{}, b.N)
@@ -98,7 +98,8 @@ func commands(s *server) (number int) {
 
 const compareAndDelete = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) else return 0 end`
 
-// poll acquires as redsync does by default, however often it has to try.
+// poll acquires as the documentation of redsync tells, with its default times: SET NX PX for 8 s, again after 50 to 250
+// ms at random, however often, and a release by a script that compares the value.
 func poll(b *testing.B, s *server) func() {
 	connection, err := net.Dial("tcp", s.address())
 	if err != nil {

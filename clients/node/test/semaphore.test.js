@@ -33,7 +33,7 @@ withEachClient(({ key, run, open, kind }) => {
     assert.equal(await lookAt(run, `mutex:${key('mutex')}`), null);
   });
 
-  test('an optional lock, tried once', async () => {
+  test('a mutex that is tried once is refused while another has the lock', async () => {
     const client = await open();
     const mutex = new Mutex(client, key('optional'), { acquireAttemptsLimit: 1 });
     assert.equal(await mutex.tryAcquire(), true);
@@ -48,24 +48,24 @@ withEachClient(({ key, run, open, kind }) => {
     await mutex.acquire();
     const { held } = await lookAt(run, `mutex:${key('refresh')}`, 'FULL').then(({ holds: [hold] }) => fields(hold));
     assert(held < 3000);
-    await until('it is held for longer', async () => {
+    await until('the mutex is held for longer than its timeout', async () => {
       const info = await lookAt(run, `mutex:${key('refresh')}`, 'FULL');
       return fields(info.holds[0]).held > 3500;
     });
     assert(mutex.isAcquired);
     mutex.stopRefresh();
-    await until('its lease has ended', async () => (await lookAt(run, `mutex:${key('refresh')}`)) === null);
-    await until('it knows', async () => !mutex.isAcquired);
+    await until('the lease has ended', async () => (await lookAt(run, `mutex:${key('refresh')}`)) === null);
+    await until('the mutex knows of its end', async () => !mutex.isAcquired);
   });
 
-  test('without a refresh it ends, and its object says so', async () => {
+  test('without a refresh a mutex ends, and its object says so', async () => {
     const mutex = new Mutex(await open(), key('none'), { lockTimeout: 400, refreshInterval: 0 });
     await mutex.acquire();
-    await until('it has ended', async () => !mutex.isAcquired);
+    await until('the mutex has ended', async () => !mutex.isAcquired);
     await mutex.release();
   });
 
-  test('onLockLost is called with the lock, and the cycle ends', async () => {
+  test('onLockLost is called with the mutex that was lost, which is no longer acquired', async () => {
     const lost = [];
     const options = {
       lockTimeout: 900,
@@ -76,13 +76,13 @@ withEachClient(({ key, run, open, kind }) => {
     const mutex = new Mutex(await open(), key('lost'), options);
     await mutex.acquire();
     await run('DEL', `mutex:${key('lost')}`);
-    await until('it knows', async () => !mutex.isAcquired && lost.length > 0);
+    await until('the loss is reported', async () => !mutex.isAcquired && lost.length > 0);
     assert.equal(lost[0][0], mutex);
     assert(lost[0][1] instanceof LostLockError);
     await mutex.release();
   });
 
-  test('a scheduler acquires, a handler goes on', async () => {
+  test('a handler goes on with the mutex that a scheduler acquired, by its identifier', async () => {
     const [scheduler, handler] = [await open(), await open()];
     const first = new Mutex(scheduler, key('shared'), { lockTimeout: 30_000, refreshInterval: 0 });
     assert.equal(await first.tryAcquire(), true);
@@ -129,7 +129,7 @@ withEachClient(({ key, run, open, kind }) => {
     assert.equal(await lookAt(run, `semaphore:${key('multi')}`), null);
   });
 
-  test('an old program keeps the lock that it has', async () => {
+  test('a key of a program that still uses redis-semaphore keeps the mutex out', async () => {
     const client = await open();
     await run('SET', `mutex:${key('old')}`, 'a UUID', 'PX', '60000');
     const mutex = new Mutex(client, key('old'), { acquireAttemptsLimit: 1 });
@@ -152,7 +152,7 @@ withEachClient(({ key, run, open, kind }) => {
     await mutex.release();
   });
 
-  test('without the module it says so', async () => {
+  test('the error on a server without the module asks for the module', async () => {
     const server = await start({ withModule: false });
     const client = await open({ at: server.port });
     for (const lock of [new Mutex(client, 'job'), new Semaphore(client, 'job', 2)]) {
@@ -161,9 +161,10 @@ withEachClient(({ key, run, open, kind }) => {
     await server.stop();
   });
 
+  // The tests below are the same for every client.
   if (kind !== 'ioredis') return;
 
-  test('what it cannot do is refused', async () => {
+  test('constructors refuse unusable arguments', async () => {
     const client = await open();
     assert.throws(() => new RedlockMutex([client, client], 'name'), /one client, not several/);
     assert.throws(() => new Mutex(undefined, 'name'), /client/);

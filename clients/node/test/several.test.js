@@ -42,7 +42,7 @@ withEachClient(({ kind, key, run, open }) => {
     await assert.rejects(pool.acquire({ slot: 1 }), TypeError);
   });
 
-  test('all of several locks or none', async () => {
+  test('all of several locks are acquired, or none', async () => {
     const dlock = new DLock(await open({ keyPrefix: key('') }));
     for (const session of [false, true]) {
       const lock = await dlock.acquireAll(['a', 'b'], { session });

@@ -9,8 +9,8 @@ import { until, untilWaiting, wire, withEachClient } from './fixture.js';
 let last = Promise.resolve();
 
 /**
- * Runs a task after the one before. The tests of both clients run in one program: a task that blocks the program delays
- * the commands that the other client's task has not sent yet.
+ * Runs a task after the previous one has ended. The tests of both clients run in one program: a task that blocks the
+ * program would delay the commands of the other client's task that are not sent yet.
  */
 function alone(task) {
   const running = last.then(task);
@@ -60,14 +60,14 @@ withEachClient(({ key, run, open, listen }) => {
     const holder = await dlock.acquire(key('whole'));
     const waiting = dlock.acquire(key('whole'), { lease: 6000 });
     await untilWaiting(run, key('whole'), 1);
-    await sleep(2100); // more than a third: the lease is counted from a renewal
+    await sleep(2100); // more than a third of the lease, which counts from before the wait until it is renewed
     await holder.release();
     const lock = await waiting;
     assert(lock.remaining > 4000);
     await lock.release();
   });
 
-  test('waiting polls nothing', async () => {
+  test('a wait sends no command until the grant', async () => {
     const dlock = new DLock(await open());
     const holder = await dlock.acquire(key('quiet'));
     const waiting = dlock.acquire(key('quiet'));
@@ -101,7 +101,7 @@ withEachClient(({ key, run, open, listen }) => {
     await untilWaiting(run, key('again'), 1);
     const [first] = await clientsOf(run, key('again'), 'queue', 'client');
     await run('CLIENT', 'KILL', 'ID', first);
-    await until('it is back in line', async () => {
+    await until('the waiter is in the queue again', async () => {
       const [client] = await clientsOf(run, key('again'), 'queue', 'client');
       return client !== undefined && client !== first;
     });
@@ -116,7 +116,7 @@ withEachClient(({ key, run, open, listen }) => {
     const heard = line.replies();
     line.hold();
     const acquiring = dlock.acquire(key('reply'));
-    await until('it was granted', async () => line.replies() > heard);
+    await until('the server has replied', async () => line.replies() > heard);
     const { token } = await lookAt(run, key('reply'));
     line.mend();
     line.cut();
@@ -163,8 +163,8 @@ withEachClient(({ key, run, open, listen }) => {
     const dlock = new DLock(await open({ at: line.port }));
     await dlock.using(key('back'), { lease: 6000 }, async (signal, lock) => {
       line.cut();
-      await sleep(2100);
-      await until('it was renewed', async () => lock.remaining > 4000);
+      await sleep(2100); // more than a third of the lease: a renewal is due
+      await until('the lock was renewed', async () => lock.remaining > 4000);
       assert.equal(signal.aborted, false);
     });
     assert.equal(await lookAt(run, key('back')), null);
@@ -172,12 +172,12 @@ withEachClient(({ key, run, open, listen }) => {
 
   test('an answer that has come while the program was busy is heard', () => alone(async () => {
     const dlock = new DLock(await open(), { answer: 1000 });
-    // The program is busy for longer than an answer may take, and until the server has answered another program twice:
-    // by then it has sent the answer to the command.
+    // The program is busy for longer than an answer may take, and until the server has answered another program twice.
+    // By then the server has also answered the command.
     const ask = `require('net').connect(${port}, '${host}', function () { this.write('PING\\r\\n'); })
       .once('data', function () { this.end('PING\\r\\n'); }).resume()`;
-    // The command is written in microtasks or, by node-redis, in an immediate. The immediate below runs behind both,
-    // and before the event loop looks for answers.
+    // The client writes the command in a microtask or, with node-redis, in an immediate. The immediate below runs after
+    // both, and before the event loop reads answers.
     const busy = async (request) => {
       for (let step = 0; step < 100; step += 1) await undefined;
       setImmediate(() => {
@@ -191,7 +191,8 @@ withEachClient(({ key, run, open, listen }) => {
     assert.equal(await busy(lock.release()), true);
   }));
 
-  test('many acquisitions may share a signal', async () => {
+  // Node.js warns of a leak if one signal has more than ten listeners.
+  test('many acquisitions may share a signal without a warning', async () => {
     const warnings = [];
     const onWarning = (warning) => warnings.push(String(warning));
     process.on('warning', onWarning);

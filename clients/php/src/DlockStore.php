@@ -15,7 +15,7 @@ use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\Store\ExpiringStoreTrait;
 
 foreach (['ServerError', 'Driver', 'Debts', 'PhpRedisDriver', 'PredisDriver'] as $part) {
-    require_once __DIR__."/$part.php"; // without an autoloader
+    require_once __DIR__."/$part.php"; // for programs without an autoloader
 }
 
 /**
@@ -41,13 +41,13 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private const WRITE = 'WRITE';
     private const READ = 'READ';
 
-    /** How long a wait pauses while another kind of lock has the key, in microseconds. */
+    /** How long a wait pauses while the key has another type, which is a lock of another kind, in microseconds. */
     private const PAUSE = 100000;
 
     /** The shortest lease in ms: both sides count whole ms, so that nothing is certain of a lease of 2 ms. */
     private const SHORTEST = 3;
 
-    /** The process of each key that has a state. */
+    /** The id of the process to which the state of each key belongs. */
     private static ?\WeakMap $processes = null;
 
     private Driver $driver;
@@ -115,7 +115,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
                 $hold = $this->hold($key);
 
                 return null !== $hold && !($hold['left'] ?? false)
-                    && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']])) && $this->isWritten($key, $hold);
+                    && \is_int($this->call('DLOCK.CHECK', $key, [$hold['token']])) && $this->takesReleases($key, $hold);
             });
         } catch (\Exception $e) {
             return Driver::isUnanswered($e) ? false : throw $e;
@@ -135,11 +135,11 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     /**
      * Whether the server executes releases: a replica answers `DLOCK.CHECK`, too, and so does a server that pauses writes.
-     * The owner has no hold with this token, so nothing changes.
+     * The owner has no hold with the token 1, so the release changes nothing.
      *
      * @param Hold $hold
      */
-    private function isWritten(Key $key, array $hold): bool
+    private function takesReleases(Key $key, array $hold): bool
     {
         return null === $this->call('DLOCK.RELEASE', $key, [$hold['owner'], $hold['mode'], 'TOKEN', 1]);
     }
@@ -192,7 +192,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $before = $this->hold($key);
         $isLeft = $before['left'] ?? false;
         if ($isLeft) {
-            // The release that was sent may still be executed.
+            // A release that got no answer may still be executed, so the key gets a new owner.
             $before = null;
             $this->forget($key);
         }
@@ -220,7 +220,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             $this->debts->settle($debt);
             throw $e;
         } catch (\Throwable $e) {
-            // A handler of a signal throws: the lock may have been granted.
+            // A handler of a signal has thrown: the lock may have been granted.
             try {
                 null === $former || $this->debts->settle($former);
                 $this->debts->settle($debt, microtime(true) + $this->initialTtl);
@@ -239,7 +239,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     }
 
     /**
-     * Waits in the queue of the server. While another kind of lock has the key, there is no queue: then it asks again.
+     * Waits in the queue of the server. While the key has another type, there is no queue: the store asks again and
+     * again.
      *
      * @return array{token: int, mode: string, until: float}
      */
@@ -258,13 +259,14 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             if (Driver::FOREIGN === $hold) {
                 usleep((int) min(self::PAUSE, max(1000, 1e6 * ($ends - Driver::now()))));
             }
-            // A grant that is no longer certain was read too late.
+            // A grant that is not certain has ended before the store read the reply: the store asks again.
         }
     }
 
     /**
-     * Whether a grant is still there, with much of its lease. The lease began somewhere in the wait, so it counts from when
-     * the wait was sent; after a long one it is renewed.
+     * Whether the hold of a grant is certain. Its lease began at some time during the wait, but counts from when the
+     * request was sent. If by that less than two thirds of the lease are left, the hold is renewed. False: it has
+     * ended.
      *
      * @param array{token: int, mode: string, until: float} $hold
      */
@@ -288,6 +290,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     }
 
     /**
+     * Sends the acquisition. Throws if it is refused.
+     *
      * @param list<string|int> $block
      *
      * @return array{token: int, mode: string, until: float}
@@ -300,9 +304,11 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     }
 
     /**
-     * @param list<string|int> $block
+     * Sends the acquisition.
      *
-     * @return array{token: int, mode: string, until: float}|string|null null: refused
+     * @param list<string|int> $block the words of `BLOCK`, if it waits
+     *
+     * @return array{token: int, mode: string, until: float}|string|null null: refused; a string: FOREIGN
      */
     private function granted(Key $key, string $owner, string $mode, array $block): array|string|null
     {
@@ -324,6 +330,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         return \is_int($token) ? ['token' => $token, 'mode' => $mode, 'until' => $until] : $token;
     }
 
+    /** Releases what may have been granted: now or, if that gets no answer, with a later call. */
     private function giveUp(Key $key, string $owner, string $mode): void
     {
         $this->debts->owe((string) $key, [$owner, $mode, 'ALL'], microtime(true) + $this->initialTtl);
@@ -357,7 +364,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         try {
             $renewed = $this->call('DLOCK.RENEW', $key, [$hold['owner'], 'PX', self::millis($ttl), 'TOKEN', $hold['token']]);
             if (0 === $renewed) {
-                // A cap has cut it: it lasts for less than was asked.
+                // A cap has cut the renewal: the hold lasts for less time than was asked for.
                 $asked = microtime(true);
                 $left = $this->call('DLOCK.CHECK', $key, [$hold['token']]);
                 $renewed = $left;
@@ -386,7 +393,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     /**
      * @param list<string|int> $arguments
      *
-     * @return mixed an integer, null (nil), FOREIGN, or another reply
+     * @return mixed an integer, null (nil), Driver::FOREIGN (the key has another type), or another reply
      *
      * @throws LockStorageException the server has refused it, or the client cannot send it now
      * @throws \Exception           no answer
@@ -417,7 +424,11 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         return null === $hold ? null : $hold + ['owner' => $state['owner']];
     }
 
-    /** @return array{token: int, mode: string}|null */
+    /**
+     * The owner's hold, as the server tells it.
+     *
+     * @return array{token: int, mode: string}|null
+     */
     private function found(Key $key, string $owner): ?array
     {
         $reply = $this->call('DLOCK.INFO', $key, ['OWNER', $owner]);
@@ -448,7 +459,10 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         }
     }
 
-    /** Whether no other server has a part of the lock, whose lifetime would count as well. */
+    /**
+     * Whether this server alone has the lock. Otherwise, the lifetime of the key is that of the other servers' holds,
+     * too.
+     */
     private function isAlone(Key $key): bool
     {
         return [] === array_diff_key(self::state($key)['holds'] ?? [], [$this->driver->server() => true]);
@@ -461,7 +475,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             return null;
         }
         self::$processes ??= new \WeakMap();
-        self::$processes[$key] ??= getmypid(); // A key that was serialized is of this process.
+        self::$processes[$key] ??= getmypid(); // A key that was unserialized belongs to the process that reads it.
         if (self::$processes[$key] !== getmypid()) {
             $key->removeState(self::class);
 

@@ -10,7 +10,7 @@ use Value::{Nil, Number, Text};
 
 /// Writes the parts of an answer, one after the other.
 pub trait Writer {
-    /// Writes an integer, or the largest of the protocol if it is larger.
+    /// Writes an integer, or the largest one of the protocol if `integer` is larger.
     fn integer(&mut self, integer: u64);
 
     /// Writes a bulk string.
@@ -121,7 +121,7 @@ fn name(peer: Option<&Peer>) -> Value<'_> {
     text(peer.and_then(|peer| peer.name.as_deref()))
 }
 
-/// Replies with an entry of the log.
+/// Replies with an entry of `DLOCK.LOG GET`.
 pub fn log_entry(to: &mut impl Writer, entry: &LogEntry) {
     let event = match entry.event {
         LogEvent::Wait => "wait",
@@ -157,7 +157,7 @@ pub fn log_entry(to: &mut impl Writer, entry: &LogEntry) {
     );
 }
 
-/// Replies with a hold that is bound to a session.
+/// Replies with a hold that is bound to a session, for `DLOCK.SESSION id LIST`.
 pub fn bound_hold(to: &mut impl Writer, hold: BoundHold<'_>) {
     to.array(5);
     to.integer(u64::try_from(hold.db).unwrap_or(0));
@@ -167,7 +167,7 @@ pub fn bound_hold(to: &mut impl Writer, hold: BoundHold<'_>) {
     to.integer(hold.token.get());
 }
 
-/// Replies with an open session.
+/// Replies with an open session, for `DLOCK.SESSION LIST`.
 pub fn open_session(to: &mut impl Writer, session: &OpenSession) {
     to.array(4);
     to.bytes(&session.user);

@@ -1,5 +1,6 @@
 //! The operator's settings: name, default and range of each, and the values that the engine and the parser of arguments
-//! read. A new setting needs a line in the table, a field, and a line in the function `of` of the field's type.
+//! read. A new setting needs a line in the table, a field of [`Settings`], [`LogSettings`] or [`Limits`], and a line in
+//! the function `of` of that type.
 //!
 //! To the server, a setting is a whole number. Here it becomes a value that is valid by its type.
 
@@ -30,11 +31,11 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The lease of a new hold, if the request names none.
+    /// The lease of a new hold, if the request names none, in ms.
     DefaultLease: "default-lease", 30_000, 1, YEAR_MS;
-    /// The longest lease that a command may give.
+    /// The longest lease that a command may give, in ms.
     MaxLease: "max-lease", YEAR_MS, 1, YEAR_MS;
-    /// How long a hold may last at most; 0: no limit.
+    /// How many ms a hold may last at most; 0: no limit.
     MaxHold: "max-hold", 0, 0, YEAR_MS;
     /// How far ahead of the clock `MINTOKEN` may lift tokens, in ms.
     MaxTokenLead: "max-token-lead", 10_000, 0, 3_600_000;
@@ -44,13 +45,13 @@ settings! {
     MaxSessions: "max-sessions", 10_000, 0, 1_000_000;
     /// How many named sessions one user may have open; 0: nine tenths of `max-sessions`.
     MaxSessionsPerUser: "max-sessions-per-user", 0, 0, 1_000_000;
-    /// How long a hold stays after its session ended; 0: it is released at once.
+    /// How many ms a hold stays after its session ended; 0: it is released at once.
     SessionGrace: "session-grace", 0, 0, 3_600_000;
     /// How many entries the log keeps.
     LogMaxLen: "log-max-len", 128, 0, 100_000;
-    /// How many ms a wait must last to be logged; -1: none is.
+    /// How many ms a wait must last to be logged; -1: no wait is logged.
     LogWait: "log-wait", 1000, -1, 3_600_000;
-    /// How many ms a hold must last to be logged; -1: none is.
+    /// How many ms a hold must last to be logged; -1: no hold is logged for that.
     LogHold: "log-hold", -1, -1, YEAR_MS;
 }
 
@@ -94,7 +95,7 @@ impl Settings {
         }
     }
 
-    /// Returns the settings with these values. Each is in its range.
+    /// Returns the settings with these values, each of which is in the range of its setting.
     pub fn of(value: impl Fn(Setting) -> i64) -> Settings {
         let max_sessions = limit(value(Setting::MaxSessions));
         Settings {
@@ -113,14 +114,14 @@ impl Settings {
 pub struct LogSettings {
     /// How many entries are kept.
     pub max_len: usize,
-    /// Waits of this many ms or more are logged; `None`: none are.
+    /// Waits of this many ms or more are logged; `None`: no waits.
     pub wait_ms: Option<u64>,
-    /// Holds that are released after this many ms or more are logged; `None`: none are.
+    /// Holds that are released after this many ms or more are logged; `None`: no such holds.
     pub hold_ms: Option<u64>,
 }
 
 impl LogSettings {
-    /// Returns the settings with these values. Each is in its range.
+    /// Returns the settings with these values, each of which is in the range of its setting.
     pub fn of(value: impl Fn(Setting) -> i64) -> LogSettings {
         LogSettings {
             max_len: usize::try_from(value(Setting::LogMaxLen)).unwrap_or(0),
@@ -139,7 +140,7 @@ impl Default for LogSettings {
 /// The bounds of leases and tokens, which the parser of arguments reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The server's clock, unix µs.
+    /// The server's clock, in µs since the epoch.
     pub now_us: u64,
     /// The longest lease a command may ask for.
     pub max_lease: Lease,
@@ -150,7 +151,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits by these values at this time. Each is in its range.
+    /// Returns the limits at this time with these values, each of which is in the range of its setting.
     #[inline]
     pub fn of(now_us: u64, value: impl Fn(Setting) -> i64) -> Limits {
         let (max_lease, max_hold) = (lease(value(Setting::MaxLease)), may_be_lease(value(Setting::MaxHold)));

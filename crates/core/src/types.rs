@@ -18,7 +18,7 @@ pub enum Mode {
 pub struct UnixMs(u64);
 
 impl UnixMs {
-    /// The latest time there is: 2^53 ms, so that sums with a lease fit every integer a server uses.
+    /// The latest time there is: 2^53 ms, so that its sum with a lease fits every integer that a server uses.
     pub const MAX: UnixMs = UnixMs(1 << 53);
     /// The first time, before every deadline: by this clock, no hold has lapsed.
     pub const ZERO: UnixMs = UnixMs(0);
@@ -374,7 +374,7 @@ impl Hold {
         self.cap() == Some(self.deadline)
     }
 
-    /// Records a request for this hold, if it names an id. It stays until the next one that does.
+    /// Records a request for this hold, if the request names an id. The record stays until the next such request.
     pub(crate) fn record(&mut self, request: Option<&RequestId>) {
         if let Some(request) = request {
             self.extras = Extras::of(Some(request.clone()), self.cap(), self.slot());
@@ -420,6 +420,6 @@ mod tests {
 
     #[test]
     fn a_hold_fits_a_size_class_of_64_bytes() {
-        assert!(size_of::<Hold>() <= 64, "{}", size_of::<Hold>());
+        assert!(size_of::<Hold>() <= 64, "a hold takes {} bytes", size_of::<Hold>());
     }
 }

@@ -10,13 +10,13 @@ import (
 
 var (
 	mu sync.Mutex
-	// Processes with adjacent ids begin far apart.
+	// Processes with adjacent ids begin their search far apart.
 	next = os.Getpid() * 97
-	// The UDP sockets that hold the ports of this process: CONTRIBUTING.md has the rule.
+	// The UDP sockets that reserve the ports of this process. CONTRIBUTING.md tells the rule for all suites.
 	held []net.PacketConn
 )
 
-// Free returns a port where nobody listens, and that no other suite takes as long as this process runs.
+// Free returns a port where nobody listens, and which no other suite takes while this process runs.
 func Free() int {
 	mu.Lock()
 	defer mu.Unlock()

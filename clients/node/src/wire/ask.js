@@ -1,5 +1,5 @@
 'use strict';
-/** Commands that do no harm if they are executed twice, sent until a server answers. */
+/** Sends commands that do no harm if they are executed twice, until a server answers. */
 
 const { Tries } = require('./tries.js');
 const { explained, isHeard, isOneExecuted, mayRepeat } = require('../errors.js');
@@ -11,7 +11,7 @@ const { follow, unlessAborted } = require('../time.js');
  *
  * @typedef {object} Answer
  * @property {unknown[]} replies
- * @property {boolean} repeated an earlier copy of the commands may have been executed: no error says that it was not
+ * @property {boolean} repeated another copy of the commands may have been executed: no error says that it was not
  */
 
 /**
@@ -21,7 +21,7 @@ const { follow, unlessAborted } = require('../time.js');
  * @param {Client} client
  * @param {string[][]} commands each with its key behind its name
  * @param {import('../time.js').Bound} bound
- * @param {number} [silence] the client is silent after this many ms without an answer
+ * @param {number} [silence] after how many ms without an answer the client counts as silent
  * @returns {Promise<Answer>}
  */
 async function ask(client, commands, bound, silence = SILENCE) {
@@ -29,6 +29,7 @@ async function ask(client, commands, bound, silence = SILENCE) {
   const socket = client.socket(key);
   const shared = Promise.all(commands.map((command) => client.send(command, command[1] ?? key)));
   const replies = await soon(shared, bound, silence);
+  // A client whose connection is lost sends the commands again on a new socket.
   if (replies) return { replies, repeated: client.socket(key) !== socket };
   const tries = new Tries(client, key, bound);
   tries.isSuspect = true;
@@ -54,7 +55,7 @@ async function ask(client, commands, bound, silence = SILENCE) {
 }
 
 /**
- * The answer if it comes soon, else undefined, which is no answer. Rejects if the server has refused the command.
+ * Returns the answer if it comes within `ms`, else undefined. Rejects if the server has refused the command for good.
  *
  * @template T
  * @param {Promise<T>} answer
@@ -70,7 +71,7 @@ async function soon(answer, bound, ms = SILENCE) {
   const inTime = new Promise((resolve, reject) => {
     stop = follow(bound.signal, () => reject(bound.signal.reason));
     answer.then(resolve, reject);
-    // Answers that have arrived while the program was busy have their turn before.
+    // Answers that arrived while the program was busy are read before the immediate.
     timeout = setTimeout(() => setImmediate(resolve, undefined), ms);
   });
   try {
@@ -90,7 +91,8 @@ async function soon(answer, bound, ms = SILENCE) {
 }
 
 /**
- * A promise that never fails, except with what the server has answered.
+ * Returns a promise that fails only with an error that the server has answered for good. After any other failure, it
+ * never settles.
  *
  * @template T
  * @param {Promise<T>} promise

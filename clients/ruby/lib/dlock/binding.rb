@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 module Dlock
-  # Whether a connection keeps the hold of its session. While none does, the server may have released the hold, which
-  # then claims nothing.
+  # Whether the hold of a session is bound to a connection that is open. While it is not, the server may have released
+  # the hold, so nothing is claimed of it.
   class Binding
     def initialize(session)
       @bound = session
@@ -13,9 +13,10 @@ module Dlock
 
     def claims? = !@session || @bound
 
+    # The connection has ended.
     def ended = @bound = false
 
-    # The answer that a new connection keeps the hold.
+    # The server has answered that the hold is bound to a new connection.
     def bound = @bound = true
 
     # Whether a failed command may still bind the hold to the connection that it was sent on. The end of that connection
@@ -23,9 +24,10 @@ module Dlock
     def doubtful?(error) = error.is_a?(Unanswered) && error.sent?
   end
 
-  # The life of a named session: its heartbeats, and until when it is certain. Times are milliseconds; nothing here reads a
-  # clock.
+  # The life of a named session: its heartbeats, and until when the session is certain. Times are milliseconds; nothing
+  # here reads a clock.
   class Life
+    # openings: how often the session was opened. timeout: how long it lasts after a heartbeat.
     attr_reader :openings, :timeout
 
     def initialize(now, timeout)
@@ -33,11 +35,12 @@ module Dlock
       @heart = Heartbeat.new
       @due = now
       @openings = @failures = 0
+      # true: the next heartbeat opens the session. :open: an earlier one has opened it, but its answer was lost.
       @opens = true
       @state = :held
     end
 
-    # nil: the session was never open.
+    # Until when the session is certain. nil: it was never open.
     def until = @validity&.until
 
     def claims?(now) = passes(now) == :held && !@validity.nil?
@@ -56,7 +59,7 @@ module Dlock
     # The next heartbeat is due now.
     def hurry(now) = @due = [due, now].min
 
-    # Notes a heartbeat before it is sent. Returns its option: NX opens, XX does not.
+    # Notes a heartbeat before it is sent. Returns its option: NX only opens the session, XX only keeps it open.
     def sends(now)
       @sent = now
       @number = @validity&.sends(now, @timeout)
@@ -65,7 +68,8 @@ module Dlock
       @opens == true ? "NX" : "XX"
     end
 
-    # The answer: the session is open. Returns whether it was opened only now, so that the server has none of the bindings.
+    # The answer: the session is open. Returns whether it was opened only now, so that the server has none of the
+    # bindings.
     def ok(now)
       return false if passes(now) != :held
 
@@ -77,7 +81,7 @@ module Dlock
       opened ? true : false
     end
 
-    # The answer that the server does not know the session, or (`open`) that an earlier command has opened it.
+    # The answer: the server does not know the session or, with `open`, an earlier command has opened it.
     def unknown(now, open: false)
       @validity&.refused(@number)
       @opens = open ? :open : true
@@ -90,19 +94,20 @@ module Dlock
       failed(now)
     end
 
-    # The answer is an error about something else.
+    # The answer: an error that does not tell whether the session is open.
     def refused(now)
       @validity.refused(@number) if @number
       failed(now)
     end
 
-    # The work behind a heartbeat was not done: the next one comes soon.
+    # The commands for holds that follow a heartbeat were not all done: the next heartbeat comes soon.
     def unfinished(now) = @due = [due, now + (@timeout / 30).clamp(10, 500)].min
 
     private
 
     def failed(now)
       @failures += 1
+      # A session that was never open tries again after 20 ms, then twice as long each time, up to 250 ms.
       return @due = now + [10 * 2**[@failures, 5].min, 250].min unless @validity
 
       @due = nil
@@ -122,10 +127,11 @@ module Dlock
     end
   end
 
-  # Until when a hold of a named session is certain, in place of a Validity. It is as certain as the session: the lease
-  # is three times the timeout, and the server renews it when a third has passed. A server that was restarted has no
-  # bindings, so a hold that is not bound again is certain for no longer than it was.
+  # Until when a hold of a named session is certain, in place of a Validity. The hold is as certain as the session: its
+  # lease is three times the session's timeout, and the server renews the lease when a third of it has passed. A server
+  # that was restarted has no bindings, so a hold that is not bound again is certain for no longer than it was.
   class Kept
+    # How many timeouts of the session a lease has.
     LEASES = 3
 
     attr_reader :state, :wanted
@@ -134,7 +140,7 @@ module Dlock
       @life = life
       @wanted = options.lease
       @state = :held
-      # No cap is earlier: the server refuses a lease beyond it.
+      # No cap is earlier than the end of the lease: the server refuses a lease beyond the cap.
       @cap = sent + options.lease - Validity::MARGIN
       @most = options.max_hold && sent + options.max_hold - Validity::MARGIN
     end
@@ -149,20 +155,21 @@ module Dlock
 
     def unbound? = !@unbound.nil?
 
-    # The server does not have it bound. `certain`: until when the session was certain.
+    # The server does not have the hold bound to the session. `certain`: until when the session was certain.
     def unbind(certain) = @unbound ||= certain
 
     def bound = @unbound = nil
 
-    # Whether a cap may end the hold before then, so that the server must be asked for it.
+    # Whether a cap may end the hold before `at`, so that the server must be asked for the cap.
     def cap_near?(at) = !@told && @cap < at
 
-    # The server's answer about the cap: ms from when it was asked, or nil for none.
+    # The server's answer about the cap: `left` ms after the server was `asked`; nil: there is none.
     def capped(asked, left)
       @told = true
       @cap = left && asked + left - Validity::MARGIN
     end
 
+    # A cap ends the hold at this time.
     def at_most(at) = capped(at, Validity::MARGIN)
 
     def gone = @state == :held && @state = :lost

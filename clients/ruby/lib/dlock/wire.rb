@@ -10,8 +10,9 @@ module Dlock
   # The clock that goes on while the machine is suspended, where the system has one.
   CLOCK = defined?(Process::CLOCK_BOOTTIME) ? Process::CLOCK_BOOTTIME : Process::CLOCK_MONOTONIC
 
-  # A connection to a server. Every step ends at the time that it is given.
+  # A connection to a server. `ends` is the time at which a step gives up.
   class Wire
+    # The connections of this process.
     ALL = ObjectSpace::WeakMap.new
 
     # The value is the connection, too: Ruby 3.1 skips pairs whose value is garbage, but not those whose key is garbage.
@@ -59,8 +60,8 @@ module Dlock
       broken(e)
     end
 
-    # Whether within this time there is a reply to read, or the server has closed the connection. A record of TLS may
-    # bring neither: the wait goes on. Data on `wake` ends the wait.
+    # Whether within this time there is a reply to read, or the server has closed the connection. After a TLS record
+    # that brings neither, the wait goes on. Data on `wake` ends the wait.
     def readable?(milliseconds, wake = nil)
       ends = Dlock.now + milliseconds
       while @buffer.empty?
@@ -77,13 +78,14 @@ module Dlock
       true
     end
 
-    # Whether each command has its reply, as far as is known here, and none said that the server is no primary.
+    # Whether the connection is this process's own and open, each command has its reply, as far as is known here, and no
+    # reply said that the server is no primary.
     def clean? = !@replica && @unread.zero? && @pid == Process.pid && !closed? && @buffer.empty?
 
     # Whether another command may be sent: the server has not closed the connection either.
     def usable? = clean? && !readable?(0)
 
-    # Sends a last command behind a wait, and ends the sending side.
+    # Sends the last commands, even behind one that still waits, and ends the sending side.
     def part(*commands)
       commands.each { |words| @io.write_nonblock(pack(words)) }
       @socket.shutdown(Socket::SHUT_WR)
@@ -111,6 +113,7 @@ module Dlock
       drop
     end
 
+    # Closes this process's copy of the socket. The connection ends with the last copy.
     def drop
       @socket&.close
     rescue SystemCallError, IOError
@@ -194,6 +197,7 @@ module Dlock
       raise Unanswered.new(e.message, silent: e.silent) # Nothing but the greeting was sent.
     end
 
+    # Waits until the socket can be written or, for any other `side`, read.
     def await(side, ends)
       left = [ends - Dlock.now, 0].max / 1000.0
       in_time = side == :wait_writable ? @socket.wait_writable(left) : @socket.wait_readable(left)
@@ -233,7 +237,8 @@ module Dlock
     end
   end
 
-  # A forked child closes its copies, so that a session ends with the process that has it. Process.daemon forks without _fork.
+  # A forked child closes its copies of its parent's connections, so that a session ends with the process that has it.
+  # Process.daemon forks without _fork.
   module Forking
     def _fork = super.tap { |pid| Wire.forked if pid.zero? }
 

@@ -1,4 +1,4 @@
-//! The slot of a key in a cluster: CRC-16 (XMODEM) of its hash tag, or of all of it, modulo 16384.
+//! The slot of a key in a cluster: the CRC-16 (XMODEM) of the key's hash tag, or of the whole key, modulo 16384.
 
 /// Returns the slot that a key belongs to.
 pub(crate) fn slot(key: &[u8]) -> u16 {
@@ -29,6 +29,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_cluster_specification() {
+        // The check value of CRC-16 (XMODEM), which is below 16384.
         assert_eq!(slot(b"123456789"), 0x31c3);
         assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
         assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));

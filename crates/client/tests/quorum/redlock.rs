@@ -13,6 +13,7 @@ use dlock_testkit::random::{Random, seeded};
 pub struct Redlock {
     servers: Vec<MultiplexedConnection>,
     lease: Duration,
+    /// How long a server may take to answer.
     patience: Duration,
     random: Random,
 }
@@ -27,7 +28,7 @@ impl Redlock {
         Self { servers, lease, patience, random: seeded(seed.wrapping_add(77)) }
     }
 
-    /// Tries until it has the lock. Returns the value that the lock is held by.
+    /// Tries until the lock is granted. Returns the value of the key, which identifies this grant.
     pub async fn lock(&mut self, key: &str) -> String {
         loop {
             let value = self.random.number().to_string();
@@ -39,7 +40,7 @@ impl Redlock {
                 return value;
             }
             self.unlock(key, &value).await;
-            // 200 ms, more or less by up to 100.
+            // From 100 to 300 ms, at random.
             sleep(Duration::from_millis(100 + self.random.below(200))).await;
         }
     }
@@ -50,7 +51,7 @@ impl Redlock {
         self.ask_all(&eval).await;
     }
 
-    /// Asks all servers in this task, because a task for each would cost more.
+    /// Asks all servers at once. All of that happens in this task, because a task for each would cost more.
     async fn ask_all(&self, command: &redis::Cmd) -> Vec<Option<Value>> {
         let ask = |mut server: MultiplexedConnection| async move {
             timeout(self.patience, server.send_packed_command(command)).await.ok()?.ok()

@@ -116,6 +116,7 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
         if lease == 0 {
             return Err(invalid(too_early(is_absolute)));
         }
+        // The server's own commands refuse a deadline that does not fit 64 bits with this error, too.
         if lease.checked_add(now.get()).is_none_or(|deadline| i64::try_from(deadline).is_err()) {
             return Err(invalid(BadLease::TooLarge));
         }
@@ -181,7 +182,8 @@ pub fn binding(
 }
 
 /// Returns how long the hold of a command with this lease and this session may last at most: `MAXHOLD` or
-/// `dlock.max-hold`, the smaller of both.
+/// `dlock.max-hold`, the smaller of both. A given lease beyond that, and a cap that is too short for a session, are
+/// errors.
 pub fn cap(
     max_hold: Option<Lease>,
     limits: Limits,

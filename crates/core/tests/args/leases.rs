@@ -1,4 +1,4 @@
-//! Leases and `BLOCK`.
+//! Leases and `BLOCK`. By [`LIMITS`], the clock is at 5000 ms, and the longest lease is 100 s.
 
 use dlock_core::args::{Acquire, BadLease, Limits, Malformed, Syntax};
 use dlock_core::{BindTo, Command, Lease, LeaseChoice, SessionId, UnixMs};
@@ -88,7 +88,7 @@ fn a_session_needs_a_lease_that_can_be_extended_in_time() {
         assert_eq!(acquire(&format!("alice {lease}")).map(|args| args.session), said.clone(), "{lease}");
         assert_eq!(renew(&format!("alice {lease}")).map(|args| args.session), said, "{lease}");
     }
-    // Other errors come first.
+    // Errors in other arguments come before the lease of a session.
     assert_eq!(acquire("* PX 1 SESSION REQUEST r"), Err(Malformed::RequestOfFreshOwner));
     assert_eq!(renew("alice PX 1 SESSION MINTOKEN 9007199254740992"), Err(Malformed::TokenAhead(7)));
     assert_eq!([299, 300].map(|ms| Lease::new(ms).unwrap().can_be_bound()), [false, true]);

@@ -1,4 +1,4 @@
-//! `RENEW`.
+//! The arguments of `RENEW`.
 
 use dlock_core::args::{Malformed, Renew};
 use dlock_core::{BindTo, LeaseChoice, Mode, RenewToken, SessionId, Token};
@@ -6,7 +6,7 @@ use dlock_core::{BindTo, LeaseChoice, Mode, RenewToken, SessionId, Token};
 use super::{LIMITS, lasting, owner, renew, syntax_error, token};
 
 #[test]
-fn each_option_of_renew() {
+fn each_option_of_renew_is_read() {
     let plain = Renew {
         owner: owner("alice"),
         lease: LeaseChoice::Own,
@@ -61,7 +61,8 @@ fn wrong_arguments_of_renew_are_errors() {
 }
 
 #[test]
-fn mintoken_raises_a_token_up_to_a_limit() {
+fn mintoken_has_a_limit_and_token_has_none() {
+    // `LIMITS` permits a lead of 7 ms. Tokens count µs.
     let most = LIMITS.now_us + 7000;
     let raise = |to: u64| renew(&format!("alice MINTOKEN {to}")).map(|said| said.token);
     assert_eq!(raise(most), Ok(RenewToken::AtLeast(Token::new(most).unwrap())));

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use dlock_core::decode_lock;
 
+/// How many holds the lock has: enough that a quadratic decoder takes tens of times as long.
 const HOLDS: u64 = 30_000;
-/// How many times as long as the natural order another order may take. A quadratic decoder takes tens of times as long.
+/// How many times as long as the natural order another order may take.
 const MOST: u32 = 4;
 
 /// Writes a number as the codec does: seven bits in a byte, the lowest first.
@@ -41,7 +42,7 @@ fn mixed(n: u64) -> u64 {
 }
 
 fn bytes(order: &Order) -> Vec<u8> {
-    // The version of the bytes.
+    // Version 3, which has slots.
     let mut bytes = vec![3];
     number(HOLDS, &mut bytes);
     for n in 0..HOLDS {
@@ -50,6 +51,7 @@ fn bytes(order: &Order) -> Vec<u8> {
         let owner = format!("{:06}", (order.owner)(n));
         number(owner.len() as u64, &mut bytes);
         bytes.extend_from_slice(owner.as_bytes());
+        // The count and the lease. The deadline and the token are differences from 0, whose lowest bit is the sign.
         number(1, &mut bytes);
         number(3_600_000, &mut bytes);
         number(2 * (1_000_000 + (order.deadline)(n)), &mut bytes);
@@ -69,7 +71,7 @@ fn time_of(order: &Order) -> Duration {
 }
 
 #[test]
-fn no_order_of_the_holds_takes_longer() {
+fn no_order_of_the_holds_takes_four_times_as_long() {
     let plain = Order { what: "natural", owner: natural, deadline: natural, token: natural, slot: natural };
     let natural_time = (0..3).map(|_| time_of(&plain)).min().unwrap();
     let orders = [
@@ -91,7 +93,7 @@ fn no_order_of_the_holds_takes_longer() {
         Order { what: "all are mixed", owner: mixed, deadline: mixed, token: mixed, slot: |n| mixed(n) * 64 },
     ];
     for order in orders {
-        // A run on a busy machine may take longer, so it is repeated.
+        // A run on a busy machine may take longer, so a slow one is repeated.
         let (mut times, most) = (Vec::new(), natural_time * MOST);
         while times.len() < 15 && times.last().is_none_or(|time| *time >= most) {
             times.push(time_of(&order));

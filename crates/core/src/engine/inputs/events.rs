@@ -16,7 +16,8 @@ use crate::engine::state::records::session_holds::{NextRenewal, SessionEnd};
 use crate::engine::state::waiting::Waiter;
 use crate::{ClientId, Name, Now, SessionId, SessionKey, UnixMs};
 
-/// An event outside of the module's commands. The engine only records it; a timer acts on it after the running command.
+/// An event outside of the module's commands. The engine only records the event: the timer acts on it after the running
+/// command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
     /// A lock's key was removed or replaced.
@@ -31,7 +32,7 @@ pub enum Input<'a> {
     Swapped(i32, i32),
     /// Slots of the cluster, from the first to the last of each range, have left with their keys, or have arrived.
     SlotsMoved(&'a [(u16, u16)]),
-    /// The data were loaded again.
+    /// The server has loaded its data again, in place of those before.
     Loaded,
     /// The server became a primary or a replica.
     RoleChanged,
@@ -47,8 +48,8 @@ const FEW: usize = 64;
 impl<T> Engine<T> {
     /// Takes in an event outside of the module's commands.
     pub fn input(&mut self, input: Input<'_>, now: Now) {
-        // A lock that an event frees is served in the same turn. If the server still permits no change of its data, the
-        // timer waits again.
+        // The timer runs at once, because a lock that an event frees is served in the same turn. If the server permits
+        // no change of its data then, the timer waits again.
         self.parts.backlog.not_before = UnixMs::ZERO;
         self.parts.sessions.named.limit_wake(now);
         let databases = self.registry.databases_mut();
@@ -59,6 +60,7 @@ impl<T> Engine<T> {
                 }
             }
             Input::Restored(name) => {
+                // A key that is restored again and again needs one check.
                 if self.parts.backlog.last_ttl() != Some(name) {
                     self.parts.backlog.correct_ttl(name.db, name.key.into());
                 }
@@ -92,8 +94,8 @@ impl<T> Engine<T> {
         self.registry.databases_mut().doubt();
     }
 
-    /// Returns the clients that have sessions of their connections, or wait. The caller looks which of them are gone,
-    /// if an event may have been lost.
+    /// Returns the clients that wait, or whose connections have sessions. If an event may have been lost, the caller
+    /// finds out which of them are gone.
     pub fn clients(&self) -> BTreeSet<ClientId> {
         let waiting = self.parts.waiters.iter().map(|(_, waiter)| waiter.client);
         self.parts.sessions.connections().chain(waiting).collect()
@@ -116,7 +118,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Removes the TTL grace of keys after two databases changed places: nobody waits for the locks where they are now.
+    /// Removes the TTL grace of keys after two databases changed places. The locks moved and the queues did not, so
+    /// nobody waits where a lock is now.
     fn take_graces(&mut self, first: i32, second: i32) {
         for (id, waiter) in self.parts.waiters.iter() {
             for record_id in &waiter.records {
@@ -134,7 +137,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Ends a session. `name` is its id, if it has one.
+    /// Ends a session. `name` is the id of a named session.
     pub(super) fn end_session(&mut self, key: SessionKey, name: Option<&SessionId>, end: SessionEnd) {
         let Some(records) = self.parts.sessions.take(key) else { return };
         self.log_session_end(key, name, &records, end.at);
@@ -143,7 +146,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Logs the holds that a session that has ended has on these locks.
+    /// Logs the holds of an ended session on these locks: a part of them, if there are many.
     fn log_session_end(
         &mut self,
         key: SessionKey,

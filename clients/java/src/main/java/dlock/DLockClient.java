@@ -94,8 +94,8 @@ public final class DLockClient implements AutoCloseable {
     /**
      * Opens a session: one heartbeat for all locks that are acquired with {@link Lease#of(Session)}.
      *
-     * @param timeout how long after the last heartbeat the server frees all of its locks; 300 ms to one hour. A
-     *     heartbeat is sent whenever a third of it has passed
+     * @param timeout how long after the last heartbeat the server frees all locks of the session; 300 ms to one hour. A
+     *     heartbeat is sent whenever a third of the timeout has passed
      * @throws UnavailableException no server answers within a second
      */
     public Session openSession(Duration timeout) {
@@ -103,22 +103,22 @@ public final class DLockClient implements AutoCloseable {
     }
 
     /**
-     * The same, but heartbeats are sent only while the program calls {@link Session#beat}. If the loop that works calls
-     * it, the locks are freed when that loop hangs.
+     * Opens a session as {@link #openSession} does, but heartbeats are sent only while the program calls {@link
+     * Session#beat}. If the loop that works calls it, the locks are freed when that loop hangs.
      */
     public Session openManualSession(Duration timeout) {
         return Session.open(core, timeout, true);
     }
 
-    /** Asks the server for the holder of a lock. Empty: it is free. */
+    /** Asks the server for the holder of a lock. Empty: the lock is free. */
     public Optional<Holder> holder(String name) {
         return Optional.ofNullable(Holder.of(
                 Futures.join(core.repeat(name, Holder.question(name), core.patience())).reply));
     }
 
     /**
-     * Reports the holder of a lock to a listener: the present one at once, then each change. Empty: it is free. Changes
-     * that follow each other quickly may be reported as one.
+     * Reports the holder of a lock to a listener: the present one at once, then each change. Empty: the lock is free.
+     * Changes that follow each other quickly may be reported as one.
      */
     public Watcher watch(String name, Consumer<Optional<Holder>> listener) {
         core.checkOpen();
@@ -129,19 +129,19 @@ public final class DLockClient implements AutoCloseable {
     }
 
     /**
-     * Takes part in an election, until it is closed or the client is.
+     * Takes part in an election, until the election or the client is closed.
      *
-     * @param started called when this program becomes the leader, with the hold of the term. It starts the leader's
-     *     work, and returns
-     * @param stopped called when the term has ended, or must be assumed to have ended: it stops the work
+     * @param started called when this program becomes the leader, with the hold of the term. The function starts the
+     *     leader's work, and returns
+     * @param stopped called when the term has ended, or must be assumed to have ended. The function stops the work
      */
     public Election elect(String name, Consumer<? super Hold> started, Consumer<? super Hold> stopped) {
         return elect(lock(name), started, stopped);
     }
 
     /**
-     * The same by a lock of this client, with its options: its lease, {@link DLock#withReplicas its replicas}, {@link
-     * DLock#withMaxHold the longest term}.
+     * Takes part in an election by a lock of this client, with the lock's options: its lease, {@link DLock#withReplicas
+     * its replicas}, {@link DLock#withMaxHold the longest term}.
      */
     public Election elect(DLock lock, Consumer<? super Hold> started, Consumer<? super Hold> stopped) {
         return new Election(this, core, lock, Objects.requireNonNull(started), Objects.requireNonNull(stopped)).start();
@@ -176,7 +176,7 @@ public final class DLockClient implements AutoCloseable {
          *   <li>{@code rediss} instead of {@code redis}: with TLS. {@code valkey} and {@code valkeys} are the same.
          * </ul>
          *
-         * <p>{@link #connect} refuses what else a URL says.
+         * <p>{@link #connect} refuses a URL that says anything else.
          */
         public Builder url(String servers) {
             options.url = Objects.requireNonNull(servers);
@@ -190,8 +190,8 @@ public final class DLockClient implements AutoCloseable {
         }
 
         /**
-         * The same, with a password that changes: it is asked for with each new connection, and before one is used again.
-         * The provider must answer at once.
+         * Sets the user, and a provider of a password that changes. The provider is asked for each new connection, and
+         * before a connection is used again. It must answer at once.
          *
          * @param name {@code null}: the default user
          */
@@ -203,7 +203,7 @@ public final class DLockClient implements AutoCloseable {
 
         /**
          * Sets the beginning of owner names, which {@code dlock info}, {@code DLOCK.INFO} and error messages show: 1 to 36
-         * bytes. The default is {@code HOST:PID}. Everybody who may read a lock can read it.
+         * bytes. The default is {@code HOST:PID}. Everybody who may read a lock can read its owner name.
          */
         public Builder owner(String label) {
             options.owner = Owners.checked(label);
@@ -232,7 +232,7 @@ public final class DLockClient implements AutoCloseable {
             return this;
         }
 
-        /** Sends commands through another Redis client, instead of own connections. */
+        /** Sends commands through another Redis client, instead of connections of this client. */
         public Builder driver(Driver other) {
             options.driver = Objects.requireNonNull(other);
             return this;

@@ -21,7 +21,7 @@ import java.util.function.Consumer;
  * renewal that succeeded was sent, by a clock that only goes forward.
  */
 public final class Hold implements AutoCloseable {
-    /** How long a session tries a release that failed before, each time. */
+    /** How long a session tries, each time, to repeat a release that failed, in milliseconds. */
     private static final long RELEASING_MILLIS = 1000;
 
     private enum State {
@@ -45,13 +45,13 @@ public final class Hold implements AutoCloseable {
     /** Tells the listeners of the client. */
     final HoldReport report;
     private final List<Consumer<? super LockLostException>> listeners = new ArrayList<>();
-    /** When the command was sent from which its first lease counts. */
+    /** When the command was sent from which the first lease of the hold counts. */
     private final long since;
 
     // Guarded by this.
     private State state = State.HELD;
     private LockLostException lost;
-    /** The lock stays at least until then, even if it is released earlier. */
+    /** The server keeps the lock at least until this time, even if it is released earlier. */
     private final long staysUntil;
     private long permits;
     private boolean isEnteredLate;
@@ -71,7 +71,7 @@ public final class Hold implements AutoCloseable {
         this.permits = request.permits;
         this.slot = grant.slot;
         long now = System.nanoTime();
-        // Counted from now, which is late enough: the grant came before.
+        // The time counts from now, which is late enough: the grant came before.
         this.staysUntil = now + TimeUnit.MILLISECONDS.toNanos(request.time.leastMillis);
         this.session = request.lease.session;
         this.bound = session == null ? null : new Bound(session, commands, this::lose);
@@ -81,7 +81,7 @@ public final class Hold implements AutoCloseable {
         }
     }
 
-    /** Takes over a hold that was left to its lease. */
+    /** Goes on with a hold that another client has handed over. */
     static Hold resumed(HoldCommands commands) {
         Request request = commands.request;
         if (!hasOneLease(request)) {
@@ -129,8 +129,8 @@ public final class Hold implements AutoCloseable {
     }
 
     /**
-     * Ends a hold that no session keeps. The session on its node may have ended while the grant was on its way, and then
-     * nobody else tells of the loss.
+     * Ends a hold whose session does not keep it. The session on its node may have ended while the grant was on its
+     * way: then nothing else reports the loss.
      */
     void endUnlessKept() {
         Session keeper = session == null ? null : bound.keeper();
@@ -151,7 +151,7 @@ public final class Hold implements AutoCloseable {
     /**
      * Returns the number of the permit: see {@link DSemaphore#withSlots}. No other permit that is held has it.
      *
-     * @throws IllegalStateException it has none
+     * @throws IllegalStateException the permit has no number
      */
     public long slot() {
         if (slot == null) {
@@ -171,8 +171,8 @@ public final class Hold implements AutoCloseable {
     }
 
     /**
-     * Returns the time for which the lock is certainly held, unless a client deletes it. Zero if lost or released; with
-     * {@link Lease#session}, even while its connection has ended and another one is not bound yet.
+     * Returns the time for which the lock is certainly held, unless a client deletes it. Zero if lost or released. With
+     * {@link Lease#session}, zero also while its connection has ended and the lock is not yet bound to another one.
      */
     public Duration remaining() {
         boolean isUnbound = request.isSession() && binding.connection() == null;
@@ -183,7 +183,9 @@ public final class Hold implements AutoCloseable {
         return Duration.ofNanos(state == State.HELD ? Math.max(0, keeping.until() - System.nanoTime()) : 0);
     }
 
-    /** Returns whether it is neither released nor known to be lost. True even while no connection is bound to it. */
+    /**
+     * Returns whether the hold is neither released nor known to be lost. True even while it is bound to no connection.
+     */
     boolean isLive() {
         return !left().isZero();
     }
@@ -296,7 +298,7 @@ public final class Hold implements AutoCloseable {
      * {@link DLock#resume}, with its owner and token, within the lease. Sends nothing.
      *
      * @throws LockLostException the hold was lost or released before
-     * @throws IllegalStateException a session keeps it, which ends with this program, it has several names, or it
+     * @throws IllegalStateException the hold is kept by a session, which ends with this program, has several names, or
      *     belongs to a thread
      */
     public void handOver() {
@@ -318,7 +320,7 @@ public final class Hold implements AutoCloseable {
         core.forget(this);
     }
 
-    /** Returns for how long it has to stay, or 0. */
+    /** Returns for how many ms the server still has to keep the lock, even if it is released now; 0: not at all. */
     long staysMillis() {
         long left = request.time.leastMillis == 0 ? 0 : staysUntil - System.nanoTime();
         return left <= 0 ? 0 : TimeUnit.NANOSECONDS.toMillis(left) + 1;
@@ -327,7 +329,7 @@ public final class Hold implements AutoCloseable {
     /**
      * Leaves the lock to a lease of this time, which nobody renews.
      *
-     * @return whether the server had it
+     * @return whether the server had the hold
      */
     CompletableFuture<Boolean> releaseIn(long millis) {
         synchronized (this) {
@@ -351,7 +353,10 @@ public final class Hold implements AutoCloseable {
         return stays > 0 ? releaseIn(stays) : free();
     }
 
-    /** Releases some of the names, and all if none is left then. Completes with whether they were held. */
+    /**
+     * Releases some of the names, or the whole hold if they are all of its names. Completes with whether they were
+     * held.
+     */
     CompletableFuture<Boolean> releaseNames(List<String> some) {
         if (some.containsAll(commands.names())) {
             return isReleased() ? CompletableFuture.completedFuture(true) : releaseAsync();
@@ -385,12 +390,12 @@ public final class Hold implements AutoCloseable {
         return state == State.RELEASED;
     }
 
-    /** Whether it was granted for one name. */
+    /** Returns whether the hold was granted for one name. */
     boolean isOfOneName() {
         return request.names.size() == 1;
     }
 
-    /** Releases the lock as {@link #releaseAsync} does, even if it has to stay. */
+    /** Releases the lock as {@link #releaseAsync} does, but at once, even if it would have to stay for some time. */
     CompletableFuture<Boolean> free() {
         boolean wasHeld;
         boolean wasCertain = isHeld();
@@ -427,7 +432,10 @@ public final class Hold implements AutoCloseable {
         return patiently(released);
     }
 
-    /** The caller waits no longer than the patience. The repeats continue until the lease ends. */
+    /**
+     * Returns a release for which the caller waits no longer than the patience. Its repeats continue until the lease
+     * ends.
+     */
     private CompletableFuture<Boolean> patiently(CompletableFuture<Boolean> released) {
         if (released.isDone()) {
             return released;
@@ -470,7 +478,7 @@ public final class Hold implements AutoCloseable {
         return permits;
     }
 
-    /** Whether it belongs to a thread that has ended. */
+    /** Returns whether the hold belongs to a thread that has ended. */
     boolean isOfDeadThread() {
         return thread != null && !thread.isAlive();
     }
@@ -515,7 +523,7 @@ public final class Hold implements AutoCloseable {
         }).thenApply(answer -> answer.reply);
     }
 
-    /** Whether a copy of a re-entry may still be executed. */
+    /** Returns whether a copy of a re-entry may still be executed. */
     synchronized boolean isEnteredLate() {
         return isEnteredLate;
     }
@@ -535,6 +543,7 @@ public final class Hold implements AutoCloseable {
         return bound.keeper().learnCap(bound, giveUp);
     }
 
+    /** Returns an exception with the reason of the loss, or with this one if the hold is not lost. */
     LockLostException lostOr(String otherwise) {
         synchronized (this) {
             if (lost != null) {
@@ -546,7 +555,7 @@ public final class Hold implements AutoCloseable {
 
     /** Marks the hold as lost, unless it is released or lost already. Returns the exception to throw. */
     LockLostException lose(String why, Throwable cause) {
-        // The server may still have it, and the session would keep it.
+        // The server may still have the hold, and the session would keep it alive.
         return lose(why, cause, session != null && bound.keeper().isOpen());
     }
 
