@@ -17,7 +17,7 @@ fn nothing_held_is_nil() {
 }
 
 #[test]
-fn nil_is_the_null_bulk_reply() {
+fn nil_is_the_null_bulk_reply_in_resp2_and_null_in_resp3() {
     let server = Server::start();
     let (mut two, mut three) = (server.client(), server.client().resp3());
     two.int("DLOCK.ACQUIRE k a");
@@ -60,6 +60,7 @@ fn info_is_a_map_in_resp3_and_flat_in_resp2() {
             }
         }
     }
+    // In RESP2 a hold is an array, too: nine names, each followed by its value.
     let flat = two.run("DLOCK.INFO k FULL");
     let holds = list_of(&fields_of(&flat)[6].1);
     assert!(holds.iter().all(|hold| matches!(hold, Value::Array(items) if items.len() == 18)), "{holds:?}");
@@ -113,6 +114,7 @@ fn owner_shows_none_one_or_two_holds() {
 #[test]
 fn full_lists_holds_by_token_ten_by_default() {
     let (_server, mut client) = Server::start().with_client();
+    // 7919 is a prime number, so each of the 1000 readers comes once, in mixed order.
     let requests: Vec<_> = (0..1000).map(|n| format!("DLOCK.RLOCK k reader{:04}", n * 7919 % 1000)).collect();
     client.pipeline(&requests).into_iter().for_each(|reply| drop(reply.unwrap()));
     for (arguments, shown) in [("", 10), ("COUNT 1", 1), ("count 7", 7), ("COUNT 0", 1000), ("COUNT 5000", 1000)] {
@@ -159,7 +161,7 @@ fn check_of_a_live_hold_is_at_least_one() {
     while let Value::Int(left) = client.run(format!("DLOCK.CHECK k {token}")) {
         assert!(left >= 1);
     }
-    assert!(client.now() >= end, "not before the deadline");
+    assert!(client.now() >= end, "the hold ended before its deadline");
     client.nil("DLOCK.INFO k");
 }
 
@@ -209,7 +211,7 @@ fn owners_and_keys_are_any_bytes() {
     }
 }
 
-/// A lock that is free and has waiters: writes are refused, so nobody is let in.
+/// Makes a lock that is free and has waiters: the server refuses writes, so no waiter gets the lock.
 fn free_with_waiters<const N: usize>(server: &Server, requests: [&str; N]) -> (Client, Vec<Client>) {
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE k a PX 1000");
@@ -286,10 +288,12 @@ fn a_hold_shows_for_how_long_it_has_been_held() {
         let now = client.now();
         for (hold, token) in holds.holds().iter().zip(["t1", "t2"]) {
             let granted = tokens[token] / 1000;
+            // The time in the token, and `held`, are rounded to milliseconds.
             assert!((after - granted - 1..=now - granted).contains(&hold.held), "{hold:?}");
-            assert!(granted >= before - 1);
+            assert!(granted >= before - 1, "{hold:?}");
         }
     }
+    // 9 s ahead: `dlock.max-token-lead` is 10 s.
     let far = client.now_us() + 9_000_000;
     assert_eq!(client.int(format!("DLOCK.RENEW k a MINTOKEN {far}")), 1);
     let holds = lock_info(&mut client, "k OWNER a").unwrap();
@@ -318,7 +322,8 @@ fn a_waiter_shows_its_client_to_those_who_may_list_clients() {
         assert_eq!(queue[0].name.as_deref(), Some("worker-7").filter(|_| sees), "{user}");
         assert_eq!((queue[1].addr.is_some(), queue[1].name.as_deref()), (sees, None), "{user}");
     }
-    // A script has the rights of its caller. Field 16 is the queue, 18 the name of a waiter.
+    // A script has the rights of its caller. Element 16 of the reply is the queue, and element 18 of a waiter is the
+    // name.
     let queue = "EVAL return(redis.call('DLOCK.INFO','k','FULL')[16][1][18]or'nil') 0";
     admin.ok("ACL SETUSER reader +eval");
     admin.ok("ACL SETUSER operator +eval");

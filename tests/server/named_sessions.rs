@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Client, Server, lock_info, soon};
 
+/// Opens the session `s`, which has no bindings yet.
 fn open(client: &mut Client, ms: u64) {
     assert_eq!(client.int(format!("DLOCK.SESSION s PX {ms}")), 0);
 }
@@ -57,10 +58,10 @@ fn a_waiter_leaves_with_its_session() {
     client.int("DLOCK.ACQUIRE k a");
     open(&mut client, 60000);
     waiter.send("DLOCK.ACQUIRE k b BLOCK 20000 SESSIONID s");
-    soon("it waits", || lock_info(&mut client, "k").unwrap().waiters == 1);
+    soon("the request waits", || lock_info(&mut client, "k").unwrap().waiters == 1);
     assert_eq!(client.int("DLOCK.SESSION s CLOSE"), 0);
     assert!(waiter.read().expect_err("its session has ended").to_string().contains("NOSESSION"));
-    soon("it has left", || lock_info(&mut client, "k").unwrap().waiters == 0);
+    soon("the request has left the queue", || lock_info(&mut client, "k").unwrap().waiters == 0);
 }
 
 #[test]
@@ -68,6 +69,7 @@ fn a_stall_of_the_server_ends_no_session() {
     let (_server, mut client) = Server::start().with_client();
     open(&mut client, 1000);
     client.int("DLOCK.ACQUIRE k a PX 600000 SESSIONID s");
+    // The server stalls for three times the timeout of the session.
     client.ok("DEBUG SLEEP 3");
     assert_eq!(client.int("DLOCK.SESSION s PX 60000 XX"), 1);
 }

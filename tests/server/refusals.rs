@@ -39,7 +39,7 @@ fn too_few_replicas_refuse_every_write() {
 fn a_failed_save_refuses_every_write() {
     let (server, mut client) = Server::conf("save 3600 1000000").with_client();
     let token = client.int("DLOCK.ACQUIRE k a");
-    // The file cannot take the place of a directory.
+    // The server cannot put its file in the place of a directory.
     std::fs::create_dir_all(server.path("dump.rdb/in-the-way")).expect("a writable directory");
     client.run("BGSAVE");
     soon("the save fails", || {
@@ -49,7 +49,8 @@ fn a_failed_save_refuses_every_write() {
     assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);
 }
 
-/// A request with several errors gets the first of these, in this order.
+/// The order: syntax and ranges, the type of the key, the session, a deadlock that needs no search, too many waiters, a
+/// deadlock by a cycle.
 #[test]
 fn of_several_errors_the_first_in_order_is_returned() {
     let (server, mut client) = Server::conf("dlock.max-waiters 1").with_client();

@@ -77,7 +77,7 @@ fn a_promoted_replica_gives_the_same_answers() {
 }
 
 #[test]
-fn a_session_asked_for_again_after_a_failover_is_bound_there() {
+fn a_repeat_with_session_after_a_failover_binds_the_hold_to_its_connection() {
     let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
     let request = "DLOCK.ACQUIRE k a PX 600000 SESSION REQUEST id";
@@ -94,7 +94,7 @@ fn a_session_asked_for_again_after_a_failover_is_bound_there() {
 }
 
 #[test]
-fn a_grant_to_a_waiter_is_kept_by_the_replica() {
+fn a_replica_keeps_the_request_of_a_waiter_that_was_granted() {
     let (primary, replica) = Server::start().with_replica();
     let (mut client, mut waiter) = (primary.client(), primary.client());
     client.int("DLOCK.ACQUIRE k x PX 100");

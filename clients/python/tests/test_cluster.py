@@ -1,4 +1,5 @@
-"""In a cluster the lock is where its key is, and goes where its slot goes."""
+"""In a cluster, a lock is on the node that has the slot of its key. Clients find the node, also after the slot
+moved."""
 
 from __future__ import annotations
 
@@ -32,25 +33,25 @@ class Node(Server):
         self.id: str = command(self.client, "CLUSTER", "MYID").decode()
 
     def ready(self) -> bool:
-        """Whether it knows the whole cluster."""
+        """Returns whether this node knows the whole cluster."""
         return b"cluster_state:ok" in command(self.client, "CLUSTER", "INFO") and knows(self, 2)
 
 
 def knows(server: Server, nodes: int) -> bool:
-    """Whether a server knows this many nodes and the latest epoch. A replica that did not know this epoch would take
-    over with the same one, and the cluster would undo the takeover."""
+    """Returns whether a server knows this many nodes, and the latest epoch, that of the second node. A replica that
+    does not know this epoch would take over with the same number, and the cluster would undo the takeover."""
     state = command(server.client, "CLUSTER", "INFO")
     return b"cluster_known_nodes:%d" % nodes in state and b"cluster_current_epoch:2" in state
 
 
 @contextmanager
 def two_nodes() -> Iterator[list[Node]]:
-    """A cluster of two servers with half of the slots each."""
+    """Starts a cluster of two servers with half of the slots each."""
     halves = [(0, SLOTS // 2 - 1, 1), (SLOTS // 2, SLOTS - 1, 2)]
     with ExitStack() as stack:
         nodes = [stack.enter_context(Node(*half)) for half in halves]
         command(nodes[0].client, "CLUSTER", "MEET", "127.0.0.1", nodes[1].port)
-        soon("they know each other", lambda: all(node.ready() for node in nodes))
+        soon("the nodes know each other", lambda: all(node.ready() for node in nodes))
         yield nodes
 
 
@@ -61,7 +62,7 @@ def nodes() -> Iterator[list[Node]]:
 
 
 def with_slot(nodes: list[Node], name: str) -> tuple[Node, Node]:
-    """The node that has the key's slot, and the other one."""
+    """Returns the node that has the key's slot, and the other one."""
     slot = command(nodes[0].client, "CLUSTER", "KEYSLOT", name)
     ranges = command(nodes[0].client, "CLUSTER", "SLOTS")
     here = next(owner[1] for first, last, owner, *_ in ranges if first <= slot <= last)
@@ -72,7 +73,8 @@ def move(nodes: list[Node], name: str) -> None:
     """Gives the slot of a key that does not exist to the other node, without telling any client."""
     slot = command(nodes[0].client, "CLUSTER", "KEYSLOT", name)
     here, there = with_slot(nodes, name)
-    # A node that imports a slot gets a higher epoch. Without it, gossip of the old node could take the slot back.
+    # A node that imports a slot gets a higher epoch. Without the import, gossip of the old node could take the slot
+    # back.
     command(there.client, "CLUSTER", "SETSLOT", slot, "IMPORTING", here.id)
     command(here.client, "CLUSTER", "SETSLOT", slot, "MIGRATING", there.id)
     for node in (there, here):
@@ -80,7 +82,7 @@ def move(nodes: list[Node], name: str) -> None:
 
 
 @pytest.mark.parametrize("timeout", [20, None])
-def test_threads(nodes: list[Node], timeout: float | None) -> None:
+def test_threads_find_the_node_of_a_lock(nodes: list[Node], timeout: float | None) -> None:
     client: Any = RedisCluster(host="127.0.0.1", port=nodes[0].port)
     for name in ("a", "b", "c"):
         holder = client.lock(name, timeout=timeout, lock_class=redis_dlock.DLock, thread_local=False)
@@ -98,7 +100,7 @@ def test_threads(nodes: list[Node], timeout: float | None) -> None:
 
 def _served_by(node: Node, name: str, holder: redis_dlock.DLock, waiter: redis_dlock.DLock) -> None:
     def release() -> None:
-        soon("it waits", lambda: waiters(node.client, name) == 1)
+        soon("the second lock waits", lambda: waiters(node.client, name) == 1)
         holder.release()
 
     thread = threading.Thread(target=release)
@@ -109,7 +111,7 @@ def _served_by(node: Node, name: str, holder: redis_dlock.DLock, waiter: redis_d
 
 
 @pytest.mark.parametrize("timeout", [20, None])
-async def test_tasks(nodes: list[Node], timeout: float | None) -> None:
+async def test_tasks_find_the_node_of_a_lock(nodes: list[Node], timeout: float | None) -> None:
     client: Any = AsyncioCluster(host="127.0.0.1", port=nodes[0].port)
     for name in ("a", "b", "c"):
         async with client.lock(name, timeout=timeout, lock_class=redis_dlock.asyncio.DLock) as lock:
@@ -145,6 +147,7 @@ async def test_every_call_has_a_limit_when_the_server_of_the_key_hangs(kind: str
         took = Took()
         tasks = [asyncio.ensure_future(asyncio.to_thread(call) if kind == "threads" else call()) for call in calls]
         _, going_on = await asyncio.wait(tasks, timeout=12)
+        # Each call has five seconds (`redis_py.ANSWER`), and a little more for its error.
         in_time = took.is_within(5.3)
         here.thaw()
         assert in_time and not going_on

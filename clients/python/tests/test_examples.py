@@ -14,20 +14,21 @@ import redis
 
 HERE = Path(__file__).parents[1]
 DOCS = HERE.parents[1] / "docs"
+# The README marks complete programs as `python`, and parts of programs as `py`.
 BLOCKS = re.findall(r"```python\n(.*?)```", (HERE / "README.md").read_text(), flags=re.DOTALL)
-# The lines before the parts of programs.
+# The lines that make a program of a part.
 BEFORE = "import redis\nfrom redis_dlock import DLock\n\nclient = redis.Redis()\n"
 HOST, PORT = os.environ["DLOCK_TEST_HOST"], os.environ["DLOCK_TEST_PORT"]
 
 
 def run(*words: str, cwd: Path = HERE) -> str:
-    """Returns what a program prints."""
+    """Runs a program, which must succeed, and returns what it prints."""
     done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_the_worker(client: redis.Redis) -> None:
+def test_the_worker_loses_no_update_and_leaves_no_key(client: redis.Redis) -> None:
     assert run(sys.executable, "examples/worker.py", HOST, PORT) == "balances: [6, 6, 6, 6]\n"
     assert client.dbsize() == 0
 
@@ -35,7 +36,7 @@ def test_the_worker(client: redis.Redis) -> None:
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_a_program_of_the_readme(client: redis.Redis, tmp_path: Path, number: int) -> None:
     program = BLOCKS[number].replace("Redis()", f"Redis(host={HOST!r}, port={PORT})")
-    assert program != BLOCKS[number], "it makes a client"
+    assert program != BLOCKS[number], "the program makes no client"
     (tmp_path / "program.py").write_text(program)
     run(sys.executable, "-W", "error", "program.py", cwd=tmp_path)
     assert client.keys("*") == []
@@ -55,13 +56,13 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_mypy_accepts_them(sources: Path, tmp_path: Path) -> None:
+def test_mypy_accepts_the_examples(sources: Path, tmp_path: Path) -> None:
     for source in sorted(sources.glob("*.py")):
-        # Each is a module of its own: two may define the same names.
+        # Each example is checked alone, because two may define the same names.
         run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "--ignore-missing-imports", str(source))
 
 
-def test_pyright_accepts_them(sources: Path) -> None:
+def test_pyright_accepts_the_examples(sources: Path) -> None:
     pyright = shutil.which("pyright", path=os.environ.get("DLOCK_PYRIGHT"))
     assert pyright is not None, "DLOCK_PYRIGHT is the directory that has it: tests/clients/python.sh sets it"
     print(run(pyright, "--pythonpath", sys.executable, str(sources)))

@@ -10,10 +10,12 @@ import redis
 
 from kit import address, info
 
+# The first lines of the program. They define `green.spawn`, `green.sleep` and `join` for both kinds of green threads.
 STARTS = {
     "eventlet": "import eventlet as green; green.monkey_patch()\ndef join(them): [each.wait() for each in them]\n",
     "gevent": "from gevent import monkey; monkey.patch_all()\nimport gevent as green\njoin = green.joinall\n",
 }
+# Eight green threads at a time take the lock, once for each kind of lease. Then a session outlives its timeout.
 PROGRAM = '''
 import sys
 import redis
@@ -40,7 +42,7 @@ print("ok")
 
 
 @pytest.mark.parametrize("kind", STARTS)
-def test_green_threads(client: redis.Redis, kind: str) -> None:
+def test_green_threads_exclude_each_other(client: redis.Redis, kind: str) -> None:
     program = STARTS[kind] + PROGRAM
     words = [sys.executable, "-W", "ignore", "-c", program, str(address()["port"])]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)

@@ -14,7 +14,7 @@ import redis_dlock
 from kit import address, info, soon
 
 PACKAGE = redis_dlock.__file__.removesuffix("__init__.py")
-# Only acquiring may be cut short: not the clean-up after it, and not the finalizer of a collected object.
+# The functions that are not interrupted: those of the cleanup after an acquisition, and of objects that are collected.
 CLEARING = {
     "give_up", "owes", "abandon", "_forget", "end", "done", "keeps", "close", "undo", "end_of_sending", "forget",
     "__del__", "_let_go", "stop",
@@ -22,11 +22,11 @@ CLEARING = {
 
 
 class Interrupted(BaseException):
-    """As `KeyboardInterrupt`."""
+    """Stands for `KeyboardInterrupt`."""
 
 
 class At:
-    """Interrupts at the n-th line that is run in this package."""
+    """A trace function that interrupts at the n-th line that is run in the package."""
 
     def __init__(self, number: int) -> None:
         self.left = number
@@ -45,6 +45,7 @@ class At:
         return self._line
 
     def _clearing(self, frame: FrameType | None) -> bool:
+        """Returns whether one of the functions in CLEARING runs."""
         while frame is not None:
             if frame.f_code.co_name in CLEARING:
                 return True
@@ -53,11 +54,13 @@ class At:
 
 
 def _is_a_mere_return(frame: FrameType) -> bool:
-    """Python runs signal handlers between calls and at jumps, never between `return True` and the caller."""
+    """Returns whether the line only returns True. Python runs signal handlers between calls and at jumps, so no
+    interrupt comes between this line and the caller."""
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() == "return True"
 
 
-# The lease is longer than `soon` waits, so that it does not end the hold. None: a session.
+# A lease that is longer than `soon` waits, so that no hold ends with its lease. None: the hold is bound to its
+# connection.
 @pytest.mark.parametrize("timeout", [600, None])
 @pytest.mark.parametrize("held", [False, True], ids=["free", "after a wait"])
 def test_an_interrupt_at_any_line_leaves_no_hold(client: redis.Redis, timeout: float | None, held: bool) -> None:
@@ -75,10 +78,12 @@ def test_an_interrupt_at_any_line_leaves_no_hold(client: redis.Redis, timeout: f
             soon(f"nothing is left after line {number}", lambda: not info(client, "job"))
             # An interrupt in redis-py's own code may keep the connection from its pool; that is not the lock's doing.
             own.connection_pool.reset()
+    # An acquisition takes far more than 30 lines: the trace function works.
     assert interrupted > 30
 
 
 def _hold_for_a_moment(client: redis.Redis) -> None:
+    """Takes the lock for 20 ms, so that the next acquisition has to wait."""
     holder = redis_dlock.DLock(client, "job", timeout=0.02)
     assert holder.acquire()
 

@@ -1,4 +1,4 @@
-"""The holder is told when the lock is lost; automatic renewal keeps it, and ends with it."""
+"""The holder is told when the lock is lost. Automatic renewal keeps the lock, and ends with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from servers import Server
 
 
 async def is_lost(lost: Any, within: float = 20.0) -> bool:
-    """Waits for the event of threads or the future of asyncio."""
+    """Waits for the event of threads or the future of asyncio. Returns whether the loss came within these seconds."""
     if isinstance(lost, threading.Event):
         return lost.wait(within)
     done, _ = await asyncio.wait([lost], timeout=within)
@@ -27,7 +27,7 @@ async def is_lost(lost: Any, within: float = 20.0) -> bool:
 
 
 def lost_already(lost: Any) -> bool:
-    """Whether it is set, or done."""
+    """Returns whether the event is set, or the future is done."""
     return bool(lost.is_set() if isinstance(lost, threading.Event) else lost.done())
 
 
@@ -35,13 +35,13 @@ async def test_auto_renewal_keeps_the_lock_until_the_release(kit: Kit, client: r
     lock = kit.extra("job", timeout=3, auto_renewal=True)
     assert await lock.acquire()
     lost, token = lock.lost, lock.token
-    assert not await is_lost(lost, 4), "longer than a lease"
+    assert not await is_lost(lost, 4), "the lock is lost although it is renewed"
     assert info(client, "job")["token"] == token
     await lock.release()
     assert not info(client, "job")
     calls = _renewals(client)
     assert not await is_lost(lost, 1.2)
-    assert _renewals(client) == calls, "nothing renews after the release"
+    assert _renewals(client) == calls, "the lock is renewed after its release"
 
 
 def _renewals(client: redis.Redis) -> int:
@@ -53,7 +53,7 @@ async def test_auto_renewal_ends_with_the_lock_object(kit: Kit, client: redis.Re
     assert await lock.acquire()
     del lock
     gc.collect()
-    await asyncio.to_thread(soon, "its lease ends", lambda: not info(client, "job"))
+    await asyncio.to_thread(soon, "the lease ends", lambda: not info(client, "job"))
 
 
 def test_auto_renewal_ends_with_the_thread_that_holds(client: redis.Redis) -> None:
@@ -62,7 +62,7 @@ def test_auto_renewal_ends_with_the_thread_that_holds(client: redis.Redis) -> No
     thread.start()
     thread.join()
     gc.collect()
-    soon("its lease ends", lambda: not info(client, "job"))
+    soon("the lease ends", lambda: not info(client, "job"))
 
 
 async def test_a_deleted_lock_is_lost(kit: Kit, client: redis.Redis) -> None:
@@ -86,10 +86,10 @@ async def test_a_session_is_lost_as_soon_as_its_connection_ends(kit: Kit, client
     took = Took()
     client.client_kill_filter(_id=str(info(client, "job", "FULL")["holds"][0]["session"]))
     assert await is_lost(lost)
-    assert took.is_within(5), "no lease of 30 seconds has to pass"
+    assert took.is_within(5), "the loss comes with the end of the lease"
 
 
-async def test_the_release_of_a_watched_session_is_no_loss(kit: Kit, client: redis.Redis) -> None:
+async def test_the_release_of_a_lock_that_is_bound_to_its_connection_is_no_loss(kit: Kit, client: redis.Redis) -> None:
     lock = kit.lock("job")
     for _ in range(3):
         assert await lock.acquire()
@@ -116,14 +116,14 @@ async def test_extending_moves_the_loss(kit: Kit, client: redis.Redis) -> None:
     await lock.release()
 
 
-async def test_without_the_server_it_is_lost_one_lease_after_the_last_renewal(kit: Kit, client: redis.Redis) -> None:
+async def test_without_a_server_a_lock_is_lost_one_lease_after_its_renewal(kit: Kit, client: redis.Redis) -> None:
     proxy = CuttingProxy()
     try:
         lock = kit.extra("job", client=kit.client_of(proxy.address), timeout=3, auto_renewal=True)
         assert await lock.acquire()
         lost = lock.lost
         renewed = _renewals(client)
-        await asyncio.to_thread(soon, "it was renewed", lambda: _renewals(client) > renewed)
+        await asyncio.to_thread(soon, "the lock is renewed", lambda: _renewals(client) > renewed)
         took = Took()
         proxy.close()
         assert await is_lost(lost)
@@ -144,7 +144,7 @@ async def test_the_future_of_asyncio_survives_a_cancelled_wait(client: redis.Red
     await own.aclose()
 
 
-async def test_a_coroutine_may_be_told(client: redis.Redis) -> None:
+async def test_on_lost_may_be_a_coroutine_function(client: redis.Redis) -> None:
     own = redis.asyncio.Redis(**address())
     told = asyncio.Event()
 
@@ -158,7 +158,7 @@ async def test_a_coroutine_may_be_told(client: redis.Redis) -> None:
     await own.aclose()
 
 
-async def test_what_is_not_held_has_no_token_and_cannot_be_lost(kit: Kit) -> None:
+async def test_a_lock_that_is_not_held_has_no_token_and_cannot_be_lost(kit: Kit) -> None:
     lock = kit.extra("job", timeout=20)
     for name in ("token", "owner", "lost"):
         with pytest.raises(redis_dlock.LockError):
@@ -171,8 +171,8 @@ async def test_a_lock_whose_lease_has_ended_has_no_token(kit: Kit, client: redis
     assert lock.token == info(client, "job")["token"]
     assert await lock.extend(4.5, replace_ttl=True)
     await asyncio.sleep(2.1)
-    assert lock.token == info(client, "job")["token"], "it was extended"
-    await asyncio.to_thread(soon, "its lease ends", lambda: not info(client, "job"))
+    assert lock.token == info(client, "job")["token"], "the extension is not counted"
+    await asyncio.to_thread(soon, "the lease ends", lambda: not info(client, "job"))
     # The clocks of the server and of the client need not agree to the millisecond.
     await asyncio.sleep(0.02)
     for name in ("token", "owner"):
@@ -183,7 +183,7 @@ async def test_a_lock_whose_lease_has_ended_has_no_token(kit: Kit, client: redis
     kept = kit.extra("job", timeout=3, auto_renewal=True)
     assert await kept.acquire()
     await asyncio.sleep(3.2)
-    assert kept.token == info(client, "job")["token"], "it is renewed"
+    assert kept.token == info(client, "job")["token"], "the renewal is not counted"
     client.delete("job")
     assert await is_lost(kept.lost)
     with pytest.raises(redis_dlock.LockNotOwnedError, match="lost"):
@@ -195,8 +195,9 @@ async def test_a_cap_of_the_server_cuts_an_extension(kit: Kit, client: redis.Red
     try:
         lock = kit.lock("job", timeout=15)
         assert await lock.acquire()
-        await asyncio.to_thread(soon, "time goes by", lambda: client.pttl("job") < 14_900)
+        await asyncio.to_thread(soon, "a part of the lease passes", lambda: client.pttl("job") < 14_900)
         assert await lock.extend(20, replace_ttl=True)
+        # The cap counts from the grant, so less than 20 s are left.
         assert 15_000 < client.pttl("job") < 19_950
         assert lock.token == info(client, "job")["token"]
         await lock.release()
@@ -224,7 +225,7 @@ async def test_a_renewal_that_is_refused_for_a_while_is_no_loss(kit: Kit, client
         assert not lost_already(lost)
     finally:
         client.config_set("min-replicas-to-write", 0)
-    assert not await is_lost(lost, 5), "longer than its lease"
+    assert not await is_lost(lost, 5), "the lock is lost although renewals are allowed again"
     await lock.release()
 
 
@@ -236,12 +237,12 @@ async def test_a_renewal_that_is_refused_for_good_is_a_loss_at_the_end(kit: Kit,
     client.config_set("min-replicas-to-write", 1)
     try:
         assert await is_lost(lock.lost) and took.seconds() > 1 and took.is_within(2.2)
-        await asyncio.to_thread(soon, "it is told why", lambda: any("NOREPLICAS" in str(error) for error in told))
+        await asyncio.to_thread(soon, "the error says why", lambda: any("NOREPLICAS" in str(error) for error in told))
     finally:
         client.config_set("min-replicas-to-write", 0)
 
 
-async def test_a_server_without_the_module_in_its_place_is_a_loss(kit: Kit) -> None:
+async def test_a_server_without_the_module_in_place_of_the_old_one_is_a_loss(kit: Kit) -> None:
     with Server() as server, Server(module=False) as plain:
         proxy = CuttingProxy(server.port)
         lock = kit.extra("job", client=kit.client_of(proxy.address), timeout=2, auto_renewal=True)

@@ -22,7 +22,7 @@ from servers import Server
 
 
 class Seen:
-    """The changes that an observer has seen, in a thread or a task."""
+    """An observer of a lock, in a thread or a task, and the holders that it has seen."""
 
     def __init__(self, kit: Kit, name: str, **where: Any) -> None:
         self.holders: list[Holder | None] = []
@@ -45,15 +45,15 @@ class Seen:
             self.holders.append(holder)
 
     def owners(self) -> list[bytes | None]:
-        """The owners that it has seen; None: free."""
+        """Returns the owners that the observer has seen; None: the lock was free."""
         return [holder.owner if holder else None for holder in self.holders]
 
     async def until(self, condition: Callable[[Seen], bool]) -> None:
-        """Waits until the condition holds for what it has seen."""
-        await asyncio.to_thread(soon, "it is seen", lambda: condition(self))
+        """Waits until the condition holds for what the observer has seen."""
+        await asyncio.to_thread(soon, "the change is seen", lambda: condition(self))
 
     async def close(self) -> None:
-        """Ends it."""
+        """Ends the observer."""
         if hasattr(self, "_thread"):
             self._watcher.close()
             await asyncio.to_thread(self._thread.join, 20)
@@ -62,7 +62,7 @@ class Seen:
         else:
             self._task.cancel()
             done, _ = await asyncio.wait({self._task}, timeout=20)
-            assert done, "it ends when it is cancelled"
+            assert done, "the observer goes on after it was cancelled"
             await self._redis.aclose()
 
 
@@ -74,6 +74,7 @@ async def test_each_change_of_holder_is_seen(kit: Kit, client: redis.Redis) -> N
     [holder] = seen.holders[1:]
     assert holder is not None and holder.token == token
     assert abs(holder.since - time.time()) < 60
+    # A renewal changes no holder.
     command(client, "DLOCK.RENEW", "job", "a", "PX", 50000)
     command(client, "DLOCK.RELEASE", "job", "a")
     await seen.until(lambda it: it.owners() == [None, b"a", None])
@@ -112,6 +113,7 @@ async def test_a_watch_outlives_its_connections_and_the_server(kit: Kit, client:
 
 
 async def test_a_watch_whose_second_connection_finds_the_first_one_lost_goes_on(kit: Kit, client: redis.Redis) -> None:
+    """The first connection is killed when the second is about to name it, in `CLIENT TRACKING ON REDIRECT`."""
     cuts: list[int] = []
 
     def cut(words: Any) -> None:
@@ -137,7 +139,7 @@ async def test_a_watch_whose_second_connection_finds_the_first_one_lost_goes_on(
     await seen.close()
 
 
-async def test_nothing_polls(kit: Kit, client: redis.Redis) -> None:
+async def test_a_watch_does_not_poll(kit: Kit, client: redis.Redis) -> None:
     command(client, "DLOCK.ACQUIRE", "job", "a", "PX", 60000)
     seen = Seen(kit, "job")
     await seen.until(lambda it: it.owners() == [b"a"])
@@ -147,7 +149,7 @@ async def test_nothing_polls(kit: Kit, client: redis.Redis) -> None:
     await seen.close()
 
 
-async def test_the_holder_is_asked_for(kit: Kit, client: redis.Redis) -> None:
+async def test_holder_returns_the_present_holder(kit: Kit, client: redis.Redis) -> None:
     name = "job"
     async_client = redis.asyncio.Redis(**address())
     for expected in (None, b"a"):
@@ -208,9 +210,9 @@ def test_a_term_that_is_lost_ends_and_the_next_one_begins(client: redis.Redis) -
     election = Election(client, "leader", started, timeout=3)
     thread = threading.Thread(target=election.run, daemon=True)
     thread.start()
-    soon("it leads", lambda: len(terms) == 1)
+    soon("the program leads", lambda: len(terms) == 1)
     client.delete("leader")
-    soon("it leads again", lambda: len(terms) == 2)
+    soon("the program leads again", lambda: len(terms) == 2)
     assert terms[0].ended.is_set() and not terms[1].ended.is_set()
     assert terms[1].token > terms[0].token
     election.stop()
@@ -247,7 +249,7 @@ async def test_an_election_goes_on_without_replicas(client: redis.Redis, through
         plain = Election(client, "leader", lambda term: led.append("a"), **settings)
         running = threading.Thread(target=plain.run, daemon=True)
         running.start()
-        soon("it stands again", lambda: grants(client) >= before + 2 or not running.is_alive())
+        soon("another grant", lambda: grants(client) >= before + 2 or not running.is_alive())
         assert running.is_alive()
         plain.stop()
         running.join(20)
@@ -257,7 +259,7 @@ async def test_an_election_goes_on_without_replicas(client: redis.Redis, through
 
         async with redis.asyncio.Redis(**address()) as its:
             task = asyncio.ensure_future(redis_dlock.asyncio.Election(its, "leader", lead, **settings).run())
-            await asyncio.to_thread(soon, "it stands again", lambda: grants(client) >= before + 2 or task.done())
+            await asyncio.to_thread(soon, "another grant", lambda: grants(client) >= before + 2 or task.done())
             assert not task.done()
             task.cancel()
             await asyncio.wait([task], timeout=20)
@@ -270,7 +272,8 @@ def grants(client: redis.Redis) -> int:
 
 
 def later() -> Any:
-    """Returns a patch in which the clock of locks is a minute ahead, as after a pause. Nothing else has noticed that."""
+    """Returns a patch that sets the clock of locks a minute ahead, as after a pause of the process. The thread or task
+    that renews has not noticed the pause yet."""
     return mock.patch.object(base, "time", mock.Mock(monotonic=lambda: time.monotonic() + 60))
 
 
@@ -305,7 +308,7 @@ async def test_a_task_that_was_paused_does_not_say_that_it_leads(client: redis.R
     async with redis.asyncio.Redis(**address()) as its:
         election = redis_dlock.asyncio.Election(its, "leader", lead, timeout=20)
         running = asyncio.ensure_future(election.run())
-        await asyncio.to_thread(soon, "it has led", lambda: len(said) == 2)
+        await asyncio.to_thread(soon, "the task has led", lambda: len(said) == 2)
         running.cancel()
         await asyncio.wait([running], timeout=20)
     assert said[0][0] and said[0][1] > 0
@@ -339,6 +342,6 @@ async def test_tasks_lead_one_at_a_time(client: redis.Redis) -> None:
         for task in tasks:
             task.cancel()
         _, left = await asyncio.wait(tasks, timeout=20)
-        assert not left, "they end when they are cancelled"
+        assert not left, "an election goes on after it was cancelled"
         assert not info(client, "leader")
     await asyncio.to_thread(soon, "all have stopped", lambda: events.count("stopped") == 2)

@@ -77,7 +77,7 @@ async def test_a_grant_that_enough_replicas_have_counts(kit: Kit, primary: Serve
         assert await lock.acquire()
         holder = kit.extra("job", client=kit.client_of(where), replicas=1, replicas_timeout=20, **settings)
         waiting = asyncio.create_task(_acquire_elsewhere(kit, holder))
-        await asyncio.to_thread(soon, "it waits", lambda: info(primary.client, "job")["waiters"] == 1)
+        await asyncio.to_thread(soon, "the second lock waits", lambda: info(primary.client, "job")["waiters"] == 1)
         await lock.release()
         assert await waiting
         assert not info(primary.client, "job")
@@ -105,12 +105,12 @@ async def test_a_grant_that_too_few_replicas_have_is_released(kit: Kit, primary:
         lock = kit.extra("job", client=own, replicas=2, replicas_timeout=1, **settings)
         with pytest.raises(redis_dlock.ReplicasError, match="1 of 2 replicas"):
             await lock.acquire()
-        await asyncio.to_thread(soon, "it is released", lambda: not info(primary.client, "job"))
+        await asyncio.to_thread(soon, "the grant is released", lambda: not info(primary.client, "job"))
         with pytest.raises(redis_dlock.LockError):
             await lock.release()
 
 
-async def test_a_grant_and_its_acknowledgement_cost_one_round_trip(kit: Kit, primary: Server) -> None:
+async def test_a_grant_and_its_acknowledgement_cost_one_command_each(kit: Kit, primary: Server) -> None:
     own = kit.client_of({"host": "127.0.0.1", "port": primary.port})
     lock = kit.extra("job", client=own, timeout=20, replicas=1, replicas_timeout=20)
     primary.client.config_resetstat()
@@ -136,8 +136,8 @@ async def test_a_renewal_that_too_few_replicas_have_does_not_count(kit: Kit) -> 
         def is_lost() -> bool:
             return bool(lost.is_set() if hasattr(lost, "is_set") else lost.done())
 
-        await asyncio.to_thread(soon, "it must be assumed lost", is_lost)
-        # The primary still has the lock, which it has renewed.
+        await asyncio.to_thread(soon, "the lock must be assumed lost", is_lost)
+        # The primary has renewed the lock, and still has it.
         assert info(primary.client, "job")["token"] == token
         await lock.release()
 

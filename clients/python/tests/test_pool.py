@@ -16,7 +16,7 @@ import redis_dlock.asyncio
 from kit import Kit, address, info, refused, soon, waiters
 from redis_dlock.redis_py import Crowd
 
-# More than the default size of a pool in redis-py 8.
+# More tasks than the pool has connections: 100, the default of redis-py 8.
 MANY = 110
 
 
@@ -32,8 +32,9 @@ async def test_a_hundred_and_ten_tasks_wait_and_the_client_goes_on(client: redis
 
     tasks = [asyncio.create_task(take(lock)) for lock in locks]
     while waiters(client, "job") < MANY // 2:
-        assert await own.get("other") is None, "while they arrive"
-    await asyncio.to_thread(soon, "they wait", lambda: waiters(client, "job") == MANY)
+        # The client answers while the requests arrive.
+        assert await own.get("other") is None
+    await asyncio.to_thread(soon, "all tasks wait", lambda: waiters(client, "job") == MANY)
     assert await own.get("other") is None
     await holder.release()
     await asyncio.gather(*tasks)
@@ -49,7 +50,7 @@ def test_threads_wait_outside_of_the_pool(client: redis.Redis) -> None:
         for number in range(10):
             threads.append(threading.Thread(target=lambda: _take(own)))
             threads[-1].start()
-            soon("it waits", lambda: waiters(client, "job") == number + 1)
+            soon("the thread waits", lambda: waiters(client, "job") == number + 1)
         assert own.get("other") is None
         holder.release()
         for thread in threads:
@@ -74,7 +75,7 @@ async def test_sessions_are_held_outside_of_the_pool(kit: Kit, client: redis.Red
     assert client.dbsize() == 0
 
 
-async def test_a_full_pool_does_not_keep_a_lock(kit: Kit, client: redis.Redis) -> None:
+async def test_a_full_pool_hinders_no_release_and_no_acquisition(kit: Kit, client: redis.Redis) -> None:
     own = kit.client(max_connections=1)
     lock, session = kit.lock("job", client=own, timeout=60), kit.lock("other", client=own)
     assert await lock.acquire() and await session.acquire()
@@ -98,10 +99,11 @@ async def test_the_connections_of_waits_and_sessions_are_closed(kit: Kit, client
     assert await holder.acquire()
     assert await refused(lambda: kit.lock("job", client=own).acquire(blocking_timeout=0.05))
     await holder.release()
-    soon("they are closed", lambda: len(client.client_list()) <= before + 1)
+    # One connection may stay, in the pool.
+    soon("the connections are closed", lambda: len(client.client_list()) <= before + 1)
 
 
-async def test_its_own_connections_have_the_settings_of_the_client(kit: Kit, client: redis.Redis) -> None:
+async def test_connections_outside_of_the_pool_have_the_settings_of_the_client(kit: Kit, client: redis.Redis) -> None:
     client.acl_setuser("waiter", enabled=True, passwords=["+secret"], commands=["+@all"], keys=["*"])
     try:
         own = kit.client(username="waiter", password="secret", client_name="mine", db=3)
@@ -117,6 +119,7 @@ async def test_its_own_connections_have_the_settings_of_the_client(kit: Kit, cli
 
 
 def test_acquisitions_of_many_threads_are_counted_exactly() -> None:
+    # Acquisitions may use half of the pool, one connection. So there is no room while a thread counts as using it.
     pool = redis.ConnectionPool(max_connections=2)
     ready = threading.Barrier(8)
 
@@ -127,11 +130,11 @@ def test_acquisitions_of_many_threads_are_counted_exactly() -> None:
                 assert not Crowd.room(pool)
 
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
+    sys.setswitchinterval(1e-6)  # Python changes threads as often as it can.
     try:
         with ThreadPoolExecutor(8) as threads:
             for done in [threads.submit(use) for _ in range(8)]:
                 done.result()
     finally:
         sys.setswitchinterval(before)
-    assert Crowd.room(pool), "nobody is left"
+    assert Crowd.room(pool), "an acquisition that has ended is still counted"

@@ -2,7 +2,7 @@
 //!
 //! A server without the module does not load a file that has a lock in it, or the token clock, which an RDB file has for
 //! a day after the last lock was taken. An AOF that was rewritten without an RDB preamble, when there were no locks, has
-//! neither.
+//! neither. So the command deletes all locks, and has the server write such an AOF.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -51,7 +51,7 @@ pub async fn uninstall(servers: &Servers, options: &Options) -> Result<u8, Error
     if options.check {
         return Ok(exit::NEGATIVE);
     }
-    // Fails before anything is deleted.
+    // Made here, because it may fail: nothing is deleted yet.
     let redis_cli = redis_cli(servers)?;
     if !options.yes {
         if !io::stdin().is_terminal() {
@@ -75,7 +75,7 @@ struct Server<'a> {
     node: &'a Node,
 }
 
-/// All that needs the module.
+/// Everything on a server that needs the module.
 struct Found {
     locks: u64,
     /// The databases that have locks.
@@ -140,7 +140,7 @@ impl Server<'_> {
         Ok(Info::of(&self.ask::<String>(&["INFO", "dlock"]).await?))
     }
 
-    /// Returns the databases that have locks, and how many.
+    /// Returns the databases that have locks, with the number of locks in each.
     async fn locked(&self, databases: &[u64]) -> Result<Vec<(u64, u64)>, Error> {
         let mut locked = Vec::new();
         for database in databases {
@@ -150,6 +150,7 @@ impl Server<'_> {
         Ok(locked)
     }
 
+    /// Returns the number of locks in a database.
     async fn count(&self, database: u64) -> Result<u64, Error> {
         self.ask::<()>(&["SELECT", &database.to_string()]).await?;
         let (mut cursor, mut count) = ("0".to_owned(), 0);
@@ -182,7 +183,8 @@ impl Server<'_> {
         Ok(deleted)
     }
 
-    /// Waits until a replica has no locks, since its primary has deleted them. False: it still has some.
+    /// Waits until a replica has no locks, since its primary has deleted them. Returns false if some are left after
+    /// `patience`.
     async fn is_cleared(&self, patience: Duration) -> Result<bool, Error> {
         let end = Instant::now() + patience;
         loop {
@@ -200,7 +202,7 @@ impl Server<'_> {
         let mut deleted = 0;
         loop {
             let grants = self.numbers().await?.number("dlock_grants");
-            // A program may have used another database meanwhile.
+            // A program may have taken a lock in another database meanwhile.
             let databases = info(self.node).await?.databases();
             let now = if found.is_replica { 0 } else { self.delete(&databases).await? };
             deleted += now;
@@ -229,7 +231,7 @@ impl Server<'_> {
         Ok(Ok(()))
     }
 
-    /// Writes an AOF without an RDB preamble, and waits for it.
+    /// Has the server write an AOF without an RDB preamble, and waits for the end. Returns the reason if that fails.
     async fn write_aof(&self) -> Result<Result<(), String>, Error> {
         self.ask::<()>(&["CONFIG", "SET", "aof-use-rdb-preamble", "no"]).await?;
         // A rewrite that is under way may have begun with a preamble.
@@ -294,7 +296,8 @@ impl Found {
         lines
     }
 
-    /// Returns the steps that are left for a person on the machine of the server. `redis_cli` reaches the server.
+    /// Returns the steps that are left for a person on the machine of the server. `redis_cli` is the command that
+    /// reaches the server.
     fn left_to_do(&self, redis_cli: &str) -> Vec<String> {
         let mut lines = vec!["left to do on its machine:".to_owned()];
         match (self.is_replica, self.replicas.is_empty()) {
@@ -337,8 +340,8 @@ impl Found {
     }
 }
 
-/// Returns a `redis-cli` command for the same server and user, without a command of the server. It asks for the
-/// password.
+/// Returns the `redis-cli` command that reaches the same server as the same user. A command for the server is to be
+/// appended. `redis-cli` asks for the password, if there is one.
 fn redis_cli(servers: &Servers) -> Result<String, Error> {
     let url = servers.urls()?.into_iter().next().unwrap_or_default();
     let info = url.into_connection_info().map_err(|_| Error::Invalid("the URL of the server".to_owned()))?;
@@ -366,6 +369,7 @@ fn joined(numbers: &[u64]) -> String {
     numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ")
 }
 
+/// Returns whether the rule of a user names a command of the module, or its category.
 fn names_the_module(rule: &str) -> bool {
     rule.split([' ', '(', ')']).any(|word| {
         let word = word.trim_start_matches(['+', '-']).trim_start_matches('@');
@@ -394,12 +398,14 @@ fn confirmed() -> bool {
 const ONE_SERVER: &str =
     "dlock uninstall works on one server after the other, redis://HOST:PORT, the primary first and then each replica";
 
+/// The type of the keys that are locks.
 const TYPE: &str = "distrlock";
 
 /// How many keys a step of a scan looks at.
 const PAGE: &str = "1000";
 
-/// Deletes the locks of a step of a scan. A script does it, since names need not be text.
+/// Deletes the locks of a step of a scan. A script does it, because a command from here has only words of text, and
+/// names are any bytes.
 const DELETE: &str = "\
 local page = redis.call('SCAN', ARGV[1], 'COUNT', 1000, 'TYPE', 'distrlock')
 for _, key in ipairs(page[2]) do redis.call('DEL', key) end
@@ -408,4 +414,5 @@ return {page[1], #page[2]}";
 /// How long the server may take to answer.
 const REPLY: Duration = Duration::from_secs(10);
 
+/// The pause between two questions to the server, while something is waited for.
 const POLL: Duration = Duration::from_millis(50);

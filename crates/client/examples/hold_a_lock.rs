@@ -1,4 +1,4 @@
-//! Wait for a lock, work for as long as it is held, and release it.
+//! Waits for a lock, works for as long as the lock is held, and releases it.
 //!
 //! Start a server with the module (`make run`), then `cargo run --example hold_a_lock`. `DLOCK_URL`
 //! names another server.
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Stands for the work. A resource that refuses tokens lower than the last one is safe from a client that is late.
+/// Stands for the work. A resource that refuses a token lower than the last one that it saw is safe from a late client.
 async fn write_report(token: u64) {
     tokio::time::sleep(Duration::from_millis(10)).await;
     println!("the report is written, with a fencing token: {}", token > 0);

@@ -1,4 +1,4 @@
-//! Clients and machines that do their worst: the server stands, others are served, and nothing is left behind.
+//! Clients and machines that do their worst: the server goes on, other clients are served, and nothing is left behind.
 
 mod caps_that_meet;
 mod connections;

@@ -5,7 +5,7 @@ use redis::Value;
 use crate::support::lock::fields_of;
 use crate::support::{Client, int_of, list_of, text_of};
 
-/// An entry.
+/// An entry of the log: its fields in the order of the reply.
 #[derive(Debug, PartialEq)]
 pub struct Entry(Vec<(String, Value)>);
 
@@ -39,13 +39,13 @@ impl Entry {
     }
 }
 
-/// All entries, newest first.
+/// Returns all entries, newest first.
 #[track_caller]
 pub fn log(client: &mut Client) -> Vec<Entry> {
     list_of(&client.run("DLOCK.LOG GET -1")).iter().map(Entry::of).collect()
 }
 
-/// Returns the events, newest first.
+/// Returns the events of all entries, newest first.
 #[track_caller]
 pub fn events(client: &mut Client) -> Vec<String> {
     log(client).iter().map(|entry| entry.text("event")).collect()

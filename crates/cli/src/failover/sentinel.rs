@@ -64,6 +64,8 @@ async fn look(operator: &Operator, name: &str, all: Vec<Node>) -> Result<Watched
     }
     let known: Vec<Fields> = sentinel.ask(&["SENTINEL", "REPLICAS", name], REPLY).await?;
     let replicas = candidates(operator, &known).await?;
+    // The Sentinels may have different settings. If none tells its own, Sentinel's default counts for the promotion,
+    // and a short time for the silence of the primary.
     let longest = |name| states.iter().filter_map(|state| field(state, name).parse().ok()).max().unwrap_or(180_000);
     let shortest = |name| states.iter().filter_map(|state| field(state, name).parse().ok()).min().unwrap_or(1_000);
     Ok(Watched {
@@ -87,6 +89,7 @@ async fn candidates(operator: &Operator, known: &[Fields]) -> Result<Vec<Server>
             let help = "let it come back, or have the Sentinels forget it (SENTINEL RESET)";
             return Err(Stop::Kept(format!("{what}; {help}")));
         }
+        // The replica may have got the priority 0 after Sentinel last asked.
         if info(&replica.node).await.is_ok_and(|info| info.is_never_promoted()) {
             continue;
         }

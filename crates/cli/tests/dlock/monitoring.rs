@@ -1,4 +1,4 @@
-//! `packaging/monitoring`, with Prometheus and the exporter that people run, and docs/monitoring.md.
+//! Tests of `packaging/monitoring` and docs/monitoring.md, with Prometheus and its exporter for Redis.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,8 @@ use dlock_testkit::process::free_port;
 use dlock_testkit::skip::skipped;
 use dlock_testkit::{Server, soon};
 
-/// A program on the `PATH`, or where `scripts/setup test` unpacks it.
+/// Returns the path of a program on the `PATH`, or where `scripts/setup test` unpacks it. Without the program, the test
+/// is reported as skipped.
 fn program(name: &str) -> Option<PathBuf> {
     let unpacked = root().join("target/monitoring/usr/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -23,7 +24,7 @@ fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// A program whose log nobody reads.
+/// Returns a command whose output is dropped.
 fn quiet(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -38,7 +39,7 @@ fn packaged(name: &str) -> PathBuf {
     root().join("packaging/monitoring").join(name)
 }
 
-/// The body of the reply to a request.
+/// Returns the body of the reply to an HTTP request.
 fn get(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").as_bytes()).ok()?;
@@ -56,7 +57,7 @@ fn query(port: u16, expression: &str) -> Vec<Value> {
     reply["data"]["result"].as_array().cloned().unwrap_or_default()
 }
 
-/// The value of the only series.
+/// Returns the value of the only series in the answer to a query.
 fn value(port: u16, expression: &str) -> Option<f64> {
     match query(port, expression).as_slice() {
         [series] => series["value"][1].as_str()?.parse().ok(),
@@ -75,7 +76,7 @@ fn the_rules_pass_the_tests_of_prometheus() {
     }
 }
 
-/// Returns the rest of each line of a systemd unit that begins with `begin`.
+/// Returns the lines of a systemd unit that begin with `begin`, without this beginning.
 fn unit(name: &str, begin: &str) -> Vec<String> {
     let unit = std::fs::read_to_string(root().join("packaging/systemd").join(name)).expect("a unit");
     unit.lines().filter_map(|line| line.strip_prefix(begin)).map(str::to_owned).collect()
@@ -89,7 +90,7 @@ fn the_unit_of_dlock_metrics_starts_what_the_page_names() {
     let port = free_port();
     let words: Vec<_> = start.split_whitespace().map(|word| word.replace(":9122", &format!(":{port}"))).collect();
     let _metrics = Running::start(dlock(&server).with(words));
-    soon("it answers", || get(port, "/metrics").is_some_and(|page| page.contains("dlock_up{")));
+    soon("dlock metrics answers", || get(port, "/metrics").is_some_and(|page| page.contains("dlock_up{")));
     // The package installs the environment file of the unit, and the page names it.
     let file = unit("dlock-metrics.service", "EnvironmentFile=").concat();
     let page = std::fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
@@ -99,7 +100,7 @@ fn the_unit_of_dlock_metrics_starts_what_the_page_names() {
     if let Ok(analyzed) = Command::new("systemd-analyze").arg("--version").output()
         && analyzed.status.success()
     {
-        // The binary and the man page of the package are not installed here.
+        // systemd-analyze misses the binary and the man page of the package, which are not installed here.
         let mut verify = Command::new("systemd-analyze");
         verify.arg("verify").arg(root().join("packaging/systemd/dlock-metrics.service"));
         let stderr = outcome(verify).stderr;
@@ -122,7 +123,7 @@ fn the_page_has_each_alert_and_the_agent_each_metric_that_the_rules_need() {
     let mut agent = dlock(&server);
     agent.args(["agent", "--listen", &format!("127.0.0.1:{listen}"), "--metrics", &format!("127.0.0.1:{port}")]);
     let _agent = Running::start(agent);
-    soon("it answers", || get(port, "/metrics").is_some_and(|page| !page.is_empty()));
+    soon("the agent answers", || get(port, "/metrics").is_some_and(|page| !page.is_empty()));
     let numbers = get(port, "/metrics").expect("a page");
     let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     for name in words.filter(|word| word.starts_with("dlock_agent_")) {
@@ -130,7 +131,7 @@ fn the_page_has_each_alert_and_the_agent_each_metric_that_the_rules_need() {
     }
 }
 
-/// The command that starts the exporter in docs/monitoring.md, with the addresses of the test.
+/// Returns the command that starts the exporter in docs/monitoring.md, with the addresses of the test.
 fn exporter(program: &Path, server: &Server, port: u16) -> Command {
     let page = std::fs::read_to_string(root().join("docs/monitoring.md")).expect("the page");
     let shown = page.lines().skip_while(|line| !line.starts_with("prometheus-redis-exporter"));
@@ -158,7 +159,7 @@ fn prometheus_sees_a_contended_lock_through_the_exporter_and_through_dlock_metri
     let _exporter = Running::start(exporter(&exporter_path, &server, exporter_port));
     let _metrics = Running::start(dlock(&server).with(["metrics", "--listen", &format!("127.0.0.1:{metrics_port}")]));
     soon("the exporter answers", || get(exporter_port, "/metrics").is_some());
-    soon("the command answers", || get(metrics_port, "/metrics").is_some());
+    soon("dlock metrics answers", || get(metrics_port, "/metrics").is_some());
 
     let notes = Notes::new();
     // Rates are taken over seconds here, so that the test need not wait for minutes.
@@ -184,10 +185,10 @@ fn prometheus_sees_a_contended_lock_through_the_exporter_and_through_dlock_metri
     let mut waiters =
         server.waiters(["bob", "carol", "dave"].map(|w| format!("DLOCK.ACQUIRE job {w} PX 600000 BLOCK 0")));
     for job in ["exporter", "command"] {
-        soon("three wait", || value(port, &format!("dlock:waiters{{job='{job}'}}")) == Some(3.0));
-        soon("the limit", || value(port, &format!("dlock:max_waiters{{job='{job}'}}")) == Some(10_000.0));
+        soon("three waiters are shown", || value(port, &format!("dlock:waiters{{job='{job}'}}")) == Some(3.0));
+        soon("the limit is shown", || value(port, &format!("dlock:max_waiters{{job='{job}'}}")) == Some(10_000.0));
     }
-    soon("the lock", || value(port, "dlock_lock_waiters{lock='job'}") == Some(3.0));
+    soon("the waiters of the lock are shown", || value(port, "dlock_lock_waiters{lock='job'}") == Some(3.0));
     client.int("DLOCK.RELEASE job alice");
     waiters[0].granted();
     client.error("DLOCK.ACQUIRE job bob BLOCK 0");
@@ -200,7 +201,7 @@ fn prometheus_sees_a_contended_lock_through_the_exporter_and_through_dlock_metri
             ("a percentile", "dlock:wait_seconds:p99{job='JOB'} > 0"),
         ] {
             let expression = expression.replace("JOB", job);
-            // Events go on until scrapes have seen them, and there is a rate.
+            // A rate needs scrapes before and after an event, so the events go on until there is one.
             soon(what, || {
                 client.error("DLOCK.ACQUIRE job bob BLOCK 0");
                 client.run("DLOCK.ACQUIRE short erin PX 20");

@@ -1,5 +1,5 @@
-//! The meaning of a URL: every part of it is understood, or it is refused. The table `tests/clients/tables/urls.txt`
-//! defines which.
+//! The meaning of a URL: every part of the URL is understood, or the URL is refused. The table
+//! `tests/clients/tables/urls.txt` defines which URLs are refused, and what the others mean.
 //!
 //! ```text
 //! redis://[user:password@]host[:port][,host[:port]…][/db]            a server; one or more nodes of a cluster
@@ -68,7 +68,8 @@ impl Url {
                 }
             }
         }
-        // A user without a password is one that needs none, not the default user.
+        // A user without a password needs none. With an empty password, the client logs in as this user; without one,
+        // it would stay the default user.
         if user.is_some() {
             password.get_or_insert_default();
         }
@@ -122,11 +123,13 @@ impl Query {
         Ok(Self(pairs))
     }
 
-    /// Does not show the word: it may be a part of a password in which `?` or `&` is not escaped.
+    /// Returns an error that does not show the word: the word may be a part of a password in which `?` or `&` is not
+    /// escaped.
     fn wrong(why: &str) -> String {
         format!("a word behind ? {why} (in a password, ? is %3F, and & is %26)")
     }
 
+    /// Removes a word, and returns its value. Fails if the query has the word twice.
     fn take(&mut self, word: &str) -> Result<Option<String>, String> {
         let Some(at) = self.0.iter().position(|(known, _)| known == word) else { return Ok(None) };
         let (_, value) = self.0.swap_remove(at);
@@ -160,7 +163,7 @@ fn address(text: &str, default: u16) -> Result<(String, u16), String> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or("a URL with no ] behind an address in [ ]")?;
-            // Not shown: it may be a part of a password with a slash.
+            // The error does not show the text, which may be a part of a password with a slash.
             if host.parse::<std::net::Ipv6Addr>().is_err() {
                 return Err("a URL with no IPv6 address in [ ]".to_owned());
             }
@@ -175,7 +178,7 @@ fn address(text: &str, default: u16) -> Result<(String, u16), String> {
     if host.is_empty() || !host.chars().all(is_name) {
         return Err("a URL without a host, or with one that is no name".to_owned());
     }
-    // Only digits: a sign or a blank would be a mistake.
+    // Only digits are allowed, because `parse` would also take a sign.
     let port = match port {
         None => Some(default),
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok(),
@@ -215,7 +218,7 @@ fn database(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| "the database of a URL is a number (redis://HOST/2)".to_owned())
 }
 
-/// Decodes `%40` and the like.
+/// Decodes escapes like `%40`.
 fn decoded(text: &str) -> Result<String, String> {
     let wrong = || "a % in a URL is followed by two hexadecimal digits (% itself is %25)".to_owned();
     let mut bytes = Vec::with_capacity(text.len());
@@ -241,7 +244,7 @@ fn decoded(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// Returns what the table writes down for a URL.
+    /// Returns the meaning of a URL in the form of the table.
     fn outcome(text: &str) -> String {
         let Ok(url) = Url::parse(text) else { return "refused".to_owned() };
         let shown = |(host, port): &(String, u16)| match host.contains(':') {

@@ -1,4 +1,4 @@
-//! The conformance suite of all clients (`tests/conformance`), played against this one.
+//! The conformance suite of all clients (`tests/conformance`), played against the client in Rust.
 //!
 //! Without arguments, this program starts the suite with itself as the adapter. With the argument `adapter`, it is the
 //! adapter.
@@ -40,7 +40,7 @@ fn play(suite: &Suite) {
 struct Entry {
     guard: Option<Arc<Guard>>,
     cancel: Option<AbortHandle>,
-    /// The earlier locks of this letter, which nobody releases.
+    /// The earlier locks of this letter. They are kept, because a guard that is dropped releases its lock.
     before: Vec<Arc<Guard>>,
 }
 
@@ -173,7 +173,7 @@ fn result(name: &str, outcome: Result<(), Error>) -> Value {
     }
 }
 
-/// Returns the suite's name of an error; `otherwise` if it depends on the request.
+/// Returns the suite's name of an error. `otherwise` is the name of an error whose name depends on the request.
 fn failed(error: &Error, otherwise: &str) -> Value {
     let name = match error {
         Error::Contention => "refused",

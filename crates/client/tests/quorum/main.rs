@@ -1,4 +1,5 @@
-//! The promises of a quorum of real servers. `DLOCK_SERVER` and `DLOCK_MODULE` as in `tests/server/`.
+//! Tests of what a quorum promises, on real servers. `DLOCK_SERVER` and `DLOCK_MODULE` name the server and the module,
+//! as in `tests/server/`.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,13 +30,14 @@ use dlock_client::{Client, QuorumBuilder};
 use dlock_testkit::wait::PATIENCE;
 use dlock_testkit::{Server, Setup};
 
-/// Longer than any lease in these tests.
+/// The longest lease that the quorum allows: longer than any lease in these tests.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// A server's time to answer where nothing is timed: long, since the machine may be busy.
+/// How long a server may take to answer in tests that measure no time: long, since the machine may be busy.
 const RELAXED: Duration = Duration::from_secs(1);
 
-/// Servers that keep their locks on disk: the quorum counts them at once, and not only after the longest lease.
+/// Starts servers that keep their locks on disk. A quorum counts them at once. Other servers count
+/// only after the longest lease.
 fn servers(count: usize) -> Vec<Server> {
     let setup = Setup::new().conf("appendonly yes\nappendfsync always");
     (0..count).map(|_| setup.clone().start()).collect()

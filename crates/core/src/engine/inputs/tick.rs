@@ -33,7 +33,7 @@ pub enum Role {
 const MAX_RETRY_MS: u64 = 1000;
 
 impl<T> Engine<T> {
-    /// Does what is due, a turn at a time. A timer calls it at [`Engine::wake_at`].
+    /// Does what is due, in steps that are each as large as a turn. A timer calls this at [`Engine::wake_at`].
     pub fn tick<S: Keyspace>(&mut self, space: &mut S, role: Role) {
         let start = space.now();
         self.parts.backlog.not_before = UnixMs::ZERO;
@@ -63,7 +63,7 @@ impl<T> Engine<T> {
             let mut budget = Budget { should_yield: self.has_large_rests(), ..Budget::TURN };
             let has_worked =
                 (role == Role::Replica && self.forget_some_locks(&mut budget)) || self.step(space, now, &mut budget);
-            // The server does not open a key for now: the next tick tries again.
+            // `not_before` is set if the server does not open a key now: the next tick tries again.
             if !has_worked || self.parts.backlog.not_before > UnixMs::ZERO {
                 self.parts.backlog.behind_since = None;
                 return;
@@ -95,15 +95,17 @@ impl<T> Engine<T> {
         true
     }
 
+    /// Returns whether much memory is left to free, or databases that were emptied are left to look at. A step that
+    /// does a piece of this is as large as a turn may be.
     fn has_large_rests(&self) -> bool {
         self.parts.sessions.has_discarded()
             || !self.parts.memory.trash.is_empty()
             || !self.registry.databases().are_checked()
     }
 
-    /// Does one piece of each kind of work. Returns whether there was any.
+    /// Does one piece of each kind of work, so that much work of one kind does not delay the others. Returns whether
+    /// there was any.
     fn step<S: Keyspace>(&mut self, space: &mut S, now: Now, budget: &mut Budget) -> bool {
-        // Each step does a piece of each kind, so that much work of one kind does not delay the others.
         let has_tidied = self.end_overdue(now, budget) | self.tidy();
         let ttl = self.parts.backlog.next_ttl();
         if let Some((db, key)) = &ttl {
@@ -134,7 +136,7 @@ impl<T> Engine<T> {
         has_work
     }
 
-    /// Looks at some of the locks of a session that has ended.
+    /// Ends a session on some of its locks, and schedules visits that release its holds there.
     fn end_on_some_locks(&mut self) {
         let Some(key) = self.parts.sessions.next_ended() else { return };
         for _ in 0..LOOKED_AT_ONCE {
@@ -143,8 +145,10 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Takes the record that is visited next out of the backlog, if one is due at `now`. Returns it, and what for.
+    /// Takes the first of the records that are due at `now` out of the backlog. Returns the record, and the work for
+    /// which it is due.
     fn next_due(&mut self, now: UnixMs) -> Option<(RecordId, Due)> {
+        // First, records whose time has come move from the agendas to the lanes.
         for _ in 0..MOVED_AT_ONCE {
             let (queue, renewal) = self.parts.backlog.first_times(now);
             if queue.is_none() && renewal.is_none() {
@@ -173,6 +177,7 @@ impl<T> Engine<T> {
             // The TTL of a key of another type is not the module's.
             Err(NotOpen::WrongType) => return,
         };
+        // A lock that an effect has changed gets its last deadline as its TTL when it is closed.
         if !visit.open.has_expiry() && !visit.open.lock().is_empty() {
             visit.sweep();
         }
@@ -224,7 +229,7 @@ impl<T> Engine<T> {
             Err(NotOpen::WrongType) => {
                 self.with_record(id, |parts, record| parts.forget_bound(record));
                 self.reject_all(id, &Fault::WrongType, budget);
-                // A key of another type shows nothing in `INFO`.
+                // Clients that track the key were told when it got another type.
                 self.with_record(id, |parts, record| parts.note_lost_waiter(record, false));
                 None
             }
@@ -274,6 +279,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
                 None
             }
         };
+        // All stored holds have lapsed.
         let is_free = self.open.lock().lapsed(self.now.ms()) == self.open.lock().stored();
         if let Some(record) = &mut self.record {
             self.parts.note_lost_waiter(record, is_free);
@@ -306,8 +312,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.close();
     }
 
-    /// Forgets a lock whose key is elsewhere: no hook tells of keys that a server drops with their slot. A lock that is
-    /// being imported stays bound.
+    /// Unbinds the holds of a lock whose key has gone to another node: no hook tells of keys that a server drops with
+    /// their slot. A lock that is still here, or is being imported, stays bound.
     fn forget_if_elsewhere(&mut self, permission: Permission) {
         if permission == Permission::Elsewhere
             && self.open.lock().is_empty()
@@ -317,8 +323,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Puts off renewals that the server does not allow now: the longer the lease still runs, the later they are tried
-    /// again, because there may be very many.
+    /// Puts off the renewals that the server does not allow now, by a quarter of the time that the next lease has left,
+    /// within limits. There may be very many, so the timer does not try all of them every 20 ms.
     fn put_renewals_off(&mut self) {
         if let Some(record) = &mut self.record
             && let Some(renewal) = record.bound.next_renewal()
