@@ -26,18 +26,20 @@ from program import LANGUAGES, ROLES, Adopter, adopters  # noqa: E402
 from programs import micros  # noqa: E402
 from rules import KEPT, excuses, violations  # noqa: E402
 
-# Faults come for a while, then there are none for a while, over and over, in seconds.
+# For how long faults come, and for how long none come after that, in seconds. The run repeats both.
 FAULTS, CALM = 12.0, 7.0
 # The longest lease, and how late a hold that is left may end after it, in seconds.
 LEASE, REST = KEPT / 1_000_000, 1.0
 
 
 class Interference(Faults):
-    """Faults that seek programs which have a lock, and deployments that end programs and start them again."""
+    """Faults that seek programs which have a lock. A program is also ended and started again, as for a new version."""
 
+    # The faults of ../chaos-clients come twice as often as the one of this class.
     of_programs = [*OF_PROGRAMS, *OF_PROGRAMS, "program ended"]
 
     def _chosen(self) -> Adopter:
+        # Seven times in ten a program that has a lock, otherwise any program.
         inside = [each for each in self._programs if each.visits.is_inside]
         return self._choices.choice(inside if inside and self._choices.random() < 0.7 else self._programs)
 
@@ -62,14 +64,14 @@ class Run:
         self._server = ""
 
     async def play(self) -> list[str]:
-        """Returns what is wrong."""
+        """Plays the run. Returns what is wrong."""
         await self._deployment.start()
         self._server = await self._deployment.machines[0].version()
         lines = open(self._options.lines, "w") if self._options.lines else None
         self._programs += adopters(self._built, self._deployment, self.it, self._options, self._ledger, lines)
         current = {"now": self.it}
         watching = watch(self._deployment, current)
-        # Ten a second: a machine that starts seventy programs at once does nothing else.
+        # Ten programs a second: a machine that starts all seventy at once does nothing else.
         for program in self._programs:
             await program.start()
             await asyncio.sleep(0.1)
@@ -92,7 +94,7 @@ class Run:
         return violations(self.it, orders)
 
     async def _recover(self) -> None:
-        """Waits until the servers are whole again. The time until then has a reason for errors."""
+        """Waits until the servers are whole again. The time until then is recorded as a fault: errors are allowed."""
         began = micros()
         with contextlib.suppress(Broken):
             await soon("the servers are whole again", self._deployment.is_whole)

@@ -22,6 +22,7 @@ impl Command for Apply {
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
         let applied = apply(context, arguments);
+        // Nobody reads the reply to an effect, so the log has the error.
         if let (Err(error), Ok(key)) = (&applied, arguments.key())
             && *error != Error::NotForClients
         {

@@ -14,6 +14,7 @@ import (
 func TestOverRedigo(t *testing.T) {
 	lending.Test(t, func(address string) (func(context.Context) (dlock.Conn, error), func()) {
 		pool := &redis.Pool{
+			// Fewer connections than the crowd of the tests has goroutines, 100.
 			MaxIdle: 8, MaxActive: 40, Wait: true,
 			DialContext: func(ctx context.Context) (redis.Conn, error) {
 				return redis.DialContext(ctx, "tcp", address, redis.DialReadTimeout(time.Second))
@@ -28,6 +29,7 @@ func TestLocksAreInTheDatabaseOfTheClient(t *testing.T) {
 		pool := &redis.Pool{MaxIdle: 40, DialContext: func(ctx context.Context) (redis.Conn, error) {
 			return redis.DialContext(ctx, "tcp", address, redis.DialDatabase(database))
 		}}
+		// A program changes the database of a connection and gives the connection back to the pool.
 		spoil := func(number int) {
 			c := pool.Get()
 			defer c.Close()

@@ -5,7 +5,7 @@ const { isAnswer, isNotPermitted } = require('./errors.js');
 const { ROUNDED } = require('./validity.js');
 
 /**
- * A map, which version 2 of the protocol sends as a flat array.
+ * Reads a map, which version 2 of the protocol sends as a flat array. Some clients make an object of it.
  *
  * @param {unknown} reply
  * @returns {Map<string, unknown>}
@@ -17,7 +17,8 @@ function fieldsOf(reply) {
 }
 
 /**
- * How many ms the holds with a token may still last, even if they are renewed. undefined: one of them is not there.
+ * How many ms the holds with a token may still last, even if they are renewed. Infinity: no hold has a cap. undefined:
+ * one of the holds is not there.
  *
  * @param {unknown[]} replies to DLOCK.INFO … OWNER, one for each key
  * @param {number} token
@@ -37,7 +38,8 @@ function capOf(replies, token) {
 }
 
 /**
- * Asks for caps. Of a hold that the server does not have, or cannot tell of, nothing is learned.
+ * Asks for the caps of holds. The cap of a hold stays unknown if the server does not have the hold, or answers with an
+ * error.
  *
  * @param {import('./binding.js').Binding[]} some
  * @param {(commands: string[][]) => Promise<unknown[]>} send
@@ -53,7 +55,7 @@ async function learnCaps(some, send) {
   } catch (error) {
     if (!isAnswer(error)) throw error;
     if (some.length > 1) for (const binding of some) await learnCaps([binding], send);
-    // A user who may not ask learns that a cap has ended the hold from the next heartbeat.
+    // A user who may not ask is told by the next heartbeat that a cap has ended the hold.
     else if (isNotPermitted(error)) some.forEach((each) => Object.assign(each, { cap: Infinity, isCapKnown: true }));
   }
 }

@@ -1,5 +1,5 @@
-"""A server with the module is at DLOCK_TEST_HOST and DLOCK_TEST_PORT. Everything in it is removed. If they are not set,
-the tests start one."""
+"""The tests use the server with the module at DLOCK_TEST_HOST and DLOCK_TEST_PORT, and remove all its data. Without
+DLOCK_TEST_PORT, they start a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from servers import Server
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Starts a server if there is none."""
+    """Starts a server unless the environment names one."""
     if "DLOCK_TEST_PORT" not in os.environ:
         server = Server()
         config.add_cleanup(server.close)
@@ -34,14 +34,14 @@ def client() -> Iterator[redis.Redis]:
 
 @pytest.fixture(params=[PlainKit, AsyncioKit], ids=["sync", "asyncio"])
 def kit(client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Kit]:
-    """The lock classes, with methods to be awaited."""
+    """The lock classes of threads, then those of asyncio, all with methods to be awaited."""
     kit: Kit = request.param()
     yield kit
     kit.close()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Says by name what is not tested; the gate repeats such lines at its end."""
+    """Prints the name of each skipped test and the reason: `make test` repeats such lines at its end."""
     if report.skipped and isinstance(report.longrepr, tuple):
         print(f"\nskipped: {report.nodeid}: {report.longrepr[2].removeprefix('Skipped: ')}")
 
@@ -59,7 +59,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 async def _and_close(test: Any, kit: Kit | None) -> None:
     try:
-        await asyncio.wait_for(test, 300)
+        await asyncio.wait_for(test, 300)  # seconds: a test that hangs fails
     finally:
         if kit is not None:
             await kit.aclose()

@@ -19,8 +19,10 @@ from redis_dlock.observed import Holder
 
 
 async def cancelled_at(number: int, work: Coroutine[Any, Any, None], again: int = 0) -> bool:
-    """Cancels the work as the event loop gets its n-th step; returns False if the work ended before. `again`: cancels it
-    once more that number of steps later, if it still cleans up."""
+    """Cancels the work as the event loop gets its n-th step. Returns False if the work ended before.
+
+    `again`: cancels the work once more that number of steps later, if it still cleans up.
+    """
     loop, task, left, asked = asyncio.get_running_loop(), asyncio.ensure_future(work), number, False
     call_soon = loop.call_soon
 
@@ -39,12 +41,12 @@ async def cancelled_at(number: int, work: Coroutine[Any, Any, None], again: int 
         done, _ = await asyncio.wait({task}, timeout=PATIENCE)
     finally:
         setattr(loop, "call_soon", call_soon)  # noqa: B010
-    assert done, f"cancelled at step {number}, it goes on"
-    assert task.cancelled() == asked, f"cancelled at step {number}, it ends as if it were not"
+    assert done, f"cancelled at step {number}, the work goes on"
+    assert task.cancelled() == asked, f"the cancellation at step {number} is lost"
     return asked
 
 
-async def test_a_watch_ends(client: redis.Redis) -> None:
+async def test_a_watch_that_is_cancelled_ends(client: redis.Redis) -> None:
     steps = 0
 
     async def work(its: Any) -> None:
@@ -60,7 +62,7 @@ async def test_a_watch_ends(client: redis.Redis) -> None:
         while await cancelled_at(steps + 1, work(its)):
             client.delete("job")
             steps += 1
-    assert steps > 50
+    assert steps > 50, "a watch has more steps"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ async def test_a_lock_that_is_cancelled_twice_is_free(client: redis.Redis, setti
                 if not cancelled:
                     break
                 steps += 1
-    assert steps > 5
+    assert steps > 5, "each lock has more steps"
 
 
 class Enough(Exception):
@@ -126,17 +128,17 @@ async def test_an_election_ends_and_stops_each_term_that_began(client: redis.Red
             await asyncio.to_thread(soon, "the term has stopped", lambda: stopped == started)
             await asyncio.to_thread(soon, "the lock is free", lambda: not info(client, "leader"))
             started = stopped = 0
-    assert steps > 50
+    assert steps > 50, "an election has more steps"
 
 
-async def test_the_watch_of_a_lock_ends_with_its_release(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_stopped_as_a_reply_comes_ends(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Any] = []
     look = Watch._look
 
     async def look_and_stop(self: Watch, its: Any) -> list[Any]:
         left = await look(self, its)
         looks.append(left)
-        # A release stops the watch like this if it comes at the same moment as the reply.
+        # Stops the watch as a release does that comes at the same moment as the reply.
         self.stop()
         return left
 

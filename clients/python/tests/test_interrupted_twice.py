@@ -1,6 +1,8 @@
-"""Interrupts wherever Python runs signal handlers, at the first use of a client, and once more during the clean-up: nothing
-is held afterwards, no loss is reported, and the next lock is as good as any. DLOCK_LINES=1 takes each place (a minute);
-otherwise every 7th, from a random one."""
+"""Interrupts the first use of a client wherever Python runs signal handlers, and once more during the clean-up. Nothing
+is held afterwards, no loss is reported, and the next lock is as good as any.
+
+DLOCK_LINES=1 interrupts at each place, which takes a minute. The default is every 7th place, from a random one on.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ CLEANUP = 40
 
 
 class Interrupted(BaseException):
-    """As `KeyboardInterrupt`."""
+    """Stands for `KeyboardInterrupt`."""
 
 
 class Places:
     """Interrupts at some of the places where Python runs signal handlers: when a function begins, and after a call of a
-    built-in one. Python takes a hook away that raises; the other hook sets it again."""
+    built-in one. Python removes the profile hook when it raises; the trace hook sets it again."""
 
     def __init__(self, numbers: set[int]) -> None:
         self._numbers = numbers
@@ -41,7 +43,7 @@ class Places:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Interrupts in this block."""
+        """Interrupts the block at these places. Swallows the interrupt."""
         before = sys.gettrace()
         sys.settrace(self._trace)
         sys.setprofile(self._profile)
@@ -64,7 +66,7 @@ class Places:
         if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(PACKAGE) or _of_collection(frame):
             return
         if event == "call" and frame.f_code.co_name == "__exit__":
-            return  # Between the block and its end, no program of Python can help.
+            return  # No program can handle an interrupt between the body of a `with` and its `__exit__`.
         self.seen += 1
         if self.seen in self._numbers:
             self.raised += 1
@@ -73,8 +75,8 @@ class Places:
 
 
 def _of_collection(frame: FrameType | None) -> bool:
-    """Returns whether the end of an object runs this code (`__del__`, a weak reference, a generator): Python only
-    reports an error there."""
+    """Returns whether the end of an object runs this code (`__del__`, a weak reference, a generator). Python reports an
+    exception there, and goes on."""
     while frame is not None:
         if frame.f_code.co_name in ("__del__", "<genexpr>") or frame.f_code.co_filename.endswith(("weakref.py", "_weakrefset.py")):
             return True
@@ -83,7 +85,7 @@ def _of_collection(frame: FrameType | None) -> bool:
 
 
 def _acquired() -> None:
-    """The rest is not interrupted."""
+    """Ends the interrupts: the test is about what happens until the lock is acquired."""
     sys.settrace(None)
     sys.setprofile(None)
 
@@ -151,15 +153,17 @@ def test_a_session_keeps_no_lock_that_nobody_has(client: redis.Redis, twice: boo
             return play
 
         _play(client, "session", twice, make)
-        assert not session._bindings, "it keeps a lock that nobody has"
+        assert not session._bindings, "the session keeps a lock that nobody has"
 
 
 def _play(
     client: redis.Redis, kind: str, twice: bool, make: Callable[[redis.Redis], Callable[[Any], None]]
 ) -> None:
+    """Plays the same again and again, interrupted at a later place each time, until it ends before that place."""
     lost: list[Exception] = []
     number, played = random.randint(1, STEP), 0
     while True:
+        # With so few connections, one that is not given back is missed.
         with redis.Redis(**address(), max_connections=2) as its:
             places = Places({number, number + random.randint(1, CLEANUP)} if twice else {number})
             play = make(its)

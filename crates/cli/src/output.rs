@@ -93,14 +93,15 @@ static BROKEN: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line. [`finish`] reports an error.
 pub fn print(line: &str) {
-    // JSON allows these characters, and a terminal may obey them. Lines for people have none: see `shown`.
+    // JSON allows DEL and the C1 control characters, and a terminal may obey them. Lines for people have none of them
+    // (`shown`).
     match line.contains(is_del_or_c1) {
         false => write(|out| writeln!(out, "{line}")),
         true => write(|out| writeln!(out, "{}", escaped_json(line))),
     }
 }
 
-/// Escapes the control characters that JSON allows.
+/// Escapes the control characters that JSON allows unescaped.
 fn escaped_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -160,11 +161,12 @@ pub fn say(line: &str) {
 pub struct Reader(oneshot::Receiver<()>);
 
 impl Reader {
-    /// Begins to watch whether the other end of the pipe is closed. Without this, a program that follows changes would
-    /// notice only when it prints the next one.
+    /// Begins to watch whether the other end of the pipe is closed. Without this, a command that follows changes would
+    /// notice only when it prints the next change.
     pub fn watch() -> Self {
         let (gone, heard) = oneshot::channel();
-        // The thread ends with the process. If it cannot be started, the next line that is printed fails.
+        // The thread ends with the process. Without a thread, the next line that is printed fails.
+        // `poll` reports an end that is closed even if it is asked for no event.
         let _ = thread::Builder::new().name("reader".to_owned()).spawn(move || {
             let out = io::stdout();
             let mut ends = [PollFd::new(out.as_fd(), PollFlags::empty())];
@@ -270,7 +272,8 @@ pub fn time(duration: Duration) -> String {
 /// Formats a time of the server, since the Unix epoch: `2026-11-22 07:05:21.123` (UTC).
 pub fn moment(since_epoch: Duration) -> String {
     let (days, seconds) = (since_epoch.as_secs() / 86400, since_epoch.as_secs() % 86400);
-    // Years that begin in March, so that a leap day is the last one; the day 0 is 1 March of the year 0.
+    // Years begin in March here, so that a leap day is the last one. Day 0 is 1 March of the year 0, 719,468 days
+    // before the epoch. An era is 400 years.
     let day = days + 719_468;
     let (era, day) = (day / 146_097, day % 146_097);
     let year = (day - day / 1460 + day / 36524 - day / 146_096) / 365;
@@ -288,8 +291,8 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     columns_within(rows, usize::MAX)
 }
 
-/// Formats rows in columns within a width. If they do not fit, columns without a value are left out, and the last ones
-/// follow in an indented line.
+/// Formats rows in columns within a width. If they do not fit, columns that only have `-` are left out, and the last
+/// columns follow in an indented line.
 pub fn columns_within<const N: usize>(rows: &[[String; N]], most: usize) -> Vec<String> {
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
     let wide = |column: usize| cells(column).map(|cell| cell.chars().count().min(WIDEST)).max().unwrap_or(0);
@@ -336,7 +339,7 @@ pub fn wrapped(text: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// The widest column. A longer cell sticks out: names may have megabytes.
+/// The widest column, in characters. A longer cell sticks out: names may have megabytes.
 const WIDEST: usize = 200;
 
 const GAP: &str = "  ";

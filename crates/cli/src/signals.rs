@@ -1,4 +1,4 @@
-//! Signals to pass on to the command, and signals that it has got already.
+//! Signals that `dlock run` passes on to its command, signals that the command has got already, and children to reap.
 //!
 //! The command stays in our process group, so that it can use the terminal. The kernel gives a signal of the terminal
 //! (`Ctrl-C`, `Ctrl-Z`) to both. A signal that `kill` sends to us does not reach the command, so we pass it on.
@@ -26,12 +26,15 @@ pub enum From {
 /// The signals of this process, read instead of handled.
 pub struct Signals {
     queue: UnboundedReceiver<(Signal, From)>,
+    /// The mask of this process before it blocked the signals.
     before: SigSet,
 }
 
 impl Signals {
-    /// Blocks the signals, and reads them from now on. Call it before there is another thread.
+    /// Blocks the signals, and reads them from now on. Call this before there is another thread, which would not block
+    /// them.
     pub fn take() -> io::Result<Self> {
+        // Signals that this process was started to ignore stay ignored.
         let ignored = ignored();
         let ours: SigSet = HANDED_ON.into_iter().filter(|signal| ignored & (1 << (*signal as u32 - 1)) == 0).collect();
         let before = ours.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
@@ -68,7 +71,7 @@ impl Signals {
         while !matches!(self.next().await.0, Signal::SIGTERM | Signal::SIGINT) {}
     }
 
-    /// Ends this process by the signal, as if it had no handler: its parent sees which signal it was.
+    /// Ends this process by the signal, as if it was never blocked: the parent sees which signal it was.
     pub fn die_of(&self, signal: Signal) -> io::Result<()> {
         let mut only = SigSet::empty();
         only.add(signal);
@@ -80,7 +83,7 @@ impl Signals {
 /// Waits for children to end.
 ///
 /// A parent that ignores `CHLD` passes that on to this process, and the kernel would discard how children ended. A
-/// handler prevents that, and does not pass on to the command.
+/// handler prevents that, and the command does not inherit it.
 pub struct Children(unix::Signal);
 
 impl Children {
@@ -100,8 +103,8 @@ impl Children {
     }
 }
 
-/// Reaps the children that have ended, except the command. The first process of a container gets the orphans of all
-/// other processes as children.
+/// Reaps children that have ended, up to the command, whose supervisor waits for it. The first process of a container
+/// gets the orphans of all other processes as children.
 pub fn reap(command: Option<Pid>) {
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     while let Ok(status) = waitid(Id::All, look) {
@@ -111,7 +114,7 @@ pub fn reap(command: Option<Pid>) {
 }
 
 /// Reaps in the background the children that this process did not start: orphans, and children of the program that
-/// called `exec`.
+/// became this one by `exec`.
 pub fn reap_in_background() -> io::Result<()> {
     let mut children = Children::take()?;
     tokio::spawn(async move {
@@ -123,7 +126,8 @@ pub fn reap_in_background() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets signals end this process if it is the first one of a container, for which the kernel ignores them.
+/// Lets signals end this process if it is the first one of a container. The kernel ignores signals to that process
+/// unless they have handlers.
 pub fn end_as_first_process() -> io::Result<()> {
     if getpid().as_raw() != 1 {
         return Ok(());
@@ -152,6 +156,7 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
+/// The signals that are read, and passed on to the command.
 const HANDED_ON: [Signal; 8] = [
     Signal::SIGHUP,
     Signal::SIGINT,

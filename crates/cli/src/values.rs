@@ -42,7 +42,7 @@ fn at_least(text: &str, least: Duration) -> Result<Duration, String> {
 
 /// Reads `1.5`, `500ms`, `30s`, `5m`, `2h`, `1d`, and times as they are printed: `1h30m`, `2m05s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    // Environment files may leave blanks behind.
+    // A value from an environment file may have blanks at its ends.
     let text = text.trim();
     let (mut rest, mut seconds, mut above) = (text, 0.0, f64::INFINITY);
     loop {
@@ -57,7 +57,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
             "d" => 86400.0,
             _ => return Err(format!("no unit of time: {name} (ms, s, m, h or d)")),
         };
-        // Each of several parts is whole, and smaller than the one before.
+        // Each of several parts is a whole number, of a smaller unit than the part before.
         let is_part = rest != text || !next.is_empty();
         if unit >= above || (is_part && !number.bytes().all(|byte| byte.is_ascii_digit())) {
             return Err("the parts of a time go from long to short, as in 1h30m".to_owned());
@@ -74,7 +74,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The shortest lease that a client can use: clients end a lease up to 2 ms before the server does.
+/// The shortest lease that leaves a client any time: clients end a lease up to 2 ms before the server does.
 const SHORTEST_SURE: Duration = Duration::from_millis(3);
 
 const A_YEAR: f64 = 365.0 * 86400.0;

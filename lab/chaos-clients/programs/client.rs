@@ -1,4 +1,4 @@
-//! The program of chaos with the Rust client: see README.md.
+//! The program of chaos with the Rust client: see ../README.md.
 
 #![allow(clippy::indexing_slicing, reason = "a field that a value of JSON lacks is null, and is made when it is set")]
 
@@ -19,11 +19,11 @@ struct Worker {
     guard: Option<Guard>,
     lost: Arc<AtomicBool>,
     cancel: Option<AbortHandle>,
-    /// Guards that nobody has released: kept, since dropping one releases it.
+    /// Guards that the run has not released. They are kept, because a guard that is dropped releases its lock.
     before: Vec<Guard>,
 }
 
-/// The things that all workers share: a client for each database, and its session.
+/// What all workers share: a client for each database, and its session.
 #[derive(Clone, Default)]
 struct Program {
     workers: Arc<Mutex<HashMap<String, Worker>>>,
@@ -125,6 +125,7 @@ impl Program {
         Ok(session)
     }
 
+    /// Executes every request except `acquire`.
     async fn others(&self, request: &Value) -> Value {
         match request["do"].as_str() {
             Some("cancel") => {
@@ -169,6 +170,7 @@ fn claim(guard: &Guard, lost: &AtomicBool) -> Value {
     json!({"at": [before, micros()], "remaining": remaining.as_secs_f64() * 1000.0, "lost": lost})
 }
 
+/// Returns an error as a reply, in which `unreachable` is the result if no server answers.
 fn failed(error: &Error, unreachable: &str) -> Value {
     let name = match error {
         Error::Contention => "refused",

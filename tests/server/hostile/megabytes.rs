@@ -3,9 +3,10 @@
 use crate::support::{Client, Server, lock_info, req};
 
 const MEGABYTE: usize = 1 << 20;
-/// The bytes that no error exceeds, whatever it is about.
+/// Every error is shorter than this, in bytes, whatever it is about.
 const LONGEST_ERROR: usize = 4096;
 
+/// Digits: as a number, they are out of range.
 fn mega() -> Vec<u8> {
     vec![b'9'; MEGABYTE]
 }
@@ -76,7 +77,7 @@ fn a_key_of_a_megabyte_is_a_lock_like_any_other() {
 fn an_error_about_long_names_is_short() {
     let (server, mut client) = Server::start().with_client();
     let (a, b) = (vec![0xff_u8; 1024], vec![0xfe_u8; 1024]);
-    // The search for a deadlock ends after a millisecond, which is not enough for a megabyte on a slow machine.
+    // Names of 32 kB: the search for a deadlock ends after a millisecond, in which a slow machine reads no megabyte.
     let long = |last: u8| [vec![b'k'; 1 << 15], vec![last]].concat();
     client.int(req!["DLOCK.ACQUIRE", long(1), &a, "PX", 600_000]);
     client.int(req!["DLOCK.ACQUIRE", long(2), &b, "PX", 600_000]);
@@ -86,7 +87,8 @@ fn an_error_about_long_names_is_short() {
 
 #[test]
 fn an_error_about_many_owners_is_short() {
-    // The search asks for each key whether the user may read it, and ends after a millisecond.
+    // The search for a deadlock asks for each key whether the user may read it, and ends after a millisecond. A larger
+    // circle may take longer.
     const CIRCLE: usize = 100;
     let (server, mut client) = Server::start().with_client();
     for n in 0..CIRCLE {

@@ -15,11 +15,14 @@ pub type Id = (String, Vec<u8>);
 /// The answers of the servers.
 pub struct Data {
     pub locks: Vec<Lock>,
+    /// The servers that did not answer.
     pub missing: Vec<String>,
+    /// The newest entries, or why they cannot be read.
     pub log: Result<Vec<Row>, String>,
     pub opened: Option<Opened>,
     /// When the answers came, by the clock of this machine.
     pub clock: String,
+    /// The servers that answered.
     servers: Vec<String>,
 }
 
@@ -55,6 +58,7 @@ impl Default for Data {
 impl Data {
     /// Asks the servers.
     pub async fn ask(client: &Client, pattern: &[u8], look: &Look) -> Result<Self, Error> {
+        // Of each lock, one holder and one waiter are shown.
         let mut found = client.survey(pattern, 1).await?;
         if found.answers.is_empty()
             && let Some((_, error)) = found.missing.pop()
@@ -96,7 +100,7 @@ impl Data {
         Self { locks, missing, clock, servers, ..Self::default() }
     }
 
-    /// Returns the name of the server, or the number of several.
+    /// Returns the name of the server, or the number of servers if there are several.
     pub fn servers(&self) -> String {
         match self.servers.as_slice() {
             [server] => server.clone(),
@@ -110,7 +114,7 @@ impl Lock {
         (self.server.clone(), self.info.name.clone())
     }
 
-    /// Returns for how long the first request waits.
+    /// Returns how long the first request in the queue has waited.
     pub fn wait(&self) -> Option<Duration> {
         self.info.queue.first().map(|waiter| waiter.waiting)
     }
@@ -123,7 +127,8 @@ impl Lock {
         }
     }
 
-    /// Returns whether the lock fits all words of the filter: parts of its name, of its first owner, of an address.
+    /// Returns whether the lock fits all words of the filter. A word is a part of the lock's name or, after `owner:` or
+    /// `addr:`, of its first owner or of an address.
     pub fn matches(&self, filter: &str) -> bool {
         filter.split_whitespace().all(|word| match word.split_once(':') {
             Some(("owner", part)) => self.info.holds.iter().any(|hold| shown(&hold.owner).contains(part)),

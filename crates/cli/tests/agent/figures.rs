@@ -1,4 +1,4 @@
-//! Times a lock through the agent beside the Rust client, and measures a thousand clients that wait. `make bench-agent`.
+//! `make bench-agent`: times a lock through the agent beside the Rust client, and measures a thousand waiting clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,9 +12,12 @@ use crate::process::{Agent, queued};
 
 /// How often the Rust client and the agent take turns, so that both have the same machine.
 const ROUNDS: usize = 15;
+/// How often a turn acquires and releases the lock.
 const PAIRS: usize = 200;
 const WAITERS: usize = 1000;
+/// For how long packets and the time of the processor are counted.
 const LOOK: Duration = Duration::from_secs(5);
+/// Short, so that the servers soon count after their start. The leases here are 2 s.
 const LONGEST: &str = "3s";
 
 #[test]
@@ -33,7 +36,7 @@ fn figures() {
     while client.outcome("DLOCK.ACQUIRE k a").unwrap().is_err() {
         sleep(Duration::from_millis(100));
     }
-    // Two of three servers have granted. By their uptimes in whole seconds, the last one counts up to a second later.
+    // Two of three servers have granted. Uptimes are in whole seconds, so the third server may count a second later.
     sleep(Duration::from_secs(1));
     client.int("DLOCK.RELEASE k a");
     let ratio =
@@ -43,7 +46,7 @@ fn figures() {
     assert!(packets <= 1100.0, "packets a second of {WAITERS} waiters: {packets:.0}, at most 1,100");
 }
 
-/// Prints the medians of all rounds. Returns the ratio of the Unix socket to the Rust client.
+/// Prints the medians of all rounds. Returns the time over the Unix socket, divided by that of the Rust client.
 fn latency(urls: &[String], mut unix: UnixStream, mut tcp: TcpStream) -> f64 {
     tcp.set_nodelay(true).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -86,7 +89,7 @@ fn raw_pair(stream: &mut (impl Read + Write)) {
     }
 }
 
-/// Returns the median of the pairs of a round, in µs.
+/// Returns the median time of a pair in a turn, in µs.
 fn median(mut pair: impl FnMut()) -> f64 {
     let took = |pair: &mut dyn FnMut()| {
         let began = Instant::now();
@@ -110,6 +113,7 @@ fn waiters(servers: &[Server], agent: &Agent, mut holder: Client) -> f64 {
     let mut waiters: Vec<Client> = (0..WAITERS).map(|_| agent.client()).collect();
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.send(format!("DLOCK.ACQUIRE k w{at} PX 2000 BLOCK 0"));
+        // Each group is in the queue before the next one comes.
         if at % 50 == 49 {
             queued(servers, at + 1, "k");
         }
@@ -134,6 +138,6 @@ fn rates(agent: &Agent) -> (f64, f64) {
 fn packets() -> f64 {
     let text = std::fs::read_to_string("/proc/net/dev").unwrap();
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:")).expect("the loopback");
-    // Received: bytes, packets.
+    // The first numbers are the received bytes and packets.
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

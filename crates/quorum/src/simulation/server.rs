@@ -57,7 +57,9 @@ pub struct Server {
     pub is_up: bool,
     /// The number of times that the server has crashed. A crash ends the server's process, and a start begins the next.
     pub process: u32,
+    /// The process does nothing before this time.
     pub stopped_until: Real,
+    /// What a crash loses.
     pub loses: Loss,
     /// When the process was started, in unix seconds by the server's clock.
     started: u64,
@@ -86,6 +88,7 @@ impl Server {
         }
     }
 
+    /// Ends the process, with the waits and what the server loses.
     pub fn crash(&mut self) {
         self.is_up = false;
         self.process += 1;
@@ -190,12 +193,12 @@ impl Server {
         format!("{holds:?} {:?} {waiting:?} {}", self.engine.memory().tokens, self.process)
     }
 
-    /// Drops the client's connections.
+    /// Drops the connections of a client's process, whose waits end without answers.
     pub fn disconnect(&mut self, client: usize, process: u32) {
         self.abandon(|waiting| (waiting.client, waiting.process) == (client, process));
     }
 
-    /// Returns the time that the timer is set for.
+    /// Returns the time for which the timer is set, if it is.
     pub fn next_tick(&self, now: Real) -> Option<Real> {
         let at = self.engine.wake_at()?;
         Some(self.clock.when(at.get() * 1000, now))
@@ -210,6 +213,7 @@ impl Server {
         let lease = LeaseChoice::For(Lease::new(entry.lease.as_millis() as u64).unwrap());
         let kind = if want == Want::Shared { Kind::Rlock } else { Kind::Acquire };
         let is_repair = matches!(from.call.ask, Ask::Repair(_));
+        // Each repair has the same id, so that a repeat gets the hold of the first one.
         let id = is_repair.then(|| Box::new(RequestId::new(kind, b"repair").unwrap()));
         let min_token = entry.min_token.and_then(Token::new);
         let request = Request { id, min_token, ..Request::new(owner, want, lease) };

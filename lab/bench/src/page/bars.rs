@@ -27,6 +27,7 @@ pub fn plot(title: &str, subtitle: &str, bars: &[Bar]) -> String {
         canvas.text(label, [LABELS - 8.0, middle + 4.5], Anchor::End, &bar.label);
         canvas.bar(class, [LABELS, y + 3.0], (at(bar.figure.median) - LABELS).max(1.0), ROW - 6.0);
         let Figure { least, most, .. } = bar.figure;
+        // The range of the rounds.
         if least < most {
             canvas.line("mark", &[[at(least), middle], [at(most), middle]]);
             for end in [least, most] {
@@ -38,10 +39,13 @@ pub fn plot(title: &str, subtitle: &str, bars: &[Bar]) -> String {
     canvas.finish(title)
 }
 
+/// The width of the plot, in the units of its SVG, as all lengths here.
 const WIDTH: f64 = 760.0;
 /// The width of the labels' column.
 const LABELS: f64 = 220.0;
 /// The width of the values behind the longest bar.
 const VALUES: f64 = 110.0;
+/// The height of the title and the subtitle.
 const TOP: f64 = 48.0;
+/// The height of a bar and its space.
 const ROW: f64 = 24.0;

@@ -106,10 +106,15 @@ pub fn fill(connection: &mut Connection, locks: usize, take: impl Fn(&[u8], &[u8
     Ok(())
 }
 
+/// How many requests a client sends before it reads the replies.
 pub const PIPELINES: [usize; 2] = [PIPELINE, 1];
 pub const MILLION: usize = 1_000_000;
+/// An hour in ms: longer than a measurement.
 pub const LEASE: &[u8] = b"3600000";
+/// How many locks are taken in one batch.
 const FILLED_AT_ONCE: usize = 1_000;
+/// How long a contender runs before each slice that is measured. Slices are short, so that all contenders have the
+/// same machine.
 const WARM_UP: Duration = Duration::from_millis(20);
 const SLICE: Duration = Duration::from_millis(60);
 

@@ -1,4 +1,5 @@
 -- KEYS: lock, channel, latch. ARGV: message, lease, owner as a writer, publishing command, lease of the latch.
+-- The latch keeps the verdict for a repeat of the same unlock: 1 freed, 0 still held.
 local verdict = redis.call('get', KEYS[3])
 if verdict ~= false then
   return tonumber(verdict)

@@ -30,7 +30,7 @@ public final class DLock implements Lock {
     private final Core core;
     private final Request request;
     private final List<Consumer<? super LockLostException>> listeners = new CopyOnWriteArrayList<>();
-    /** The lock as the current thread's. */
+    /** Locks and unlocks for the calling thread. */
     private final ThreadLock mine;
 
     DLock(Core core, Request request) {
@@ -55,23 +55,25 @@ public final class DLock implements Lock {
 
     /**
      * Returns the same lock with this patience, instead of the client's: how long a wait without a limit looks for a
-     * server. It counts from the last time that the server answered.
+     * server. The time counts from the server's last answer.
      */
     public DLock withPatience(Duration patience) {
         return new DLock(core, request.with(patience));
     }
 
     /**
-     * Returns the same lock, which is held for this time at most, from its grant, however often it is renewed. Then it is
-     * lost: so a program that hangs does not keep it forever. A longer lease is cut to it ({@code MAXHOLD}).
+     * Returns the same lock, which is held for this time at most, from its grant, however often it is renewed. Then the
+     * lock is lost, so that a program that hangs does not keep it forever. A longer lease is cut to this time
+     * ({@code MAXHOLD}).
      */
     public DLock withMaxHold(Duration most) {
         return new DLock(core, request.with(request.time.atMost(most)));
     }
 
     /**
-     * Returns the same lock, which stays for this time at least, from its grant. A release before that sets the lease to
-     * what is left, instead of freeing the lock. If the program dies, it stays so long, too. Not with a session.
+     * Returns the same lock, which stays for this time at least, from its grant. A release before that sets the lease
+     * to what is left, instead of freeing the lock. If the program dies, the lock stays so long, too. A session cannot
+     * keep such a lock.
      */
     public DLock withAtLeast(Duration least) {
         return new DLock(core, request.with(request.time.atLeast(least)));
@@ -80,8 +82,8 @@ public final class DLock implements Lock {
     /**
      * Runs the work at most once in each period, on all machines together: start it on all of them at about the same
      * time. The lock is the memory: it stays for nine tenths of the period, counted from the start of the run by the
-     * server's clock. The next start may come early by the last tenth, so clocks may differ. Work that fails, and a
-     * program that dies, have run. Does not wait, and does not count entries of the thread.
+     * server's clock. The next start may come early by the last tenth, so clocks may differ. A run counts even if the
+     * work fails or the program dies. Does not wait. The lock of a run belongs to no thread.
      *
      * @param period 1 second or longer
      * @param work called with the hold, which is renewed meanwhile as its lease says
@@ -94,8 +96,8 @@ public final class DLock implements Lock {
     }
 
     /**
-     * The same, but work that fails has not run: the lock is released, and another run may follow in the same period. If
-     * the program dies, one may follow after the lease.
+     * Runs the work as {@link #once} does, but a run whose work fails does not count: the lock is released, and another
+     * run may follow in the same period. If the program dies, one may follow after the lease.
      */
     public boolean onceUntilSuccess(Duration period, Consumer<? super Hold> work) throws InterruptedException {
         Duration stays = Once.keptFor(period);
@@ -199,7 +201,7 @@ public final class DLock implements Lock {
         }
     }
 
-    /** The same, and returns what the work returns. */
+    /** Runs the work as {@link #withLock(Runnable)} does, and returns what the work returns. */
     public <T> T withLock(Callable<T> work) throws Exception {
         Objects.requireNonNull(work);
         lock();
@@ -279,8 +281,8 @@ public final class DLock implements Lock {
     }
 
     /**
-     * Goes on with a hold that another client, perhaps of another program, has left by {@link Hold#handOver}, or by its
-     * end. The hold is the same, with the same token; its lease is that of this lock.
+     * Goes on with a hold that another client, perhaps of another program, has left by {@link Hold#handOver}, or when
+     * it died. The hold is the same, with the same token; its lease is that of this lock.
      *
      * @param owner {@link Hold#owner} of the hold
      * @param fencingToken its {@link Hold#fencingToken}
@@ -307,7 +309,10 @@ public final class DLock implements Lock {
         return asynchronously(core, freshGranting(request.unlimited(core)));
     }
 
-    /** The same, but waits for this time at most. Completes with empty if the lock was not granted in time. */
+    /**
+     * Acquires the lock as {@link #acquireAsync} does, but waits for this time at most. Completes with empty if the
+     * lock was not granted in time.
+     */
     public CompletableFuture<Optional<Hold>> tryAcquireAsync(Duration wait) {
         Granting granting = freshGranting(request.limited(core, wait));
         CompletableFuture<Hold> hold = asynchronously(core, granting);

@@ -12,7 +12,7 @@ public final class Lease {
         NAMED
     }
 
-    /** Client and server count whole milliseconds, so that nothing is certain of a lease of 2 ms. */
+    /** The shortest lease. Client and server count in whole milliseconds, so that nothing is certain of 2 ms. */
     static final long SHORTEST_MILLIS = 3;
     /** The shortest lease of a lock that is bound to a connection. */
     static final long SHORTEST_SESSION_MILLIS = 300;
@@ -52,7 +52,8 @@ public final class Lease {
      * The server renews the lease while the connection that acquired the lock is open, and releases the lock when the
      * connection ends. If the process dies, the next owner gets the lock at once. Each hold has its own connection.
      *
-     * @param time the lease, 300 ms or more. The lock lapses after it if the server restarts and the client is gone
+     * @param time the lease, 300 ms or more. If the server restarts and the client is gone, the lock lapses after this
+     *     time
      */
     public static Lease session(Duration time) {
         return new Lease(Kind.SESSION, time, SHORTEST_SESSION_MILLIS);

@@ -28,6 +28,7 @@ abstract class Topology {
     /** Learns from the failure of a command. */
     abstract void note(String key, Throwable failure);
 
+    /** Returns whether one command may have both keys. */
     boolean together(String one, String other) {
         return true;
     }
@@ -75,6 +76,7 @@ abstract class Topology {
         private final List<Address> sentinels;
         private final byte[][] question;
         private final String name;
+        /** The primary that was found, or the search for it. {@code null}: the next command begins a search. */
         private CompletableFuture<Route> current;
 
         Sentinels(Servers servers, List<Address> sentinels, String name) {
@@ -123,6 +125,7 @@ abstract class Topology {
             CompletableFuture<Route> before;
             synchronized (this) {
                 before = current;
+                // A search that has not ended goes on.
                 if (before != null && before.isDone()) {
                     current = null;
                 }
@@ -140,9 +143,10 @@ abstract class Topology {
         private final Servers servers;
         private final List<Address> seeds;
         private final AtomicReferenceArray<Address> owners = new AtomicReferenceArray<>(SLOTS);
-        /** The importing nodes of slots, each for the next command. */
+        /** By slot, the node that imports the slot: the answer ASK sends the next command there. */
         private final Map<Integer, Address> asked = new ConcurrentHashMap<>();
         private CompletableFuture<Void> learning;
+        /** Whether the owners have to be learned before the next command. */
         private boolean stale = true;
 
         Cluster(Servers servers, List<Address> seeds) {
@@ -185,6 +189,7 @@ abstract class Topology {
                     owners.set(Servers.slot(key), there);
                 }
             } else if (Unanswered.mayRepeat(failure) && !code.equals("TRYAGAIN")) {
+                // After TRYAGAIN, the owners would be the same.
                 learnAgain();
             }
         }

@@ -14,13 +14,13 @@ import java.util.function.Function;
 import java.util.function.LongConsumer;
 import org.junit.jupiter.api.Test;
 
-/** Waits that are given up in the moment of the grant: whoever comes next gets the lock. */
+/** Waits that are given up at the moment of the grant. The next request gets the lock. */
 final class GivenUpTest {
-    /** Longer than the test: a hold that stays is not taken for one that has ended. */
+    /** Longer than the test, so that a hold that is left does not end by itself. */
     private static final Duration LEASE = Duration.ofHours(1);
 
     private static final String PX = "" + LEASE.toMillis();
-    /** How long the next one waits, in ms. A busy machine needs a part of it, and a hold that stays all of it. */
+    /** How long the next request waits, in ms. A busy machine needs a part of it. A hold that is left lasts longer. */
     private static final long NEXT_MILLIS = 15_000;
 
     private static Map<String, Function<DLockClient, CompletableFuture<Hold>>> ways() {
@@ -43,7 +43,7 @@ final class GivenUpTest {
 
     private static void nextGetsIt(TestServer server, String what) {
         Object token = server.run("DLOCK.ACQUIRE", "job", "next", "PX", PX, "BLOCK", NEXT_MILLIS);
-        assertNotEquals(null, token, what + ": it is still held");
+        assertNotEquals(null, token, what + ": the lock is still held");
         server.run("DLOCK.RELEASE", "job", "next");
     }
 
@@ -93,7 +93,7 @@ final class GivenUpTest {
         try (TestServer server = TestServer.start();
                 Proxy proxy = new Proxy(server);
                 DLockClient client = DLockClient.connect(proxy.url())) {
-            proxy.repliesTake = 3;
+            proxy.repliesTake = 3; // ms
             givesUpAroundTheGrant(server, client);
         }
     }
@@ -103,7 +103,7 @@ final class GivenUpTest {
         try (TestServer server = TestServer.start();
                 Proxy proxy = new Proxy(server);
                 DLockClient client = DLockClient.connect(proxy.url())) {
-            proxy.repliesTake = 3;
+            proxy.repliesTake = 3; // ms
             DLock lock = client.lock("job").withLease(Lease.renewed(LEASE));
             for (long ms = 0; ms < 12; ms++) {
                 held(server, "lock");
@@ -112,7 +112,7 @@ final class GivenUpTest {
                         lock.lockInterruptibly();
                         lock.unlock();
                     } catch (InterruptedException e) {
-                        // The next one gets the lock.
+                        // The lock was not granted, or is released.
                     }
                 });
                 thread.start();
@@ -131,13 +131,13 @@ final class GivenUpTest {
         try (TestServer server = TestServer.start();
                 Proxy proxy = new Proxy(server);
                 DLockClient client = DLockClient.connect(proxy.url())) {
-            proxy.endsTake = 6000;
+            proxy.endsTake = 6000; // ms
             for (Map.Entry<String, Function<DLockClient, CompletableFuture<Hold>>> way : ways().entrySet()) {
                 held(server, way.getKey());
                 CompletableFuture<Hold> waiting = way.getValue().apply(client);
                 server.untilWaiting("job", 1);
                 assertTrue(waiting.cancel(true));
-                // Nobody cleans up after it any more.
+                // The client has stopped cleaning up. What is left is the release that it sent behind the request.
                 Thread.sleep(3000);
                 server.run("DLOCK.RELEASE", "job", "other");
                 nextGetsIt(server, way.getKey());
@@ -151,11 +151,12 @@ final class GivenUpTest {
                 Proxy proxy = new Proxy(server);
                 DLockClient near = server.client();
                 DLockClient far = DLockClient.connect(proxy.url())) {
-            proxy.repliesTake = 180; // longer than it waits for the answer
+            proxy.repliesTake = 180; // ms, longer than the client waits for the last answer
             for (DLockClient client : new DLockClient[] {near, far}) {
                 long wait = client == near ? 60 : 600;
                 for (long early = 0; early < 4000; early += 250) {
                     held(server, "lock");
+                    // The lock is released between 2 ms after and 2 ms before the end of the wait.
                     long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(wait + 2) - early * 1000;
                     CompletableFuture<?> waiting = client.lock("job").withLease(Lease.renewed(LEASE))
                             .tryAcquireAsync(Duration.ofMillis(wait))
