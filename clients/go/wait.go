@@ -13,7 +13,7 @@ var (
 	errSilent = errors.New("the server is silent")
 )
 
-// wait waits in the queue of the server, on a connection of its own.
+// wait sends the request with BLOCK on a connection of its own, and waits for the reply.
 func (a *acquisition) wait(again bool) (turn, error) {
 	c, give, err := a.open(again, a.connect)
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *acquisition) wait(again bool) (turn, error) {
 	return a.read(c, number, reply, true)
 }
 
-// connect returns a connection for the wait alone. A limited number is made at a time.
+// connect returns a connection for the wait alone. A pool makes only a limited number of connections at the same time.
 func (a *acquisition) connect(p *pool) (*conn, func(), error) {
 	c := p.pop()
 	if c == nil {
@@ -51,13 +51,15 @@ func (a *acquisition) connect(p *pool) (*conn, func(), error) {
 	return c, func() { p.give(c) }, nil
 }
 
-// parts leaves a connection on which no reply came.
+// parts gives up a connection on which no reply came.
 func (a *acquisition) parts(c *conn, err error) {
 	switch {
 	case errors.Is(err, errMoved):
-		// The repeat takes over the place in the queue, so no release may follow the request on this connection.
+		// The request is repeated on another connection and takes over this place in the queue. A release behind the request,
+		// on this connection, would release the hold of the repeat.
 		c.close()
 	case isSilence(err), errors.Is(err, errSilent):
+		// A release behind the request undoes a grant that nobody reads. The next request has another owner.
 		if c.part(a.target.releaseAll(a.owner)) {
 			a.parted = append(a.parted, c)
 		}
@@ -116,17 +118,19 @@ func (a *acquisition) await(c *conn, wait command) (any, error) {
 	}
 }
 
-// watch asks the server of a wait now and then whether it is still there: a reply to BLOCK does not come from one that
-// hangs.
+// watch asks the server of a wait now and then whether it is still there: a server that hangs sends no reply to BLOCK,
+// and keeps the connection open.
 type watch struct {
 	acquisition *acquisition
 	conn        *conn
 	// When the server answered last. The acquisition reads it after the end of run.
 	heard time.Time
-	// Why the wait must not go on there.
+	// Why the wait must not go on on this connection.
 	found atomic.Pointer[error]
 }
 
+// run probes the server until it finds a reason to end the wait, or ctx ends. A server that answers after a missed
+// probe was away, perhaps without the request since. Only a wait without a limit gives up by the outage.
 func (w *watch) run(ctx context.Context) {
 	a := w.acquisition
 	w.heard = a.heard
@@ -186,6 +190,7 @@ func (w *watch) probe(ctx context.Context, again bool) (string, time.Time, error
 	return p.address, time.Now(), err
 }
 
+// tell ends the wait for this reason.
 func (w *watch) tell(why error) {
 	w.found.Store(&why)
 	w.conn.SetDeadline(past)

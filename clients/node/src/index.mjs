@@ -1,4 +1,7 @@
-/** The exports of `index.js` for `import`: one copy of each class, whichever way the package is loaded. */
+/**
+ * The exports of `index.js` for `import`. `import` and `require` give the same classes, so `instanceof` works with
+ * both.
+ */
 import dlock from './index.js';
 
 export const { DLock, LockLost, NoAnswer, NotGranted, Session, TooFewReplicas } = dlock;

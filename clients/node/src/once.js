@@ -1,7 +1,8 @@
 'use strict';
 /**
  * At most one run in each period, on all machines together. The lock is the memory of the run: it stays for a part of
- * the period, counted from the grant. No clock of a machine is read, only the server's.
+ * the period, counted from the grant. The server's clock alone decides when that part is over; no machine's time of day
+ * is read.
  */
 
 const { NoAnswer, NotGranted } = require('./errors.js');
@@ -13,14 +14,14 @@ const { pause } = require('./time.js');
  * @typedef {import('./hold.js').Lock} Lock
  */
 
-/** The shortest period, in ms. A start takes a moment. */
+/** The shortest period, in ms: the start of a run takes a part of it. */
 const SHORTEST = 1000;
-/** The pause between two attempts to reach the server after the routine, in ms. */
+/** The pause between two attempts to reach the server after a run, in ms. */
 const PAUSE = 200;
 
 /**
- * How long the lock of a run stays: nine tenths of the period. The next start may come early by the rest: clocks
- * differ, the last start was late on a busy machine, or the day had 23 hours.
+ * Returns how long the lock of a run stays: nine tenths of the period. The next start may come early by the last tenth:
+ * clocks differ, the last start was late on a busy machine, or the day had 23 hours.
  *
  * @param {unknown} period ms
  */
@@ -30,10 +31,10 @@ function keptFor(period) {
 }
 
 /**
- * A run that counts even if it fails, or dies with its program.
+ * Runs once in a period. The run counts even if it fails, or dies with its program.
  *
  * @param {(options: LockOptions) => Promise<Lock>} acquire
- * @param {number} stays
+ * @param {number} stays for how long the lock stays, in ms from the grant
  * @param {(lock: Lock) => Promise<unknown>} run keeps the lock meanwhile, and releases it
  * @returns {Promise<boolean>} whether it ran
  */
@@ -44,11 +45,11 @@ async function onceAtAll(acquire, stays, run) {
 }
 
 /**
- * A run that counts only if it succeeds.
+ * Runs once in a period. The run counts only if it succeeds.
  *
  * @param {(options: LockOptions) => Promise<Lock>} acquire
- * @param {number} stays
- * @param {number} lease while it runs
+ * @param {number} stays for how long the lock stays, in ms from the grant
+ * @param {number} lease of the lock during the run, in ms
  * @param {(lock: Lock) => Promise<unknown>} run keeps the lock meanwhile. Rejects if the lock was lost
  * @returns {Promise<boolean>} whether it ran
  */
@@ -58,9 +59,9 @@ async function onceInSuccess(acquire, stays, lease, run) {
   if (!lock) return false;
   const began = performance.now();
   try {
-    await answered(lock.extend(lease)); // without an answer, the longer lease is renewed
+    await answered(lock.extend(lease)); // without an answer, the run goes on with the longer lease
     await run(lock);
-    // While no server answers, the renewal is tried again: the success must not be forgotten.
+    // The renewal is tried again while no server answers: a release without an answer would forget the success.
     while (!(await answered(lock.extend()))) await pause(PAUSE, lock.signal);
   } catch (error) {
     await lock.free().catch(() => {}); // a hold that is not released ends with its lease
@@ -70,7 +71,11 @@ async function onceInSuccess(acquire, stays, lease, run) {
   return true;
 }
 
-/** @param {Promise<Lock>} acquiring */
+/**
+ * Returns the lock, or null if another run has it.
+ *
+ * @param {Promise<Lock>} acquiring
+ */
 async function unlessTaken(acquiring) {
   try {
     return await acquiring;
@@ -81,7 +86,7 @@ async function unlessTaken(acquiring) {
 }
 
 /**
- * Whether a server has answered.
+ * Returns whether a server has answered. Rejects if the answer is an error.
  *
  * @param {Promise<unknown>} asking
  */

@@ -11,7 +11,7 @@ use Predis\Connection\NodeConnectionInterface;
 /** Predis, connected to one server. */
 final class PredisDriver extends Driver
 {
-    /** A year, in seconds: PHP has no read without a limit. */
+    /** A year, in seconds: the limit of reads that have none, because PHP needs a limit. */
     private const FOREVER = 31536000;
 
     private NodeConnectionInterface $connection;
@@ -27,7 +27,7 @@ final class PredisDriver extends Driver
 
     public function isBusy(): bool
     {
-        return false; // Predis has objects of their own for pipelines and transactions.
+        return false; // Predis has separate objects for pipelines and transactions.
     }
 
     public function server(): string
@@ -46,13 +46,13 @@ final class PredisDriver extends Driver
             $reply = $this->client->executeRaw($words, $error);
         } catch (ServerError $e) {
             throw $e;
-        } catch (\Throwable $e) { // also one that a handler of a signal throws
-            // The reply that is missing would be taken for the answer to the next command, which connects again.
+        } catch (\Throwable $e) { // a signal handler may throw, too
+            // The unread reply would be taken for the answer to the next command. That command connects again.
             $this->connection->disconnect();
             throw $e;
         }
         if ($error && self::isForNow($reply)) {
-            throw new ConnectionException($this->connection, $reply); // as phpredis throws an exception of its own
+            throw new ConnectionException($this->connection, $reply); // phpredis throws an exception here, too
         }
         if ($error) {
             return self::refused($reply);
@@ -79,7 +79,7 @@ final class PredisDriver extends Driver
         }
     }
 
-    /** Connects, and gives the next reply what is left of the caller's limit. */
+    /** Connects, and limits the next reply to what is left of the caller's time. */
     private function allow(bool $waits): void
     {
         $this->left() ?? throw $this->late();
@@ -89,11 +89,13 @@ final class PredisDriver extends Driver
         $this->setLimit($this->left($waits) ?? throw $this->late());
     }
 
+    /** Returns the exception for a limit that is over. */
     private function late(): ConnectionException
     {
         return new ConnectionException($this->connection, 'no answer in time');
     }
 
+    /** Returns whether the connection is a stream of PHP, whose read timeout can be set. */
     private function isStream(): bool
     {
         $resource = $this->connection->getResource(); // connects

@@ -24,9 +24,10 @@ from servers import Server
 from test_lost import is_lost
 
 DAY = 86_400
-# How long the lock of a day stays: nine tenths of it, from the start, in ms.
+# What may be left of the lock of a daily run, in ms: nine tenths of a day, less the time since the grant.
 STAYS = range(21 * 3_600_000, 77_760_001)
 
+# A program whose run prints a line and does not end, so that it can be killed.
 RUNS = """
 import sys, threading, redis, redis_dlock
 client = redis.Redis(host=sys.argv[1], port=int(sys.argv[2]))
@@ -39,7 +40,8 @@ report()
 
 
 def decorated(kit: Kit, kind: str, function: Callable[..., Any], *what: Any, client: Any = None, **settings: Any) -> Any:
-    """The function, decorated with `locked` or `once`, to be awaited. It runs with a client of its own."""
+    """Returns the function, decorated with `locked` or `once`, as one to await. Without `client`, it gets a client of
+    its own."""
     own = client or kit.client()
     if isinstance(kit, AsyncioKit):
 
@@ -53,11 +55,11 @@ def decorated(kit: Kit, kind: str, function: Callable[..., Any], *what: Any, cli
 
 
 async def outlive(client: redis.Redis, name: str) -> None:
-    """Waits until the key has gone."""
+    """Waits until the key is gone."""
     await asyncio.to_thread(soon, "it is free", lambda: client.pttl(name) == -2)
 
 
-async def test_five_machines_run_it_once_each_day(kit: Kit, client: redis.Redis) -> None:
+async def test_five_machines_run_a_function_once_each_day(kit: Kit, client: redis.Redis) -> None:
     ran: list[int] = []
 
     def work() -> str:
@@ -74,8 +76,8 @@ async def test_five_machines_run_it_once_each_day(kit: Kit, client: redis.Redis)
 
 
 async def test_a_week_with_clocks_that_differ(kit: Kit, client: redis.Redis) -> None:
-    """Five machines, whose clocks are 90 s apart, start it each day, up to a minute late. The server's time passes by
-    shortening what is left of the lock."""
+    """Five machines, each with a clock 90 s behind the one before, start the function each day, up to a minute late.
+    Instead of waiting, the test shortens what is left of the lock."""
     ran: list[int] = []
     machines = [decorated(kit, "once", lambda: ran.append(1), "report", DAY) for _ in range(5)]
     late = random.Random(38)
@@ -110,12 +112,12 @@ async def test_a_run_that_fails_counts_unless_it_may_be_repeated(kit: Kit, clien
             await fails()
         assert client.pttl("report") in left
     succeeds = decorated(kit, "once", lambda: client.pttl("report"), "report", DAY, retry_failed=True)
-    assert 0 < await succeeds() <= 30_000, "while it runs, the lock does not stay"
+    assert 0 < await succeeds() <= 30_000, "while the function runs, the lock has its short lease"
     assert client.pttl("report") in STAYS and await succeeds() is None
 
 
 @pytest.mark.parametrize("retry", [False, True])
-def test_after_kill_9_it_has_run_unless_it_may_be_repeated(client: redis.Redis, retry: bool) -> None:
+def test_a_run_that_is_killed_counts_unless_it_may_be_repeated(client: redis.Redis, retry: bool) -> None:
     where = address()
     words = [sys.executable, "-c", RUNS, where["host"], str(where["port"]), "retry" if retry else ""]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
@@ -123,7 +125,7 @@ def test_after_kill_9_it_has_run_unless_it_may_be_repeated(client: redis.Redis, 
         process.send_signal(signal.SIGKILL)
     if retry:
         assert client.pttl("report") <= 2000
-        soon("its lease ends", lambda: not info(client, "report"))
+        soon("the lease of the lock ends", lambda: not info(client, "report"))
     else:
         assert client.pttl("report") in STAYS
 
@@ -142,7 +144,7 @@ async def test_a_run_that_waits_takes_over(kit: Kit, client: redis.Redis) -> Non
         failing = asyncio.ensure_future(decorated(kit, "once", first, "report", DAY, **settings)())
     await asyncio.to_thread(soon, "it runs", lambda: bool(info(client, "report")))
     second = asyncio.ensure_future(decorated(kit, "once", lambda: "ran", "report", DAY, **settings)())
-    await asyncio.to_thread(soon, "it waits", lambda: info(client, "report").get("waiters") == 1)
+    await asyncio.to_thread(soon, "the second run waits", lambda: info(client, "report").get("waiters") == 1)
     went.set()
     with pytest.raises(ValueError, match="failed"):
         await failing
@@ -162,7 +164,7 @@ async def test_a_run_longer_than_its_period_is_alone(kit: Kit, client: redis.Red
         assert await other() is None
         await asyncio.sleep(0.1)
     await working
-    assert not info(client, "report"), "its time is over"
+    assert not info(client, "report"), "the time of the lock is over"
 
 
 async def test_a_success_is_not_forgotten_because_the_server_hangs(kit: Kit) -> None:
@@ -174,7 +176,7 @@ async def test_a_success_is_not_forgotten_because_the_server_hangs(kit: Kit) -> 
         assert server.client.pttl("report") in STAYS
 
 
-async def test_what_the_server_does_not_allow_does_not_run(kit: Kit, client: redis.Redis) -> None:
+async def test_nothing_runs_if_the_server_refuses_so_long_a_lock(kit: Kit, client: redis.Redis) -> None:
     ran: list[int] = []
     for setting in ("dlock.max-lease", "dlock.max-hold"):
         client.config_set(setting, 3_600_000)
@@ -187,7 +189,7 @@ async def test_what_the_server_does_not_allow_does_not_run(kit: Kit, client: red
     assert not ran and not info(client, "report")
 
 
-async def test_a_lost_lock_is_told(kit: Kit, client: redis.Redis) -> None:
+async def test_a_lost_lock_is_reported(kit: Kit, client: redis.Redis) -> None:
     for kind in (("once", "report", DAY), ("locked", "report")):
         with pytest.raises(redis_dlock.LockNotOwnedError):
             await decorated(kit, kind[0], lambda: client.delete("report"), *kind[1:])()
@@ -233,7 +235,7 @@ async def test_a_released_lock_stays_for_the_time_of_at_least(kit: Kit, client: 
     for settings in ({}, {"timeout": 20, "auto_renewal": True}, {"timeout": 20, "reentrant": True}):
         lock = kit.extra("job", at_least=600, **settings)
         assert await lock.acquire()
-        assert 599_000 < client.pttl("job") <= 600_000, "from the grant on"
+        assert 599_000 < client.pttl("job") <= 600_000, "the time counts from the grant"
         assert await lock.reacquire() and client.pttl("job") > 590_000
         await lock.release()
         assert 590_000 < client.pttl("job") <= 600_000
@@ -247,7 +249,7 @@ async def test_a_released_lock_stays_for_the_time_of_at_least(kit: Kit, client: 
 
 
 async def test_a_short_lease_is_renewed_and_stays(kit: Kit, client: redis.Redis) -> None:
-    # Renewals ask for what is left of `at_least`, so `remaining` does not fall to this lease while one has no answer.
+    # Renewals ask for what is left of `at_least`. So `remaining` does not fall to 6 s while a renewal has no answer.
     lock = kit.extra("job", at_least=600, timeout=6, auto_renewal=True)
     assert await lock.acquire()
     lost, before = lock.lost, client.info("commandstats").get("cmdstat_dlock.renew", {"calls": 0})["calls"]
@@ -255,7 +257,7 @@ async def test_a_short_lease_is_renewed_and_stays(kit: Kit, client: redis.Redis)
     assert client.info("commandstats")["cmdstat_dlock.renew"]["calls"] > before + 1
     assert client.pttl("job") > 590_000 and lock.remaining > 590
     client.delete("job")
-    assert await is_lost(lost, 5), "although its lease would last for minutes"
+    assert await is_lost(lost, 5), "the loss is noticed although the lease would last for minutes"
 
 
 async def test_after_the_time_of_at_least_a_release_frees_the_lock(kit: Kit, client: redis.Redis) -> None:
@@ -282,7 +284,7 @@ def test_permits_and_several_locks_stay(client: redis.Redis) -> None:
     assert client.pttl("a") > 590_000 and client.pttl("b") > 590_000
 
 
-def test_what_does_not_go_together(client: redis.Redis) -> None:
+def test_bad_options_are_refused(client: redis.Redis) -> None:
     with pytest.raises(ValueError, match="session"):
         redis_dlock.DLock(client, "job", at_least=10, session=True)
     with pytest.raises(ValueError, match="max_hold"):

@@ -29,14 +29,14 @@ pub(crate) struct Pass {
 /// The connections of one client.
 pub(crate) struct Upstream {
     pass: Arc<Pass>,
-    /// The name of the connections.
+    /// The name that the client has given itself. The connections have it, too.
     name: Option<String>,
     relay: Arc<Relay>,
     /// The last key: a command without one goes to the server that had the command before it.
     key: Vec<u8>,
     /// The connection that answered last.
     last: Option<RelayLink>,
-    /// Whether the last write may have been executed by a copy on an earlier connection.
+    /// Whether a copy of the last write on an earlier connection may have been executed.
     is_written_before: bool,
     /// The connections that holds are bound to.
     bound: Vec<RelayLink>,
@@ -45,7 +45,8 @@ pub(crate) struct Upstream {
 /// How a command ended.
 pub(crate) enum Outcome {
     Reply(Reply),
-    /// The request may or may not have been carried out, so the client's connection is closed, as a server's would be.
+    /// The request may or may not have been carried out. The agent closes the client's connection, so that the client
+    /// sees what it would see if its server failed.
     Unknown(String),
     /// The client is gone.
     Gone,
@@ -72,12 +73,13 @@ impl Pass {
         })
     }
 
+    /// Returns new connections with this name, or with that of the agent.
     fn connections(&self, name: Option<&str>) -> Result<Arc<Relay>, Error> {
         Ok(Arc::new(self.client.relay(name.or(Some(NAME)))?))
     }
 
-    /// Watches the server of a request that waits, because a server that hangs keeps its connections open. Returns when
-    /// the server does not answer any more, or another one has replaced it.
+    /// Watches the server of a request that waits on `relay`, because a server that hangs keeps its connections open.
+    /// Returns when the server does not answer any more, or another one has replaced it.
     async fn watch(&self, relay: &Relay, key: &[u8]) -> Unanswered {
         let mut seen: Option<RelayLink> = None;
         loop {
@@ -90,7 +92,7 @@ impl Pass {
             };
             let is_there = match &seen {
                 Some(seen) => now.is(seen),
-                // The request was sent there already, so this opens no connection.
+                // The request was sent on this link, so asking for the link opens no connection.
                 None => relay.link(key).await.is_ok_and(|link| link.leads_where(&now)),
             };
             if !is_there {
@@ -102,7 +104,8 @@ impl Pass {
 }
 
 impl Upstream {
-    /// Passes a command on.
+    /// Passes a command on, and waits for the reply. `gone` completes when the client is gone: then nobody waits any
+    /// more.
     pub async fn answer(&mut self, request: &Request, gone: impl Future<Output = ()>) -> Outcome {
         let call = Call::of(request);
         let (pass, is_waiting) = (self.pass.clone(), call.block.is_some());
@@ -132,7 +135,7 @@ impl Upstream {
         }
     }
 
-    /// Waits until a connection that holds are bound to ends.
+    /// Completes when one of the connections ends that holds are bound to.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut closed: Vec<_> = self.bound.iter().map(|link| Box::pin(link.closed())).collect();
         std::future::poll_fn(move |context| {
@@ -141,17 +144,17 @@ impl Upstream {
         })
     }
 
-    /// Sends the command again until there is an answer, as long as that is safe and the time is not over.
+    /// Sends a command, and again until there is an answer, as long as that is safe and the time is not over.
     async fn pass_on(&mut self, request: &Request, call: &Call) -> Result<Reply, Unanswered> {
         let began = Instant::now();
         let copy = self.pass.copies.enter(request, call);
         let is_old = || copy.as_ref().is_some_and(|copy| !copy.is_newest());
         // Whether the command may have been executed.
         let mut is_open = false;
-        // Whether a copy of the command may wait on the server, and whether the server has refused one since. Without
-        // such a copy, nil is the answer.
+        // `is_repeat`: an earlier copy may still wait on the server, so nil may be no refusal. `is_refused`: the server
+        // has replied nil since.
         let (mut is_repeat, mut is_refused) = (copy.as_ref().is_some_and(|copy| copy.is_repeat), false);
-        // `away`: the time since which no server is known to be there.
+        // `away`: since when no server is known to be there.
         let (mut away, mut pause) = (began, PAUSE);
         loop {
             let left = call.left(began);
@@ -162,7 +165,7 @@ impl Upstream {
                 (None, _) => Some(SHORT),
             };
             let failed = match self.ask_and_watch(&command, call, patience).await {
-                // A late copy has taken its place in the queue.
+                // An earlier copy, which arrived late, may have taken the place of this one in the queue.
                 Ok(Reply::Nil) if is_repeat && !is_old() && call.left(began).is_none_or(|left| left > pause) => {
                     (is_refused, away) = (true, Instant::now());
                     sleep(pause).await;
@@ -175,12 +178,13 @@ impl Upstream {
                     }
                     return Ok(reply);
                 }
-                // The newer copy looks for the server.
+                // The client has sent a newer copy, and that one looks for the server. See `copies`.
                 Err(failed) if is_old() && !matches!(failed, Unanswered::Refused(_)) => return Ok(Reply::Nil),
                 Err(failed) => failed,
             };
             match &failed {
-                // The server was demoted. The client decides whether to repeat its write, which may be lost.
+                // The server was demoted, and may lose the write that this command is about (`WAIT`). The client
+                // decides whether to repeat the write.
                 Unanswered::Later(_) if call.is_about_last => return Err(failed),
                 Unanswered::NotSent(_) | Unanswered::Later(_) => {}
                 Unanswered::Unknown(_) if call.is_repeatable => {
@@ -198,7 +202,7 @@ impl Upstream {
             if left.is_zero() {
                 return match failed {
                     _ if is_refused && call.left(began).is_some() => Ok(Reply::Nil),
-                    // The server's own error would say that the command was not executed.
+                    // The server's own error would say that no copy was executed.
                     Unanswered::Later(cause) if is_open => Err(Unanswered::NotSent(cause)),
                     failed => Err(failed),
                 };
@@ -208,7 +212,7 @@ impl Upstream {
         }
     }
 
-    /// Asks once, and watches the server if the command waits.
+    /// Sends a command once, and watches the server if the command waits there.
     async fn ask_and_watch(
         &mut self,
         command: &Cmd,
@@ -222,13 +226,15 @@ impl Upstream {
             answer = self.ask(command, call, patience) => return answer,
             gone = pass.watch(&relay, &key), if call.block.is_some() => gone,
         };
-        // The old connections have an unread reply.
+        // The old connections may still get the reply to this request: the next request needs new ones.
         if let Ok(relay) = pass.connections(self.name.as_deref()) {
             self.relay = relay;
         }
         Err(gone)
     }
 
+    /// Sends a command once, to the servers that it is for. A command about the last write (`WAIT`) must follow that
+    /// write on the same connection.
     async fn ask(&mut self, command: &Cmd, call: &Call, patience: Option<Duration>) -> Result<Reply, Unanswered> {
         if call.is_for_each && self.is_cluster().await? {
             return self.ask_each(command).await;
@@ -252,7 +258,7 @@ impl Upstream {
         Ok(reply.into())
     }
 
-    /// Sends a command to all primaries. A session in a cluster is one session on each of them.
+    /// Sends a command to all primaries of a cluster: a session of a client is one session on each primary.
     async fn ask_each(&self, command: &Cmd) -> Result<Reply, Unanswered> {
         let mut replies = Vec::new();
         for answer in self.relay.ask_each(command, SHORT).await? {

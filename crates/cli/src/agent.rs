@@ -1,4 +1,4 @@
-//! `dlock agent`.
+//! The subcommand `dlock agent`: its options, and how it runs.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub struct AgentOptions {
     verbose: bool,
 }
 
-/// Runs until a signal ends it.
+/// Runs the agent until a signal ends it. Returns the exit code.
 pub async fn agent(servers: &Servers, options: AgentOptions) -> Result<u8, Error> {
     let options = options.read()?;
     let log = |line: &str| say(&format!("dlock agent: {line}"));
@@ -98,7 +98,7 @@ impl AgentOptions {
     }
 }
 
-/// The user that clients log in as, and where its password is.
+/// The user that clients log in as, and where the password of that user is.
 pub struct Login<'a> {
     pub user: &'a str,
     pub file: Option<&'a Path>,
@@ -117,7 +117,7 @@ impl Login<'_> {
         };
         match password.as_deref().map(|password| password.trim_end_matches(['\r', '\n'])) {
             None => Ok(None),
-            // An empty file is a mistake: to accept it would let every client in.
+            // An empty password is a mistake: without this error, every client would get in.
             Some("") => Err(Error::Invalid("the password for clients is empty".to_owned())),
             Some(password) => {
                 Ok(Some(dlock_agent::Login { user: self.user.to_owned(), password: password.to_owned() }))

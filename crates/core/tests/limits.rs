@@ -26,7 +26,7 @@ fn entries_are_counted_up_to_four_billion() {
 }
 
 #[test]
-fn permits_are_counted_up_to_four_billion_over_all_owners() {
+fn permits_beyond_four_billion_over_all_owners_are_refused() {
     let most = NonZeroU32::MAX;
     let (alice, bob) = (owner("alice"), owner("bob"));
     let all = Hold { count: u32::MAX, mode: Mode::Shared, ..hold("alice") };
@@ -48,10 +48,10 @@ fn without_a_token_there_is_no_new_hold() {
     assert_eq!(acquire(&Lock::default(), &alice), Acquired::Refused(Refusal::NoToken));
     let lock = held(hold("alice"));
     assert_eq!(acquire(&lock, &bob), Acquired::Refused(Refusal::Held));
-    assert!(matches!(acquire(&lock, &alice), Acquired::Granted(_, Entry::Again)), "it has a token");
+    assert!(matches!(acquire(&lock, &alice), Acquired::Granted(_, Entry::Again)), "a re-entry needs no new token");
 }
 
-/// The decision on an empty lock takes a shortcut. It must be the same as for a lock whose holds have all lapsed.
+/// An empty lock decides by a shortcut. The decision must be that of a lock whose holds have all lapsed.
 #[test]
 fn an_empty_lock_decides_as_one_with_lapsed_holds() {
     let id = RequestId::new(Command::Acquire, b"r").map(Box::new);
@@ -126,7 +126,7 @@ fn a_hold_may_have_the_highest_token() {
     let lock = held(hold("alice"));
     let token = RenewToken::AtLeast(Token::MAX);
     let request = Renew { owner: &owner("alice"), mode: None, lease: LeaseChoice::Own, token };
-    let Renewed::Moved(hold, None, _) = lock.renew(NOW, &request) else { panic!("not renewed") };
+    let Renewed::Moved(hold, None, _) = lock.renew(NOW, &request) else { panic!("the hold is not renewed") };
     let mut memory = Memory::new();
     let mut lock = lock;
     lock.apply(Effect { clock: NOW, change: Change::Put { hold, expiry: Expiry::Anew } }, &mut memory);
@@ -158,6 +158,7 @@ fn an_owner_is_shown_as_text_that_can_be_read() {
     assert_eq!(format!("{:?}", owner(uuid)), format!("Owner({uuid})"));
 }
 
+/// Asks for the lock exclusively, or enters it again.
 fn enter(lock: &Lock, now: UnixMs, owner: &Owner, lease: LeaseChoice) -> Acquired {
     lock.acquire(now, &request(owner, lease), TERMS)
 }
@@ -166,6 +167,7 @@ fn request(owner: &Owner, lease: LeaseChoice) -> Request {
     Request::new(owner.clone(), Want::Exclusive, lease)
 }
 
+/// Returns a lock with this hold.
 fn held(hold: Hold) -> Lock {
     let mut lock = Lock::default();
     let change = Change::Put { hold, expiry: Expiry::Anew };
@@ -173,6 +175,7 @@ fn held(hold: Hold) -> Lock {
     lock
 }
 
+/// Returns an exclusive hold of this owner.
 fn hold(name: &str) -> Hold {
     let token = Token::new(1).unwrap();
     Hold {

@@ -10,7 +10,7 @@ static redisContext *connected(void) {
     return redis;
 }
 
-/* An integer, or 0 for nil. Any other reply is a failure. */
+/* Returns the integer of a reply, or 0 for nil. Any other reply ends the program. */
 static long long number(redisReply *reply) {
     if (!reply || (reply->type != REDIS_REPLY_INTEGER && reply->type != REDIS_REPLY_NIL)) exit(1);
     long long result = reply->type == REDIS_REPLY_NIL ? 0 : reply->integer;
@@ -24,13 +24,14 @@ static void run(redisContext *redis, const char *command) {
     freeReplyObject(reply);
 }
 
+/* Writes if the lock is still held, and returns whether it has written. With `other`, the lock is deleted meanwhile. */
 static int written(redisContext *redis, long long token, redisContext *other) {
     run(redis, "WATCH recipe:watch_multi");
     if (!number(redisCommand(redis, "DLOCK.CHECK recipe:watch_multi %lld", token))) {
         run(redis, "UNWATCH");
         return 0;
     }
-    if (other) run(other, "DEL recipe:watch_multi"); /* what may happen meanwhile */
+    if (other) run(other, "DEL recipe:watch_multi"); /* for example an operator */
     run(redis, "MULTI");
     run(redis, "SET recipe:value done");
     redisReply *replies = redisCommand(redis, "EXEC");

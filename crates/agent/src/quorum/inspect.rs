@@ -1,5 +1,5 @@
-//! `DLOCK.INFO`, `PING` and `EXISTS`. `DLOCK.INFO` shows the holds of this agent from its table, and those of others as
-//! a majority of the servers has them.
+//! `DLOCK.INFO`, `PING` and `EXISTS`. `DLOCK.INFO` shows this agent's holds from the agent's table, and the holds of
+//! other programs if a majority of the servers has them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::quorum::hold::AnchorId;
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
 
-/// A hold as it is shown.
+/// A hold as `DLOCK.INFO` shows it. Times are in ms.
 struct Shown {
     owner: Vec<u8>,
     mode: Mode,
@@ -26,6 +26,7 @@ struct Shown {
 }
 
 impl Quorum {
+    /// Answers `DLOCK.INFO`.
     pub(super) async fn info(&self, request: &Request) -> Reply {
         let key = request.word(1).unwrap_or_default();
         let detail = match args::Info::parse(request.after(2)) {
@@ -38,7 +39,7 @@ impl Quorum {
         let is_ours_alone = own.iter().any(|hold| hold.mode == Mode::Exclusive);
         let mut seen = match seen {
             Ok(seen) => seen,
-            // The holder is certain; the waiters are not known.
+            // No majority answers. The hold is certain without one, but the waiters are not known.
             Err(_) if is_ours_alone => Vec::<Seen>::new(),
             Err(why) => {
                 Stats::count(&self.table.stats.outages);
@@ -54,14 +55,15 @@ impl Quorum {
         if holds.is_empty() && waiters == 0 { Reply::Nil } else { answer(detail, holds, waiters, queue) }
     }
 
-    /// Answers `PING`: whether a majority of the servers answers. `None`: yes.
+    /// Returns the error that answers `PING`; `None` if a majority of the servers answers.
     pub async fn ping(&self) -> Option<Reply> {
         let why = self.members.ping().await.err()?;
         Stats::count(&self.table.stats.outages);
         Some(Reply::error(why))
     }
 
-    /// Answers `EXISTS`: how many of these locks are held. Clients ask it to see whether anything answers.
+    /// Answers `EXISTS`: the number of these locks that a majority of the servers has as held. Clients send it to see
+    /// whether anything answers.
     pub async fn exists(&self, request: &Request) -> Reply {
         let mut count = 0;
         for key in request.after(1) {
@@ -77,6 +79,7 @@ impl Quorum {
     }
 }
 
+/// Makes the reply of `DLOCK.INFO`. Over a quorum, each hold has one entry, so there are as many entries as holds.
 fn answer(detail: Detail, mut holds: Vec<Shown>, waiters: u64, mut queue: Vec<Reply>) -> Reply {
     let is_shared = |hold: &Shown| hold.mode == Mode::Shared;
     let mode = match (holds.iter().any(is_shared), holds.iter().all(is_shared)) {
@@ -138,6 +141,7 @@ impl From<Shown> for Reply {
             ("ttl", Reply::number(hold.ttl)),
             ("session", hold.session),
             ("held", Reply::number(hold.held)),
+            // A quorum has no caps and no slots.
             ("cap", Reply::Nil),
             ("slot", Reply::Nil),
         ])

@@ -1,9 +1,9 @@
 //! The protocol of Redis, as a server speaks it.
 //!
 //! Requests are parsed here and not by a crate. `redis-protocol` parses any value by recursion, nested as deep as a
-//! client likes, and checking every length beforehand would take this parser anyway. `respite` limits a word, but
-//! neither the number of words nor the request. It reads the socket by itself, but during a wait the agent must watch
-//! the socket for the client's end.
+//! client likes, and a check beforehand would need a parser like this one. `respite` limits the length of a word, but
+//! neither the number of words nor the length of a request. `respite` also reads the socket by itself, but during a
+//! wait the agent must watch the socket for the client's end.
 
 mod reply;
 mod request;
@@ -11,8 +11,8 @@ mod request;
 pub(crate) use reply::{Protocol, Reply};
 pub(crate) use request::{Bounds, ProtocolError, Request};
 
-/// Parses these bytes as a client's requests, one after the other: for fuzzing. Returns how many there are before the
-/// bytes end, or are no request.
+/// Parses these bytes as requests of a client, for fuzzing. Returns the number of requests before the bytes end, or are
+/// no request.
 #[doc(hidden)]
 pub fn fuzz_requests(mut bytes: &[u8]) -> usize {
     let bounds = Bounds::default();

@@ -9,33 +9,33 @@ use super::client::Client;
 use super::out::Out;
 use crate::resp::Request;
 
-/// The text of an error.
+/// The text of the error that refuses a command.
 pub(super) type Refused = String;
 
-/// The end of a command: it has replied, or is refused.
+/// The end of a command: the reply is written, or the command is refused.
 pub(super) type Done = Result<(), Refused>;
 
-/// Carries a command out on a server.
+/// A function that carries a command out on the server.
 pub(super) type Run<S> = fn(&mut S, &Call<'_>) -> Done;
 
 /// A command that is being carried out.
 pub(super) struct Call<'a> {
     pub client: &'a Rc<Client>,
     pub request: &'a Request,
-    /// The time of the command: in a transaction, that of its beginning.
+    /// The time of the command. All commands of a transaction have the time at which it began.
     pub now: Now,
     pub is_in_transaction: bool,
-    /// The name of the command in upper case.
+    /// See [`Call::shown_name`].
     pub name: &'static str,
 }
 
 impl<'a> Call<'a> {
-    /// Returns the name in upper case.
+    /// Returns the name of the command, in upper case.
     pub fn shown_name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns argument 1.
+    /// Returns argument 1, the key of most commands.
     pub fn key(&self) -> &'a [u8] {
         self.word(1)
     }
@@ -55,16 +55,17 @@ impl<'a> Call<'a> {
         self.request.after(at)
     }
 
-    /// Returns how many words there are, with the name.
+    /// Returns the number of words, including the name.
     pub fn len(&self) -> usize {
         self.request.words().len()
     }
 
+    /// Returns the output of the client, where replies are written.
     pub fn out(&self) -> RefMut<'a, Out> {
         self.client.out.borrow_mut()
     }
 
-    /// Replies with `OK`.
+    /// Replies with `OK`, and ends the command.
     #[allow(clippy::unnecessary_wraps, reason = "the end of a command")]
     pub fn ok(&self) -> Done {
         self.out().status("OK");

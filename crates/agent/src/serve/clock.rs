@@ -1,11 +1,11 @@
-//! The clocks of the server. A test may move them on.
+//! The clocks of the server: the time of day, and the time since the start. A test may move both forward.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dlock_core::{Now, UnixMs, Uptime};
 
-/// The machine's clocks, and how far a test has moved both on.
+/// The machine's clocks, and how far a test has moved both forward.
 #[derive(Debug)]
 pub(super) struct Clock {
     began: Instant,
@@ -17,12 +17,13 @@ impl Clock {
         Self { began: Instant::now(), ahead_us: Cell::new(0) }
     }
 
+    /// Returns the time of day.
     pub fn now(&self) -> Now {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now::from_us(micros(since).saturating_add(self.ahead_us.get()))
     }
 
-    /// Returns the time since the start, which does not change when the machine's time is set.
+    /// Returns the time since the start. Setting the machine's time of day does not change it.
     pub fn uptime(&self) -> Uptime {
         Uptime::from_us(micros(self.began.elapsed()).saturating_add(self.ahead_us.get()))
     }
@@ -32,12 +33,12 @@ impl Clock {
         self.began.elapsed()
     }
 
-    /// Moves both clocks on.
+    /// Moves both clocks forward.
     pub fn advance(&self, us: u64) {
         self.ahead_us.set(self.ahead_us.get().saturating_add(us));
     }
 
-    /// Returns how long it is until `at`.
+    /// Returns the time until `at`, or zero if that has passed.
     pub fn until(&self, at: UnixMs) -> Duration {
         Duration::from_micros(at.get().saturating_mul(1000).saturating_sub(self.now().us()))
     }

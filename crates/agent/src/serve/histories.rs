@@ -1,6 +1,7 @@
 //! Random histories of clients: each request gets one reply, in order, however its wait ends.
 //!
-//! The server and its clients run in one thread, over sockets. A history is repeated by `DLOCK_SEED`.
+//! The server and its clients run in one thread, over sockets. A failure names the seed of its history. `DLOCK_SEED` is
+//! the seed of the first history that is played.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,6 +37,7 @@ fn each_request_gets_one_reply_in_order() {
     (first..first + HISTORIES).for_each(|seed| runtime.block_on(play(seed)));
 }
 
+/// The number of histories, each with the seed after that of the one before.
 const HISTORIES: u64 = 300;
 
 /// Plays one history.
@@ -51,12 +53,13 @@ async fn play(seed: u64) {
                     yield_now().await;
                 }
             }
+            // In the other histories, the server ends while requests wait.
             if !random.one_in(6) {
                 world.finish().await;
             }
         })
         .await;
-    // The server ends.
+    // Ends the server with all its tasks. Connections may end now.
     drop(local);
     world.peers.iter_mut().for_each(|peer| (peer.may_end, peer.is_deaf) = (true, false));
     world.check();
@@ -68,18 +71,22 @@ struct World {
     server: Rc<RefCell<Server>>,
     /// The clients. The first one ends the waits and the connections of the others.
     peers: Vec<Peer>,
+    /// The number of owners so far. Each owner asks once for a lock.
     owners: u64,
 }
 
 /// A client, as it sees its own connection.
 struct Peer {
     stream: UnixStream,
+    /// The bytes that the socket has not taken yet.
     to_send: Vec<u8>,
+    /// The bytes that are not read as replies yet.
     received: Vec<u8>,
     /// The requests of the client that have no reply yet.
     asked: VecDeque<Asked>,
-    /// Whether its connection may end before all replies have come, and whether it has.
+    /// Whether its connection may end before all replies have come.
     may_end: bool,
+    /// Whether its connection has ended.
     has_ended: bool,
     /// Whether it reads nothing before the end of the history.
     is_deaf: bool,
@@ -88,9 +95,11 @@ struct Peer {
 /// A request of a client.
 #[derive(Debug)]
 enum Asked {
+    /// An `ECHO`, with its text.
     Echo(String),
-    /// The owner and the keys of a lock. Each owner asks once.
+    /// A request for a lock, with its owner and its keys.
     Lock(String, &'static [&'static str]),
+    /// A request whose reply may be any.
     Other,
 }
 
@@ -147,10 +156,11 @@ impl World {
         self.check();
     }
 
+    /// Lets a client send one random request.
     fn request(&mut self, at: usize, random: &mut Random) {
         let owner = 1 + random.below(self.owners + 1);
         let key = KEYS[random.below(2) as usize];
-        // The first client never waits: it ends the waits of others.
+        // The first client never asks for a lock, so it never waits, and can end the waits of others.
         let line = match random.below(if at == 0 { 12 } else { 32 }) {
             0..=2 => format!("DLOCK.CLOCK ADVANCE {}", random.pick(&TIMES)),
             3 | 4 => {
@@ -176,6 +186,7 @@ impl World {
         self.peers[at].ask(&line, Asked::Other);
     }
 
+    /// Lets a client ask for a lock, or for both.
     fn acquire(&mut self, at: usize, random: &mut Random) {
         self.owners += 1;
         let owner = self.owners.to_string();
@@ -214,6 +225,7 @@ impl World {
         }
     }
 
+    /// Describes the requests without a reply.
     fn missing(&self) -> String {
         let missing = self.peers.iter().enumerate().filter(|(_, peer)| !peer.has_ended);
         missing.map(|(at, peer)| format!("client {} misses replies to {:?}\n", at + 1, peer.asked)).collect()
@@ -235,7 +247,7 @@ impl World {
         }
     }
 
-    /// Returns whether this may be the reply. An owner that is refused must not hold a lock.
+    /// Returns whether this may be the reply to the request. An owner that is refused must hold none of its locks.
     fn is_reply(&self, asked: &Asked, reply: &[u8]) -> bool {
         match asked {
             Asked::Echo(text) => reply == format!("${}\r\n{text}\r\n", text.len()).as_bytes(),
@@ -256,6 +268,7 @@ impl World {
 }
 
 impl Peer {
+    /// Adds a request to those that are sent with the next exchange.
     fn ask(&mut self, line: &str, asked: Asked) {
         self.to_send.extend_from_slice(line.as_bytes());
         self.to_send.extend_from_slice(b"\r\n");
@@ -280,7 +293,7 @@ impl Peer {
     }
 }
 
-/// Returns the length of the first reply, if it has come.
+/// Returns the length of the first reply, if all of it has come.
 fn length(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|two| two == b"\r\n")? + 2;
     let number = std::str::from_utf8(&bytes[1..line - 2]).ok().and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -293,6 +306,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
     (0..parts).try_fold(line, |at, _: i64| Some(at + length(&bytes[at..])?))
 }
 
+/// The number of clients.
 const PEERS: usize = 6;
 const KEYS: [&str; 2] = ["a", "b"];
 /// How far the clock moves at once, in ms.

@@ -21,9 +21,11 @@ pub struct Options {
     pub token: Option<Token>,
     pub min_token: Option<Token>,
     pub request: Option<RequestId>,
+    /// `BLOCK`, which has no value here: the scenario decides when the wait ends.
     pub blocks: bool,
+    /// `SESSION`: the hold is bound to the connection of the client.
     pub binds: bool,
-    /// `BY c2`: the client that sends the command.
+    /// The client that sends the command: 2 with `BY c2`, 1 without.
     pub client: ClientId,
 }
 
@@ -110,10 +112,12 @@ impl<'a> Words<'a> {
         ClientId(number.unwrap_or_else(|| panic!("{word}: clients are called c1, c2, …")))
     }
 
+    /// Reads a lease in units of this many milliseconds.
     pub fn lease(&mut self, unit: u64) -> Lease {
         Lease::new(self.number() * unit).expect("a lease in its range")
     }
 
+    /// Reads a time in units of this many milliseconds.
     pub fn time(&mut self, unit: u64) -> UnixMs {
         time(self.number() * unit)
     }

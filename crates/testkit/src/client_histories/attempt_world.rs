@@ -1,5 +1,5 @@
 //! A simulation of one acquisition: a lock that another client holds at times, a queue, a network that delays and loses
-//! messages, a program that pauses. It does not use the rules of an attempt. The invariants:
+//! messages, a program that pauses. Its server decides without the rules of an attempt. The invariants:
 //!
 //! - a granted acquisition does not claim the lock for a moment at which another client had it;
 //! - an acquisition is not refused while it has time, because nothing ends its wait early;
@@ -11,7 +11,7 @@ use super::attempt::{Answer, Attempt, Cleanup, Event, Limit};
 use super::planted::Planted;
 use crate::random::Random;
 
-/// The outcome of a simulation.
+/// The outcome of a simulation. Times are in ms by the client's clock.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub limit: Limit,
@@ -22,7 +22,7 @@ pub struct Outcome {
     pub violation: Option<String>,
 }
 
-/// Runs the simulation of this seed, with or without a defect in the program.
+/// Runs the simulation of this seed, with or without a planted defect in the program.
 pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
     let mut world = World::new(seed, planted);
     world.carry_out();
@@ -36,9 +36,9 @@ pub fn run(seed: u64, planted: Option<Planted>) -> Outcome {
 enum Happening {
     /// A command arrives at the server.
     Arrives(Order),
-    /// The server notices that the connection of this command has ended.
+    /// The server notices that the connection of the command with this number has ended.
     Hears(u32),
-    /// The limit of a wait is reached.
+    /// The `BLOCK` of the command with this number is over.
     BlockEnds(u32),
     /// The other client releases the lock.
     OtherLeaves,
@@ -46,7 +46,7 @@ enum Happening {
     Handles(Event),
     /// The program sends its next command.
     Sends,
-    /// The program has waited too long for the answer to this command.
+    /// The program has waited too long for the answer to the command with this number.
     GivesUp(u32),
     /// The time of the acquisition is over.
     IsOver,
@@ -65,7 +65,7 @@ struct Order {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Try,
-    /// With the ms of `BLOCK`.
+    /// A request with this `BLOCK`, in ms; 0: without a limit.
     Wait(i64),
     Confirm,
 }
@@ -79,9 +79,12 @@ enum Holder {
 
 struct World {
     random: Random,
+    /// The time in µs.
     now: i64,
+    /// What happens next, by time in µs, then in the order of planning.
     agenda: BTreeMap<(i64, u64), Happening>,
     sequence: u64,
+    /// The lease of the acquisition, in ms.
     lease: i64,
     limit: Limit,
     /// How many µs of a millisecond have passed on the server's clock whenever a millisecond begins on the client's.
@@ -95,8 +98,11 @@ struct World {
     /// When the server ended the hold of each owner, in µs.
     ended: Vec<Option<i64>>,
     attempt: Attempt,
+    /// The owner of the last command: an index of `ended`.
     owner: usize,
+    /// The number of the last command.
     next: u32,
+    /// The commands whose answers the program still waits for.
     unanswered: Vec<u32>,
     trace: Vec<(i64, Event, Answer)>,
     /// When the acquisition ended, for which owner, and with which answer.
@@ -142,6 +148,7 @@ impl World {
         };
         let leaves = world.random.within(0..8_000_000).cast_signed();
         world.plan(leaves, Happening::OtherLeaves);
+        // As the packages do: a wait has 150 ms for the last answer, and a single try has one second more.
         let over = match limit {
             Limit::AtMost(limit) => limit + 150,
             Limit::Try => 1150,
@@ -185,6 +192,7 @@ impl World {
             self.lapse();
             self.happens(happening);
         }
+        // After all this, the lease of a hold that is left has ended.
         self.now = i64::MAX / 4;
     }
 
@@ -201,7 +209,7 @@ impl World {
             Happening::OtherLeaves => self.serve(),
             Happening::Handles(event) => {
                 if let Event::Granted(number) | Event::Nil(number) | Event::Ok(number) | Event::Gone(number) = event {
-                    // The program has closed the connection of the command.
+                    // The program has given the command up and closed its connection, so it does not read the reply.
                     if !self.unanswered.contains(&number) {
                         return;
                     }
@@ -231,6 +239,7 @@ impl World {
         (self.now + self.phase).div_euclid(1000)
     }
 
+    /// Ends a hold of ours whose lease is over. The other client takes the lock at once.
     fn lapse(&mut self) {
         let end = self.deadline * 1000 - self.phase;
         if let Holder::Ours(owner) = self.holder
@@ -243,6 +252,7 @@ impl World {
         }
     }
 
+    /// Lets the other client release the lock, and grants it to the first waiter.
     fn serve(&mut self) {
         if self.holder != Holder::Other {
             return;
@@ -301,6 +311,7 @@ impl World {
         self.now.div_euclid(1000)
     }
 
+    /// Tells the attempt of an event, and does what it answers.
     fn tells(&mut self, event: Event) {
         if self.outcome.is_some() {
             return;
@@ -320,7 +331,7 @@ impl World {
         answer
     }
 
-    /// Plans the sending of the next command, after a pause.
+    /// Plans the sending of the next command, in half of the cases after a pause.
     fn carry_out(&mut self) {
         let pause = if self.random.one_in(2) { 0 } else { self.random.within(0..50_000).cast_signed() };
         self.plan(self.now + pause, Happening::Sends);
@@ -357,6 +368,7 @@ impl World {
         self.plan(self.now + patience.cast_signed(), Happening::GivesUp(number));
     }
 
+    /// Returns a description of the invariant that was violated, if any.
     fn violation(mut self) -> Option<String> {
         let left = self.holder;
         let waits = !self.queue.is_empty();
@@ -371,6 +383,7 @@ impl World {
             }
             Answer::Refused(cleanup) => {
                 let has_time = match self.limit {
+                    // The last millisecond may be cut by rounding.
                     Limit::AtMost(limit) => ms < limit - 1,
                     Limit::None => true,
                     Limit::Try => false,

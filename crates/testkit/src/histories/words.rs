@@ -1,4 +1,5 @@
-//! Operations as the words of commands, for servers and for people.
+//! Operations as the words of commands, for servers and for people. Some words are in lower case, to check that servers
+//! accept that.
 
 use std::fmt;
 
@@ -11,8 +12,7 @@ use super::ops::{Op, Step};
 use crate::histories::values::{KeyNo, SessionNo, Somebody, TokenPick, TokenRule};
 use crate::histories::word::{Words, lease_words, name_of, session_words, words};
 
-/// Returns the words of a command that acquires. `block` is the limit of its wait, in ms. Some words are in lower case,
-/// which servers accept.
+/// Returns the words of a command that acquires. `block` is the limit of its wait, in ms.
 pub fn enter_words(request: &Request, owner: &[u8], block: u64) -> Words {
     request.how.words(&request.keys, if request.is_drawn { b"*" } else { owner }, block)
 }
@@ -66,6 +66,7 @@ pub fn close_words(session: SessionNo) -> Words {
     words(&format!("DLOCK.SESSION session-{session} CLOSE"))
 }
 
+/// Returns the option that names a mode, if any.
 fn mode_words(mode: Option<Mode>) -> Words {
     match mode {
         None => Words::new(),
@@ -74,7 +75,8 @@ fn mode_words(mode: Option<Mode>) -> Words {
     }
 }
 
-/// Shows a step for people. Values that are only known when the history is played are described in words.
+/// Shows a step for people. Tokens and holders, which are known only when the history is played, are described in
+/// words.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.op.fmt(f)?;

@@ -9,8 +9,8 @@
 //! RELEASE k a TOKEN 0    -> ! ERR   an error that begins with this text
 //! ```
 //!
-//! The names of `DLOCK.` commands are written without the prefix (`INFO` is always `DLOCK.INFO`). A name of a token in a
-//! command stands for the token.
+//! The names of `DLOCK.` commands are written without the prefix (`INFO` is always `DLOCK.INFO`). The name of a token
+//! in a command stands for the token. Empty lines, and lines that begin with `#`, are left out.
 
 use std::collections::HashMap;
 
@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::lock::Info;
 use crate::server::Server;
 
+/// The commands that are written without their prefix.
 const COMMANDS: [&str; 10] =
     ["ACQUIRE", "RACQUIRE", "RLOCK", "WLOCK", "SACQUIRE", "MACQUIRE", "RELEASE", "RENEW", "CHECK", "INFO"];
 
@@ -29,7 +30,7 @@ pub fn tell(text: &str) {
     story(&mut Server::start().client(), text);
 }
 
-/// Runs a story and checks every reply. Returns the tokens by name.
+/// Runs a story and checks every reply. Returns the tokens by the names that the story gives them.
 #[track_caller]
 pub fn story(client: &mut Client, text: &str) -> HashMap<String, i64> {
     let mut tokens = HashMap::new();
@@ -52,6 +53,7 @@ pub fn story(client: &mut Client, text: &str) -> HashMap<String, i64> {
     tokens
 }
 
+/// Checks a reply, and names a token that is new. The error says what was expected.
 fn check(expected: &str, reply: &Result<Value, String>, tokens: &mut HashMap<String, i64>) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("expected {what}"));
     if let Some(start) = expected.strip_prefix('!') {
@@ -77,6 +79,7 @@ fn check(expected: &str, reply: &Result<Value, String>, tokens: &mut HashMap<Str
     }
 }
 
+/// Checks the named fields of a reply to `INFO`.
 fn fields(expected: &str, value: &Value, tokens: &HashMap<String, i64>) -> Result<(), String> {
     let info = Info::of(value);
     for (name, wanted) in expected.split_whitespace().filter_map(|field| field.split_once('=')) {

@@ -13,8 +13,8 @@ import java.util.function.Function;
 import java.util.function.Supplier;
 
 /**
- * Keeps all locks that are acquired with it by one heartbeat, over the connection that the client has. When the
- * heartbeats end, for example because the process hangs, the server frees all of its locks together.
+ * Keeps all locks that are acquired with it by one heartbeat, over the connection of the client. When the heartbeats
+ * end, for example because the process hangs, the server frees all of these locks together.
  *
  * <pre>{@code
  * try (Session session = client.openSession(Duration.ofSeconds(10))) {
@@ -26,8 +26,8 @@ import java.util.function.Supplier;
  * }</pre>
  *
  * <p>Open it once, and use it in all threads. After a restart or a failover, the session opens itself again on the new
- * server and binds its locks there. Those that the server has no more are lost. So are locks that were deleted, with the
- * next heartbeat.
+ * server and binds its locks there. Locks that the server no longer has are lost. A lock that was deleted is lost with
+ * the next heartbeat.
  *
  * <p>In a cluster, each node with locks of the session gets heartbeats, over a connection of its own. If a node fails, the
  * session is lost only if no other node has locks of it. The locks on that node are lost, unless they are bound on the
@@ -35,19 +35,21 @@ import java.util.function.Supplier;
  */
 public final class Session implements AutoCloseable {
     /**
-     * The lease of each lock is this many times the session's timeout. The server renews it when a third has passed, so
-     * a hold that lost its session outlives the client's belief in it.
+     * The lease of each lock is this many times the session's timeout. The server renews the lease when a third has
+     * passed, so at least two timeouts are always left. A hold whose session the server has lost, for example by a
+     * restart, therefore outlasts the one timeout for which the client may still count on the hold.
      */
     static final int LEASES = 3;
 
+    /** The shortest and the longest timeout, as the server allows. */
     private static final long SHORTEST_MILLIS = 300;
     private static final long LONGEST_MILLIS = 3_600_000;
     /** How long a reply to a heartbeat may take, at least and at most. */
     private static final long SHORTEST_PATIENCE_MILLIS = 100;
     private static final long LONGEST_PATIENCE_MILLIS = 2000;
-    /** For how long opening and closing look for a server. */
+    /** For how long opening and closing look for a server: a second, and a little for the last answer. */
     private static final long TRY_MILLIS = 1100;
-    /** For how many locks the server is asked at once. */
+    /** The number of locks about which the server is asked at once. */
     private static final int AT_ONCE = 100;
 
     private static final String LATE = "no heartbeat was confirmed within its timeout";
@@ -57,38 +59,47 @@ public final class Session implements AutoCloseable {
     private final long timeoutMillis;
     private final long timeoutNanos;
     private final boolean isManual;
-    /** Each opening on a node of a cluster has another id: no hold can be bound to a session that is not kept. */
+    /**
+     * The name by which the server knows the session. On a node of a cluster, each opening has a new id. With the same
+     * id, a hold could be bound to what is left of an earlier opening on another node, which gets no heartbeats.
+     */
     private volatile String id = UUID.randomUUID().toString();
     private final CompletableFuture<LockLostException> lost = new CompletableFuture<>();
-    /** In a cluster: the sessions on the nodes; else {@code null}. */
+    /** The sessions on the nodes, if this is the program's session in a cluster; else {@code null}. */
     private final NodeSessions nodes;
     /**
-     * If this is the session on one node of a cluster: the program's session; else {@code null}. A session on a node
-     * has a connection of its own for heartbeats.
+     * The program's session, if this is its part on one node of a cluster; else {@code null}.
      */
     private final Session whole;
-    /** A key on that node. */
+    /** A key on that node; empty without one. */
     private final String key;
+    /** The connection of a session on a node for its heartbeats; else {@code null}. */
     private final Pinned pinned;
 
-    // Guarded by this. While the monitor is held, no method of a hold is called.
+    // Guarded by this. A hold calls this session while it holds its own monitor. Therefore no method of a hold is
+    // called while this monitor is held.
     /** Why it is not open, or {@code null}. */
     private String notOpen = "it was not opened";
     /** Until when the server certainly has it, and when the next heartbeat is due; {@code null}: it was not opened. */
     private Heartbeat beat;
+    /** The number of the last heartbeat. */
     private int beats;
+    /** Whether the program has called {@link #beat} since the last heartbeat, or a heartbeat is needed without that. */
     private boolean isBeaten;
+    /** Whether a {@link #round} is under way. */
     private boolean isBusy;
+    /** Whether the first attempt to open the session has ended. */
     private boolean isStarted;
     /** Why the last heartbeat failed, or {@code null}. */
     private Throwable failure;
-    /** How often it was opened on a server. Locks that were granted before the last time must be bound again. */
+    /** How often it was opened on a server. Locks that were granted before the last opening must be bound again. */
     private long openings;
     private final Set<Bound> bindings = new LinkedHashSet<>();
-    /** The acquisitions that are under way, and when it was used last. */
+    /** The number of acquisitions that are under way with it. */
     private int users;
+    /** When the last acquisition began or ended, or the last hold left. */
     private long used = System.nanoTime();
-    /** Releases that no server answered. Without a session, the holds would lapse. */
+    /** Releases that no server answered. They are repeated, because the session would keep these holds. */
     private final Set<Supplier<CompletableFuture<?>>> owed = new LinkedHashSet<>();
     private Timer.Task timer;
 
@@ -125,6 +136,7 @@ public final class Session implements AutoCloseable {
         return session.begin().thenApply(done -> session);
     }
 
+    /** Opens the session. Fails if no server opens it in time. */
     private CompletableFuture<Void> begin() {
         return core.repeat(this::round, Deadline.afterMillis(TRY_MILLIS)).handle((done, failed) -> {
             synchronized (this) {
@@ -146,13 +158,15 @@ public final class Session implements AutoCloseable {
         return nodes == null ? CompletableFuture.completedFuture(this) : nodes.at(its);
     }
 
-    /** The node of a key does not know this session: the key may be on a node that needs another session. */
+    /**
+     * Notes that the node of a key does not know this session: the key may have moved to a node with another session.
+     */
     void misplaced() {
         whole.nodes.forget(this);
         missing();
     }
 
-    /** An acquisition begins (1) or ends (-1). */
+    /** Notes that an acquisition begins (1) or ends (-1). */
     synchronized void use(int change) {
         users += change;
         used = System.nanoTime();
@@ -167,13 +181,13 @@ public final class Session implements AutoCloseable {
         return CLOSED.equals(notOpen) || LATE.equals(notOpen);
     }
 
-    /** Returns whether it has kept nothing for a while, and could be ended. */
+    /** Returns whether it is the session on a node, and has kept nothing for two timeouts: it could be ended. */
     private boolean isIdle() {
         return whole != null && users == 0 && bindings.isEmpty() && owed.isEmpty()
                 && System.nanoTime() - used > 2 * timeoutNanos;
     }
 
-    /** Returns the name by which the server knows it, a UUID. The nodes of a cluster know it by others. */
+    /** Returns the name by which the server knows it, a UUID. The nodes of a cluster know it by other names. */
     public String id() {
         return id;
     }
@@ -259,6 +273,7 @@ public final class Session implements AutoCloseable {
                 : CompletableFuture.completedFuture(null);
     }
 
+    /** Returns a key on the node of this session: that of one of its holds, because slots move. */
     private synchronized String keyNow() {
         return bindings.isEmpty() ? key : bindings.iterator().next().name();
     }
@@ -269,7 +284,10 @@ public final class Session implements AutoCloseable {
         return core == other;
     }
 
-    /** Takes a hold from another node. It is certain until {@code certain}, and the next heartbeat binds it. */
+    /**
+     * Takes a hold from the session on another node. The hold is certain until {@code certain}; the next heartbeat
+     * binds it.
+     */
     synchronized void adopt(Bound bound, long certain) {
         bindings.add(bound);
         bound.keeper = this;
@@ -277,7 +295,7 @@ public final class Session implements AutoCloseable {
         missing();
     }
 
-    /** All sessions on nodes are lost. */
+    /** Notes that all sessions on nodes are lost: so is this one. */
     void lostOnAllNodes(Throwable why) {
         synchronized (this) {
             if (notOpen != null) {
@@ -303,6 +321,7 @@ public final class Session implements AutoCloseable {
         return why == null ? null : new IllegalStateException("the session is not open: " + why);
     }
 
+    /** Returns why the session is not open, or {@code null}. Notices that it is late. */
     private synchronized String reason() {
         if (notOpen != null || nodes != null) {
             return notOpen;
@@ -310,7 +329,7 @@ public final class Session implements AutoCloseable {
         return beat.validity().passes(System.nanoTime()) ? null : LATE;
     }
 
-    /** The server does not know it. The next heartbeat, which opens it again, is due. */
+    /** Notes that the server does not know it. A heartbeat, which opens it again, is due at once. */
     synchronized void missing() {
         beat.hurry(System.nanoTime());
         isBeaten = true;
@@ -337,7 +356,7 @@ public final class Session implements AutoCloseable {
         return bindings.contains(bound);
     }
 
-    /** The hold is about to be released. */
+    /** Forgets a hold that is about to be released, or has moved or ended. Returns whether it was kept. */
     synchronized boolean leave(Bound bound) {
         used = System.nanoTime();
         return bindings.remove(bound);
@@ -350,7 +369,7 @@ public final class Session implements AutoCloseable {
         }
     }
 
-    /** Returns until when the hold is certain; the present if it is lost. */
+    /** Returns until when the hold is certain; the present if the session does not keep it. */
     synchronized long until(Bound bound) {
         return bindings.contains(bound) ? bound.binding.until(until()) : System.nanoTime();
     }
@@ -360,8 +379,9 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * No cap ends the hold before this time. It ends then, unless the server says by that time that it may last longer.
-     * A hold that was granted late is asked for at once: the next heartbeat may come too late.
+     * Notes that no cap ends the hold before this time. At that time the hold ends for the client, unless the server
+     * has said by then that it may last longer. If the time is near, because the grant came late, the server is asked
+     * at once: the next heartbeat may be too late.
      */
     void capNotBefore(Bound bound, long time) {
         boolean isSoon;
@@ -407,13 +427,14 @@ public final class Session implements AutoCloseable {
         return inTurn(unknown, 0, bound -> learnCap(bound, giveUp).handle((known, failed) -> null));
     }
 
+    /** Returns the deadline for an answer about caps. */
     private Deadline learning() {
         return Deadline.afterMillis(Math.max(SHORTEST_PATIENCE_MILLIS, timeoutMillis / 6));
     }
 
     // Heartbeats
 
-    /** A heartbeat, and what follows from its reply. Opens the session if the server does not know it. */
+    /** Sends a heartbeat, and does what follows from its reply. Opens the session if the server does not know it. */
     private CompletableFuture<Void> round() {
         List<Bound> known;
         boolean isNew;
@@ -434,12 +455,13 @@ public final class Session implements AutoCloseable {
         return count.thenCompose(bound -> bound == null ? reopen(known) : confirmed(number, sent, known, bound));
     }
 
+    /** Opens the session on a server that does not know it. */
     private CompletableFuture<Void> reopen(List<Bound> known) {
         synchronized (this) {
             if (CLOSED.equals(notOpen)) {
                 return CompletableFuture.completedFuture(null);
             }
-            // The server has none of the bindings, and the holds are certain only for as long as they were.
+            // The server has none of the bindings. Until a hold is bound again, it is certain no longer than it is now.
             openings++;
             id = whole == null ? id : UUID.randomUUID().toString();
             bindings.forEach(bound -> bound.binding.unbind(until()));
@@ -457,7 +479,7 @@ public final class Session implements AutoCloseable {
         });
     }
 
-    /** A heartbeat is about to be sent. Returns its number. */
+    /** Notes that a heartbeat is about to be sent. Returns its number. */
     private synchronized int beats() {
         beats++;
         if (beat != null) {
@@ -475,7 +497,7 @@ public final class Session implements AutoCloseable {
         if (whole != null) {
             return pinned.ask(command, this::limited).thenApply(Words::number);
         }
-        // A connection that is in use may lead to a server that hangs, or was replaced.
+        // After a failure, the shared connection may lead to a server that hangs or was replaced.
         return (hasFailed ? askOnOther(command) : limited(core.backend.ask("", command))).thenApply(Words::number);
     }
 
@@ -490,7 +512,7 @@ public final class Session implements AutoCloseable {
                 })));
     }
 
-    /** Lets something take a part of the timeout, so that two heartbeats may fail before the session is lost. */
+    /** Limits an answer to a part of the timeout, so that two heartbeats may fail before the session is lost. */
     private <T> CompletableFuture<T> limited(CompletableFuture<T> asked) {
         long part = timeoutMillis / 6;
         long millis = Math.max(SHORTEST_PATIENCE_MILLIS, Math.min(part, LONGEST_PATIENCE_MILLIS));
@@ -537,8 +559,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Asks for some holds at once, then for the next, until the next heartbeat is due. A round that is late asks for some,
-     * too: in a program that is slow, all rounds are late.
+     * Asks for {@link #AT_ONCE} holds at once, then for the next ones, until the next heartbeat is due. A late round
+     * asks for the first ones, too: in a slow program, all rounds are late.
      */
     private CompletableFuture<Void> inTurn(List<Bound> all, int from, Function<Bound, CompletableFuture<Void>> ask) {
         synchronized (this) {
@@ -574,6 +596,7 @@ public final class Session implements AutoCloseable {
         });
     }
 
+    /** Repeats a release that had no answer. Never fails. */
     private CompletableFuture<Void> repay(Supplier<CompletableFuture<?>> release) {
         return release.get().handle((done, failed) -> {
             if (failed == null) {
@@ -591,7 +614,7 @@ public final class Session implements AutoCloseable {
 
     // The course of time
 
-    /** Schedules the next turn. The caller holds the monitor. */
+    /** Schedules the next {@link #turn}. The caller holds the monitor. */
     private void schedule() {
         if (timer != null) {
             timer.cancel();
@@ -611,6 +634,7 @@ public final class Session implements AutoCloseable {
         timer = core.schedule(this::turn, next);
     }
 
+    /** Does what is due: ends the session or holds, or begins a round. */
     private void turn() {
         boolean isLate;
         boolean isDue;
@@ -653,7 +677,7 @@ public final class Session implements AutoCloseable {
         }
     }
 
-    /** A round has ended. If something is left to do, the next one follows soon. */
+    /** Notes the end of a round. If the round failed, or a hold is not bound yet, the next one follows soon. */
     private synchronized void went(Throwable failed) {
         isBusy = false;
         failure = failed;
@@ -664,6 +688,7 @@ public final class Session implements AutoCloseable {
         schedule();
     }
 
+    /** Ends a session that is lost, with the holds that are left. */
     private void ended(List<Bound> left) {
         Throwable why;
         synchronized (this) {
@@ -679,6 +704,7 @@ public final class Session implements AutoCloseable {
         lose(left, "its session is not open: " + LATE, why);
     }
 
+    /** Loses those of these holds that the session still keeps. */
     private void lose(List<Bound> some, String why, Throwable cause) {
         for (Bound bound : some) {
             boolean was;

@@ -17,16 +17,18 @@ import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** A machine has no room for a thread at times, so an executor throws. The client goes on afterwards. */
+/** At times a machine has no room for a further thread, and an executor throws. The client goes on afterwards. */
 final class ExecutorTest {
     private static TestServer server;
 
+    /** How many of the next tasks the executor refuses. */
     private final AtomicInteger failing = new AtomicInteger();
     private final ExecutorService threads = Executors.newCachedThreadPool();
     private DLockClient client;
 
     @BeforeAll
     static void start() {
+        // With a grace, a hold outlives its connection and can be bound again.
         server = TestServer.start("--dlock.session-grace", "20000");
     }
 
@@ -38,6 +40,7 @@ final class ExecutorTest {
     @BeforeEach
     void connect() {
         client = DLockClient.builder().url(server.url()).executor(this::execute).connect();
+        // Opens the first connection before a test lets the executor fail.
         client.lock("warm").withLock(() -> {});
     }
 
@@ -54,6 +57,7 @@ final class ExecutorTest {
         threads.execute(task);
     }
 
+    /** Waits until the executor has thrown. */
     private void failed() {
         soon("the executor has failed", () -> failing.get() == 0);
     }
@@ -65,12 +69,12 @@ final class ExecutorTest {
         server.run("CLIENT", "KILL", "ID", server.each("bound", "holds", "session").get(0));
         failed();
         assertTrue(client.lock("other").tryAcquire(Duration.ofSeconds(5)).isPresent());
-        soon("it is bound again", hold::isHeld);
+        soon("the hold is bound again", hold::isHeld);
         hold.release();
     }
 
     @Test
-    void a_future_completes_after_its_grant() throws Exception {
+    void a_future_completes_although_the_executor_throws() throws Exception {
         failing.set(1);
         client.lock("async").acquireAsync().get(5, TimeUnit.SECONDS).release();
         failed();
@@ -81,7 +85,7 @@ final class ExecutorTest {
     void a_wait_goes_on_when_its_connection_has_ended() throws Exception {
         Hold first = client.lock("waited").acquire();
         CompletableFuture<Hold> next = client.lock("waited").acquireAsync();
-        soon("it waits", () -> client.lock("waited").getQueueLength() == 1);
+        soon("the second request waits", () -> client.lock("waited").getQueueLength() == 1);
         failing.set(1);
         server.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
         failed();
@@ -90,23 +94,26 @@ final class ExecutorTest {
     }
 
     @Test
-    void a_watch_goes_on() throws Exception {
+    void a_watch_goes_on_after_the_executor_has_thrown() throws Exception {
         Queue<Boolean> told = new ConcurrentLinkedQueue<>();
         try (Watcher watch = client.watch("watched", holder -> told.add(holder.isPresent()))) {
-            soon("the beginning", () -> told.size() == 1);
+            soon("the watch reports the free lock", () -> told.size() == 1);
             failing.set(1);
             Hold hold = client.lock("watched").acquire();
             failed();
-            soon("the grant", () -> told.size() == 2);
+            soon("the watch reports the grant", () -> told.size() == 2);
             hold.release();
-            soon("the release", () -> told.size() == 3);
+            soon("the watch reports the release", () -> told.size() == 3);
         }
     }
 
-    /** If the first request started a thread and that failed, the caller would get an error, and nobody the hold. */
+    /**
+     * If a request started a thread and that failed, the caller would get an error, and nobody would release the hold.
+     */
     @Test
     void the_first_lock_needs_no_further_thread() {
         try (DLockClient fresh = DLockClient.builder().url(server.url()).executor(this::execute).connect()) {
+            // Makes every start of a thread by this thread fail.
             InheritableThreadLocal<Boolean> none = new InheritableThreadLocal<>() {
                 @Override
                 protected Boolean childValue(Boolean parent) {
@@ -124,7 +131,7 @@ final class ExecutorTest {
     }
 
     @Test
-    void a_loss_is_told() throws Exception {
+    void a_loss_is_reported_although_the_executor_throws() throws Exception {
         Hold hold = client.lock("lost").acquire();
         CompletableFuture<LockLostException> lost = new CompletableFuture<>();
         hold.onLost(lost::complete);

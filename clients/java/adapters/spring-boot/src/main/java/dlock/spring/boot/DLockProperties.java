@@ -3,14 +3,19 @@ package dlock.spring.boot;
 import java.time.Duration;
 import org.springframework.boot.context.properties.ConfigurationProperties;
 
-/** The settings {@code dlock.*} of an application. A client setting that is absent has the default of the builder. */
+/**
+ * The settings {@code dlock.*} of an application. If a setting of the client is absent, {@code DLockClient.builder()}
+ * has the default.
+ */
 @ConfigurationProperties("dlock")
 public class DLockProperties {
     /** Where the servers are. */
     private String url;
     /** The beginning of the names of owners. */
     private String owner;
+    /** The time for connecting, and for replies to commands that do not wait. */
     private Duration timeout;
+    /** The time after which an unanswered command fails. */
     private Duration patience;
     /** The lease of locks without one. The client renews it. */
     private Duration lease;
