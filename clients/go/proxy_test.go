@@ -12,15 +12,16 @@ import (
 // proxy leads connections to a server, or refuses them.
 type proxy struct {
 	listener net.Listener
-	// How long replies take, and how long the server does not hear that the client has ended a connection.
+	// How long replies take, and how much later the server learns that the client has ended a connection. Nanoseconds.
 	repliesTake, endsTake atomic.Int64
-	// The bytes that one connection carries from a command on are kept.
+	// The next command to hold back, if any.
 	keeps atomic.Pointer[kept]
 	// The end of a silence, in nanoseconds since 1970: nothing passes before it.
 	silentUntil atomic.Int64
-	falls       atomic.Pointer[fall]
+	// The fault at one of the next replies, if any.
+	falls atomic.Pointer[fall]
 
-	mu   sync.Mutex
+	mu   sync.Mutex // guards the fields below
 	to   string
 	open map[net.Conn]struct{}
 }
@@ -44,7 +45,7 @@ func (p *proxy) close() {
 
 func (p *proxy) address() string { return p.listener.Addr().String() }
 
-// lead ends all connections. New ones lead to an address; "" refuses them.
+// lead ends all connections. New connections lead to this address; with "", they are refused.
 func (p *proxy) lead(to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,11 +79,12 @@ func (p *proxy) fallsSilent(word string, lasts time.Duration) {
 	p.falls.Store(&fall{[]byte(word), lasts, false})
 }
 
-// loses loses the next reply with this word, and its connection some time later.
+// loses drops the next reply with this word, and ends its connection some time later.
 func (p *proxy) loses(word string, later time.Duration) {
 	p.falls.Store(&fall{[]byte(word), later, true})
 }
 
+// silence lets nothing pass for some time, in either direction.
 func (p *proxy) silence(lasts time.Duration) { p.silentUntil.Store(time.Now().Add(lasts).UnixNano()) }
 
 func (p *proxy) awaitSound() {
@@ -95,13 +97,14 @@ func (p *proxy) awaitSound() {
 	}
 }
 
+// kept is a command to hold back, which has the word `from`, until `arrives` is closed.
 type kept struct {
 	from    []byte
 	arrives chan struct{}
 }
 
-// keepFrom keeps the next command with this word, and what follows it on its connection, until the function that it
-// returns is called.
+// keepFrom holds back the next command with this word, and what follows on the same connection, until the function that
+// keepFrom returns is called.
 func (p *proxy) keepFrom(word string) (arrives func()) {
 	k := &kept{[]byte(word), make(chan struct{})}
 	p.keeps.Store(k)
@@ -152,6 +155,8 @@ func (p *proxy) pass(client net.Conn) {
 			}
 			p.silence(f.lasts)
 		}
-		client.Write(buffer[:n]) // The client may have ended, and the server has not seen that yet.
+		// An error does not end the loop: if the client has closed the connection, the server may not have seen that
+		// yet.
+		client.Write(buffer[:n])
 	}
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// wire is a connection of the client's own.
+// wire is a connection that the client has made itself, in contrast to one that another client lends.
 type wire struct {
 	net.Conn
 	reader *bufio.Reader
 }
 
-// start only writes: the deadline of the connection limits the wait for the replies.
+// start writes commands. The deadline of the connection limits the wait for their replies, so there is no use for the
+// time.
 func (w *wire) start(commands []command, _ time.Time) error {
 	var bytes []byte
 	for _, each := range commands {

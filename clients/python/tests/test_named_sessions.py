@@ -1,4 +1,4 @@
-"""A `Session`: one heartbeat keeps all locks of a program, over any connection."""
+"""Named sessions (`Session`): one heartbeat keeps all locks of a program, over any connection."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from test_lost import is_lost, lost_already
 
 
 async def eventually(what: str, condition: Any) -> None:
-    """As `soon`, while the event loop runs."""
+    """Waits until a condition holds, as `soon` does, and lets the event loop run meanwhile."""
     await asyncio.to_thread(soon, what, condition)
 
 
 async def opened(kit: Kit, client: Any = None, **settings: Any) -> tuple[Any, Any]:
-    """An open session, and its client."""
+    """Opens a session. Returns the session and its client."""
     own = client or kit.client()
     session = kit.session(client=own, **settings)
     await session.open()
@@ -39,23 +39,24 @@ async def opened(kit: Kit, client: Any = None, **settings: Any) -> tuple[Any, An
 
 
 def bound(client: redis.Redis, session: Any) -> list[str]:
-    """The keys of the locks that the server has bound to it."""
+    """Returns the keys of the locks that the server has bound to a session."""
     listed = command(client, "DLOCK.SESSION", session.id, "LIST", "COUNT", 0) or []
     return sorted(hold[1].decode() for hold in listed)
 
 
 def calls(client: redis.Redis, name: str) -> int:
-    """How often this command was called."""
+    """Returns how often the module's command of this name was called."""
     return int(client.info("commandstats").get(f"cmdstat_dlock.{name}", {"calls": 0})["calls"])
 
 
 def are_free(client: redis.Redis, locks: list[Any]) -> bool:
-    """Returns whether none of them counts as held. The server deletes the keys of many in pieces."""
+    """Returns whether none of these locks counts as held. Their keys may still be there, because the server deletes
+    many keys in pieces."""
     return not any(info(client, lock.name) for lock in locks)
 
 
 def loaded(server: Server) -> bool:
-    """Returns whether it has loaded its data."""
+    """Returns whether a server has loaded its data."""
     try:
         return bool(server.client.ping())
     except redis.BusyLoadingError:
@@ -71,9 +72,10 @@ async def test_one_heartbeat_keeps_all_locks(kit: Kit, client: redis.Redis) -> N
     client.config_resetstat()
     began = time.monotonic()
     await eventually("time goes by", lambda: client.pttl("job:0") < 7000)
-    await eventually("the server renews it", lambda: client.pttl("job:0") > 8000)
+    await eventually("the server renews the lock", lambda: client.pttl("job:0") > 8000)
     beats = calls(client, "session")
-    assert 1 <= beats <= (time.monotonic() - began) / 1.0 + 5, "each third of the timeout, and repeated if it was late"
+    # A heartbeat is due each second, a third of the timeout. A late reply repeats it.
+    assert 1 <= beats <= (time.monotonic() - began) / 1.0 + 5, "heartbeats are no more frequent than needed"
     assert calls(client, "renew") == 0
     for lock in locks:
         assert lock.token == info(client, lock.name)["token"]
@@ -84,7 +86,7 @@ async def test_one_heartbeat_keeps_all_locks(kit: Kit, client: redis.Redis) -> N
 
 
 async def test_closing_frees_everything_in_one_command(kit: Kit, client: redis.Redis) -> None:
-    # No heartbeat is due meanwhile.
+    # The timeout is long, so that no heartbeat is due during the test.
     session, own = await opened(kit, timeout=120)
     told: list[redis_dlock.LockNotOwnedError] = []
     locks = [kit.extra(f"job:{number}", client=own, session=session, on_lost=told.append) for number in range(20)]
@@ -97,7 +99,7 @@ async def test_closing_frees_everything_in_one_command(kit: Kit, client: redis.R
     assert are_free(client, locks)
     assert calls(client, "session") == 1 and calls(client, "release") == 0
     assert all(map(lost_already, losses)) and not lost_already(lost)
-    await eventually("each is told", lambda: len(told) == 20)
+    await eventually("each callback is called", lambda: len(told) == 20)
     with pytest.raises(redis_dlock.LockNotOwnedError):
         locks[0].token
     with pytest.raises(redis_dlock.LockError, match="closed"):
@@ -118,7 +120,7 @@ async def test_a_callback_that_exits_does_not_stop_the_calls_of_the_others(kit: 
     for number in range(3):
         assert await kit.extra(f"job:{number}", client=own, session=session, on_lost=exits).acquire()
     await session.close()
-    await eventually("each is told", lambda: len(told) == 3)
+    await eventually("each callback is called", lambda: len(told) == 3)
 
 
 async def test_locks_outlive_every_connection(kit: Kit, client: redis.Redis) -> None:
@@ -134,7 +136,7 @@ async def test_locks_outlive_every_connection(kit: Kit, client: redis.Redis) -> 
     await session.close()
 
 
-async def test_the_pool_may_be_full(kit: Kit, client: redis.Redis) -> None:
+async def test_heartbeats_go_on_while_the_pool_is_full(kit: Kit, client: redis.Redis) -> None:
     own = kit.client(max_connections=1)
     session, _ = await opened(kit, own, timeout=2)
     lock = kit.extra("job", client=own, session=session)
@@ -166,7 +168,7 @@ async def test_a_hung_server_costs_the_locks_after_the_timeout(kit: Kit) -> None
         assert took.seconds() > 1.0 and took.is_within(2.25)
         with pytest.raises(redis_dlock.LockNotOwnedError):
             lock.token
-        await eventually("both are told", lambda: len(told) == 2)
+        await eventually("both callbacks are called", lambda: len(told) == 2)
         with pytest.raises(redis_dlock.LockError, match="no heartbeat"):
             await kit.extra("other", client=own, session=session).acquire()
         assert not session.is_open
@@ -203,10 +205,10 @@ async def test_after_a_restart_locks_are_bound_again_or_lost(kit: Kit) -> None:
         losses, token = (kept.lost, gone.lost), kept.token
         server.close()
         with Server(*options, port=port) as server:
-            await eventually("it has loaded", lambda: loaded(server))
+            await eventually("the server has loaded its data", lambda: loaded(server))
             server.client.delete("gone")
             assert await is_lost(losses[1])
-            await eventually("it is bound again", lambda: bound(server.client, session) == ["kept"])
+            await eventually("the lock is bound again", lambda: bound(server.client, session) == ["kept"])
             await certain_again(kept)
             assert not lost_already(losses[0]) and kept.token == token == info(server.client, "kept")["token"]
             assert not lost_already(session.lost)
@@ -225,12 +227,12 @@ async def test_after_a_failover_locks_are_bound_on_the_next_primary(kit: Kit) ->
             assert await lock.acquire()
         last = locks[-1]
         token = last.token
-        await eventually("the replica has it", lambda: info(replica.client, last.name).get("token") == token)
+        await eventually("the replica has the locks", lambda: info(replica.client, last.name).get("token") == token)
         primary.freeze()
         replica.client.replicaof("NO", "ONE")
         replica.client.delete("job:7")
         proxy.lead(replica.port)
-        await eventually("they are bound there", lambda: len(bound(replica.client, session)) == 119)
+        await eventually("the locks are bound there", lambda: len(bound(replica.client, session)) == 119)
         assert await is_lost(locks[7].lost)
         assert sum(lost_already(lock.lost) for lock in locks) == 1
         await certain_again(last)
@@ -279,14 +281,14 @@ async def test_a_wait_outlives_its_session_on_the_server(kit: Kit, client: redis
     if thread is not None:
         thread.start()
     for _ in range(2):
-        await eventually("it waits", lambda: waiters(client, "job") == 1)
+        await eventually("the request waits", lambda: waiters(client, "job") == 1)
         command(client, "DLOCK.SESSION", session.id, "CLOSE")
-    await eventually("it waits again", lambda: waiters(client, "job") == 1)
+    await eventually("the request waits again", lambda: waiters(client, "job") == 1)
     command(client, "DLOCK.RELEASE", "job", "somebody")
     if thread is not None:
         await asyncio.to_thread(thread.join)
     assert granted == [True] if waiting is None else await waiting
-    await eventually("it is bound", lambda: bound(client, session) == ["job"])
+    await eventually("the lock is bound", lambda: bound(client, session) == ["job"])
     await session.close()
 
 
@@ -300,7 +302,7 @@ async def test_a_release_that_failed_is_repeated(kit: Kit, client: redis.Redis) 
             await lock.release()
     finally:
         client.config_set("min-replicas-to-write", 0)
-    await eventually("the session releases it", lambda: not info(client, "job"))
+    await eventually("the session releases the lock", lambda: not info(client, "job"))
     assert session.is_open
     await session.close()
 
@@ -315,8 +317,9 @@ async def test_only_beats_keep_a_manual_session(kit: Kit, client: redis.Redis) -
         session._inner.beat() if not isinstance(kit, AsyncioKit) else session.beat()
         assert not await is_lost(lost, 0.05)
     took = Took()
+    # The last call of `beat` sends a heartbeat within a second, a third of the timeout of 3 s.
     assert await is_lost(lost) and took.seconds() > 1 and took.is_within(4 + 0.5)
-    await eventually("the server frees it", lambda: not info(client, "job"))
+    await eventually("the server frees the lock", lambda: not info(client, "job"))
     await session.close()
 
 
@@ -344,7 +347,7 @@ async def test_all_kinds_of_locks_use_a_session(kit: Kit, client: redis.Redis) -
     assert again.token and bound(client, session) == ["a", "again", "b", "doc", "pool"]
     await again.release()
     client.delete("b")
-    assert await is_lost(both.lost), "one of both is gone"
+    assert await is_lost(both.lost), "both are lost when one is gone"
     assert permit.token
     await session.close()
     assert client.dbsize() == 0
@@ -414,6 +417,7 @@ def test_threads_share_a_session(client: redis.Redis) -> None:
     pool.close()
 
 
+# A program that holds the lock `job` by a session with a timeout of 1.5 s, and prints when the lock is lost.
 HOLD = """
 import sys, redis, redis_dlock
 client = redis.Redis(host=sys.argv[1], port=int(sys.argv[2]))
@@ -437,6 +441,7 @@ def test_a_process_that_dies_or_hangs_keeps_nothing(client: redis.Redis, ending:
             took = Took()
             lock = redis_dlock.DLock(client, "job", timeout=10, blocking_timeout=20)
             assert lock.acquire()
+            # The timeout of the session, the time in which the server notices its end, and 0.1 s for the grant.
             assert took.is_within(1.5 + 0.2 + 0.1)
             if ending == signal.SIGSTOP:
                 process.send_signal(signal.SIGCONT)
@@ -447,6 +452,7 @@ def test_a_process_that_dies_or_hangs_keeps_nothing(client: redis.Redis, ending:
 
 
 def _in_child(session: redis_dlock.Session, answers: multiprocessing.queues.SimpleQueue[object]) -> None:
+    """Uses the session of the parent process, and puts what happens into the queue."""
     try:
         redis_dlock.DLock(session.redis, "other", session=session).acquire()
         answers.put("acquired")

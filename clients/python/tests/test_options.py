@@ -1,4 +1,4 @@
-"""Settings that are taken, and settings that are refused with a reason."""
+"""Settings that the package accepts, and settings that it refuses with a reason."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from redis_dlock.session import SessionBase
 async def test_a_limit_that_has_passed_is_a_refusal(
     kit: Kit, client: redis.Redis, limit: float, settings: dict[str, Any]
 ) -> None:
+    """A limit of 50 ms passes while the request waits."""
     assert command(client, "DLOCK.ACQUIRE", "job", "other", "PX", 60000)
     took = Took()
     assert not await kit.extra("job", **settings).acquire(blocking_timeout=limit)
@@ -37,7 +38,8 @@ async def test_a_limit_that_has_passed_is_a_refusal(
 
 
 @pytest.mark.parametrize("limit", [-1, 0.05])
-async def test_a_limit_of_a_semaphore_that_has_passed(client: redis.Redis, limit: float) -> None:
+async def test_a_limit_of_a_semaphore_that_has_passed_is_a_refusal(client: redis.Redis, limit: float) -> None:
+    """A limit of 50 ms passes while the request waits."""
     holder = redis_dlock.DSemaphore(client, "sem", 1, timeout=60)
     assert holder.acquire()
     assert not redis_dlock.DSemaphore(client, "sem", 1, timeout=5).acquire(timeout=limit)
@@ -46,7 +48,7 @@ async def test_a_limit_of_a_semaphore_that_has_passed(client: redis.Redis, limit
 
 
 @pytest.mark.parametrize("limit", [1e10, 1e18, 1e100, math.inf])
-async def test_a_limit_beyond_all_times_waits(kit: Kit, client: redis.Redis, limit: float) -> None:
+async def test_a_limit_that_never_passes_lets_acquire_wait(kit: Kit, client: redis.Redis, limit: float) -> None:
     for settings in ({"timeout": 5}, {"wait_slice": 3.0}, {}):
         assert command(client, "DLOCK.ACQUIRE", "job", "other", "PX", 300)
         lock = kit.extra("job", **settings)
@@ -56,14 +58,14 @@ async def test_a_limit_beyond_all_times_waits(kit: Kit, client: redis.Redis, lim
 
 @pytest.mark.parametrize("name", ["timeout", "at_least", "max_hold", "blocking_timeout", "replicas_timeout", "wait_slice"])
 @pytest.mark.parametrize("seconds", [math.inf, -math.inf, math.nan])
-async def test_a_time_that_is_no_number_is_refused(kit: Kit, name: str, seconds: float) -> None:
+async def test_a_time_that_is_infinite_or_nan_is_refused(kit: Kit, name: str, seconds: float) -> None:
     if name == "blocking_timeout" and not math.isnan(seconds):
-        return  # No limit, or one that has passed.
+        return  # Infinity is no limit, and minus infinity is a limit that has passed.
     with pytest.raises(ValueError, match=name):
         kit.extra("job", **{name: seconds})
 
 
-async def test_a_lease_that_no_server_gives_is_refused(kit: Kit) -> None:
+async def test_a_time_that_no_server_accepts_is_refused(kit: Kit) -> None:
     lock = kit.extra("job", timeout=5)
     assert await lock.acquire()
     for call in (lock.extend, lock.release_after):
@@ -102,8 +104,8 @@ async def test_clients_of_the_other_kind_are_refused(client: redis.Redis) -> Non
     await own.aclose()
 
 
-async def test_an_owner_that_is_no_text(kit: Kit, client: redis.Redis) -> None:
-    """The client may decode its replies or not."""
+async def test_an_owner_that_is_no_text_is_read(kit: Kit, client: redis.Redis) -> None:
+    """The client decodes its replies, but owners stay bytes."""
     name = b"job\xff"
     assert command(client, "DLOCK.ACQUIRE", name, b"\xff\xfe", "PX", 60000)
     with redis.Redis(**address(), decode_responses=True) as own:
@@ -121,7 +123,7 @@ async def test_an_owner_that_is_no_text(kit: Kit, client: redis.Redis) -> None:
             assert found is not None and found.owner.startswith(socket.gethostname()[:20].encode())
 
 
-async def test_an_owner_says_where_it_is(kit: Kit, client: redis.Redis) -> None:
+async def test_an_owner_names_its_host_and_process_or_its_label(kit: Kit, client: redis.Redis) -> None:
     lock = kit.extra("job", timeout=5, reentrant=True)
     owners = set()
     for _ in range(3):
@@ -196,7 +198,7 @@ async def test_a_lease_of_which_nothing_would_be_certain_is_refused(kit: Kit, cl
 
 
 def test_a_session_and_a_cap_have_the_margin_of_a_lease(client: redis.Redis) -> None:
-    """Client and server count whole milliseconds."""
+    """The client counts on 2 ms less than the server, because both count whole milliseconds."""
     session = SessionBase(client, 10)
     rounds = session._round()
     next(rounds)

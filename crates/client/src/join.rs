@@ -1,4 +1,4 @@
-//! Several futures at once.
+//! Functions that wait for several futures at once.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-/// Completes all futures. They are first polled in order, so that their commands are sent in order.
+/// Completes all futures, and returns their outputs in order. The futures are first polled in order, so that their
+/// commands are sent in order.
 pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
@@ -24,8 +25,8 @@ pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) ->
     all.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// Returns the first success, else the last failure; `None` if there are no futures. Begins each future as soon as the
-/// one before has failed or `pause` has passed, so that one that hangs does not hold up the others.
+/// Returns the first success, otherwise the last failure; `None` if there are no futures. Begins the next future as
+/// soon as one has failed or `pause` has passed, so that a future that hangs does not hold up the others.
 pub(crate) async fn first_ok<F, T, E>(futures: Vec<F>, pause: Duration) -> Option<Result<T, E>>
 where
     F: Future<Output = Result<T, E>>,

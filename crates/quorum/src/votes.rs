@@ -13,9 +13,10 @@ pub(crate) enum Vote {
     Granted { token: u64, until: Duration },
     /// The server granted, and was asked to raise the token to this one. The answer is pending.
     Raising(u64),
-    /// The server refused, after a wait in its queue if `waited`: this client has no hold there.
+    /// The server refused, or has no hold of this client any more. `waited`: the client must not wait in its queue
+    /// again.
     Refused { waited: bool },
-    /// The server did not answer in time, or with an error. There may be a hold.
+    /// The server answered with an error, or not in time. The client may have a hold there.
     Failed,
 }
 
@@ -55,12 +56,12 @@ impl Votes {
         self.count(|vote| matches!(vote, Vote::Granted { .. } | Vote::Raising(_)))
     }
 
-    /// Returns the highest token that was granted or asked for.
+    /// Returns the highest token that was granted, or to which a hold is being raised.
     pub(crate) fn highest(&self) -> Option<u64> {
         self.0.iter().filter_map(|vote| vote.token()).max()
     }
 
-    /// Returns how many servers have this token, or are being raised to it.
+    /// Returns how many holds have this token, or are being raised to it.
     pub(crate) fn with(&self, token: u64) -> usize {
         self.count(|vote| vote.token() == Some(token))
     }
@@ -75,14 +76,14 @@ impl Votes {
         self.0.iter().filter_map(live).find(agree)
     }
 
-    /// Returns the first server where another client holds the lock.
+    /// Returns the first server that refused: another client may hold the lock there.
     pub(crate) fn first_refusal(&self) -> Option<usize> {
         self.0.iter().position(|vote| matches!(vote, Vote::Refused { .. }))
     }
 }
 
 impl Vote {
-    /// Returns the token of the hold, or the one it is being raised to.
+    /// Returns the token of the hold, or the token to which the hold is being raised.
     pub(crate) fn token(self) -> Option<u64> {
         match self {
             Vote::Granted { token, .. } | Vote::Raising(token) => Some(token),
@@ -103,7 +104,7 @@ impl Vote {
 
 #[cfg(test)]
 impl Votes {
-    /// Returns the token that is agreed on if a rule is left out, `None` if no rule is.
+    /// Returns the token that counts as agreed if one of three rules is left out; `None` if none of them is.
     pub(crate) fn weakly_agreed(&self, terms: &crate::Terms, now: Duration) -> Option<Option<u64>> {
         use crate::terms::Rule;
         let majority = terms.majority();

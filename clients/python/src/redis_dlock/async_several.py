@@ -1,4 +1,4 @@
-"""Semaphores, and several locks at once, for asyncio. They need a module with `DLOCK.SACQUIRE` and
+"""Semaphores, and several locks at once, for asyncio. The server's module must have `DLOCK.SACQUIRE` and
 `DLOCK.MACQUIRE`."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Permit(DLock):
         await self._give_back(number)
 
     def _leaves_permits(self, number: int) -> None:
-        """Counts permits as released: their release has failed, and nobody repeats it."""
+        """Counts permits as released whose release has failed, because nobody repeats the release."""
         if (hold := self._hold) is not None:
             self._leaves_to_last(hold, number)
 
@@ -98,13 +98,14 @@ class DSemaphore:
         return Permit(self.redis, self.name, self.limit, permits, self._slots, **self._settings)
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None, *, permits: int = 1) -> bool:
-        """Takes permits, and returns whether it did. `timeout` is the number of seconds to wait; None: no limit."""
+        """Takes this number of permits, and returns whether they were granted. `timeout` is the number of seconds to
+        wait; None: no limit."""
         if not blocking and timeout is not None:
             raise ValueError("a try has no timeout")
         return await self._take(self.permit(permits), permits, blocking=blocking, blocking_timeout=timeout)
 
     async def _take(self, permit: Permit, permits: int, **how: Any) -> bool:
-        """Acquires permits, and notes who has them. After an interrupt, nobody has them."""
+        """Acquires permits, and records which caller has them. After an interrupt, no caller has them."""
         try:
             if not await permit.acquire(**how):
                 return False
@@ -177,8 +178,8 @@ class AllOf(DLock):
 
 
 async def acquire_all(redis: Any, names: Iterable[Name], timeout: float | None = None, **settings: Any) -> AllOf:
-    """Acquires all of these locks or none, and returns the guard. It releases them at the end of an `async with` block,
-    or by `release`. The settings are those of `DLock`. Raises `LockError` if they were not granted within
+    """Acquires all of these locks or none, and returns the guard. The guard releases them at the end of an `async with`
+    block, or by `release`. The settings are those of `DLock`. Raises `LockError` if they were not granted within
     `blocking_timeout`.
 
     Programs need not agree on an order: such requests never deadlock among themselves. A request that waits holds

@@ -1,4 +1,4 @@
-"""Semaphores, and several locks at once, for threads and processes. They need a module with `DLOCK.SACQUIRE` and
+"""Semaphores, and several locks at once, for threads and processes. The server's module must have `DLOCK.SACQUIRE` and
 `DLOCK.MACQUIRE`."""
 
 # Written by scripts/python-threads from async_several.py.
@@ -57,7 +57,7 @@ class Permit(DLock):
         self._give_back(number)
 
     def _leaves_permits(self, number: int) -> None:
-        """Counts permits as released: their release has failed, and nobody repeats it."""
+        """Counts permits as released whose release has failed, because nobody repeats the release."""
         if (hold := self._hold) is not None:
             self._leaves_to_last(hold, number)
 
@@ -100,13 +100,14 @@ class DSemaphore:
         return Permit(self.redis, self.name, self.limit, permits, self._slots, **self._settings)
 
     def acquire(self, blocking: bool = True, timeout: float | None = None, *, permits: int = 1) -> bool:
-        """Takes permits, and returns whether it did. `timeout` is the number of seconds to wait; None: no limit."""
+        """Takes this number of permits, and returns whether they were granted. `timeout` is the number of seconds to
+        wait; None: no limit."""
         if not blocking and timeout is not None:
             raise ValueError("a try has no timeout")
         return self._take(self.permit(permits), permits, blocking=blocking, blocking_timeout=timeout)
 
     def _take(self, permit: Permit, permits: int, **how: Any) -> bool:
-        """Acquires permits, and notes who has them. After an interrupt, nobody has them."""
+        """Acquires permits, and records which caller has them. After an interrupt, no caller has them."""
         try:
             if not permit.acquire(**how):
                 return False
@@ -179,8 +180,8 @@ class AllOf(DLock):
 
 
 def acquire_all(redis: Any, names: Iterable[Name], timeout: float | None = None, **settings: Any) -> AllOf:
-    """Acquires all of these locks or none, and returns the guard. It releases them at the end of a `with` block,
-    or by `release`. The settings are those of `DLock`. Raises `LockError` if they were not granted within
+    """Acquires all of these locks or none, and returns the guard. The guard releases them at the end of a `with`
+    block, or by `release`. The settings are those of `DLock`. Raises `LockError` if they were not granted within
     `blocking_timeout`.
 
     Programs need not agree on an order: such requests never deadlock among themselves. A request that waits holds

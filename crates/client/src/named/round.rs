@@ -12,7 +12,9 @@ use crate::server::fault::Fault;
 use crate::validity::{Command, end};
 
 impl Inner {
-    /// Sends a heartbeat, and acts on its reply. Opens the session if the server does not know it.
+    /// Sends a heartbeat, and acts on its reply. Opens the session if the server does not know it. Then binds locks
+    /// again, asks for caps, and repeats releases that no server answered. `within`: the time that each reply may take,
+    /// if it is not [`Inner::answer_within`].
     pub(super) async fn round(self: &Arc<Self>, name: &str, within: Option<Duration>) -> Result<(), Fault> {
         let known: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
         let for_beat = within.unwrap_or_else(|| self.answer_within());
@@ -40,11 +42,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Sends a heartbeat. Returns it with the number of bindings on the server; `None`: the session is over.
+    /// Sends a heartbeat. Returns the heartbeat and the number of bindings on the server; `None`: the session is over.
     async fn beat_once(&self, name: &str, within: Duration) -> Result<Option<(Command, u64)>, Fault> {
         let heart = self.kept().hearts.get(name).map(|heart| (heart.id.clone(), heart.node.clone(), heart.openings));
         let Some((id, node, openings)) = heart else { return Ok(None) };
         let heartbeat = |option| self.heartbeat((&id, node.as_ref()), option, within);
+        // Only a session that was opened before can be kept.
         if openings > 0 {
             let Some(command) = self.sends(name) else { return Ok(None) };
             match heartbeat("XX").await {
@@ -61,7 +64,7 @@ impl Inner {
         let Some(mut command) = self.sends(name) else { return Ok(None) };
         let mut count = heartbeat("NX").await?;
         if count.is_none() {
-            // An earlier attempt has opened it, and its reply was lost.
+            // An earlier `NX` has opened the session, and its reply was lost.
             self.refused(name, command);
             let Some(again) = self.sends(name) else { return Ok(None) };
             command = again;
@@ -70,7 +73,7 @@ impl Inner {
         Ok(Some((command, count.unwrap_or(0))))
     }
 
-    /// Records that a heartbeat is about to be sent. `None`: the session has no such server any more.
+    /// Records that a heartbeat is about to be sent. `None`: the session is no longer kept on this server.
     fn sends(&self, name: &str) -> Option<Command> {
         Some(self.kept().hearts.get_mut(name)?.sends(Instant::now(), self.timeout))
     }
@@ -91,7 +94,7 @@ impl Inner {
         self.server.heartbeat((id, node), self.timeout, option, within).await
     }
 
-    /// Records that a heartbeat is confirmed. False: the session is over.
+    /// Records that the server has answered a heartbeat. False: the session is over.
     fn confirmed(&self, name: &str, command: Command) -> bool {
         let phase = *self.phase.borrow();
         let mut kept = self.kept();
@@ -119,6 +122,7 @@ impl Inner {
         for some in again.chunks(AT_ONCE) {
             let (id, holds): (String, Vec<(u64, Arc<BoundHold>)>) = {
                 let kept = self.kept();
+                // When the next heartbeat is due, the next round binds the rest.
                 let Some(heart) = kept.hearts.get(name).filter(|heart| Instant::now() < heart.due) else { return };
                 let hold =
                     |number: &u64| Some((*number, kept.bindings.get(number)?)).filter(|(_, it)| it.heart == name);
@@ -136,13 +140,14 @@ impl Inner {
                 self.bound(number, &replies);
             }
             if self.kept().in_cluster {
-                // A node with another id for the session has answered, or this node has been restarted.
+                // The lock is on a node where the session has another id, or this node has been restarted.
                 self.follow_all(&elsewhere, name).await;
             }
         }
     }
 
-    /// Asks for the caps of locks that have been held for a third of their lease. Most locks are released before.
+    /// Asks for the caps of locks that have been held for a third of their lease. Most locks are released earlier, so
+    /// nobody asks for theirs.
     async fn learn_caps(&self, name: &str) {
         let now = Instant::now();
         let due = |bound: &Bound| matches!(bound.cap, Cap::Unknown { ask, .. } if ask <= now);
@@ -158,7 +163,7 @@ impl Inner {
             let sent = Instant::now();
             let asking = some.iter().map(|(_, hold)| self.server.cap_of(hold, self.answer_within()));
             for ((number, _), cap) in some.iter().zip(join_all(asking).await) {
-                // Without an answer, the next round asks again, until the lock is not certain any more.
+                // Without an answer, the next round asks again, for as long as the hold is certain.
                 if let (Ok(cap), Some(bound)) = (cap, self.kept().bindings.get_mut(number)) {
                     bound.cap = cap.map_or(Cap::None, |left| Cap::At(end(sent, left)));
                 }
@@ -166,7 +171,8 @@ impl Inner {
         }
     }
 
-    /// Takes the replies to a binding. After a fault, the lock is bound again until the hold is not certain any more.
+    /// Acts on the replies to the commands that bind a lock again. After a fault, each round repeats the commands, for
+    /// as long as the hold is certain.
     pub(super) fn bound(&self, number: u64, replies: &[Result<Value, Fault>]) {
         let is_gone = |reply: &Result<Value, Fault>| match reply {
             Ok(reply) => *reply == Value::Nil,
@@ -181,24 +187,26 @@ impl Inner {
         }
     }
 
+    /// Sends commands at once, and returns the result of each.
     pub(super) async fn all(&self, commands: &[(Vec<u8>, Cmd)], within: Option<Duration>) -> Vec<Result<Value, Fault>> {
         self.server.call_each(commands, within.unwrap_or_else(|| self.answer_within())).await
     }
 
-    /// Returns how long a reply may take: a part of the timeout, so that two may fail before the session is lost.
+    /// Returns how long a reply may take: a part of the timeout, so that two heartbeats may stay unanswered before the
+    /// session is lost.
     pub(super) fn answer_within(&self) -> Duration {
         (self.timeout / 6).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
     }
 }
 
-/// Returns whether a release need not be repeated.
+/// Returns whether a release need not be repeated: the server has answered, or the key has another type.
 fn is_over(reply: &Result<Value, Fault>) -> bool {
     reply.as_ref().err().is_none_or(Fault::is_wrong_type)
 }
 
-/// How long a reply to a heartbeat may take, at least and at most.
+/// The least and the most time that a reply may take, whatever the timeout of the session is.
 const SHORTEST_ANSWER: Duration = Duration::from_millis(100);
 const LONGEST_ANSWER: Duration = Duration::from_secs(2);
 
-/// How many locks are worked on at once: bound again, or asked for their caps.
+/// How many locks are bound again, or have their caps asked for, at once.
 pub(super) const AT_ONCE: usize = 100;

@@ -16,7 +16,8 @@ use crate::join::join_all;
 use crate::options::Terms;
 
 impl Server {
-    /// Opens a session (`NX`), or keeps it (`XX`). Returns how many holds are bound to it; `None`: it is open already.
+    /// Opens a session (`NX`), or keeps it (`XX`). Returns how many holds are bound to the session. With `NX`, returns
+    /// `None` if the session is open already.
     pub async fn heartbeat(
         &self,
         (id, node): (&str, Option<&ConnectionInfo>),
@@ -33,14 +34,14 @@ impl Server {
         }
     }
 
-    /// Ends a session, and releases its holds.
+    /// Ends a session. The server releases its holds.
     pub async fn close_session(&self, id: &str, node: Option<&ConnectionInfo>, within: Duration) -> Result<(), Fault> {
         let mut close = cmd("DLOCK.SESSION");
         close.arg(id).arg("CLOSE");
         self.call_at_node(node, &close, within).await.map(drop)
     }
 
-    /// Sends a command without a key to that node, or to the one server.
+    /// Sends a command without a key to this node, or to the one server if there is no cluster.
     async fn call_at_node(
         &self,
         node: Option<&ConnectionInfo>,
@@ -58,14 +59,14 @@ impl Server {
         self.nodes.primaries().await
     }
 
-    /// Returns the node that had the key last, if that is known.
+    /// Returns the node that was last known to have the key.
     pub fn known_node_of(&self, key: &[u8]) -> Option<ConnectionInfo> {
         self.nodes.known_node_of(key)
     }
 
     /// Asks which node has the key.
     pub async fn node_of(&self, key: &[u8], within: Duration) -> Result<ConnectionInfo, Fault> {
-        // Only the node that has the key answers. No hold has the token 1.
+        // Any command with the key would do, because only the node that has the key answers. No hold has the token 1.
         let (_, link) = self.nodes.call(key, cmd("DLOCK.CHECK").arg(key).arg(1), Lane::Shared, Some(within)).await?;
         self.nodes.note(key, link.info());
         Ok(link.info().clone())
@@ -76,7 +77,7 @@ impl Server {
         let slots = self.nodes.call(b"", cmd("CLUSTER").arg("SLOTS"), Lane::Shared, Some(within)).await;
         match slots {
             Ok(_) => Ok(true),
-            // The server is not in a cluster, or does not let us ask.
+            // The server is not in a cluster, or the user may not ask.
             Err(Fault::Refused(_)) => Ok(false),
             Err(fault) => Err(fault),
         }
@@ -90,7 +91,8 @@ impl Server {
         join_all(asked).await
     }
 
-    /// Returns how long a hold lasts at most even if it is renewed; `None` if it has no cap, or the user may not ask.
+    /// Returns how long a hold lasts at most even if it is renewed. `None`: the hold has no cap, or the user may not
+    /// ask.
     pub async fn cap_of(&self, hold: &BoundHold, within: Duration) -> Result<Option<Duration>, Fault> {
         let name = hold.names.first().map_or(&[][..], Vec::as_slice);
         let mut info = cmd("DLOCK.INFO");

@@ -1,4 +1,4 @@
-//! More guards for an owner that holds the lock already: re-entry, upgrade, downgrade.
+//! Guards of an owner that already holds the lock: re-entry, upgrade and downgrade.
 
 use std::time::Duration;
 
@@ -8,10 +8,12 @@ use crate::{client_of, contention, freed, in_queue, in_time, is_held, lost, not_
 use dlock_testkit::proxy::Proxy;
 use dlock_testkit::{Server, Stopwatch, soon};
 
+/// Returns the mode of a lock, if it is held.
 async fn mode(client: &Client, name: &str) -> Option<LockMode> {
     in_time(client.info(name)).await.expect("an answer").map(|info| info.mode)
 }
 
+/// Acquires the lock `doc` as a reader.
 async fn reader(client: &Client) -> Guard {
     in_time(client.read("doc").lease(Duration::from_secs(20))).await.expect("a lock")
 }
@@ -30,7 +32,7 @@ async fn a_lock_that_is_entered_again_is_released_by_the_last_of_its_guards() {
         assert_eq!((inner.token(), inner.owner()), (outer.token(), outer.owner()));
         drop(third);
         in_time(outer.release()).await.expect("held");
-        in_time(inner.renew()).await.expect("held by the one that is left");
+        in_time(inner.renew()).await.expect("held by the guard that is left");
         not_yet(inner.lost()).await;
         contention(in_time(client.try_acquire("job")).await);
         in_time(inner.release()).await.expect("held");
@@ -113,7 +115,8 @@ async fn an_upgrade_that_is_dropped_does_not_affect_its_reader() {
     freed(&server, "doc");
 }
 
-/// The two upgrades have the same owner. The server learns late that the first one was dropped.
+/// The two upgrades have the same owner. The proxy delays the end of the first one's connection, so the server still
+/// has the first upgrade in the queue when the second one comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_that_is_dropped_does_not_affect_the_next_one() {
     let server = Server::start();

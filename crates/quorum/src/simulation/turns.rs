@@ -1,4 +1,4 @@
-//! The steps of clients by the protocol under test, and their checks.
+//! The steps that clients take by the protocol under test, and the checks of these steps.
 
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ impl World {
     pub(super) fn begin(&mut self, client: usize) {
         let random = &mut self.random;
         let longest = self.plan.longest_lease;
+        // `Terms` needs a lease of four timeouts or more.
         let lease = random.pick(&[longest, longest, longest / 2]).max(self.plan.timeout * 4);
         let micros = Duration::from_micros;
         let this = &mut self.clients[client];
@@ -70,6 +71,7 @@ impl World {
         self.set_timer(client);
     }
 
+    /// Returns the state of a client after a step, and counts what has ended.
     fn next_state(&mut self, client: usize, state: State, now: Duration, calls: &mut Vec<Call>) -> State {
         match state {
             State::Acquiring(mut acquisition) => match acquisition.outcome() {
@@ -108,6 +110,7 @@ impl World {
         State::Idle
     }
 
+    /// Counts a hold that has begun, and checks it against the holds of the other clients.
     fn acquired(&mut self, client: usize, hold: &crate::Hold) {
         let this = &self.clients[client];
         self.counts.held += 1;
@@ -146,6 +149,8 @@ impl World {
         }
     }
 
+    /// Sends a call to its server if the server counts, or if the call may also go to a server that does not count yet.
+    /// Connects first, and keeps the call until then.
     fn send_call(&mut self, from: Origin) {
         let (client, server) = (from.client, from.call.to);
         let now = self.clients[client].clock.read(self.now);
@@ -170,7 +175,7 @@ impl World {
         }
     }
 
-    /// Returns whether a client lets a server count, by the uptime that it read `ago`.
+    /// Returns whether a client lets a server count, by the uptime that the client read `ago`.
     fn counts_now(&self, server: usize, uptime: Duration, ago: Duration) -> bool {
         let is_on_disk = self.servers[server].loses != Loss::All;
         let keeping = if is_on_disk { Keeping::OnDisk } else { Keeping::InMemory };
@@ -180,6 +185,8 @@ impl World {
         self.given.restarts == Restarts::Ignored || standing(&facts, keeping, longest, ago) == Standing::Counts
     }
 
+    /// Handles a server's answer to `Hello`: notes its clock, and sends the calls that wait for the connection. `said`
+    /// is `None` if the server is down.
     pub(super) fn welcome(&mut self, server: usize, client: usize, sent: Duration, said: Option<Said>) {
         let this = &mut self.clients[client];
         let read = this.clock.read(self.now);
@@ -206,6 +213,7 @@ impl World {
         }
     }
 
+    /// Hands a reply to the client. `broken`: the process of the server whose connection has ended.
     pub(super) fn reply(&mut self, to: Origin, answer: Answer, broken: Option<u32>) {
         let this = &mut self.clients[to.client];
         let link = &mut this.links[to.call.to];
@@ -245,8 +253,8 @@ fn floor(clocks: &Clocks, given: Given, now: Duration) -> Floor {
     }
 }
 
-/// How often a client reads the clocks again, of 1000 acquisitions.
+/// Before this many of 1000 acquisitions, a client reads the servers' clocks again.
 const READ_PERMILLE: u64 = 200;
 
-/// The `think` of calm runs, in which all clients wait without a limit.
+/// The `think` of calm plans, in µs. No other plan has it. In calm runs, all clients wait without a limit.
 const CALM_THINK: u64 = 10_000;

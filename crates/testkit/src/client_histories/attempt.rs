@@ -1,4 +1,5 @@
-//! The reference for an acquisition: which command to send next, and its outcome.
+//! The reference for an acquisition: which command to send next, and its outcome. The rules are those of
+//! `tests/clients/histories/README.md`.
 
 use std::fmt;
 
@@ -20,7 +21,7 @@ pub enum Limit {
 /// An event of an acquisition. The numbers are those of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A command was sent.
+    /// A command is sent.
     Sent(u32),
     /// A request was granted.
     Granted(u32),
@@ -28,7 +29,7 @@ pub enum Event {
     Nil(u32),
     /// A confirmation has renewed the grant.
     Ok(u32),
-    /// A confirmation has renewed the grant up to its cap: for this many ms, counted from the sending.
+    /// A confirmation has renewed the grant only up to its cap: for this many ms, counted from when it was sent.
     Left(u32, i64),
     /// A confirmation was answered with nil: the grant has ended.
     Gone(u32),
@@ -72,9 +73,9 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleanup {
     None,
-    /// Requests that may still be executed.
+    /// A request may still wait or be granted: the client leaves the queue, and releases what it gets.
     Leave,
-    /// A hold.
+    /// A hold is not wanted: the client releases it.
     Release,
 }
 
@@ -96,11 +97,12 @@ struct Command {
     is_old: bool,
 }
 
-/// The state of an acquisition.
+/// The state of an acquisition. Times are in ms.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     limit: Limit,
     lease: i64,
+    /// How long a try repeats a command that got no answer. For other limits, the event `over` ends the acquisition.
     outage: i64,
     began: i64,
     commands: Vec<Command>,
@@ -110,7 +112,7 @@ pub struct Attempt {
     is_answered: bool,
     /// Whether the server has answered with nil.
     has_said_nil: bool,
-    /// The command that must be sent next.
+    /// The kind of the command that must be sent next.
     asked: Kind,
     answer: Answer,
     planted: Option<Planted>,
@@ -195,6 +197,7 @@ impl Attempt {
 
     fn granted(&mut self, now: i64, number: u32) -> Answer {
         let Some(command) = self.close(number).filter(|command| !command.is_old) else { return self.answer };
+        // Another copy was granted before, and is being confirmed.
         if self.grant.is_some() {
             return self.answer;
         }
@@ -225,8 +228,8 @@ impl Attempt {
         if until > now { Answer::Granted { until } } else { self.confirms() }
     }
 
-    /// Handles the end of a grant. Answers to old copies must not be taken for answers to the next request, which has a
-    /// new owner.
+    /// Handles the end of a grant. The next request has a new owner, so that the answers to older copies do not count
+    /// any more.
     fn gone(&mut self, now: i64, number: u32) -> Answer {
         if self.close(number).is_none_or(|command| command.is_old) {
             return self.answer;
@@ -243,12 +246,14 @@ impl Attempt {
     fn nil(&mut self, now: i64, number: u32) -> Answer {
         let Some(command) = self.close(number).filter(|command| !command.is_old) else { return self.answer };
         (self.is_answered, self.has_said_nil) = (true, true);
+        // While a grant is confirmed, only the answer to the confirmation counts.
         if self.grant.is_some() {
             return self.answer;
         }
-        let has_lost_its_place = command.kind == Kind::Try || self.open_copies().next().is_some();
+        // A wait follows a try. An open copy of a wait may have taken its place.
+        let may_go_on = command.kind == Kind::Try || self.open_copies().next().is_some();
         let is_refusal = self.limit == Limit::Try
-            || !has_lost_its_place
+            || !may_go_on
             || (self.planted == Some(Planted::BelievesNilOfRepeat) && command.kind == Kind::Wait);
         if is_refusal || !self.is_time_left(now) {
             return Answer::Refused(self.cleanup());
@@ -264,7 +269,7 @@ impl Attempt {
         if self.grant.is_some() { self.confirms() } else { self.asks(now, false) }
     }
 
-    /// Asks for the lock.
+    /// Returns the next request for the lock: a try until a server has answered, then a wait.
     fn asks(&mut self, now: i64, fresh: bool) -> Answer {
         let waits = self.limit != Limit::Try && self.is_answered;
         self.asked = if waits { Kind::Wait } else { Kind::Try };
@@ -323,7 +328,7 @@ impl fmt::Display for Cleanup {
 }
 
 impl Event {
-    /// Reads the event of a line, which is not the first.
+    /// Reads the event of a line of a history, except the first line.
     pub fn of(line: &Line) -> Self {
         let number = || u32::try_from(line.number_at(1)).expect("a number");
         match line.words[0].as_str() {
@@ -387,7 +392,7 @@ pub fn asked(line: &Line) -> (Limit, i64, Option<i64>) {
 pub struct Player(Option<Attempt>, Option<Planted>);
 
 impl Player {
-    /// Returns a player of the reference with a defect.
+    /// Returns a player of the reference with a planted bug.
     pub fn with(planted: Planted) -> Self {
         Self(None, Some(planted))
     }

@@ -3,25 +3,26 @@
 /// A bug that the invariants must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// A lease counts from when the answer is read, instead of when the command was sent.
+    /// A lease counts from when the client reads the answer, instead of when it sent the command.
     CountsFromReply,
-    /// A renewal without an answer is forgotten, although it has a shorter lease and the server may still execute it.
+    /// The client forgets a renewal without an answer, although the server may still execute it, with a shorter lease.
     ForgetsOpen,
-    /// The answer to `CHECK` counts from when it is read, instead of when the command was sent.
+    /// The answer to `CHECK` counts from when the client reads the answer, instead of when it sent the command.
     CheckFromReply,
-    /// The answer to `CHECK` counts, although a renewal with a shorter lease was unanswered when it was sent.
+    /// The answer to `CHECK` counts, although a renewal with a shorter lease was unanswered when the `CHECK` was sent.
     CheckForgetsOpen,
-    /// An answer counts as the answer to the last command.
+    /// The answer to an earlier renewal counts as the answer to the last one.
     LateAnswer,
     /// All holds share a single state, so that a guard reports the validity of the newest hold.
     SharedSlot,
     /// The whole lease counts, although client and server count in whole milliseconds.
     CountsFractions,
-    /// A grant counts from the copy of the request that was answered, although an earlier copy may have been granted.
+    /// A grant counts from when the answered copy of the request was sent, although an earlier copy may have been
+    /// granted.
     ForgetsCopy,
     /// An unanswered copy of the request is not cleaned up when the acquisition ends.
     LeavesCopies,
-    /// A nil ends the wait, although a copy of the request may have taken its place.
+    /// A nil ends the wait, although a copy of the request may have taken its place in the queue.
     BelievesNilOfRepeat,
 }
 

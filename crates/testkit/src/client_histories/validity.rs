@@ -1,4 +1,5 @@
-//! The reference for a hold: until when it is certainly held, and when to renew it.
+//! The reference for a hold: until when the lock is certainly held, and when to renew the hold. The rules and the
+//! constants are those of `tests/clients/histories/README.md`.
 
 use super::planted::Planted;
 use super::play::Machine;
@@ -9,7 +10,7 @@ use super::text::Line;
 pub enum Event {
     /// The lock was granted. If `open`, an earlier copy of the request is unanswered.
     Granted { lease: i64, sent: i64, open: bool },
-    /// A renewal was sent.
+    /// A renewal is sent.
     Sent { number: u32, lease: i64 },
     /// A renewal was executed.
     Ok(u32),
@@ -19,11 +20,11 @@ pub enum Event {
     Capped(u32),
     /// The server has not executed a renewal.
     Refused(u32),
-    /// A `CHECK` was sent.
+    /// A `CHECK` is sent.
     Asked(u32),
     /// A `CHECK` was answered with the time that is left.
     Left(u32, i64),
-    /// A command was answered with nil.
+    /// A command was answered with nil: the server has no such hold.
     Nil(u32),
     /// The caller looks at the state.
     Now,
@@ -45,7 +46,7 @@ pub enum State {
 pub enum Duty {
     /// A renewal at this time.
     Renew(i64),
-    /// A renewal at this time, if the last one is not answered before.
+    /// A renewal at this time, if the last one is not answered by then.
     Again(i64),
     /// A `CHECK` at once.
     Check,
@@ -84,13 +85,13 @@ pub struct Validity {
     planted: Option<Planted>,
 }
 
-/// Returns by how much a lease may be shorter for the client, because client and server count in whole ms.
+/// Returns by how many ms a lease is shorter for the client, because client and server count in whole ms.
 fn rounding(planted: Option<Planted>) -> i64 {
     if planted == Some(Planted::CountsFractions) { 0 } else { 2 }
 }
 
 impl Validity {
-    /// Returns a hold that was granted.
+    /// Returns a hold whose grant was read at `now`. `open`: an earlier copy of the request is unanswered.
     pub fn granted(now: i64, lease: i64, sent: i64, open: bool, planted: Option<Planted>) -> Self {
         let sent_or_read = if planted == Some(Planted::CountsFromReply) { now } else { sent };
         let until = sent_or_read + lease - rounding(planted);
@@ -106,7 +107,7 @@ impl Validity {
             planted,
         };
         if open {
-            // The answer to the earlier copy is never read.
+            // The earlier copy stays open: its answer is never read.
             new.commands.push(Command { number: 0, sent, is_open: true });
         }
         new.expire(now);
@@ -165,6 +166,7 @@ impl Validity {
         self.expire(now);
     }
 
+    /// Marks the hold as lost if its time has passed.
     fn expire(&mut self, now: i64) {
         if let State::Until(until) = self.state
             && now >= until
@@ -181,6 +183,7 @@ impl Validity {
         self.commands.iter().any(|command| command.is_open)
     }
 
+    /// Returns the lease that the times of renewals are computed from.
     fn lease(&self) -> i64 {
         self.wanted.min(self.sure)
     }
@@ -216,11 +219,13 @@ impl Validity {
         self.duty = Duty::Renew((sent + self.lease() / 3).max(now));
     }
 
+    /// Schedules the next renewal soon.
     fn soon(&mut self, now: i64, until: i64) {
         let pause = (self.lease() / 30).min((until - now) / 8).clamp(10, 500);
         self.duty = Duty::Renew((now + pause).min(until));
     }
 
+    /// Handles the answer to a `CHECK`.
     fn looked(&mut self, now: i64, until: i64, number: u32, left: i64) {
         let Some(at) = self.questions.iter().position(|question| question.number == number) else { return };
         let question = self.questions.remove(at);
@@ -290,7 +295,7 @@ impl Event {
 pub struct Player(Option<Validity>, Option<Planted>);
 
 impl Player {
-    /// Returns a player of the reference with a defect.
+    /// Returns a player of the reference with a planted bug.
     pub fn with(planted: Planted) -> Self {
         Self(None, Some(planted))
     }

@@ -1,4 +1,4 @@
-//! Compares the visible state of the engine with the model, and the replica with the primary.
+//! Compares the visible state of the engine with that of the model, and the replica with the primary.
 
 use dlock_core::engine::{Detail, ShownSession};
 use dlock_core::{Keyspace, LockMode, Mode, UnixMs};
@@ -47,6 +47,7 @@ impl World {
         self.server.engine.audit().unwrap_or_else(|how| panic!("{how}: {:?}", self.naive));
     }
 
+    /// Fails unless the engine and the model have the same live holds. The engine does not store sessions in holds.
     fn compare_holds(&self, key: KeyNo) {
         let now = self.naive.now();
         let lock = self.server.space.lock(&plain::key_name(key));
@@ -56,8 +57,9 @@ impl World {
         assert_eq!(stored, held::sorted(plain.collect()), "{key} {:?}", self.naive);
     }
 
-    /// Fails unless a key expires at its last deadline, or when a client has set it to. While a request waits, the key may
-    /// expire a little later.
+    /// Fails unless a key expires at its last deadline, or at the earlier time that a client has set. While a request
+    /// waits, the key may expire up to [`GRACE_MS`] later. A key whose TTL a client has extended or removed is in
+    /// `late`, and may expire at any time.
     fn compare_expiry(&self, key: KeyNo) {
         let name = plain::key_name(key);
         let lock = self.server.space.lock(&name);
@@ -68,10 +70,11 @@ impl World {
         } else if !self.late.contains(&key) {
             let longest = last + GRACE_MS;
             let is_right = expiry.is_some_and(|expiry| last <= expiry && expiry <= longest);
-            assert!(is_right, "{key} expires at {expiry:?}, its last lease ends at {last} {:?}", self.naive);
+            assert!(is_right, "key {key} expires at {expiry:?}, its last lease ends at {last}: {:?}", self.naive);
         }
     }
 
+    /// Fails unless `INFO … FULL` and `CHECK` show what the model has.
     fn compare_inspection(&mut self, key: KeyNo) {
         let (key_name, now) = (plain::key_name(key), self.server.space.now());
         let key_end = self.server.space.expiry(&key_name).flatten();
@@ -155,10 +158,12 @@ impl World {
             let checked = self.server.engine.check(name(&key_name), &lock, expiry, now, plain::token(hold.token));
             assert_eq!(checked, left, "{key} {:?}", self.naive);
         }
+        // No hold has the token 7.
         assert_eq!(self.server.engine.check(name(&key_name), &lock, expiry, now, plain::token(7)), None);
     }
 
-    /// Returns the model's number of the session of a hold. Sessions of two users may have the same id.
+    /// Returns the model's number of the session of a hold. Sessions of two users may have the same id, so the hold
+    /// decides between them.
     fn number_of(&self, session: &ShownSession, hold: &dlock_core::Hold) -> u64 {
         match session {
             ShownSession::Connection(client) => client.0,
@@ -179,15 +184,15 @@ impl World {
         }
     }
 
-    /// Applies the changes that the primary has replicated so far to the replica.
+    /// Applies to the replica what the primary has replicated so far.
     pub(super) fn drain(&mut self) {
         self.server.space.replicate_to(&mut self.replica, &mut self.replica_memory);
     }
 
-    /// Fails unless the replica has the keys of the primary. On the primary, keys with waiters may expire up to
-    /// [`GRACE_MS`] later.
+    /// Brings the replica up to date, and fails unless it has the locks of the primary. On the primary, keys with
+    /// waiters may expire up to [`GRACE_MS`] later.
     pub(super) fn sync_replica(&mut self) {
-        // The replicas of a deployment are servers of their own.
+        // In a deployment, each replica is a `World` of its own.
         if self.deployed.is_some() {
             return;
         }
@@ -206,10 +211,10 @@ impl World {
             let last = ours.last_deadline().map_or(0, UnixMs::get);
             let (ours, theirs) = (self.server.space.expiry(&name).flatten(), self.replica.expiry(&name).flatten());
             let is_grace = theirs == Some(last) && ours.is_some_and(|ours| ours > last && ours <= last + GRACE_MS);
-            assert!(ours == theirs || is_grace, "{key} expires at {ours:?}, on the replica at {theirs:?}");
+            assert!(ours == theirs || is_grace, "key {key} expires at {ours:?}, on the replica at {theirs:?}");
         }
     }
 }
 
-/// How much longer a key with waiters lives than its last lease, in ms.
+/// The most by which a primary's key with waiters outlives its last lease, in ms.
 const GRACE_MS: u64 = 50;

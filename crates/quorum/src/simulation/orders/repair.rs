@@ -5,7 +5,7 @@ use crate::Patience;
 use crate::simulation::check::Violation;
 use crate::terms::Rule;
 
-/// Returns the state from which all orders are tried:
+/// Returns the state from which all orders of messages are tried:
 ///
 /// 1. The client has a hold on servers 0 and 1. The last server refused it because of the hold of a killed client.
 /// 2. After half a lease, servers 0 and 1 have renewed the client's hold, but the client has not read the answers. When
@@ -13,8 +13,8 @@ use crate::terms::Rule;
 /// 3. A step later, a newcomer that believes server 0 to be down has a hold on the last server. The newcomer is paused,
 ///    and its request to server 1 is still on its way.
 ///
-/// The clock of server 1 is behind the others by less than a lease. For some steps, it has not passed the newcomer's
-/// token, so that server 1 still grants this very token.
+/// The clock of server 1 is behind the others by less than a lease. For some steps, that clock has not passed the
+/// newcomer's token, so that server 1 still grants this very token.
 fn first(without: Option<Rule>) -> State {
     // Less than the lease, 400 ms (LEASE * STEP).
     const AHEAD_US: i64 = 350_000;
@@ -40,6 +40,7 @@ fn first(without: Option<Rule>) -> State {
 
 #[test]
 fn no_order_of_messages_breaks_a_repair() {
+    // A lower number of states would mean that the instance no longer has these orders.
     assert!(visit(first(None)).unwrap() > 10_000);
 }
 

@@ -45,12 +45,13 @@ impl Redlock {
     }
 
     pub async fn release(&mut self, lock: &str, value: &str) -> Result<()> {
-        // A server that answers too late may still have set the key.
+        // All servers are asked: one that did not answer in time may still have set the key.
         self.script_on_all(&self.release, lock, value).await;
         Ok(())
     }
 
-    /// Extends the lock as the page says, three times in a lease. It is lost when a lease has passed without a majority.
+    /// Extends the lock as the page says, three times in a lease. The lock is lost when a lease has passed without an
+    /// extension by a majority.
     pub async fn keep(&mut self, lock: &str, value: &str) -> Result<()> {
         let mut extended = Instant::now();
         loop {
@@ -86,13 +87,14 @@ impl Redlock {
     }
 }
 
-/// The page: "the timeout could be in the ~ 5-50 milliseconds range".
+/// How long a server may take to answer. The page: "the timeout could be in the ~ 5-50 milliseconds range".
 const TIMEOUT: Duration = Duration::from_millis(50);
 
-/// How far clocks may differ: a hundredth of the lease and 2 ms, as in Redlock-rb.
+/// How far clocks may drift apart during a lease: a hundredth of it (`LEASE`, 4 s) and 2 ms, as in Redlock-rb.
 const DRIFT: Duration = Duration::from_millis(42);
 
-/// Between two tries. The page names no numbers; these are of Redlock-rb, the implementation by its author.
+/// The random delay between two tries, in ms. The page names no numbers; these are of Redlock-rb, the implementation by
+/// the author of the page.
 const RETRY_MS: std::ops::Range<u64> = 0..200;
 
 const RELEASE: &str =

@@ -1,4 +1,5 @@
-//! Many clients, each with a lock of its own: how many pairs of acquire and release a second.
+//! Measures many clients, each with a lock of its own: what a pair of acquire and release costs, and how many pairs
+//! there are in a second.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +15,8 @@ use crate::result::{Result, failed};
 pub async fn run(round: &mut Round, count: usize) -> Result<()> {
     let clients = round.clients(count).await?;
     let pairs = Rc::new(Cell::new(0_u64));
-    // Each client acquires once before the window begins, so that nothing in it is made for the first time.
+    // Each client acquires once before the window begins, so that the first use of a connection and a lock is not
+    // measured.
     let warm = clients.into_iter().enumerate().map(|(number, mut client)| async move {
         let lock = format!("pairs-{count}-{number}");
         let held = client.acquire(&lock).await.map_err(|error| error.to_string())?;
@@ -40,7 +42,7 @@ pub async fn run(round: &mut Round, count: usize) -> Result<()> {
     while let Some(task) = tasks.join_next().await {
         ended.push(task);
     }
-    // The last pairs of all clients are counted, and so is their time.
+    // Pairs that begin before the end of the window and end after it count, and so does their time.
     let costs = cost.of_each(pairs.get() as f64, || round.servers.usage());
     for task in ended {
         match task? {

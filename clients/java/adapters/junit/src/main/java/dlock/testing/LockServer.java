@@ -23,36 +23,38 @@ import org.junit.jupiter.api.extension.BeforeEachCallback;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
 /**
- * A lock server for tests, without Redis: the command {@code dlock serve}. Its locks are in memory, and its clock can be
- * moved on.
+ * A lock server for tests, without Redis: the command {@code dlock serve}. Its locks are in memory, and a test can move
+ * its clock forward.
  *
  * <pre>{@code
  * @RegisterExtension
  * static final LockServer server = new LockServer();
  * }</pre>
  *
- * <p>A static field has one server for all tests of the class, an instance field one for each test. The command is
- * {@code DLOCK_COMMAND}, or {@code dlock} on the path; without it, the tests are skipped.
+ * <p>A static field has one server for all tests of the class, an instance field one for each test. The environment
+ * variable {@code DLOCK_COMMAND} names the command; without it, the command is {@code dlock} on the path. If there is
+ * no such command, the tests are skipped.
  */
 public final class LockServer implements BeforeAllCallback, BeforeEachCallback, AfterEachCallback, AfterAllCallback {
-    /** How long the command may take until it listens, and the server to answer. */
+    /** How long the command may take until the server listens. */
     private static final int START_MILLIS = 30_000;
+    /** How long the server may take to answer. */
     private static final int ANSWER_MILLIS = 10_000;
 
     private final List<String> options;
     private final Thread end = new Thread(this::kill);
     private Process process;
     private int port;
-    /** The test or the class that the server was started for. */
+    /** The unique id of the test or the class that the server was started for. */
     private String owner;
 
-    /** A server without further options. */
+    /** Makes a server without further options. It starts with the tests. */
     public LockServer() {
         this(new String[0]);
     }
 
     /**
-     * A server with more options of {@code dlock serve}.
+     * Makes a server with more options of {@code dlock serve}. It starts with the tests.
      *
      * @param options such as {@code "--set", "max-hold=60000"}
      */
@@ -60,7 +62,7 @@ public final class LockServer implements BeforeAllCallback, BeforeEachCallback, 
         this.options = List.of(options);
     }
 
-    /** The port of 127.0.0.1 at which clients connect. */
+    /** Returns the port of 127.0.0.1 at which clients connect. */
     public synchronized int port() {
         if (process == null) {
             throw new IllegalStateException("the server runs only during the tests that it is registered for");
@@ -68,12 +70,12 @@ public final class LockServer implements BeforeAllCallback, BeforeEachCallback, 
         return port;
     }
 
-    /** The URL at which clients connect. */
+    /** Returns the URL at which clients connect. */
     public String url() {
         return "redis://127.0.0.1:" + port();
     }
 
-    /** Moves the server's clock on: leases that end meanwhile have ended, and whoever waits for them has the lock. */
+    /** Moves the server's clock forward. Leases that end in that time end, and their locks go to those that wait. */
     public void advance(Duration time) {
         try (Socket socket = new Socket(InetAddress.getByAddress(new byte[] {127, 0, 0, 1}), port())) {
             socket.setSoTimeout(ANSWER_MILLIS);
@@ -98,7 +100,7 @@ public final class LockServer implements BeforeAllCallback, BeforeEachCallback, 
         afterAll(context);
     }
 
-    /** Starts the server, unless it runs. */
+    /** Starts the server, unless it runs already. */
     @Override
     public synchronized void beforeAll(ExtensionContext context) throws IOException {
         if (process != null) {
@@ -123,7 +125,7 @@ public final class LockServer implements BeforeAllCallback, BeforeEachCallback, 
         process = started;
         port = Integer.parseInt(line);
         owner = context.getUniqueId();
-        // The server does not outlive the program.
+        // The server must not outlive the program.
         Runtime.getRuntime().addShutdownHook(end);
     }
 

@@ -19,6 +19,7 @@ final class Reply extends CommandOutput<byte[], byte[], Object> {
         }
     }
 
+    /** The lists that are not complete, the innermost first. */
     private final ArrayDeque<Open> open = new ArrayDeque<>();
 
     Reply() {
@@ -56,6 +57,7 @@ final class Reply extends CommandOutput<byte[], byte[], Object> {
         multi(count < 0 ? count : 2 * count);
     }
 
+    /** Adds a value to the innermost list. A list that this completes is a value of the list around it. */
     private void add(Object value) {
         Object complete = value;
         while (!open.isEmpty()) {
